@@ -1,0 +1,54 @@
+"""Digests as text, ``"sha256:<hex>"``: parsed, computed over a file, compared."""
+
+import hashlib
+import hmac
+import os
+from typing import NamedTuple
+
+__all__ = ["ALGORITHMS", "Digest", "of_file", "parse", "same"]
+
+ALGORITHMS = ("blake2b", "md5", "sha1", "sha256", "sha512")
+"""What `parse` accepts: what hashlib has on every platform and manifests in use state."""
+
+_CHUNK = 2**20
+
+
+class Digest(NamedTuple):
+    """What the bytes of a file hash to, and by which algorithm."""
+
+    algorithm: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}:{self.value}"
+
+
+def parse(text: str) -> Digest:
+    """Return the digest that ``"<algorithm>:<hex>"`` states.
+
+    Raises:
+        ValueError: Unknown algorithm, or not as many hexadecimal digits as the algorithm has.
+    """
+    algorithm, _, value = text.partition(":")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"expected one of {', '.join(ALGORITHMS)} and ':', found {text[:80]!a}")
+    n_digits = 2 * hashlib.new(algorithm, usedforsecurity=False).digest_size
+    if len(value) != n_digits or not set(value) <= set("0123456789abcdefABCDEF"):
+        raise ValueError(f"expected {n_digits} hexadecimal digits, found {text[:160]!a}")
+    return Digest(algorithm, value.lower())
+
+
+def of_file(fd: int, algorithm: str, size: int) -> Digest:
+    """Return the digest of a file's first ``size`` bytes: bounded, even while the file grows."""
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    buffer = memoryview(bytearray(min(_CHUNK, size)))
+    offset = 0
+    while offset < size and (n := os.preadv(fd, [buffer[: size - offset]], offset)):
+        digest.update(buffer[:n])
+        offset += n
+    return Digest(algorithm, digest.hexdigest())
+
+
+def same(a: Digest, b: Digest) -> bool:
+    """Whether two digests state the same bytes by the same algorithm."""
+    return a.algorithm == b.algorithm and hmac.compare_digest(a.value, b.value)

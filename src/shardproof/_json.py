@@ -1,0 +1,165 @@
+"""JSON from outside, with limits: bytes, nesting, items; a refusal names file, line and field.
+
+What `json` lets through and this module refuses: duplicate keys, NaN and Infinity, numbers out of
+range, true where an integer belongs, lone surrogates, encodings other than UTF-8, text after the
+end, unknown fields of a struct that forbids them (RFC 8259, section 4 on unique names, section 6 on
+numbers).
+"""
+
+import json
+import os
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from shardproof._names import NotRegularError, open_inside, open_root, quoted
+from shardproof.errors import ManifestError, ManifestNotFoundError
+
+__all__ = ["MAX_BYTES", "MAX_ITEMS", "decode", "read"]
+
+MAX_BYTES = 64 * 2**20
+"""Largest JSON file that is read: ten times the manifest of 100 000 shards."""
+
+MAX_ITEMS = 8_000_000
+"""Most values in one JSON file; counted before decoding, so that memory stays bounded."""
+
+T = TypeVar("T")
+
+
+def read(root: str, name: str, kind: type[T], *, max_bytes: int = MAX_BYTES) -> T:
+    """Return the JSON file ``name`` of the directory ``root``, decoded as ``kind``.
+
+    Args:
+        root: Real absolute path of the directory.
+        name: A file name of ours, not an untrusted one.
+        kind: A `msgspec.Struct` class or a ``list`` of one.
+        max_bytes: Refuse a larger file unread.
+
+    Raises:
+        ManifestNotFoundError: There is no such file.
+        ManifestError: It can't be opened, is too large, or isn't what ``kind`` describes.
+        OSError: The file system failed (EIO, ESTALE, ...).
+    """
+    path = os.path.join(root, name)
+    return decode(_read_bytes(root, name, path, max_bytes), kind, path=path)
+
+
+def _read_bytes(root: str, name: str, path: str, max_bytes: int) -> bytes:
+    try:
+        with open(_open(root, name), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(max_bytes + 1) if size <= max_bytes else b""
+    except ManifestError:
+        raise
+    except FileNotFoundError as error:
+        raise ManifestNotFoundError("there is no such file", path=path) from error
+    except PermissionError as error:
+        problem = f"permission denied (uid {os.geteuid()}); ask its owner to let you read it"
+        raise ManifestError(problem, path=path) from error
+    except NotRegularError as error:
+        problem = f"expected a regular file, found a {error.found}"
+        raise ManifestError(problem, path=path) from error
+    if size > max_bytes or len(data) > max_bytes:
+        problem = f"expected at most {max_bytes} bytes, found {max(size, len(data))}"
+        raise ManifestError(problem, path=path)
+    return data
+
+
+def _open(root: str, name: str) -> int:
+    dir_fd = open_root(root)
+    try:
+        return open_inside(name, root=root, dir_fd=dir_fd)
+    finally:
+        os.close(dir_fd)
+
+
+def decode(data: bytes, kind: type[T], *, path: str) -> T:
+    """Return JSON text decoded as ``kind``; ``path`` is the file that a refusal names."""
+    if len(data) > MAX_ITEMS and (n_items := sum(map(data.count, (b",", b"[", b"{")))) > MAX_ITEMS:
+        problem = f"expected at most {MAX_ITEMS} values, found about {n_items}"
+        raise ManifestError(problem, path=path)
+    try:
+        value = msgspec.json.decode(data, type=kind)
+        if data.count(b":") != _n_keys(value):
+            _refuse_duplicate_keys(data, path)
+    except msgspec.ValidationError as error:
+        raise _wrong_value(str(error), data, path) from error
+    except msgspec.DecodeError as error:
+        raise _malformed(str(error), data, path) from error
+    except UnicodeDecodeError as error:
+        raise ManifestError("expected UTF-8, found other bytes", path=path) from error
+    except RecursionError as error:
+        raise ManifestError("it is nested too deep", path=path) from error
+    return value
+
+
+def _n_keys(value: object) -> int:
+    """How many keys the text of ``value`` has when none is left out and none stands twice.
+
+    Each key brings one colon, and a colon inside a string only adds to them: so a text with just
+    that many colons has no duplicate key, and need not be read a second time to know it.
+    """
+    items: list[Any] = value if isinstance(value, list) else [value]
+    return len(items[0].__struct_fields__) * len(items) if items else 0
+
+
+def _refuse_duplicate_keys(data: bytes, path: str) -> None:
+    def refuse(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                problem = f"the key {quoted(key)} stands twice in one object"
+                line = _line_of_second(key, data)
+                raise ManifestError(problem, path=path, line=line, field=key[:80])
+            seen.add(key)
+
+    json.loads(data, object_pairs_hook=refuse, parse_int=float)
+
+
+def _line_of_second(key: str, data: bytes) -> int | None:
+    """The line on which a flat object has ``key`` again; None where it is spelled otherwise."""
+    spelled = re.compile(re.escape(json.dumps(key).encode()) + rb"\s*:")
+    for flat in re.finditer(rb"\{[^{}]*\}", data):
+        hits = [hit.start() for hit in spelled.finditer(data, *flat.span())]
+        if len(hits) > 1:
+            return _line_at(data, hits[1])
+    return None
+
+
+def _malformed(reason: str, data: bytes, path: str) -> ManifestError:
+    at = re.search(r" ?\(byte (\d+)\)", reason)
+    if at is None:
+        return ManifestError(f"not JSON: {reason} (after {len(data)} bytes)", path=path)
+    offset = int(at[1])
+    problem = f"not JSON: {reason}; found {data[offset : offset + 20]!r}"
+    return ManifestError(problem, path=path, line=_line_at(data, offset))
+
+
+def _wrong_value(reason: str, data: bytes, path: str) -> ManifestError:
+    problem, _, field = reason.partition(" - at `")
+    field = field.rstrip("`")
+    problem = problem[:1].lower() + problem[1:]
+    return ManifestError(problem, path=path, line=_line_of(field, data), field=field or None)
+
+
+def _line_of(field: str, data: bytes) -> int | None:
+    """The line on which the top-level item that ``field`` speaks of begins."""
+    item = re.match(r"\$\[(\d+)\]", field)
+    if item is None:
+        return None
+    text = data.decode(errors="replace")
+    start = _next_item(text, text.index("[") + 1)
+    decoder = json.JSONDecoder(parse_int=float)
+    for _ in range(int(item[1])):
+        start = _next_item(text, decoder.raw_decode(text, start)[1])
+    return text.count("\n", 0, start) + 1
+
+
+def _next_item(text: str, position: int) -> int:
+    between = re.compile(r"[\s,]*").match(text, position)
+    return between.end() if between else position
+
+
+def _line_at(data: bytes, offset: int) -> int:
+    return data.count(b"\n", 0, offset) + 1

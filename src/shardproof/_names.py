@@ -1,0 +1,193 @@
+"""An untrusted name becomes a path inside a root, or is refused.
+
+A name is refused by its text first (`refusals`), and by the file that it leads to second
+(`open_inside`): the file must lie inside the root, after every symbolic link, and be regular.
+"""
+
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from shardproof.errors import ManifestError, ManifestNotFoundError
+
+__all__ = [
+    "OPEN_FLAGS",
+    "NotRegularError",
+    "Refusal",
+    "file_type",
+    "open_inside",
+    "open_root",
+    "quoted",
+    "refusals",
+]
+
+MAX_NAME_BYTES = 255  # NAME_MAX of ext4, XFS, Lustre, NFS, GPFS: limits.h(0p)
+MAX_PATH_BYTES = 4095  # PATH_MAX of Linux, less its closing NUL
+
+OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
+"""How a file is opened to look at it: never blocking, never through a link, never a terminal."""
+
+_PLAIN_LINES = re.compile(r"[0-9A-Za-z_.\-\n]+")
+_LOWER_LINES = re.compile(r"[0-9a-z_.\-\n]+")
+
+
+class Refusal(NamedTuple):
+    """A name that no path may be made of, and why."""
+
+    entry: int
+    name: str
+    reason: str
+
+
+class NotRegularError(Exception):
+    """A name that leads to something else than a regular file inside the root."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+def quoted(text: str, limit: int = 80) -> str:
+    """Return untrusted text for a message: ASCII, escaped, cut to about ``limit`` characters."""
+    shown = ascii(text[:limit])
+    return shown if len(text) <= limit else f"{shown}... ({len(text)} characters)"
+
+
+def refusals(names: Sequence[str]) -> list[Refusal]:
+    """Return every name that may not become a path, with the reason; in order, none left out."""
+    if _all_plain(names):
+        return []
+    return sorted([*_refused_by_text(names), *_twins(names)])
+
+
+def _all_plain(names: Sequence[str]) -> bool:
+    """Whether all names are harmless ASCII file names, by a few passes at the speed of C."""
+    text = "\n".join(names)
+    is_lower = _LOWER_LINES.fullmatch(text)
+    if not (is_lower or _PLAIN_LINES.fullmatch(text)) or text.count("\n") != len(names) - 1:
+        return False
+    distinct = set(names if is_lower else text.lower().split("\n"))
+    return (
+        len(distinct) == len(names)
+        and distinct.isdisjoint({"", ".", ".."})
+        and max(map(len, names)) <= MAX_NAME_BYTES
+    )
+
+
+def _refused_by_text(names: Iterable[str]) -> Iterator[Refusal]:
+    for index, name in enumerate(names):
+        if reason := _why_refused(name):
+            yield Refusal(index, name, reason)
+
+
+def _why_refused(name: str) -> str | None:
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        return "it has a lone surrogate"
+    parts = name.split("/")
+    reasons = {
+        "it is empty": not name,
+        "it is absolute": name.startswith("/"),
+        "it has an empty, '.' or '..' part": not {"", ".", ".."}.isdisjoint(parts),
+        "it has a backslash": "\\" in name,
+        "it begins with a drive": re.match(r"[A-Za-z]:", name) is not None,
+        "it has a control character": any(map(_is_control, name)),
+        f"it is over {MAX_NAME_BYTES} bytes": any(
+            len(part.encode()) > MAX_NAME_BYTES for part in parts
+        ),
+        f"its path is over {MAX_PATH_BYTES} bytes": len(encoded) > MAX_PATH_BYTES,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in {"Cc", "Zl", "Zp"}
+
+
+def _twins(names: Sequence[str]) -> Iterator[Refusal]:
+    """Names that some file systems can't tell from an earlier one: equal after NFC and case."""
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        earlier = names[first.setdefault(_folded(name), index)]
+        if first[_folded(name)] != index:
+            how = "twice" if earlier == name else f"beside its twin {quoted(earlier)}"
+            yield Refusal(index, name, f"it is listed {how}")
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def open_root(root: str) -> int:
+    """Return a descriptor of a directory, for looks relative to it.
+
+    Raises:
+        ManifestNotFoundError: There is no such directory.
+        ManifestError: It is not a directory, or may not be read.
+        OSError: The file system failed (EIO, ESTALE, ...).
+    """
+    try:
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        problem = (
+            "there is no such directory. If the path is right, a scratch file system may have "
+            "purged it: make the shards again or restore them"
+        )
+        raise ManifestNotFoundError(problem, path=root) from error
+    except NotADirectoryError as error:
+        problem = "expected a shards directory, found a file; give the directory that holds it"
+        raise ManifestError(problem, path=root) from error
+    except PermissionError as error:
+        problem = f"permission denied on the directory for uid {os.geteuid()}"
+        raise ManifestError(problem, path=root) from error
+
+
+def open_inside(name: str, *, root: str, dir_fd: int) -> int:
+    """Open a file of the root for reading and return its descriptor, if the file is one to open.
+
+    Nothing but a regular file is opened: opening a FIFO may block or wake its writer, and opening
+    a device may act on it (open(2)). A symbolic link is followed when it stays inside the root.
+
+    Args:
+        name: A name that `refusals` accepted.
+        root: The root's real absolute path.
+        dir_fd: A descriptor of the root.
+
+    Raises:
+        NotRegularError: It is something else, or lies outside the root.
+        OSError: The file is missing or can't be opened.
+    """
+    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode) or "/" in name:
+        name = _real_path_inside(root, name)
+        status = os.stat(name, follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegularError(file_type(status.st_mode))
+    return os.open(name, OPEN_FLAGS, dir_fd=dir_fd)
+
+
+def _real_path_inside(root: str, name: str) -> str:
+    path = os.path.realpath(os.path.join(root, name), strict=True)
+    if os.path.commonpath([root, path]) != root:
+        raise NotRegularError(f"symbolic link to '{path}', outside the root")
+    return path
+
+
+def file_type(mode: int) -> str:
+    """Return what ``st_mode`` says a file is, in words."""
+    return _FILE_TYPES.get(stat.S_IFMT(mode), f"file of unknown type {stat.S_IFMT(mode):#o}")
+
+
+_FILE_TYPES = {
+    stat.S_IFREG: "regular file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}

@@ -1,0 +1,48 @@
+"""A progress bar on a terminal, for work that takes longer than a second."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+__all__ = ["bar"]
+
+_QUIET_SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a callable that takes how much is done and of how much.
+
+    It draws on standard error, and only on a terminal; what takes less than a second draws nothing.
+    """
+    begin = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        advance: Callable[[int, int], None] | None = None
+
+        def on_progress(done: int, total: int) -> None:
+            nonlocal advance
+            if advance is None and time.monotonic() - begin >= _QUIET_SECONDS:
+                advance = _draw(label, stack)
+            if advance is not None:
+                advance(done, total)
+
+        yield on_progress if sys.stderr.isatty() else _ignore
+
+
+def _ignore(done: int, total: int) -> None:
+    """Draw nothing."""
+
+
+def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]:
+    from rich.console import Console  # noqa: PLC0415 - costs 60 ms, and few looks take a second
+    from rich.progress import MofNCompleteColumn, Progress  # noqa: PLC0415
+
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    progress = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+    task = progress.add_task(label, total=None)
+
+    def advance(done: int, total: int) -> None:
+        progress.update(task, completed=done, total=total)
+
+    return advance

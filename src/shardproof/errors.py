@@ -1,0 +1,97 @@
+"""Every exception that shardproof raises on purpose.
+
+::
+
+    ShardproofError
+    +-- ManifestError                  the promise of a shards directory can't be read
+    |   +-- ManifestNotFoundError      ... because it is not there   (also a FileNotFoundError)
+    +-- ShardValidationError           promises are not kept         (also a FileNotFoundError)
+
+What the operating system says while a manifest is read (an input/output error, a stale handle)
+passes through as `OSError`; a wrong argument is a `TypeError` or a `ValueError`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardproof.report import Report
+
+__all__ = [
+    "ManifestError",
+    "ManifestNotFoundError",
+    "ShardValidationError",
+    "ShardproofError",
+]
+
+
+class ShardproofError(Exception):
+    """The root of shardproof's own exceptions: catch this to catch them all."""
+
+    def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, ...]]:
+        # Exception's own __reduce__ calls the class with `args`, which loses keyword arguments.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(
+    cls: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
+) -> BaseException:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class ManifestError(ShardproofError):
+    """The promise of a shards directory can't be read.
+
+    Args:
+        problem: What is wrong, what was expected and what to do, in one or more lines.
+        path: Absolute path of the manifest file, or of the directory where there is none.
+        line: Line in that file, counted from 1, where it is known.
+        field: The field inside that file, such as ``$[3].n_examples``, where it is known.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | os.PathLike[str],
+        line: int | None = None,
+        field: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.path = os.fspath(path)
+        self.line = line
+        self.field = field
+        where = f"'{self.path}'"
+        if line is not None:
+            where += f", line {line}"
+        if field is not None:
+            where += f", field {field}"
+        super().__init__(f"Could not read the manifest at {where}: {problem}")
+
+
+class ManifestNotFoundError(ManifestError, FileNotFoundError):
+    """There is no manifest: no directory, or a directory without the file that lists its shards."""
+
+    __str__ = Exception.__str__
+
+
+class ShardValidationError(ShardproofError, FileNotFoundError):
+    """A shards directory does not keep its promises; the message lists each one that is broken.
+
+    Args:
+        report: The report whose findings are raised.
+
+    Attributes:
+        report: The same, to read findings as data.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(str(report))

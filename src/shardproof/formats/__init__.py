@@ -1,0 +1,52 @@
+"""One module per on-disk format, each the same two functions.
+
+::
+
+    claims(root) -> bool        does this directory look like mine? (at most one listing)
+    read(root) -> Manifest      what does it promise? (raises ManifestError)
+"""
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shardproof._names import open_root
+from shardproof.errors import ManifestNotFoundError
+from shardproof.formats import saev
+from shardproof.manifest import Manifest
+
+__all__ = ["FORMATS", "Format", "detect"]
+
+
+class Format(NamedTuple):
+    """One on-disk convention."""
+
+    name: str
+    manifest_file: str
+    claims: Callable[[str], bool]
+    read: Callable[[str], Manifest]
+
+
+FORMATS = (Format("saev", saev.MANIFEST_FILE, saev.claims, saev.read),)
+"""Every known format, in the order in which they are asked."""
+
+
+def detect(root: str) -> Format:
+    """Return the format of a directory.
+
+    Args:
+        root: Real absolute path of the directory.
+
+    Raises:
+        ManifestNotFoundError: There is no such directory, or no format claims it.
+        ManifestError: It is not a directory, or may not be read.
+    """
+    os.close(open_root(root))
+    for form in FORMATS:
+        if form.claims(root):
+            return form
+    names = sorted(os.listdir(root))
+    known = ", ".join(f"{form.manifest_file} ({form.name})" for form in FORMATS)
+    holds = f"{len(names)} entries, none of a known format" if names else "nothing"
+    problem = f"expected a shards directory with {known}, found {holds}; is the path right?"
+    raise ManifestNotFoundError(problem, path=root)

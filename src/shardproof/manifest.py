@@ -1,0 +1,112 @@
+"""What a shards directory promises."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from shardproof import _digest
+from shardproof._names import quoted, refusals
+from shardproof.errors import ManifestError
+
+__all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile"]
+
+_SHOWN = 20
+
+
+class PromisedFile(msgspec.Struct, frozen=True, gc=False):
+    """One file that a manifest promises.
+
+    Attributes:
+        name: Path relative to the directory, with ``/`` between parts; untrusted.
+        size: Size in bytes where the manifest states or implies it.
+        digest: ``"<algorithm>:<hex>"`` where the manifest states it.
+    """
+
+    name: str
+    size: int | None = None
+    digest: str | None = None
+
+
+class Mismatch(NamedTuple):
+    """What was promised and what is there instead, in words."""
+
+    expected: str
+    found: str
+
+
+class Contradiction(NamedTuple):
+    """A file of the manifest that disagrees with another one, known from reading them alone."""
+
+    name: str
+    mismatch: Mismatch
+
+
+Probe = Callable[[PromisedFile, int, int], Mismatch | None]
+"""A format's structural probe: ``probe(promised, fd, size)``, with bounded reads by `os.pread`.
+
+It must be a module-level function, so that it can be sent to another process.
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """The promise of one shards directory, as a format read it.
+
+    Attributes:
+        root: Real absolute path of the directory.
+        source: Absolute path of the file that lists the shards; refusals name it.
+        format: Name of the format.
+        files: The promised files, in the manifest's order.
+        probe: The format's structural probe, if it has one; asked from level ``complete`` on.
+        contradictions: Asked from ``complete`` on: which laws does the manifest itself break?
+
+    Raises:
+        ManifestError: A name that could lead out of the root or to two files at once, a size below
+            zero, a digest that can't be parsed; all of them in one error.
+    """
+
+    root: Path
+    source: Path
+    format: str
+    files: Sequence[PromisedFile]
+    probe: Probe | None = None
+    contradictions: Callable[[], Iterable[Contradiction]] = tuple
+
+    def __post_init__(self) -> None:
+        refuse_names([file.name for file in self.files], self.source)
+        problems = [
+            f"{quoted(file.name)}: {problem}"
+            for file in self.files
+            if (file.digest is not None or (file.size or 0) < 0)
+            and (problem := _why_impossible(file))
+        ]
+        if problems:
+            raise ManifestError(_listed("promises that can't be kept", problems), path=self.source)
+
+
+def refuse_names(names: Sequence[str], source: Path | str) -> None:
+    """Raise one `ManifestError` that lists every name that no path may be made of."""
+    refused = refusals(names)
+    if refused:
+        lines = [f"{quoted(name)} (entry {index}): {reason}" for index, name, reason in refused]
+        raise ManifestError(_listed("names that are refused", lines), path=source)
+
+
+def _why_impossible(file: PromisedFile) -> str | None:
+    if file.size is not None and file.size < 0:
+        return f"size {file.size}"
+    if file.digest is not None:
+        try:
+            _digest.parse(file.digest)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def _listed(title: str, lines: list[str]) -> str:
+    shown = [f"\n  - {line}" for line in lines[:_SHOWN]]
+    more = [f"\n  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return f"{title} ({len(lines)}):" + "".join(shown + more)

@@ -1,0 +1,167 @@
+"""What one look at a shards directory found: findings, their text, JSON and exit code."""
+
+import dataclasses
+import enum
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from shardproof.errors import ShardValidationError
+
+__all__ = ["LEVELS", "Finding", "FindingKind", "Level", "Report"]
+
+Level = Literal["present", "complete", "valid"]
+"""How hard to look; each level includes the ones before it."""
+
+LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
+
+
+class FindingKind(enum.StrEnum):
+    """In which way a promise is not kept, in the order in which a report groups them."""
+
+    MISSING = "missing"
+    EMPTY = "empty"
+    UNREADABLE = "unreadable"
+    NOT_REGULAR = "not-regular"
+    SIZE = "size"
+    STRUCTURE = "structure"
+    DIGEST = "digest"
+
+
+_TITLES = {
+    FindingKind.MISSING: "Missing files",
+    FindingKind.EMPTY: "Empty files",
+    FindingKind.UNREADABLE: "Unreadable files",
+    FindingKind.NOT_REGULAR: "Not regular files",
+    FindingKind.SIZE: "Files of another size",
+    FindingKind.STRUCTURE: "Files of another structure",
+    FindingKind.DIGEST: "Files with another digest",
+}
+
+# What open(2) and stat(2) answer for a reason that lies in the file or its permissions. Any other
+# errno (EIO, ESTALE, EMFILE, ETIMEDOUT, ...) says that nobody could look.
+_ABOUT_THE_FILE = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+    errno.ENXIO,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One promise that is not kept.
+
+    Attributes:
+        kind: In which way.
+        path: Absolute path of the file.
+        expected: What was promised, in words.
+        found: What is there, in words.
+        errno: The number that the operating system gave, where it gave one (errno(3)).
+    """
+
+    kind: FindingKind
+    path: Path
+    expected: str
+    found: str
+    errno: int | None = None
+
+    @property
+    def looked(self) -> bool:
+        """False where the file could not be looked at (EIO, ESTALE): the shard may be whole."""
+        return self.errno is None or self.errno in _ABOUT_THE_FILE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as plain JSON values."""
+        name = None if self.errno is None else errno.errorcode.get(self.errno, str(self.errno))
+        return {
+            "kind": self.kind.value,
+            "path": str(self.path),
+            "expected": self.expected,
+            "found": self.found,
+            "errno": name,
+            "looked": self.looked,
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """All findings of one look at a shards directory; ``str()`` gives the text.
+
+    Attributes:
+        root: Absolute path of the directory.
+        format: Name of its format, such as ``"saev"``.
+        level: How hard it was looked at.
+        n_files: How many files the manifest promises.
+        findings: Every promise that is not kept, in the manifest's order.
+        unproven: Files that are as promised as far as the level asks, and about which the manifest
+            states nothing that the level could prove: at ``complete`` no size and no structure, at
+            ``valid`` no digest.
+    """
+
+    root: Path
+    format: str
+    level: Level
+    n_files: int
+    findings: tuple[Finding, ...] = ()
+    unproven: tuple[Path, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise is kept, as far as the level looks."""
+        return not self.findings
+
+    @property
+    def exit_code(self) -> int:
+        """0 all promises kept; 1 findings; 3 something could not be looked at."""
+        if not all(finding.looked for finding in self.findings):
+            return 3
+        return 1 if self.findings else 0
+
+    def __str__(self) -> str:
+        return "\n".join(self._failure_lines()) if self.findings else self._success()
+
+    def _success(self) -> str:
+        proven = self.n_files - len(self.unproven)
+        text = f"{self.level}: {proven} of {self.n_files} files of '{self.root}'"
+        if not self.unproven:
+            return text
+        lacking = "digest" if self.level == "valid" else "size or structure"
+        return (
+            f"{self.level}: {proven} proven, {len(self.unproven)} without a {lacking}, "
+            f"of {self.n_files} files of '{self.root}'"
+        )
+
+    def _failure_lines(self) -> Iterator[str]:
+        yield f"Shard validation failed in '{self.root}':"
+        for kind, title in _TITLES.items():
+            paths = [finding.path for finding in self.findings if finding.kind is kind]
+            if paths:
+                yield ""
+                yield f"{title} ({len(paths)}):"
+                yield from (f"  - {path}" for path in paths)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain JSON values, for `json.dumps`."""
+        return {
+            "root": str(self.root),
+            "format": self.format,
+            "level": self.level,
+            "ok": self.ok,
+            "exit_code": self.exit_code,
+            "n_files": self.n_files,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "unproven": [str(path) for path in self.unproven],
+        }
+
+    def raise_for_findings(self) -> None:
+        """Do nothing when every promise is kept.
+
+        Raises:
+            ShardValidationError: There are findings; its text names every one.
+        """
+        if self.findings:
+            raise ShardValidationError(self)

@@ -1,0 +1,79 @@
+"""The one verb: detect the format, read the manifest, check it, report."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from shardproof import formats
+from shardproof._arguments import checked
+from shardproof._progress import bar
+from shardproof.checks import OnProgress, check
+from shardproof.report import Level, Report
+
+__all__ = ["validate"]
+
+
+@checked
+def validate(
+    path: str | os.PathLike[str],
+    *,
+    level: Level = "present",
+    workers: int | None = None,
+    executor: Executor | None = None,
+    progress: bool | Callable[[int, int], None] = False,
+) -> Report:
+    """Look at every file that a shards directory promises, and report; never raise for findings.
+
+    Args:
+        path: The shards directory.
+        level: ``"present"``: each promised file exists, is a regular file, is not empty and opens.
+            ``"complete"``: also has the size and structure that the manifest implies.
+            ``"valid"``: also has the digest that the manifest states.
+        workers: How many threads look. By default one where the file system answers in
+            microseconds, up to 64 where it does not, and one per processor to read every byte.
+        executor: A `concurrent.futures.Executor` to look from instead, such as a process pool or
+            one of Dask or MPI, whose hosts see the same path.
+        progress: True for a bar on standard error, shown on a terminal after one second; or a
+            callable that gets how many files are done, and of how many.
+
+    Returns:
+        The report. ``report.ok`` is the verdict, ``report.raise_for_findings()`` the assertion.
+
+    Raises:
+        ManifestNotFoundError: There is no shards directory; also a `FileNotFoundError`.
+        ManifestError: What it promises can't be read.
+        OSError: The file system failed before any file could be looked at (EIO, ESTALE, ...).
+        TypeError: An argument of the wrong type or an unknown level.
+        ValueError: ``workers`` below 1, or together with ``executor``.
+
+    Example:
+        >>> import shardproof
+        >>> report = shardproof.validate(shards_dir)
+        >>> report.ok, report.n_files
+        (True, 3)
+    """
+    _refuse_workers(workers, executor)
+    root = os.path.realpath(path)
+    manifest = formats.detect(root).read(root)
+    with _on_progress(progress) as on_progress:
+        return check(
+            manifest, level=level, workers=workers, executor=executor, on_progress=on_progress
+        )
+
+
+def _refuse_workers(workers: int | None, executor: Executor | None) -> None:
+    if isinstance(workers, bool):
+        raise TypeError("workers: expected int or None, found bool")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers: expected 1 or more, found {workers}")
+    if workers is not None and executor is not None:
+        raise ValueError("expected workers or executor, found both")
+
+
+def _on_progress(
+    progress: bool | OnProgress,
+) -> contextlib.AbstractContextManager[OnProgress | None]:
+    if progress is True:
+        return bar("shards")
+    return contextlib.nullcontext(progress or None)
