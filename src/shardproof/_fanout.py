@@ -9,7 +9,7 @@ looks are timed every now and then, and the median decides about the next run.
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
@@ -22,34 +22,40 @@ SLOW_SECONDS = 100e-6
 """Median time of a look from which on threads are faster."""
 
 _SAMPLE = 8
-_THREADED_CHUNK = 16
 _SEQUENTIAL_RUN = 1024
 _THREADED_RUN = 8192
-_EXECUTOR_CHUNK = 256
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Sequence[Item]], list[Result]]
 """Looks at some items and returns what it has to say; the results keep the items' order."""
 
+Done = Generator[tuple[int, list[Result]], None, None]
+"""How many more items were looked at, and the results; in the items' order."""
+
 
 def over_threads(
-    work: Work[Item, Result], items: Sequence[Item], threads: int | None = None
-) -> Iterator[tuple[int, list[Result]]]:
-    """Yield how many items were done and their results, run by run, in order.
+    work: Work[Item, Result],
+    items: Sequence[Item],
+    threads: int | None = None,
+    *,
+    chunk: int = 16,
+) -> Done[Result]:
+    """Yield the results of all items, chunk by chunk; closing it joins the threads.
 
     Args:
         work: What to do; called from several threads at once.
         items: All items.
         threads: How many threads; None to decide by the time that looks take.
+        chunk: Most items that a thread takes at once; an interrupt waits until it did them.
     """
-    pool = _Pool(threads or max_threads())
+    pool = _Pool(threads or max_threads(), chunk)
     try:
         start = 0
         while start < len(items):
-            run = _run(work, items, start, threads, pool)
-            start += run[0]
-            yield run
+            for n_items, results in _run(work, items, start, threads, pool):
+                start += n_items
+                yield n_items, results
     finally:
         pool.close()
 
@@ -60,41 +66,47 @@ def _run(
     start: int,
     threads: int | None,
     pool: "_Pool",
-) -> tuple[int, list[Result]]:
-    results: list[Result] = []
-    sample = items[start : start + _SAMPLE] if threads is None else ()
-    is_slow = _median_seconds(work, sample, results) > SLOW_SECONDS if sample else threads != 1
-    rest = start + len(sample)
-    run = items[rest : rest + (_THREADED_RUN if is_slow else _SEQUENTIAL_RUN)]
-    results += pool.run(work, run) if is_slow else work(run)
-    return len(sample) + len(run), results
+) -> Done[Result]:
+    """Look at the next items; how is decided anew for each run."""
+    is_slow = threads != 1
+    if threads is None:
+        sample = items[start : start + _SAMPLE]
+        seconds, results = _timed(work, sample)
+        yield len(sample), results
+        start += len(sample)
+        is_slow = seconds > SLOW_SECONDS
+    run = items[start : start + (_THREADED_RUN if is_slow else _SEQUENTIAL_RUN)]
+    if is_slow:
+        yield from pool.run(work, run)
+    elif run:
+        yield len(run), work(run)
 
 
-def _median_seconds(
-    work: Work[Item, Result], sample: Sequence[Item], results: list[Result]
-) -> float:
-    seconds = []
+def _timed(work: Work[Item, Result], sample: Sequence[Item]) -> tuple[float, list[Result]]:
+    """The median time of a look, and what the looks had to say."""
+    seconds, results = [], []
     for item in sample:
         begin = time.perf_counter()
         results += work((item,))
         seconds.append(time.perf_counter() - begin)
-    return sorted(seconds)[len(seconds) // 2]
+    return sorted(seconds)[len(seconds) // 2], results
 
 
 class _Pool:
     """Threads that start with the first run and are joined by `close`, come what may."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, chunk: int) -> None:
         self._threads = threads
+        self._chunk = chunk
         self._executor: Executor | None = None
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> list[Result]:
+    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Done[Result]:
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - costs 10 ms
 
             self._executor = ThreadPoolExecutor(self._threads, "shardproof")
-        size = max(1, min(_THREADED_CHUNK, len(items) // (4 * self._threads)))
-        return [result for some in self._executor.map(work, _cut(items, size)) for result in some]
+        chunk = max(1, min(self._chunk, len(items) // (4 * self._threads)))
+        return over_executor(work, items, self._executor, chunk=chunk)
 
     def close(self) -> None:
         if self._executor is not None:
@@ -102,18 +114,14 @@ class _Pool:
 
 
 def over_executor(
-    work: Work[Item, Result], items: Sequence[Item], executor: Executor
-) -> Iterator[tuple[int, list[Result]]]:
+    work: Work[Item, Result], items: Sequence[Item], executor: Executor, *, chunk: int = 256
+) -> Done[Result]:
     """Yield the same as `over_threads`, from a given `concurrent.futures.Executor`.
 
     ``work`` and its results must be picklable, since the executor may use other processes or hosts.
     """
-    chunks = _cut(items, _EXECUTOR_CHUNK)
+    chunks = [items[start : start + chunk] for start in range(0, len(items), chunk)]
     yield from zip(map(len, chunks), executor.map(work, chunks), strict=True)
-
-
-def _cut(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def max_threads() -> int:

@@ -95,13 +95,14 @@ def decode(data: bytes, kind: type[T], *, path: str) -> T:
 
 
 def _n_keys(value: object) -> int:
-    """How many keys the text of ``value`` has when none is left out and none stands twice.
+    """How many keys the text of ``value`` must have at least: the required ones.
 
     Each key brings one colon, and a colon inside a string only adds to them: so a text with just
     that many colons has no duplicate key, and need not be read a second time to know it.
     """
     items: list[Any] = value if isinstance(value, list) else [value]
-    return len(items[0].__struct_fields__) * len(items) if items else 0
+    fields = msgspec.structs.fields(items[0]) if items else ()
+    return sum(field.required for field in fields) * len(items)
 
 
 def _refuse_duplicate_keys(data: bytes, path: str) -> None:
@@ -114,7 +115,7 @@ def _refuse_duplicate_keys(data: bytes, path: str) -> None:
                 raise ManifestError(problem, path=path, line=line, field=key[:80])
             seen.add(key)
 
-    json.loads(data, object_pairs_hook=refuse, parse_int=float)
+    json.loads(data, object_pairs_hook=refuse, parse_int=_int)
 
 
 def _line_of_second(key: str, data: bytes) -> int | None:
@@ -139,27 +140,54 @@ def _malformed(reason: str, data: bytes, path: str) -> ManifestError:
 def _wrong_value(reason: str, data: bytes, path: str) -> ManifestError:
     problem, _, field = reason.partition(" - at `")
     field = field.rstrip("`")
-    problem = problem[:1].lower() + problem[1:]
-    return ManifestError(problem, path=path, line=_line_of(field, data), field=field or None)
+    line, found = _locate(field, data)
+    problem = problem[:1].lower() + problem[1:] + (f", found {found}" if found else "")
+    return ManifestError(problem, path=path, line=line, field=field or None)
 
 
-def _line_of(field: str, data: bytes) -> int | None:
-    """The line on which the top-level item that ``field`` speaks of begins."""
-    item = re.match(r"\$\[(\d+)\]", field)
-    if item is None:
-        return None
-    text = data.decode(errors="replace")
-    start = _next_item(text, text.index("[") + 1)
-    decoder = json.JSONDecoder(parse_int=float)
-    for _ in range(int(item[1])):
-        start = _next_item(text, decoder.raw_decode(text, start)[1])
-    return text.count("\n", 0, start) + 1
+def _locate(field: str, data: bytes) -> tuple[int | None, str | None]:
+    """The line of the top-level item that ``field`` speaks of, and the value that stands there.
+
+    Either is None where it can't be told: the text may be broken further on.
+    """
+    steps = re.findall(r"\[(\d+)\]|\.(\w+)", field)
+    if not steps:
+        return None, None
+    text, start, line = data.decode(errors="replace"), 0, None
+    try:
+        if steps[0][0]:
+            start = _start_of_item(text, int(steps.pop(0)[0]))
+            line = text.count("\n", 0, start) + 1
+        elif len(data) > _MAX_SHOWN_BYTES:
+            return None, None
+        value, _ = _DECODER.raw_decode(text, start)
+        for index, key in steps:
+            value = value[int(index)] if index else value[key]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return line, None
+    return line, quoted(json.dumps(value))
 
 
-def _next_item(text: str, position: int) -> int:
+def _start_of_item(text: str, index: int) -> int:
+    start = _after_separator(text, text.index("[") + 1)
+    for _ in range(index):
+        start = _after_separator(text, _DECODER.raw_decode(text, start)[1])
+    return start
+
+
+def _after_separator(text: str, position: int) -> int:
     between = re.compile(r"[\s,]*").match(text, position)
     return between.end() if between else position
 
 
 def _line_at(data: bytes, offset: int) -> int:
     return data.count(b"\n", 0, offset) + 1
+
+
+def _int(digits: str) -> int | float:
+    """An integer, for showing: Python refuses to read one of thousands of digits."""
+    return int(digits) if len(digits) <= 20 else float(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_int)
+_MAX_SHOWN_BYTES = 2**20

@@ -39,10 +39,13 @@ def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]
     from rich.progress import MofNCompleteColumn, Progress  # noqa: PLC0415
 
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-    progress = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+    # No refreshing thread: rich does not join it.
+    console = Console(stderr=True)
+    progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
+    stack.enter_context(progress)
     task = progress.add_task(label, total=None)
 
     def advance(done: int, total: int) -> None:
-        progress.update(task, completed=done, total=total)
+        progress.update(task, completed=done, total=total, refresh=True)
 
     return advance

@@ -5,6 +5,7 @@ readdir(3)). Each promised file is then opened, examined through its descriptor 
 relative to one descriptor of the directory.
 """
 
+import contextlib
 import functools
 import os
 import stat
@@ -69,15 +70,11 @@ def check(
     question = _Question(os.fspath(manifest.root), level, manifest.probe)
     dir_fd = open_root(question.root)
     try:
-        if executor is not None:
-            work = functools.partial(_look_from_afar, question)
-            runs = _fanout.over_executor(work, manifest.files, executor)
-        else:
-            regular = _list(dir_fd)
-            work = functools.partial(_look_at_all, question, dir_fd, regular)
-            threads = workers or (_fanout.available_cpus() if level == "valid" else None)
-            runs = _fanout.over_threads(work, manifest.files, threads)
-        findings = list(_collect(runs, len(manifest.files), on_progress))
+        # Closed before the descriptor, which the threads use until they are joined.
+        with contextlib.closing(
+            _looks(question, dir_fd, manifest.files, workers, executor)
+        ) as runs:
+            findings = list(_collect(runs, len(manifest.files), on_progress))
     finally:
         os.close(dir_fd)
     if level != "present":
@@ -85,6 +82,23 @@ def check(
     unproven = tuple(_unproven(manifest, level, findings))
     n_files = len(manifest.files)
     return Report(manifest.root, manifest.format, level, n_files, tuple(findings), unproven)
+
+
+def _looks(
+    question: _Question,
+    dir_fd: int,
+    files: Sequence[PromisedFile],
+    workers: int | None,
+    executor: Executor | None,
+) -> _fanout.Done[Finding]:
+    hashes = question.level == "valid" and any(file.digest is not None for file in files)
+    if executor is not None:
+        work = functools.partial(_look_from_afar, question)
+        return _fanout.over_executor(work, files, executor, chunk=1 if hashes else 256)
+    work = functools.partial(_look_at_all, question, dir_fd, _list(dir_fd))
+    if hashes:
+        return _fanout.over_threads(work, files, workers or _fanout.available_cpus(), chunk=1)
+    return _fanout.over_threads(work, files, workers)
 
 
 def _list(dir_fd: int) -> Regular:
@@ -104,7 +118,7 @@ def _regular_names(entries: Sequence["os.DirEntry[str]"]) -> list[str]:
 
 
 def _collect(
-    runs: Iterator[tuple[int, list[Finding]]], n_files: int, on_progress: OnProgress | None
+    runs: _fanout.Done[Finding], n_files: int, on_progress: OnProgress | None
 ) -> Iterator[Finding]:
     n_done = 0
     for n_looks, findings in runs:

@@ -42,6 +42,7 @@ _TITLES = {
 # What open(2) and stat(2) answer for a reason that lies in the file or its permissions. Any other
 # errno (EIO, ESTALE, EMFILE, ETIMEDOUT, ...) says that nobody could look.
 _ABOUT_THE_FILE = {
+    errno.ENOENT,
     errno.EACCES,
     errno.EPERM,
     errno.ELOOP,

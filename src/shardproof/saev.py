@@ -17,6 +17,7 @@ import msgspec
 
 from shardproof import _files, _json
 from shardproof._arguments import checked
+from shardproof._names import quoted
 from shardproof.checks import check
 from shardproof.errors import ManifestNotFoundError
 from shardproof.manifest import Manifest, PromisedFile, refuse_names
@@ -145,9 +146,12 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def hash(self) -> str:
-        """The first 8 hexadecimal digits of the sha256 that names saev's directory."""
-        canonical = msgspec.json.encode(self, order="sorted")
-        return hashlib.sha256(canonical).hexdigest()[:8]
+        """The first 8 hexadecimal digits of the sha256 that names saev's directory.
+
+        Of the compact JSON in the order of the fields above: saev asks orjson for sorted keys, and
+        orjson sorts those of dictionaries, not those of a dataclass.
+        """
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:8]
 
     @classmethod
     @checked
@@ -299,16 +303,20 @@ def _dump(value: Any, shards_dir: AnyPath, name: str) -> None:
 
 
 def _no_shards_file(root: str) -> ManifestNotFoundError:
-    names = sorted(os.listdir(root))
-    acts = [name for name in names if name.startswith("acts") and name.endswith(".bin")]
-    others = [f"{name}" for name in (METADATA_FILE, LABELS_FILE) if name in names]
-    example = f" (the first is {acts[0]})" if acts else ""
-    there = f"{len(acts)} acts*.bin files{example}, {' and '.join(others) or 'no metadata.json'}"
+    there = _what_is_there(root)
     advice = (
         "saev writes it after each shard, so the directory is half-written, partly purged or from "
         "an older protocol: make the shards again, or restore the file"
-        if acts or others
-        else "it is empty of everything that saev writes: is the path right?"
+        if there
+        else "nothing in it looks like saev's: is the path right?"
     )
-    problem = f"there is no such file. The directory holds {there}; {advice}"
+    holds = ", ".join(there) or "no acts*.bin file and no metadata.json"
+    problem = f"there is no such file. The directory holds {holds}; {advice}"
     return ManifestNotFoundError(problem, path=os.path.join(root, SHARDS_FILE))
+
+
+def _what_is_there(root: str) -> list[str]:
+    names = sorted(os.listdir(root))
+    acts = [name for name in names if name.startswith("acts") and name.endswith(".bin")]
+    counted = [f"{len(acts)} acts*.bin (the first is {quoted(acts[0])})"] if acts else []
+    return counted + [name for name in (METADATA_FILE, LABELS_FILE) if name in names]
