@@ -1,0 +1,393 @@
+"""``pytest --validate-shards``: shards directories as test items; and fixtures that make some.
+
+Nothing but the standard library and pytest is imported until a directory is validated or a fixture
+is used: this module is loaded in every test run of every environment that has shardproof.
+
+Shards directories become items, instead of a gate in front of the session, so that all of pytest
+applies to them: ``-k``, ``-m``, ``--lf``, ``--deselect``, ``--collect-only``, JUnit XML and
+pytest-xdist.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from shardproof import Level, Report
+    from shardproof.testing import MakeShardsDir
+
+__all__ = ["MANIFEST_FILES", "ShardsDirectory", "ShardsItem", "ShardsManifest"]
+
+MANIFEST_FILES = ("shards.json",)
+"""By these a shards directory is recognised; the formats' own, repeated to import none of them."""
+
+_LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
+
+_NOTHING_FOUND = """\
+No shards directory was found, and --validate-shards was given.
+
+Name one with --shards-dir=PATH or with the ini option shards_dirs. A directory of the test tree
+is found by its manifest file ({files}), unless norecursedirs, collect_ignore or --ignore hide it
+or the paths on the command line lead elsewhere."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options, and their twins for the configuration file."""
+    group = parser.getgroup("shardproof", "shards directories (shardproof)")
+    group.addoption(
+        "--validate-shards",
+        action="store_true",
+        help="Validate shards directories: those named and those met in the test tree.",
+    )
+    group.addoption(
+        "--shards-dir",
+        action="append",
+        metavar="PATH",
+        default=[],
+        help="A shards directory to validate; write --shards-dir=PATH; may be given repeatedly.",
+    )
+    group.addoption(
+        "--shards-level",
+        metavar="LEVEL",
+        default=None,
+        help="How hard to look: present (default), complete or valid.",
+    )
+    parser.addini("validate_shards", "As --validate-shards.", type="bool", default=False)
+    parser.addini(
+        "shards_dirs", "As --shards-dir, relative to this file.", type="paths", default=[]
+    )
+    parser.addini("shards_level", "As --shards-level.", default="present")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker; take part in the run only if that was asked for."""
+    config.addinivalue_line("markers", "shards: the validation of a shards directory (shardproof)")
+    _refuse_bare_option(config)
+    level = _level(config)
+    flag = bool(config.getoption("validate_shards"))
+    if flag or config.getini("validate_shards"):
+        validation = _Validation(level, _named_directories(config), must_find=flag)
+        config.stash[_VALIDATION] = validation
+        config.pluginmanager.register(validation, "shardproof-validation")
+    elif config.getoption("shards_dir"):
+        raise pytest.UsageError("--shards-dir does nothing without --validate-shards: give both")
+
+
+def _refuse_bare_option(config: pytest.Config) -> None:
+    """With a space, pytest takes the path for one of tests and moves its rootdir there."""
+    from_environment = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    if "--shards-dir" in (*config.invocation_params.args, *from_environment):
+        raise pytest.UsageError(
+            "--shards-dir PATH, with a space, makes pytest look for tests and its configuration in "
+            "PATH: write --shards-dir=PATH"
+        )
+
+
+def _level(config: pytest.Config) -> Level:
+    asked = config.getoption("shards_level")
+    where = "ini option shards_level" if asked is None else "--shards-level"
+    asked = config.getini("shards_level") if asked is None else asked
+    for level in _LEVELS:
+        if level == asked:
+            return level
+    raise pytest.UsageError(f"{where}: expected one of {', '.join(_LEVELS)}, found {asked!r}")
+
+
+def _named_directories(config: pytest.Config) -> list[Path]:
+    given = config.getoption("shards_dir")
+    if "" in given:
+        raise pytest.UsageError("--shards-dir=PATH: expected a path, found none")
+    named = [config.invocation_params.dir / path for path in given]
+    return [Path(os.path.abspath(path)) for path in (*named, *config.getini("shards_dirs"))]
+
+
+class _Validation:
+    """Finds the shards directories of one run; registered as a plugin where one is asked for."""
+
+    def __init__(self, level: Level, named: Sequence[Path], *, must_find: bool) -> None:
+        self.level = level
+        self._named = named
+        self._must_find = must_find
+        self._owners: dict[str, ShardsManifest] = {}
+
+    def owns(self, node: ShardsManifest) -> bool:
+        """Whether this node is the first for its directory, by whatever path it was reached.
+
+        Asked when a node is collected, not when it is made: pytest makes nodes that lie beside what
+        the command line names, and drops them.
+        """
+        return self._owners.setdefault(os.path.realpath(node.root), node) is node
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collect_directory(
+        self, path: Path, parent: pytest.Collector
+    ) -> ShardsDirectory | None:
+        """Collect a shards directory of the test tree, without a look at what else is in it."""
+        # Whoever names a directory to pytest, or something in it, wants the tests in it too.
+        if parent.session.isinitpath(path, with_parents=True) or not _manifest_files(path):
+            return None
+        return ShardsDirectory.from_parent(parent, path=path)
+
+    def pytest_collect_file(
+        self, file_path: Path, parent: pytest.Collector
+    ) -> ShardsManifest | None:
+        """Collect a manifest file that is named, or lies in a directory that is named."""
+        if file_path.name not in MANIFEST_FILES:
+            return None
+        return ShardsManifest.at(parent, file_path, nodeid=_nodeid(file_path, parent.config))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Add the directories named by option, wherever they are, to what the session collects.
+
+        They don't become arguments of pytest: then it would import their ``conftest.py``, and
+        pytest-xdist's workers would not see them.
+        """
+        report = yield
+        if isinstance(collector, pytest.Session):
+            report.result += [*self._named_nodes(collector)]
+        return report
+
+    def _named_nodes(self, session: pytest.Session) -> Iterator[ShardsManifest]:
+        for root in self._named:
+            name = next(iter(_manifest_files(root)), MANIFEST_FILES[0])
+            node = ShardsManifest.at(session, root / name, nodeid=_shown((root / name).as_posix()))
+            if self.owns(node):  # asked here, before the test tree's: a named one has one id
+                yield node
+
+    @pytest.hookimpl(tryfirst=True)  # before -k, -m and --deselect take items away
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, items: list[pytest.Item]
+    ) -> None:
+        """Fail where there is nothing to validate: a job must not take that for a success."""
+        if self._must_find and not self._owners:
+            items.append(_NothingFoundItem.from_parent(session, name="shards-directory-found"))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say how many directories were validated, and which failed."""
+        looks = _looks(terminalreporter)
+        if looks or not terminalreporter.config.option.collectonly:
+            terminalreporter.section("shards directories")
+            for line in _summary(self.level, looks):
+                terminalreporter.write_line(line)
+
+
+_VALIDATION = pytest.StashKey[_Validation]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectReport | None:
+    """Collect a shards directory without the import of its ``conftest.py`` that pytest would do."""
+    if not isinstance(collector, ShardsDirectory):
+        return None
+    return pytest.CollectReport(collector.nodeid, "passed", None, [*collector.collect()])
+
+
+def _manifest_files(root: Path) -> list[str]:
+    return [name for name in MANIFEST_FILES if os.path.lexists(root / name)]
+
+
+def _nodeid(path: Path, config: pytest.Config) -> str:
+    """As pytest's own inside the rootdir; outside it two paths would share one id."""
+    inside = path.is_relative_to(config.rootpath)
+    return _shown((path.relative_to(config.rootpath) if inside else path).as_posix())
+
+
+def _shown(text: str) -> str:
+    """A path with the bytes that are no UTF-8 escaped, for the attributes of a JUnit file."""
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+class _HookedByParent:
+    """Calls the hooks of the conftest files around a shards directory, wherever that lies.
+
+    By its own path pytest would find none: it knows only directories whose ``conftest.py`` it has
+    looked for.
+    """
+
+    parent: Any
+
+    @property
+    def ihook(self) -> Any:
+        """The parent's hooks: in the end those of a directory of tests, or of the session."""
+        return self.parent.ihook
+
+
+class ShardsDirectory(_HookedByParent, pytest.Directory):
+    """A directory of the test tree that has a manifest file; nothing else in it is collected."""
+
+    def collect(self) -> Iterable[ShardsManifest]:
+        """Yield the manifest file, unread."""
+        for name in _manifest_files(self.path)[:1]:
+            path = self.path / name
+            yield ShardsManifest.at(self, path, nodeid=_nodeid(path, self.config))
+
+
+class ShardsManifest(_HookedByParent, pytest.File):
+    """The manifest file of a shards directory, which need not be there."""
+
+    @classmethod
+    def at(cls, parent: pytest.Collector, path: Path, *, nodeid: str) -> ShardsManifest:
+        """Return the node; ``-k`` finds its items by the directory's name."""
+        node: ShardsManifest = cls.from_parent(parent, path=path, nodeid=nodeid)
+        node.extra_keyword_matches.add(path.parent.name)
+        return node
+
+    @property
+    def root(self) -> Path:
+        """The shards directory."""
+        return self.path.parent
+
+    def collect(self) -> Iterable[ShardsItem]:
+        """Yield one item, without a look at the manifest: a broken one fails, it is no error."""
+        validation = self.config.stash[_VALIDATION]
+        if validation.owns(self):
+            yield ShardsItem.from_parent(self, name=validation.level)
+
+
+class ShardsItem(_HookedByParent, pytest.Item):
+    """The validation of one shards directory at one level, which is the item's name."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_marker("shards")
+
+    @property
+    def root(self) -> Path:
+        """The shards directory."""
+        return self.path.parent
+
+    def runtest(self) -> None:
+        """Validate; what is found travels with the test report to JUnit XML and the summary."""
+        from shardproof import validate  # noqa: PLC0415 - not before it is needed
+
+        self.user_properties += [
+            ("shards_dir", _shown(str(self.root))),
+            ("shards_level", self.name),
+        ]
+        report = validate(self.root, level=self.config.stash[_VALIDATION].level)
+        self.user_properties += [
+            ("shards_files", report.n_files),
+            ("shards_unproven", len(report.unproven)),
+            ("shards_findings", len(report.findings)),
+        ]
+        report.raise_for_findings()
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return the report's text, or the manifest's error: a traceback would say nothing."""
+        from shardproof import ShardproofError, ShardValidationError  # noqa: PLC0415 - as above
+
+        error = excinfo.value
+        if isinstance(error, ShardValidationError):
+            return "\n\n".join([str(error), *_not_looked_at(error.report)])
+        if isinstance(error, ShardproofError):
+            return str(error)
+        if isinstance(error, OSError):
+            return (
+                f"The shards directory '{self.root}' could not be looked at: {error}\n"
+                "Its shards may be whole: this is no finding about them."
+            )
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return the headline of a failure."""
+        return self.path, None, f"shards directory {self.root} ({self.name})"
+
+
+def _not_looked_at(report: Report) -> Iterator[str]:
+    blind = [finding for finding in report.findings if not finding.looked]
+    if blind:
+        reasons = ", ".join(sorted({finding.found for finding in blind}))
+        yield f"Of these, {_counted(len(blind), 'file')} could not be looked at ({reasons})."
+
+
+class _NothingFoundItem(pytest.Item):
+    """Fails: validation was asked for, and there is nothing to validate."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs, nodeid="shards::shards-directory-found")
+        self.add_marker("shards")
+
+    def runtest(self) -> None:
+        pytest.fail(_NOTHING_FOUND.format(files=", ".join(MANIFEST_FILES)), pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, "--validate-shards"
+
+
+def _looks(terminalreporter: pytest.TerminalReporter) -> dict[str, pytest.TestReport]:
+    """The last report about each directory; from pytest-xdist's workers too."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    return {
+        str(dict(report.user_properties)["shards_dir"]): report
+        for report in reports
+        if isinstance(report, pytest.TestReport)
+        and report.when == "call"
+        and "shards_dir" in dict(report.user_properties)
+    }
+
+
+def _summary(level: Level, looks: dict[str, pytest.TestReport]) -> Iterator[str]:
+    failed = {root: report for root, report in looks.items() if report.failed}
+    n_files = sum(_n(report, "shards_files") for report in looks.values())
+    n_unproven = sum(_n(report, "shards_unproven") for report in looks.values())
+    yield (
+        f"{level}: {_counted(len(looks), 'shards directory', 'shards directories')} with "
+        f"{_counted(n_files, 'file')} validated, {len(failed)} failed"
+    )
+    if n_unproven:
+        lacking = "digest" if level == "valid" else "size or structure"
+        yield f"{_counted(n_unproven, 'file')} without a {lacking} to prove"
+    for root, report in failed.items():
+        n_findings = _n(report, "shards_findings")
+        why = _counted(n_findings, "finding") if n_findings else "could not be validated"
+        yield f"FAILED {root}: {why}"
+
+
+def _n(report: pytest.TestReport, name: str) -> int:
+    value = dict(report.user_properties).get(name, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _counted(n: int, one: str, more: str = "") -> str:
+    return f"{n} {one if n == 1 else more or one + 's'}"
+
+
+@pytest.fixture
+def make_shards_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
+    """Make shards directories for one test.
+
+    ``path = make_shards_dir(n_shards=3, missing_shards=[1])``. Each call writes a new one, below
+    ``tmp_path``. After a call with ``unreadable_shards`` they are unreadable for root too, until
+    the test ends.
+    """
+    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+
+    bases = (tmp_path / f"shards-dir-{number}" for number in itertools.count())
+    with testing.shards_dir_maker(lambda: next(bases), drop_root_override=True) as make:
+        yield make
+
+
+@pytest.fixture(scope="session")
+def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeShardsDir]:
+    """Make shards directories that last for the session; otherwise as ``make_shards_dir``.
+
+    Unreadable shards stay readable for root: there, wrap what reads them into
+    ``shardproof.testing.without_root_override()``.
+    """
+    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+
+    def new_base() -> Path:
+        return tmp_path_factory.mktemp("shards-dir")
+
+    with testing.shards_dir_maker(new_base, drop_root_override=False) as make:
+        yield make

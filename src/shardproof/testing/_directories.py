@@ -1,0 +1,165 @@
+"""Sample directories with an end: for ``@given``, and what the pytest fixtures hand out."""
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from shardproof.testing._capabilities import without_root_override
+from shardproof.testing._layout import Defaults, Layout, ShardState, layout, write_layout
+
+__all__ = ["MakeShardsDir", "restore_modes", "shards_dir", "shards_dir_maker"]
+
+
+class MakeShardsDir(Protocol):
+    """What the fixtures ``make_shards_dir`` and ``shards_dir_factory`` give: call it for a path."""
+
+    def __call__(
+        self,
+        n_shards: int = 3,
+        *,
+        empty_shards: Iterable[int] = (),
+        missing_shards: Iterable[int] = (),
+        unreadable_shards: Iterable[int] = (),
+        directory_shards: Iterable[int] = (),
+        n_examples: int | None = None,
+        examples_per_shard: int = Defaults.examples_per_shard,
+        layers: Sequence[int] = Defaults.layers,
+        content_tokens_per_example: int = Defaults.content_tokens_per_example,
+        cls_token: bool = Defaults.cls_token,
+        d_model: int = Defaults.d_model,
+        labels: bool = Defaults.labels,
+    ) -> Path:
+        """Write a new shards directory of saev and return its path.
+
+        Args:
+            n_shards: How many shards the manifest lists.
+            empty_shards: Indices of shards of 0 bytes.
+            missing_shards: Indices of shards that are listed and not there.
+            unreadable_shards: Indices of shards that nobody may read (``chmod 0``).
+            directory_shards: Indices of shards in whose place there is a directory.
+            n_examples: As in `layout`, like the keywords below.
+            examples_per_shard: Room in each shard.
+            layers: The recorded layers.
+            content_tokens_per_example: Tokens of an example, not counting the special one.
+            cls_token: Whether a special token comes before them.
+            d_model: Values of one activation.
+            labels: Whether there is a ``labels.bin``.
+
+        Returns:
+            An absolute path that ends in ``saev/shards/<hash>``; each call has its own.
+
+        Raises:
+            TypeError: A count or an index that is no integer.
+            ValueError: An index out of range or named twice, or a shape that no directory can have.
+        """
+        ...
+
+
+@contextlib.contextmanager
+def shards_dir(value: Layout) -> Iterator[Path]:
+    """Write a shards directory in a temporary place, and remove it at the end.
+
+    For use inside a property test, where a fixture would be shared by all examples. A layout with
+    unreadable shards is unreadable for root too, inside the context (`without_root_override`).
+
+    Args:
+        value: What to write; see `layout`.
+
+    Yields:
+        The directory's absolute path, which ends in ``saev/shards/<hash>``.
+
+    Example:
+        >>> with shards_dir(layout(n_shards=3, missing=[1])) as path:
+        ...     sorted(os.listdir(path))
+        ['acts000000.bin', 'acts000002.bin', 'metadata.json', 'shards.json']
+    """
+    with contextlib.ExitStack() as stack:
+        base = stack.enter_context(tempfile.TemporaryDirectory(prefix="shardproof-"))
+        if value.indices(ShardState.UNREADABLE):
+            stack.enter_context(without_root_override())
+        yield write_layout(value, base)
+
+
+@contextlib.contextmanager
+def shards_dir_maker(
+    new_base: Callable[[], Path], *, drop_root_override: bool
+) -> Iterator[MakeShardsDir]:
+    """Yield what the fixtures give; restore the modes of all that it made at the end.
+
+    Args:
+        new_base: Makes a new, empty directory; called for each shards directory.
+        drop_root_override: Whether the first directory with unreadable shards makes the rest of the
+            context one `without_root_override`.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            n_shards: int = 3,
+            *,
+            empty_shards: Iterable[int] = (),
+            missing_shards: Iterable[int] = (),
+            unreadable_shards: Iterable[int] = (),
+            directory_shards: Iterable[int] = (),
+            n_examples: int | None = None,
+            examples_per_shard: int = Defaults.examples_per_shard,
+            layers: Sequence[int] = Defaults.layers,
+            content_tokens_per_example: int = Defaults.content_tokens_per_example,
+            cls_token: bool = Defaults.cls_token,
+            d_model: int = Defaults.d_model,
+            labels: bool = Defaults.labels,
+        ) -> Path:
+            value = layout(
+                n_shards,
+                missing=missing_shards,
+                empty=empty_shards,
+                unreadable=unreadable_shards,
+                directory=directory_shards,
+                n_examples=n_examples,
+                examples_per_shard=examples_per_shard,
+                layers=layers,
+                content_tokens_per_example=content_tokens_per_example,
+                cls_token=cls_token,
+                d_model=d_model,
+                labels=labels,
+            )
+            base = new_base()
+            stack.callback(restore_modes, base)
+            if drop_root_override and value.indices(ShardState.UNREADABLE):
+                stack.enter_context(without_root_override())
+            return write_layout(value, base)
+
+        yield make
+
+
+def restore_modes(path: str | os.PathLike[str]) -> None:
+    """Give the owner back read, write and search on a directory and on everything below it.
+
+    Symbolic links are not followed.
+
+    Args:
+        path: The directory; one that no longer exists is no error.
+
+    Raises:
+        OSError: A mode could not be changed.
+    """
+    if not os.path.isdir(path):
+        return
+    _allow(path, 0o700)
+    with os.scandir(path) as entries:
+        found = list(entries)
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            restore_modes(entry.path)
+        else:
+            _allow(entry.path, 0o600)
+
+
+def _allow(path: str | os.PathLike[str], bits: int) -> None:
+    # A symbolic link has all bits itself, so it is left alone.
+    mode = stat.S_IMODE(os.stat(path, follow_symlinks=False).st_mode)
+    if mode & bits != bits:
+        os.chmod(path, mode | bits)

@@ -1,0 +1,116 @@
+"""`without_root_override`: chmod 0 keeps out root too, for one thread, and only for a while."""
+
+import concurrent.futures
+import ctypes
+import errno
+import os
+import re
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardproof.testing import _capabilities, without_root_override
+
+DAC_OVERRIDE_AND_READ_SEARCH = 0b110  # bits 1 and 2, capabilities(7)
+
+
+@pytest.fixture(autouse=True)
+def nothing_lost() -> Iterator[None]:
+    """What one test loses, the next would take for what was never there."""
+    before = effective()
+    yield
+    assert effective() == before
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Path:
+    path = tmp_path / "locked"
+    path.write_bytes(b"secret")
+    path.chmod(0)
+    return path
+
+
+def effective() -> int:
+    status = Path("/proc/thread-self/status").read_text()
+    return int(re.findall(r"CapEff:\s*(\w+)", status)[0], 16)
+
+
+def test_chmod_0_bites(locked: Path) -> None:
+    with without_root_override(), pytest.raises(PermissionError):
+        locked.read_bytes()
+
+
+def test_a_directory_can_be_locked_too(tmp_path: Path) -> None:
+    directory = tmp_path / "locked"
+    directory.mkdir(mode=0)
+    with without_root_override(), pytest.raises(PermissionError):
+        os.listdir(directory)
+    directory.chmod(0o700)
+
+
+def test_two_bits_go_and_come_back() -> None:
+    before = effective()
+    with without_root_override():
+        assert effective() == before & ~DAC_OVERRIDE_AND_READ_SEARCH
+    assert effective() == before
+
+
+def test_they_come_back_after_an_error() -> None:
+    before = effective()
+    with pytest.raises(ZeroDivisionError), without_root_override():
+        raise ZeroDivisionError
+    assert effective() == before
+
+
+def test_contexts_nest() -> None:
+    before = effective()
+    with without_root_override():
+        inside = effective()
+        with without_root_override():
+            assert effective() == inside
+        assert effective() == inside
+    assert effective() == before
+
+
+def test_threads_started_inside_inherit_it(locked: Path) -> None:
+    def look() -> int:
+        with pytest.raises(PermissionError):
+            locked.read_bytes()
+        return effective()
+
+    with without_root_override(), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(look).result() & DAC_OVERRIDE_AND_READ_SEARCH == 0
+
+
+def test_threads_that_run_already_keep_theirs() -> None:
+    before = effective()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        ident = pool.submit(threading.get_ident).result()
+        with without_root_override():
+            assert pool.submit(threading.get_ident).result() == ident
+            assert pool.submit(effective).result() == before
+
+
+def test_elsewhere_than_on_linux_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_capabilities, "_libc", lambda: None)
+    before = effective()
+    with without_root_override():
+        assert effective() == before
+
+
+def test_a_libc_without_capset_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    assert _capabilities._libc.__wrapped__() is None
+
+
+def test_a_kernel_that_refuses_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_header: object, _blocks: object) -> int:
+        ctypes.set_errno(errno.EPERM)
+        return -1
+
+    monkeypatch.setattr(_capabilities, "_libc", lambda: types.SimpleNamespace(capget=refuse))
+    with pytest.raises(PermissionError, match="capget: Operation not permitted"):
+        without_root_override().__enter__()

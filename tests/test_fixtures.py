@@ -1,0 +1,482 @@
+"""Layouts, the writer, and the fixtures and the context manager over both."""
+
+import base64
+import dataclasses
+import hashlib
+import json
+import os
+import pickle
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shardproof import FindingKind, Metadata, ShardInfo, validate
+from shardproof.testing import (
+    Layout,
+    MakeShardsDir,
+    ShardState,
+    layout,
+    shards_dir,
+    shards_dir_maker,
+    without_root_override,
+    write_layout,
+)
+from shardproof.testing._directories import restore_modes
+
+KIND = {
+    ShardState.MISSING: FindingKind.MISSING,
+    ShardState.EMPTY: FindingKind.EMPTY,
+    ShardState.UNREADABLE: FindingKind.UNREADABLE,
+    ShardState.DIRECTORY: FindingKind.NOT_REGULAR,
+}
+
+# Warnings are errors, but for the one about a run inside a run with --assert=plain.
+WARNINGS = ("-Werror", "-Wignore::pytest.PytestAssertRewriteWarning")
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    states = draw(st.lists(st.sampled_from(ShardState), max_size=6))
+    lists: dict[str, Any] = {
+        state.value: [index for index, found in enumerate(states) if found is state]
+        for state in KIND
+    }
+    shape: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+        {},
+        optional={
+            "examples_per_shard": st.integers(1, 4),
+            "layers": st.lists(st.integers(-3, 3), min_size=1, max_size=3, unique=True),
+            "content_tokens_per_example": st.integers(1, 4),
+            "cls_token": st.booleans(),
+            "d_model": st.integers(1, 4),
+            "labels": st.just(bool(states)),
+        },
+    )
+    return layout(len(states), **lists, **draw(shape))
+
+
+class TestLayout:
+    @given(layouts())
+    def test_its_repr_makes_it_again(self, value: Layout) -> None:
+        assert eval(repr(value)) == value
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            (layout(), "layout(n_shards=3)"),
+            (layout(0), "layout(n_shards=0)"),
+            (
+                layout(n_shards=5, missing=[1, 0], empty=[2], unreadable=(3,), directory={4}),
+                "layout(n_shards=5, missing=[0, 1], empty=[2], unreadable=[3], directory=[4])",
+            ),
+            (layout(2, n_examples=8), "layout(n_shards=2, n_examples=8)"),
+            (layout(2, n_examples=7), "layout(n_shards=2)"),
+            (
+                layout(1, layers=[2], cls_token=False, d_model=1, labels=True),
+                "layout(n_shards=1, layers=(2,), cls_token=False, d_model=1, labels=True)",
+            ),
+        ],
+    )
+    def test_defaults_are_left_out(self, value: Layout, text: str) -> None:
+        assert repr(value) == text
+
+    def test_it_is_a_value(self) -> None:
+        assert {layout(2, missing=[1])} == {layout(2, missing=(1,))}
+        with pytest.raises(AttributeError):
+            layout().n_examples = 3  # type: ignore[misc]
+
+    @pytest.mark.parametrize(
+        ("n_shards", "examples_per_shard", "n_examples"),
+        [(0, 4, 0), (1, 4, 3), (3, 4, 11), (1, 1, 1), (3, 1, 3), (2, 2, 3)],
+    )
+    def test_examples_by_default(
+        self, n_shards: int, examples_per_shard: int, n_examples: int
+    ) -> None:
+        value = layout(n_shards, examples_per_shard=examples_per_shard)
+        assert value.n_examples == n_examples
+        assert sum(map(value.examples_in, range(n_shards))) == n_examples
+
+    @pytest.mark.parametrize("state", [state.value for state in KIND])
+    @pytest.mark.parametrize("index", [-1, 3, 10**20])
+    def test_an_index_out_of_range_is_refused(self, state: str, index: int) -> None:
+        with pytest.raises(ValueError, match=f"{state}: expected .* 0 below 3, found {index}"):
+            layout(3, **{state: [index]})  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("index", [True, 1.0, "1", None])
+    def test_an_index_of_another_type_is_refused(self, index: object) -> None:
+        with pytest.raises(TypeError, match="missing: expected indices of type int, found"):
+            layout(3, missing=[index])  # type: ignore[list-item]
+
+    def test_an_index_in_two_lists_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="empty: shard 1 is already named under missing"):
+            layout(3, missing=[0, 1], empty=[1])
+
+    def test_an_index_twice_in_one_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="missing: shard 1 is already named under missing"):
+            layout(3, missing=[1, 1])
+
+    @pytest.mark.parametrize(
+        "name", ["n_shards", "examples_per_shard", "content_tokens_per_example", "d_model"]
+    )
+    def test_counts(self, name: str) -> None:
+        with pytest.raises(ValueError, match=f"{name}: expected . or more, found -1"):
+            layout(**{name: -1})  # type: ignore[arg-type]
+        for value in (True, 2.0, "2", np.int64(2)):
+            with pytest.raises(TypeError, match=f"{name}: expected int"):
+                layout(**{name: value})  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "name", ["examples_per_shard", "content_tokens_per_example", "d_model"]
+    )
+    def test_counts_that_can_not_be_0(self, name: str) -> None:
+        with pytest.raises(ValueError, match=f"{name}: expected 1 or more, found 0"):
+            layout(**{name: 0})  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("name", ["cls_token", "labels"])
+    def test_flags(self, name: str) -> None:
+        with pytest.raises(TypeError, match=f"{name}: expected bool, found 1"):
+            layout(**{name: 1})  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("layers", [(), (1, 1)])
+    def test_layers(self, layers: tuple[int, ...]) -> None:
+        with pytest.raises(ValueError, match="layers: expected one or more, none twice"):
+            layout(layers=layers)
+
+    def test_layers_of_another_type(self) -> None:
+        with pytest.raises(TypeError, match="layers: expected integers"):
+            layout(layers=("6",))  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("n_examples", [0, 4, 7, 13, 16])
+    def test_examples_that_need_another_number_of_shards(self, n_examples: int) -> None:
+        with pytest.raises(ValueError, match=r"n_examples: .* found n_shards=3"):
+            layout(3, n_examples=n_examples)
+
+    @pytest.mark.parametrize("n_examples", [8, 9, 11, 12])
+    def test_examples_that_fit(self, n_examples: int) -> None:
+        assert layout(3, n_examples=n_examples).n_examples == n_examples
+
+    def test_a_negative_number_of_examples(self) -> None:
+        with pytest.raises(ValueError, match="n_examples: expected 0 or more"):
+            layout(0, n_examples=-1)
+
+    def test_labels_for_no_examples(self) -> None:
+        with pytest.raises(ValueError, match="labels: expected examples to label"):
+            layout(0, labels=True)
+
+
+@dataclasses.dataclass
+class SaevMetadata:
+    """The fields of saev's own class, which is a dataclass: that decides the order in its hash."""
+
+    family: str
+    ckpt: str
+    layers: tuple[int, ...]
+    content_tokens_per_example: int
+    cls_token: bool
+    d_model: int
+    n_examples: int
+    max_tokens_per_shard: int
+    data: str
+    dataset: str
+    pixel_agg: str
+    dtype: str
+    protocol: str
+
+    def hash(self) -> str:
+        compact = orjson.dumps(self, option=orjson.OPT_SORT_KEYS)
+        return hashlib.sha256(compact).hexdigest()[:8]
+
+
+class TestWriteLayout:
+    def test_what_saev_expects_by_way_of_a_path(self, tmp_path: Path) -> None:
+        path = write_layout(layout(), tmp_path)
+        assert path.parent == tmp_path / "saev" / "shards"
+        assert path.name == SaevMetadata(**json.loads((path / "metadata.json").read_text())).hash()
+
+    def test_a_relative_base_gives_an_absolute_path(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert write_layout(layout(), "here").is_relative_to(tmp_path / "here")
+
+    def test_what_orjson_writes(self, tmp_path: Path) -> None:
+        path = write_layout(layout(), tmp_path)
+        for name in ("metadata.json", "shards.json"):
+            text = (path / name).read_bytes()
+            assert text == orjson.dumps(json.loads(text), option=orjson.OPT_INDENT_2)
+
+    def test_the_fields_that_saev_has(self, tmp_path: Path) -> None:
+        path = write_layout(layout(2, layers=(1, 5), cls_token=False), tmp_path)
+        metadata = json.loads((path / "metadata.json").read_text())
+        assert metadata == {
+            "family": "clip",
+            "ckpt": "ViT-B-32/openai",
+            "layers": [1, 5],
+            "content_tokens_per_example": 3,
+            "cls_token": False,
+            "d_model": 8,
+            "n_examples": 7,
+            "max_tokens_per_shard": 24,
+            "data": metadata["data"],
+            "dataset": "/data/images",
+            "pixel_agg": "majority",
+            "dtype": "float32",
+            "protocol": "2.1",
+        }
+        with pytest.raises(pickle.UnpicklingError):
+            pickle.loads(base64.b64decode(metadata["data"], validate=True))
+
+    @settings(max_examples=30)
+    @given(layouts())
+    @example(layout(0))
+    @example(layout(1, n_examples=0))
+    @example(layout(2, labels=True))
+    def test_shards_as_arrays(self, value: Layout) -> None:
+        with shards_dir(value) as path:
+            metadata = Metadata.load(path)
+            assert metadata.shard_shape == value.shard_shape
+            n_values = metadata.n_examples * int(np.prod(value.shard_shape[1:]))
+            rows = np.arange(1, n_values + 1, dtype="<f4").reshape(-1, *value.shard_shape[1:])
+            for index, shard in enumerate(ShardInfo.load(path)):
+                if value.states[index] is not ShardState.OK:
+                    continue
+                array = np.memmap(path / shard.name, "<f4", "r", shape=value.shard_shape)
+                assert os.path.getsize(path / shard.name) == metadata.shard_bytes
+                first = index * metadata.examples_per_shard
+                expected = rows[first : first + shard.n_examples]
+                np.testing.assert_array_equal(array[: shard.n_examples], expected)
+                assert not array[shard.n_examples :].any()
+
+    def test_labels(self, tmp_path: Path) -> None:
+        path = write_layout(layout(2, labels=True, content_tokens_per_example=50), tmp_path)
+        labels = np.fromfile(path / "labels.bin", np.uint8)
+        np.testing.assert_array_equal(labels, np.arange(7 * 50) % 256)
+        assert "labels.bin" not in os.listdir(write_layout(layout(), tmp_path))
+
+    def test_numbers_begin_anew_where_float32_ends(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from shardproof.testing import _layout
+
+        assert np.float32(_layout._PERIOD) + 1 == _layout._PERIOD
+        monkeypatch.setattr(_layout, "_PERIOD", 10)
+        path = write_layout(layout(1, d_model=1, n_examples=4), tmp_path)
+        numbers = np.fromfile(path / "acts000000.bin", "<f4")
+        np.testing.assert_array_equal(numbers[:12], [*range(1, 11), 1, 2])
+
+    def test_a_big_endian_machine_writes_the_same(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = write_layout(layout(1), tmp_path) / "acts000000.bin"
+        swapped = np.fromfile(path, "<f4").byteswap().tobytes()
+        monkeypatch.setattr(sys, "byteorder", "big")
+        other = write_layout(layout(1), tmp_path / "other") / "acts000000.bin"
+        assert other.read_bytes() == swapped
+
+    def test_a_directory_is_never_written_twice(self, tmp_path: Path) -> None:
+        path = write_layout(layout(missing=[1]), tmp_path)
+        with pytest.raises(FileExistsError):
+            write_layout(layout(), tmp_path)
+        assert "acts000001.bin" not in os.listdir(path)
+
+
+class TestShardsDir:
+    @settings(max_examples=30)
+    @given(layouts())
+    @example(layout(4, missing=[0], empty=[1], unreadable=[2], directory=[3]))
+    def test_every_state_is_there(self, value: Layout) -> None:
+        with shards_dir(value) as path:
+            findings = validate(path).findings
+            assert {finding.path.name: finding.kind for finding in findings} == {
+                name: KIND[state]
+                for name, state in zip(value.shard_names, value.states, strict=True)
+                if state in KIND
+            }
+
+    def test_it_is_gone_at_the_end(self) -> None:
+        with without_root_override():
+            with shards_dir(layout(unreadable=[0], directory=[1])) as path:
+                base = path.parents[2]
+                for locked in (path / "acts000001.bin", path, path.parent):
+                    locked.chmod(0)
+            assert not base.exists()
+
+    def test_it_is_gone_after_an_error(self) -> None:
+        with pytest.raises(ZeroDivisionError), shards_dir(layout()) as path:
+            raise ZeroDivisionError
+        assert not path.parents[2].exists()
+
+    def test_whoever_removes_it_may(self) -> None:
+        import shutil
+
+        with shards_dir(layout()) as path:
+            shutil.rmtree(path.parents[1])
+
+
+class TestRestoreModes:
+    def test_all_the_way_down(self, tmp_path: Path) -> None:
+        inner = tmp_path / "outer" / "inner"
+        inner.mkdir(parents=True)
+        (inner / "file").write_bytes(b"1")
+        for path in (inner / "file", inner, inner.parent):
+            path.chmod(0o050)
+        with without_root_override():
+            restore_modes(tmp_path)
+        modes = [
+            stat.S_IMODE(path.stat().st_mode) for path in (inner.parent, inner, inner / "file")
+        ]
+        assert modes == [0o750, 0o750, 0o650]
+
+    def test_links_are_not_followed(self, tmp_path: Path) -> None:
+        outside, inside = tmp_path / "outside", tmp_path / "inside"
+        outside.mkdir()
+        inside.mkdir()
+        (outside / "file").touch(mode=0o400)
+        (inside / "dir").symlink_to(outside)
+        (inside / "file").symlink_to(outside / "file")
+        os.mkfifo(inside / "fifo", 0o400)
+        restore_modes(inside)
+        assert stat.S_IMODE((outside / "file").stat().st_mode) == 0o400
+
+    def test_what_is_gone_is_no_error(self, tmp_path: Path) -> None:
+        restore_modes(tmp_path / "gone")
+
+
+class TestMakeShardsDir:
+    def test_by_default(self, make_shards_dir: MakeShardsDir) -> None:
+        path = make_shards_dir()
+        assert validate(path, level="complete").ok
+        assert len(ShardInfo.load(path)) == 3
+
+    def test_every_keyword(self, make_shards_dir: MakeShardsDir) -> None:
+        path = make_shards_dir(
+            6,
+            empty_shards=[0],
+            missing_shards=[1],
+            unreadable_shards=[2],
+            directory_shards=[3],
+            n_examples=11,
+            examples_per_shard=2,
+            layers=(3, 1),
+            content_tokens_per_example=5,
+            cls_token=False,
+            d_model=2,
+            labels=True,
+        )
+        metadata = Metadata.load(path)
+        assert metadata.shard_shape == (2, 2, 5, 2)
+        assert metadata.layers == (3, 1)
+        assert metadata.n_examples == 11
+        assert (path / "labels.bin").stat().st_size == 55
+        findings = validate(path).findings
+        assert [finding.kind for finding in findings] == [
+            FindingKind.EMPTY,
+            FindingKind.MISSING,
+            FindingKind.UNREADABLE,
+            FindingKind.NOT_REGULAR,
+        ]
+
+    def test_calls_of_one_shape_do_not_meet(
+        self, make_shards_dir: MakeShardsDir, tmp_path: Path
+    ) -> None:
+        one, other = make_shards_dir(), make_shards_dir()
+        assert one != other
+        assert one.name == other.name
+        assert one.is_relative_to(tmp_path)
+
+    def test_nothing_is_written_after_a_refusal(
+        self, make_shards_dir: MakeShardsDir, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ValueError, match="empty: shard 1 is already named"):
+            make_shards_dir(missing_shards=[1], empty_shards=[1])
+        assert os.listdir(tmp_path) == []
+
+    def test_unreadable_is_unreadable_until_the_test_ends(self, pytester: pytest.Pytester) -> None:
+        pytester.makepyfile("""
+            import pytest
+            from pathlib import Path
+
+            def capabilities():
+                return Path("/proc/thread-self/status").read_text().split("CapEff:")[1].split()[0]
+
+            before, paths = capabilities(), []
+
+            def test_unreadable(make_shards_dir):
+                make_shards_dir()
+                assert capabilities() == before
+                paths.append(make_shards_dir(unreadable_shards=[1]) / "acts000001.bin")
+                make_shards_dir(unreadable_shards=[0])
+                with pytest.raises(PermissionError):
+                    paths[0].read_bytes()
+
+            def test_afterwards():
+                assert capabilities() == before
+                assert paths[0].read_bytes()
+        """)
+        pytester.runpytest_inprocess(*WARNINGS).assert_outcomes(passed=2)
+
+
+class TestShardsDirFactory:
+    def test_it_lasts_for_the_session(self, pytester: pytest.Pytester) -> None:
+        pytester.makepyfile("""
+            import pytest
+            from pathlib import Path
+            from shardproof.testing import MakeShardsDir, without_root_override
+
+            def capabilities():
+                return Path("/proc/thread-self/status").read_text().split("CapEff:")[1].split()[0]
+
+            @pytest.fixture(scope="session")
+            def unreadable(shards_dir_factory: MakeShardsDir):
+                before = capabilities()
+                path = shards_dir_factory(2, unreadable_shards=[0])
+                assert capabilities() == before
+                assert path != shards_dir_factory(2, unreadable_shards=[0])
+                return path / "acts000000.bin"
+
+            @pytest.mark.parametrize("turn", [1, 2])
+            def test_twice(unreadable, turn):
+                assert unreadable.stat().st_mode & 0o777 == 0
+                with without_root_override(), pytest.raises(PermissionError):
+                    unreadable.read_bytes()
+        """)
+        pytester.runpytest_inprocess(*WARNINGS, "--basetemp=base").assert_outcomes(passed=2)
+        made = (pytester.path / "base").glob("*/saev/shards/*/acts000000.bin")
+        assert [path.stat().st_mode & 0o777 for path in {path.resolve() for path in made}] == [
+            0o600,
+            0o600,
+        ]
+
+
+class TestMaker:
+    @pytest.fixture
+    def bases(self, tmp_path: Path) -> Callable[[], Path]:
+        numbers = iter(range(9))
+        return lambda: tmp_path / str(next(numbers))
+
+    @pytest.mark.parametrize("drop_root_override", [True, False])
+    def test_modes_are_restored_at_the_end(
+        self, bases: Callable[[], Path], drop_root_override: bool
+    ) -> None:
+        with shards_dir_maker(bases, drop_root_override=drop_root_override) as make:
+            path = make(2, unreadable_shards=[0, 1])
+            path.chmod(0)
+        assert [entry.stat().st_mode & 0o777 for entry in sorted(path.glob("acts*"))] == [0o600] * 2
+
+
+def test_the_builders_import_neither_numpy_nor_pytest_nor_the_rest_of_shardproof() -> None:
+    code = "import shardproof.testing, sys; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert not loaded & {"numpy", "pytest", "hypothesis", "pyfakefs", "beartype", "msgspec"}
+    ours = {name for name in loaded if name.startswith("shardproof.")}
+    assert {name.split(".")[1] for name in ours} == {"testing"}

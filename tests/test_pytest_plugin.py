@@ -1,0 +1,763 @@
+"""`pytest --validate-shards`: the items, how pytest treats them, and what is left alone."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardproof
+from shardproof import Finding, FindingKind, Report, formats, pytest_plugin
+from shardproof.testing import Layout, layout, write_layout
+
+Run = Callable[..., pytest.RunResult]
+Make = Callable[..., Path]
+
+# Warnings are errors, but for the one about a run inside a run with --assert=plain; and the plugins
+# of others, which cost two seconds a run, stay out.
+WARNINGS = ("-Werror", "-Wignore::pytest.PytestAssertRewriteWarning")
+ARGS = (*WARNINGS, "-p", "no:hypothesispytest", "-p", "no:pytest_fakefs")
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> Run:
+    """Run pytest in this process."""
+    pytester.makeini("[pytest]")  # or pytest would look for one in the directories above
+
+    def run(*args: object) -> pytest.RunResult:
+        return pytester.runpytest_inprocess(*ARGS, *map(str, args))
+
+    return run
+
+
+@pytest.fixture
+def inside(pytester: pytest.Pytester) -> Make:
+    """Write a shards directory into the project under test."""
+
+    def inside(value: Layout | None = None, where: str = "data") -> Path:
+        return write_layout(value or layout(), pytester.path / where)
+
+    return inside
+
+
+@pytest.fixture
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Write a shards directory elsewhere."""
+
+    def outside(value: Layout | None = None) -> Path:
+        return write_layout(value or layout(), tmp_path_factory.mktemp("outside"))
+
+    return outside
+
+
+@pytest.fixture
+def passing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_other="def test_other(): pass")
+
+
+def plant_code(directory: Path, marker: Path) -> None:
+    """Write what pytest might import: each leaves a mark and then fails."""
+    code = f"open({str(marker)!r}, 'w').close(); raise RuntimeError('imported')"
+    for name in ("conftest.py", "__init__.py", "test_planted.py"):
+        (directory / name).write_text(code)
+
+
+def ids(result: pytest.RunResult) -> list[str]:
+    return [line for line in result.outlines if "::" in line and " " not in line]
+
+
+class TestWithoutTheOption:
+    @pytest.mark.usefixtures("passing")
+    def test_nothing_is_collected(self, run: Run, inside: Make) -> None:
+        inside(layout(missing=[0]))
+        result = run()
+        result.assert_outcomes(passed=1)
+        result.stdout.no_fnmatch_line("*shards*.json*")
+        result.stdout.no_fnmatch_line("*shards director*")
+
+    def test_tests_beside_a_manifest_stay(self, run: Run, inside: Make) -> None:
+        (inside() / "test_inner.py").write_text("def test_inner(): pass")
+        run().assert_outcomes(passed=1)
+
+    @pytest.mark.usefixtures("passing")
+    def test_named_directories_in_the_ini_file_wait_for_the_flag(
+        self, run: Run, pytester: pytest.Pytester
+    ) -> None:
+        pytester.makeini("[pytest]\nshards_dirs = gone")
+        run().assert_outcomes(passed=1)
+        run("--validate-shards").assert_outcomes(passed=1, failed=1)
+
+
+class TestInTheTestTree:
+    @pytest.mark.usefixtures("passing")
+    def test_a_healthy_directory(self, run: Run, inside: Make) -> None:
+        path = inside()
+        result = run("--validate-shards", "-v")
+        result.assert_outcomes(passed=2)
+        assert result.ret == pytest.ExitCode.OK
+        result.stdout.fnmatch_lines([f"data/saev/shards/{path.name}/shards.json::present PASSED*"])
+
+    @pytest.mark.usefixtures("passing")
+    def test_findings(self, run: Run, inside: Make) -> None:
+        path = inside(layout(4, missing=[1], empty=[2]))
+        result = run("--validate-shards")
+        result.assert_outcomes(passed=1, failed=1)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        result.stdout.fnmatch_lines(
+            [
+                f"*shards directory {path} (present)*",
+                f"Shard validation failed in '{path}':",
+                "",
+                "Missing files (1):",
+                f"  - {path / 'acts000001.bin'}",
+                "",
+                "Empty files (1):",
+                f"  - {path / 'acts000002.bin'}",
+            ],
+            consecutive=True,
+        )
+        result.stdout.no_fnmatch_line("*Traceback*")
+        result.stdout.no_fnmatch_line("*pytest_plugin.py*")
+
+    def test_the_flag_takes_no_path(
+        self, run: Run, inside: Make, pytester: pytest.Pytester
+    ) -> None:
+        inside(where="tests")
+        pytester.mkdir("elsewhere").joinpath("test_elsewhere.py").write_text("def test(): pass")
+        run("--validate-shards", "tests").assert_outcomes(passed=1)
+
+    @pytest.mark.parametrize("broken", ["", "{", "[]]", '[{"name": "../x", "n_examples": 1}]'])
+    @pytest.mark.usefixtures("passing")
+    def test_a_broken_manifest_is_one_failure(self, run: Run, inside: Make, broken: str) -> None:
+        manifest = inside() / "shards.json"
+        manifest.write_text(broken)
+        inside(layout(2))
+        result = run("--validate-shards")
+        result.assert_outcomes(passed=2, failed=1)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        result.stdout.fnmatch_lines([f"Could not read the manifest at '{manifest}'*"])
+
+    @pytest.mark.usefixtures("passing")
+    def test_a_manifest_that_is_no_file_is_not_passed_over(self, run: Run, inside: Make) -> None:
+        path = inside()
+        (path / "shards.json").unlink()
+        (path / "shards.json").symlink_to("gone")
+        result = run("--validate-shards")
+        result.assert_outcomes(passed=1, failed=1)
+        result.stdout.fnmatch_lines([f"Could not read the manifest at '{path}/shards.json': *"])
+
+    @pytest.mark.usefixtures("passing")
+    def test_code_in_it_is_not_imported(self, run: Run, inside: Make, tmp_path: Path) -> None:
+        plant_code(inside(where="tests"), tmp_path / "imported")
+        run("--validate-shards").assert_outcomes(passed=2)
+        assert not (tmp_path / "imported").exists()
+
+    def test_files_in_it_are_not_asked_about(
+        self, run: Run, inside: Make, pytester: pytest.Pytester
+    ) -> None:
+        inside(layout(3))
+        pytester.makeconftest("def pytest_collect_file(file_path): print('asked', file_path.name)")
+        pytester.makepyfile(test_other="def test_other(): pass")
+        result = run("--validate-shards", "-s")
+        result.stdout.fnmatch_lines(["asked test_other.py"])
+        result.stdout.no_fnmatch_line("asked acts*")
+
+    @pytest.mark.usefixtures("passing")
+    def test_an_id_can_be_given(self, run: Run, inside: Make) -> None:
+        inside(layout(2, missing=[1]))
+        path = inside()
+        given = f"data/saev/shards/{path.name}/shards.json::present"
+        run("--validate-shards", given).assert_outcomes(passed=1)
+
+    @pytest.mark.usefixtures("passing")
+    def test_a_directory_can_be_given(self, run: Run, inside: Make) -> None:
+        inside(layout(2, missing=[1]))
+        path = inside()
+        run("--validate-shards", path).assert_outcomes(passed=1)
+        run("--validate-shards", path / "shards.json").assert_outcomes(passed=1)
+
+    @pytest.mark.parametrize("args", [[], ["tests"], ["tests/test_inner.py"]])
+    def test_tests_beside_a_manifest_still_run_where_they_are_asked_for(
+        self, run: Run, pytester: pytest.Pytester, args: list[str]
+    ) -> None:
+        pytester.makeini("[pytest]\nvalidate_shards = true\ntestpaths = tests")
+        tests = pytester.mkdir("tests")
+        write_files(write_layout(layout(), pytester.path / "aside"), tests)
+        (tests / "test_inner.py").write_text("def test_inner(): pass")
+        run(*args).assert_outcomes(passed=1 if "test_inner" in str(args) else 2)
+
+    @pytest.mark.usefixtures("passing")
+    def test_an_id_outside_the_project(self, run: Run, outside: Make) -> None:
+        one, other = outside(layout(1)), outside(layout(2))
+        given = [f"{path}/shards.json::present" for path in (one, other)]
+        result = run("--validate-shards", "--rootdir=.", "-v", *given)
+        result.assert_outcomes(passed=2)
+        result.stdout.fnmatch_lines([f"{path}*PASSED*" for path in given])
+
+
+def write_files(source: Path, target: Path) -> None:
+    for entry in source.iterdir():
+        entry.rename(target / entry.name)
+
+
+class TestNamedDirectories:
+    @pytest.mark.usefixtures("passing")
+    def test_a_path_outside(self, run: Run, outside: Make) -> None:
+        one, other = outside(), outside(layout(2, missing=[0]))
+        result = run("--validate-shards", f"--shards-dir={one}", f"--shards-dir={other}", "-v")
+        result.assert_outcomes(passed=2, failed=1)
+        result.stdout.fnmatch_lines_random(
+            [f"{one}/shards.json::present*PASSED*", f"{other}/shards.json::present*FAILED*"]
+        )
+
+    def test_a_relative_path_starts_where_pytest_does(
+        self, run: Run, inside: Make, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = inside()
+        pytester.makeini("[pytest]")
+        monkeypatch.chdir(path.parents[1])
+        pytester.mkdir("empty")
+        result = run("--validate-shards", "--shards-dir=shards/" + path.name, "../../empty")
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines(["present: 1 shards directory with 3 files validated*"])
+
+    def test_ini_paths_start_at_the_ini_file(
+        self, run: Run, inside: Make, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = inside().relative_to(pytester.path)
+        pytester.makeini(
+            f"[pytest]\nvalidate_shards = true\nshards_dirs = {path}\n  gone\nnorecursedirs = data"
+        )
+        monkeypatch.chdir(pytester.mkdir("sub"))
+        run().assert_outcomes(passed=1, failed=1)
+
+    @pytest.mark.parametrize("how", ["gone", "file", "half-written", "empty"])
+    @pytest.mark.usefixtures("passing")
+    def test_what_is_no_whole_directory_fails(self, run: Run, outside: Make, how: str) -> None:
+        path = outside()
+        (path / "shards.json").unlink()
+        if how in {"gone", "file"}:
+            shutil.rmtree(path)
+        if how == "file":
+            path.touch()
+        if how == "empty":
+            shutil.rmtree(path)
+            path.mkdir()
+        result = run("--validate-shards", f"--shards-dir={path}")
+        result.assert_outcomes(passed=1, failed=1)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        texts = {
+            "gone": "there is no such directory",
+            "file": "found a file; give the directory",
+            "half-written": "there is no such file. *half-written",
+            "empty": "found nothing; is the path right?",
+        }
+        result.stdout.fnmatch_lines([f"Could not read the manifest at *: *{texts[how]}*"])
+
+    @pytest.mark.usefixtures("passing")
+    def test_code_in_it_is_not_imported(self, run: Run, outside: Make, tmp_path: Path) -> None:
+        path = outside()
+        plant_code(path, tmp_path / "imported")
+        plant_code(path.parent, tmp_path / "imported")
+        run("--validate-shards", f"--shards-dir={path}").assert_outcomes(passed=2)
+        assert not (tmp_path / "imported").exists()
+
+    def test_the_rootdir_stays_and_nothing_is_written(
+        self, run: Run, outside: Make, pytester: pytest.Pytester
+    ) -> None:
+        path = outside()
+        before = sorted(path.parents[2].rglob("*"))
+        result = run("--validate-shards", f"--shards-dir={path}")
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines([f"rootdir: {pytester.path}"])
+        assert sorted(path.parents[2].rglob("*")) == before
+
+    @pytest.mark.parametrize("hide", ["norecursedirs = data", "addopts = --ignore=data"])
+    def test_what_is_hidden_from_the_tree_is_validated_when_named(
+        self, run: Run, inside: Make, pytester: pytest.Pytester, hide: str
+    ) -> None:
+        pytester.makeini(f"[pytest]\n{hide}")
+        run("--validate-shards", f"--shards-dir={inside()}").assert_outcomes(passed=1)
+
+    def test_each_directory_is_validated_once(
+        self, run: Run, inside: Make, outside: Make, pytester: pytest.Pytester
+    ) -> None:
+        in_tree, elsewhere = inside(), outside(layout(2))
+        (pytester.path / "link").symlink_to(in_tree)
+        elsewhere.with_name("link").symlink_to(elsewhere)
+        named = [in_tree, elsewhere, elsewhere, f"{elsewhere}/", elsewhere.with_name("link")]
+        options = ("--validate-shards", *(f"--shards-dir={path}" for path in named))
+        run(*options).assert_outcomes(passed=2)
+        assert ids(run(*options, "--collect-only", "-q")) == [
+            f"{path}/shards.json::present" for path in (in_tree, elsewhere)
+        ]
+
+    def test_a_link_in_the_tree_counts_once(
+        self, run: Run, inside: Make, pytester: pytest.Pytester
+    ) -> None:
+        (pytester.path / "zz-link").symlink_to(inside())
+        run("--validate-shards").assert_outcomes(passed=1)
+
+    def test_an_id_in_the_tree_of_a_named_directory_can_be_given(
+        self, run: Run, inside: Make
+    ) -> None:
+        path = inside()
+        args = (f"--shards-dir={path}", f"{path}/shards.json::present")
+        run("--validate-shards", *args).assert_outcomes(passed=1)
+
+    def test_a_directory_that_pytest_also_collects_keeps_its_tests(
+        self, run: Run, inside: Make
+    ) -> None:
+        path = inside()
+        (path / "test_inner.py").write_text("def test_inner(): pass")
+        run("--validate-shards", f"--shards-dir={path}", path).assert_outcomes(passed=2)
+
+
+class TestHooks:
+    """The project's conftest.py has its say about the items, as about any test."""
+
+    @pytest.fixture
+    def hooked(self, pytester: pytest.Pytester) -> None:
+        pytester.makeconftest(
+            "def pytest_runtest_setup(item): print('asked', item.nodeid)\n"
+            "def pytest_itemcollected(item): print('collected', item.nodeid)"
+        )
+
+    @pytest.mark.usefixtures("hooked")
+    def test_in_the_tree(self, run: Run, inside: Make) -> None:
+        nodeid = f"data/saev/shards/{inside().name}/shards.json::present"
+        result = run("--validate-shards", "-s")
+        result.stdout.fnmatch_lines([f"*collected {nodeid}", f"*asked {nodeid}"])
+
+    @pytest.mark.usefixtures("hooked")
+    def test_elsewhere(self, run: Run, outside: Make) -> None:
+        path = outside()
+        result = run("--validate-shards", "-s", f"--shards-dir={path}")
+        nodeid = f"{path}/shards.json::present"
+        result.stdout.fnmatch_lines([f"*collected {nodeid}", f"*asked {nodeid}"])
+
+    def test_that_of_a_directory_above_too(
+        self, run: Run, inside: Make, pytester: pytest.Pytester
+    ) -> None:
+        inside()
+        (pytester.path / "data" / "conftest.py").write_text(
+            "def pytest_runtest_setup(item): print('asked', item.nodeid)"
+        )
+        run("--validate-shards", "-s").stdout.fnmatch_lines(["*asked data/*"])
+
+
+class TestNothingFound:
+    @pytest.mark.usefixtures("passing")
+    def test_the_flag_without_a_directory_fails(self, run: Run) -> None:
+        result = run("--validate-shards")
+        result.assert_outcomes(passed=1, failed=1)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        result.stdout.fnmatch_lines(
+            [
+                "No shards directory was found, and --validate-shards was given.",
+                "*--shards-dir=PATH*",
+                "present: 0 shards directories with 0 files validated, 0 failed",
+            ]
+        )
+
+    def test_without_any_test_too(self, run: Run) -> None:
+        assert run("--validate-shards").ret == pytest.ExitCode.TESTS_FAILED
+
+    @pytest.mark.usefixtures("passing")
+    def test_a_hidden_directory_is_not_found(
+        self, run: Run, inside: Make, pytester: pytest.Pytester
+    ) -> None:
+        inside()
+        pytester.makeini("[pytest]\nnorecursedirs = data")
+        run("--validate-shards").assert_outcomes(passed=1, failed=1)
+
+    def test_a_directory_beside_the_paths_given_is_not_found(
+        self, run: Run, inside: Make, pytester: pytest.Pytester
+    ) -> None:
+        write_files(inside(), pytester.path)
+        pytester.mkdir("tests").joinpath("test_a.py").write_text("def test_a(): pass")
+        run("--validate-shards", "tests").assert_outcomes(passed=1, failed=1)
+
+    @pytest.mark.usefixtures("passing")
+    def test_the_ini_option_asks_for_none(self, run: Run, pytester: pytest.Pytester) -> None:
+        pytester.makeini("[pytest]\nvalidate_shards = true")
+        result = run()
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines(["present: 0 shards directories with 0 files validated*"])
+
+    @pytest.mark.usefixtures("passing")
+    def test_who_takes_the_items_away_means_it(self, run: Run, inside: Make) -> None:
+        inside(layout(missing=[0]))
+        run("--validate-shards", "-m", "not shards").assert_outcomes(passed=1, deselected=1)
+
+    def test_last_failed_elsewhere(self, run: Run, inside: Make, pytester: pytest.Pytester) -> None:
+        inside()
+        pytester.makepyfile(test_other="def test_other(): assert False")
+        run("--validate-shards").assert_outcomes(passed=1, failed=1)
+        run("--validate-shards", "--lf").assert_outcomes(failed=1)
+
+
+class TestSelection:
+    @pytest.fixture
+    def three(self, inside: Make, pytester: pytest.Pytester) -> tuple[Path, Path]:
+        """A healthy directory, one with findings, and a test."""
+        pytester.makepyfile(test_other="def test_other(): pass")
+        return inside(), inside(layout(2, missing=[1]))
+
+    def test_by_the_directorys_name(self, run: Run, three: tuple[Path, Path]) -> None:
+        run("--validate-shards", "-k", three[0].name).assert_outcomes(passed=1, deselected=2)
+
+    def test_by_the_name_of_a_named_directory(self, run: Run, outside: Make) -> None:
+        one, other = outside(layout(1)), outside(layout(2))
+        named = (f"--shards-dir={path}" for path in (one, other))
+        result = run("--validate-shards", *named, "-k", other.name)
+        result.assert_outcomes(passed=1, deselected=1)
+
+    @pytest.mark.usefixtures("three")
+    def test_by_marker(self, run: Run) -> None:
+        result = run("--validate-shards", "--strict-markers", "-m", "shards")
+        result.assert_outcomes(passed=1, failed=1, deselected=1)
+
+    def test_the_marker_is_registered(self, run: Run) -> None:
+        run("--markers").stdout.fnmatch_lines(["@pytest.mark.shards: *"])
+
+    def test_by_last_failure(self, run: Run, three: tuple[Path, Path]) -> None:
+        run("--validate-shards").assert_outcomes(passed=2, failed=1)
+        result = run("--validate-shards", "--lf")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines([f"FAILED {three[1]}: 1 finding"])
+
+    @pytest.mark.usefixtures("passing")
+    def test_by_last_failure_of_a_named_directory(self, run: Run, outside: Make) -> None:
+        named = [f"--shards-dir={outside(value)}" for value in (layout(missing=[1]), layout())]
+        run("--validate-shards", *named).assert_outcomes(passed=2, failed=1)
+        run("--validate-shards", *named, "--lf").assert_outcomes(failed=1)
+
+    def test_deselect(self, run: Run, three: tuple[Path, Path]) -> None:
+        deselect = f"--deselect=data/saev/shards/{three[1].name}/shards.json::present"
+        result = run("--validate-shards", deselect)
+        result.assert_outcomes(passed=2, deselected=1)
+
+    @pytest.mark.usefixtures("passing")
+    def test_deselect_a_named_directory(self, run: Run, outside: Make) -> None:
+        path = outside(layout(missing=[0]))
+        deselect = f"--deselect={path}/shards.json::present"
+        result = run("--validate-shards", f"--shards-dir={path}", deselect)
+        result.assert_outcomes(passed=1, deselected=1)
+
+    def test_collect_only_looks_at_nothing(
+        self, run: Run, three: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (three[0] / "shards.json").write_text("{")
+        monkeypatch.setattr(shardproof, "validate", None)
+        result = run("--validate-shards", "--collect-only", "-q")
+        assert result.ret == pytest.ExitCode.OK
+        assert ids(result) == [
+            *sorted(f"data/saev/shards/{path.name}/shards.json::present" for path in three),
+            "test_other.py::test_other",
+        ]
+        result.stdout.no_fnmatch_line("*validated*")
+
+
+class TestOptions:
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    def test_levels(self, run: Run, inside: Make, level: str) -> None:
+        path = inside()
+        (path / "acts000001.bin").write_bytes(b"short")
+        result = run("--validate-shards", f"--shards-level={level}", "-v")
+        result.assert_outcomes(**{"passed" if level == "present" else "failed": 1})
+        result.stdout.fnmatch_lines([f"*shards.json::{level} *"])
+
+    def test_ini_twins(self, run: Run, outside: Make, pytester: pytest.Pytester) -> None:
+        pytester.makeini(
+            f"[pytest]\nvalidate_shards = true\nshards_dirs = {outside()}\nshards_level = complete"
+        )
+        result = run("-v")
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines(["*shards.json::complete PASSED*"])
+
+    def test_the_option_wins_over_the_ini_file(
+        self, run: Run, inside: Make, pytester: pytest.Pytester
+    ) -> None:
+        inside()
+        pytester.makeini("[pytest]\nvalidate_shards = true\nshards_level = complete")
+        result = run("--shards-level=valid", "-v")
+        result.stdout.fnmatch_lines(["*shards.json::valid PASSED*"])
+        run("-o", "validate_shards=false").assert_outcomes()
+
+    @pytest.mark.parametrize(
+        ("args", "text"),
+        [
+            (
+                ["--validate-shards", "--shards-level=best"],
+                "--shards-level: expected one of present, complete, valid, found 'best'",
+            ),
+            (
+                ["--validate-shards", "-o", "shards_level=best"],
+                "ini option shards_level: expected one of present, complete, valid, found 'best'",
+            ),
+            (
+                ["--validate-shards", "--shards-dir", "data"],
+                "--shards-dir PATH, with a space, *: write --shards-dir=PATH",
+            ),
+            (["--validate-shards", "--shards-dir="], "--shards-dir=PATH: expected a path*"),
+            (["--shards-dir=data"], "--shards-dir does nothing without --validate-shards*"),
+        ],
+    )
+    @pytest.mark.usefixtures("passing")
+    def test_wrong_use(
+        self, run: Run, pytester: pytest.Pytester, args: list[str], text: str
+    ) -> None:
+        pytester.mkdir("data")
+        result = run(*args)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: {text}"])
+        result.stdout.no_fnmatch_line("*passed*")
+
+    @pytest.mark.usefixtures("passing")
+    def test_wrong_use_by_way_of_the_environment(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PYTEST_ADDOPTS", "--validate-shards --shards-dir .")
+        result = run()
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["ERROR: --shards-dir PATH, with a space, *"])
+
+    def test_help(self, run: Run) -> None:
+        run("--help").stdout.fnmatch_lines(
+            ["shards directories (shardproof):", "*--validate-shards*", "*--shards-dir=PATH*"]
+        )
+
+
+class TestFailures:
+    @pytest.fixture
+    def fake(self, inside: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[[object], Path]:
+        """Make the validation of a directory raise or return something."""
+        path = inside()
+
+        def fake(outcome: object) -> Path:
+            def validate(*_: object, **__: object) -> object:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                return outcome
+
+            monkeypatch.setattr(shardproof, "validate", validate)
+            return path
+
+        return fake
+
+    def test_a_file_system_that_fails(self, run: Run, fake: Callable[[object], Path]) -> None:
+        path = fake(OSError(errno.EIO, "Input/output error", "shards.json"))
+        result = run("--validate-shards")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(
+            [f"The shards directory '{path}' could not be looked at: *Errno 5*shards.json*"]
+        )
+        result.stdout.fnmatch_lines([f"FAILED {path}: could not be validated"])
+        result.stdout.no_fnmatch_line("*Traceback*")
+        result.stdout.no_fnmatch_line("*pytest_plugin.py*")
+
+    def test_files_that_could_not_be_looked_at(
+        self, run: Run, fake: Callable[[object], Path], tmp_path: Path
+    ) -> None:
+        findings = tuple(
+            Finding(FindingKind.UNREADABLE, tmp_path / name, "a readable file", found, number)
+            for name, found, number in [
+                ("a", "Permission denied", errno.EACCES),
+                ("b", "Stale file handle", errno.ESTALE),
+                ("c", "Input/output error", errno.EIO),
+                ("d", "Input/output error", errno.EIO),
+            ]
+        )
+        fake(Report(tmp_path, "saev", "present", 5, findings))
+        result = run("--validate-shards")
+        result.stdout.fnmatch_lines(
+            [
+                "Unreadable files (4):",
+                "Of these, 3 files could not be looked at (Input/output error, Stale file handle).",
+                "present: 1 shards directory with 5 files validated, 1 failed",
+            ]
+        )
+
+    def test_files_that_could(self, run: Run, inside: Make) -> None:
+        inside(layout(missing=[0]))
+        run("--validate-shards").stdout.no_fnmatch_line("*could not be looked at*")
+
+    def test_a_bug_shows_its_traceback(self, run: Run, fake: Callable[[object], Path]) -> None:
+        fake(RuntimeError("a bug"))
+        run("--validate-shards").stdout.fnmatch_lines(["E * RuntimeError: a bug"])
+
+
+class TestSummary:
+    def test_counts(self, run: Run, inside: Make, outside: Make) -> None:
+        damaged = inside(layout(5, missing=[1], empty=[2]))
+        inside(layout(2))
+        broken = outside()
+        (broken / "shards.json").write_text("{")
+        result = run("--validate-shards", f"--shards-dir={broken}")
+        result.stdout.fnmatch_lines(
+            [
+                "*= shards directories =*",
+                "present: 3 shards directories with 7 files validated, 2 failed",
+                f"FAILED {damaged}: 2 findings",
+                f"FAILED {broken}: could not be validated",
+            ],
+            consecutive=True,
+        )
+
+    def test_what_could_not_be_proven(self, run: Run, inside: Make) -> None:
+        inside(layout(1, labels=True))
+        result = run("--validate-shards", "--shards-level=valid")
+        result.stdout.fnmatch_lines(
+            [
+                "valid: 1 shards directory with 2 files validated, 0 failed",
+                "2 files without a digest to prove",
+            ],
+            consecutive=True,
+        )
+
+    def test_junit_of_a_path_that_is_no_utf_8(
+        self, run: Run, tmp_path: Path, pytester: pytest.Pytester
+    ) -> None:
+        path = write_layout(layout(missing=[0]), tmp_path / os.fsdecode(b"caf\xe9"))
+        run("--validate-shards", f"--shards-dir={path}", "--junitxml=junit.xml")
+        (shown,) = read_junit(pytester.path / "junit.xml")
+        assert shown == f"{tmp_path}/caf\\xe9/saev/shards/{path.name}"
+
+    def test_what_fails_afterwards_is_not_counted(
+        self, run: Run, inside: Make, pytester: pytest.Pytester
+    ) -> None:
+        inside()
+        pytester.makeconftest("def pytest_runtest_teardown(): raise RuntimeError")
+        result = run("--validate-shards")
+        result.assert_outcomes(passed=1, errors=1)
+        result.stdout.fnmatch_lines(
+            ["present: 1 shards directory with 3 files validated, 0 failed"]
+        )
+
+    @pytest.mark.usefixtures("passing")
+    def test_junit(self, run: Run, outside: Make, pytester: pytest.Pytester) -> None:
+        path, gone = outside(layout(4, missing=[1])), outside()
+        shutil.rmtree(gone)
+        named = (f"--shards-dir={path}", f"--shards-dir={gone}")
+        run("--validate-shards", *named, "--junitxml=junit.xml").assert_outcomes(passed=1, failed=2)
+        cases = read_junit(pytester.path / "junit.xml")
+        assert cases[str(path)] == {
+            "shards_dir": str(path),
+            "shards_level": "present",
+            "shards_files": "4",
+            "shards_unproven": "0",
+            "shards_findings": "1",
+            "failure": f"Missing files (1):\n  - {path}/acts000001.bin",
+        }
+        assert set(cases[str(gone)]) == {"shards_dir", "shards_level", "failure"}
+
+
+def read_junit(path: Path) -> dict[str, dict[str, str]]:
+    """The properties of each item of ours, and how its failure text ends."""
+    cases = {}
+    for case in ET.parse(path).iter("testcase"):
+        found = {str(p.get("name")): str(p.get("value")) for p in case.iter("property")}
+        for failure in case.iter("failure"):
+            found["failure"] = (failure.text or "").partition("\n\n")[2]
+        if "shards_dir" in found:
+            cases[found["shards_dir"]] = found
+    return cases
+
+
+class TestXdist:
+    @pytest.fixture
+    def spread(self, pytester: pytest.Pytester) -> Run:
+        pytester.makeini("[pytest]")
+
+        def spread(*args: object) -> pytest.RunResult:
+            return pytester.runpytest_subprocess(*ARGS, "-n2", *map(str, args))
+
+        return spread
+
+    @pytest.mark.usefixtures("passing")
+    def test_each_item_runs_once(
+        self, spread: Run, inside: Make, outside: Make, pytester: pytest.Pytester
+    ) -> None:
+        inside(layout(2))
+        damaged, healthy = outside(layout(4, missing=[1])), outside()
+        named = (f"--shards-dir={path}" for path in (damaged, healthy))
+        result = spread("--validate-shards", *named, "--junitxml=junit.xml")
+        result.assert_outcomes(passed=3, failed=1)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        result.stdout.fnmatch_lines(
+            [
+                "present: 3 shards directories with 9 files validated, 1 failed",
+                f"FAILED {damaged}: 1 finding",
+            ],
+            consecutive=True,
+        )
+        cases = read_junit(pytester.path / "junit.xml")
+        assert {path: case["shards_files"] for path, case in cases.items()}[str(damaged)] == "4"
+        assert len(cases) == 3
+
+    @pytest.mark.usefixtures("passing")
+    def test_nothing_found(self, spread: Run) -> None:
+        result = spread("--validate-shards")
+        result.assert_outcomes(passed=1, failed=1)
+        result.stdout.fnmatch_lines(["present: 0 shards directories with 0 files validated*"])
+
+    @pytest.mark.usefixtures("passing")
+    def test_wrong_use(self, spread: Run) -> None:
+        result = spread("--validate-shards", "--shards-level=best")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["ERROR: --shards-level: expected one of *"])
+        assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
+
+
+class TestLoading:
+    def test_the_manifest_files_are_those_of_the_formats(self) -> None:
+        assert set(pytest_plugin.MANIFEST_FILES) == {form.manifest_file for form in formats.FORMATS}
+
+    def test_the_levels_are_those_of_the_library(self) -> None:
+        assert pytest_plugin._LEVELS == shardproof.report.LEVELS
+
+    @pytest.mark.usefixtures("passing")
+    def test_it_can_be_left_out(self, pytester: pytest.Pytester) -> None:
+        result = pytester.runpytest_subprocess("-p", "no:shardproof", "--validate-shards")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        pytester.runpytest_subprocess("-p", "no:shardproof").assert_outcomes(passed=1)
+
+    def test_an_empty_run_imports_nothing_heavy(self, tmp_path: Path) -> None:
+        code = (
+            "import pytest, sys; "
+            "pytest.main(['--collect-only', '-p', 'shardproof.pytest_plugin']); "
+            "print(*sys.modules)"
+        )
+        loaded = modules_after(code, tmp_path)
+        assert "shardproof.pytest_plugin" in loaded
+        assert not loaded & HEAVY
+        assert {name for name in loaded if name.startswith("shardproof.")} == {
+            "shardproof.pytest_plugin"
+        }
+
+    def test_nor_does_the_module_itself(self, tmp_path: Path) -> None:
+        code = "import shardproof.pytest_plugin, sys; print(*sys.modules)"
+        assert not modules_after(code, tmp_path) & HEAVY
+
+
+HEAVY = {"numpy", "hypothesis", "pyfakefs", "beartype", "msgspec", "rich", "typer"}
+
+
+def modules_after(code: str, directory: Path) -> set[str]:
+    environment: dict[str, Any] = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=directory,
+        env=environment,
+    )
+    return set(run.stdout.splitlines()[-1].split())
