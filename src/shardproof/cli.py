@@ -1,0 +1,224 @@
+"""The command ``shardproof``, for job scripts.
+
+Exit codes: 0 every promise kept; 1 findings; 2 no readable promise, or wrong usage; 3 something
+could not be looked at (EIO, ESTALE); 130 interrupted. Of several directories the highest counts.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+import shardproof
+from shardproof.errors import ManifestError
+from shardproof.report import Finding, FindingKind, Level, Report
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Shards directories that prove themselves before a job reads them.",
+    epilog="Exit codes: 0 kept, 1 findings, 2 no readable promise or wrong usage, "
+    "3 could not look (EIO, ESTALE), 130 interrupted.",
+)
+
+
+class _Outcome(NamedTuple):
+    """What became of one path: a report, or the reason why there is none."""
+
+    path: str
+    report: Report | None
+    error: str
+    exit_code: int
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.report is not None:
+            return self.report.to_dict()
+        root = os.path.abspath(self.path)
+        return {"root": root, "ok": False, "exit_code": self.exit_code, "error": self.error}
+
+
+def main() -> None:
+    """Run the command line; never returns."""
+    for stream in (sys.stdout, sys.stderr):
+        # A path is bytes and need not be text; it must not end the report in a traceback.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    app(prog_name="shardproof")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"shardproof {shardproof.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Shards directories that prove themselves before a job reads them."""
+
+
+@app.command()
+def validate(  # noqa: PLR0917 - typer makes options of them
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Shards directories.")],
+    level: Annotated[
+        Level,
+        typer.Option(
+            help="present: each file is there and opens; complete: also its size and structure; "
+            "valid: also its digest, reading every byte."
+        ),
+    ] = "present",
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads. By default decided by how fast the file system is."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say of each finding what was expected.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing; the exit code says it all.")
+    ] = False,
+) -> None:
+    """Look at every file that shards directories promise."""
+    outcomes = [_look(os.fspath(path), level, workers, show_bar=not quiet) for path in paths]
+    if as_json:
+        typer.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
+    elif not quiet:
+        _show(outcomes, verbose=verbose)
+    raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
+
+
+def _look(path: str, level: Level, workers: int | None, *, show_bar: bool) -> _Outcome:
+    try:
+        report = shardproof.validate(path, level=level, workers=workers, progress=show_bar)
+    except ManifestError as error:
+        return _Outcome(path, None, str(error), 2)
+    except OSError as error:
+        return _Outcome(path, None, f"Could not look at '{os.path.abspath(path)}': {error}", 3)
+    return _Outcome(path, report, "", report.exit_code)
+
+
+def _show(outcomes: list[_Outcome], *, verbose: bool) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for outcome in outcomes:
+        if outcome.report is None:
+            typer.echo(_printable(outcome.error), err=True)
+        elif not outcome.report.ok or not console.is_terminal:
+            console.print(_text(outcome.report, verbose=verbose))
+    if console.is_terminal:
+        console.print(Padding(_table(outcomes), (1, 0, 0, 0)))
+
+
+def _text(report: Report, *, verbose: bool) -> Text:
+    """The report with colours, which the console drops where it writes to no terminal."""
+    lines = str(report).split("\n")
+    if verbose:
+        lines += ["", *map(_detail, report.findings)] if report.findings else []
+    text = Text("\n".join(map(_printable, lines)))
+    text.highlight_regex(r"(?m)^.* \(\d+\):$", "bold red")
+    return text
+
+
+def _detail(finding: Finding) -> str:
+    name = finding.to_dict()["errno"]
+    code = f" ({name})" if name else ""
+    advice = _ADVICE[finding.kind] if finding.looked else _ADVICE_UNSEEN
+    return f"{finding.path}: expected {finding.expected}, found {finding.found}{code}; {advice}"
+
+
+_ADVICE_UNSEEN = "it could not be looked at and may be whole: look again when the disk is well"
+_ADVICE = {
+    FindingKind.MISSING: "make it again, or restore it",
+    FindingKind.EMPTY: "make it again, or restore it",
+    FindingKind.UNREADABLE: "ask its owner for permission to read it",
+    FindingKind.NOT_REGULAR: "move it away, and restore the shard",
+    FindingKind.SIZE: "a copy or a writer stopped half-way: make it again, or copy it again",
+    FindingKind.STRUCTURE: "the writer was killed or ran twice: make it again",
+    FindingKind.DIGEST: "its bytes changed after it was written: restore it",
+}
+
+
+def _printable(text: str) -> str:
+    """Text whose control characters can't move the cursor or paint the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def _table(outcomes: list[_Outcome]) -> Table:
+    table = Table("Directory", "Format", "Level", "Files", "Verdict", box=None, pad_edge=False)
+    for outcome in outcomes:
+        table.add_row(*_row(outcome))
+    return table
+
+
+def _row(outcome: _Outcome) -> Iterator[Text]:
+    report = outcome.report
+    yield Text(_printable(os.path.abspath(outcome.path)), overflow="fold")
+    yield Text(report.format if report else "-")
+    yield Text(report.level if report else "-")
+    yield Text(str(report.n_files) if report else "-")
+    yield _verdict(outcome)
+
+
+def _verdict(outcome: _Outcome) -> Text:
+    if outcome.report is None:
+        return Text("no readable promise" if outcome.exit_code == 2 else "could not look", "red")
+    if outcome.report.ok:
+        return Text("ok", "green")
+    if outcome.exit_code == 3:
+        return Text("could not look at every file", "red")
+    n_findings = len(outcome.report.findings)
+    return Text(f"{n_findings} finding" + "s" * (n_findings > 1), "bold red")
+
+
+@app.command()
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Build in this new or empty directory, and keep it."),
+    ] = None,
+) -> None:
+    """Build a healthy and a damaged shards directory, validate both, show the reports."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="shardproof-demo-") as base:
+            _demonstrate(Path(base))
+        typer.echo("\nBoth directories are gone again; --keep DIR keeps them.")
+        return
+    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise typer.BadParameter(f"expected a new or empty directory, found '{keep}'")
+    _demonstrate(keep)
+    typer.echo(f"\nBoth directories are kept in '{keep.resolve()}'.")
+
+
+def _demonstrate(base: Path) -> None:
+    from shardproof import testing  # noqa: PLC0415 - only the demo builds directories
+
+    healthy = testing.write_layout(testing.layout(n_shards=6), base / "healthy")
+    damaged = testing.write_layout(
+        testing.layout(n_shards=6, missing=[1, 3], empty=[2], unreadable=[4], directory=[5]),
+        base / "damaged",
+    )
+    with testing.without_root_override():
+        for path in (healthy, damaged):
+            typer.echo(f"$ shardproof validate {_printable(str(path))}")
+            _show([_look(os.fspath(path), "present", None, show_bar=False)], verbose=False)
+            typer.echo()
+    typer.echo(f"The same in a test run or a job prolog, for the damaged one:\n{_PYTEST}{damaged}")
+
+
+_PYTEST = "$ pytest --validate-shards --shards-dir="

@@ -1,0 +1,295 @@
+"""The command: what it prints, where, and its exit codes."""
+
+import errno
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import shardproof
+from shardproof import cli, testing
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """The command in this process, as if in a pipe."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*args: object):
+        return CliRunner().invoke(cli.app, [str(arg) for arg in args], prog_name="shardproof")
+
+    return run
+
+
+def in_process(*args: object, **keywords) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "shardproof", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **keywords)
+
+
+def on_terminal(*args: object, **environment: str) -> str:
+    """What the command prints on a terminal, a real one."""
+    main, side = pty.openpty()
+    command = [sys.executable, "-m", "shardproof", *map(str, args)]
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", **environment}
+    if "NO_COLOR" not in environment:
+        env.pop("NO_COLOR", None)
+    child = subprocess.Popen(command, stdout=side, stderr=side, env=env)
+    os.close(side)
+    output = b""
+    try:
+        while chunk := os.read(main, 4096):
+            output += chunk
+    except OSError as error:
+        if error.errno != errno.EIO:  # how a terminal ends (pty(7))
+            raise
+    finally:
+        os.close(main)
+    child.wait()
+    return output.decode()
+
+
+class TestValidate:
+    def test_a_healthy_directory(self, run, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(3)
+        result = run("validate", shards_dir)
+        assert result.exit_code == 0
+        assert result.stdout == f"present: 3 of 3 files of '{shards_dir}'\n"
+        assert result.stderr == ""
+
+    def test_findings(self, run, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(3, missing_shards=[1])
+        result = run("validate", shards_dir)
+        assert result.exit_code == 1
+        assert result.stdout == f"{shardproof.validate(shards_dir)}\n"
+
+    def test_several_directories(self, run, make_shards_dir, tmp_path) -> None:
+        healthy, damaged = make_shards_dir(2), make_shards_dir(2, empty_shards=[0])
+        result = run("validate", healthy, damaged, healthy)
+        assert result.exit_code == 1
+        assert result.stdout.count("present: 2 of 2") == 2
+        assert run("validate", damaged, tmp_path / "gone").exit_code == 2
+
+    def test_levels(self, run, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(2)
+        os.truncate(shards_dir / "acts000000.bin", 1)
+        assert run("validate", shards_dir).exit_code == 0
+        result = run("validate", "--level", "complete", shards_dir)
+        assert result.exit_code == 1
+        assert "Files of another size (1):" in result.stdout
+        assert "1 without a digest" in run("validate", "--level=valid", make_shards_dir(1)).stdout
+
+    def test_verbose(self, run, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(3, missing_shards=[1], directory_shards=[2])
+        lines = run("validate", "-v", shards_dir).stdout.splitlines()
+        path, expected = f"{shards_dir}/acts00000", "expected a regular file, found"
+        assert lines[-2:] == [
+            f"{path}1.bin: {expected} nothing (ENOENT); make it again, or restore it",
+            f"{path}2.bin: {expected} directory; move it away, and restore the shard",
+        ]
+        assert "expected" not in run("validate", "-v", make_shards_dir(1)).stdout
+
+    @pytest.mark.parametrize("damage", [{}, {"missing_shards": [0]}])
+    def test_quiet(self, run, make_shards_dir, damage) -> None:
+        result = run("validate", "-q", make_shards_dir(1, **damage))
+        assert (result.output, result.exit_code) == ("", len(damage))
+
+    def test_json(self, run, make_shards_dir, tmp_path) -> None:
+        shards_dir = make_shards_dir(2, missing_shards=[1])
+        result = run("validate", "--json", shards_dir, tmp_path / "gone")
+        assert result.exit_code == 2
+        report, failure = json.loads(result.stdout)
+        assert report == shardproof.validate(shards_dir).to_dict()
+        assert failure["root"] == str(tmp_path / "gone")
+        assert (failure["ok"], failure["exit_code"]) == (False, 2)
+        assert "there is no such directory" in failure["error"]
+
+    def test_workers(self, run, make_shards_dir, monkeypatch) -> None:
+        seen = []
+        real = shardproof.validate
+        monkeypatch.setattr(
+            shardproof, "validate", lambda *a, **k: (seen.append(k["workers"]), real(*a, **k))[1]
+        )
+        assert run("validate", "--workers", 3, make_shards_dir(1)).exit_code == 0
+        assert seen == [3]
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            ["--level", "x", "."],
+            ["--workers", "0", "."],
+            ["--workers", "x", "."],
+            [],
+            ["--nonsense"],
+        ],
+    )
+    def test_wrong_usage_is_2(self, run, args) -> None:
+        result = run("validate", *args)
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+
+    def test_no_promise_is_2_and_on_stderr(self, run, tmp_path) -> None:
+        (tmp_path / "shards.json").write_text("[{}]")
+        result = run("validate", tmp_path)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert (
+            "line 1, field $[0]: object missing required field `name`, found '{}'" in result.stderr
+        )
+
+    def test_a_path_that_can_be_none(self, run) -> None:
+        result = run("validate", "a\0b")
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+
+    @pytest.mark.parametrize("name", ["shards.json", "acts000001.bin"])
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+    def test_what_could_not_be_looked_at_is_3(
+        self, run, make_shards_dir, monkeypatch, name, number
+    ) -> None:
+        shards_dir = make_shards_dir(2, missing_shards=[0])
+        real = os.open
+
+        def failing(path, *args, **keywords):
+            if path == name:
+                raise OSError(number, os.strerror(number), path)
+            return real(path, *args, **keywords)
+
+        monkeypatch.setattr(os, "open", failing)
+        result = run("validate", "-v", shards_dir)
+        assert result.exit_code == 3
+        assert os.strerror(number) in result.output
+        if name != "shards.json":
+            assert "could not be looked at and may be whole" in result.stdout
+            assert "Missing files (1)" in result.stdout
+
+
+class TestStreams:
+    def test_a_pipe_gets_plain_text(self, make_shards_dir) -> None:
+        result = in_process("validate", make_shards_dir(2, missing_shards=[0]))
+        assert result.returncode == 1
+        assert "\x1b" not in result.stdout + result.stderr
+        assert result.stdout.startswith("Shard validation failed in '")
+
+    def test_a_long_path_is_not_broken_into_lines(self, tmp_path) -> None:
+        base = tmp_path / ("x" * 200)
+        shards_dir = testing.write_layout(testing.layout(n_shards=1, missing=[0]), base)
+        result = in_process("validate", shards_dir, env={**os.environ, "COLUMNS": "40"})
+        assert f"  - {shards_dir}/acts000000.bin\n" in result.stdout
+
+    def test_a_terminal_gets_a_table_with_colours(self, make_shards_dir) -> None:
+        healthy, damaged = make_shards_dir(2), make_shards_dir(2, missing_shards=[0])
+        text = on_terminal("validate", healthy, damaged, healthy / "gone")
+        assert "\x1b[1;31mMissing files (1):" in text
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+        assert re.search(r"Directory +Format +Level +Files +Verdict", plain)
+        assert re.search(rf"{healthy} +saev +present +2 +ok", plain)
+        assert re.search(rf"{damaged} +saev +present +2 +1 finding\b", plain)
+        assert re.search(r"gone +- +- +- +no readable promise", plain)
+
+    def test_no_color_is_honoured(self, make_shards_dir) -> None:
+        text = on_terminal("validate", make_shards_dir(2, missing_shards=[0]), NO_COLOR="1")
+        assert "Missing files (1):" in text
+        assert not re.search(r"\x1b\[[0-9;]*3[0-9]", text)
+
+    def test_a_path_cannot_paint_the_terminal(self, tmp_path) -> None:
+        base = tmp_path / "evil\x1b[2J\u202e"
+        shards_dir = testing.write_layout(testing.layout(n_shards=1, missing=[0]), base)
+        for text in (
+            on_terminal("validate", "-v", shards_dir),
+            in_process("validate", shards_dir, tmp_path / "gone\x1b[2J").stdout,
+        ):
+            assert "\x1b[2J" not in text
+            assert "\u202e" not in text
+            assert r"evil\x1b[2J\u202e" in text
+
+    def test_a_path_that_is_no_text(self, tmp_path) -> None:
+        base = os.fsencode(tmp_path) + b"/\xff\xfe"
+        shards_dir = testing.write_layout(testing.layout(n_shards=1), Path(os.fsdecode(base)))
+        result = in_process("validate", shards_dir)
+        assert result.returncode == 0, result.stderr
+        assert r"\udcff\udcfe" in result.stdout
+
+    def test_a_reader_that_leaves(self, make_shards_dir) -> None:
+        command = [sys.executable, "-m", "shardproof", "validate", make_shards_dir(1)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child.stdout.close()
+        error = child.stderr.read()
+        child.stderr.close()
+        child.wait()
+        assert "Traceback" not in error
+
+
+def test_an_interrupt_ends_with_130_and_no_traceback(make_shards_dir) -> None:
+    """A real SIGINT, while a file system made slow answers: nothing is left, nothing is claimed."""
+    shards_dir = make_shards_dir(200)
+    code = (
+        "import os, sys, time\n"
+        "from shardproof import cli\n"
+        "real = os.fstat\n"
+        "def slow(fd):\n"
+        "    print('.', flush=True)\n"
+        "    time.sleep(0.05)\n"
+        "    return real(fd)\n"
+        "import shardproof.checks\n"
+        "os.fstat = slow\n"
+        "sys.argv = ['shardproof', 'validate', sys.argv[1]]\n"
+        "cli.main()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, shards_dir],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(12):  # into the threads
+        child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    output, error = child.communicate(timeout=30)
+    assert child.returncode == 130, error
+    assert "Traceback" not in error
+    assert "files of" not in output
+
+
+class TestDemo:
+    def test_it_shows_a_healthy_and_a_damaged_directory(self, tmp_path) -> None:
+        result = in_process("demo", env={**os.environ, "TMPDIR": str(tmp_path)})
+        assert result.returncode == 0, result.stderr
+        assert re.search(r"present: 6 of 6 files of '.*/healthy/saev/shards/", result.stdout)
+        for title in (
+            "Missing files (2)",
+            "Empty files (1)",
+            "Unreadable files (1)",
+            "Not regular",
+        ):
+            assert title in result.stdout
+        assert "$ pytest --validate-shards --shards-dir=" in result.stdout
+        assert "--keep DIR keeps them" in result.stdout
+        assert os.listdir(tmp_path) == []
+
+    def test_it_keeps_what_it_is_told_to_keep(self, run, tmp_path) -> None:
+        result = run("demo", "--keep", tmp_path / "kept")
+        assert result.exit_code == 0
+        command = result.stdout.split("$ ")[-1].splitlines()[0]
+        assert run("validate", command.split("--shards-dir=")[1]).exit_code == 1
+        assert f"kept in '{tmp_path}/kept'" in result.stdout
+
+    def test_it_overwrites_nothing(self, run, tmp_path) -> None:
+        (tmp_path / "mine").touch()
+        for path in (tmp_path, tmp_path / "mine"):
+            result = run("demo", "--keep", path)
+            assert result.exit_code == 2
+            assert "new or empty directory" in result.output
+        assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_version_and_help(run) -> None:
+    assert run("--version").stdout == f"shardproof {shardproof.__version__}\n"
+    assert "validate" in run("--help").stdout
+    assert "--level" in run("validate", "--help").stdout
+    assert run().exit_code == 2
