@@ -1,0 +1,165 @@
+"""Who may import whom, held as data; what an import costs; what is public."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shardproof
+
+SOURCE = Path(shardproof.__file__).parent
+
+GROUND = {"_arguments", "_digest", "_files", "_json", "_names"}
+PROMISE = {"manifest", "report"}
+LOOK = {"_fanout", "checks"}
+
+MAY_IMPORT = {
+    "errors": {"report"},  # for a type checker only
+    "_arguments": set(),
+    "_digest": set(),
+    "_files": set(),
+    "_json": {"_names"},
+    "_names": set(),
+    "_fanout": set(),
+    "_progress": set(),
+    "manifest": GROUND,
+    "report": GROUND,
+    "checks": {"_fanout"} | PROMISE | GROUND,
+    "saev": LOOK | PROMISE | GROUND,
+    "formats": {"formats.saev"} | PROMISE | GROUND,
+    "formats.saev": {"saev"} | PROMISE | GROUND,
+    "validation": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
+    "cli": {"", "testing", "validation", "formats"} | LOOK | PROMISE | GROUND,
+    "__main__": {"cli"},
+    "": {"report", "saev", "validation"},  # the public names, when asked for
+    "pytest_plugin": {"", "testing"},
+}
+TESTING = {"testing"}  # public names only; the builders not even those
+THIRD_PARTY = {
+    "_arguments": {"beartype"},
+    "_json": {"msgspec"},
+    "_progress": {"rich"},
+    "manifest": {"msgspec"},
+    "saev": {"msgspec"},
+    "cli": {"rich", "typer"},
+    "pytest_plugin": {"pytest", "_pytest"},
+}
+
+
+def modules() -> list[str]:
+    names = (path.relative_to(SOURCE).with_suffix("") for path in SOURCE.rglob("*.py"))
+    return sorted(".".join(name.parts).removesuffix("__init__").removesuffix(".") for name in names)
+
+
+def imports(module: str) -> set[str]:
+    path = SOURCE.joinpath(*module.split(".")) if module else SOURCE
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute"
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            ours = {name for name in submodules if name.removeprefix("shardproof.") in modules()}
+            found |= ours or {node.module}
+    return found
+
+
+def ours(names: set[str]) -> set[str]:
+    return {
+        name.removeprefix("shardproof").removeprefix(".")
+        for name in names
+        if name.split(".")[0] == "shardproof"
+    }
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_module_imports_only_what_the_table_allows(module: str) -> None:
+    found = ours(imports(module)) - {"errors"}
+    if module.split(".", maxsplit=1)[0] == "testing":
+        assert all(name.split(".")[0] == "testing" for name in found)
+    else:
+        assert found <= MAY_IMPORT[module]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_module_imports_only_its_third_parties(module: str) -> None:
+    names = {name.split(".")[0] for name in imports(module)} - {"shardproof"}
+    third_party = names - sys.stdlib_module_names
+    if module.split(".", maxsplit=1)[0] == "testing":
+        assert third_party <= {"numpy"}
+    else:
+        assert third_party <= THIRD_PARTY.get(module, set())
+
+
+def test_the_table_knows_no_module_that_is_gone() -> None:
+    known = {module for module in modules() if module.split(".")[0] not in TESTING}
+    assert set(MAY_IMPORT) == known
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if m not in {"", "__main__"}])
+def test_every_module_has_a_sorted_all(module: str) -> None:
+    text = SOURCE.joinpath(*module.split("."))
+    path = text / "__init__.py" if text.is_dir() else text.with_suffix(".py")
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names = ast.literal_eval(node.value)
+            assert names == sorted(names, key=_isort_key)
+            return
+    pytest.fail("no __all__")
+
+
+def _isort_key(name: str) -> tuple[int, str]:
+    kind = 0 if name.isupper() else 1 if name[:1].isupper() else 2
+    return kind, name
+
+
+def test_only_files_renames_syncs_or_unlinks() -> None:
+    changing = {"rename", "replace", "renames", "unlink", "remove", "rmdir", "rmtree", "fsync"}
+    for module in modules():
+        if module == "_files" or module.split(".")[0] == "testing":
+            continue
+        path = SOURCE.joinpath(*module.split(".")) if module else SOURCE
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        calls = {
+            f"{ast.unparse(node.value)}.{node.attr}"
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Attribute) and node.attr in changing
+        }
+        assert not {call for call in calls if call.split(".")[0] in {"os", "shutil"}}
+
+
+def loaded_by(code: str) -> set[str]:
+    script = f"import sys; {code}; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in run.stdout.split()}
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    loaded = loaded_by("import shardproof") - loaded_by("import typing")
+    assert loaded - sys.stdlib_module_names == {"shardproof"}
+
+
+def test_the_library_loads_no_terminal_and_no_test_code() -> None:
+    loaded = loaded_by("import shardproof; shardproof.validate; shardproof.ShardInfo")
+    assert loaded.isdisjoint(
+        {"typer", "click", "rich", "pytest", "hypothesis", "pyfakefs", "torch"}
+    )
+
+
+def test_public_names_resolve_and_are_listed() -> None:
+    assert shardproof.__all__ == sorted(shardproof.__all__, key=_isort_key)
+    assert set(shardproof.__all__) <= set(dir(shardproof))
+    for name in shardproof.__all__:
+        assert getattr(shardproof, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        getattr(shardproof, "nonsense")  # noqa: B009 - the attribute is what fails
+
+
+def test_every_public_name_says_what_it_promises() -> None:
+    for name in shardproof.__all__:
+        if name != "Level":
+            assert (getattr(shardproof, name).__doc__ or "").strip(), name

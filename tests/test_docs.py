@@ -1,0 +1,91 @@
+"""What the documentation shows works as it stands there."""
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+import shardproof
+from shardproof import testing
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(shardproof.__path__, "shardproof.")
+    if not module.name.endswith("__main__")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str, make_shards_dir) -> None:
+    module = importlib.import_module(name)
+    names = {
+        **vars(shardproof),
+        **vars(testing),
+        **vars(module),
+        "os": os,
+        "shards_dir": vars(module).get("shards_dir", make_shards_dir(3)),
+        "unreadable": make_shards_dir(1, unreadable_shards=[0]) / "acts000000.bin",
+    }
+    for test in doctest.DocTestFinder().find(module, name, globs=names):
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        runner.run(test)
+        assert runner.failures == 0, test.name
+
+
+def test_each_function_with_arguments_that_readers_call_has_an_example() -> None:
+    for function in (shardproof.validate, shardproof.Metadata, shardproof.ShardInfo):
+        assert ">>>" in (function.__doc__ or "")
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    found = re.findall(r"\]\(([^)#\s]*)(#[^)\s]*)?\)", text)
+    return [(path, anchor) for path, anchor in found if not path.startswith("http")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in links(page):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        if anchor:
+            headings = re.findall(r"(?m)^#+ (.*)$", target.read_text())
+            slugs = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+            assert anchor[1:] in slugs, anchor
+
+
+def test_the_failing_run_of_the_readme_is_what_the_command_prints(tmp_path) -> None:
+    """The same directory is built, and only its place differs."""
+    readme = (ROOT / "README.md").read_text()
+    shown = re.search(r"\$ shardproof validate (\S+)\n(.*?)```", readme, re.DOTALL)
+    shards_dir = testing.write_layout(
+        testing.layout(n_shards=24, missing=[3, 7], empty=[12], unreadable=[15], directory=[20]),
+        tmp_path,
+    )
+    with testing.without_root_override():
+        text = str(shardproof.validate(shards_dir))
+    (shards_dir / "acts000015.bin").chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+    assert shown
+    assert text.replace(str(shards_dir), shown[1]) == shown[2].rstrip("\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_shown_in_the_pages_is_python(page: Path) -> None:
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        compile(code, str(page), "exec")
+
+
+def test_what_the_validate_page_says_of_limits_is_so() -> None:
+    from shardproof import _json
+
+    page = (ROOT / "docs" / "validate.md").read_text()
+    assert f"larger than {_json.MAX_BYTES // 2**20} MiB" in page
+    assert f"more than {_json.MAX_ITEMS // 10**6} million values" in page

@@ -1,0 +1,67 @@
+"""The exceptions: their places in the tree, their texts, their way through pickle."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+import shardproof
+from shardproof import (
+    Finding,
+    FindingKind,
+    ManifestError,
+    ManifestNotFoundError,
+    Report,
+    ShardproofError,
+    ShardValidationError,
+)
+
+REPORT = Report(
+    Path("/d"), "saev", "present", 1, (Finding(FindingKind.MISSING, Path("/d/x"), "a", "b", 2),)
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (ManifestNotFoundError("gone", path="/d"), FileNotFoundError),
+        (ShardValidationError(REPORT), FileNotFoundError),
+    ],
+)
+def test_what_is_not_there_is_a_file_not_found_error(error: Exception, builtin: type) -> None:
+    assert isinstance(error, ShardproofError)
+    assert isinstance(error, builtin)
+
+
+def test_every_public_error_is_in_the_tree() -> None:
+    errors = [getattr(shardproof, name) for name in shardproof.__all__ if name.endswith("Error")]
+
+    assert len(errors) == 4
+    assert all(issubclass(error, ShardproofError) for error in errors)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ManifestError("bad", path="/d/shards.json", line=3, field="$[0].name"),
+        ManifestNotFoundError("gone", path="/d"),
+        ShardValidationError(REPORT),
+    ],
+)
+def test_an_error_crosses_processes_whole(error: ShardproofError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert copy.__dict__ == error.__dict__
+
+
+def test_the_text_says_where() -> None:
+    error = ManifestError("bad", path="/d/shards.json", line=3, field="$[0].name")
+
+    assert str(error) == (
+        "Could not read the manifest at '/d/shards.json', line 3, field $[0].name: bad"
+    )
+    assert (
+        str(ManifestNotFoundError("gone", path="/d")) == "Could not read the manifest at '/d': gone"
+    )

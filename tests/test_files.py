@@ -1,0 +1,152 @@
+"""A write is whole or absent, whatever fails and whenever."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from shardproof import _files
+
+CALLS = ("open", "fsync", "replace")
+
+
+def test_a_new_file(tmp_path) -> None:
+    _files.write_whole(tmp_path / "x", b"new")
+
+    assert (tmp_path / "x").read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_relative_path(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _files.write_whole("x", b"new")
+
+    assert (tmp_path / "x").read_bytes() == b"new"
+
+
+def test_the_mode_is_that_of_an_ordinary_file(tmp_path) -> None:
+    _files.write_whole(tmp_path / "x", b"new")
+    (tmp_path / "y").write_bytes(b"")
+
+    assert (tmp_path / "x").stat().st_mode == (tmp_path / "y").stat().st_mode
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_failing_call_raises_and_leaves_old_or_new(
+    tmp_path, monkeypatch, call, number, nth
+) -> None:
+    (tmp_path / "x").write_bytes(b"old")
+    failed = fail_nth(monkeypatch, call, number, nth)
+
+    if nth == 2 and call == "replace":
+        _files.write_whole(tmp_path / "x", b"new")  # it renames once only
+        assert failed == []
+        return
+    with pytest.raises(OSError, match=os.strerror(number)):
+        _files.write_whole(tmp_path / "x", b"new")
+
+    # The second open and the second fsync are the directory's, after the rename.
+    assert (tmp_path / "x").read_bytes() == (b"new" if nth == 2 else b"old")
+    assert os.listdir(tmp_path) == ["x"]
+    assert failed == [call]
+
+
+def fail_nth(monkeypatch, call: str, number: int, nth: int) -> list[str]:
+    real, failed, count = getattr(os, call), [], 0
+
+    def fail(*args, **kwargs):
+        nonlocal count
+        count += 1
+        if count == nth:
+            failed.append(call)
+            raise OSError(number, os.strerror(number))
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(os, call, fail)
+    return failed
+
+
+def test_the_data_is_synced_before_it_gets_its_name(tmp_path, monkeypatch) -> None:
+    order = []
+    for call in ("fsync", "replace"):
+        real = getattr(os, call)
+        monkeypatch.setattr(
+            os, call, lambda *args, call=call, real=real: (order.append(call), real(*args))[1]
+        )
+
+    _files.write_whole(tmp_path / "x", b"new")
+
+    assert order == ["fsync", "replace", "fsync"]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path) -> None:
+    (tmp_path / "x").write_bytes(b"old")
+    code = (
+        "import resource, signal, sys; from shardproof import _files;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
+        "_files.write_whole(sys.argv[1], b'n' * 8192)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "x"], capture_output=True, text=True
+    )
+
+    assert "File too large" in run.stderr
+    assert (tmp_path / "x").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+class TestSweep:
+    @pytest.fixture
+    def dead_pid(self) -> int:
+        child = subprocess.Popen([sys.executable, "-c", ""])
+        child.wait()
+        return child.pid
+
+    def test_a_killed_writer_leaves_a_temporary_file_that_the_next_run_sweeps(
+        self, tmp_path
+    ) -> None:
+        (tmp_path / "x").write_bytes(b"old")
+        code = (
+            "import os, sys; from shardproof import _files;"
+            "os.replace = lambda *a: os.kill(os.getpid(), 9);"
+            "_files.write_whole(sys.argv[1], b'new')"
+        )
+        subprocess.run([sys.executable, "-c", code, tmp_path / "x"], check=False)
+        assert len(os.listdir(tmp_path)) == 2
+        assert (tmp_path / "x").read_bytes() == b"old"
+
+        (name,) = _files.sweep_leftovers(tmp_path)
+
+        assert name.startswith(".shardproof-")
+        assert os.listdir(tmp_path) == ["x"]
+
+    def test_only_our_own_dead_leftovers_go(self, tmp_path, dead_pid: int) -> None:
+        host = _files._host()
+        other = "00000000" if host != "00000000" else "11111111"
+        stay = [
+            f".shardproof-{host}-{os.getpid()}-{'0' * 16}.tmp",
+            f".shardproof-{host}-1-{'0' * 16}.tmp",
+            f".shardproof-{other}-{dead_pid}-{'0' * 16}.tmp",
+            f".shardproof-{host}-{dead_pid}-{'0' * 16}.tmp.bak",
+            f".shardproof-{host}-{'9' * 30}-{'0' * 16}.tmp",
+            "acts000000.bin",
+            "x.tmp",
+        ]
+        gone = f".shardproof-{host}-{dead_pid}-{'0' * 16}.tmp"
+        for name in [*stay, gone]:
+            (tmp_path / name).write_bytes(b"")
+
+        assert _files.sweep_leftovers(tmp_path) == [gone]
+        assert sorted(os.listdir(tmp_path)) == sorted(stay)
+
+    def test_another_users_process_is_alive(self, monkeypatch) -> None:
+        def deny(pid: int, signal: int) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "kill", deny)
+        assert _files._is_alive(1)

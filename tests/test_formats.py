@@ -1,0 +1,144 @@
+"""Which directories are whose, and what saev's promise."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardproof import ManifestError, ManifestNotFoundError, formats, validate
+from shardproof.manifest import PromisedFile
+
+
+def test_a_saev_directory_is_recognised(make_shards_dir) -> None:
+    assert formats.detect(str(make_shards_dir(1))).name == "saev"
+
+
+@pytest.mark.parametrize("gone", ["shards.json", "metadata.json"])
+def test_a_half_written_one_too(make_shards_dir, gone: str) -> None:
+    shards_dir = make_shards_dir(2)
+    (shards_dir / gone).unlink()
+
+    with pytest.raises(ManifestNotFoundError, match=gone):
+        formats.detect(str(shards_dir)).read(str(shards_dir))
+
+
+@pytest.mark.parametrize(("names", "holds"), [([], "nothing"), (["a", "b"], "2 entries")])
+def test_another_directory_is_nobodys(tmp_path, names: list[str], holds: str) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(ManifestNotFoundError) as caught:
+        formats.detect(str(tmp_path))
+    assert str(caught.value).startswith(
+        f"Could not read the manifest at '{tmp_path}': "
+        f"expected a shards directory with shards.json (saev), found {holds}"
+    )
+
+
+def test_the_promise(make_shards_dir) -> None:
+    shards_dir = make_shards_dir(
+        2,
+        examples_per_shard=2,
+        layers=(3, 7),
+        content_tokens_per_example=4,
+        cls_token=True,
+        d_model=5,
+        labels=True,
+        n_examples=3,
+    )
+    manifest = formats.detect(str(shards_dir)).read(str(shards_dir))
+
+    size = 2 * 2 * 5 * 5 * 4
+    assert manifest.files == [
+        PromisedFile("acts000000.bin", size),
+        PromisedFile("acts000001.bin", size),
+        PromisedFile("labels.bin", 12),
+    ]
+    assert (manifest.root, manifest.source) == (shards_dir, shards_dir / "shards.json")
+    assert list(manifest.contradictions()) == []
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+@pytest.mark.parametrize("shape", [{}, {"labels": True}, {"n_examples": 6}, {"n_examples": 5}])
+def test_a_healthy_directory_keeps_it(make_shards_dir, level, shape) -> None:
+    report = validate(make_shards_dir(3, examples_per_shard=2, **shape), level=level)
+
+    assert report.ok, str(report)
+    assert (report.format, report.level) == ("saev", level)
+    assert len(report.unproven) == (report.n_files if level == "valid" else 0)
+
+
+def structure_findings(shards_dir: Path, shards: str) -> list[tuple[str, str]]:
+    (shards_dir / "shards.json").write_text(shards)
+    assert validate(shards_dir).findings == ()
+    findings = validate(shards_dir, level="complete").findings
+    assert {finding.path for finding in findings} <= {shards_dir / "shards.json"}
+    return [(finding.expected, finding.found) for finding in findings]
+
+
+def entries(*shards: tuple[int, int]) -> str:
+    return json.dumps([{"name": f"acts{i:06}.bin", "n_examples": n} for i, n in shards])
+
+
+class TestCountLaws:
+    """What a killed or restarted writer leaves, seen from the two JSON files alone."""
+
+    @pytest.fixture
+    def shards_dir(self, make_shards_dir) -> Path:
+        return make_shards_dir(4, examples_per_shard=2, n_examples=6)
+
+    @pytest.mark.parametrize(
+        "shards", [entries((0, 2), (1, 2), (2, 2)), entries((0, 2), (1, 2), (2, 2), (3, 0))]
+    )
+    def test_the_extra_shard_may_be_there_or_not(self, shards_dir, shards: str) -> None:
+        assert structure_findings(shards_dir, shards) == []
+
+    def test_a_last_entry_that_was_never_written(self, shards_dir) -> None:
+        assert structure_findings(shards_dir, entries((0, 2), (1, 2))) == [
+            ("6 examples in all, as metadata.json says", "4"),
+            ("3 or 4 shards for 6 examples", "2"),
+        ]
+
+    def test_no_entry_at_all(self, shards_dir) -> None:
+        assert structure_findings(shards_dir, "[]") == [
+            ("6 examples in all, as metadata.json says", "0"),
+            ("3 or 4 shards for 6 examples", "0"),
+        ]
+
+    def test_entries_out_of_order(self, shards_dir) -> None:
+        assert structure_findings(shards_dir, entries((1, 2), (0, 2), (2, 2))) == [
+            ("acts000000.bin with 2 examples as entry 0", "acts000001.bin with 2"),
+        ]
+
+    def test_a_shard_that_is_short_of_examples(self, shards_dir) -> None:
+        assert structure_findings(shards_dir, entries((0, 2), (1, 1), (2, 3))) == [
+            ("acts000001.bin with 2 examples as entry 1", "acts000001.bin with 1"),
+        ]
+
+
+def test_labels_are_promised_where_they_are_there(make_shards_dir) -> None:
+    labels = make_shards_dir(1, labels=True) / "labels.bin"
+    verdicts = []
+    for make in (labels.unlink, labels.touch, lambda: (labels.unlink(), labels.symlink_to("gone"))):
+        make()
+        verdicts.append([finding.kind.value for finding in validate(labels.parent).findings])
+    assert verdicts == [[], ["empty"], ["missing"]]
+
+
+def test_truncated_shards_and_labels_are_found_by_their_size(make_shards_dir) -> None:
+    shards_dir = make_shards_dir(2, labels=True)
+    for name in ("acts000001.bin", "labels.bin"):
+        with open(shards_dir / name, "r+b") as file:
+            file.truncate(1)
+    report = validate(shards_dir, level="complete")
+
+    assert [(finding.path.name, finding.kind.value) for finding in report.findings] == [
+        ("acts000001.bin", "size"),
+        ("labels.bin", "size"),
+    ]
+
+
+def test_metadata_that_is_malformed(make_shards_dir) -> None:
+    shards_dir = make_shards_dir(1)
+    (shards_dir / "metadata.json").write_text('{"family": "clip", \n"d_model": 1e999}')
+    with pytest.raises(ManifestError, match=r"metadata\.json'"):
+        validate(shards_dir)

@@ -1,0 +1,210 @@
+"""JSON from outside has limits, and its refusals name file, line and field."""
+
+import os
+import tracemalloc
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from shardproof import ManifestError, ManifestNotFoundError, _json
+
+
+class Entry(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    n: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+
+
+class Loose(msgspec.Struct):
+    name: str
+
+
+def refusal(data: bytes, kind=list[Entry]) -> ManifestError:
+    with pytest.raises(ManifestError) as caught:
+        _json.decode(data, kind, path="/dir/shards.json")
+    assert str(caught.value).startswith("Could not read the manifest at '/dir/shards.json'")
+    return caught.value
+
+
+def test_good_json() -> None:
+    assert _json.decode(b'[{"name": "a:b,[{", "n": 3}]', list[Entry], path="p") == [
+        Entry("a:b,[{", 3)
+    ]
+    assert _json.decode(b"[]", list[Entry], path="p") == []
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "truncated"),
+        (b"[", "truncated"),
+        (b"[] x", "trailing"),
+        (b'[{"name": "a", "n": NaN}]', "not JSON"),
+        (b'[{"name": "a", "n": Infinity}]', "not JSON"),
+        (b'[{"name": "a", "n": -Infinity}]', "not JSON"),
+        (b'[{"name": "a", "n": 1e400}]', "out of range"),
+        (b'[{"name": "a", "n": ' + b"9" * 5000 + b"}]", "out of range"),
+        (b'[{"name": "a", "n": 9007199254740993}]', "9007199254740992"),
+        (b'[{"name": "a", "n": -1}]', ">= 0"),
+        (b'[{"name": "a", "n": 1.0}]', "got `float`"),
+        (b'[{"name": "a", "n": true}]', "got `bool`"),
+        (b'[{"name": "a", "n": "1"}]', "got `str`"),
+        (b'[{"name": "a", "n": null}]', "got `null`"),
+        (b'[{"n": 1}]', "missing required field `name`"),
+        (b'[{"name": "a", "extra": 1}]', "unknown field `extra`"),
+        (b'{"name": "a"}', "expected `array`, got `object`"),
+        (b'["a"]', "expected `object`, got `str`"),
+        (b'[{"name": "\\ud800abcdefgh"}]', "surrogate"),
+        (b'[{"name": "\xff"}]', "UTF-8"),
+        (b"\xef\xbb\xbf[]", "not JSON"),
+        ("[]".encode("utf-16"), "not JSON"),
+        (b'[{"name": "a", "name": "b"}]', "'name' stands twice"),
+    ],
+)
+def test_hostile_json(data: bytes, problem: str) -> None:
+    assert problem in refusal(data).problem
+
+
+def test_nesting_is_refused_before_it_ends_the_process() -> None:
+    deep = b'{"name": "a", "x": ' + b"[" * 10**6 + b"]" * 10**6 + b"}"
+
+    assert "nested" in refusal(deep, Loose).problem
+
+
+def test_a_refusal_names_line_and_field() -> None:
+    text = b'[\n {"name": "a", "n": 1},\n {"name": "b",\n  "n": -1}]'
+
+    error = refusal(text)
+
+    assert (error.path, error.line, error.field) == ("/dir/shards.json", 3, "$[1].n")
+    assert "line 3, field $[1].n: expected `int` >= 0, found '-1'" in str(error)
+
+
+class Tree(msgspec.Struct):
+    sizes: list[int]
+    name: str = ""
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "found"),
+    [
+        (b'{"sizes": [1, 2, "x"]}', Tree, """'"x"'"""),
+        (b'{"sizes": [1, 2, "x"' + b"," + b" " * 2**20 + b'"y"]}', Tree, None),
+        (b'{"sizes": ["x"], "name": oops', Tree, None),
+        (b'[{"name": "a"}, {"n": 1}]', list[Entry], """'{"n": 1}'"""),
+        (b'[{"name": "a", "n": 9007199254740993}]', list[Entry], "'9007199254740993'"),
+        (b'[{"name": 3, "n": ' + b"9" * 5000 + b"}]", list[Entry], "'3'"),
+        (b"3", list[Entry], None),
+    ],
+)
+def test_a_refusal_shows_what_it_found_where_that_can_be_told(data, kind, found) -> None:
+    problem = refusal(data, kind).problem
+
+    assert problem.partition(", found ")[2] == (found or "")
+
+
+def test_malformed_json_names_its_line_and_what_stands_there() -> None:
+    error = refusal(b'[\n {"name": "a"},\n {"name": oops}]')
+
+    assert error.line == 3
+    assert "oops" in error.problem
+
+
+def test_a_duplicate_key_names_its_line() -> None:
+    error = refusal(b'[\n {"name": "a", "n": 1},\n {"name": "b",\n  "n": 1,\n  "n": 2}]')
+
+    assert (error.line, error.field) == (5, "n")
+
+
+def test_a_duplicate_key_with_another_spelling_is_refused_without_a_line() -> None:
+    error = refusal(b'[{"name": "b", "\\u006eame": "c"}]')
+
+    assert (error.line, error.field) == (None, "name")
+
+
+def test_a_duplicate_key_in_an_unknown_field() -> None:
+    assert "twice" in refusal(b'{"name": "a", "x": {"y": 1, "y": 2}}', Loose).problem
+
+
+def test_colons_in_text_are_not_keys() -> None:
+    assert _json.decode(b'[{"name": "a:b:c"}]', list[Entry], path="p") == [Entry("a:b:c")]
+
+
+def test_a_wrong_value_before_invalid_text_still_has_its_line() -> None:
+    error = refusal(b'[\n{"name": "a", "n": -1}, \xff')
+
+    assert error.line == 2
+
+
+def test_items_are_counted_before_memory_is_spent(monkeypatch) -> None:
+    monkeypatch.setattr(_json, "MAX_ITEMS", 1000)
+
+    assert "at most 1000 values" in refusal(b"[" + b"{}," * 2000 + b"{}]").problem
+
+
+def test_a_bomb_of_empty_objects_costs_little_memory() -> None:
+    bomb = b"[" + b"{}," * 10**6 + b"{}]"
+    tracemalloc.start()
+    try:
+        refusal(bomb)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 10 * 2**20
+
+
+class TestRead:
+    def test_a_file(self, tmp_path) -> None:
+        (tmp_path / "x.json").write_bytes(b'{"name": "a"}')
+        assert _json.read(str(tmp_path), "x.json", Loose) == Loose("a")
+
+    def test_no_file(self, tmp_path) -> None:
+        with pytest.raises(ManifestNotFoundError) as caught:
+            _json.read(str(tmp_path), "x.json", Loose)
+        assert caught.value.path == str(tmp_path / "x.json")
+        assert isinstance(caught.value.__cause__, FileNotFoundError)
+
+    def test_no_directory(self, tmp_path) -> None:
+        with pytest.raises(ManifestNotFoundError, match="no such directory"):
+            _json.read(str(tmp_path / "gone"), "x.json", Loose)
+
+    def test_too_large(self, tmp_path) -> None:
+        (tmp_path / "x.json").write_bytes(b" " * 101)
+        with pytest.raises(ManifestError, match="at most 100 bytes, found 101"):
+            _json.read(str(tmp_path), "x.json", Loose, max_bytes=100)
+
+    def test_a_huge_sparse_file_is_refused_unread(self, tmp_path) -> None:
+        with open(tmp_path / "x.json", "wb") as file:
+            file.truncate(2**40)
+        with pytest.raises(ManifestError, match=f"found {2**40}"):
+            _json.read(str(tmp_path), "x.json", Loose)
+
+    def test_a_file_that_grows_while_it_is_read(self, tmp_path, monkeypatch) -> None:
+        (tmp_path / "x.json").write_bytes(b" " * 50)
+        real = os.fstat
+
+        def fstat_then_grow(fd):
+            status = real(fd)
+            with open(tmp_path / "x.json", "ab") as file:
+                file.write(b" " * 100)
+            return status
+
+        monkeypatch.setattr("shardproof._json.os.fstat", fstat_then_grow)
+        with pytest.raises(ManifestError, match="at most 100 bytes"):
+            _json.read(str(tmp_path), "x.json", Loose, max_bytes=100)
+
+    @pytest.mark.parametrize("kind", ["directory", "FIFO"])
+    def test_what_is_no_file(self, tmp_path, kind: str) -> None:
+        make = os.mkdir if kind == "directory" else os.mkfifo
+        make(tmp_path / "x.json")
+        with pytest.raises(ManifestError, match=f"found a {kind}"):
+            _json.read(str(tmp_path), "x.json", Loose)
+
+    def test_a_link_outside(self, tmp_path) -> None:
+        (tmp_path / "secret").write_text('{"name": "secret"}')
+        (tmp_path / "root").mkdir()
+        (tmp_path / "root" / "x.json").symlink_to("../secret")
+        with pytest.raises(ManifestError, match="outside the root") as caught:
+            _json.read(str(tmp_path / "root"), "x.json", Loose)
+        assert '"secret"' not in str(caught.value)

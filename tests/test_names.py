@@ -1,0 +1,196 @@
+"""An untrusted name becomes a path inside a root, or is refused."""
+
+import os
+import socket
+import stat
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from shardproof import _names
+
+HOSTILE = [
+    ("", "empty"),
+    ("/etc/passwd", "absolute"),
+    ("../x", "'..'"),
+    ("a/../x", "'..'"),
+    ("..", "'..'"),
+    (".", "'.'"),
+    ("a//b", "empty, '.' or '..' part"),
+    ("a/", "empty, '.' or '..' part"),
+    ("a/./b", "'.'"),
+    ("a\\b", "backslash"),
+    ("C:x", "drive"),
+    ("a\0b", "control"),
+    ("a\nb", "control"),
+    ("a\x1b[2Jb", "control"),
+    ("a\x7fb", "control"),
+    ("a\u2028b", "control"),
+    ("a\udc80b", "surrogate"),
+    ("x" * 256, "255 bytes"),
+    ("\u00e9" * 128, "255 bytes"),
+    ("/".join(["x" * 200] * 21), "4095 bytes"),
+]
+
+
+@pytest.mark.parametrize(("name", "reason"), HOSTILE)
+def test_a_hostile_name_is_refused_with_its_reason(name: str, reason: str) -> None:
+    (refusal,) = _names.refusals(["good.bin", name])
+
+    assert (refusal.entry, refusal.name) == (1, name)
+    assert reason in refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["a.bin", "a.bin"], "twice"),
+        (["a.bin", "A.bin"], "twin"),
+        (["stra\u00dfe", "STRASSE"], "twin"),
+        (["\u00e9", "e\u0301"], "twin"),
+        (["X" * 100 + "a", "X" * 100 + "A"], "twin"),
+    ],
+)
+def test_two_names_of_one_file_are_refused(names: list[str], reason: str) -> None:
+    (refusal,) = _names.refusals(names)
+
+    assert refusal.entry == 1
+    assert reason in refusal.reason
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "acts000000.bin",
+        "sub/acts.bin",
+        "\u00e9t\u00e9.bin",
+        "x" * 255,
+        "\u00e9" * 127 + "x",
+        "/".join(["\u00e9" * 100] * 20 + ["x" * 75]),
+        "a b",
+        "ab:c",
+        "...",
+        ".x",
+    ],
+)
+def test_a_harmless_name_is_accepted(name: str) -> None:
+    assert _names.refusals(["other", name]) == []
+
+
+def test_every_refusal_is_listed_in_order() -> None:
+    names = ["ok", "../a", "b", "B", "c\n", "/d"]
+
+    assert [refusal.entry for refusal in _names.refusals(names)] == [1, 3, 4, 5]
+
+
+def test_no_names_at_all() -> None:
+    assert _names.refusals([]) == []
+
+
+@given(st.lists(st.text(st.sampled_from("aAbB./-_\n\0\\ \u00e9"), max_size=5), max_size=6))
+@example(["a\nb", "a"])  # as many lines as names, yet neither is plain
+@example(["a", "b", ".."])
+def test_the_fast_way_accepts_only_what_the_slow_way_accepts(names: list[str]) -> None:
+    slow = sorted([*_names._refused_by_text(names), *_names._twins(names)])
+
+    assert _names.refusals(names) == slow
+
+
+def test_quoted_text_is_ascii_and_short() -> None:
+    assert _names.quoted("a\x1b\u00e9") == r"'a\x1b\xe9'"
+    assert len(_names.quoted("x" * 10**6)) < 120
+
+
+@pytest.mark.parametrize("flag", ["O_NONBLOCK", "O_CLOEXEC", "O_NOFOLLOW", "O_NOCTTY"])
+def test_a_look_opens_without_blocking_inheriting_or_following(flag: str) -> None:
+    assert _names.OPEN_FLAGS & getattr(os, flag)
+    assert _names.OPEN_FLAGS & os.O_ACCMODE == os.O_RDONLY
+
+
+class TestOpenInside:
+    @pytest.fixture
+    def root(self, tmp_path):
+        root = tmp_path / "root"
+        root.mkdir()
+        (root / "a.bin").write_bytes(b"inside")
+        (tmp_path / "secret").write_bytes(b"outside")
+        return root
+
+    @pytest.fixture
+    def read(self, root):
+        def read(name: str) -> bytes:
+            dir_fd = os.open(root, os.O_RDONLY)
+            try:
+                fd = _names.open_inside(name, root=os.path.realpath(root), dir_fd=dir_fd)
+            finally:
+                os.close(dir_fd)
+            with open(fd, "rb") as file:
+                return file.read()
+
+        return read
+
+    def test_a_file(self, read) -> None:
+        assert read("a.bin") == b"inside"
+
+    def test_a_file_in_a_subdirectory(self, root, read) -> None:
+        (root / "sub").mkdir()
+        (root / "sub" / "b.bin").write_bytes(b"deeper")
+        assert read("sub/b.bin") == b"deeper"
+
+    def test_a_link_that_stays_inside(self, root, read) -> None:
+        (root / "link").symlink_to("a.bin")
+        assert read("link") == b"inside"
+
+    @pytest.mark.parametrize("target", ["../secret", "{tmp}/secret"])
+    def test_a_link_that_leads_outside(self, tmp_path, root, read, target: str) -> None:
+        (root / "link").symlink_to(target.format(tmp=tmp_path))
+        with pytest.raises(_names.NotRegularError, match="outside the root"):
+            read("link")
+
+    def test_a_subdirectory_that_is_a_link_outside(self, tmp_path, root, read) -> None:
+        (root / "sub").symlink_to(tmp_path)
+        with pytest.raises(_names.NotRegularError, match="outside the root"):
+            read("sub/secret")
+
+    def test_a_sibling_whose_name_begins_like_the_root(self, tmp_path, root, read) -> None:
+        (tmp_path / "root2").mkdir()
+        (tmp_path / "root2" / "x").write_bytes(b"sibling")
+        (root / "link").symlink_to("../root2/x")
+        with pytest.raises(_names.NotRegularError, match="outside the root"):
+            read("link")
+
+    def test_a_dangling_link_is_missing(self, root, read) -> None:
+        (root / "link").symlink_to("gone")
+        with pytest.raises(FileNotFoundError):
+            read("link")
+
+    def test_a_loop_of_links(self, root, read) -> None:
+        (root / "link").symlink_to("link")
+        with pytest.raises(OSError, match="symbolic links"):
+            read("link")
+
+    def test_what_is_no_file_is_named_and_not_opened(self, root, read) -> None:
+        (root / "dir").mkdir()
+        os.mkfifo(root / "fifo")
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(os.path.relpath(root / "socket"))
+            found = {}
+            for name in ("dir", "fifo", "socket"):
+                with pytest.raises(_names.NotRegularError) as caught:
+                    read(name)
+                found[name] = caught.value.found
+        assert found == {"dir": "directory", "fifo": "FIFO", "socket": "socket"}
+
+    def test_a_device(self) -> None:
+        dir_fd = os.open("/dev", os.O_RDONLY)
+        try:
+            with pytest.raises(_names.NotRegularError, match="character device"):
+                _names.open_inside("null", root="/dev", dir_fd=dir_fd)
+        finally:
+            os.close(dir_fd)
+
+
+def test_an_unknown_file_type_is_named_by_its_number() -> None:
+    assert _names.file_type(stat.S_IFREG | 0o644) == "regular file"
+    assert _names.file_type(0o150000) == "file of unknown type 0o150000"

@@ -1,0 +1,127 @@
+"""The report: its text, JSON and exit code."""
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from shardproof import Finding, FindingKind, Report, ShardValidationError
+
+ROOT = Path("/d")
+
+
+def finding(kind: FindingKind, name: str, number: int | None = None) -> Finding:
+    return Finding(kind, ROOT / name, "this", "that", number)
+
+
+def report(*findings: Finding, level="present", n_files=9, unproven=()) -> Report:
+    return Report(ROOT, "saev", level, n_files, findings, unproven)
+
+
+def test_the_groups_keep_their_order_and_the_files_theirs() -> None:
+    kinds = [*reversed(FindingKind), FindingKind.MISSING]
+    findings = [finding(kind, f"{index}-{kind}") for index, kind in enumerate(kinds)]
+
+    assert str(report(*findings)) == (
+        "Shard validation failed in '/d':\n"
+        "\n"
+        "Missing files (2):\n"
+        "  - /d/6-missing\n"
+        "  - /d/7-missing\n"
+        "\n"
+        "Empty files (1):\n"
+        "  - /d/5-empty\n"
+        "\n"
+        "Unreadable files (1):\n"
+        "  - /d/4-unreadable\n"
+        "\n"
+        "Not regular files (1):\n"
+        "  - /d/3-not-regular\n"
+        "\n"
+        "Files of another size (1):\n"
+        "  - /d/2-size\n"
+        "\n"
+        "Files of another structure (1):\n"
+        "  - /d/1-structure\n"
+        "\n"
+        "Files with another digest (1):\n"
+        "  - /d/0-digest"
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "n_unproven", "text"),
+    [
+        ("present", 0, "present: 9 of 9 files of '/d'"),
+        ("valid", 0, "valid: 9 of 9 files of '/d'"),
+        ("valid", 3, "valid: 6 proven, 3 without a digest, of 9 files of '/d'"),
+        ("complete", 9, "complete: 0 proven, 9 without a size or structure, of 9 files of '/d'"),
+    ],
+)
+def test_success_says_what_was_proven(level: str, n_unproven: int, text: str) -> None:
+    unproven = tuple(ROOT / str(index) for index in range(n_unproven))
+
+    assert str(report(level=level, unproven=unproven)) == text
+
+
+def test_exit_codes() -> None:
+    missing = finding(FindingKind.MISSING, "a", errno.ENOENT)
+    denied = finding(FindingKind.UNREADABLE, "b", errno.EACCES)
+    stale = finding(FindingKind.UNREADABLE, "c", errno.ESTALE)
+
+    assert report().exit_code == 0
+    assert report(missing, denied).exit_code == 1
+    assert report(stale).exit_code == 3
+    assert report(missing, stale, denied).exit_code == 3
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE, errno.ETIMEDOUT])
+def test_what_could_not_be_looked_at_says_so(number: int) -> None:
+    unseen = finding(FindingKind.UNREADABLE, "a", number)
+
+    assert not unseen.looked
+    assert unseen.to_dict()["errno"] == errno.errorcode[number]
+
+
+@pytest.mark.parametrize("number", [None, errno.ENOENT, errno.EACCES, errno.ELOOP, errno.ENOTDIR])
+def test_what_lies_in_the_file_was_looked_at(number: int | None) -> None:
+    assert finding(FindingKind.UNREADABLE, "a", number).looked
+
+
+def test_an_errno_without_a_name_is_a_number() -> None:
+    assert finding(FindingKind.UNREADABLE, "a", 9999).to_dict()["errno"] == "9999"
+
+
+def test_to_dict_is_json() -> None:
+    unproven = (ROOT / "u",)
+    data = report(finding(FindingKind.SIZE, "a"), level="valid", unproven=unproven).to_dict()
+
+    assert json.loads(json.dumps(data)) == {
+        "root": "/d",
+        "format": "saev",
+        "level": "valid",
+        "ok": False,
+        "exit_code": 1,
+        "n_files": 9,
+        "findings": [
+            {
+                "kind": "size",
+                "path": "/d/a",
+                "expected": "this",
+                "found": "that",
+                "errno": None,
+                "looked": True,
+            }
+        ],
+        "unproven": ["/d/u"],
+    }
+
+
+def test_raise_for_findings() -> None:
+    assert report().raise_for_findings() is None
+    broken = report(finding(FindingKind.EMPTY, "a"))
+    with pytest.raises(ShardValidationError) as caught:
+        broken.raise_for_findings()
+    assert caught.value.report is broken
+    assert str(caught.value) == str(broken)

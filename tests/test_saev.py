@@ -1,0 +1,447 @@
+"""saev's directories: the specification's eight cases, the metadata's arithmetic, hostile files."""
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardproof import (
+    ManifestError,
+    ManifestNotFoundError,
+    Metadata,
+    Shard,
+    ShardInfo,
+    ShardValidationError,
+    testing,
+)
+
+FIELDS = {
+    "family": "clip",
+    "ckpt": "hf-hub:org/ViT-B-32",
+    "layers": (6, 11),
+    "content_tokens_per_example": 49,
+    "cls_token": True,
+    "d_model": 768,
+    "n_examples": 10,
+    "max_tokens_per_shard": 400,
+    "data": "gASVAAAA",
+    "dataset": "/data/imgs",
+}
+
+
+class TestValidate:
+    """The eight cases, by the exact text."""
+
+    @pytest.fixture
+    def error(self, make_shards_dir):
+        def error(**damage) -> tuple[Path, str]:
+            shards_dir = make_shards_dir(6, **damage)
+            with pytest.raises(FileNotFoundError) as caught:
+                ShardInfo.load(shards_dir).validate(shards_dir)
+            assert isinstance(caught.value, ShardValidationError)
+            return shards_dir, str(caught.value)
+
+        return error
+
+    def test_all_present(self, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(3)
+        assert ShardInfo.load(shards_dir).validate(shards_dir) is None
+
+    def test_missing(self, error) -> None:
+        shards_dir, text = error(missing_shards=[1, 3])
+        assert text == (
+            f"Shard validation failed in '{shards_dir}':\n"
+            "\n"
+            "Missing files (2):\n"
+            f"  - {shards_dir}/acts000001.bin\n"
+            f"  - {shards_dir}/acts000003.bin"
+        )
+
+    def test_empty(self, error) -> None:
+        shards_dir, text = error(empty_shards=[2])
+        assert text == (
+            f"Shard validation failed in '{shards_dir}':\n"
+            "\n"
+            "Empty files (1):\n"
+            f"  - {shards_dir}/acts000002.bin"
+        )
+
+    def test_unreadable(self, error) -> None:
+        shards_dir, text = error(unreadable_shards=[0])
+        assert text == (
+            f"Shard validation failed in '{shards_dir}':\n"
+            "\n"
+            "Unreadable files (1):\n"
+            f"  - {shards_dir}/acts000000.bin"
+        )
+
+    def test_directory_instead_of_file(self, error) -> None:
+        shards_dir, text = error(directory_shards=[5])
+        assert text == (
+            f"Shard validation failed in '{shards_dir}':\n"
+            "\n"
+            "Not regular files (1):\n"
+            f"  - {shards_dir}/acts000005.bin"
+        )
+
+    def test_several_problems(self, error) -> None:
+        shards_dir, text = error(
+            missing_shards=[3, 0], empty_shards=[1], unreadable_shards=[2], directory_shards=[4]
+        )
+        assert text == (
+            f"Shard validation failed in '{shards_dir}':\n"
+            "\n"
+            "Missing files (2):\n"
+            f"  - {shards_dir}/acts000000.bin\n"
+            f"  - {shards_dir}/acts000003.bin\n"
+            "\n"
+            "Empty files (1):\n"
+            f"  - {shards_dir}/acts000001.bin\n"
+            "\n"
+            "Unreadable files (1):\n"
+            f"  - {shards_dir}/acts000002.bin\n"
+            "\n"
+            "Not regular files (1):\n"
+            f"  - {shards_dir}/acts000004.bin"
+        )
+
+    def test_no_shards(self, make_shards_dir) -> None:
+        assert ShardInfo([]).validate(make_shards_dir(1)) is None
+
+    def test_str_path(self, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(2, missing_shards=[1])
+        with pytest.raises(FileNotFoundError) as caught:
+            ShardInfo.load(str(shards_dir)).validate(str(shards_dir))
+        assert f"  - {shards_dir}/acts000001.bin" in str(caught.value)
+
+    def test_relative_path(self, make_shards_dir, monkeypatch) -> None:
+        shards_dir = make_shards_dir(2, missing_shards=[1])
+        monkeypatch.chdir(shards_dir.parent)
+        with pytest.raises(FileNotFoundError, match=f"  - {shards_dir}/acts000001.bin"):
+            ShardInfo.load(shards_dir.name).validate(shards_dir.name)
+
+    def test_the_error_carries_its_report(self, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(2, missing_shards=[1])
+        with pytest.raises(ShardValidationError) as caught:
+            ShardInfo.load(shards_dir).validate(shards_dir)
+        assert [finding.path for finding in caught.value.report.findings] == [
+            shards_dir / "acts000001.bin"
+        ]
+
+    def test_no_directory(self, tmp_path) -> None:
+        with pytest.raises(ManifestNotFoundError, match="no such directory"):
+            ShardInfo([Shard("a", 1)]).validate(tmp_path / "gone")
+
+    def test_a_name_that_leads_out(self, tmp_path) -> None:
+        (tmp_path / "x").write_bytes(b"x")
+        (tmp_path / "root").mkdir()
+        with pytest.raises(ManifestError, match=r"'../x' \(entry 0\)"):
+            ShardInfo([Shard("../x", 1)]).validate(tmp_path / "root")
+
+    @pytest.mark.parametrize("path", [None, 3, b"bytes"])
+    def test_a_wrong_argument_is_a_short_type_error(self, path) -> None:
+        with pytest.raises(TypeError, match="shards_dir") as caught:
+            ShardInfo([]).validate(path)
+        assert len(str(caught.value)) < 250
+
+
+class TestLoad:
+    def test_entries(self, make_shards_dir) -> None:
+        shard_info = ShardInfo.load(make_shards_dir(3, n_examples=5, examples_per_shard=2))
+        assert len(shard_info) == 3
+        assert shard_info[0] == Shard("acts000000.bin", 2)
+        assert shard_info[-1] == Shard(name="acts000002.bin", n_examples=1)
+        assert list(shard_info) == list(shard_info[:])
+        with pytest.raises(IndexError):
+            shard_info[3]
+
+    def test_a_missing_directory(self, tmp_path) -> None:
+        with pytest.raises(FileNotFoundError) as caught:
+            ShardInfo.load(tmp_path / "gone")
+        assert f"'{tmp_path}/gone': there is no such directory" in str(caught.value)
+        assert "make the shards again or restore them" in str(caught.value)
+
+    def test_a_file_instead_of_the_directory(self, tmp_path) -> None:
+        (tmp_path / "file").write_bytes(b"x")
+        with pytest.raises(ManifestError, match="found a file; give the directory"):
+            ShardInfo.load(tmp_path / "file")
+
+    def test_a_half_written_directory(self, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(3)
+        (shards_dir / "shards.json").unlink()
+        with pytest.raises(ManifestNotFoundError) as caught:
+            ShardInfo.load(shards_dir)
+        assert str(caught.value) == (
+            f"Could not read the manifest at '{shards_dir}/shards.json': there is no such file. "
+            "The directory holds 3 acts*.bin (the first is 'acts000000.bin'), metadata.json; "
+            "saev writes it after each shard, so the directory is half-written, partly purged or "
+            "from an older protocol: make the shards again, or restore the file"
+        )
+
+    @pytest.mark.parametrize(
+        ("names", "there"),
+        [
+            ([], "no acts*.bin file and no metadata.json; nothing in it looks like saev's"),
+            (["acts000000.bin"], "1 acts*.bin (the first is 'acts000000.bin'); saev"),
+            (["metadata.json", "labels.bin"], "metadata.json, labels.bin; saev"),
+        ],
+    )
+    def test_what_is_there_instead(self, tmp_path, names: list[str], there: str) -> None:
+        for name in names:
+            (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(ManifestNotFoundError) as caught:
+            ShardInfo.load(tmp_path)
+        assert f"The directory holds {there}" in str(caught.value)
+
+    def test_a_directory_without_permission(self, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(1)
+        shards_dir.chmod(0)
+        try:
+            with (
+                testing.without_root_override(),
+                pytest.raises(ManifestError, match="permission denied") as caught,
+            ):
+                ShardInfo.load(shards_dir)
+        finally:
+            shards_dir.chmod(0o755)
+        assert isinstance(caught.value.__cause__, PermissionError)
+
+    def test_a_manifest_without_permission(self, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(1)
+        (shards_dir / "shards.json").chmod(0)
+        with (
+            testing.without_root_override(),
+            pytest.raises(ManifestError, match=r"shards\.json': permission denied"),
+        ):
+            ShardInfo.load(shards_dir)
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ('{"name": "acts000000.bin"}', "expected `array`"),
+            ('[{"name": "acts000000.bin", "n_examples": -1}]', "expected `int` >= 0"),
+            ('[{"name": "acts000000.bin", "n_examples": 1e99}]', "got `float`"),
+            (
+                '[{"name": "acts000000.bin", "n_examples": 99999999999999999999}]',
+                "<= 9007199254740992",
+            ),
+            ('[{"name": "a", "n_examples": -7}]', "found '-7'"),
+            ('[{"name": "acts000000.bin", "n_examples": true}]', "got `bool`"),
+            ('[{"name": "acts000000.bin", "n_examples": NaN}]', "not JSON"),
+            ('[{"name": "a", "n_examples": 1, "name": "b"}]', "'name' stands twice"),
+            ('[{"name": "../x", "n_examples": 1}]', "'../x' (entry 0): it has an empty"),
+            ('[{"name": "/abs", "n_examples": 1}]', "it is absolute"),
+            ('[{"name": "a\\u0000b", "n_examples": 1}]', "control character"),
+            ('[{"name": "a\\nb", "n_examples": 1}]', "control character"),
+            ('[{"name": "' + "x" * 256 + '", "n_examples": 1}]', "over 255 bytes"),
+            ('[{"name": "a", "n_examples": 1}, {"name": "a", "n_examples": 1}]', "twice"),
+            ('[{"name": "a", "n_examples": 1}, {"name": "A", "n_examples": 1}]', "twin 'a'"),
+        ],
+    )
+    def test_a_hostile_manifest(self, tmp_path, text: str, problem: str) -> None:
+        (tmp_path / "shards.json").write_text(text)
+        with pytest.raises(ManifestError) as caught:
+            ShardInfo.load(tmp_path)
+        assert str(caught.value).startswith(
+            f"Could not read the manifest at '{tmp_path}/shards.json'"
+        )
+        assert problem in str(caught.value)
+
+    def test_many_refused_names_are_counted_and_cut(self, tmp_path) -> None:
+        ShardInfo([Shard(f"../{i}", 1) for i in range(1000)]).dump(tmp_path)
+        with pytest.raises(ManifestError) as caught:
+            ShardInfo.load(tmp_path)
+        assert "names that are refused (1000):" in str(caught.value)
+        assert "and 980 more" in str(caught.value)
+        assert len(str(caught.value)) < 3000
+
+
+class TestDump:
+    def test_what_is_dumped_is_loaded(self, tmp_path) -> None:
+        shard_info = ShardInfo([Shard("acts000000.bin", 4), Shard("acts000001.bin", 0)])
+        shard_info.dump(tmp_path)
+        assert ShardInfo.load(tmp_path) == shard_info
+
+    def test_the_text_is_saevs(self, tmp_path) -> None:
+        ShardInfo([Shard("acts000000.bin", 4)]).dump(tmp_path)
+        expected = orjson.dumps(
+            [{"name": "acts000000.bin", "n_examples": 4}], option=orjson.OPT_INDENT_2
+        )
+        assert (tmp_path / "shards.json").read_bytes() == expected
+
+    def test_it_sweeps_what_a_killed_writer_left(self, tmp_path) -> None:
+        pid = os.posix_spawn("/bin/true", ["true"], {})
+        os.waitpid(pid, 0)
+        from shardproof import _files
+
+        left = tmp_path / f".shardproof-{_files._host()}-{pid}-{'0' * 16}.tmp"
+        left.write_bytes(b"")
+        ShardInfo([]).dump(tmp_path)
+        assert os.listdir(tmp_path) == ["shards.json"]
+
+
+class TestShard:
+    @pytest.mark.parametrize(
+        ("name", "n_examples", "error"),
+        [
+            (b"a", 1, TypeError),
+            ("a", "1", TypeError),
+            ("a", True, TypeError),
+            ("a", 1.0, TypeError),
+            ("a", -1, ValueError),
+            ("a", 2**53 + 1, ValueError),
+        ],
+    )
+    def test_a_wrong_entry_is_refused(self, name, n_examples, error: type[Exception]) -> None:
+        with pytest.raises(error, match="expected"):
+            Shard(name, n_examples)
+
+    def test_shards_are_shards(self) -> None:
+        with pytest.raises(TypeError, match="expected Shard, found str"):
+            ShardInfo(["acts000000.bin"])
+
+    def test_a_shard_info_is_a_value(self) -> None:
+        shards = [Shard("a", 1)]
+        shard_info = ShardInfo(shards)
+        shards.append(Shard("b", 1))
+        assert len(shard_info) == 1
+        assert shard_info == ShardInfo((Shard("a", 1),))
+
+
+class TestMetadata:
+    def test_derived_figures(self) -> None:
+        metadata = Metadata(**FIELDS)
+        assert metadata.tokens_per_example == 50
+        assert metadata.examples_per_shard == 4
+        assert metadata.n_shards == 3
+        assert metadata.shard_shape == (4, 2, 50, 768)
+        assert metadata.shard_bytes == 4 * 2 * 50 * 768 * 4
+        assert metadata.labels_bytes == 490
+        assert not metadata.has_extra_shard
+
+    def test_the_writer_opens_one_more_shard_when_the_last_is_full(self) -> None:
+        metadata = Metadata(**FIELDS | {"n_examples": 12})
+        assert (metadata.n_shards, metadata.has_extra_shard) == (3, True)
+
+    def test_without_a_special_token(self) -> None:
+        metadata = Metadata(**FIELDS | {"cls_token": False})
+        assert (metadata.tokens_per_example, metadata.examples_per_shard) == (49, 4)
+
+    @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+    def test_sizes_of_values(self, dtype: str) -> None:
+        size = {"float32": 4, "float16": 2, "bfloat16": 2}[dtype]
+        assert Metadata(**FIELDS, dtype=dtype).shard_bytes == 4 * 2 * 50 * 768 * size
+
+    @given(
+        st.integers(0, 50), st.integers(1, 5), st.booleans(), st.integers(1, 3), st.integers(0, 30)
+    )
+    def test_the_shards_hold_every_example_and_no_shard_is_idle(
+        self, n_examples: int, content: int, cls_token: bool, n_layers: int, slack: int
+    ) -> None:
+        metadata = Metadata(
+            **FIELDS
+            | {
+                "n_examples": n_examples,
+                "content_tokens_per_example": content,
+                "cls_token": cls_token,
+                "layers": tuple(range(n_layers)),
+                "max_tokens_per_shard": (content + cls_token) * n_layers + slack,
+            }
+        )
+        room = metadata.n_shards * metadata.examples_per_shard
+        assert room - metadata.examples_per_shard < n_examples <= room
+        assert metadata.has_extra_shard == (room == n_examples)
+        assert metadata.shard_bytes <= metadata.max_tokens_per_shard * metadata.d_model * 4
+
+    @pytest.mark.parametrize(
+        ("field", "value", "error"),
+        [
+            ("d_model", 0, ValueError),
+            ("d_model", "8", TypeError),
+            ("d_model", True, TypeError),
+            ("content_tokens_per_example", 0, ValueError),
+            ("n_examples", -1, ValueError),
+            ("max_tokens_per_shard", 99, ValueError),
+            ("max_tokens_per_shard", 2**53 + 1, ValueError),
+            ("layers", (), ValueError),
+            ("layers", (1, 1), ValueError),
+            ("layers", ("a",), TypeError),
+        ],
+    )
+    def test_impossible_figures_are_refused(self, tmp_path, field, value, error) -> None:
+        with pytest.raises(error, match=field):
+            Metadata(**FIELDS | {field: value})
+        (tmp_path / "metadata.json").write_text(json.dumps(FIELDS | {field: value}))
+        with pytest.raises(ManifestError, match=r"metadata\.json'.*"):
+            Metadata.load(tmp_path)
+
+    def test_a_shard_larger_than_any_file_is_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"2\*\*63"):
+            Metadata(**FIELDS | {"max_tokens_per_shard": 2**52, "d_model": 2**52})
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("protocol", "3.0"),
+            ("dtype", "int8"),
+            ("pixel_agg", "mean"),
+            ("family", None),
+            ("surprise", 1),
+        ],
+    )
+    def test_an_unknown_convention_is_refused(self, tmp_path, field: str, value) -> None:
+        (tmp_path / "metadata.json").write_text(json.dumps(FIELDS | {field: value}))
+        with pytest.raises(ManifestError) as caught:
+            Metadata.load(tmp_path)
+        assert field in str(caught.value)
+
+    def test_round_trip(self, tmp_path) -> None:
+        metadata = Metadata(**FIELDS, pixel_agg="prefer-fg", protocol="1.1")
+        metadata.dump(tmp_path)
+        assert Metadata.load(tmp_path) == metadata
+
+    def test_the_pickle_stays_text(self, tmp_path) -> None:
+        bomb = "Y3Bvc2l4CnN5c3RlbQooUyd0b3VjaCBwd25lZCcKdFIu"  # base64 of a pickle that runs touch
+        Metadata(**FIELDS | {"data": bomb}).dump(tmp_path)
+        assert Metadata.load(tmp_path).data == bomb
+        assert os.listdir(tmp_path) == ["metadata.json"]
+
+    @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 2**53))
+    def test_the_hash_is_that_of_saevs_dataclass(self, ckpt: str, n_examples: int) -> None:
+        fields = FIELDS | {"ckpt": ckpt, "n_examples": n_examples}
+        names = [*FIELDS, "pixel_agg", "dtype", "protocol"]
+        order = sorted(names, key=Metadata.__struct_fields__.index)
+        as_in_saev = dataclasses.make_dataclass("AsInSaev", order)
+        defaults = {"pixel_agg": "majority", "dtype": "float32", "protocol": "2.1"}
+        text = orjson.dumps(as_in_saev(**fields, **defaults), option=orjson.OPT_SORT_KEYS)
+
+        assert Metadata(**fields).hash == hashlib.sha256(text).hexdigest()[:8]
+
+    def test_the_fields_stand_in_saevs_order(self) -> None:
+        """On which the hash depends; as src/saev/data/shards.py of saev declares them."""
+        assert Metadata.__struct_fields__ == (
+            "family",
+            "ckpt",
+            "layers",
+            "content_tokens_per_example",
+            "cls_token",
+            "d_model",
+            "n_examples",
+            "max_tokens_per_shard",
+            "data",
+            "dataset",
+            "pixel_agg",
+            "dtype",
+            "protocol",
+        )
+
+    def test_the_fixtures_directory_is_named_by_the_hash(self, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(2)
+        assert shards_dir.name == Metadata.load(shards_dir).hash
+        assert shards_dir.parts[-3:-1] == ("saev", "shards")

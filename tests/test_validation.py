@@ -1,0 +1,259 @@
+"""The one verb, on every bad input that there is."""
+
+import errno
+import io
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import shardproof
+from shardproof import ManifestError, ManifestNotFoundError, Metadata, Shard, ShardInfo, validate
+
+
+def test_a_healthy_directory(make_shards_dir) -> None:
+    shards_dir = make_shards_dir(3)
+    report = validate(shards_dir)
+
+    assert report.ok
+    assert (report.root, report.format, report.level, report.n_files) == (
+        shards_dir,
+        "saev",
+        "present",
+        3,
+    )
+    assert report.findings == report.unproven == ()
+
+
+def test_it_never_raises_for_findings(make_shards_dir) -> None:
+    report = validate(
+        make_shards_dir(
+            5, missing_shards=[0], empty_shards=[1], unreadable_shards=[2], directory_shards=[3]
+        )
+    )
+
+    assert [finding.kind.value for finding in report.findings] == [
+        "missing",
+        "empty",
+        "unreadable",
+        "not-regular",
+    ]
+
+
+@pytest.mark.parametrize("convert", [str, Path, os.fspath])
+def test_paths_of_each_type(make_shards_dir, convert) -> None:
+    assert validate(convert(make_shards_dir(1))).ok
+
+
+def test_a_relative_path_and_a_link_to_the_directory(
+    make_shards_dir, tmp_path, monkeypatch
+) -> None:
+    shards_dir = make_shards_dir(2, missing_shards=[0])
+    (tmp_path / "link").symlink_to(shards_dir)
+    monkeypatch.chdir(shards_dir.parent)
+
+    for path in (shards_dir.name, tmp_path / "link"):
+        (finding,) = validate(path).findings
+        assert finding.path == shards_dir / "acts000000.bin"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error"),
+    [
+        ({"level": "everything"}, TypeError),
+        ({"level": None}, TypeError),
+        ({"workers": "2"}, TypeError),
+        ({"workers": True}, TypeError),
+        ({"workers": 0}, ValueError),
+        ({"workers": -1}, ValueError),
+        ({"executor": 3}, TypeError),
+        ({"progress": 3}, TypeError),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_any_work(tmp_path, keywords, error) -> None:
+    with pytest.raises(error, match=next(iter(keywords))):
+        validate(tmp_path / "gone", **keywords)
+
+
+def test_workers_and_executor_exclude_each_other(tmp_path) -> None:
+    with ThreadPoolExecutor(1) as executor, pytest.raises(ValueError, match="found both"):
+        validate(tmp_path, workers=2, executor=executor)
+
+
+def test_a_wrong_path_is_refused() -> None:
+    with pytest.raises(TypeError, match="path"):
+        validate(3)
+
+
+class TestNoReadablePromise:
+    def test_no_such_directory(self, tmp_path) -> None:
+        with pytest.raises(ManifestNotFoundError, match=f"'{tmp_path}/gone': there is no such"):
+            validate(tmp_path / "gone")
+
+    def test_a_dangling_link(self, tmp_path) -> None:
+        (tmp_path / "link").symlink_to("gone")
+        with pytest.raises(ManifestNotFoundError):
+            validate(tmp_path / "link")
+
+    def test_a_loop_of_links(self, tmp_path) -> None:
+        (tmp_path / "link").symlink_to("link")
+        with pytest.raises(OSError, match="symbolic links"):
+            validate(tmp_path / "link")
+
+    def test_a_file(self, tmp_path) -> None:
+        (tmp_path / "file").write_bytes(b"x")
+        with pytest.raises(ManifestError, match="found a file"):
+            validate(tmp_path / "file")
+
+    def test_a_fifo(self, tmp_path) -> None:
+        os.mkfifo(tmp_path / "fifo")
+        with pytest.raises(ManifestError, match="found a file"):
+            validate(tmp_path / "fifo")
+
+    def test_a_path_with_nul(self) -> None:
+        with pytest.raises(ValueError, match="null"):
+            validate("a\0b")
+
+    def test_an_empty_directory(self, tmp_path) -> None:
+        with pytest.raises(ManifestNotFoundError, match="found nothing"):
+            validate(tmp_path)
+
+    @pytest.mark.parametrize("name", ["shards.json", "metadata.json"])
+    @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path.name)])
+    def test_a_manifest_file_that_is_none(self, make_shards_dir, name, make) -> None:
+        shards_dir = make_shards_dir(1)
+        (shards_dir / name).unlink()
+        make(shards_dir / name)
+        with pytest.raises((ManifestError, OSError), match=r"regular file|symbolic links"):
+            validate(shards_dir)
+
+    @pytest.mark.parametrize("name", ["shards.json", "metadata.json"])
+    def test_a_manifest_file_on_a_disk_that_fails(self, make_shards_dir, name, monkeypatch) -> None:
+        shards_dir = make_shards_dir(1)
+        real = os.open
+
+        def failing(path, *args, **keywords):
+            if path == name:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return real(path, *args, **keywords)
+
+        monkeypatch.setattr(os, "open", failing)
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            validate(shards_dir)
+        assert not isinstance(caught.value, shardproof.ShardproofError)
+
+
+def test_nothing_is_opened_outside_the_directory_nor_run(make_shards_dir, tmp_path) -> None:
+    """An audit hook watches a hostile directory being looked at (sys.addaudithook)."""
+    shards_dir = make_shards_dir(3)
+    (tmp_path / "secret").write_bytes(b"secret")
+    (shards_dir / "acts000001.bin").unlink()
+    (shards_dir / "acts000001.bin").symlink_to(tmp_path / "secret")
+    code = (
+        "import sys, shardproof; shardproof.validate\n"
+        "seen = []\n"
+        "watched = 'pickle.find_class', 'os.system', 'subprocess.Popen', 'socket.connect', 'exec'\n"
+        "def hook(event, args):\n"
+        "    if event == 'open' and str(args[0]).endswith('secret') or event in watched:\n"
+        "        seen.append((event, args))\n"
+        "shardproof.validate(sys.argv[1], level='valid')\n"  # warm: lazy imports run code objects
+        "sys.addaudithook(hook)\n"
+        "print(len(shardproof.validate(sys.argv[1], level='valid').findings), seen)"
+    )
+    run = subprocess.run([sys.executable, "-c", code, shards_dir], capture_output=True, text=True)
+
+    assert run.stdout == "1 []\n", run.stderr
+
+
+def test_no_file_is_changed_by_a_look(make_shards_dir) -> None:
+    shards_dir = make_shards_dir(3, labels=True)
+
+    def state() -> list[tuple]:
+        files = [shards_dir, *sorted(shards_dir.iterdir())]
+        return [
+            (f.name, f.stat().st_mtime_ns, f.stat().st_ctime_ns, f.stat().st_size) for f in files
+        ]
+
+    before = state()
+    validate(shards_dir, level="valid")
+    assert state() == before
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory) -> Path:
+    """100 000 shards; links to one file, since only the looking counts here."""
+    shards_dir = tmp_path_factory.mktemp("many")
+    (shards_dir / "acts000000.bin").write_bytes(b"x" * 16)
+    limit = os.pathconf(shards_dir, "PC_LINK_MAX") - 1
+    names = [f"acts{index:06}.bin" for index in range(100_000)]
+    for index, name in enumerate(names[1:], start=1):
+        source = names[index - index % min(limit, 10_000)]
+        if name == source:
+            (shards_dir / name).write_bytes(b"x" * 16)
+        else:
+            os.link(shards_dir / source, shards_dir / name)
+    ShardInfo([Shard(name, 4) for name in names]).dump(shards_dir)
+    fields = {"family": "clip", "ckpt": "c", "layers": (0,), "data": "", "dataset": "/d"}
+    counts = {"content_tokens_per_example": 1, "d_model": 1, "max_tokens_per_shard": 4}
+    Metadata(**fields, **counts, cls_token=False, n_examples=400_000).dump(shards_dir)
+    return shards_dir
+
+
+def test_100_000_shards_in_bounded_memory(many) -> None:
+    code = (
+        # Not ru_maxrss, which begins with what the parent had.
+        "import re, sys, shardproof\n"
+        "report = shardproof.validate(sys.argv[1], level=sys.argv[2])\n"
+        "kib = int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
+        "print(report.ok, report.n_files, kib < 120 * 1024, kib)"
+    )
+    for level in ("present", "complete"):
+        run = subprocess.run(
+            [sys.executable, "-c", code, many, level], capture_output=True, text=True
+        )
+        assert run.stdout.startswith("True 100000 True"), run.stdout + run.stderr
+
+
+def test_all_of_100_000_shards_missing_are_listed(many, tmp_path) -> None:
+    for name in ("shards.json", "metadata.json"):
+        (tmp_path / name).write_bytes((many / name).read_bytes())
+    text = str(validate(tmp_path))
+
+    assert text.count("\n  - ") == 100_000
+    assert "Missing files (100000):" in text
+
+
+class TestProgress:
+    def test_a_callable_is_told_to_the_end(self, make_shards_dir) -> None:
+        told = []
+        validate(make_shards_dir(3), progress=lambda done, total: told.append((done, total)))
+        assert told == [(3, 3)]
+
+    def test_no_bar_without_a_terminal(self, make_shards_dir, capsys, monkeypatch) -> None:
+        monkeypatch.setattr("shardproof._progress._QUIET_SECONDS", 0)
+        validate(make_shards_dir(3), progress=True)
+        assert capsys.readouterr() == ("", "")
+
+    @pytest.mark.parametrize(("quiet_seconds", "draws"), [(0, True), (60, False)])
+    def test_a_bar_on_a_terminal_when_it_takes_long(
+        self, make_shards_dir, monkeypatch, quiet_seconds, draws
+    ) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setattr("shardproof._progress._QUIET_SECONDS", quiet_seconds)
+        before = threading.active_count()
+
+        assert validate(make_shards_dir(3), progress=True).ok
+
+        assert ("3/3" in terminal.getvalue()) == draws
+        assert threading.active_count() == before
