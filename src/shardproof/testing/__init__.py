@@ -13,11 +13,12 @@ that it helps to judge.
 
 from shardproof.testing._capabilities import without_root_override
 from shardproof.testing._directories import MakeShardsDir, shards_dir, shards_dir_maker
-from shardproof.testing._layout import Layout, ShardState, layout, write_layout
+from shardproof.testing._layout import Layout, Shape, ShardState, layout, write_layout
 
 __all__ = [
     "Layout",
     "MakeShardsDir",
+    "Shape",
     "ShardState",
     "layout",
     "shards_dir",

@@ -4,12 +4,12 @@ import contextlib
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from shardproof.testing._capabilities import without_root_override
-from shardproof.testing._layout import Defaults, Layout, ShardState, layout, write_layout
+from shardproof.testing._layout import Layout, Shape, ShardState, layout, write_layout
 
 __all__ = ["MakeShardsDir", "restore_modes", "shards_dir", "shards_dir_maker"]
 
@@ -25,13 +25,7 @@ class MakeShardsDir(Protocol):
         missing_shards: Iterable[int] = (),
         unreadable_shards: Iterable[int] = (),
         directory_shards: Iterable[int] = (),
-        n_examples: int | None = None,
-        examples_per_shard: int = Defaults.examples_per_shard,
-        layers: Sequence[int] = Defaults.layers,
-        content_tokens_per_example: int = Defaults.content_tokens_per_example,
-        cls_token: bool = Defaults.cls_token,
-        d_model: int = Defaults.d_model,
-        labels: bool = Defaults.labels,
+        **shape: Unpack[Shape],
     ) -> Path:
         """Write a new shards directory of saev and return its path.
 
@@ -41,13 +35,8 @@ class MakeShardsDir(Protocol):
             missing_shards: Indices of shards that are listed and not there.
             unreadable_shards: Indices of shards that nobody may read (``chmod 0``).
             directory_shards: Indices of shards in whose place there is a directory.
-            n_examples: As in `layout`, like the keywords below.
-            examples_per_shard: Room in each shard.
-            layers: The recorded layers.
-            content_tokens_per_example: Tokens of an example, not counting the special one.
-            cls_token: Whether a special token comes before them.
-            d_model: Values of one activation.
-            labels: Whether there is a ``labels.bin``.
+            **shape: The keywords of `layout` that say how large it is: ``examples_per_shard``,
+                ``n_examples``, ``layers``, ...
 
         Returns:
             An absolute path that ends in ``saev/shards/<hash>``; each call has its own.
@@ -104,13 +93,7 @@ def shards_dir_maker(
             missing_shards: Iterable[int] = (),
             unreadable_shards: Iterable[int] = (),
             directory_shards: Iterable[int] = (),
-            n_examples: int | None = None,
-            examples_per_shard: int = Defaults.examples_per_shard,
-            layers: Sequence[int] = Defaults.layers,
-            content_tokens_per_example: int = Defaults.content_tokens_per_example,
-            cls_token: bool = Defaults.cls_token,
-            d_model: int = Defaults.d_model,
-            labels: bool = Defaults.labels,
+            **shape: Unpack[Shape],
         ) -> Path:
             value = layout(
                 n_shards,
@@ -118,13 +101,7 @@ def shards_dir_maker(
                 empty=empty_shards,
                 unreadable=unreadable_shards,
                 directory=directory_shards,
-                n_examples=n_examples,
-                examples_per_shard=examples_per_shard,
-                layers=layers,
-                content_tokens_per_example=content_tokens_per_example,
-                cls_token=cls_token,
-                d_model=d_model,
-                labels=labels,
+                **shape,
             )
             base = new_base()
             stack.callback(restore_modes, base)

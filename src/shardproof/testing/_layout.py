@@ -13,9 +13,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-__all__ = ["Defaults", "Layout", "ShardState", "layout", "write_layout"]
+__all__ = ["Defaults", "Layout", "Shape", "ShardState", "layout", "write_layout"]
 
 _PERIOD = 2**24  # float32 holds every integer up to here exactly
 
@@ -39,6 +39,18 @@ class Defaults:
     cls_token = True
     d_model = 8
     labels = False
+
+
+class Shape(TypedDict, total=False):
+    """The keywords of `layout` that say how large a directory is; for those who pass them on."""
+
+    n_examples: int | None
+    examples_per_shard: int
+    layers: Sequence[int]
+    content_tokens_per_example: int
+    cls_token: bool
+    d_model: int
+    labels: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
