@@ -77,6 +77,24 @@ def test_workers_are_used_as_given() -> None:
     assert all(name.startswith("shardproof") for name in names)
 
 
+def test_a_thread_takes_at_once_what_keeps_it_for_a_moment() -> None:
+    sizes = []
+
+    def work(items) -> list[int]:
+        sizes.append(len(items))
+        time.sleep(0.02 * len(items))
+        return []
+
+    run(work, range(300))
+    assert max(sizes) <= _fanout._CHUNK_SECONDS / 0.02
+    sizes.clear()
+    run(work, range(12), threads=2)
+    assert sizes == [3, 3, 3, 3]  # a fair share, half of it at a time
+    sizes.clear()
+    list(_fanout.over_threads(work, range(6), 2, chunk=1))
+    assert sizes == [1] * 6
+
+
 @pytest.mark.parametrize("threads", [None, 4])
 def test_threads_end_with_the_work(threads: int | None) -> None:
     before = threading.active_count()

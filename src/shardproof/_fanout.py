@@ -21,9 +21,10 @@ MAX_THREADS = 64
 SLOW_SECONDS = 100e-6
 """Median time of a look from which on threads are faster."""
 
-_SAMPLE = 8
-_SEQUENTIAL_RUN = 1024
+_SAMPLE = 5
+_SEQUENTIAL_RUN = 512
 _THREADED_RUN = 8192
+_CHUNK_SECONDS = 0.1
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,7 +40,7 @@ def over_threads(
     items: Sequence[Item],
     threads: int | None = None,
     *,
-    chunk: int = 16,
+    chunk: int = 64,
 ) -> Done[Result]:
     """Yield the results of all items, chunk by chunk; closing it joins the threads.
 
@@ -68,16 +69,16 @@ def _run(
     pool: "_Pool",
 ) -> Done[Result]:
     """Look at the next items; how is decided anew for each run."""
-    is_slow = threads != 1
+    seconds, in_threads = 0.0, threads != 1
     if threads is None:
         sample = items[start : start + _SAMPLE]
         seconds, results = _timed(work, sample)
         yield len(sample), results
         start += len(sample)
-        is_slow = seconds > SLOW_SECONDS
-    run = items[start : start + (_THREADED_RUN if is_slow else _SEQUENTIAL_RUN)]
-    if is_slow:
-        yield from pool.run(work, run)
+        in_threads = seconds > SLOW_SECONDS
+    run = items[start : start + (_THREADED_RUN if in_threads else _SEQUENTIAL_RUN)]
+    if in_threads:
+        yield from pool.run(work, run, seconds)
     elif run:
         yield len(run), work(run)
 
@@ -100,15 +101,19 @@ class _Pool:
         self._chunk = chunk
         self._executor: Executor | None = None
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Done[Result]:
+    def run(self, work: Work[Item, Result], items: Sequence[Item], seconds: float) -> Done[Result]:
+        """Look in threads, each of which takes at once what keeps it for a moment only."""
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - costs 10 ms
 
             self._executor = ThreadPoolExecutor(self._threads, "shardproof")
-        chunk = max(1, min(self._chunk, len(items) // (4 * self._threads)))
+        fair = -(-len(items) // (2 * self._threads))
+        brief = int(_CHUNK_SECONDS / seconds) if seconds else self._chunk
+        chunk = max(1, min(self._chunk, fair, brief))
         return over_executor(work, items, self._executor, chunk=chunk)
 
     def close(self) -> None:
+        """Join the threads; what none of them has begun is not done."""
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
 

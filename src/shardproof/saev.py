@@ -22,7 +22,15 @@ from shardproof.checks import check
 from shardproof.errors import ManifestNotFoundError
 from shardproof.manifest import Manifest, PromisedFile, refuse_names
 
-__all__ = ["LABELS_FILE", "METADATA_FILE", "SHARDS_FILE", "Metadata", "Shard", "ShardInfo"]
+__all__ = [
+    "LABELS_FILE",
+    "METADATA_FILE",
+    "SHARDS_FILE",
+    "Metadata",
+    "Shard",
+    "ShardInfo",
+    "read_shards",
+]
 
 METADATA_FILE = "metadata.json"
 SHARDS_FILE = "shards.json"
@@ -258,12 +266,7 @@ class ShardInfo:
                 out of the directory or to two files at once.
         """
         root = os.path.realpath(shards_dir)
-        try:
-            shards = _json.read(root, SHARDS_FILE, list[Shard])
-        except ManifestNotFoundError as error:
-            if error.path == root:
-                raise
-            raise _no_shards_file(root) from error
+        shards = read_shards(root)
         refuse_names([shard.name for shard in shards], os.path.join(root, SHARDS_FILE))
         return cls(shards)
 
@@ -294,6 +297,24 @@ class ShardInfo:
         root = Path(os.path.realpath(shards_dir))
         files = [PromisedFile(shard.name) for shard in self.shards]
         check(Manifest(root, root / SHARDS_FILE, "saev", files)).raise_for_findings()
+
+
+def read_shards(root: str) -> list[Shard]:
+    """Return the entries of ``shards.json``, with names that nobody has refused yet.
+
+    Args:
+        root: Real absolute path of the directory.
+
+    Raises:
+        ManifestNotFoundError: There is no such directory or file.
+        ManifestError: It is not what the protocol describes.
+    """
+    try:
+        return _json.read(root, SHARDS_FILE, list[Shard])
+    except ManifestNotFoundError as error:
+        if error.path == root:
+            raise
+        raise _no_shards_file(root) from error
 
 
 def _dump(value: Any, shards_dir: AnyPath, name: str) -> None:
