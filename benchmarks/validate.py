@@ -1,0 +1,759 @@
+"""What it costs to validate a shards directory, beside the least that it could cost.
+
+::
+
+    python benchmarks/validate.py [--saev CHECKOUT] [--json FILE] [--markdown FILE]
+
+Every contender runs in a process of its own and times itself. Within a section the contenders take
+turns (A B C A B C ...), so that a slow minute of the machine hits all of them.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import stat
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+HERE = Path(__file__).resolve().parent
+SHARD = bytes(range(16))
+OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
+MARKERS = "<!-- figures -->\n", "<!-- end of figures -->"
+SECTIONS = ("warm", "slow", "start", "memory")
+NO_COMPILER = "not measured: no C compiler"
+
+Run = Callable[[], object]
+
+
+# Contenders: each is prepared with a directory, and returns what is timed.
+
+
+def names_of(shards_dir: Path) -> list[str]:
+    return [shard["name"] for shard in json.loads((shards_dir / "shards.json").read_bytes())]
+
+
+def names_loop(shards_dir: Path) -> Run:
+    """open, fstat, close over known names."""
+    names, dir_fd = names_of(shards_dir), os.open(shards_dir, os.O_RDONLY)
+
+    def run() -> None:
+        open_, fstat, close = os.open, os.fstat, os.close
+        for name in names:
+            fd = open_(name, OPEN_FLAGS, dir_fd=dir_fd)
+            fstat(fd)
+            close(fd)
+
+    return run
+
+
+def listing_loop(shards_dir: Path) -> Run:
+    """open, fstat, close over a listing."""
+    dir_fd = os.open(shards_dir, os.O_RDONLY)
+
+    def run() -> None:
+        open_, fstat, close = os.open, os.fstat, os.close
+        with os.scandir(dir_fd) as entries:
+            names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        for name in names:
+            fd = open_(name, OPEN_FLAGS, dir_fd=dir_fd)
+            fstat(fd)
+            close(fd)
+
+    return run
+
+
+def stat_loop(shards_dir: Path) -> Run:
+    """stat, open, close over known names."""
+    names, dir_fd = names_of(shards_dir), os.open(shards_dir, os.O_RDONLY)
+
+    def run() -> None:
+        open_, stat_, close = os.open, os.stat, os.close
+        for name in names:
+            stat_(name, dir_fd=dir_fd, follow_symlinks=False)
+            close(open_(name, OPEN_FLAGS, dir_fd=dir_fd))
+
+    return run
+
+
+def pathlib_loop(shards_dir: Path) -> Run:
+    """What a loop of pathlib costs that opens nothing."""
+    names = names_of(shards_dir)
+
+    def run() -> None:
+        for name in names:
+            path = shards_dir / name
+            absolute = path.resolve()
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
+                raise SystemExit(f"not a shard: {absolute}")
+
+    return run
+
+
+def saev_validate(shards_dir: Path, checkout: str) -> Run:
+    """What saev itself does: stat only, nothing is opened."""
+    shards = load_saev_shards(Path(checkout))
+    shard_info = shards.ShardInfo.load(shards_dir)
+    return functools.partial(shard_info.validate, shards_dir)
+
+
+def shard_info_validate(shards_dir: Path) -> Run:
+    import shardproof  # noqa: PLC0415 - only this child needs it
+
+    shard_info = shardproof.ShardInfo.load(shards_dir)
+    return functools.partial(shard_info.validate, shards_dir)
+
+
+def validate(shards_dir: Path, level: str = "present", workers: str = "") -> Run:
+    import shardproof  # noqa: PLC0415
+
+    look: Callable[..., Any] = shardproof.validate
+    n_workers = int(workers) if workers else None
+
+    def run() -> None:
+        if not look(shards_dir, level=level, workers=n_workers).ok:
+            raise SystemExit("the directory is not whole")
+
+    return run
+
+
+CONTENDERS: dict[str, Callable[..., Run]] = {
+    "names": names_loop,
+    "listing": listing_loop,
+    "stat": stat_loop,
+    "pathlib": pathlib_loop,
+    "saev": saev_validate,
+    "shard_info": shard_info_validate,
+    "validate": validate,
+}
+
+
+def play(contender: str, shards_dir: str, *arguments: str) -> None:
+    """Be a child: say "ready", then run once for each line and print the seconds that it took."""
+    run = CONTENDERS[contender](Path(shards_dir), *arguments)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        begin = time.perf_counter()
+        run()
+        print(time.perf_counter() - begin, flush=True)
+
+
+# saev's module imports torch and more at its top. ShardInfo.validate uses none of it, so whatever
+# is not installed is replaced by empty stand-ins; beartype, numpy and saev's siblings are real.
+
+
+class _StandInType(type):
+    def __getattr__(cls, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _StandInType(name, (), {})
+
+    def __getitem__(cls, _: object) -> type:
+        return object
+
+    def __call__(cls, *_: object, **__: object) -> Any:
+        return lambda decorated: decorated
+
+
+class _StandInModule(types.ModuleType):
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _StandInType(name, (), {})
+
+
+class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """The last finder that is asked: it has an empty module for what nobody else found."""
+
+    names = frozenset(
+        {"PIL", "einops", "jaxtyping", "orjson", "scipy", "torch", "torchvision", "tqdm"}
+    )
+
+    def find_spec(self, fullname: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] not in self.names:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _StandInModule(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Leave it empty."""
+
+
+def load_saev_shards(checkout: Path) -> Any:
+    """Return saev.data.shards of a checkout, without running the packages' own __init__."""
+    sys.meta_path.append(_StandIns())
+    for package in ("saev", "saev.data"):
+        module = types.ModuleType(package)
+        module.__path__ = [str(checkout.joinpath("src", *package.split(".")))]
+        sys.modules[package] = module
+    return importlib.import_module("saev.data.shards")
+
+
+def stood_in(checkout: Path) -> list[str]:
+    """Names of the modules that saev gets stand-ins for on this machine."""
+    source = (checkout / "src/saev/data/shards.py").read_text()
+    if "class ShardInfo" not in source:
+        raise SystemExit("--saev: expected a checkout whose src/saev/data/shards.py has ShardInfo")
+    return sorted(name for name in _StandIns.names if importlib.util.find_spec(name) is None)
+
+
+# Running children in turns.
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One contender as its section runs it."""
+
+    what: str
+    argv: Sequence[str]
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def child(what: str, *arguments: str | Path, env: Mapping[str, str] | None = None) -> Command:
+    argv = [sys.executable, os.fspath(HERE / "validate.py"), "--play", *map(str, arguments)]
+    return Command(what, argv, env or {})
+
+
+@contextlib.contextmanager
+def started(command: Command) -> Iterator[Callable[[], float]]:
+    """Start a child and yield what makes it run once; it answers with its seconds."""
+    process = subprocess.Popen(
+        command.argv,
+        env={**os.environ, **command.env},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        ask, answers = process.stdin, process.stdout
+        assert ask is not None
+        assert answers is not None
+        if answers.readline() != "ready\n":
+            raise SystemExit(f"{command.what}: the child did not start")
+
+        def go() -> float:
+            ask.write("go\n")
+            ask.flush()
+            return float(answers.readline())
+
+        yield go
+    if process.returncode:
+        raise SystemExit(f"{command.what}: exit code {process.returncode}")
+
+
+def warm_race(commands: Sequence[Command], rounds: int) -> Iterator[list[float]]:
+    """Yield the seconds of each round; the children stay, after one round that is not timed."""
+    with contextlib.ExitStack() as stack:
+        runs = [stack.enter_context(started(command)) for command in commands]
+        for number in range(rounds + 1):
+            seconds = [go() for go in runs]
+            if number:
+                yield seconds
+
+
+def cold_race(commands: Sequence[Command], rounds: int) -> Iterator[list[float]]:
+    """Yield the seconds of each round; every run has a fresh process."""
+    for _ in range(rounds):
+        yield [_once(command) for command in commands]
+
+
+def _once(command: Command) -> float:
+    with started(command) as go:
+        return go()
+
+
+def process_race(commands: Sequence[Command], rounds: int, cwd: Path) -> Iterator[list[float]]:
+    """Yield the seconds that whole processes take; the first round, not timed, fills the caches."""
+    for number in range(rounds + 1):
+        seconds = [_whole_process(command, cwd) for command in commands]
+        if number:
+            yield seconds
+
+
+def _whole_process(command: Command, cwd: Path) -> float:
+    begin = time.perf_counter()
+    done = subprocess.run(command.argv, cwd=cwd, capture_output=True, check=False)
+    seconds = time.perf_counter() - begin
+    if done.returncode not in {0, 5}:  # 5: pytest collected nothing, as it should
+        raise SystemExit(f"{command.what}: {done.stderr.decode()}{done.stdout.decode()}")
+    return seconds
+
+
+# What is kept of it.
+
+
+@dataclasses.dataclass
+class Figure:
+    """All measurements of one contender, in the section's unit."""
+
+    what: str
+    values: list[float]
+    beside: list[float]
+    extra: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def median(self) -> float:
+        """The middle value."""
+        return statistics.median(self.values)
+
+    @property
+    def ratio(self) -> float:
+        """Median of the rounds' ratios to the section's first contender."""
+        return ratio(self.values, self.beside)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "what": self.what,
+            "median": self.median,
+            "min": min(self.values),
+            "max": max(self.values),
+            "ratio": self.ratio,
+            "extra": self.extra,
+            "raw": self.values,
+        }
+
+
+@dataclasses.dataclass
+class Ruler:
+    """What has to be reached, and what was."""
+
+    what: str
+    limit: float
+    measured: float | None
+    at_least: bool = False
+    unit: str = "x"
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether it was reached; None where it was not measured."""
+        if self.measured is None:
+            return None
+        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {**dataclasses.asdict(self), "kept": self.kept}
+
+
+@dataclasses.dataclass
+class Section:
+    """One table: contenders that took turns."""
+
+    title: str
+    note: str
+    unit: str
+    figures: list[Figure] = dataclasses.field(default_factory=list)
+    rulers: list[Ruler] = dataclasses.field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "title": self.title,
+            "note": self.note,
+            "unit": self.unit,
+            "contenders": [figure.to_dict() for figure in self.figures],
+            "rulers": [ruler.to_dict() for ruler in self.rulers],
+        }
+
+
+def ratio(values: Sequence[float], beside: Sequence[float]) -> float:
+    return statistics.median(a / b for a, b in zip(values, beside, strict=True))
+
+
+def figures(
+    commands: Sequence[Command], rounds: Iterator[list[float]], scale: float
+) -> list[Figure]:
+    """Run all rounds, and turn them into one figure for each contender."""
+    columns = zip(*([second * scale for second in seconds] for seconds in rounds), strict=True)
+    values = [list(column) for column in columns]
+    return [
+        Figure(command.what, column, values[0])
+        for command, column in zip(commands, values, strict=True)
+    ]
+
+
+def ratio_of(found: Mapping[str, Figure], what: str, beside: str) -> float | None:
+    """How many times ``what`` is ``beside``; None where one of them did not run."""
+    if what not in found or beside not in found:
+        return None
+    return ratio(found[what].values, found[beside].values)
+
+
+# The directories.
+
+
+def make_shards_dir(parent: Path, n_files: int, *, d_model: int = 4, files: bool = True) -> Path:
+    """Write a shards directory of saev whose shards have 16 bytes; ``d_model`` 4 promises them."""
+    shards_dir = parent / "saev" / "shards" / "bench"  # saev insists on such a path
+    shards_dir.mkdir(parents=True)
+    names = [f"acts{number:06}.bin" for number in range(n_files)]
+    metadata = {
+        "family": "clip",
+        "ckpt": "ViT-B-32/openai",
+        "layers": [1],
+        "content_tokens_per_example": 1,
+        "cls_token": False,
+        "d_model": d_model,
+        "n_examples": n_files,
+        "max_tokens_per_shard": 1,
+        "data": "",
+        "dataset": "/data/images",
+        "pixel_agg": "majority",
+        "dtype": "float32",
+        "protocol": "2.1",
+    }
+    (shards_dir / "metadata.json").write_text(json.dumps(metadata, indent=2))
+    shards = [{"name": name, "n_examples": 1} for name in names]
+    (shards_dir / "shards.json").write_text(json.dumps(shards, indent=2))
+    for name in names if files else ():
+        (shards_dir / name).write_bytes(SHARD)
+    return shards_dir
+
+
+def compiled(source: str, into: Path, *flags: str) -> Path | None:
+    """Compile one of the C sources beside this script; None without a compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    target = into / f"{source}.out"
+    argv = [compiler, "-O2", *flags, "-o", os.fspath(target), os.fspath(HERE / source), "-ldl"]
+    subprocess.run(argv, check=True)
+    return target
+
+
+# The sections.
+
+
+def warm(options: argparse.Namespace, place: Path) -> Section:
+    """A local disk whose inodes are all cached."""
+    shards_dir = make_shards_dir(place / "warm", options.files)
+    loop = compiled("loop.c", place)
+    c_loop, ours = "C: openat, fstat, close over names", "`validate(path)`"
+    slowest = "Python: pathlib resolve, stat over names; opens nothing"
+    commands = [
+        child("Python: open, fstat, close over names", "names", shards_dir),
+        child("Python: listing, then open, fstat, close", "listing", shards_dir),
+        child("Python: stat, open, close over names", "stat", shards_dir),
+        child(slowest, "pathlib", shards_dir),
+        child(ours, "validate", shards_dir),
+        child("`ShardInfo.validate(path)`", "shard_info", shards_dir),
+        child('`validate(path, level="complete")`', "validate", shards_dir, "complete"),
+    ]
+    note = f"{options.files} files of {len(SHARD)} bytes, {options.rounds} rounds."
+    if loop:
+        argv = [os.fspath(loop), os.fspath(shards_dir), str(options.files)]
+        commands.insert(0, Command(c_loop, argv))
+    else:
+        note += f" C loop: {NO_COMPILER}."
+    if options.saev:
+        slowest = "saev: `ShardInfo.validate`; opens nothing"
+        commands.append(child(slowest, "saev", shards_dir, options.saev))
+        note += f" saev runs with stand-ins for {', '.join(stood_in(options.saev)) or 'nothing'}."
+    section = Section("Warm local disk", note, "us a file")
+    race = warm_race(commands, options.rounds)
+    section.figures = figures(commands, race, 1e6 / options.files)
+    found = {figure.what: figure for figure in section.figures}
+    section.rulers = [
+        Ruler("`validate(path)` over the C loop", 1.8, ratio_of(found, ours, c_loop)),
+        Ruler(f"{slowest} over `validate(path)`", 7, ratio_of(found, slowest, ours), at_least=True),
+    ]
+    return section
+
+
+_SEQUENTIAL, _DEFAULT = "`validate(path, workers=1)`", "`validate(path)`"
+_CASES = {
+    ", only the second half slow": "SLOW_FROM",
+    ", no file types in the listing": "SLOW_NO_TYPES",
+}
+
+
+def slow(options: argparse.Namespace, place: Path) -> Section:
+    """A file system on which each metadata call takes a millisecond."""
+    title = f"{options.milliseconds:g} ms for each metadata call"
+    note = f"{options.slow_files} files, {options.slow_rounds} rounds, each run in a new process."
+    shim = compiled("slow.c", place, "-shared", "-fPIC")
+    if shim is None:
+        return Section(title, f"{NO_COMPILER}.", "ms for all")
+    shards_dir = make_shards_dir(place / "slow", options.slow_files)
+    commands = _slow_commands(options, shards_dir, shim, place)
+    race = cold_race(commands, options.slow_rounds)
+    section = Section(title, note, "ms for all", figures(commands, race, 1e3))
+    for figure, command in zip(section.figures, commands, strict=True):
+        counts = json.loads(Path(command.env["SLOW_COUNTS"]).read_text())
+        figure.extra["calls a file"] = f"{sum(counts.values()) / options.slow_files:.2f}"
+    found = {figure.what: figure for figure in section.figures}
+    for case in ("", *_CASES):
+        faster = ratio_of(found, f"{_SEQUENTIAL}{case}", f"{_DEFAULT}{case}")
+        found[f"{_DEFAULT}{case}"].extra["times faster than `workers=1`"] = f"{faster:.1f}"
+    faster = ratio_of(found, _SEQUENTIAL, _DEFAULT)
+    section.rulers = [Ruler(f"{_SEQUENTIAL} over {_DEFAULT}", 40, faster, at_least=True)]
+    return section
+
+
+def _slow_commands(
+    options: argparse.Namespace, shards_dir: Path, shim: Path, place: Path
+) -> list[Command]:
+    arguments: dict[str, tuple[str, ...]] = {
+        "Python: open, fstat, close over names": ("names", str(shards_dir)),
+        _SEQUENTIAL: ("validate", str(shards_dir), "present", "1"),
+        _DEFAULT: ("validate", str(shards_dir)),
+    }
+    base = {
+        "LD_PRELOAD": os.fspath(shim),
+        "SLOW_ROOT": os.fspath(shards_dir),
+        "SLOW_NANOSECONDS": str(round(options.milliseconds * 1e6)),
+    }
+    commands: list[Command] = []
+    for case, variable in {"": "", **_CASES}.items():
+        for number, (what, words) in enumerate(arguments.items()):
+            if variable and not number:
+                continue  # the bare loop neither lists nor adapts: once is enough
+            counts = place / f"counts{len(commands)}.json"
+            env = {**base, "SLOW_COUNTS": os.fspath(counts)}
+            if variable:
+                env[variable] = str(options.slow_files // 2)
+            commands.append(child(what + case, *words, env=env))
+    return commands
+
+
+def start(options: argparse.Namespace, place: Path) -> Section:
+    """What starting costs where nothing is validated yet."""
+    empty = place / "empty"
+    empty.mkdir()
+    # Hypothesis' plugin takes half a second, and imports what ours would have to import without it.
+    others_off = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    pytest = [sys.executable, "-m", "pytest", "--collect-only", "-q", *others_off]
+    (empty / "pytest.ini").write_text("[pytest]\n")
+    bare, imported = "`python -c pass`", '`python -c "import shardproof"`'
+    without, plugged = "`pytest --collect-only -p no:shardproof`", "`pytest --collect-only`"
+    commands = [
+        Command(bare, [sys.executable, "-c", "pass"]),
+        Command(imported, [sys.executable, "-c", "import shardproof"]),
+        Command("... and `shardproof.validate`", [sys.executable, "-c", _FIRST_USE]),
+    ]
+    note = f"Whole processes, {options.start_rounds} rounds; pytest in an empty project."
+    if _has_plugin():
+        commands += [
+            Command(without, [*pytest, "-p", "no:shardproof"]),
+            Command(plugged, pytest),
+        ]
+    else:
+        note += " pytest: not measured: shardproof is not installed with its entry point."
+    section = Section("Start", note, "ms")
+    section.figures = figures(commands, process_race(commands, options.start_rounds, empty), 1e3)
+    found = {figure.what: figure for figure in section.figures}
+    section.rulers = [
+        Ruler("`import shardproof`", 20, _more(found, imported, bare), unit=" ms"),
+        Ruler("the pytest plugin", 15, _more(found, plugged, without), unit=" ms"),
+    ]
+    return section
+
+
+_FIRST_USE = "import shardproof; shardproof.validate"
+
+
+def _has_plugin() -> bool:
+    plugins = importlib.metadata.entry_points(group="pytest11")
+    return any(plugin.name == "shardproof" for plugin in plugins)
+
+
+def _more(found: Mapping[str, Figure], what: str, beside: str) -> float | None:
+    """Median of how much more ``what`` took than ``beside`` in the same round."""
+    if what not in found:
+        return None
+    pairs = zip(found[what].values, found[beside].values, strict=True)
+    return statistics.median(a - b for a, b in pairs)
+
+
+def memory(options: argparse.Namespace, place: Path) -> Section:
+    """Peak memory of a process that only imports shardproof, validates and makes the text."""
+    healthy = make_shards_dir(place / "healthy", options.files)
+    missing = make_shards_dir(place / "missing", options.files, files=False)
+    small = make_shards_dir(place / "small", options.files, d_model=8)
+    cases = {
+        "`python -c pass`": ["-c", _PEAK],
+        "healthy": ["-c", _VALIDATE_THEN_PEAK, os.fspath(healthy), "present"],
+        'healthy, `level="complete"`': ["-c", _VALIDATE_THEN_PEAK, os.fspath(healthy), "complete"],
+        "all shards missing": ["-c", _VALIDATE_THEN_PEAK, os.fspath(missing), "present"],
+        'all of another size, `level="complete"`': [
+            *("-c", _VALIDATE_THEN_PEAK, os.fspath(small), "complete")
+        ],
+    }
+    rounds = [[_peak(argv) for argv in cases.values()] for _ in range(options.memory_rounds)]
+    commands = [Command(what, argv) for what, argv in cases.items()]
+    note = (
+        f"{options.files} files, {options.memory_rounds} rounds; with the report's text, whose "
+        f"paths have {len(os.fspath(healthy / 'acts000000.bin'))} characters."
+    )
+    section = Section("Peak memory", note, "MB")
+    section.figures = figures(commands, iter(rounds), 1)
+    section.rulers = [
+        Ruler(f"{figure.what}", 120, figure.median, unit=" MB") for figure in section.figures[1:]
+    ]
+    return section
+
+
+# The kernel hands ru_maxrss on from the parent across exec(2); VmHWM begins anew.
+_PEAK = "print(open('/proc/self/status').read())"
+_VALIDATE_THEN_PEAK = (
+    "import sys, shardproof;"
+    f"text = str(shardproof.validate(sys.argv[1], level=sys.argv[2])); {_PEAK}"
+)
+
+
+def _peak(argv: Sequence[str]) -> float:
+    done = subprocess.run([sys.executable, *argv], capture_output=True, text=True, check=True)
+    kilobytes = re.search(r"VmHWM:\s*(\d+) kB", done.stdout)
+    return int(kilobytes[1]) * 1024 / 1e6 if kilobytes else float("nan")
+
+
+# The machine, and the text.
+
+
+def machine(place: Path) -> dict[str, str]:
+    versions = [f"{name} {_version(name)}" for name in ("shardproof", "msgspec", "numpy")]
+    memory_kb = int(_first(r"MemTotal:\s*(\d+)", "/proc/meminfo") or 0)
+    return {
+        "cpu": _first(r"model name\s*:\s*(.*)", "/proc/cpuinfo") or platform.machine(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{memory_kb / 2**20:.0f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "file system": _file_system(place),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "versions": ", ".join(versions),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return str(getattr(importlib.import_module(name), "__version__", "unknown"))
+
+
+def _first(pattern: str, path: str) -> str | None:
+    found = re.search(pattern, Path(path).read_text())
+    return found[1] if found else None
+
+
+def _file_system(place: Path) -> str:
+    device = place.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    return _first(rf"(?m)^\d+ \d+ {number} .* - (\S+)", "/proc/self/mountinfo") or "unknown"
+
+
+def markdown(found: Mapping[str, str], sections: Sequence[Section]) -> str:
+    described = (
+        f"{found['cpu']}, {found['cores']} cores, {found['memory']}, {found['kernel']}, "
+        f"{found['file system']}; {found['python']}, {found['versions']}."
+    )
+    texts = [described, *map(_section, sections), _rulers(sections)]
+    return "\n\n".join(texts) + "\n"
+
+
+def _section(section: Section) -> str:
+    lines = [f"### {section.title}", "", section.note]
+    if not section.figures:
+        return "\n".join(lines)
+    extras = list(dict.fromkeys(key for figure in section.figures for key in figure.extra))
+    head = [section.unit, "median", "min", "max", "ratio", *extras]
+    lines += ["", _row(head), _row(["---", *["---:"] * (len(head) - 1)])]
+    for figure in section.figures:
+        numbers = [figure.median, min(figure.values), max(figure.values)]
+        extra = [figure.extra.get(key, "") for key in extras]
+        lines.append(_row([figure.what, *map(_number, numbers), f"{figure.ratio:.2f}", *extra]))
+    return "\n".join(lines)
+
+
+def _rulers(sections: Sequence[Section]) -> str:
+    head = ["", "aim", "measured", ""]
+    lines = ["### Aims", "", _row(head), _row(["---", "---:", "---:", "---"])]
+    for section in sections:
+        for ruler in section.rulers:
+            aim = f"{'at least' if ruler.at_least else 'at most'} {ruler.limit:g}{ruler.unit}"
+            measured = "-" if ruler.measured is None else f"{ruler.measured:.2f}{ruler.unit}"
+            verdict = {True: "reached", False: "missed", None: "not measured"}[ruler.kept]
+            lines.append(_row([f"{section.title}: {ruler.what}", aim, measured, verdict]))
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def write_markdown(path: Path, text: str) -> None:
+    """Write the text, or put it between the markers of a page that has them."""
+    begin, end = MARKERS
+    if path.exists() and begin in (page := path.read_text()):
+        before, _, rest = page.partition(begin)
+        text = f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}"
+    path.write_text(text)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--files", type=int, default=100_000, help="files on the warm disk")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds on the warm disk")
+    parser.add_argument("--slow-files", type=int, default=12_000, help="files with latency")
+    parser.add_argument("--slow-rounds", type=int, default=5, help="rounds with latency")
+    parser.add_argument("--milliseconds", type=float, default=1.0, help="latency of a call")
+    parser.add_argument("--start-rounds", type=int, default=30, help="rounds of whole processes")
+    parser.add_argument("--memory-rounds", type=int, default=5, help="rounds of peak memory")
+    parser.add_argument("--saev", type=Path, metavar="DIR", help="a checkout of OSU-NLP-Group/saev")
+    parser.add_argument("--dir", type=Path, help="where to make the directories")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
+    parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse_arguments()
+    measure = {"warm": warm, "slow": slow, "start": start, "memory": memory}
+    log: TextIO = sys.stderr if options.json == "-" else sys.stdout
+    with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=options.dir) as name:
+        place = Path(name).resolve()
+        # Children start as they do for users, from byte code; which is not left in the checkout.
+        os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+        os.environ["PYTHONPYCACHEPREFIX"] = os.fspath(place / "pycache")
+        found = machine(place)
+        sections = [measure[section](options, place) for section in options.only]
+    text = markdown(found, sections)
+    print(text, file=log)
+    if options.json:
+        data = {"machine": found, "sections": [section.to_dict() for section in sections]}
+        raw = json.dumps(data, indent=2) + "\n"
+        sys.stdout.write(raw) if options.json == "-" else Path(options.json).write_text(raw)
+    if options.markdown:
+        write_markdown(options.markdown, text)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--play"]:
+        play(*sys.argv[2:])
+    else:
+        main()
