@@ -146,6 +146,9 @@ class TestValidate:
         result = run("validate", "a\0b")
         assert result.exit_code == 2
         assert "Traceback" not in result.output
+        outcome = cli._look("a\0b", "present", None, show_bar=False)  # past what typer refuses
+        assert outcome.exit_code == 2
+        assert outcome.error.endswith("a\0b': embedded null byte")
 
     @pytest.mark.parametrize("name", ["shards.json", "acts000001.bin"])
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])

@@ -48,7 +48,7 @@ AnyPath = str | os.PathLike[str]
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a directory's activations are: ``metadata.json``.
 
-    Args:
+    Attributes:
         family: Family of the transformer, such as ``"clip"``.
         ckpt: Its checkpoint.
         layers: The recorded layers, in the order in which they lie in a shard.
@@ -191,7 +191,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One entry of ``shards.json``.
 
-    Args:
+    Attributes:
         name: File name, such as ``"acts000000.bin"``.
         n_examples: How many of the file's rows are used, from the first one on.
 
