@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import FindingKind, ManifestError, ManifestNotFoundError, testing
+from shardproof import FindingKind, ManifestError, ManifestNotFoundError, _fanout, testing
 from shardproof.checks import check
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
@@ -281,6 +281,20 @@ class TestADirectoryThatChanges:
         after_listing(lambda: root.rename(root.with_name("moved")))
         assert check(manifest(root, "a")).ok
 
+    def test_a_file_that_turns_into_a_directory_as_it_is_opened(self, root, monkeypatch) -> None:
+        (root / "a").write_bytes(b"x")
+        real = os.open
+
+        def replace_then_open(path, *args, **keywords):
+            if path == "a" and (root / "a").is_file():
+                (root / "a").unlink()
+                (root / "a").mkdir()
+            return real(path, *args, **keywords)
+
+        monkeypatch.setattr(os, "open", replace_then_open)
+        report = check(manifest(root, "a"), level="valid")
+        assert report.findings[0].found == "directory"
+
 
 class _Entries(list):
     def __enter__(self):
@@ -306,9 +320,16 @@ class TestComplete:
 
     def test_sizes_are_no_business_of_present(self, root) -> None:
         (root / "short").write_bytes(b"x")
-        report = check(manifest(root, PromisedFile("short", 5)))
-        assert report.ok
+        (root / "link").symlink_to("short")  # looked at more closely than what is listed as a file
+        report = check(manifest(root, PromisedFile("short", 5), PromisedFile("link", 5), "short2"))
+        assert kinds(report) == {"short2": "missing"}
         assert report.unproven == ()
+
+    def test_an_empty_file_says_what_was_promised(self, root) -> None:
+        (root / "a").touch()
+        (root / "b").touch()
+        findings = check(manifest(root, PromisedFile("a", 5), "b")).findings
+        assert [finding.expected for finding in findings] == ["5 bytes", "more than 0 bytes"]
 
     def test_a_file_that_shall_be_empty(self, root) -> None:
         (root / "a").touch()
@@ -319,10 +340,14 @@ class TestComplete:
     def test_the_formats_probe(self, root) -> None:
         (root / "good").write_bytes(b"MAGICx")
         (root / "bad").write_bytes(b"magicx")
-        files = [PromisedFile("good", 6), "bad"]
-        report = check(manifest(root, *files, probe=begins_with_magic), level="complete")
+        files = [PromisedFile("bad", 6), PromisedFile("good", 6), "good2"]
+        (root / "good2").write_bytes(b"MAGICy")
+        promise = manifest(root, *files, probe=begins_with_magic)
+        report = check(promise, level="complete")
 
         (finding,) = report.findings
+        assert check(promise).ok
+        assert check(promise, level="valid").unproven == (root / "good", root / "good2")
         assert finding.path == root / "bad"
         assert (finding.kind, finding.expected, finding.found) == (
             FindingKind.STRUCTURE,
@@ -368,6 +393,33 @@ class TestValid:
         assert report.findings[0].found == "sha256:" + hashlib.sha256(b"y").hexdigest()
         assert report.unproven == (root / "unstated",)
 
+    @pytest.mark.parametrize(
+        ("level", "digest", "workers", "asked"),
+        [
+            ("valid", "md5:" + "0" * 32, None, (3, 1)),
+            ("valid", "md5:" + "0" * 32, 7, (7, 1)),
+            ("valid", None, None, (None, None)),
+            ("complete", "md5:" + "0" * 32, None, (None, None)),
+            ("present", None, 7, (7, None)),
+        ],
+    )
+    def test_reading_every_byte_takes_a_thread_for_each_processor(
+        self, root, monkeypatch, level, digest, workers, asked
+    ) -> None:
+        calls = []
+        real = _fanout.over_threads
+
+        def over_threads(work, items, threads=None, **keywords):
+            calls.append((threads, keywords.get("chunk")))
+            return real(work, items, threads, **keywords)
+
+        monkeypatch.setattr(_fanout, "over_threads", over_threads)
+        monkeypatch.setattr(_fanout, "available_cpus", lambda: 3)
+        check(manifest(root, PromisedFile("a", 1, digest)), level=level, workers=workers)
+        listing, looks = calls
+        assert looks == asked
+        assert listing == (workers, None)
+
     def test_a_wrong_size_is_found_without_reading(self, root) -> None:
         (root / "a").write_bytes(b"xx")
         right = "sha256:" + hashlib.sha256(b"x").hexdigest()
@@ -384,6 +436,21 @@ class TestValid:
 
 
 class TestTheDirectory:
+    def test_a_given_executor_does_the_looking(self, root) -> None:
+        (root / "a").write_bytes(b"x")
+        before = set(os.listdir("/proc/self/fd"))
+        seen = []
+
+        class Spy(ThreadPoolExecutor):
+            def submit(self, work, /, *args, **keywords):
+                seen.append(args)
+                return super().submit(work, *args, **keywords)
+
+        with Spy(1) as executor:
+            assert check(manifest(root, "a"), executor=executor).ok
+        assert seen == [([PromisedFile("a")],)]
+        assert set(os.listdir("/proc/self/fd")) == before
+
     @pytest.mark.parametrize("executor", [None, "threads"])
     def test_it_is_gone(self, root, executor) -> None:
         promise = manifest(root, "a")

@@ -142,14 +142,6 @@ class TestValidate:
             "line 1, field $[0]: object missing required field `name`, found '{}'" in result.stderr
         )
 
-    def test_a_path_that_can_be_none(self, run) -> None:
-        result = run("validate", "a\0b")
-        assert result.exit_code == 2
-        assert "Traceback" not in result.output
-        outcome = cli._look("a\0b", "present", None, show_bar=False)  # past what typer refuses
-        assert outcome.exit_code == 2
-        assert outcome.error.endswith("a\0b': embedded null byte")
-
     @pytest.mark.parametrize("name", ["shards.json", "acts000001.bin"])
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
     def test_what_could_not_be_looked_at_is_3(

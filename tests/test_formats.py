@@ -18,11 +18,18 @@ def test_a_half_written_one_too(make_shards_dir, gone: str) -> None:
     shards_dir = make_shards_dir(2)
     (shards_dir / gone).unlink()
 
-    with pytest.raises(ManifestNotFoundError, match=gone):
+    with pytest.raises(ManifestNotFoundError, match=f"{gone}': there is no such file"):
         formats.detect(str(shards_dir)).read(str(shards_dir))
 
 
-@pytest.mark.parametrize(("names", "holds"), [([], "nothing"), (["a", "b"], "2 entries")])
+def test_a_manifest_file_alone_is_enough(tmp_path) -> None:
+    (tmp_path / "shards.json").write_text("[]")
+    assert formats.detect(str(tmp_path)).name == "saev"
+
+
+@pytest.mark.parametrize(
+    ("names", "holds"), [([], "nothing"), (["acts.txt", "x.bin", "metadata.json"], "3 entries")]
+)
 def test_another_directory_is_nobodys(tmp_path, names: list[str], holds: str) -> None:
     for name in names:
         (tmp_path / name).touch()

@@ -109,10 +109,8 @@ def _look(path: str, level: Level, workers: int | None, *, show_bar: bool) -> _O
         report = shardproof.validate(path, level=level, workers=workers, progress=show_bar)
     except ManifestError as error:
         return _Outcome(path, None, str(error), 2)
-    except (OSError, ValueError) as error:  # ValueError: a path with NUL in it, from older typers
-        exit_code = 3 if isinstance(error, OSError) else 2
-        problem = f"Could not look at '{os.path.abspath(path)}': {error}"
-        return _Outcome(path, None, problem, exit_code)
+    except OSError as error:
+        return _Outcome(path, None, f"Could not look at '{os.path.abspath(path)}': {error}", 3)
     return _Outcome(path, report, "", report.exit_code)
 
 
