@@ -184,6 +184,18 @@ class TestLoad:
             "from an older protocol: make the shards again, or restore the file"
         )
 
+    def test_a_directory_whose_metadata_is_gone(self, make_shards_dir) -> None:
+        shards_dir = make_shards_dir(2, labels=True)
+        (shards_dir / "metadata.json").unlink()
+        with pytest.raises(ManifestNotFoundError) as caught:
+            Metadata.load(shards_dir)
+        assert str(caught.value) == (
+            f"Could not read the manifest at '{shards_dir}/metadata.json': there is no such file. "
+            "The directory holds 2 acts*.bin (the first is 'acts000000.bin'), shards.json, "
+            "labels.bin; saev writes it before the first shard, so it was deleted since: "
+            "restore the file, or make the shards again"
+        )
+
     @pytest.mark.parametrize(
         ("names", "there"),
         [

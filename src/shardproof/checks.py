@@ -62,7 +62,7 @@ def check(
         level: How hard to look.
         workers: Number of threads; None to decide by how long the file system takes.
         executor: Look from there instead; each chunk of files opens the directory anew.
-        on_progress: Told how far it is, every thousand files or so.
+        on_progress: Told how far it is, every few hundred files.
 
     Raises:
         ManifestError: The directory is gone, or is none.

@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, overload
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, overload
 
 import msgspec
 
@@ -43,6 +43,7 @@ _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_COUNT)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=_MAX_COUNT)]
 AnyPath = str | os.PathLike[str]
+T = TypeVar("T")
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,7 +174,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ManifestNotFoundError: There is no such directory or file.
             ManifestError: It is not what the protocol describes; the text names line and field.
         """
-        return _json.read(os.path.realpath(shards_dir), METADATA_FILE, cls)
+        return _read(os.path.realpath(shards_dir), METADATA_FILE, cls)
 
     @checked
     def dump(self, shards_dir: AnyPath) -> None:
@@ -309,12 +310,7 @@ def read_shards(root: str) -> list[Shard]:
         ManifestNotFoundError: There is no such directory or file.
         ManifestError: It is not what the protocol describes.
     """
-    try:
-        return _json.read(root, SHARDS_FILE, list[Shard])
-    except ManifestNotFoundError as error:
-        if error.path == root:
-            raise
-        raise _no_shards_file(root) from error
+    return _read(root, SHARDS_FILE, list[Shard])
 
 
 def _dump(value: Any, shards_dir: AnyPath, name: str) -> None:
@@ -323,21 +319,33 @@ def _dump(value: Any, shards_dir: AnyPath, name: str) -> None:
     _files.write_whole(os.path.join(shards_dir, name), text)
 
 
-def _no_shards_file(root: str) -> ManifestNotFoundError:
+def _read(root: str, name: str, kind: type[T]) -> T:
+    try:
+        return _json.read(root, name, kind)
+    except ManifestNotFoundError as error:
+        if error.path == root:
+            raise
+        raise _missing(root, name) from error
+
+
+def _missing(root: str, name: str) -> ManifestNotFoundError:
     there = _what_is_there(root)
-    advice = (
-        "saev writes it after each shard, so the directory is half-written, partly purged or from "
-        "an older protocol: make the shards again, or restore the file"
-        if there
-        else "nothing in it looks like saev's: is the path right?"
-    )
     holds = ", ".join(there) or "no acts*.bin file and no metadata.json"
+    advice = _ADVICE[name] if there else "nothing in it looks like saev's: is the path right?"
     problem = f"there is no such file. The directory holds {holds}; {advice}"
-    return ManifestNotFoundError(problem, path=os.path.join(root, SHARDS_FILE))
+    return ManifestNotFoundError(problem, path=os.path.join(root, name))
 
 
 def _what_is_there(root: str) -> list[str]:
     names = sorted(os.listdir(root))
     acts = [name for name in names if name.startswith("acts") and name.endswith(".bin")]
     counted = [f"{len(acts)} acts*.bin (the first is {quoted(acts[0])})"] if acts else []
-    return counted + [name for name in (METADATA_FILE, LABELS_FILE) if name in names]
+    return counted + [name for name in (SHARDS_FILE, METADATA_FILE, LABELS_FILE) if name in names]
+
+
+_ADVICE = {
+    SHARDS_FILE: "saev writes it after each shard, so the directory is half-written, partly purged "
+    "or from an older protocol: make the shards again, or restore the file",
+    METADATA_FILE: "saev writes it before the first shard, so it was deleted since: restore the "
+    "file, or make the shards again",
+}
