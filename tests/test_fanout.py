@@ -102,6 +102,15 @@ def test_threads_end_with_the_work(threads: int | None) -> None:
     assert threading.active_count() == before
 
 
+def test_all_runs_share_their_threads() -> None:
+    before = threading.active_count()
+    counts = []
+    for _ in _fanout.over_threads(Slow(), range(3 * _fanout._THREADED_RUN), 2):
+        counts.append(threading.active_count() - before)
+    assert max(counts) == 2
+    assert threading.active_count() == before
+
+
 def test_an_error_ends_the_work_and_its_threads() -> None:
     before = threading.active_count()
     done = []

@@ -219,6 +219,8 @@ def _demonstrate(base: Path) -> None:
             _show([_look(os.fspath(path), "present", None, show_bar=False)], verbose=False)
             typer.echo()
     typer.echo(f"The same in a test run or a job prolog, for the damaged one:\n{_PYTEST}{damaged}")
+    if os.geteuid() == 0:
+        typer.echo("(Root may read the unreadable file; the demo gave that power up for a moment.)")
 
 
 _PYTEST = "$ pytest --validate-shards --shards-dir="
