@@ -30,6 +30,11 @@ def test_only_the_first_bytes_are_read(fd: int) -> None:
     assert _digest.of_file(fd, "sha256", 5).value == hashlib.sha256(b"shard").hexdigest()
 
 
+def test_not_a_byte_more_than_asked_for_is_read(fd: int) -> None:
+    size = 2**20 + 5
+    assert _digest.of_file(fd, "sha256", size).value == hashlib.sha256(TEXT[:size]).hexdigest()
+
+
 def test_a_file_shorter_than_said_ends_the_reading(fd: int) -> None:
     assert _digest.of_file(fd, "sha256", 10**7).value == hashlib.sha256(TEXT).hexdigest()
 

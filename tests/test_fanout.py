@@ -104,10 +104,8 @@ def test_threads_end_with_the_work(threads: int | None) -> None:
 
 def test_all_runs_share_their_threads() -> None:
     before = threading.active_count()
-    counts = []
-    for _ in _fanout.over_threads(Slow(), range(3 * _fanout._THREADED_RUN), 2):
-        counts.append(threading.active_count() - before)
-    assert max(counts) == 2
+    runs = _fanout.over_threads(Slow(), range(3 * _fanout._THREADED_RUN), 2)
+    assert max(threading.active_count() - before for _ in runs) == 2
     assert threading.active_count() == before
 
 

@@ -33,6 +33,21 @@ def test_the_mode_is_that_of_an_ordinary_file(tmp_path) -> None:
     assert (tmp_path / "x").stat().st_mode == (tmp_path / "y").stat().st_mode
 
 
+def test_all_bytes_are_there_when_the_file_is_synced(tmp_path, monkeypatch) -> None:
+    real, sizes = os.fsync, []
+    monkeypatch.setattr(os, "fsync", lambda fd: (sizes.append(os.fstat(fd).st_size), real(fd))[1])
+
+    _files.write_whole(tmp_path / "x", b"new")
+
+    assert sizes[0] == 3
+
+
+def test_no_descriptor_is_left(tmp_path) -> None:
+    before = os.listdir("/proc/self/fd")
+    _files.write_whole(tmp_path / "x", b"new")
+    assert os.listdir("/proc/self/fd") == before
+
+
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
 @pytest.mark.parametrize("nth", [1, 2])

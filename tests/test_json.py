@@ -174,6 +174,10 @@ class TestRead:
         with pytest.raises(ManifestError, match="at most 100 bytes, found 101"):
             _json.read(str(tmp_path), "x.json", Loose, max_bytes=100)
 
+    def test_as_large_as_may_be(self, tmp_path) -> None:
+        (tmp_path / "x.json").write_bytes(b'{"name": "a"}')
+        assert _json.read(str(tmp_path), "x.json", Loose, max_bytes=13) == Loose("a")
+
     def test_a_huge_sparse_file_is_refused_unread(self, tmp_path) -> None:
         with open(tmp_path / "x.json", "wb") as file:
             file.truncate(2**40)

@@ -13,7 +13,7 @@ def manifest(*files: PromisedFile) -> Manifest:
 
 
 def test_a_good_promise() -> None:
-    files = (PromisedFile("a"), PromisedFile("b", 0), PromisedFile("c", 3, "md5:" + "0" * 32))
+    files = (PromisedFile("a"), PromisedFile("b", 0), PromisedFile("c", 0, "md5:" + "0" * 32))
 
     assert manifest(*files).files == files
 

@@ -314,6 +314,9 @@ class TestShard:
         with pytest.raises(error, match="expected"):
             Shard(name, n_examples)
 
+    def test_as_many_examples_as_json_can_count(self) -> None:
+        assert Shard("a", 2**53).n_examples == 2**53
+
     def test_shards_are_shards(self) -> None:
         with pytest.raises(TypeError, match="expected Shard, found str"):
             ShardInfo(["acts000000.bin"])
@@ -392,6 +395,10 @@ class TestMetadata:
         (tmp_path / "metadata.json").write_text(json.dumps(FIELDS | {field: value}))
         with pytest.raises(ManifestError, match=r"metadata\.json'.*"):
             Metadata.load(tmp_path)
+
+    def test_a_budget_too_small_says_what_one_example_needs(self) -> None:
+        with pytest.raises(ValueError, match="expected at least 100, the tokens of one example"):
+            Metadata(**FIELDS | {"max_tokens_per_shard": 99})
 
     def test_a_shard_larger_than_any_file_is_refused(self) -> None:
         with pytest.raises(ValueError, match=r"2\*\*63"):
