@@ -312,10 +312,10 @@ class TestShard:
     )
     def test_a_wrong_entry_is_refused(self, name, n_examples, error: type[Exception]) -> None:
         with pytest.raises(error, match="expected"):
-            Shard(name, n_examples)
+            ShardInfo([Shard("acts000000.bin", 1), Shard(name, n_examples)])
 
     def test_as_many_examples_as_json_can_count(self) -> None:
-        assert Shard("a", 2**53).n_examples == 2**53
+        assert ShardInfo([Shard("a", 2**53)])[0].n_examples == 2**53
 
     def test_shards_are_shards(self) -> None:
         with pytest.raises(TypeError, match="expected Shard, found str"):

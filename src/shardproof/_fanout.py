@@ -21,10 +21,10 @@ MAX_THREADS = 64
 SLOW_SECONDS = 100e-6
 """Median time of a look from which on threads are faster."""
 
-_SAMPLE = 5
+_SAMPLE = 3
 _SEQUENTIAL_RUN = 512
-_THREADED_RUN = 8192
-_CHUNK_SECONDS = 0.1
+_THREADED_RUN = 16384
+_CHUNK_SECONDS = 0.2
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

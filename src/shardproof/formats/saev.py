@@ -1,6 +1,7 @@
 """saev's shards directories: what ``shards.json`` and ``metadata.json`` promise."""
 
 import functools
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,8 +31,8 @@ def read(root: str) -> Manifest:
     """
     shards = read_shards(root)  # Manifest refuses their names
     metadata = Metadata.load(root)
-    size = metadata.shard_bytes
-    files = [PromisedFile(shard.name, size) for shard in shards]
+    names = [shard.name for shard in shards]
+    files = list(map(PromisedFile, names, itertools.repeat(metadata.shard_bytes)))
     if os.path.lexists(os.path.join(root, LABELS_FILE)):
         files.append(PromisedFile(LABELS_FILE, metadata.labels_bytes))
     contradictions = functools.partial(_contradictions, metadata, shards)
