@@ -4,7 +4,6 @@ import errno
 import hashlib
 import multiprocessing
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -516,6 +515,3 @@ class TestResources:
         with pytest.raises(error):
             check(manifest(root, *map(str, range(5000))), workers=4, on_progress=fail)
         assert (os.listdir("/proc/self/fd"), threading.active_count()) == before
-
-    def test_this_process_may_open_enough_files_for_these_tests(self) -> None:
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 256

@@ -160,7 +160,7 @@ def _not_plainly_kept(
 ) -> list[PromisedFile]:
     """Pass over what is listed as a regular file, opens and has its size: nearly every file.
 
-    The time of a look goes into this loop: one more call in it costs a tenth of that time.
+    The time of a look goes into this loop: one more system call costs a tenth of that.
     """
     open_, fstat, close = os.open, os.fstat, os.close
     any_size = question.level == "present"

@@ -9,12 +9,10 @@ from typing import Any, Literal
 
 from shardproof.errors import ShardValidationError
 
-__all__ = ["LEVELS", "Finding", "FindingKind", "Level", "Report"]
+__all__ = ["Finding", "FindingKind", "Level", "Report"]
 
 Level = Literal["present", "complete", "valid"]
 """How hard to look; each level includes the ones before it."""
-
-LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
 
 
 class FindingKind(enum.StrEnum):

@@ -45,8 +45,8 @@ def detect(root: str) -> Format:
     for form in FORMATS:
         if form.claims(root):
             return form
-    names = sorted(os.listdir(root))
+    n_entries = len(os.listdir(root))
     known = ", ".join(f"{form.manifest_file} ({form.name})" for form in FORMATS)
-    holds = f"{len(names)} entries, none of a known format" if names else "nothing"
+    holds = f"{n_entries} entries, none of a known format" if n_entries else "nothing"
     problem = f"expected a shards directory with {known}, found {holds}; is the path right?"
     raise ManifestNotFoundError(problem, path=root)
