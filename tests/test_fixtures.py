@@ -265,10 +265,10 @@ class TestWriteLayout:
     def test_numbers_begin_anew_where_float32_ends(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from shardproof.testing import _layout
+        from shardproof.testing import _content
 
-        assert np.float32(_layout._PERIOD) + 1 == _layout._PERIOD
-        monkeypatch.setattr(_layout, "_PERIOD", 10)
+        assert np.float32(_content._PERIOD) + 1 == _content._PERIOD
+        monkeypatch.setattr(_content, "_PERIOD", 10)
         path = write_layout(layout(1, d_model=1, n_examples=4), tmp_path)
         numbers = np.fromfile(path / "acts000000.bin", "<f4")
         np.testing.assert_array_equal(numbers[:12], [*range(1, 11), 1, 2])

@@ -19,6 +19,10 @@ class Loose(msgspec.Struct):
     name: str
 
 
+def test_an_unknown_field_is_text_too() -> None:
+    assert "UTF-8" in refusal(b'[{"name": "a", "other\xff": 0}]', list[Loose]).problem
+
+
 def refusal(data: bytes, kind=list[Entry]) -> ManifestError:
     with pytest.raises(ManifestError) as caught:
         _json.decode(data, kind, path="/dir/shards.json")

@@ -6,6 +6,8 @@ end, unknown fields of a struct that forbids them (RFC 8259, section 4 on unique
 numbers).
 """
 
+import errno
+import functools
 import json
 import os
 import re
@@ -60,6 +62,11 @@ def _read_bytes(root: str, name: str, path: str, max_bytes: int) -> bytes:
     except NotRegularError as error:
         problem = f"expected a regular file, found a {error.found}"
         raise ManifestError(problem, path=path) from error
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            problem = "expected a regular file, found a symbolic link that leads back to itself"
+            raise ManifestError(problem, path=path) from error
+        raise
     if size > max_bytes or len(data) > max_bytes:
         problem = f"expected at most {max_bytes} bytes, found {max(size, len(data))}"
         raise ManifestError(problem, path=path)
@@ -81,6 +88,8 @@ def decode(data: bytes, kind: type[T], *, path: str) -> T:
         raise ManifestError(problem, path=path)
     try:
         value = msgspec.json.decode(data, type=kind)
+        if not data.isascii():
+            data.decode()  # msgspec looks only at the text of fields that it knows
         if data.count(b":") != _n_keys(value):
             _refuse_duplicate_keys(data, path)
     except msgspec.ValidationError as error:
@@ -100,9 +109,15 @@ def _n_keys(value: object) -> int:
     Each key brings one colon, and a colon inside a string only adds to them: so a text with just
     that many colons has no duplicate key, and need not be read a second time to know it.
     """
-    items: list[Any] = value if isinstance(value, list) else [value]
-    fields = msgspec.structs.fields(items[0]) if items else ()
-    return sum(field.required for field in fields) * len(items)
+    items: list[object] = value if isinstance(value, list) else [value]
+    if not items:
+        return 0
+    return _n_required(type(items[0])) * len(items)  # type: ignore[arg-type] # classes have a hash
+
+
+@functools.cache
+def _n_required(kind: type) -> int:
+    return sum(field.required for field in msgspec.structs.fields(kind))
 
 
 def _refuse_duplicate_keys(data: bytes, path: str) -> None:

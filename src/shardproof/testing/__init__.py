@@ -7,20 +7,49 @@
     with shards_dir(layout(n_shards=3, missing=[1])) as path:
         ...  # path ends in saev/shards/<hash> and lacks acts000001.bin
 
-What builds sample directories here imports nothing else of shardproof: it must not share the code
-that it helps to judge.
+What needs more than the standard library is in modules of its own: in ``shardproof.testing``,
+``strategies`` and ``stateful`` (hypothesis), ``contracts`` (pytest), ``fake`` (pyfakefs). So are
+``faults`` and ``hub``, because most tests need neither.
+
+What builds sample directories here, and the oracle, import nothing else of shardproof: they must
+not share the code that they help to judge.
 """
 
 from shardproof.testing._capabilities import without_root_override
+from shardproof.testing._content import content, manifest_files
+from shardproof.testing._damage import Damage, DamageDone, damage, damaged
+from shardproof.testing._damage_kinds import DamageKind
 from shardproof.testing._directories import MakeShardsDir, shards_dir, shards_dir_maker
-from shardproof.testing._layout import Layout, Shape, ShardState, layout, write_layout
+from shardproof.testing._layout import Layout, LayoutKeywords, layout
+from shardproof.testing._oracle import (
+    ExpectedFinding,
+    Promise,
+    expected_findings,
+    expected_unproven,
+    promises,
+)
+from shardproof.testing._states import ShardState, apply_states
+from shardproof.testing._writing import write_layout
 
 __all__ = [
+    "Damage",
+    "DamageDone",
+    "DamageKind",
+    "ExpectedFinding",
     "Layout",
+    "LayoutKeywords",
     "MakeShardsDir",
-    "Shape",
+    "Promise",
     "ShardState",
+    "apply_states",
+    "content",
+    "damage",
+    "damaged",
+    "expected_findings",
+    "expected_unproven",
     "layout",
+    "manifest_files",
+    "promises",
     "shards_dir",
     "shards_dir_maker",
     "without_root_override",

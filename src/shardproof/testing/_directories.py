@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Protocol, Unpack
 
 from shardproof.testing._capabilities import without_root_override
-from shardproof.testing._layout import Layout, Shape, ShardState, layout, write_layout
+from shardproof.testing._layout import Layout, LayoutKeywords, layout
+from shardproof.testing._states import ShardState
+from shardproof.testing._writing import write_layout
 
 __all__ = ["MakeShardsDir", "restore_modes", "shards_dir", "shards_dir_maker"]
 
@@ -25,7 +27,7 @@ class MakeShardsDir(Protocol):
         missing_shards: Iterable[int] = (),
         unreadable_shards: Iterable[int] = (),
         directory_shards: Iterable[int] = (),
-        **shape: Unpack[Shape],
+        **keywords: Unpack[LayoutKeywords],
     ) -> Path:
         """Write a new shards directory of saev and return its path.
 
@@ -35,8 +37,8 @@ class MakeShardsDir(Protocol):
             missing_shards: Indices of shards that are listed and not there.
             unreadable_shards: Indices of shards that nobody may read (``chmod 0``).
             directory_shards: Indices of shards in whose place there is a directory.
-            **shape: The keywords of `layout` that say how large it is: ``examples_per_shard``,
-                ``n_examples``, ``layers``, ...
+            **keywords: Those of `layout`: other states (``dangling``, ``fifo``, ``truncated``, ...)
+                and how large it is (``examples_per_shard``, ``n_examples``, ``layers``, ...).
 
         Returns:
             An absolute path that ends in ``saev/shards/<hash>``; each call has its own.
@@ -93,16 +95,13 @@ def shards_dir_maker(
             missing_shards: Iterable[int] = (),
             unreadable_shards: Iterable[int] = (),
             directory_shards: Iterable[int] = (),
-            **shape: Unpack[Shape],
+            **keywords: Unpack[LayoutKeywords],
         ) -> Path:
-            value = layout(
-                n_shards,
-                missing=missing_shards,
-                empty=empty_shards,
-                unreadable=unreadable_shards,
-                directory=directory_shards,
-                **shape,
-            )
+            keywords.setdefault("missing", missing_shards)
+            keywords.setdefault("empty", empty_shards)
+            keywords.setdefault("unreadable", unreadable_shards)
+            keywords.setdefault("directory", directory_shards)
+            value = layout(n_shards, **keywords)
             base = new_base()
             stack.callback(restore_modes, base)
             if drop_root_override and value.indices(ShardState.UNREADABLE):

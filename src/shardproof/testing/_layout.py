@@ -1,33 +1,16 @@
-"""One value that describes a shards directory of saev, and the one writer that makes it.
+"""One value that describes a shards directory of saev.
 
 This module imports nothing of shardproof: it must not share the code that it helps to judge.
 """
 
-import array
-import base64
 import dataclasses
-import enum
-import hashlib
-import json
-import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, TypedDict
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypedDict, Unpack
 
-__all__ = ["Defaults", "Layout", "Shape", "ShardState", "layout", "write_layout"]
+from shardproof.testing._states import ShardState
 
-_PERIOD = 2**24  # float32 holds every integer up to here exactly
-
-
-class ShardState(enum.StrEnum):
-    """What became of one shard."""
-
-    OK = "ok"
-    MISSING = "missing"
-    EMPTY = "empty"
-    UNREADABLE = "unreadable"
-    DIRECTORY = "directory"
+__all__ = ["Defaults", "Layout", "LayoutKeywords", "Shape", "layout"]
 
 
 class Defaults:
@@ -53,6 +36,28 @@ class Shape(TypedDict, total=False):
     labels: bool
 
 
+class LayoutKeywords(Shape, total=False):
+    """The keywords of `layout`; for those who pass them on."""
+
+    missing: Iterable[int]
+    empty: Iterable[int]
+    unreadable: Iterable[int]
+    directory: Iterable[int]
+    dangling: Iterable[int]
+    loop: Iterable[int]
+    outside: Iterable[int]
+    linked: Iterable[int]
+    fifo: Iterable[int]
+    socket: Iterable[int]
+    truncated: Iterable[int]
+    extended: Iterable[int]
+    flipped: Iterable[int]
+    swapped: Iterable[int]
+    sparse: Iterable[int]
+    leftover: Iterable[int]
+    unfinished: Iterable[int]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Layout:
     """One shards directory as a value; make it with `layout`, which is also its repr.
@@ -70,7 +75,7 @@ class Layout:
     Raises:
         TypeError: A count that is no integer.
         ValueError: A count below its least, layers twice or none, examples that need more or fewer
-            shards, labels for no examples.
+            shards, labels for no examples, one single swapped shard.
     """
 
     states: tuple[ShardState, ...]
@@ -92,6 +97,8 @@ class Layout:
         _refuse_other_count_of_shards(self)
         if self.labels and not self.n_examples:
             raise ValueError("labels: expected examples to label, found n_examples=0")
+        if len(self.indices(ShardState.SWAPPED)) == 1:
+            raise ValueError("swapped: expected none, or two or more, found one")
 
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={value!r}" for name, value in self._said())
@@ -130,6 +137,16 @@ class Layout:
         """File name of each shard, in order."""
         return tuple(f"acts{index:06}.bin" for index in range(self.n_shards))
 
+    @property
+    def shard_bytes(self) -> int:
+        """Size in bytes of every whole shard."""
+        return 4 * math.prod(self.shard_shape)
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Name of each file that the manifest promises, in its order: shards, then labels."""
+        return (*self.shard_names, *["labels.bin"] * self.labels)
+
     def indices(self, state: ShardState) -> tuple[int, ...]:
         """Return which shards are in this state."""
         return tuple(index for index, found in enumerate(self.states) if found is state)
@@ -140,66 +157,56 @@ class Layout:
         return max(0, min(self.examples_per_shard, self.n_examples - before))
 
 
-def layout(
-    n_shards: int = 3,
-    *,
-    missing: Iterable[int] = (),
-    empty: Iterable[int] = (),
-    unreadable: Iterable[int] = (),
-    directory: Iterable[int] = (),
-    n_examples: int | None = None,
-    examples_per_shard: int = Defaults.examples_per_shard,
-    layers: Sequence[int] = Defaults.layers,
-    content_tokens_per_example: int = Defaults.content_tokens_per_example,
-    cls_token: bool = Defaults.cls_token,
-    d_model: int = Defaults.d_model,
-    labels: bool = Defaults.labels,
-) -> Layout:
+def layout(n_shards: int = 3, **keywords: Unpack[LayoutKeywords]) -> Layout:
     """Return the value that describes a shards directory; nothing is written.
+
+    Each `ShardState` but ``ok`` is a keyword, and takes the indices of the shards in that state;
+    all others are whole. The other keywords say how large the directory is.
 
     Args:
         n_shards: How many shards the manifest lists.
-        missing: Indices of shards that are listed and not there.
-        empty: Indices of shards of 0 bytes.
-        unreadable: Indices of shards that nobody may read (``chmod 0``).
-        directory: Indices of shards in whose place there is a directory.
-        n_examples: Examples in the whole directory. By default every shard is full, but for the
-            last, which has room for one more example (unless that would leave it with none).
-        examples_per_shard: Room in each shard.
-        layers: The recorded layers.
-        content_tokens_per_example: Tokens of an example, not counting the special one.
-        cls_token: Whether a special token comes before them.
-        d_model: Values of one activation.
-        labels: Whether there is a ``labels.bin``.
+        **keywords:
+            ``missing``, ``empty``, ``unreadable``, ``directory``, ``dangling``, ``loop``,
+            ``outside``, ``linked``, ``fifo``, ``socket``, ``truncated``, ``extended``, ``flipped``,
+            ``swapped``, ``sparse``, ``leftover``, ``unfinished``: indices of shards; see
+            `ShardState` for what each means.
+            ``n_examples``: Examples in the whole directory. By default every shard is full, but for
+            the last, which has room for one more example (unless that would leave it with none).
+            ``examples_per_shard``: Room in each shard (4).
+            ``layers``: The recorded layers ((6, 11)).
+            ``content_tokens_per_example``: Tokens of an example, not counting the special one (3).
+            ``cls_token``: Whether a special token comes before them (True).
+            ``d_model``: Values of one activation (8).
+            ``labels``: Whether there is a ``labels.bin`` (False).
 
     Raises:
-        TypeError: A count or an index that is no integer.
-        ValueError: An index out of range or named twice, or a shape that no directory can have.
+        TypeError: Another keyword, or a count or an index that is no integer.
+        ValueError: An index out of range or named twice, one single swapped shard, or a shape that
+            no directory can have.
 
     Example:
         >>> layout(n_shards=4, missing=[1], empty=[2])
         layout(n_shards=4, missing=[1], empty=[2])
     """
     _refuse_count("n_shards", n_shards, at_least=0)
-    _refuse_count("examples_per_shard", examples_per_shard, at_least=1)
-    named = {
-        ShardState.MISSING: missing,
-        ShardState.EMPTY: empty,
-        ShardState.UNREADABLE: unreadable,
-        ShardState.DIRECTORY: directory,
+    said: dict[str, Any] = dict(keywords)
+    named: dict[ShardState, Iterable[int]] = {
+        state: said.pop(state, ()) for state in ShardState if state is not ShardState.OK
     }
-    if n_examples is None:
-        n_examples = _default_n_examples(n_shards, examples_per_shard)
-    return Layout(
-        states=_states(n_shards, named),
-        n_examples=n_examples,
-        examples_per_shard=examples_per_shard,
-        layers=tuple(layers),
-        content_tokens_per_example=content_tokens_per_example,
-        cls_token=cls_token,
-        d_model=d_model,
-        labels=labels,
-    )
+    _refuse_unknown(said)
+    room = said.setdefault("examples_per_shard", Defaults.examples_per_shard)
+    _refuse_count("examples_per_shard", room, at_least=1)
+    if said.get("n_examples") is None:
+        said["n_examples"] = _default_n_examples(n_shards, room)
+    said["layers"] = tuple(said.get("layers", Defaults.layers))
+    return Layout(states=_states(n_shards, named), **said)
+
+
+def _refuse_unknown(said: Iterable[str]) -> None:
+    unknown = sorted(set(said) - set(LayoutKeywords.__annotations__))
+    if unknown:
+        known = ", ".join(LayoutKeywords.__annotations__)
+        raise TypeError(f"layout: expected keywords among {known}, found {', '.join(unknown)}")
 
 
 def _default_n_examples(n_shards: int, examples_per_shard: int) -> int:
@@ -259,121 +266,3 @@ def _refuse_other_count_of_shards(value: Layout) -> None:
             f"n_examples: {value.n_examples} examples fill {needed} shards of "
             f"{value.examples_per_shard}, found n_shards={value.n_shards}"
         )
-
-
-def write_layout(value: Layout, base: str | os.PathLike[str]) -> Path:
-    """Write a shards directory that saev's own reader accepts, and return its path.
-
-    Each value of a shard says where it belongs: the values of all examples, in the order (example,
-    layer, token, dimension), count up from 1, and from 1 again after 2**24. Rows without an example
-    are zero. A label is the place of its content token, modulo 256.
-
-    Args:
-        value: What to write.
-        base: The directory below which ``saev/shards/<hash>`` is made; made itself if need be.
-
-    Returns:
-        ``<base>/saev/shards/<hash>``, absolute.
-
-    Raises:
-        FileExistsError: A directory of this shape is there already.
-        OSError: It could not be written.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as base:
-        ...     path = write_layout(layout(n_shards=3), base)
-        ...     path.parts[-3:-1], len(list(path.glob("acts*.bin")))
-        (('saev', 'shards'), 3)
-    """
-    metadata = _metadata(value)
-    root = Path(os.path.abspath(base), "saev", "shards", _hash(metadata))
-    root.mkdir(parents=True)
-    _write_json(root / "metadata.json", metadata)
-    _write_json(root / "shards.json", _entries(value))
-    for index, (name, state) in enumerate(zip(value.shard_names, value.states, strict=True)):
-        _WRITERS[state](root / name, value, index)
-    if value.labels:
-        n_labels = value.n_examples * value.content_tokens_per_example
-        (root / "labels.bin").write_bytes(bytes(place % 256 for place in range(n_labels)))
-    return root
-
-
-def _metadata(value: Layout) -> dict[str, Any]:
-    """Return saev's fields in saev's order, on which the hash depends."""
-    return {
-        "family": "clip",
-        "ckpt": "ViT-B-32/openai",
-        "layers": list(value.layers),
-        "content_tokens_per_example": value.content_tokens_per_example,
-        "cls_token": value.cls_token,
-        "d_model": value.d_model,
-        "n_examples": value.n_examples,
-        "max_tokens_per_shard": (
-            value.examples_per_shard * len(value.layers) * value.tokens_per_example
-        ),
-        # saev puts a pickle here. Whoever loads this one gets an error and no surprise.
-        "data": base64.b64encode(b"not a pickle").decode(),
-        "dataset": "/data/images",
-        "pixel_agg": "majority",
-        "dtype": "float32",
-        "protocol": "2.1",
-    }
-
-
-def _hash(metadata: dict[str, Any]) -> str:
-    """The name that saev gives: a digest of the metadata as compact JSON.
-
-    saev asks orjson for sorted keys, which orjson does not do for a dataclass: the fields stay in
-    the order in which saev declares them.
-    """
-    compact = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(compact.encode()).hexdigest()[:8]
-
-
-def _entries(value: Layout) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "n_examples": value.examples_in(index)}
-        for index, name in enumerate(value.shard_names)
-    ]
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False), encoding="utf-8")
-
-
-def _write_ok(path: Path, value: Layout, index: int) -> None:
-    examples, layers, tokens, d_model = value.shard_shape
-    n_used = value.examples_in(index) * layers * tokens * d_model
-    first = index * examples * layers * tokens * d_model
-    numbers = array.array("f", (1 + place % _PERIOD for place in range(first, first + n_used)))
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    size = 4 * examples * layers * tokens * d_model
-    path.write_bytes(numbers.tobytes().ljust(size, b"\0"))
-
-
-def _write_missing(_path: Path, _value: Layout, _index: int) -> None:
-    pass
-
-
-def _write_empty(path: Path, _value: Layout, _index: int) -> None:
-    path.touch()
-
-
-def _write_unreadable(path: Path, value: Layout, index: int) -> None:
-    _write_ok(path, value, index)
-    path.chmod(0)
-
-
-def _write_directory(path: Path, _value: Layout, _index: int) -> None:
-    path.mkdir()
-
-
-_WRITERS: dict[ShardState, Callable[[Path, Layout, int], None]] = {
-    ShardState.OK: _write_ok,
-    ShardState.MISSING: _write_missing,
-    ShardState.EMPTY: _write_empty,
-    ShardState.UNREADABLE: _write_unreadable,
-    ShardState.DIRECTORY: _write_directory,
-}

@@ -1,0 +1,31 @@
+"""What hypothesis calls when it is imported (its entry point ``hypothesis``)."""
+
+from typing import TYPE_CHECKING
+
+from shardproof.testing._layout import Layout
+from shardproof.testing._states import ShardState
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+__all__ = ["register"]
+
+
+def register() -> None:
+    """Let ``st.from_type(Layout)``, and annotations of ``@given(...)``, find the strategies."""
+    from hypothesis import strategies as st  # noqa: PLC0415 - it is being imported: not above
+
+    st.register_type_strategy(Layout, _layouts)
+    st.register_type_strategy(ShardState, _shard_states)
+
+
+def _layouts(_: type[Layout]) -> "SearchStrategy[Layout]":
+    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+
+    return strategies.layouts()
+
+
+def _shard_states(_: type[ShardState]) -> "SearchStrategy[ShardState]":
+    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+
+    return strategies.shard_states()

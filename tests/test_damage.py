@@ -1,0 +1,626 @@
+"""Damage that a seed decides: it changes something, always the same, and can be taken back."""
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import os
+import resource
+import stat
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from shardproof.testing import without_root_override
+from shardproof.testing._damage import Damage, DamageDone, damage, damaged
+from shardproof.testing._damage_kinds import DamageKind
+
+KINDS = list(DamageKind)
+CONTENT_KINDS = [
+    kind
+    for kind in KINDS
+    if kind not in {DamageKind.SWAP, DamageKind.DROP, DamageKind.STRAY, DamageKind.RENAME}
+]
+NAME = "acts000001.bin"
+
+# Few different bytes, many zeros: what is all zero, equal or short is where damages fail to change.
+CONTENTS = st.one_of(
+    st.binary(max_size=20),
+    st.text(alphabet="\0\1", max_size=40).map(str.encode),
+    st.integers(0, 1500).map(lambda size: bytes(size - 1) + b"\1" if size else b""),
+)
+DAMAGES = st.builds(Damage, st.sampled_from(DamageKind), st.integers())
+BOUNDARIES = st.sampled_from([1, 2, 3, 512])
+
+
+class Entry(NamedTuple):
+    mode: int
+    mtime_ns: int
+    atime_ns: int
+    content: bytes
+
+
+def look(directory: Path) -> dict[str, Entry]:
+    """All that `damaged` promises to put back, without leaving a trace of the look."""
+    status = directory.stat()
+    entries = {".": Entry(status.st_mode, status.st_mtime_ns, 0, b"")}
+    for path in directory.iterdir():
+        status = path.stat()
+        times = status.st_atime_ns, status.st_mtime_ns
+        content = path.read_bytes()
+        os.utime(path, ns=times)
+        # Neighbours are read for a swap, and may show it.
+        entries[path.name] = Entry(
+            status.st_mode, times[1], times[0] if path.name == NAME else 0, content
+        )
+    return entries
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def write(directory: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        path = directory / name
+        path.write_bytes(content)
+        path.chmod(0o640)
+        os.utime(path, ns=(10**18 + 1, 10**18 + 2))
+    os.utime(directory, ns=(10**18 + 3, 10**18 + 4))
+    return directory / NAME
+
+
+@contextlib.contextmanager
+def directory_of(*files: bytes) -> Iterator[Path]:
+    """The second is the one to damage, where there are two or more."""
+    with tempfile.TemporaryDirectory() as base:
+        names = [NAME, "acts000000.bin", "acts000002.bin", "notes.txt"]
+        yield write(Path(base), dict(zip(names, files, strict=False)))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with neighbours that every kind can damage."""
+    directory = tmp_path / "shards"
+    directory.mkdir()
+    files = {
+        NAME: hashlib.shake_128(b"1").digest(2000),
+        "acts000000.bin": hashlib.shake_128(b"0").digest(2000),
+        "acts000002.bin": hashlib.shake_128(b"2").digest(1000),
+        "shards.json": b"[]",
+    }
+    return write(directory, files)
+
+
+def damage_or_discard(path: Path, drawn: Damage, boundary: int, **more: Any) -> DamageDone:
+    try:
+        return damage(path, *drawn, boundary=boundary, **more)
+    except ValueError:
+        assume(False)
+        raise
+
+
+@given(st.lists(CONTENTS, min_size=1, max_size=4), DAMAGES, BOUNDARIES, st.booleans())
+def test_it_changes_something_and_nothing_but_what_it_says(
+    files: list[bytes], drawn: Damage, boundary: int, keep_times: bool
+) -> None:
+    with directory_of(*files) as path:
+        before = contents(path.parent)
+        done = damage_or_discard(path, drawn, boundary, keep_times=keep_times)
+        after = contents(path.parent)
+        changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+        said = {done.path.name} | ({done.other.name} if done.other else set())
+        assert changed == (said - {NAME} if drawn.kind is DamageKind.STRAY else said)
+
+
+@given(st.lists(CONTENTS, min_size=1, max_size=4), DAMAGES, BOUNDARIES, st.booleans())
+def test_it_is_taken_back_exactly(
+    files: list[bytes], drawn: Damage, boundary: int, keep_times: bool
+) -> None:
+    with directory_of(*files) as path:
+        before = look(path.parent)
+        with (
+            contextlib.suppress(ValueError),
+            damaged(path, *drawn, boundary=boundary, keep_times=keep_times),
+        ):
+            pass
+        assert look(path.parent) == before
+
+
+@given(st.lists(CONTENTS, min_size=1, max_size=4), DAMAGES, BOUNDARIES)
+def test_it_is_the_same_each_time(files: list[bytes], drawn: Damage, boundary: int) -> None:
+    with directory_of(*files) as one, directory_of(*files) as other:
+        first = damage_or_discard(one, drawn, boundary)
+        second = damage(other, *drawn, boundary=boundary)
+        assert contents(one.parent) == contents(other.parent)
+        assert first.what.replace(str(one.parent), "") == second.what.replace(str(other.parent), "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("flip", "bit 4 of byte 1319 of '{0}acts000001.bin'"),
+        ("cut-at-boundary", "from 2000 to 1536 bytes: '{0}acts000001.bin'"),
+        ("cut-inside", "from 2000 to 324 bytes: '{0}acts000001.bin'"),
+        ("cut-end", "from 2000 to 1995 bytes: '{0}acts000001.bin'"),
+        ("grow", "7 bytes after the 2000 of '{0}acts000001.bin'"),
+        ("swap", "contents of '{0}acts000001.bin' and '{0}acts000002.bin'"),
+        ("drop", "gone: '{0}acts000001.bin'"),
+        ("stray", "'{0}acts000003.bin', a copy of '{0}acts000001.bin'"),
+        ("rename", "'{0}acts000001.bin' to '{0}acts000001.bin~'"),
+        ("zero-tail", "a hole from byte 128 to 2000 of '{0}acts000001.bin'"),
+        ("sparse", "a hole from byte 0 to 2000 of '{0}acts000001.bin'"),
+    ],
+)
+def test_it_is_the_same_on_every_machine(path: Path, kind: str, said: str) -> None:
+    """What these say was found on one machine; whoever changes it breaks others' saved seeds."""
+    done = damage(path, kind, 1)
+    assert str(done) == f"{kind}: {said.format(str(path.parent) + '/')}"
+    if kind == "grow":
+        assert path.read_bytes()[2000:].hex() == "aebde1c6ee22f7"
+
+
+@given(CONTENTS.filter(bool), st.integers())
+def test_flip_is_one_bit(content: bytes, seed: int) -> None:
+    with directory_of(content) as path:
+        damage(path, DamageKind.FLIP, seed)
+        found = int.from_bytes(path.read_bytes(), "big")
+        assert (found ^ int.from_bytes(content, "big")).bit_count() == 1
+        assert path.stat().st_size == len(content)
+
+
+def test_flip_reaches_every_bit(path: Path) -> None:
+    path.write_bytes(b"ab")
+    found = set()
+    for seed in range(200):
+        with damaged(path, DamageKind.FLIP, seed):
+            found.add(path.read_bytes())
+    assert len(found) == 16
+
+
+@given(st.integers(2, 3000), st.integers(2, 600), st.integers())
+def test_cuts(size: int, boundary: int, seed: int) -> None:
+    with directory_of(os.urandom(size)) as path:
+        whole = path.read_bytes()
+        for kind in (DamageKind.CUT_AT_BOUNDARY, DamageKind.CUT_INSIDE, DamageKind.CUT_END):
+            with damaged(path, kind, seed, boundary=boundary):
+                left = path.read_bytes()
+            assert whole.startswith(left)
+            assert bool(left) or (kind is DamageKind.CUT_AT_BOUNDARY and size <= boundary)
+            if kind is DamageKind.CUT_END:
+                assert size - len(left) <= 8
+            else:
+                assert (len(left) % boundary == 0) == (kind is DamageKind.CUT_AT_BOUNDARY)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        (DamageKind.CUT_AT_BOUNDARY, {3, 6, 9}),
+        (DamageKind.CUT_INSIDE, {1, 2, 4, 5, 7, 8, 10}),
+        (DamageKind.CUT_END, {3, 4, 5, 6, 7, 8, 9, 10}),
+    ],
+)
+def test_cuts_reach_every_place(path: Path, kind: DamageKind, sizes: set[int]) -> None:
+    path.write_bytes(b"12345678901")
+    found = set()
+    for seed in range(200):
+        with damaged(path, kind, seed, boundary=3):
+            found.add(path.stat().st_size)
+    assert found == sizes
+
+
+@given(CONTENTS, st.integers())
+def test_grow_only_appends(content: bytes, seed: int) -> None:
+    with directory_of(content) as path:
+        damage(path, DamageKind.GROW, seed)
+        found = path.read_bytes()
+        assert found.startswith(content)
+        assert 1 <= len(found) - len(content) <= 64
+
+
+@given(CONTENTS.filter(any), st.integers())
+def test_zero_tail_keeps_the_head_and_the_size(content: bytes, seed: int) -> None:
+    with directory_of(content) as path:
+        damage(path, DamageKind.ZERO_TAIL, seed)
+        found = path.read_bytes()
+        kept = next(
+            n for n in range(len(content)) if found[n:] != content[n:] and not any(found[n:])
+        )
+        assert found == content[:kept] + bytes(len(content) - kept)
+
+
+def test_sparse_is_one_hole(path: Path) -> None:
+    damage(path, DamageKind.SPARSE)
+    assert path.read_bytes() == bytes(2000)
+    assert path.stat().st_blocks == 0
+
+
+def test_swap_reaches_each_file_of_the_same_suffix_and_keeps_modes(path: Path) -> None:
+    path.with_name("acts000000.bin").chmod(0o600)
+    (path.parent / "dir.bin").mkdir()
+    (path.parent / "link.bin").symlink_to("acts000000.bin")
+    before, others = path.read_bytes(), set()
+    for seed in range(20):
+        with damaged(path, DamageKind.SWAP, seed) as done:
+            assert done.other is not None
+            assert done.other.read_bytes() == before
+            assert stat.S_IMODE(path.stat().st_mode) == 0o640
+            others.add(done.other.name)
+    assert others == {"acts000000.bin", "acts000002.bin"}
+
+
+def test_swap_passes_over_equal_files(path: Path) -> None:
+    path.with_name("acts000000.bin").write_bytes(path.read_bytes())
+    for seed in range(10):
+        with damaged(path, DamageKind.SWAP, seed) as done:
+            assert done.other == path.with_name("acts000002.bin")
+
+
+def test_swap_tells_equal_from_other_behind_the_first_block(path: Path) -> None:
+    path.write_bytes(bytes(3 * 2**20))
+    path.with_name("acts000000.bin").write_bytes(bytes(3 * 2**20 - 1) + b"\1")
+    path.with_name("acts000002.bin").unlink()
+    damage(path, DamageKind.SWAP)
+    assert path.read_bytes()[-1] == 1
+
+
+def test_swap_never_takes_a_file_with_a_second_name(path: Path) -> None:
+    os.link(path.with_name("acts000000.bin"), path.parent / "second")
+    for seed in range(10):
+        with damaged(path, DamageKind.SWAP, seed) as done:
+            assert done.other == path.with_name("acts000002.bin")
+
+
+@pytest.mark.parametrize(
+    ("name", "following"),
+    [
+        ("acts000001.bin", "acts000003.bin"),  # because 2 is there
+        ("acts999999.bin", "acts1000000.bin"),
+        ("model-00001-of-00002.mp4", "model-00001-of-00003.mp4"),
+        ("labels.bin", "labels1.bin"),
+        ("v2-labels", "v3-labels"),
+        (".hidden", ".hidden1"),
+        ("line\n9\n", "line\n10\n"),
+    ],
+)
+@pytest.mark.parametrize("kind", [DamageKind.STRAY, DamageKind.RENAME])
+def test_names_that_nobody_promised(
+    path: Path, kind: DamageKind, name: str, following: str
+) -> None:
+    path = path.rename(path.with_name(name))
+    path.with_name(name + ".old").touch()
+    found = set()
+    for seed in range(100):
+        with damaged(path, kind, seed) as done:
+            assert done.other is not None
+            assert done.other.read_bytes()
+            assert path.exists() == (kind is DamageKind.STRAY)
+            found.add(done.other.name)
+    assert found == {following, *(name + ending for ending in (".bak", ".part", ".tmp", "~"))}
+
+
+def test_a_stray_file_has_the_mode_of_the_other(path: Path) -> None:
+    done = damage(path, DamageKind.STRAY)
+    assert done.other
+    assert stat.S_IMODE(done.other.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "boundary", "text"),
+    [
+        ("flip", b"", 512, "flip: expected a file of 1 or more bytes, found one of 0: '"),
+        ("cut-at-boundary", b"", 512, "expected a file of 1 or more bytes, found one of 0"),
+        ("cut-inside", b"1", 512, "expected a file of 2 or more bytes, found one of 1"),
+        ("cut-inside", b"12", 1, "cut-inside: expected a boundary of 2 or more, found 1"),
+        ("cut-end", b"1", 512, "expected a file of 2 or more bytes, found one of 1"),
+        ("zero-tail", bytes(9), 512, "zero-tail: expected a byte other than zero, found none"),
+        ("sparse", b"", 512, "sparse: expected a byte other than zero, found none in '"),
+        ("swap", b"same", 512, "found 1 with the same suffix, and none with other contents"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(
+    tmp_path: Path, kind: str, content: bytes, boundary: int, text: str
+) -> None:
+    path = write(tmp_path, {NAME: content, "acts000000.bin": b"same", "other.json": b"other"})
+    before = look(tmp_path)
+    for seed in range(5):
+        with pytest.raises(ValueError, match=text):
+            damage(path, kind, seed, boundary=boundary)
+    assert look(tmp_path) == before
+
+
+def test_links_and_other_sorts_of_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "link").symlink_to("file")
+    os.link(tmp_path / "file", tmp_path / "second")
+    os.mkfifo(tmp_path / "fifo")
+    for name, text in [
+        ("link", "expected a regular file, found lrwxrwxrwx: '/"),
+        ("fifo", "expected a regular file, found p"),
+        (".", "expected a regular file, found d"),
+        ("file", "expected a file with one name, found 2 hard links: '/"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            damage(tmp_path / name, DamageKind.FLIP)
+    with pytest.raises(FileNotFoundError):
+        damage(tmp_path / "gone", DamageKind.FLIP)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"path": 3}, TypeError, "path: expected str or PathLike, found 3"),
+        ({"kind": None}, TypeError, "kind: expected str, found None"),
+        ({"kind": "melt"}, ValueError, "kind: expected one of flip, .*; found 'melt'"),
+        ({"seed": 1.0}, TypeError, "seed: expected int, found 1.0"),
+        ({"seed": True}, TypeError, "seed: expected int, found True"),
+        ({"boundary": "1"}, TypeError, "boundary: expected int, found '1'"),
+        ({"boundary": 0}, ValueError, "boundary: expected 1 or more, found 0"),
+        ({"keep_times": 1}, TypeError, "keep_times: expected bool, found 1"),
+    ],
+)
+@pytest.mark.parametrize("verb", [damage, damaged])
+def test_wrong_arguments(
+    path: Path,
+    verb: Callable[..., Any],
+    arguments: dict[str, Any],
+    error: type[Exception],
+    text: str,
+) -> None:
+    with pytest.raises(error, match=text):
+        contextlib.ExitStack().enter_context(verb(**{"path": path, "kind": "flip", **arguments}))
+
+
+def test_the_path_may_be_relative(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    before = look(path.parent)
+    with damaged(NAME, "rename") as done:
+        monkeypatch.chdir("/")
+        assert done.path == path
+        assert not path.exists()
+    assert look(path.parent) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keep_times(path: Path, kind: DamageKind) -> None:
+    for keep_times in (True, False):
+        with damaged(path, kind, keep_times=keep_times):
+            times = {
+                name: entry.mtime_ns for name, entry in look(path.parent).items() if name != "."
+            }
+            written_new = {name for name, time in times.items() if time != 10**18 + 2}
+            expected = {
+                DamageKind.SWAP: 2,
+                DamageKind.DROP: 0,
+                DamageKind.RENAME: 0,
+            }.get(kind, 1)
+            assert len(written_new) == (0 if keep_times else expected)
+            if keep_times:
+                assert path.parent.stat().st_mtime_ns == 10**18 + 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_taken_back_after_an_error(path: Path, kind: DamageKind) -> None:
+    before = look(path.parent)
+    with pytest.raises(ZeroDivisionError) as caught, damaged(path, kind):
+        raise ZeroDivisionError
+    assert not getattr(caught.value, "__notes__", [])
+    assert look(path.parent) == before
+
+
+@pytest.mark.parametrize("keep_times", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failing_call_leaves_all_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch, kind: DamageKind, keep_times: bool
+) -> None:
+    """Each system call that changes something fails once, the first, the second, ..."""
+    to_go = 0
+
+    def failing(call: Callable[..., None]) -> Callable[..., None]:
+        def fail(*args: Any, **kwargs: Any) -> None:
+            nonlocal to_go
+            to_go -= 1
+            if not to_go:
+                raise OSError(errno.EDQUOT, call.__name__)
+            call(*args, **kwargs)
+
+        return fail
+
+    for name in ("chmod", "rename", "truncate", "unlink", "utime"):
+        monkeypatch.setattr(os, name, failing(getattr(os, name)))
+    before = look(path.parent)
+    for n_calls in itertools.count(1):
+        to_go = n_calls
+        try:
+            damage(path, kind, keep_times=keep_times)
+        except OSError as error:
+            assert error.errno == errno.EDQUOT  # noqa: PT017 - the last try gets through
+            to_go = 0
+            assert look(path.parent) == before
+        else:
+            break
+    assert n_calls > 1
+
+
+@pytest.mark.parametrize("kind", [DamageKind.GROW, DamageKind.STRAY, DamageKind.DROP])
+def test_a_full_disk_leaves_all_as_it_was(path: Path, kind: DamageKind) -> None:
+    path.write_bytes(os.urandom(2**21))
+    before = look(path.parent)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit = 2**21 if kind is DamageKind.GROW else 2**20 + 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            damage(path, kind)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert look(path.parent) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_body_locked_is_unlocked(path: Path, kind: DamageKind) -> None:
+    before = look(path.parent)
+    with without_root_override(), damaged(path, kind) as done:
+        for each in (done.path, done.other):
+            if each and each.exists():
+                each.chmod(0)
+    assert look(path.parent) == before
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(b"other" if not path.exists() else path.read_bytes()[::-1])
+
+
+def replace(path: Path) -> None:
+    new = path.with_name("new")
+    new.write_bytes(path.read_bytes() if path.exists() else b"new")
+    new.replace(path)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def link(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to("shards.json")
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (kind, change)
+        for kind in KINDS
+        for change in (overwrite, replace, remove, link)
+        if change is not remove or kind not in {DamageKind.DROP, DamageKind.RENAME}
+    ],
+)
+def test_what_the_body_changed_stays(
+    path: Path, kind: DamageKind, change: Callable[[Path], None]
+) -> None:
+    stack = contextlib.ExitStack()
+    stack.enter_context(damaged(path, kind))
+    change(path)
+    left = contents(path.parent)
+    with pytest.raises(RuntimeError, match=f"Nothing was put back, .*: '{path}'.*use damage()"):
+        stack.close()
+    assert contents(path.parent) == left
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (DamageKind.SWAP, overwrite),
+        (DamageKind.SWAP, replace),
+        (DamageKind.SWAP, remove),
+        (DamageKind.RENAME, overwrite),
+        (DamageKind.RENAME, replace),
+        (DamageKind.RENAME, remove),
+        (DamageKind.STRAY, overwrite),
+        (DamageKind.STRAY, replace),
+    ],
+)
+def test_what_the_body_changed_of_the_other_file_stays(
+    path: Path, kind: DamageKind, change: Callable[[Path], None]
+) -> None:
+    stack = contextlib.ExitStack()
+    done = stack.enter_context(damaged(path, kind))
+    assert done.other
+    change(done.other)
+    left = contents(path.parent)
+    with pytest.raises(RuntimeError, match=f"Nothing was put back, .*: '{done.other}'"):
+        stack.close()
+    assert contents(path.parent) == left
+
+
+def test_a_stray_file_that_the_body_removed_is_no_error(path: Path) -> None:
+    before = look(path.parent)
+    with damaged(path, DamageKind.STRAY) as done:
+        assert done.other
+        done.other.unlink()
+    assert look(path.parent) == before
+
+
+def test_an_error_of_the_body_is_not_hidden(path: Path) -> None:
+    stack = contextlib.ExitStack()
+    stack.enter_context(damaged(path, DamageKind.FLIP))
+    path.unlink()
+    error = ZeroDivisionError()
+    assert not stack.__exit__(ZeroDivisionError, error, None)
+    (note,) = error.__notes__
+    assert note.startswith("Nothing was put back")
+    assert not path.exists()
+
+
+def test_a_bit_of_a_huge_file_is_flipped_without_reading_it(path: Path) -> None:
+    os.truncate(path, 10 * 2**30)
+    tracemalloc.start()
+    try:
+        with damaged(path, DamageKind.FLIP) as done:
+            assert path.stat().st_size == 10 * 2**30
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert "byte" in str(done)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_is_bounded(path: Path, kind: DamageKind) -> None:
+    size = 24 * 2**20
+    with path.open("r+b") as file:
+        file.truncate(size)
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\1")
+    tracemalloc.start()
+    try:
+        with damaged(path, kind):
+            pass
+        assert tracemalloc.get_traced_memory()[1] < 5 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_kept_is_nowhere_to_be_seen(
+    path: Path, monkeypatch: pytest.MonkeyPatch, kind: DamageKind
+) -> None:
+    path.write_bytes(os.urandom(2**22))
+    monkeypatch.setattr(tempfile, "tempdir", str(path.parent))
+    names = set(os.listdir(path.parent))
+    with damaged(path, kind) as done:
+        new = {done.other.name} if done.other and kind is not DamageKind.SWAP else set()
+        gone = {NAME} if kind in {DamageKind.DROP, DamageKind.RENAME} else set()
+        assert set(os.listdir(path.parent)) == names - gone | new
+    assert set(os.listdir(path.parent)) == names
+
+
+@pytest.mark.parametrize("verb", [damage, damaged])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_descriptor_is_left_open(path: Path, kind: DamageKind, verb: Callable[..., Any]) -> None:
+    path.write_bytes(os.urandom(2**22))
+    before = os.listdir("/proc/self/fd")
+    with contextlib.nullcontext(verb(path, kind)) if verb is damage else verb(path, kind):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_root_gives_a_dropped_file_back_to_its_owner(path: Path) -> None:
+    owner = (os.geteuid() or 1234, os.getegid())
+    os.chown(path, *owner)
+    with damaged(path, DamageKind.DROP):
+        pass
+    assert (path.stat().st_uid, path.stat().st_gid) == owner
+
+
+def test_what_it_says_fits_an_assertion(path: Path) -> None:
+    done = damage(path, DamageKind.RENAME, 1)
+    assert done == DamageDone(
+        DamageKind.RENAME, 1, path, path.with_name(NAME + "~"), f"'{path}' to '{path}~'"
+    )

@@ -1,0 +1,244 @@
+"""What becomes of shards, and what the oracle says of it."""
+
+import os
+import stat
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from shardproof import Level, validate
+from shardproof.checks import check
+from shardproof.manifest import Manifest, PromisedFile
+from shardproof.testing import (
+    ExpectedFinding,
+    Layout,
+    ShardState,
+    apply_states,
+    content,
+    expected_findings,
+    expected_unproven,
+    layout,
+    promises,
+    shards_dir,
+    without_root_override,
+    write_layout,
+)
+from shardproof.testing.strategies import layouts
+
+LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
+
+# By hand, to hold the oracle against: what is seen at each level, and at valid with digests.
+SEEN = {
+    ShardState.OK: (None, None, None, None),
+    ShardState.MISSING: ("missing",) * 4,
+    ShardState.EMPTY: ("empty",) * 4,
+    ShardState.UNREADABLE: ("unreadable",) * 4,
+    ShardState.DIRECTORY: ("not-regular",) * 4,
+    ShardState.DANGLING: ("missing",) * 4,
+    ShardState.LOOP: ("unreadable",) * 4,
+    ShardState.OUTSIDE: ("not-regular",) * 4,
+    ShardState.LINKED: (None, None, None, None),
+    ShardState.FIFO: ("not-regular",) * 4,
+    ShardState.SOCKET: ("not-regular",) * 4,
+    ShardState.TRUNCATED: (None, "size", "size", "size"),
+    ShardState.EXTENDED: (None, "size", "size", "size"),
+    ShardState.FLIPPED: (None, None, None, "digest"),
+    ShardState.SWAPPED: (None, None, None, "digest"),
+    ShardState.SPARSE: (None, None, None, "digest"),
+    ShardState.LEFTOVER: (None, None, None, None),
+    ShardState.UNFINISHED: ("missing",) * 4,
+}
+
+
+def one_in(state: ShardState) -> Layout:
+    """Two whole shards around one in this state; swapped ones come in pairs."""
+    rest = [state if state is ShardState.SWAPPED else ShardState.OK, ShardState.OK]
+    states = (ShardState.OK, state, *rest)
+    return Layout(states=states, n_examples=15)
+
+
+def is_so(path: Path, state: ShardState, whole: bytes) -> bool:
+    """Whether a shard is in a state, as the operating system sees it."""
+    mode = os.lstat(path).st_mode if os.path.lexists(path) else 0
+    temporary = path.with_name(path.name + ".tmp").exists()
+    if not mode:
+        return state is (ShardState.UNFINISHED if temporary else ShardState.MISSING)
+    if stat.S_ISLNK(mode):
+        return state is state_of_link(path, whole)
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
+        return state == kinds[stat.S_IFMT(mode)]
+    if not stat.S_IMODE(mode):
+        return state is ShardState.UNREADABLE
+    return state in states_of_bytes(path.read_bytes(), whole, temporary=temporary)
+
+
+def state_of_link(path: Path, whole: bytes) -> ShardState:
+    if os.readlink(path) == path.name:
+        return ShardState.LOOP
+    if not path.exists():
+        return ShardState.DANGLING
+    assert path.read_bytes() == whole
+    inside = path.resolve().is_relative_to(path.parent.resolve())
+    return ShardState.LINKED if inside else ShardState.OUTSIDE
+
+
+def states_of_bytes(found: bytes, whole: bytes, *, temporary: bool) -> set[ShardState]:
+    if found == whole:
+        # A shard without an example is all zeros: then it is as if it had been written.
+        unseen = {ShardState.SPARSE} if not any(whole) else set()
+        return unseen | {ShardState.LEFTOVER if temporary else ShardState.OK}
+    if len(found) != len(whole):
+        longer = found[:-1] == whole
+        shorter = ShardState.TRUNCATED if found else ShardState.EMPTY
+        return {ShardState.EXTENDED if longer else shorter}
+    if not any(found):
+        return {ShardState.SPARSE}
+    bits = sum((a ^ b).bit_count() for a, b in zip(found, whole, strict=True))
+    return {ShardState.FLIPPED if bits == 1 else ShardState.SWAPPED}
+
+
+def with_digests(value: Layout, root: Path) -> Manifest:
+    """What a format that writes digests down would promise."""
+    files = [PromisedFile(*promise) for promise in promises(value)]
+    return Manifest(root, root / "shards.json", "test", files)
+
+
+def said(findings) -> list[ExpectedFinding]:
+    return [ExpectedFinding(finding.kind.value, finding.path) for finding in findings]
+
+
+@pytest.mark.parametrize("state", ShardState)
+def test_a_state_is_what_its_name_says(state: ShardState, tmp_path: Path) -> None:
+    value = one_in(state)
+    path = write_layout(value, tmp_path)
+    for name, each in zip(value.shard_names, value.states, strict=True):
+        assert is_so(path / name, each, content(value, name)), name
+
+
+@pytest.mark.parametrize("state", ShardState)
+def test_what_the_oracle_says_of_a_state(state: ShardState) -> None:
+    value = one_in(state)
+    answers = [expected_findings(value, "/data", level) for level in LEVELS]
+    answers.append(expected_findings(value, "/data", "valid", digests=True))
+    kinds = [{kind for kind, path in answer if path.name == "acts000001.bin"} for answer in answers]
+    assert kinds == [{kind} - {None} for kind in SEEN[state]]
+    assert all(not path.name.startswith("acts000000") for answer in answers for _, path in answer)
+
+
+@settings(max_examples=60)
+@given(layouts())
+def test_the_report_is_what_the_oracle_expects(value: Layout) -> None:
+    with shards_dir(value) as path:
+        for level in LEVELS:
+            report = validate(path, level=level)
+            assert said(report.findings) == list(expected_findings(value, path, level))
+            assert report.unproven == expected_unproven(value, path, level)
+
+
+@settings(max_examples=60)
+@given(layouts())
+def test_so_it_is_where_the_manifest_states_digests(value: Layout) -> None:
+    with shards_dir(value) as path:
+        for level in LEVELS:
+            report = check(with_digests(value, path), level=level)
+            assert said(report.findings) == list(
+                expected_findings(value, path, level, digests=True)
+            )
+            assert report.unproven == expected_unproven(value, path, level, digests=True) == ()
+
+
+def test_every_state_is_generated_reached_and_reported() -> None:
+    generated: Counter[ShardState] = Counter()
+    reached: Counter[ShardState] = Counter()
+    reported: Counter[ShardState] = Counter()
+
+    @settings(max_examples=150, derandomize=True, database=None)
+    @given(layouts(min_shards=1))
+    def count(value: Layout) -> None:
+        with shards_dir(value) as path, without_root_override():
+            report = check(with_digests(value, path), level="valid")
+            kinds = {finding.path.name: finding.kind.value for finding in report.findings}
+            for name, state in zip(value.shard_names, value.states, strict=True):
+                generated[state] += 1
+                reached[state] += is_so(path / name, state, content(value, name))
+                reported[state] += kinds.get(name) == SEEN[state][-1]
+
+    count()
+    assert set(generated) == set(ShardState)
+    assert reached == generated
+    assert not {state for state in ShardState if not reported[state]}
+
+
+def test_a_shard_without_examples_may_be_sparse(tmp_path: Path) -> None:
+    value = layout(n_shards=2, n_examples=4, sparse=[0, 1])
+    found = expected_findings(value, tmp_path, "valid", digests=True)
+    assert [path.name for _, path in found] == ["acts000000.bin"]
+
+
+def test_swapped_shards_hand_their_bytes_on_in_a_ring(tmp_path: Path) -> None:
+    value = layout(n_shards=4, swapped=[0, 2, 3])
+    path = write_layout(value, tmp_path)
+    found = [(path / name).read_bytes() for name in value.shard_names]
+    order = [value.shard_names[index] for index in (2, 1, 3, 0)]
+    assert found == [content(value, name) for name in order]
+
+
+def test_one_shard_can_not_be_swapped(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"aa")
+    with pytest.raises(ValueError, match="found one"):
+        layout(swapped=[1])
+    with pytest.raises(ValueError, match="found one"):
+        apply_states([tmp_path / "a"], [ShardState.SWAPPED])
+
+
+def test_states_serve_files_of_any_kind(tmp_path: Path) -> None:
+    names = [tmp_path / "root" / f"{state}.tar" for state in ShardState]
+    (tmp_path / "root").mkdir()
+    for number, name in enumerate(names):
+        name.write_bytes(bytes([number + 1, 0]) * 7)
+    twin = tmp_path / "root" / "twin.tar"
+    twin.write_bytes(b"tw" * 7)
+    apply_states([*names, twin], [*ShardState, ShardState.SWAPPED])
+    for number, (name, state) in enumerate(zip(names, ShardState, strict=True)):
+        assert is_so(name, state, bytes([number + 1, 0]) * 7), state
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_smallest_file_is_cut_too(size: int, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a" * size)
+    apply_states([tmp_path / "a"], [ShardState.TRUNCATED])
+    assert 0 < (tmp_path / "a").stat().st_size < size
+
+
+def test_as_many_states_as_files(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected 0, one a file, found 1"):
+        apply_states([], [ShardState.OK])
+
+
+@pytest.mark.parametrize("ask", [expected_findings, expected_unproven])
+@pytest.mark.parametrize("digests", [False, True])
+def test_a_level_that_there_is_not(ask, digests: bool) -> None:
+    with pytest.raises(ValueError, match="expected one of present, complete, valid, found 'full'"):
+        ask(layout(), "/data", "full", digests=digests)
+
+
+def test_expected_paths_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    value = layout(missing=[0])
+    assert expected_findings(value, "x")[0].path == tmp_path / "x" / "acts000000.bin"
+    assert expected_unproven(value, "x", "valid")[0] == tmp_path / "x" / "acts000001.bin"
+
+
+def test_promises_are_those_of_whole_files(tmp_path: Path) -> None:
+    value = layout(n_shards=2, labels=True, missing=[0])
+    path = write_layout(layout(n_shards=2, labels=True), tmp_path)
+    assert [promise.name for promise in promises(value)] == list(value.file_names)
+    assert check(with_digests(value, path), level="valid").ok
+
+
+def test_only_files_that_are_promised_have_content() -> None:
+    with pytest.raises(ValueError, match=r"expected one of acts000000\.bin, found 'labels\.bin'"):
+        content(layout(1), "labels.bin")

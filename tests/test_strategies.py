@@ -1,0 +1,263 @@
+"""What the strategies draw, to what they shrink, and what they refuse."""
+
+import json
+import os
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
+
+from shardproof import ManifestError, Metadata, ShardInfo
+from shardproof.testing import (
+    DamageKind,
+    Layout,
+    ShardState,
+    damaged,
+    layout,
+    manifest_files,
+    shards_dir,
+)
+from shardproof.testing.strategies import (
+    damages,
+    hostile_json,
+    hostile_names,
+    layouts,
+    manifests,
+    shard_states,
+    twins,
+)
+
+once = settings(max_examples=300, derandomize=True, database=None)
+
+
+def drawn(strategy: st.SearchStrategy[Any]) -> list[Any]:
+    """What a property test of 300 examples sees."""
+    found: list[Any] = []
+    once(given(strategy)(lambda value: found.append(value)))()  # noqa: PLW0108 - no builtins there
+    return found
+
+
+class TestLayouts:
+    def test_one_bad_shard_is_the_least_that_shows_a_bug(self) -> None:
+        for state in set(ShardState) - {ShardState.OK, ShardState.SWAPPED}:
+            least = find(layouts(), lambda value, state=state: state in value.states)
+            assert least == layout(1, **{state.value: [0]})
+
+    def test_two_are_where_shards_were_swapped(self) -> None:
+        least = find(layouts(), lambda value: ShardState.SWAPPED in value.states)
+        assert least == layout(2, swapped=[0, 1])
+
+    def test_two_bugs_shrink_to_two_shards(self) -> None:
+        least = find(layouts(), lambda value: {"missing", "fifo"} <= set(value.states))
+        assert least == layout(2, missing=[0], fifo=[1])
+
+    def test_whole_ones_are_common_and_so_are_ruins(self) -> None:
+        values = drawn(layouts(min_shards=1))
+        whole = sum(set(value.states) == {ShardState.OK} for value in values)
+        assert len(values) / 5 < whole < len(values) / 2
+        assert any(ShardState.OK not in value.states for value in values if value.n_shards > 2)
+
+    def test_sizes_vary(self) -> None:
+        values = drawn(layouts(max_shards=3))
+        assert {value.n_shards for value in values} == {0, 1, 2, 3}
+        for name in ("examples_per_shard", "layers", "cls_token", "d_model", "labels"):
+            assert len({getattr(value, name) for value in values}) > 1, name
+
+    def test_sizes_stay_the_same_if_asked(self) -> None:
+        for value in drawn(layouts(shapes=False)):
+            named = {state.value: value.indices(state) for state in ShardState if state != "ok"}
+            assert value == layout(value.n_shards, **named)
+
+    def test_only_the_states_that_are_asked_for(self) -> None:
+        values = drawn(layouts(states=[ShardState.EMPTY]))
+        assert {state for value in values for state in value.states} == {"ok", "empty"}
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "text"),
+        [
+            ({"min_shards": -1}, ValueError, "found min_shards=-1, max_shards=8"),
+            ({"min_shards": 9}, ValueError, "found min_shards=9, max_shards=8"),
+            ({"max_shards": True}, TypeError, "max_shards: expected int, found True"),
+            ({"min_shards": 1.5}, TypeError, "min_shards: expected int, found 1.5"),
+            ({"states": ["nonsense"]}, ValueError, "'nonsense' is not a valid ShardState"),
+        ],
+    )
+    def test_wrong_arguments_are_refused_before_any_example(
+        self, arguments: dict[str, Any], error: type[Exception], text: str
+    ) -> None:
+        with pytest.raises(error, match=text):
+            layouts(**arguments)
+
+
+@given(...)
+def test_hypothesis_knows_layouts_by_their_type(value: Layout, state: ShardState) -> None:
+    assert isinstance(value, Layout)
+    assert isinstance(state, ShardState)
+
+
+def test_hypothesis_knows_them_without_an_import_of_the_kit() -> None:
+    script = (
+        "import sys, hypothesis.strategies as st; "
+        "assert 'shardproof.testing.strategies' not in sys.modules; "
+        "assert 'numpy' not in sys.modules; "
+        "from shardproof.testing import Layout; "
+        "import warnings; warnings.simplefilter('ignore'); "
+        "print(type(st.from_type(Layout).example()).__name__)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.stdout == "Layout\n", run.stderr
+
+
+class TestStates:
+    def test_all_are_drawn(self) -> None:
+        assert set(drawn(shard_states())) == set(ShardState)
+
+    def test_those_that_are_asked_for(self) -> None:
+        chosen = ["fifo", "missing"]
+        assert set(drawn(shard_states(chosen))) == {ShardState.FIFO, ShardState.MISSING}
+
+    def test_a_whole_shard_is_the_least(self) -> None:
+        assert find(shard_states(), lambda _: True) is ShardState.OK
+
+    def test_none_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="expected one or more, found none"):
+            shard_states([])
+
+
+class TestDamages:
+    def test_all_are_drawn(self) -> None:
+        assert {damage.kind for damage in drawn(damages())} == set(DamageKind)
+
+    def test_those_that_are_asked_for(self) -> None:
+        assert {damage.kind for damage in drawn(damages(["flip"]))} == {DamageKind.FLIP}
+
+    def test_none_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="expected one or more, found none"):
+            damages([])
+
+    def test_they_can_be_done(self) -> None:
+        with shards_dir(layout(n_shards=3)) as path:
+            shard = path / "acts000001.bin"
+            whole = {name: (path / name).read_bytes() for name in os.listdir(path)}
+
+            @once
+            @given(drawn=damages())
+            def done_and_undone(drawn) -> None:
+                with damaged(shard, *drawn):
+                    pass
+                assert {name: (path / name).read_bytes() for name in os.listdir(path)} == whole
+
+            done_and_undone()
+
+
+class TestManifests:
+    @settings(max_examples=60)
+    @given(st.data())
+    def test_readers_must_accept_them(self, data: st.DataObject) -> None:
+        value = data.draw(layouts())
+        files = data.draw(manifests(st.just(value)))
+        with shards_dir(value) as path:
+            promised = Metadata.load(path), ShardInfo.load(path)
+            for name, text in files.items():
+                (path / name).write_bytes(text)
+            assert (Metadata.load(path), ShardInfo.load(path)) == promised
+
+    def test_they_are_spelled_in_many_ways(self) -> None:
+        least = layout(1)
+        texts = {files["metadata.json"] for files in drawn(manifests(st.just(least)))}
+        assert len(texts) > 50
+        assert all(json.loads(text)["d_model"] == least.d_model for text in texts)
+
+    def test_by_default_of_any_layout(self) -> None:
+        shards = Counter(len(json.loads(files["shards.json"])) for files in drawn(manifests()))
+        assert len(shards) > 4
+        assert set(find(manifests(), lambda _: True)) == set(manifest_files(layout()))
+
+
+class TestHostile:
+    @settings(max_examples=300)
+    @given(hostile_names())
+    def test_no_reader_may_accept_a_name(self, name: str) -> None:
+        with pytest.raises(ManifestError):
+            read_shards([name])
+
+    @settings(max_examples=100)
+    @given(twins())
+    def test_no_reader_may_accept_twins(self, names: tuple[str, str]) -> None:
+        with pytest.raises(ManifestError):
+            read_shards(names)
+
+    @settings(max_examples=300)
+    @given(hostile_json())
+    def test_no_reader_may_accept_the_json(self, text: bytes) -> None:
+        with shards_dir(layout(2)) as path:
+            (path / "shards.json").write_bytes(text)
+            with pytest.raises(ManifestError):
+                ShardInfo.load(path)
+
+    def test_names_of_every_kind(self) -> None:
+        names = drawn(hostile_names())
+        kinds = {
+            "absolute": lambda name: name.startswith("/"),
+            "upwards": lambda name: ".." in name.split("/"),
+            "empty part": lambda name: "//" in name or name.endswith("/"),
+            "NUL": lambda name: "\0" in name,
+            "backslash": lambda name: "\\" in name,
+            "drive": lambda name: name[1:2] == ":",
+            "control": lambda name: any(unicodedata.category(c) == "Cc" for c in name),
+            "surrogate": lambda name: any(unicodedata.category(c) == "Cs" for c in name),
+            "long": lambda name: len(name.encode(errors="surrogatepass")) > 255 > len(name),
+            "very long": lambda name: len(name) > 255,
+        }
+        assert not [kind for kind, is_so in kinds.items() if not any(map(is_so, names))]
+
+    def test_twins_of_every_kind(self) -> None:
+        pairs = drawn(twins())
+        assert any(a == b for a, b in pairs)
+        assert any(a != b and a.casefold() == b.casefold() for a, b in pairs)
+        assert any(a != b and unicodedata.normalize("NFC", b) == a for a, b in pairs)
+
+    def test_json_of_every_kind(self) -> None:
+        texts = drawn(hostile_json())
+        for part in (b"NaN", b"Infinity", b"1e400", b"\\ud800", b"\xed\xa0\x80", b"\xff"):
+            assert any(part in text for text in texts), part
+        assert any(text.startswith(b"[[[[") for text in texts)
+        assert b"" in texts
+        assert any(members_stand_twice(text) for text in texts)
+
+    def test_it_spoils_the_document_that_is_given(self) -> None:
+        document = {"index": [{"file": "a", "bytes": 117}]}
+        texts = drawn(hostile_json(document))
+        assert any(b'"bytes": NaN' in text for text in texts)
+        for text in texts:
+            assert text != json.dumps(document).encode()
+
+    def test_a_document_without_numbers_or_members(self) -> None:
+        assert b"[" in drawn(hostile_json([]))
+
+    def test_what_no_json_can_say_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            hostile_json(float("nan"))
+
+
+def members_stand_twice(text: bytes) -> bool:
+    found = []
+    try:
+        json.loads(text, object_pairs_hook=lambda pairs: found.append([key for key, _ in pairs]))
+    except (ValueError, RecursionError):
+        return False
+    return any(len(set(keys)) < len(keys) for keys in found)
+
+
+def read_shards(names: list[str] | tuple[str, str]) -> None:
+    with shards_dir(layout(0)) as path:
+        Path(path, "shards.json").write_text(
+            json.dumps([{"name": name, "n_examples": 4} for name in names])
+        )
+        ShardInfo.load(path)
