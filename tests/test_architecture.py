@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "cli": {"", "testing", "validation", "formats"} | LOOK | PROMISE | GROUND,
     "__main__": {"cli"},
     "": {"report", "saev", "validation"},  # the public names, when asked for
-    "pytest_plugin": {"", "testing"},
+    "_pytest_fixtures": {"testing", "testing.fake", "testing.faults", "testing.hub"},
+    "pytest_plugin": {"", "_pytest_fixtures"},
 }
 TESTING = {"testing"}
 MAY_JUDGE_WITH = {"testing.stateful": {""}}  # public names only; the builders not even those
@@ -45,9 +46,9 @@ THIRD_PARTY = {
     "manifest": {"msgspec"},
     "saev": {"msgspec"},
     "cli": {"rich", "typer"},
+    "_pytest_fixtures": {"pytest"},
     "pytest_plugin": {"pytest", "_pytest"},
     "testing._hypothesis": {"hypothesis"},
-    "testing._fake_calls": {"pyfakefs"},
     "testing.contracts": {"pytest", "hypothesis"},
     "testing.fake": {"pyfakefs"},
     "testing.stateful": {"hypothesis"},

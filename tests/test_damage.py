@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import os
 import resource
+import shutil
 import stat
 import tempfile
 import tracemalloc
@@ -18,8 +19,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardproof.testing import without_root_override
-from shardproof.testing._damage import Damage, DamageDone, damage, damaged
-from shardproof.testing._damage_kinds import DamageKind
+from shardproof.testing._damage._damage import Damage, DamageDone, damage, damaged
+from shardproof.testing._damage._kinds import DamageKind
 
 KINDS = list(DamageKind)
 CONTENT_KINDS = [
@@ -236,6 +237,15 @@ def test_zero_tail_keeps_the_head_and_the_size(content: bytes, seed: int) -> Non
         assert found == content[:kept] + bytes(len(content) - kept)
 
 
+def test_zero_tail_begins_anywhere(path: Path) -> None:
+    path.write_bytes(b"\1" + bytes(3 * 2**20) + b"\1")
+    starts = set()
+    for seed in range(5):
+        with damaged(path, DamageKind.ZERO_TAIL, seed) as done:
+            starts.add(done.what)
+    assert len(starts) == 5
+
+
 def test_sparse_is_one_hole(path: Path) -> None:
     damage(path, DamageKind.SPARSE)
     assert path.read_bytes() == bytes(2000)
@@ -256,11 +266,22 @@ def test_swap_reaches_each_file_of_the_same_suffix_and_keeps_modes(path: Path) -
     assert others == {"acts000000.bin", "acts000002.bin"}
 
 
-def test_swap_passes_over_equal_files(path: Path) -> None:
-    path.with_name("acts000000.bin").write_bytes(path.read_bytes())
+@pytest.mark.parametrize(
+    ("equal", "other"),
+    [("acts000000.bin", "acts000002.bin"), ("acts000002.bin", "acts000000.bin")],
+)
+def test_swap_passes_over_equal_files(path: Path, equal: str, other: str) -> None:
+    path.with_name(equal).write_bytes(path.read_bytes())
     for seed in range(10):
         with damaged(path, DamageKind.SWAP, seed) as done:
-            assert done.other == path.with_name("acts000002.bin")
+            assert done.other == path.with_name(other)
+
+
+def test_swap_with_a_copy_that_goes_on(path: Path) -> None:
+    path.with_name("acts000000.bin").write_bytes(path.read_bytes() + b"more")
+    path.with_name("acts000002.bin").unlink()
+    damage(path, DamageKind.SWAP)
+    assert path.read_bytes().endswith(b"more")
 
 
 def test_swap_tells_equal_from_other_behind_the_first_block(path: Path) -> None:
@@ -484,6 +505,18 @@ def replace(path: Path) -> None:
     new.replace(path)
 
 
+def replace_alike(path: Path) -> None:
+    new = path.with_name("new")
+    shutil.copy2(path, new)
+    new.replace(path)
+
+
+def overwrite_and_reset(path: Path) -> None:
+    status = path.stat()
+    path.write_bytes(b"other")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 def remove(path: Path) -> None:
     path.unlink()
 
@@ -498,8 +531,8 @@ def link(path: Path) -> None:
     [
         (kind, change)
         for kind in KINDS
-        for change in (overwrite, replace, remove, link)
-        if change is not remove or kind not in {DamageKind.DROP, DamageKind.RENAME}
+        for change in (overwrite, overwrite_and_reset, replace, replace_alike, remove, link)
+        if change in {overwrite, replace, link} or kind not in {DamageKind.DROP, DamageKind.RENAME}
     ],
 )
 def test_what_the_body_changed_stays(
@@ -609,6 +642,19 @@ def test_no_descriptor_is_left_open(path: Path, kind: DamageKind, verb: Callable
     with contextlib.nullcontext(verb(path, kind)) if verb is damage else verb(path, kind):
         pass
     assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_the_times_of_a_foreign_directory_are_let_be(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def utime(name: Path, **keywords: Any) -> None:
+        if name == path.parent:
+            raise PermissionError(errno.EPERM, "not the owner")
+
+    monkeypatch.setattr(os, "utime", utime)
+    with damaged(path, DamageKind.DROP):
+        pass
+    assert path.exists()
 
 
 def test_root_gives_a_dropped_file_back_to_its_owner(path: Path) -> None:

@@ -79,8 +79,41 @@ def test_the_failing_run_of_the_readme_is_what_the_command_prints(tmp_path) -> N
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_shown_in_the_pages_is_python(page: Path) -> None:
-    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+    for code in re.findall(r"```python[^\n]*\n(.*?)```", page.read_text(), re.DOTALL):
         compile(code, str(page), "exec")
+
+
+def files_of(page: Path) -> dict[str, str]:
+    """The complete files that a page shows, by name."""
+    blocks = re.findall(r'```python title="([^"]+)"\n(.*?)```', page.read_text(), re.DOTALL)
+    return dict(blocks)
+
+
+def test_the_kits_page_holds_three_test_files_that_pass(pytester: pytest.Pytester) -> None:
+    files = files_of(ROOT / "docs" / "testing-kit.md")
+    for name, text in files.items():
+        (pytester.path / name).write_text(text)
+    tests = [name for name in files if name.startswith("test_")]
+    assert len(tests) == 3
+    for name in tests:
+        result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-Werror", name)
+        outcomes = result.parseoutcomes()
+        assert set(outcomes) == {"passed"}, name
+
+
+def test_the_hubs_page_holds_a_test_file_that_passes(pytester: pytest.Pytester) -> None:
+    text = (ROOT / "docs" / "loopback-hub.md").read_text()
+    first = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    pytester.makepyfile(test_hub=first)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-Werror")
+    assert set(result.parseoutcomes()) == {"passed"}
+
+
+def test_the_kits_page_names_every_state() -> None:
+    page = (ROOT / "docs" / "testing-kit.md").read_text()
+    section = page[page.index("## States") : page.index("## A directory that lives")]
+    named = set(re.findall(r"`([a-z]+)`", "".join(re.findall(r"(?m)^\| (`[^|]*)\|", section))))
+    assert named == {state.value for state in testing.ShardState} - {"ok"}
 
 
 def test_what_the_validate_page_says_of_limits_is_so() -> None:

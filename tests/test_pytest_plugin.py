@@ -740,7 +740,8 @@ class TestLoading:
         assert "shardproof.pytest_plugin" in loaded
         assert not loaded & HEAVY
         assert {name for name in loaded if name.startswith("shardproof.")} == {
-            "shardproof.pytest_plugin"
+            "shardproof._pytest_fixtures",
+            "shardproof.pytest_plugin",
         }
 
     def test_nor_does_the_module_itself(self, tmp_path: Path) -> None:

@@ -57,6 +57,17 @@ class TestLayouts:
         least = find(layouts(), lambda value: {"missing", "fifo"} <= set(value.states))
         assert least == layout(2, missing=[0], fifo=[1])
 
+    def test_a_failure_prints_the_call_that_makes_the_least_layout(self, capsys) -> None:
+        @settings(once, print_blob=False)
+        @given(value=layouts())
+        def fails(value: Layout) -> None:
+            assert "fifo" not in value.states
+
+        with pytest.raises(AssertionError) as failure:
+            fails()
+        notes = "".join(getattr(failure.value, "__notes__", [])) + capsys.readouterr().out
+        assert "value=layout(n_shards=1, fifo=[0])" in notes
+
     def test_whole_ones_are_common_and_so_are_ruins(self) -> None:
         values = drawn(layouts(min_shards=1))
         whole = sum(set(value.states) == {ShardState.OK} for value in values)

@@ -10,7 +10,6 @@ pytest-xdist.
 
 from __future__ import annotations
 
-import itertools
 import os
 import shlex
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -19,11 +18,30 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardproof._pytest_fixtures import (
+    fake_shards_dir,
+    make_shards_dir,
+    shard_faults,
+    shard_hub,
+    shards_dir_factory,
+)
+
 if TYPE_CHECKING:
     from shardproof import Level, Report
-    from shardproof.testing import MakeShardsDir
 
-__all__ = ["MANIFEST_FILES", "ShardsDirectory", "ShardsItem", "ShardsManifest"]
+__all__ = [
+    "MANIFEST_FILES",
+    "ShardsDirectory",
+    "ShardsItem",
+    "ShardsManifest",
+    "fake_shards_dir",
+    "make_shards_dir",
+    "shard_faults",
+    "shard_hub",
+    "shards_dir_factory",
+]
+
+pytest.register_assert_rewrite("shardproof.testing.contracts", "shardproof.testing.stateful")
 
 MANIFEST_FILES = ("shards.json",)
 """By these a shards directory is recognised; the formats' own, repeated to import none of them."""
@@ -360,34 +378,3 @@ def _n(report: pytest.TestReport, name: str) -> int:
 
 def _counted(n: int, one: str, more: str = "") -> str:
     return f"{n} {one if n == 1 else more or one + 's'}"
-
-
-@pytest.fixture
-def make_shards_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
-    """Make shards directories for one test.
-
-    ``path = make_shards_dir(n_shards=3, missing_shards=[1])``. Each call writes a new one, below
-    ``tmp_path``. After a call with ``unreadable_shards`` they are unreadable for root too, until
-    the test ends.
-    """
-    from shardproof import testing  # noqa: PLC0415 - not before it is needed
-
-    bases = (tmp_path / f"shards-dir-{number}" for number in itertools.count())
-    with testing.shards_dir_maker(lambda: next(bases), drop_root_override=True) as make:
-        yield make
-
-
-@pytest.fixture(scope="session")
-def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeShardsDir]:
-    """Make shards directories that last for the session; otherwise as ``make_shards_dir``.
-
-    Unreadable shards stay readable for root: there, wrap what reads them into
-    ``shardproof.testing.without_root_override()``.
-    """
-    from shardproof import testing  # noqa: PLC0415 - not before it is needed
-
-    def new_base() -> Path:
-        return tmp_path_factory.mktemp("shards-dir")
-
-    with testing.shards_dir_maker(new_base, drop_root_override=False) as make:
-        yield make

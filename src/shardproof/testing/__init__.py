@@ -17,8 +17,7 @@ not share the code that they help to judge.
 
 from shardproof.testing._capabilities import without_root_override
 from shardproof.testing._content import content, manifest_files
-from shardproof.testing._damage import Damage, DamageDone, damage, damaged
-from shardproof.testing._damage_kinds import DamageKind
+from shardproof.testing._damage import Damage, DamageDone, DamageKind, damage, damaged
 from shardproof.testing._directories import MakeShardsDir, shards_dir, shards_dir_maker
 from shardproof.testing._layout import Layout, LayoutKeywords, layout
 from shardproof.testing._oracle import (

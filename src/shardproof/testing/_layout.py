@@ -104,6 +104,10 @@ class Layout:
         said = ", ".join(f"{name}={value!r}" for name, value in self._said())
         return f"layout({said})"
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Print the call for Hypothesis and IPython too, which would list a dataclass's fields."""
+        printer.text(repr(self))
+
     def _said(self) -> Iterator[tuple[str, object]]:
         """The keywords of `layout` that make this value, without those left at their default."""
         yield "n_shards", self.n_shards

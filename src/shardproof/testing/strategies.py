@@ -13,8 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from shardproof.testing._content import manifest_files
-from shardproof.testing._damage import Damage
-from shardproof.testing._damage_kinds import DamageKind
+from shardproof.testing._damage import Damage, DamageKind
 from shardproof.testing._layout import Layout, layout
 from shardproof.testing._states import ShardState
 
@@ -93,10 +92,16 @@ def layouts(
         for state in (st.just(ShardState.OK), one)
     )
     shape = _shapes() if shapes else st.just({})
-    return st.builds(_layout, st.one_of(whole, any_, any_, any_), shape)
+    return _layouts(st.one_of(whole, any_, any_, any_), shape)
 
 
-def _layout(states: list[ShardState], shape: dict[str, Any]) -> Layout:
+@st.composite  # not builds(), which would print its own call instead of the layout's
+def _layouts(
+    draw: st.DrawFn,
+    all_states: st.SearchStrategy[list[ShardState]],
+    shapes: st.SearchStrategy[dict[str, Any]],
+) -> Layout:
+    states, shape = draw(all_states), draw(shapes)
     if states.count(ShardState.SWAPPED) == 1:  # with whom?
         states[states.index(ShardState.SWAPPED)] = ShardState.OK
     named: dict[str, Any] = {

@@ -38,7 +38,6 @@ def blocks(
 class _Look(NamedTuple):
     """By what a change shows."""
 
-    type: int
     device: int
     inode: int
     size: int
@@ -73,7 +72,6 @@ class Undo:
             if not changed:
                 self._steps.close()
                 return
-            self.forget()
             paths = ", ".join(f"'{path}'" for path in changed)
             text = (
                 f"Nothing was put back, because this changed after it was damaged: {paths}. "
@@ -171,8 +169,7 @@ def _look(path: Path) -> _Look | None:
         found = os.lstat(path)
     except FileNotFoundError:
         return None
-    kind = stat.S_IFMT(found.st_mode)
-    return _Look(kind, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return _Look(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _restore(path: Path, before: os.stat_result) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof.testing._damage_kinds import DamageKind, Target, change
-from shardproof.testing._undo import Undo
+from shardproof.testing._damage._kinds import DamageKind, Target, change
+from shardproof.testing._damage._undo import Undo
 
 __all__ = ["Damage", "DamageDone", "damage", "damaged"]
 

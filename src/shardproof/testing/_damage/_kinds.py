@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof.testing._undo import Undo, blocks
+from shardproof.testing._damage._undo import Undo, blocks
 
 __all__ = ["Change", "DamageKind", "Target", "change"]
 

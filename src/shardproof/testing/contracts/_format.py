@@ -1,0 +1,326 @@
+"""What every module owes that reads a format's manifest."""
+
+import contextlib
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof.testing._capabilities import without_root_override
+from shardproof.testing._directories import restore_modes
+from shardproof.testing._layout import Layout, layout
+from shardproof.testing._states import ShardState, apply_states
+from shardproof.testing._writing import write_layout
+from shardproof.testing.contracts._child import Raised, refusal, returned, run_in_child
+from shardproof.testing.contracts._traces import left_behind, snapshot, traces
+from shardproof.testing.faults import faults
+from shardproof.testing.strategies import hostile_json, hostile_names, twins
+
+__all__ = ["Format", "FormatContract"]
+
+
+class Format(Protocol):
+    """The two functions of a format; a module that has them is one."""
+
+    def claims(self, root: str) -> bool:
+        """Whether the directory looks like this format's."""
+        ...
+
+    def read(self, root: str) -> Any:
+        """Return the `Manifest`: its ``root``, ``source``, ``files`` and ``probe`` are looked at.
+
+        Raises:
+            ManifestError: It can't be read, or promises what nothing can keep.
+        """
+        ...
+
+
+class FormatContract:
+    """Tests for a new format: define the fixture ``form``, and say how a directory of it is made.
+
+    ::
+
+        class TestMDS(FormatContract):
+            manifest_name = "index.json"
+
+            @pytest.fixture
+            def form(self):
+                return shardproof.formats.mds
+
+            def write_dir(self, value, base):
+                ...
+
+    Attributes:
+        manifest_name: The file that lists the shards; JSON.
+        refusal: Name of the exception class of which every refusal is.
+        max_examples: How many hostile manifests each property test makes.
+        deadline: Seconds after which one test counts as a hang.
+    """
+
+    manifest_name = "shards.json"
+    refusal = "ManifestError"
+    max_examples = 200
+    deadline = 120.0
+
+    def write_dir(self, value: Layout, base: Path) -> Path:
+        """Write a whole directory of as many shards and return its path."""
+        return write_layout(value, base)
+
+    def shard_files(self, path: Path) -> list[Path]:
+        """Return the shards of a whole directory, in order."""
+        return sorted(path.glob("acts*.bin"))
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Iterator[Path]:
+        """A whole directory of three shards, by its real path."""
+        yield Path(os.path.realpath(self.write_dir(layout(n_shards=3), tmp_path / "whole")))
+        restore_modes(tmp_path)
+
+    def look(self, function: Callable[[], Any]) -> Any:
+        """Call a function in a child in which ``chmod 0`` counts for root too."""
+        with without_root_override():
+            return returned(run_in_child(function, deadline=self.deadline))
+
+    def refused(self, form: Format, root: Path) -> Raised:
+        """Read, and return the refusal."""
+        with without_root_override():
+            outcome = run_in_child(lambda: _read(form, root), deadline=self.deadline)
+        error = refusal(outcome)
+        assert self.refusal in error.kinds, f"expected {self.refusal}: {error.report}"
+        return error
+
+    def test_a_whole_directory_is_claimed(self, form: Format, root: Path) -> None:
+        """By looking at it, without a change."""
+        before = snapshot(root)
+        assert form.claims(str(root))
+        assert snapshot(root) == before
+
+    def test_a_directory_without_shards_is_claimed(self, form: Format, root: Path) -> None:
+        """What a purge leaves: the manifest alone."""
+        for shard in self.shard_files(root):
+            shard.unlink()
+        assert form.claims(str(root))
+
+    @pytest.mark.parametrize("content", [[], ["README.md", "data.bin", "index.txt"]])
+    def test_other_directories_are_not_claimed(
+        self, form: Format, tmp_path: Path, content: Sequence[str]
+    ) -> None:
+        """Nor is an empty one."""
+        other = tmp_path / "other"
+        other.mkdir()
+        for name in content:
+            (other / name).write_bytes(b"text")
+        assert not form.claims(str(other))
+
+    def test_every_shard_is_promised_once(self, form: Format, root: Path) -> None:
+        """By its name relative to the directory."""
+        names = [file.name for file in form.read(str(root)).files]
+        shards = [shard.relative_to(root).as_posix() for shard in self.shard_files(root)]
+        assert sorted(set(names) & set(shards)) == sorted(shards)
+        assert len(set(names)) == len(names)
+
+    def test_promises_of_a_whole_directory_are_kept(self, form: Format, root: Path) -> None:
+        """Sizes are those of the files, and the probe finds nothing."""
+        manifest = form.read(str(root))
+        for file in manifest.files:
+            size = (root / file.name).stat().st_size
+            assert file.size in {None, size}, f"{file.name}: {file.size} is promised, not {size}"
+            assert _probe(manifest, file) is None
+
+    @pytest.mark.parametrize("state", [ShardState.TRUNCATED, ShardState.EXTENDED])
+    def test_another_size_shows(self, form: Format, root: Path, state: ShardState) -> None:
+        """In the promised size or to the probe: that is what level ``complete`` is for."""
+        shards = self.shard_files(root)
+        apply_states(shards, [state] * len(shards))
+        manifest = form.read(str(root))
+        names = {shard.relative_to(root).as_posix() for shard in shards}
+        for file in manifest.files:
+            if file.name in names:
+                size = (root / file.name).stat().st_size
+                kept = file.size in {None, size} and _probe(manifest, file) is None
+                assert not kept, f"{file.name} is {state}, and nothing shows it"
+
+    def test_the_promise_does_not_depend_on_what_is_there(self, form: Format, root: Path) -> None:
+        """A missing shard is promised like any other."""
+        whole = _promised(form.read(str(root)))
+        self.shard_files(root)[1].unlink()
+        assert _promised(form.read(str(root))) == whole
+
+    def test_paths_are_absolute(self, form: Format, root: Path) -> None:
+        """Those of the directory and of the file that refusals name."""
+        manifest = form.read(str(root))
+        assert Path(manifest.root) == root
+        assert Path(manifest.source) == root / self.manifest_name
+
+    def test_no_shard_is_opened(self, form: Format, root: Path) -> None:
+        """A manifest is read without its shards, of which there may be a hundred thousand."""
+        shards = {str(shard) for shard in self.shard_files(root)}
+        with faults(root) as fs:
+            form.claims(str(root))
+            form.read(str(root))
+        opened = {str(call.path) for call in fs.calls if call.operation == "open"}
+        assert not opened & shards
+
+    def test_a_missing_manifest_is_refused(self, form: Format, root: Path) -> None:
+        """With its path."""
+        (root / self.manifest_name).unlink()
+        assert str(root / self.manifest_name) in self.refused(form, root).text
+
+    @pytest.mark.parametrize(
+        "state",
+        [
+            ShardState.EMPTY,
+            ShardState.UNREADABLE,
+            ShardState.DIRECTORY,
+            ShardState.DANGLING,
+            ShardState.LOOP,
+            ShardState.OUTSIDE,
+            ShardState.FIFO,
+            ShardState.SOCKET,
+            ShardState.TRUNCATED,
+            ShardState.SPARSE,
+            ShardState.UNFINISHED,
+        ],
+        ids=str,
+    )
+    def test_a_damaged_manifest_is_refused(
+        self, form: Format, root: Path, state: ShardState
+    ) -> None:
+        """With its path, and without waiting for a writer to a FIFO."""
+        apply_states([root / self.manifest_name], [state])
+        assert str(root / self.manifest_name) in self.refused(form, root).text
+
+    def test_an_error_of_the_file_system_passes_through(self, form: Format, root: Path) -> None:
+        """EIO: the manifest may be whole, and no one is to write it anew."""
+
+        def read_with_eio() -> str:
+            with faults(root) as fs:
+                fs.fail("open", errno.EIO, match=self.manifest_name)
+                try:
+                    form.read(str(root))
+                except OSError as error:
+                    return errno.errorcode[error.errno or 0]
+            return "nothing"
+
+        assert self.look(read_with_eio) == "EIO"
+
+    def test_hostile_json_is_refused(self, form: Format, root: Path) -> None:
+        """Whatever it is, with the path of the file."""
+        path = root / self.manifest_name
+        texts = hostile_json(json.loads(path.read_bytes()))
+        self._refuses_all(form, root, texts)
+
+    def test_hostile_names_are_refused(self, form: Format, root: Path) -> None:
+        """Those that leave the directory, or are another file elsewhere."""
+        path, (name, *_) = root / self.manifest_name, self._names(root)
+        text = path.read_text(encoding="utf-8")
+        texts = hostile_names().map(lambda hostile: _renamed(text, {name: hostile}))
+        self._refuses_all(form, root, texts)
+
+    def test_twins_are_refused(self, form: Format, root: Path) -> None:
+        """Two names that are one file on some file systems."""
+        path, (name, other, *_) = root / self.manifest_name, self._names(root)
+        text = path.read_text(encoding="utf-8")
+        texts = twins().map(lambda pair: _renamed(text, {name: pair[0], other: pair[1]}))
+        self._refuses_all(form, root, texts)
+
+    def test_nothing_from_the_manifest_is_executed(self, form: Format, root: Path) -> None:
+        """No pickle is loaded, no text compiled, no program started, no connection made.
+
+        Seen by an audit hook (PEP 578).
+        """
+
+        def events() -> list[str]:
+            form.read(str(root))  # what is imported late is imported now
+            seen: list[str] = []
+            sys.addaudithook(lambda event, _: seen.append(event) if event in _EXECUTES else None)
+            form.claims(str(root))
+            form.read(str(root))
+            return seen
+
+        assert self.look(events) == []
+
+    def test_nothing_is_left_behind(self, form: Format, root: Path) -> None:
+        """No descriptor or thread, and the directory as it was; after a refusal too."""
+        files = snapshot(root)
+
+        def read_three_times() -> list[str]:
+            _read(form, root)
+            before = traces()
+            for _ in range(3):
+                _read(form, root)
+            (root / self.manifest_name).write_bytes(b"[")
+            with contextlib.suppress(Exception):
+                _read(form, root)
+            return left_behind(before)
+
+        whole = (root / self.manifest_name).read_bytes()
+        assert self.look(read_three_times) == []
+        assert (root / self.manifest_name).read_bytes() != whole
+        assert set(snapshot(root)) == set(files)
+
+    def _names(self, root: Path) -> list[str]:
+        return [shard.relative_to(root).as_posix() for shard in self.shard_files(root)]
+
+    def _refuses_all(
+        self, form: Format, root: Path, texts: st.SearchStrategy[str] | st.SearchStrategy[bytes]
+    ) -> None:
+        path = root / self.manifest_name
+
+        @settings(max_examples=self.max_examples, deadline=None)
+        @given(text=texts)
+        def refuses(text: str | bytes) -> None:
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+            with pytest.raises(Exception) as refused:  # noqa: PT011 - which, is what is asked next
+                form.read(str(root))
+            kinds = [kind.__name__ for kind in type(refused.value).__mro__]
+            assert self.refusal in kinds, f"expected {self.refusal}: {refused.value!r}"
+            assert str(path) in str(refused.value), f"{path} is not named in: {refused.value}"
+
+        self.look(refuses)
+
+
+_EXECUTES = {
+    "compile",
+    "exec",
+    "import",
+    "marshal.loads",
+    "os.exec",
+    "os.posix_spawn",
+    "os.system",
+    "pickle.find_class",
+    "socket.connect",
+    "subprocess.Popen",
+}
+
+
+def _read(form: Format, root: Path) -> None:
+    form.read(str(root))
+
+
+def _promised(manifest: Any) -> list[tuple[str, int | None, str | None]]:
+    return [(file.name, file.size, file.digest) for file in manifest.files]
+
+
+def _probe(manifest: Any, file: Any) -> Any:
+    """What the format's structural probe says of a file, if it has one."""
+    if manifest.probe is None:
+        return None
+    fd = os.open(os.path.join(manifest.root, file.name), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return manifest.probe(file, fd, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    for name, other in names.items():
+        text = text.replace(json.dumps(name), json.dumps(other))
+    return text

@@ -1,0 +1,356 @@
+"""What every loader of shards owes its users."""
+
+import contextlib
+import dataclasses
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from shardproof.testing._capabilities import without_root_override
+from shardproof.testing._directories import restore_modes
+from shardproof.testing._layout import Layout, layout
+from shardproof.testing._states import ShardState, apply_states
+from shardproof.testing._writing import write_layout
+from shardproof.testing.contracts._child import Outcome, refusal, returned, run_in_child
+from shardproof.testing.contracts._samples import fingerprint
+from shardproof.testing.contracts._traces import left_behind, snapshot, traces
+from shardproof.testing.faults import faults
+
+__all__ = ["MakeDir", "OpenLoader", "ShardLoaderContract", "ShardsDir"]
+
+OpenLoader = Callable[..., Any]
+
+_WHOLE = layout(n_shards=4)
+# 1 MiB a shard: more than a loader holds of what it was not asked for yet.
+_LARGE = layout(n_shards=4, examples_per_shard=32, d_model=1024)
+
+
+class ShardsDir(NamedTuple):
+    """A directory made for one test."""
+
+    path: Path
+    shards: list[Path]
+    """Absolute path of each shard, be it there or not."""
+
+
+MakeDir = Callable[[Layout], ShardsDir]
+
+
+class ShardLoaderContract:
+    """Tests for a loader: subclass it and define the fixture ``open_loader``.
+
+    ::
+
+        class TestMyLoader(ShardLoaderContract):
+            @pytest.fixture
+            def open_loader(self):
+                return MyLoader  # called with a path, str or Path; the result is iterable
+
+    By itself it writes shards directories of saev. For another format override `write_dir` and
+    `shard_files`. Every look at the loader happens in a forked process with a deadline: a hang or a
+    SIGBUS fails one test and no more.
+
+    Attributes:
+        refused: States that the loader must refuse when it is opened. Leave out only what your
+            format can't notice.
+        deadline: Seconds after which a look counts as a hang.
+    """
+
+    refused: Sequence[ShardState] = (
+        ShardState.MISSING,
+        ShardState.EMPTY,
+        ShardState.UNREADABLE,
+        ShardState.DIRECTORY,
+        ShardState.DANGLING,
+        ShardState.LOOP,
+        ShardState.OUTSIDE,
+        ShardState.FIFO,
+        ShardState.SOCKET,
+        ShardState.TRUNCATED,
+        ShardState.EXTENDED,
+        ShardState.UNFINISHED,
+    )
+    deadline = 60.0
+
+    # What a subclass may override.
+
+    def write_dir(self, value: Layout, base: Path) -> Path:
+        """Write a whole directory of as many shards, and of that size, and return its path."""
+        return write_layout(value, base)
+
+    def shard_files(self, path: Path) -> list[Path]:
+        """Return the shards of a whole directory, in order."""
+        return sorted(path.glob("acts*.bin"))
+
+    def samples(self, loader: Any) -> Iterable[Any]:
+        """Return what the loader delivers: by default what iterating over it gives."""
+        samples: Iterator[Any] = iter(loader)
+        return samples
+
+    def fingerprint(self, sample: Any) -> str:
+        """Return text that is equal for equal samples."""
+        return fingerprint(sample)
+
+    def close(self, loader: Any) -> None:
+        """Let go of a loader: by default its ``close()``, where it has one."""
+        getattr(loader, "close", lambda: None)()
+
+    # What the tests use.
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run a test of refusals once for each state of ``refused``."""
+        if "refused_state" in metafunc.fixturenames:
+            metafunc.parametrize("refused_state", getattr(metafunc.cls, "refused"), ids=str)  # noqa: B009
+
+    @pytest.fixture
+    def make_dir(self, tmp_path: Path) -> Iterator[MakeDir]:
+        """Return a function that writes a layout in this loader's format."""
+        numbers = iter(range(1000))
+
+        def make(value: Layout) -> ShardsDir:
+            whole = dataclasses.replace(value, states=(ShardState.OK,) * value.n_shards)
+            path = self.write_dir(whole, tmp_path / f"contract-{next(numbers)}")
+            shards = self.shard_files(path)
+            apply_states(shards, value.states)
+            return ShardsDir(path, shards)
+
+        yield make
+        restore_modes(tmp_path)
+
+    def look(self, function: Callable[[], Any]) -> Outcome:
+        """Call a function in a child in which ``chmod 0`` counts for root too."""
+        with without_root_override():
+            return run_in_child(function, deadline=self.deadline)
+
+    def deliver(self, open_loader: OpenLoader, path: str | Path) -> list[str]:
+        """Return everything that a fresh loader delivers."""
+        with self.opened(open_loader, path) as loader:
+            return [self.fingerprint(sample) for sample in self.samples(loader)]
+
+    @contextlib.contextmanager
+    def opened(self, open_loader: OpenLoader, *args: Any) -> Iterator[Any]:
+        """Open a loader and close it at the end."""
+        loader = open_loader(*args)
+        try:
+            yield loader
+        finally:
+            self.close(loader)
+
+    # The contract.
+
+    def test_a_whole_directory_is_delivered(
+        self, open_loader: OpenLoader, make_dir: MakeDir
+    ) -> None:
+        """Samples come, and each time the same ones."""
+        path = make_dir(_WHOLE).path
+        first = returned(self.look(lambda: self.deliver(open_loader, path)))
+        again = returned(self.look(lambda: self.deliver(open_loader, path)))
+        assert first, "the loader delivered nothing"
+        assert Counter(first) == Counter(again), "a second loader delivered other samples"
+
+    def test_str_and_path_are_the_same(self, open_loader: OpenLoader, make_dir: MakeDir) -> None:
+        """Whichever way the directory is named."""
+        path = make_dir(_WHOLE).path
+        by_path = returned(self.look(lambda: self.deliver(open_loader, path)))
+        by_text = returned(self.look(lambda: self.deliver(open_loader, str(path))))
+        assert Counter(by_path) == Counter(by_text)
+
+    def test_two_loaders_do_not_disturb_each_other(
+        self, open_loader: OpenLoader, make_dir: MakeDir
+    ) -> None:
+        """One process reads two directories in turns."""
+        one, other = (make_dir(dataclasses.replace(_WHOLE, d_model=n)).path for n in (8, 16))
+
+        def in_turns() -> list[list[str]]:
+            with self.opened(open_loader, one) as a, self.opened(open_loader, other) as b:
+                runs = [map(self.fingerprint, self.samples(loader)) for loader in (a, b)]
+                firsts = [next(run) for run in runs]
+                return [[first, *run] for first, run in zip(firsts, runs, strict=True)]
+
+        alone = [
+            returned(self.look(lambda: self.deliver(open_loader, one))),
+            returned(self.look(lambda: self.deliver(open_loader, other))),
+        ]
+        assert [*map(Counter, returned(self.look(in_turns)))] == [*map(Counter, alone)]
+
+    def test_damage_is_refused_on_opening(
+        self, open_loader: OpenLoader, make_dir: MakeDir, refused_state: ShardState
+    ) -> None:
+        """Not later, deep in a training run."""
+        path = make_dir(_with_second(refused_state)).path
+        refusal(self.look(lambda: self.close(open_loader(path))))
+
+    def test_a_refusal_names_the_absolute_path(
+        self, open_loader: OpenLoader, make_dir: MakeDir, refused_state: ShardState
+    ) -> None:
+        """Also where the directory was named by a relative one: who reads the log is elsewhere."""
+        path, shards = make_dir(_with_second(refused_state))
+
+        def from_its_parent() -> None:
+            os.chdir(path.parent)
+            self.close(open_loader(path.name))
+
+        error = refusal(self.look(from_its_parent))
+        assert str(shards[1]) in error.text, f"{shards[1]} is not named in: {error.text}"
+
+    def test_all_problems_are_named_at_once(
+        self, open_loader: OpenLoader, make_dir: MakeDir
+    ) -> None:
+        """Whoever restores one shard at a time waits in the job queue for each."""
+        path, shards = make_dir(_in_states([ShardState.OK, *self.refused, ShardState.OK]))
+        error = refusal(self.look(lambda: self.close(open_loader(path))))
+        unnamed = [shard.name for shard in shards[1:-1] if str(shard) not in error.text]
+        assert not unnamed, f"not named: {', '.join(unnamed)}; the text is: {error.text}"
+        assert str(shards[0]) not in error.text, "a whole shard is blamed"
+        assert str(shards[-1]) not in error.text, "a whole shard is blamed"
+
+    def test_a_missing_shard_is_a_file_not_found_error(
+        self, open_loader: OpenLoader, make_dir: MakeDir
+    ) -> None:
+        """Which is what callers catch."""
+        path = make_dir(_with_second(ShardState.MISSING)).path
+        error = refusal(self.look(lambda: self.close(open_loader(path))))
+        assert "FileNotFoundError" in error.kinds, f"found {error.kinds[0]}"
+
+    def test_no_directory_is_a_file_not_found_error(
+        self, open_loader: OpenLoader, tmp_path: Path
+    ) -> None:
+        """And says which."""
+        path = tmp_path / "nowhere"
+        error = refusal(self.look(lambda: self.close(open_loader(path))))
+        assert "FileNotFoundError" in error.kinds, f"found {error.kinds[0]}"
+        assert str(path) in error.text, f"{path} is not named in: {error.text}"
+
+    @pytest.mark.parametrize("kind", ["empty-directory", "file"])
+    def test_what_is_no_shards_directory_is_refused(
+        self, open_loader: OpenLoader, tmp_path: Path, kind: str
+    ) -> None:
+        """An empty directory is what a purge or a wrong mount leaves: no data is no success."""
+        path = tmp_path / kind
+        path.write_bytes(b"text") if kind == "file" else path.mkdir()
+        error = refusal(self.look(lambda: self.close(open_loader(path))))
+        assert str(path) in error.text, f"{path} is not named in: {error.text}"
+
+    def test_what_could_not_be_looked_at_is_not_missing(
+        self, open_loader: OpenLoader, make_dir: MakeDir
+    ) -> None:
+        """EIO from a shard: it may be whole, and nobody should make it anew."""
+        path, shards = make_dir(_WHOLE)
+
+        def with_eio() -> list[str]:
+            with faults(path) as fs:
+                fs.fail("open", errno.EIO, match=shards[1].name)
+                return self.deliver(open_loader, path)
+
+        error = refusal(self.look(with_eio))
+        assert error.errno != errno.ENOENT, f"it is called missing: {error.text}"
+        assert error.kinds[0] != "FileNotFoundError", f"it is called missing: {error.text}"
+        assert shards[1].name in error.text, f"{shards[1].name} is not named in: {error.text}"
+
+    @pytest.mark.parametrize("fault", ["vanished", "shrunk", "emptied"])
+    def test_damage_during_iteration(
+        self, open_loader: OpenLoader, make_dir: MakeDir, fault: str
+    ) -> None:
+        """An error that names a shard, or the right samples: no hang, no SIGBUS, no other bytes.
+
+        The right samples may still come where files are held open or were read ahead.
+        """
+        path, shards = make_dir(_LARGE)
+        whole = returned(self.look(lambda: self.deliver(open_loader, path)))
+
+        def damaged_after_the_first() -> list[str]:
+            with self.opened(open_loader, path) as loader:
+                run = map(self.fingerprint, self.samples(loader))
+                first = next(run)
+                for shard in shards:
+                    _DURING[fault](shard)
+                return [first, *run]
+
+        self._assert_right_or_raised(self.look(damaged_after_the_first), whole, shards)
+
+    @pytest.mark.parametrize("fault", ["eio", "short"])
+    def test_reads_that_fail(self, open_loader: OpenLoader, make_dir: MakeDir, fault: str) -> None:
+        """A read that fails is an error, a short one is no end: or the samples are the right ones.
+
+        A loader that maps its files reads without calls, and is not reached by this.
+        """
+        path, shards = make_dir(_WHOLE)
+        whole = returned(self.look(lambda: self.deliver(open_loader, path)))
+
+        def with_fault() -> list[str]:
+            with faults(path) as fs:
+                if fault == "eio":
+                    fs.fail("read", errno.EIO, times=None, match=shards[1].name, optional=True)
+                else:
+                    fs.short("read", 7, times=None, match=shards[1].name, optional=True)
+                return self.deliver(open_loader, path)
+
+        self._assert_right_or_raised(self.look(with_fault), whole, shards)
+
+    def _assert_right_or_raised(
+        self, outcome: Outcome, whole: list[str], shards: list[Path]
+    ) -> None:
+        if outcome.error is None:
+            found = Counter(returned(outcome))
+            assert found == Counter(whole), "other samples were delivered, and no error raised"
+        else:
+            error = refusal(outcome)
+            named = [shard for shard in shards if str(shard) in error.text]
+            assert named, f"no shard's absolute path is named in: {error.text}"
+
+    @pytest.mark.parametrize("end", ["exhausted", "abandoned", "refused"])
+    def test_nothing_is_left_behind(
+        self, open_loader: OpenLoader, make_dir: MakeDir, end: str
+    ) -> None:
+        """No thread, process or descriptor, once a loader is closed and gone."""
+        value = _with_second(ShardState.MISSING) if end == "refused" else _WHOLE
+        path = make_dir(value).path
+
+        def use() -> None:
+            with (
+                contextlib.suppress(FileNotFoundError),
+                self.opened(open_loader, path) as loader,
+            ):
+                for _ in self.samples(loader):
+                    if end == "abandoned":
+                        break
+
+        def traces_of_three() -> list[str]:
+            use()  # what a library starts once, it may keep
+            before = traces()
+            for _ in range(3):
+                use()
+            return left_behind(before)
+
+        found = returned(self.look(traces_of_three))
+        assert not found, f"left behind: {', '.join(found)}"
+
+    def test_the_directory_is_left_as_it_was(
+        self, open_loader: OpenLoader, make_dir: MakeDir
+    ) -> None:
+        """A reader writes nothing: others read the same directory, which may be read-only."""
+        path = make_dir(_WHOLE).path
+        before = snapshot(path)
+        returned(self.look(lambda: self.deliver(open_loader, path)))
+        assert snapshot(path) == before
+
+
+_DURING: dict[str, Callable[[Path], None]] = {
+    "vanished": os.unlink,
+    "shrunk": lambda shard: os.truncate(shard, shard.stat().st_size // 2),
+    "emptied": lambda shard: os.truncate(shard, 0),
+}
+
+
+def _in_states(states: Sequence[ShardState]) -> Layout:
+    n_examples = len(states) * _WHOLE.examples_per_shard
+    return dataclasses.replace(_WHOLE, states=tuple(states), n_examples=n_examples)
+
+
+def _with_second(state: ShardState) -> Layout:
+    return _in_states([ShardState.OK, state, ShardState.OK])

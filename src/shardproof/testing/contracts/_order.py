@@ -1,0 +1,165 @@
+"""What loaders that shuffle, and loaders that resume, owe their users besides."""
+
+import functools
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardproof.testing._layout import layout
+from shardproof.testing.contracts._child import returned
+from shardproof.testing.contracts._loader import MakeDir, OpenLoader, ShardLoaderContract
+
+__all__ = ["OpenSeededLoader", "ResumableLoaderContract", "SeededLoaderContract"]
+
+OpenSeededLoader = Callable[..., Any]
+
+_SEEDS = (0, 1, 17)
+
+
+class SeededLoaderContract(ShardLoaderContract):
+    """`ShardLoaderContract` for a loader that shuffles: define ``open_seeded_loader``.
+
+    ::
+
+        class TestMyLoader(SeededLoaderContract):
+            @pytest.fixture
+            def open_seeded_loader(self):
+                return lambda path, seed: MyLoader(path, shuffle=True, seed=seed)
+    """
+
+    @pytest.fixture
+    def open_loader(self, open_seeded_loader: OpenSeededLoader) -> OpenLoader:
+        """Open with one seed, for all that does not depend on it."""
+        return functools.partial(open_seeded_loader, seed=_SEEDS[0])
+
+    @pytest.fixture
+    def orders(
+        self, open_seeded_loader: OpenSeededLoader, make_dir: MakeDir
+    ) -> Callable[[int], list[str]]:
+        """Return a function that gives the order of a seed, from a loader and a process anew."""
+        path = make_dir(layout(n_shards=8)).path
+
+        def order(seed: int) -> list[str]:
+            opened = functools.partial(open_seeded_loader, seed=seed)
+            order: list[str] = returned(self.look(lambda: self.deliver(opened, path)))
+            return order
+
+        return order
+
+    def test_a_seed_gives_one_order(self, orders: Callable[[int], list[str]]) -> None:
+        """Whatever threads and timing do."""
+        for seed in _SEEDS:
+            assert orders(seed) == orders(seed), f"seed {seed} gave two orders"
+
+    def test_another_seed_gives_another_order(self, orders: Callable[[int], list[str]]) -> None:
+        """Or it is not used."""
+        distinct = {tuple(orders(seed)) for seed in _SEEDS}
+        assert len(distinct) == len(_SEEDS), "two seeds gave the same order"
+
+    def test_every_seed_delivers_the_same_samples(self, orders: Callable[[int], list[str]]) -> None:
+        """None twice, none lost."""
+        found = [Counter(orders(seed)) for seed in _SEEDS]
+        assert all(samples == found[0] for samples in found), "a seed lost or repeated samples"
+
+    def test_the_seed_is_the_loaders_own(
+        self, open_seeded_loader: OpenSeededLoader, make_dir: MakeDir
+    ) -> None:
+        """The global generators of random numbers are neither read nor moved."""
+        path = make_dir(layout(n_shards=8)).path
+        opened = functools.partial(open_seeded_loader, seed=_SEEDS[0])
+
+        def with_global_seed(seed: int) -> list[str]:
+            random.seed(seed)
+            if "numpy" in sys.modules:
+                sys.modules["numpy"].random.seed(seed)
+            before = _global_states()
+            order = self.deliver(opened, path)
+            assert _global_states() == before, "a global generator was moved"
+            return order
+
+        one, other = (
+            returned(self.look(functools.partial(with_global_seed, seed))) for seed in (1, 2)
+        )
+        assert one == other, "the order depends on a global generator"
+
+
+def _global_states() -> list[str]:
+    states = [repr(random.getstate())]
+    if "numpy" in sys.modules:
+        states.append(repr(sys.modules["numpy"].random.get_state(legacy=False)))
+    return states
+
+
+class ResumableLoaderContract(ShardLoaderContract):
+    """`ShardLoaderContract` for a loader that goes on where another one stopped.
+
+    By default it is expected to have ``state_dict()`` and ``load_state_dict(state)``, like those of
+    torchdata; override `state_of` and `restore` for others.
+    """
+
+    def state_of(self, loader: Any, n_taken: int) -> Any:
+        """Return the state of a loader from which so many samples were taken."""
+        del n_taken  # for those who count outside of the loader
+        return loader.state_dict()
+
+    def restore(self, loader: Any, state: Any) -> None:
+        """Bring a new loader into a state, before anything is taken from it."""
+        loader.load_state_dict(state)
+
+    @pytest.mark.parametrize("stop", ["at-once", "after-one", "half-way", "before-the-end"])
+    def test_resuming_loses_and_repeats_nothing(
+        self, open_loader: OpenLoader, make_dir: MakeDir, stop: str
+    ) -> None:
+        """What came before the stop and what comes after it are an undisturbed run."""
+        path = make_dir(layout(n_shards=4)).path
+        whole = returned(self.look(lambda: self.deliver(open_loader, path)))
+        n_taken = {"at-once": 0, "after-one": 1, "half-way": len(whole) // 2}.get(
+            stop, len(whole) - 1
+        )
+        first, state = returned(self.look(lambda: self._stopped(open_loader, path, n_taken)))
+        rest = returned(self.look(lambda: self._resumed(open_loader, path, state)))
+        assert [*first, *rest] == whole, f"stopped after {n_taken} of {len(whole)} samples"
+
+    def test_a_run_may_be_resumed_again_and_again(
+        self, open_loader: OpenLoader, make_dir: MakeDir
+    ) -> None:
+        """A week-long job is stopped more than once."""
+        path = make_dir(layout(n_shards=4)).path
+        whole = returned(self.look(lambda: self.deliver(open_loader, path)))
+        step = max(1, len(whole) // 3)
+        found: list[str] = []
+        state: str | None = None
+        while len(found) < len(whole):
+            run = functools.partial(self._stopped, open_loader, path, step, state, len(found))
+            more, state = returned(self.look(run))
+            assert more, f"nothing came after {len(found)} of {len(whole)} samples"
+            found += more
+        assert found == whole
+
+    def _stopped(
+        self,
+        open_loader: OpenLoader,
+        path: Path,
+        n_taken: int,
+        state: str | None = None,
+        n_before: int = 0,
+    ) -> tuple[list[str], str]:
+        """Take some samples, and the state as the text that a checkpoint would hold."""
+        with self.opened(open_loader, path) as loader:
+            if state is not None:
+                self.restore(loader, json.loads(state))
+            run = iter(self.samples(loader))
+            taken = [self.fingerprint(sample) for sample in islice(run, n_taken)]
+            return taken, json.dumps(self.state_of(loader, n_before + len(taken)))
+
+    def _resumed(self, open_loader: OpenLoader, path: Path, state: str) -> list[str]:
+        with self.opened(open_loader, path) as loader:
+            self.restore(loader, json.loads(state))
+            return [self.fingerprint(sample) for sample in self.samples(loader)]

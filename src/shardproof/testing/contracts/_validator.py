@@ -1,0 +1,148 @@
+"""What every validator of shards directories owes its users."""
+
+import errno
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from shardproof.testing._capabilities import without_root_override
+from shardproof.testing._directories import shards_dir
+from shardproof.testing._layout import Layout, layout
+from shardproof.testing._oracle import expected_findings
+from shardproof.testing._states import ShardState
+from shardproof.testing.contracts._child import returned, run_in_child
+from shardproof.testing.contracts._traces import left_behind, snapshot, traces
+from shardproof.testing.faults import faults
+from shardproof.testing.stateful import ShardsDirMachine
+from shardproof.testing.strategies import layouts
+
+__all__ = ["FindProblems", "ValidatorContract"]
+
+FindProblems = Callable[[Any, str], Iterable[tuple[str, Path]]]
+
+
+class ValidatorContract:
+    """Tests for a validator of saev's directories: define the fixture ``find_problems``.
+
+    ::
+
+        class TestMyValidator(ValidatorContract):
+            @pytest.fixture
+            def find_problems(self):
+                return lambda path, level: [(p.kind, p.path) for p in my_validator(path, level)]
+
+    It is called with the directory, str or Path, and a level, and returns kind and absolute path of
+    each problem, in any order; kinds and levels are those of `expected_findings`.
+
+    Attributes:
+        levels: The levels that the validator knows.
+        states: What may become of a shard.
+        max_examples: How many directories each property test makes.
+        deadline: Seconds after which one test counts as a hang.
+    """
+
+    levels: Sequence[str] = ("present", "complete", "valid")
+    states: Collection[ShardState] = tuple(ShardState)
+    max_examples = 100
+    deadline = 120.0
+
+    def look(self, function: Callable[[], Any]) -> Any:
+        """Call a function in a child in which ``chmod 0`` counts for root too."""
+        with without_root_override():
+            return returned(run_in_child(function, deadline=self.deadline))
+
+    def _find(self, find_problems: FindProblems, path: str | Path, level: str) -> list[list[str]]:
+        return sorted([str(kind), str(found)] for kind, found in find_problems(path, level))
+
+    def test_a_fifo_is_not_waited_for(self, find_problems: FindProblems) -> None:
+        """open(2) of a FIFO waits for a writer, who will not come."""
+        with shards_dir(layout(fifo=[1])) as path:
+            run_in = self.levels[0]
+            self.look(lambda: self._find(find_problems, path, run_in))
+
+    def test_it_says_what_the_oracle_says(self, find_problems: FindProblems) -> None:
+        """Of any directory: every problem, and none where there is none."""
+
+        @settings(
+            max_examples=self.max_examples,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+        @given(value=layouts(states=self.states))
+        def agrees(value: Layout) -> None:
+            with shards_dir(value) as path:
+                for level in self.levels:
+                    expected = expected_findings(value, path, level)
+                    found = self._find(find_problems, path, level)
+                    assert found == sorted([k, str(p)] for k, p in expected), f"at {level}"
+
+        self.look(agrees)
+
+    def test_it_says_so_while_the_directory_changes(self, find_problems: FindProblems) -> None:
+        """What was found once is not found for ever."""
+        levels = tuple(self.levels)
+
+        class Machine(ShardsDirMachine):
+            def find_problems(self, path: Path, level: str) -> Iterable[tuple[str, Path]]:
+                return find_problems(path, level)
+
+        Machine.levels = levels
+        once = settings(max_examples=25, stateful_step_count=20, deadline=None)
+        self.look(lambda: run_state_machine_as_test(Machine, settings=once))
+
+    @pytest.mark.parametrize("kind", [str, Path])
+    def test_paths_are_absolute(self, find_problems: FindProblems, kind: type) -> None:
+        """However the directory is named."""
+        value = layout(missing=[0], empty=[2])
+        with shards_dir(value) as path:
+
+            def from_its_parent() -> list[list[str]]:
+                os.chdir(path.parent)
+                return self._find(find_problems, kind(path.name), self.levels[0])
+
+            expected = expected_findings(value, path, self.levels[0])
+            assert self.look(from_its_parent) == sorted([k, str(p)] for k, p in expected)
+
+    @pytest.mark.parametrize("call", ["open", "stat"])
+    def test_what_could_not_be_looked_at(self, find_problems: FindProblems, call: str) -> None:
+        """EIO is neither passed over nor called missing; the other shards are judged all the same.
+
+        A validator may say so by an error of its own instead.
+        """
+        value = layout(n_shards=4, missing=[2])
+        with shards_dir(value) as path:
+
+            def with_eio() -> list[list[str]]:
+                with faults(path) as fs:
+                    fs.fail(call, errno.EIO, times=None, match="acts000001.bin", optional=True)
+                    try:
+                        return self._find(find_problems, path, self.levels[0])
+                    except Exception as error:
+                        return [["error", str(error)]]
+
+            found = {Path(name).name: kind for kind, name in self.look(with_eio)}
+        if "error" not in found.values():
+            assert found.get("acts000001.bin", "passed over") not in {"missing", "passed over"}
+            assert found.get("acts000002.bin") == "missing"
+
+    def test_nothing_is_left_behind(self, find_problems: FindProblems) -> None:
+        """No thread, process or descriptor, and the directory as it was."""
+        every = [state for state in self.states if state is not ShardState.SWAPPED]
+        value = Layout(states=tuple(every), n_examples=4 * len(every))
+        with shards_dir(value) as path:
+            files = snapshot(path)
+
+            def traces_of_three() -> list[str]:
+                self._find(find_problems, path, self.levels[-1])
+                before = traces()
+                for _ in range(3):
+                    self._find(find_problems, path, self.levels[-1])
+                return left_behind(before)
+
+            assert not self.look(traces_of_three)
+            assert snapshot(path) == files

@@ -1,0 +1,264 @@
+"""A pyfakefs file system whose descriptors no real one can be taken for, and calls that leave it.
+
+pyfakefs numbers its descriptors from 3, as the kernel does. What it does not fake acts on the real
+descriptor of that number: os.pread returns another file's bytes, os.pwrite changes them.
+"""
+
+import contextlib
+import fcntl
+import functools
+import inspect
+import itertools
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyfakefs
+from pyfakefs.fake_filesystem import FakeFilesystem
+from pyfakefs.fake_filesystem_unittest import Patcher
+from pyfakefs.fake_io import FakeIoModule, FakeIoModule2
+from pyfakefs.fake_open import fake_open
+from pyfakefs.fake_os import FakeOsModule
+
+__all__ = ["NotFakedError", "World", "faked"]
+
+_FIRST = 1_500_000_000
+"""The first fake descriptor: far above fs.nr_open (proc_sys_fs(5)), which is 1 048 576 unless
+somebody raised it, and no round number, as sizes are, for which it could be taken."""
+
+_N_STREAMS = 3  # standard input, output and error, which pyfakefs adds first
+
+# pyfakefs replaces what it fakes in this module too, but not inside of objects.
+_REAL = types.SimpleNamespace(fcntl=fcntl, open=open)
+
+_UNFAKED = {
+    # How many of the first arguments are descriptors or paths.
+    **dict.fromkeys(("pread", "preadv", "readv", "pwrite", "pwritev", "writev"), 1),
+    **dict.fromkeys(("posix_fadvise", "posix_fallocate", "lockf", "fchown", "fchdir"), 1),
+    **dict.fromkeys(("fstatvfs", "fpathconf", "statvfs", "pathconf", "mkfifo", "lchown"), 1),
+    **dict.fromkeys(("copy_file_range", "sendfile", "splice"), 2),
+    # pyfakefs has these, but numpy calls dup to hand the new number to C.
+    **dict.fromkeys(("dup", "dup2"), 1),
+}
+
+_LOCKS = ("fcntl", "flock", "ioctl", "lockf")  # which pyfakefs passes over in silence
+
+# Events that real calls raise, however they were reached, and faked ones do not (PEP 578).
+_AUDITED = {"open", "mmap.__new__", *(f"fcntl.{name}" for name in _LOCKS)}
+_AUDITED |= {f"os.{name}" for name in ("chdir", "chmod", "chown", "link", "listdir", "mkdir")}
+_AUDITED |= {f"os.{name}" for name in ("remove", "rename", "rmdir", "scandir", "symlink")}
+_AUDITED |= {f"os.{name}" for name in ("truncate", "utime")}
+
+_CALLS = {
+    "mmap.__new__": "mmap.mmap (which numpy.memmap calls)",
+    "open": "io.FileIO (or an open that was bound before)",
+    "os.dup": "os.dup (which numpy.fromfile and ndarray.tofile call)",
+    "os.remove": "os.remove or os.unlink",
+}
+
+
+class NotFakedError(BaseException):
+    """A call that would have left the fake file system for the real one, and was not made.
+
+    It is no `OSError`, which a loader takes for a bad file, and no `Exception`, which many a loader
+    takes for a reason to skip a sample: the test would pass and prove nothing. Where somebody holds
+    it back all the same, as a worker thread may, it is raised once more at the end of the context.
+    """
+
+
+class World:
+    """A fake file system, and what is known of it."""
+
+    active: "World | None" = None
+
+    def __init__(self, file_system: FakeFilesystem) -> None:
+        self.roots: tuple[str, ...] = ()
+        self.refused: list[NotFakedError] = []
+        self._open_files = _OpenFiles(file_system.open_files)
+        file_system.open_files = self._open_files
+
+    def refuse(self, call: str, arguments: Iterable[object]) -> None:
+        """Raise if one of the arguments is of this world: the call is one of the real world."""
+        for argument in arguments:
+            if (path := self._path_of(argument)) is not None:
+                error = NotFakedError(
+                    f"{_CALLS.get(call, call)} is not faked and acts on real files only, "
+                    f"but was called for the fake '{path}'. Use a real directory: "
+                    "shards_dir(...) or the fixture make_shards_dir"
+                )
+                self.refused.append(error)
+                raise error
+
+    def _path_of(self, argument: object) -> str | None:
+        if isinstance(argument, int):
+            is_ours = _FIRST <= argument < len(self._open_files)
+            files = self._open_files[argument] if is_ours else None
+            return str(files[0].file_path) if files else None
+        if isinstance(argument, str | bytes | os.PathLike):
+            path = os.fsdecode(argument)
+            return path if path.startswith(self.roots) else None
+        number = getattr(argument, "fileno", None)
+        return self._path_of(number()) if number else None
+
+
+@contextlib.contextmanager
+def faked() -> Iterator[World]:
+    """Fake the file system, or join in where this module has done so already.
+
+    Raises:
+        RuntimeError: Somebody else has faked it, and numbers descriptors as the kernel does.
+        NotFakedError: At the end: a call was refused.
+    """
+    if World.active:
+        yield World.active
+        return
+    if Patcher.PATCHER is not None:
+        raise RuntimeError(
+            "expected the real file system, found one that pyfakefs fakes already, as by its "
+            "fixture fs: use one of the two"
+        )
+    _listen()
+    modules: dict[str, Any] = {"os": _Os, "io": _Io, "fcntl": _Fcntl}
+    if sys.version_info >= (3, 12):  # where `open` belongs to it
+        modules["_io"] = _LowIo
+    with Patcher(allow_root_user=False, modules_to_patch=modules) as patcher:
+        assert patcher.fs  # there is none before setUp only
+        World.active = world = World(patcher.fs)
+        try:
+            yield world
+        except NotFakedError:
+            raise
+        except BaseException as error:
+            for refusal in world.refused:
+                error.add_note(f"Before that, NotFakedError was held back: {refusal}")
+            raise
+        finally:
+            World.active = None
+    for refusal in world.refused:
+        raise refusal
+
+
+class _OpenFiles(list[Any]):
+    """pyfakefs's table of open files, numbered from `_FIRST` after the three streams."""
+
+    def __len__(self) -> int:
+        n_files = super().__len__()
+        return n_files if n_files < _N_STREAMS else n_files - _N_STREAMS + _FIRST
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, int) and _N_STREAMS <= number < _FIRST:
+            return None
+        return super().__getitem__(_place(number))
+
+    def __setitem__(self, number: Any, files: Any) -> None:
+        super().__setitem__(_place(number), files)
+
+
+def _place(number: Any) -> Any:
+    is_ours = isinstance(number, int) and number >= _FIRST
+    return number - _FIRST + _N_STREAMS if is_ours else number
+
+
+def _refuse(call: str, arguments: Iterable[object]) -> None:
+    if World.active:
+        World.active.refuse(call, arguments)
+
+
+def _unfaked(module: Any, name: str, n_arguments: int) -> Callable[..., Any]:
+    """The real function, for what is real."""
+    real = getattr(module, name)
+
+    @functools.wraps(real)
+    def call(_self: object, *args: Any, **kwargs: Any) -> Any:
+        _refuse(
+            f"{module.__name__}.{name}",
+            itertools.islice(itertools.chain(args, kwargs.values()), n_arguments),
+        )
+        return real(*args, **kwargs)
+
+    return call
+
+
+def _either(name: str) -> Callable[..., Any]:
+    """The faked function, or the real one for a real descriptor."""
+    real, fake = getattr(os, name), getattr(FakeOsModule, name)
+
+    @functools.wraps(real)
+    def call(self: FakeOsModule, *args: Any, **kwargs: Any) -> Any:
+        if _is_real(next(itertools.chain(args, kwargs.values()), None)):
+            return real(*args, **kwargs)
+        return fake(self, *args, **kwargs)
+
+    return call
+
+
+def _is_real(argument: object) -> bool:
+    return isinstance(argument, int) and argument < _FIRST
+
+
+_Os = type(
+    "_Os",
+    (FakeOsModule,),
+    {
+        "dir": staticmethod(lambda: [*FakeOsModule.dir(), *_UNFAKED]),
+        "pipe": staticmethod(os.pipe),
+        **{
+            name: _either(name)
+            for name, _ in inspect.getmembers(FakeOsModule, inspect.isfunction)
+            if hasattr(os, name) and name not in {"pipe", "umask"}
+        },
+        **{name: _unfaked(os, name, n) for name, n in _UNFAKED.items()},
+    },
+)
+
+
+class _Fcntl:
+    """What `fcntl` is inside: the real one, which works on real descriptors."""
+
+    def __init__(self, _file_system: FakeFilesystem) -> None:
+        pass
+
+    @staticmethod
+    def dir() -> list[str]:
+        return list(_LOCKS)
+
+    fcntl, flock, ioctl, lockf = (_unfaked(fcntl, name, 1) for name in _LOCKS)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_REAL.fcntl, name)
+
+
+class _Io(FakeIoModule):
+    """What `io` is inside."""
+
+    def open(self, file: Any, *args: Any, **kwargs: Any) -> Any:  # pragma: no cover - see below
+        if _is_real(file):
+            return _REAL.open(file, *args, **kwargs)
+        return fake_open(self.filesystem, self.skip_names, file, *args, **kwargs)
+
+
+# pyfakefs asks the stack who calls, so as to leave pytest alone, and passes over its own files.
+# Thereby coverage takes the lines for those of another file.
+_Io.open.__code__ = _Io.open.__code__.replace(co_filename=pyfakefs.__file__)
+
+
+class _LowIo(FakeIoModule2):
+    """What `_io` is inside, from Python 3.12 on."""
+
+    open = _Io.open
+
+
+@functools.cache
+def _listen() -> None:
+    """Hear of each real call, from now on: an audit hook can not be removed (PEP 578)."""
+    audited, worlds = _AUDITED, World  # which outlive this module at the interpreter's end
+
+    # In an audit hook nothing is traced.
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:  # pragma: no cover
+        if worlds.active and event in audited:
+            paths = (argument for argument in arguments[1:] if not isinstance(argument, int))
+            worlds.active.refuse(event, [*arguments[:1], *paths])
+
+    sys.addaudithook(hear)

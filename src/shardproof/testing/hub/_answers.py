@@ -1,0 +1,268 @@
+"""Requests and answers of HTTP as values, and the right answer to a request for a file."""
+
+import dataclasses
+import email.utils
+import enum
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, Self
+
+__all__ = [
+    "Answer",
+    "Content",
+    "End",
+    "Header",
+    "Incoming",
+    "Part",
+    "Pause",
+    "Piece",
+    "Wire",
+    "answer",
+    "answer_file",
+]
+
+Header = tuple[str, str]
+"""Name and value; a header is a tuple of these, because a name may come twice."""
+
+_BLOCK = 2**20
+
+
+class Incoming(NamedTuple):
+    """One request as it came.
+
+    Attributes:
+        method: ``"GET"``, ``"HEAD"``, ...
+        target: What stood in the request line, undecoded, with its query.
+        headers: Names in lower case; what came repeatedly is joined with ``", "``.
+        body: What was sent along.
+        connection: The number of the connection, from 1.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+    connection: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Content:
+    """The bytes of one file, from memory or from a file that is read only when it is sent.
+
+    Attributes:
+        source: The bytes, or the absolute path where they are.
+        size: Their number.
+        sha256: Their digest, in hexadecimal.
+        modified: Seconds since the epoch.
+        identity: What `os.stat` said of the path when it was read; () for bytes.
+    """
+
+    source: bytes | Path
+    size: int
+    sha256: str
+    modified: float
+    identity: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, source: bytes | os.PathLike[str]) -> Self:
+        """Take bytes or a regular file, which is read through once, for its digest.
+
+        Raises:
+            TypeError: Neither bytes nor a path.
+            ValueError: A path at which there is no regular file.
+            OSError: The file could not be read.
+        """
+        if isinstance(source, bytes):
+            return cls(source, len(source), hashlib.sha256(source).hexdigest(), time.time())
+        if not isinstance(source, os.PathLike):
+            raise TypeError(f"content: expected bytes or a Path, found {type(source).__name__}")
+        path = Path(os.path.abspath(source))
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError(f"content: expected a regular file, found something else at '{path}'")
+        digest = hashlib.sha256()
+        for block in _blocks(path, 0, found.st_size):
+            digest.update(block)
+        return cls(path, found.st_size, digest.hexdigest(), found.st_mtime, _identity(found))
+
+    def blocks(self, start: int, stop: int) -> Iterator[bytes]:
+        """Yield these bytes in blocks; a file from disk is never in memory as a whole."""
+        if isinstance(self.source, bytes):
+            return iter([self.source[start:stop]])
+        return _blocks(self.source, start, stop)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return these bytes, all at once."""
+        return b"".join(self.blocks(start, stop))
+
+    def is_as_put(self) -> bool:
+        """Whether the file is still the one that was read for its digest."""
+        if isinstance(self.source, bytes):
+            return True
+        try:
+            return _identity(os.stat(self.source)) == self.identity
+        except OSError:
+            return False
+
+
+def _blocks(path: Path, start: int, stop: int) -> Iterator[bytes]:
+    with open(path, "rb", buffering=0) as file:
+        file.seek(start)
+        while start < stop and (block := file.read(min(_BLOCK, stop - start))):
+            start += len(block)
+            yield block
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """The bytes of a content from ``start`` up to ``stop``."""
+
+    content: Content
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """How many bytes these are."""
+        return self.stop - self.start
+
+    def until(self, at: int) -> "Part":
+        """Return its first bytes, at most this many."""
+        return Part(self.content, self.start, min(self.start + at, self.stop))
+
+    def beyond(self, at: int) -> "Part":
+        """Return what follows `until` the same place."""
+        return Part(self.content, min(self.start + at, self.stop), self.stop)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pause:
+    """A wait between two pieces of a body, in seconds."""
+
+    seconds: float
+
+
+Piece = bytes | Part | Pause
+
+
+class End(enum.Enum):
+    """What follows the last byte of an answer."""
+
+    KEEP = "the next request"
+    CLOSE = "the end of the connection"
+    RESET = "a reset of the connection"
+    STALL = "nothing, until the client goes or the hub closes"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wire:
+    """What goes over the wire: a header, pieces of a body, and an end.
+
+    Attributes:
+        status: The number in the status line; None for no status line and no header.
+        headers: Beyond Date and Server.
+        body: Not sent in answer to HEAD, unless there is no header either.
+        end: What follows.
+    """
+
+    status: int | None
+    headers: tuple[Header, ...] = ()
+    body: Iterable[Piece] = ()
+    end: End = End.KEEP
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """The right answer to a request.
+
+    Attributes:
+        status: The number in the status line.
+        headers: Beyond Date, Server and Content-Length.
+        part: The body.
+    """
+
+    status: int
+    headers: tuple[Header, ...]
+    part: Part
+
+    def wire(self) -> Wire:
+        """Return it as it goes over the wire unharmed."""
+        length = () if self.status == 304 else (("Content-Length", str(self.part.size)),)
+        return Wire(self.status, (*self.headers, *length), (self.part,))
+
+
+def answer(
+    status: int, body: bytes = b"", *headers: Header, content_type: str = "text/plain"
+) -> Answer:
+    """Return an answer whose body is made for it."""
+    part = Part(Content.of(body), 0, len(body))
+    return Answer(status, (("Content-Type", content_type), *headers), part)
+
+
+def answer_file(incoming: Incoming, content: Content, etag: str, *headers: Header) -> Answer:
+    """Answer a request for a file: conditions first, then the range (RFC 9110, 13.2.2).
+
+    Of the conditions, If-None-Match and If-Range count. A Range header that is malformed or names
+    several ranges is ignored, as RFC 9110, 14.2 allows, and so is one that comes with HEAD.
+
+    Args:
+        incoming: The request.
+        content: The file.
+        etag: Its entity tag, without quotes.
+        *headers: What its server says about it besides.
+    """
+    if not content.is_as_put():
+        return answer(500, b"The file has changed since it was put: put it again.\n")
+    tag = f'"{etag}"'
+    modified = email.utils.formatdate(content.modified, usegmt=True)
+    said = (("ETag", tag), ("Last-Modified", modified), ("Accept-Ranges", "bytes"), *headers)
+    if _is_known(incoming.headers.get("if-none-match", ""), tag):
+        return Answer(304, said, Part(content, 0, 0))
+    said = (("Content-Type", "application/octet-stream"), *said)
+    wanted = incoming.headers.get("range") if incoming.method == "GET" else None
+    if incoming.headers.get("if-range", tag) not in {tag, modified}:
+        wanted = None
+    asked = _range(wanted or "", content.size)
+    if asked is None:
+        return Answer(200, said, Part(content, 0, content.size))
+    if not asked:
+        return answer(416, b"", ("Content-Range", f"bytes */{content.size}"), *said[1:])
+    span = f"bytes {asked.start}-{asked.stop - 1}/{content.size}"
+    return Answer(206, (*said, ("Content-Range", span)), Part(content, asked.start, asked.stop))
+
+
+def _is_known(if_none_match: str, tag: str) -> bool:
+    """Whether the client has it: weak comparison (RFC 9110, 13.1.2)."""
+    known = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
+    return bool(known & {tag, "*"})
+
+
+_RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)", re.IGNORECASE)
+
+
+def _range(value: str, size: int) -> range | None:
+    """The bytes that are asked for; none for a header to ignore; empty where there are none."""
+    found = _RANGE.fullmatch(value)
+    if found is None or not any(found.groups()):
+        return None
+    first, last = found.groups()
+    if not first:
+        return range(max(0, size - _number(last)), size)
+    if last and _number(last) < _number(first):
+        return None
+    return range(_number(first), min(size, _number(last) + 1) if last else size)
+
+
+def _number(digits: str) -> int:
+    # Python refuses to convert more than 4300 digits; no file is larger than 20 of them say.
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) < 20 else 10**20

@@ -1,0 +1,173 @@
+"""A loader of a screenful, and the mistakes that people make in one.
+
+``Loader(path)`` is right: it delivers a row of float32 after the other. With a `Bug` it is wrong in
+one way.
+"""
+
+import enum
+import json
+import mmap
+import os
+import random
+import threading
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+from mutants.validators import find_problems
+
+
+class Bug(enum.StrEnum):
+    """What is wrong, and in the value why it is tempting."""
+
+    LATE = "validate when the first batch is asked for"
+    NEVER = "the files will be there"
+    FIRST_ONLY = "the first problem is enough to stop"
+    NAMES_ONLY = "the file's name says it all"
+    VALUE_ERROR = "ValueError is for all that is wrong"
+    STR_ONLY = "path + '/shards.json'"
+    MAPS = "mmap is fastest"
+    SKIPS = "a shard that can't be read is logged, and the run goes on"
+    STOPS = "a short read is the end of the file"
+    ZEROS = "the rest of a short read is zeros"
+    KEEPS_OPEN = "the operating system closes descriptors"
+    KEEPS_THREAD = "a daemon thread does no harm"
+    CACHES = "an index beside the shards makes the next start faster"
+    SHARES = "one buffer for all loaders"
+    EMPTY_IS_FINE = "no shards, no samples, no problem"
+    EIO_IS_MISSING = "what can't be opened isn't there"
+    ANONYMOUS = "the error of the read says what is wrong"
+    BLAMES_ALL = "the error lists all files, to be sure"
+    GLOBAL_RANDOM = "random.shuffle"
+    IGNORES_SEED = "Random(0)"
+    HASHES = "set() is in no order: good enough"
+    LOSES = "the shuffle draws with replacement"
+    RESTARTS = "the state is the number of shards that were finished"
+    OFF_BY_ONE = "the sample at hand belongs to the next run"
+
+
+_shared: dict[str, list[str]] = {}
+
+
+class Loader:
+    def __init__(self, path, seed: int | None = None, bug: Bug | None = None) -> None:
+        self._bug, self._seed, self._taken = bug, seed, 0
+        if bug is Bug.STR_ONLY and not isinstance(path, str):
+            raise TypeError("path: expected str")
+        self._path = Path(os.path.abspath(path))
+        if bug not in {Bug.LATE, Bug.NEVER}:
+            self._validate()
+        self._names = self._read_names()
+        if bug is Bug.EMPTY_IS_FINE and not self._names:
+            return
+        self._row_bytes = 4 * json.loads((self._path / "metadata.json").read_text())["d_model"]
+        if bug is Bug.SHARES:
+            _shared["names"] = [str(self._path / name) for name in self._names]
+        if bug is Bug.CACHES:
+            (self._path / "index.cache").touch()
+        if bug is Bug.KEEPS_THREAD:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+    def _read_names(self) -> list[str]:
+        manifest = self._path / "shards.json"
+        if not manifest.exists():
+            if self._bug is Bug.EMPTY_IS_FINE and self._path.is_dir():
+                return []
+            raise FileNotFoundError(f"expected a shards directory: {self._path}")
+        return [entry["name"] for entry in json.loads(manifest.read_text())]
+
+    def _validate(self) -> None:
+        self._read_names()
+        if not (self._path / "shards.json").exists():
+            return
+        problems = find_problems(self._path, "complete")
+        if self._bug is Bug.FIRST_ONLY:
+            problems = problems[:1]
+        if problems:
+            raise self._refusal(problems)
+
+    def _refusal(self, problems: list[tuple[str, Path]]) -> Exception:
+        names = [path.name if self._bug is Bug.NAMES_ONLY else path for _, path in problems]
+        if self._bug is Bug.BLAMES_ALL:
+            names = [self._path / name for name in self._read_names()]
+        text = f"damaged shards: {', '.join(map(str, names))}"
+        if self._bug is Bug.VALUE_ERROR:
+            return ValueError(text)
+        missing = any(kind == "missing" for kind, _ in problems)
+        if self._bug is Bug.EIO_IS_MISSING:
+            missing = True
+        return FileNotFoundError(text) if missing else OSError(text)
+
+    def __iter__(self) -> Iterator[array]:
+        if self._bug is Bug.LATE:
+            self._validate()
+        rows = self._rows()
+        if self._seed is not None:
+            rows = iter(self._shuffled(list(rows)))
+        for number, row in enumerate(rows):
+            if number >= self._taken:
+                self._taken = number + 1
+                yield row
+
+    def _shuffled(self, rows: list[array]) -> list[array]:
+        if self._bug is Bug.GLOBAL_RANDOM:
+            random.shuffle(rows)
+        elif self._bug is Bug.HASHES:
+            rows = [
+                rows[i] for i in sorted(range(len(rows)), key=lambda i: hash(os.urandom(4)) + i)
+            ]
+        elif self._bug is Bug.LOSES:
+            rows = random.Random(self._seed).choices(rows, k=len(rows))
+        else:
+            random.Random(0 if self._bug is Bug.IGNORES_SEED else self._seed).shuffle(rows)
+        return rows
+
+    def state_dict(self) -> dict[str, int]:
+        taken = self._taken
+        if self._bug is Bug.RESTARTS:
+            taken -= taken % 20
+        return {"taken": taken + (self._bug is Bug.OFF_BY_ONE)}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._taken = state["taken"]
+
+    def _rows(self) -> Iterator[array]:
+        names = _shared["names"] if self._bug is Bug.SHARES else self._names
+        for name in names:
+            data = self._read(self._path / name)
+            for start in range(0, len(data) - self._row_bytes + 1, self._row_bytes):
+                yield array("f", data[start : start + self._row_bytes])
+
+    def _read(self, path: Path) -> bytes:
+        if self._bug is Bug.MAPS:
+            with open(path, "rb") as file:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            return self._read_all(path)
+        except OSError as error:
+            if self._bug is Bug.SKIPS:
+                return b""
+            where = "" if self._bug is Bug.ANONYMOUS else f"{path}: "
+            raise OSError(error.errno, f"{where}{error.strerror or error}") from error
+
+    def _read_all(self, path: Path) -> bytes:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            size = self._size()
+            data = os.read(fd, size)
+            while len(data) < size and self._bug not in {Bug.STOPS, Bug.ZEROS}:
+                chunk = os.read(fd, size - len(data))
+                if not chunk:
+                    raise OSError(f"expected {size} bytes, found {len(data)}")
+                data += chunk
+            return data.ljust(size, b"\0") if self._bug is Bug.ZEROS else data
+        finally:
+            if self._bug is not Bug.KEEPS_OPEN:
+                os.close(fd)
+
+    def _size(self) -> int:
+        metadata = json.loads((self._path / "metadata.json").read_text())
+        tokens = metadata["content_tokens_per_example"] + metadata["cls_token"]
+        per_example = tokens * len(metadata["layers"])
+        examples = metadata["max_tokens_per_shard"] // per_example
+        return 4 * examples * per_example * metadata["d_model"]

@@ -1,0 +1,573 @@
+"""Each intercepted call is counted, fails as the real one, and is let alone elsewhere."""
+
+# ruff: noqa: PLW0108 - functions of os are looked up late, when they are intercepted
+# ruff: noqa: SIM115 - files that are not opened in the end
+
+import bz2
+import contextlib
+import errno
+import glob
+import gzip
+import io
+import lzma
+import mmap
+import os
+import shutil
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shardproof.testing.faults import OPERATIONS, Outcome, _os, faults
+
+Action = Callable[[Path], object]
+
+
+@contextlib.contextmanager
+def descriptor(path: Path, flags: int = os.O_RDWR) -> Iterator[int]:
+    fd = os.open(path, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def on_descriptor(function: Callable[[int], object]) -> Action:
+    def action(d: Path) -> object:
+        with descriptor(d / "a") as fd:
+            return function(fd)
+
+    return action
+
+
+def in_directory(function: Callable[[int], object]) -> Action:
+    def action(d: Path) -> object:
+        with descriptor(d, os.O_RDONLY) as fd:
+            return function(fd)
+
+    return action
+
+
+def between(function: Callable[[int, int], object]) -> Action:
+    def action(d: Path) -> object:
+        with descriptor(d / "a") as source, descriptor(d / "b") as target:
+            return function(source, target)
+
+    return action
+
+
+def through_pipe(function: Callable[[int, int, int], object]) -> Action:
+    def action(d: Path) -> object:
+        with descriptor(d / "a") as fd, pipe() as (outlet, inlet):
+            os.write(inlet, b"12345")
+            return function(fd, outlet, inlet)
+
+    return action
+
+
+def of_entry(method: str) -> Action:
+    def action(d: Path) -> object:
+        with os.scandir(d) as entries:
+            entry = next(entry for entry in entries if entry.name == "a")
+        return getattr(entry, method)()
+
+    return action
+
+
+def of_file(mode: str, function: Callable[..., object], buffering: int = -1) -> Action:
+    def action(d: Path) -> object:
+        with open(d / "a", mode, buffering) as file:
+            return function(file)
+
+    return action
+
+
+def of_map(function: Callable[[mmap.mmap], object]) -> Action:
+    def action(d: Path) -> object:
+        with descriptor(d / "a") as fd, mmap.mmap(fd, 0) as mapped:
+            return function(mapped)
+
+    return action
+
+
+# What is called -> its operation, a call about the files a and b or the directory c of a directory.
+ACTIONS: dict[str, tuple[str, Action]] = {
+    "open": ("open", lambda d: os.close(os.open(d / "a", os.O_RDONLY))),
+    "open-keyword": ("open", lambda d: os.close(os.open(path=str(d / "a"), flags=os.O_RDONLY))),
+    "open-bytes": ("open", lambda d: os.close(os.open(os.fsencode(d / "a"), os.O_RDONLY))),
+    "open-dir_fd": (
+        "open",
+        in_directory(lambda fd: os.close(os.open("a", os.O_RDONLY, dir_fd=fd))),
+    ),
+    "open-builtin": ("open", lambda d: open(d / "a").close()),
+    "open-io": ("open", lambda d: io.open(d / "a", "rb").close()),  # noqa: UP020 - another name
+    "open-FileIO": ("open", lambda d: io.FileIO(d / "a").close()),
+    "open-pathlib": ("open", lambda d: (d / "a").read_bytes()),
+    "open-opener": ("open", lambda d: open(d / "a", opener=os.open).close()),
+    "open-tarfile": ("open", lambda d: tarfile.open(d / "c.tar").close()),
+    "open-bz2": ("open", lambda d: bz2.open(d / "a").close()),
+    "open-gzip": ("open", lambda d: gzip.open(d / "a").close()),
+    "open-lzma": ("open", lambda d: lzma.open(d / "a").close()),
+    "open-zipfile": ("open", lambda d: zipfile.ZipFile(d / "new", "w").close()),
+    "stat": ("stat", lambda d: os.stat(d / "a")),
+    "stat-descriptor": ("stat", on_descriptor(lambda fd: os.stat(fd))),
+    "stat-dir_fd": ("stat", in_directory(lambda fd: os.stat("a", dir_fd=fd))),
+    "stat-pathlib": ("stat", lambda d: (d / "a").stat()),
+    "lstat": ("stat", lambda d: os.lstat(d / "a")),
+    "fstat": ("stat", on_descriptor(lambda fd: os.fstat(fd))),
+    "entry-stat": ("stat", of_entry("stat")),
+    "entry-is_file": ("stat", of_entry("is_file")),
+    "entry-is_dir": ("stat", of_entry("is_dir")),
+    "entry-is_symlink": ("stat", of_entry("is_symlink")),
+    "scandir": ("scandir", lambda d: os.scandir(d).close()),
+    "scandir-descriptor": ("scandir", in_directory(lambda fd: os.scandir(fd).close())),
+    "scandir-walk": ("scandir", lambda d: list(os.walk(d, onerror=raised))),
+    "scandir-iterdir": ("scandir", lambda d: list(d.iterdir())),
+    "listdir": ("scandir", lambda d: os.listdir(d)),
+    "listdir-descriptor": ("scandir", in_directory(lambda fd: os.listdir(fd))),
+    "read": ("read", on_descriptor(lambda fd: os.read(fd, 9))),
+    "pread": ("read", on_descriptor(lambda fd: os.pread(fd, 9, 1))),
+    "readv": ("read", on_descriptor(lambda fd: os.readv(fd, [bytearray(9)]))),
+    "preadv": ("read", on_descriptor(lambda fd: os.preadv(fd, [bytearray(9)], 1))),
+    "file-read": ("read", of_file("rb", lambda file: file.read(9))),
+    "file-read-all": ("read", of_file("rb", lambda file: file.read())),
+    "file-readinto": ("read", of_file("rb", lambda file: file.readinto(bytearray(9)))),
+    "file-lines": ("read", of_file("r", list)),
+    "raw-read": ("read", of_file("rb", lambda file: file.read(9), 0)),
+    "raw-readall": ("read", of_file("rb", lambda file: file.readall(), 0)),
+    "raw-readinto": ("read", of_file("rb", lambda file: file.readinto(bytearray(9)), 0)),
+    "sendfile-in": ("read", through_pipe(lambda fd, _, inlet: os.sendfile(inlet, fd, 0, 9))),
+    "sendfile-out": ("write", between(lambda a, b: os.sendfile(b, a, 0, 9))),
+    "copy_file_range-in": ("read", between(lambda a, b: os.copy_file_range(a, b, 9))),
+    "copy_file_range-out": ("write", between(lambda a, b: os.copy_file_range(a, b, 9))),
+    "splice-in": ("read", through_pipe(lambda fd, _, inlet: os.splice(fd, inlet, 9))),
+    "splice-out": ("write", through_pipe(lambda fd, outlet, _: os.splice(outlet, fd, 5))),
+    "copyfile": ("read", lambda d: shutil.copyfile(d / "a", d / "new")),
+    "write": ("write", on_descriptor(lambda fd: os.write(fd, b"123"))),
+    "pwrite": ("write", on_descriptor(lambda fd: os.pwrite(fd, b"123", 1))),
+    "writev": ("write", on_descriptor(lambda fd: os.writev(fd, [b"123"]))),
+    "pwritev": ("write", on_descriptor(lambda fd: os.pwritev(fd, [b"123"], 1))),
+    "raw-write": ("write", of_file("wb", lambda file: file.write(b"123"), 0)),
+    "pathlib-write": ("write", lambda d: (d / "a").write_text("123")),
+    "fsync": ("fsync", on_descriptor(lambda fd: os.fsync(fd))),
+    "fsync-file": ("fsync", of_file("rb", lambda file: os.fsync(file))),
+    "fdatasync": ("fsync", on_descriptor(lambda fd: os.fdatasync(fd))),
+    "mmap-flush": ("fsync", of_map(lambda mapped: mapped.flush())),
+    "mmap": ("mmap", of_map(len)),
+    "truncate": ("truncate", lambda d: os.truncate(d / "a", 1)),
+    "truncate-descriptor": ("truncate", on_descriptor(lambda fd: os.truncate(fd, 1))),
+    "ftruncate": ("truncate", on_descriptor(lambda fd: os.ftruncate(fd, 1))),
+    "posix_fallocate": ("truncate", on_descriptor(lambda fd: os.posix_fallocate(fd, 0, 9))),
+    "file-truncate": ("truncate", of_file("r+b", lambda file: file.truncate(1))),
+    "rename": ("rename", lambda d: os.rename(d / "a", d / "new")),
+    "rename-dir_fd": (
+        "rename",
+        in_directory(lambda fd: os.rename("a", "new", src_dir_fd=fd, dst_dir_fd=fd)),
+    ),
+    "replace": ("rename", lambda d: os.replace(d / "a", d / "b")),
+    "replace-pathlib": ("rename", lambda d: (d / "a").replace(d / "b")),
+    "link": ("link", lambda d: os.link(d / "a", d / "new")),
+    "symlink": ("link", lambda d: os.symlink("a", d / "new")),
+    "unlink": ("unlink", lambda d: os.unlink(d / "a")),
+    "unlink-dir_fd": ("unlink", in_directory(lambda fd: os.unlink("a", dir_fd=fd))),
+    "remove": ("unlink", lambda d: os.remove(d / "a")),
+    "rmtree": ("unlink", lambda d: shutil.rmtree(d)),
+    "mkdir": ("mkdir", lambda d: os.mkdir(d / "new")),
+    "makedirs": ("mkdir", lambda d: os.makedirs(d / "new" / "new")),
+    "rmdir": ("rmdir", lambda d: os.rmdir(d / "c")),
+    "chmod": ("chmod", lambda d: os.chmod(d / "a", 0o600)),
+    "fchmod": ("chmod", on_descriptor(lambda fd: os.fchmod(fd, 0o600))),
+    "chown": ("chmod", lambda d: os.chown(d / "a", os.getuid(), -1)),
+    "lchown": ("chmod", lambda d: os.lchown(d / "a", os.getuid(), -1)),
+    "fchown": ("chmod", on_descriptor(lambda fd: os.fchown(fd, os.getuid(), -1))),
+    "utime": ("chmod", lambda d: os.utime(d / "a")),
+}
+
+every_action = pytest.mark.parametrize("name", ACTIONS)
+
+
+def raised(error: OSError) -> None:
+    raise error
+
+
+def directory(path: Path) -> Path:
+    path.mkdir()
+    (path / "a").write_bytes(bytes(range(100)))
+    (path / "b").write_bytes(b"b")
+    (path / "c").mkdir()
+    with tarfile.open(path / "c.tar", "w"):
+        pass
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return directory(tmp_path / "root")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    return directory(tmp_path / "root-elsewhere")  # begins with the same letters
+
+
+def test_every_function_has_an_action() -> None:
+    functions = {name for _, _, names in _os._TABLE for name in names.split()}
+    missing = functions - {name.split("-")[0] for name in ACTIONS}
+    assert missing <= {"readinto"}  # os.readinto is new in Python 3.14
+    assert {operation for operation, _ in ACTIONS.values()} == set(OPERATIONS)
+
+
+@every_action
+def test_a_call_is_recorded(name: str, root: Path) -> None:
+    operation, action = ACTIONS[name]
+    with faults(root) as fs:
+        action(root)
+    found = [call for call in fs.calls if call.operation == operation]
+    assert {call.outcome for call in found} == {Outcome.OK}
+    assert all(call.path.is_relative_to(root) for call in found)
+
+
+@every_action
+def test_a_call_fails(name: str, root: Path) -> None:
+    operation, action = ACTIONS[name]
+    with faults(root) as fs:
+        fs.fail(operation, errno.EPERM)
+        with pytest.raises(PermissionError) as caught:
+            action(root)
+    assert caught.value.errno == errno.EPERM
+    assert fs.reached
+    assert (operation, Outcome.FAILED) in {(call.operation, call.outcome) for call in fs.calls}
+
+
+@every_action
+def test_a_call_elsewhere_is_let_alone(name: str, root: Path, elsewhere: Path) -> None:
+    with faults(root) as fs:
+        fs.fail("any", errno.EIO, optional=True)
+        ACTIONS[name][1](elsewhere)
+    assert fs.calls == ()
+
+
+@every_action
+def test_a_call_after_the_context_is_let_alone(name: str, root: Path) -> None:
+    with faults(root) as fs:
+        fs.fail("any", errno.EIO, optional=True)
+    ACTIONS[name][1](root)
+    assert fs.calls == ()
+
+
+def test_a_call_that_fails_does_nothing(root: Path) -> None:
+    with faults(root) as fs:
+        fs.fail("any", errno.EIO)
+        for name in ("replace", "unlink", "mkdir", "truncate"):
+            with pytest.raises(OSError, match="Input/output error"):
+                ACTIONS[name][1](root)
+    assert sorted(os.listdir(root)) == ["a", "b", "c", "c.tar"]
+    assert (root / "a").stat().st_size == 100
+
+
+def names(error: OSError) -> tuple[object, object]:
+    return error.filename, error.filename2
+
+
+ABSENT: dict[str, Action] = {
+    "open": lambda d: os.open(d / "x", os.O_RDONLY),
+    "open-bytes": lambda d: os.open(os.fsencode(d / "x"), os.O_RDONLY),
+    "open-builtin": lambda d: open(d / "x"),
+    "open-FileIO": lambda d: io.FileIO(d / "x"),
+    "stat": lambda d: os.stat(d / "x"),
+    "lstat": lambda d: os.lstat(str(d / "x")),
+    "scandir": lambda d: os.scandir(d / "x"),
+    "listdir": lambda d: os.listdir(d / "x"),
+    "truncate": lambda d: os.truncate(d / "x", 1),
+    "rename": lambda d: os.rename(d / "x", d / "y"),
+    "link": lambda d: os.link(d / "x", d / "y"),
+    "symlink": lambda d: os.symlink("text", d / "x" / "y"),
+    "unlink": lambda d: os.unlink(d / "x"),
+    "mkdir": lambda d: os.mkdir(d / "x" / "y"),
+    "rmdir": lambda d: os.rmdir(d / "x"),
+    "chmod": lambda d: os.chmod(d / "x", 0),
+    "chown": lambda d: os.chown(d / "x", -1, -1),
+}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_an_error_looks_as_the_real_one(name: str, root: Path) -> None:
+    with pytest.raises(FileNotFoundError) as real:
+        ABSENT[name](root)
+    fs = faults(root)
+    fs.fail("any", errno.ENOENT)
+    with fs, pytest.raises(FileNotFoundError) as planned:
+        ABSENT[name](root)
+    assert fs.calls[0].outcome is Outcome.FAILED
+    assert planned.value.args == real.value.args
+    assert names(planned.value) == names(real.value)
+    assert str(planned.value) == str(real.value)
+
+
+@pytest.mark.parametrize("function", [os.stat, os.listdir, os.scandir, os.fstat, os.fsync])
+def test_an_error_about_a_descriptor_looks_as_the_real_one(
+    function: Callable[[int], object], root: Path
+) -> None:
+    with descriptor(root, os.O_RDONLY) as fd:
+        fs = faults(root)
+        fs.fail("any", errno.EBADF)
+        with fs, pytest.raises(OSError, match="Bad file") as planned:
+            getattr(os, function.__name__)(fd)
+    with pytest.raises(OSError, match="Bad file") as real:
+        function(fd)
+    assert names(planned.value) == names(real.value)
+
+
+@pytest.mark.parametrize("number", errno.errorcode)
+def test_an_error_is_of_the_class_for_its_number(number: int, root: Path) -> None:
+    fs = faults(root)
+    fs.fail("stat", number, times=1)
+    with fs, pytest.raises(OSError) as caught:  # noqa: PT011 - any number
+        os.stat(root)
+    assert type(caught.value) is type(OSError(number, ""))
+    assert caught.value.strerror == os.strerror(number)
+
+
+def test_a_real_error_is_recorded_as_such(root: Path) -> None:
+    with faults(root) as fs, pytest.raises(FileNotFoundError):
+        os.stat(root / "x")
+    assert [(call.path, call.outcome) for call in fs.calls] == [(root / "x", Outcome.RAISED)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda _: os.open(None, 0),
+        lambda _: os.stat(1.5),
+        lambda _: os.read("a", 1),
+        lambda _: os.read(1.5, 1),
+        lambda _: os.write(1),
+        lambda _: os.fsync("a"),
+        lambda _: os.fsync(987654),
+        lambda _: os.fsync(-1),
+        lambda _: os.stat("a", dir_fd=987654),
+        lambda _: os.stat("a", dir_fd="b"),
+        lambda d: os.rename(d / "a"),
+        lambda d: os.listdir(d, 1, 2),
+        lambda d: os.stat(f"{d}/nul\0"),
+        lambda d: open(d / "a", 1),
+        lambda d: io.FileIO(d / "a", "q"),
+    ],
+)
+def test_a_wrong_argument_is_for_the_real_function_to_refuse(wrong: Action, root: Path) -> None:
+    with pytest.raises((TypeError, ValueError, OSError)) as real:
+        wrong(root)
+    with faults(root) as fs, pytest.raises(type(real.value)) as found:
+        wrong(root)
+    assert str(found.value) == str(real.value)
+    assert {call.outcome for call in fs.calls} <= {Outcome.RAISED}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "deleted", "cwd"])
+def test_a_descriptor_without_a_name(
+    kind: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with faults(root) as fs:
+        if kind == "pipe":
+            with pipe() as (_, inlet):
+                os.write(inlet, b"1")
+            assert fs.calls == ()
+        elif kind == "deleted":
+            with descriptor(root / "a") as fd:
+                os.unlink(root / "a")
+                os.read(fd, 1)
+            assert [call.path for call in fs.calls] == [root / "a"] * 3
+        else:
+            monkeypatch.chdir(root)
+            assert "a" in os.listdir()
+            with os.scandir() as entries:
+                assert next(entries).path.startswith("./")
+            assert {call.path for call in fs.calls} == {root}
+            monkeypatch.undo()
+
+
+def test_a_file_whose_name_says_deleted(root: Path) -> None:
+    path = root / "x (deleted)"
+    path.write_bytes(b"1")
+    with faults(root) as fs, descriptor(path) as fd:
+        os.read(fd, 1)
+    assert [call.path for call in fs.calls] == [path] * 2
+
+
+def test_a_relative_path_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root.parent)
+    with faults("root") as fs:
+        os.stat("root/c/../a")
+    assert [call.path for call in fs.calls] == [root / "a"]
+
+
+def test_a_root_that_is_a_symbolic_link(root: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    with faults(link) as fs:
+        os.stat(root / "a")
+        with descriptor(link / "a") as fd:
+            os.read(fd, 1)
+    assert [call.path for call in fs.calls] == [link / "a"] * 3
+
+
+def test_a_symbolic_link_out_of_the_root(root: Path, elsewhere: Path) -> None:
+    """As in a download cache, whose snapshots are links to blobs."""
+    (root / "link").symlink_to(elsewhere / "a")
+    with faults(root) as fs:
+        with open(root / "link", "rb") as file:
+            file.read()
+        with descriptor(root / "link") as fd:
+            os.read(fd, 1)
+    assert {call.path for call in fs.calls} == {root / "link"}
+    assert [call.operation for call in fs.calls] == ["open", "read", "read", "open", "read"]
+
+
+def test_the_root_may_be_all() -> None:
+    with faults("/") as fs:
+        os.stat("/")
+        os.stat("/proc")
+    assert [str(call.path) for call in fs.calls] == ["/", "/proc"]
+
+
+def test_two_paths_are_recorded(root: Path, tmp_path: Path) -> None:
+    with faults(root) as fs:
+        os.rename(root / "a", root / "new")
+        os.rename(root / "new", tmp_path / "out")
+        os.rename(tmp_path / "out", root / "in")
+    assert [(call.path, call.target) for call in fs.calls] == [
+        (root / "a", root / "new"),
+        (root / "new", tmp_path / "out"),
+        (tmp_path / "out", root / "in"),
+    ]
+
+
+def test_a_path_elsewhere_matches_no_pattern(root: Path, tmp_path: Path) -> None:
+    with faults(root) as fs:
+        fs.fail("rename", errno.EIO, match="out", optional=True)
+        os.rename(root / "a", tmp_path / "out")
+    assert not fs.reached
+
+
+@pytest.mark.parametrize("function", ["glob.glob", "Path.glob", "Path.rglob"])
+def test_globbing(function: str, root: Path) -> None:
+    with faults(root) as fs:
+        if function == "glob.glob":
+            found = glob.glob(str(root / "*"))
+        else:
+            found = [str(path) for path in getattr(root, function[5:])("*")]
+    assert sorted(map(os.path.basename, found)) == ["a", "b", "c", "c.tar"]
+    assert (("scandir", root)) in {(call.operation, call.path) for call in fs.calls}
+
+
+def test_they_are_as_the_real_ones(root: Path) -> None:
+    with os.scandir(root) as entries:
+        real = sorted(entries, key=os.fspath)
+    with faults(root), os.scandir(root) as entries:
+        found = sorted(entries, key=os.fspath)
+        for one, other in zip(found, real, strict=True):
+            assert isinstance(one, os.DirEntry)
+            assert repr(one) == repr(other)
+            assert (one.name, one.path, os.fspath(one)) == (
+                other.name,
+                other.path,
+                os.fspath(other),
+            )
+            assert one.inode() == other.inode()
+            assert (one.is_dir(), one.is_file(), one.is_symlink()) == (
+                other.is_dir(),
+                other.is_file(),
+                other.is_symlink(),
+            )
+            assert one.stat() == other.stat()
+
+
+def test_of_bytes(root: Path) -> None:
+    with faults(root) as fs, os.scandir(os.fsencode(root)) as entries:
+        names = {entry.name for entry in entries if entry.is_file()}
+    assert names == {b"a", b"b", b"c.tar"}
+    assert root / "a" in {call.path for call in fs.calls}
+
+
+def test_of_a_descriptor(root: Path) -> None:
+    with faults(root) as fs, descriptor(root, os.O_RDONLY) as fd, os.scandir(fd) as entries:
+        assert {entry.name for entry in entries if entry.is_dir()} == {"c"}
+    assert root / "c" in {call.path for call in fs.calls}
+
+
+def test_each_asks_once(root: Path) -> None:
+    with faults(root) as fs, os.scandir(root) as entries:
+        for entry in entries:
+            assert [entry.stat(), entry.stat()]
+            assert [entry.is_symlink(), entry.is_symlink()]
+    asked = [call.path.name for call in fs.calls if call.operation == "stat"]
+    assert sorted(asked) == sorted(["a", "b", "c", "c.tar"] * 2)
+
+
+def test_what_vanished_is_no_file(root: Path) -> None:
+    with faults(root) as fs, os.scandir(root) as entries:
+        fs.fail("stat", errno.ENOENT)
+        assert not any(entry.is_file() or entry.is_dir() for entry in entries)
+
+
+def test_follow_symlinks(root: Path) -> None:
+    (root / "link").symlink_to("a")
+    with faults(root), os.scandir(root) as entries:
+        entry = next(entry for entry in entries if entry.name == "link")
+        assert entry.is_file()
+        assert not entry.is_file(follow_symlinks=False)
+        assert entry.is_symlink()
+        assert entry.stat().st_size == 100
+        assert entry.stat(follow_symlinks=False).st_size == 1
+
+
+def test_a_listing_not_closed_warns(root: Path) -> None:
+    with faults(root), pytest.warns(ResourceWarning, match="unclosed scandir iterator"):
+        next(os.scandir(root))
+
+
+@pytest.mark.parametrize("name", ["supports_dir_fd", "supports_fd", "supports_follow_symlinks"])
+def test_support_is_still_told(name: str, root: Path) -> None:
+    known = getattr(os, name)
+    supported = {function.__name__ for function in known}
+    before = set(known)
+    with faults(root):
+        for function in supported - {"copystat"}:
+            assert getattr(os, function) in known
+    assert known == before
+
+
+def test_the_stand_ins_describe_themselves_as_the_real_ones(root: Path) -> None:
+    before = (os.open.__name__, os.open.__doc__, open.__name__, open.__doc__)
+    with faults(root):
+        assert (os.open.__name__, os.open.__doc__, open.__name__, open.__doc__) == before
+
+
+def everything_patched() -> list[object]:
+    modules = [os, io, mmap, glob, tarfile, bz2, sys.modules["builtins"]]
+    found = [value for module in modules for value in vars(module).values()]
+    classes = [value for value in vars(glob).values() if isinstance(value, type)]
+    return [*found, *(value for kind in classes for value in vars(kind).values())]
+
+
+def test_all_is_as_it_was_afterwards(root: Path) -> None:
+    before = everything_patched()
+    with contextlib.suppress(ZeroDivisionError), faults(root):
+        inside = everything_patched()
+        raise ZeroDivisionError
+    after = everything_patched()
+    assert sum(one is not other for one, other in zip(before, inside, strict=True)) > 40
+    assert all(one is other for one, other in zip(before, after, strict=True))

@@ -1,0 +1,179 @@
+"""What numpy reads and writes in C suffers too, as it does in reality."""
+
+import errno
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardproof.testing.faults import Outcome, faults
+
+VALUES = np.arange(3000, dtype="<f4")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    VALUES.tofile(tmp_path / "shard.bin")
+    np.save(tmp_path / "array.npy", VALUES)
+    (tmp_path / "text").write_text("1 2 3")
+    return tmp_path
+
+
+READS: dict[str, Callable[[Path], Any]] = {
+    "path": lambda path: np.fromfile(path, "<f4"),
+    "str": lambda path: np.fromfile(str(path), "<f4"),
+    "bytes": lambda path: np.fromfile(os.fsencode(path), "<f4"),
+    "count": lambda path: np.fromfile(path, "<f4", 100),
+    "count-above": lambda path: np.fromfile(path, "<f4", 4000),
+    "offset": lambda path: np.fromfile(path, "<f4", offset=40),
+    "keywords": lambda path: np.fromfile(file=path, dtype="<f4", count=7, offset=4),
+    "records": lambda path: np.fromfile(path, [("a", "<f4"), ("b", "<i2", 2)]),
+    "arrays": lambda path: np.fromfile(path, np.dtype(("<f4", (3,)))),
+    "like": lambda path: np.fromfile(path, "<f4", like=VALUES),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_fromfile_reads_the_same(name: str, root: Path) -> None:
+    expected = READS[name](root / "shard.bin")
+    with faults(root) as fs:
+        found = READS[name](root / "shard.bin")
+    assert found.dtype == expected.dtype
+    assert found.tobytes() == expected.tobytes()
+    assert [(call.operation, call.outcome) for call in fs.calls] == [
+        ("open", Outcome.OK),
+        ("read", Outcome.OK),
+    ]
+
+
+@pytest.mark.parametrize("name", READS)
+def test_fromfile_that_is_cut_has_fewer_items_or_whatever_was_there(name: str, root: Path) -> None:
+    expected = READS[name](root / "shard.bin")
+    with faults(root) as fs:
+        fs.short("read", 27)
+        found = READS[name](root / "shard.bin")
+    assert fs.calls[-1].outcome is Outcome.SHORT
+    n_whole = 27 // np.dtype(found.dtype).itemsize
+    if name == "arrays":
+        n_whole = 27 // 12
+    assert found[:n_whole].tobytes() == expected[:n_whole].tobytes()
+    if "count" in name or name == "keywords":
+        assert len(found) == n_whole
+    else:
+        assert found.shape == expected.shape
+        assert set(found[n_whole:].tobytes()) == {0xAA}
+
+
+def test_fromfile_tells_nobody_of_an_error(root: Path) -> None:
+    """As it does with a real one; that is why shards are better read otherwise."""
+    with faults(root) as fs:
+        fs.fail("read", errno.EIO)
+        assert np.fromfile(root / "shard.bin", "<f4", count=100).size == 0
+        damaged = np.fromfile(root / "shard.bin", "<f4")
+    assert damaged.size == VALUES.size
+    assert set(damaged.tobytes()) == {0xAA}
+    assert [call.outcome for call in fs.calls] == [Outcome.OK, Outcome.FAILED] * 2
+
+
+def test_fromfile_whose_file_can_not_be_opened(root: Path) -> None:
+    fs = faults(root)
+    fs.fail("open", errno.EACCES)
+    with fs, pytest.raises(PermissionError):
+        np.fromfile(root / "shard.bin", "<f4")
+
+
+def test_fromfile_of_an_open_file_goes_on_where_that_is(root: Path) -> None:
+    with faults(root), open(root / "shard.bin", "rb") as file:
+        assert np.frombuffer(file.read(8), "<f4").tolist() == [0, 1]
+        assert np.fromfile(file, "<f4", count=2).tolist() == [2, 3]
+        assert np.fromfile(file, "<f4", count=2, offset=4).tolist() == [5, 6]
+        assert file.tell() == 28
+        assert np.fromfile(file, "<f4")[0] == 7
+
+
+def test_fromfile_of_text_is_let_alone(root: Path) -> None:
+    with faults(root) as fs:
+        assert np.fromfile(root / "text", sep=" ").tolist() == [1, 2, 3]
+    assert [call.operation for call in fs.calls] == ["open"]
+
+
+@pytest.mark.parametrize("wrong", [3, io.BytesIO(b"12345678")])
+def test_fromfile_of_what_it_does_not_take(wrong: Any, root: Path) -> None:
+    with pytest.raises(Exception) as real:  # noqa: PT011 - whatever it is
+        np.fromfile(wrong)
+    with faults(root), pytest.raises(type(real.value)):
+        np.fromfile(wrong)
+
+
+def test_fromfile_of_objects_is_refused(root: Path) -> None:
+    fs = faults(root)
+    fs.short("read", 8, optional=True)
+    with fs, pytest.raises(ValueError, match="object"):
+        np.fromfile(root / "shard.bin", object)
+
+
+def test_load_and_save(root: Path) -> None:
+    with faults(root) as fs:
+        np.save(root / "new.npy", VALUES)
+        assert np.array_equal(np.load(root / "new.npy"), VALUES)
+    assert "write" in {call.operation for call in fs.calls}
+    assert (root / "new.npy").read_bytes() == (root / "array.npy").read_bytes()
+
+
+def test_load_of_a_file_that_is_cut(root: Path) -> None:
+    fs = faults(root)
+    fs.short("read", 128, nth=2)
+    with fs, pytest.raises(ValueError):  # noqa: PT011 - depends on the version
+        np.load(root / "array.npy")
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_save_on_a_full_disk(nth: int, root: Path) -> None:
+    fs = faults(root)
+    fs.fail("write", errno.ENOSPC, nth=nth)
+    with fs, pytest.raises(OSError, match="No space left"):
+        np.save(root / "new.npy", VALUES)
+
+
+def test_memmap(root: Path) -> None:
+    with faults(root) as fs:
+        mapped = np.memmap(root / "shard.bin", "<f4", mode="r+")
+        mapped[0] = 7
+        mapped.flush()
+        fs.fail("mmap", errno.ENOMEM)
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            np.load(root / "array.npy", mmap_mode="r")
+        fs.fail("fsync", errno.EIO)
+        with pytest.raises(OSError, match="Input/output"):
+            mapped.flush()
+    operations = [call.operation for call in fs.calls if call.operation in {"mmap", "fsync"}]
+    assert operations == ["mmap", "fsync", "mmap", "fsync"]
+    assert (root / "shard.bin").read_bytes()[:4] == np.float32(7).tobytes()
+
+
+def test_tofile_suffers_where_its_file_is_opened(root: Path) -> None:
+    fs = faults(root)
+    fs.fail("open", errno.EROFS)
+    with fs, pytest.raises(OSError, match="Read-only"):
+        VALUES.tofile(root / "new.bin")
+
+
+def test_files_elsewhere_are_let_alone(root: Path, tmp_path_factory: Any) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    with faults(root) as fs:
+        fs.fail("any", errno.EIO, optional=True)
+        np.save(elsewhere / "a.npy", VALUES)
+        assert np.load(elsewhere / "a.npy").shape == VALUES.shape
+        assert np.fromfile(elsewhere / "a.npy", "u1").size
+    assert fs.calls == ()
+
+
+def test_all_is_as_it_was_afterwards(root: Path) -> None:
+    before = np.fromfile, np.lib.format.write_array.__globals__["isfileobj"]
+    with faults(root):
+        assert np.fromfile is not before[0]
+    assert (np.fromfile, np.lib.format.write_array.__globals__["isfileobj"]) == before

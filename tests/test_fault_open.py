@@ -1,0 +1,475 @@
+"""Files opened below a root of `faults` are as the real ones, but for what is planned."""
+
+# ruff: noqa: SIM115 - what becomes of a file that is not closed is tested too
+
+import contextlib
+import errno
+import io
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardproof.testing.faults import Outcome, faults
+
+BYTES = bytes(range(256)) * 40  # more than one buffer of any size
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Twice the same, at equal lengths of path."""
+    for name in ("inside", "beside"):
+        path = tmp_path / name
+        path.mkdir()
+        (path / "bytes").write_bytes(BYTES)
+        (path / "text").write_bytes("a\r\nb\rc\nä".encode())
+    return tmp_path / "inside"
+
+
+def outcome_of(function: Callable[[Path], Any], path: Path) -> object:
+    """What it returns or raises, and what is in the directory afterwards; without its path."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = function(path)
+        except Exception as error:
+            found = (type(error), str(error))
+    kinds = [warning.category for warning in caught]
+    contents = [(p.name, p.read_bytes()) for p in sorted(path.iterdir())]
+    return repr((found, kinds, contents)).replace(str(path), "")
+
+
+def assert_the_same(function: Callable[[Path], Any], root: Path) -> None:
+    real = outcome_of(function, root.with_name("beside"))
+    with faults(root) as fs:
+        assert outcome_of(function, root) == real
+    assert fs.calls
+
+
+def described(file: Any) -> list[object]:
+    names = ("mode", "closed", "encoding", "errors", "line_buffering", "newlines", "closefd")
+    layers = [file]
+    while layers[-1] is not None:
+        layers.append(getattr(layers[-1], "buffer", getattr(layers[-1], "raw", None)))
+    return [
+        (
+            [
+                kind
+                for kind in (io.FileIO, io.BufferedIOBase, io.TextIOBase)
+                if isinstance(it, kind)
+            ],
+            [getattr(it, name, None) for name in names],
+            os.fspath(it.name),
+            (it.readable(), it.writable(), it.seekable(), it.isatty()),
+        )
+        for it in layers[:-1]
+    ]
+
+
+MODES = [
+    "r",
+    "rt",
+    "rb",
+    "r+",
+    "r+b",
+    "b+r",
+    "w",
+    "wb",
+    "w+",
+    "wb+",
+    "a",
+    "ab",
+    "a+b",
+    "x",
+    "xb",
+    "x+",
+]
+WRONG_MODES = ["", "b", "q", "U", "rw", "rr", "tb", "rtb", "r++", "rwb", "br+b"]
+
+
+@pytest.mark.parametrize("buffering", [-1, 0, 1, 2, 4096])
+@pytest.mark.parametrize("mode", MODES + WRONG_MODES)
+@pytest.mark.parametrize("name", ["bytes", "new"])
+def test_modes_and_buffers(mode: str, buffering: int, name: str, root: Path) -> None:
+    def use(path: Path) -> Any:
+        with open(path / name, mode, buffering, errors=None if "b" in mode else "replace") as file:
+            before = described(file)
+            data: Any = b"12\n3" if "b" in mode else "12\n3"
+            written = file.write(data) if file.writable() else None
+            seen = (path / name).stat().st_size if mode != "r+" else None
+            file.seek(0)
+            read = file.read() if file.readable() else None
+            return before, written, seen, read, file.tell()
+
+    assert_the_same(use, root)
+
+
+@pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n", "x"])
+def test_newlines(newline: str | None, root: Path) -> None:
+    def use(path: Path) -> Any:
+        with open(path / "text", newline=newline, encoding="utf-8") as file:
+            lines = list(file)
+            newlines = file.newlines
+        with open(path / "new", "w", newline=newline, encoding="utf-8") as file:
+            file.write("a\nb\r\n")
+        return lines, newlines
+
+    assert_the_same(use, root)
+
+
+@pytest.mark.parametrize(
+    "layers", [("ascii", None), ("ascii", "replace"), ("latin-1", "x"), ("no",)]
+)
+def test_encodings(layers: tuple[str | None, ...], root: Path) -> None:
+    def use(path: Path) -> Any:
+        with open(
+            path / "text", buffering=-1, **dict(zip(("encoding", "errors"), layers, strict=False))
+        ) as file:
+            return file.read(), file.encoding, file.errors
+
+    assert_the_same(use, root)
+
+
+@pytest.mark.parametrize(
+    "layers", [{"encoding": "utf-8"}, {"errors": "strict"}, {"newline": "\n"}, {"closefd": False}]
+)
+def test_what_bytes_and_names_do_not_take(layers: dict[str, Any], root: Path) -> None:
+    assert_the_same(lambda path: open(path / "bytes", "rb", **layers), root)
+
+
+@pytest.mark.parametrize("path", ["x", ".", "bytes/x", "nul\0"])
+def test_what_can_not_be_opened(path: str, root: Path) -> None:
+    assert_the_same(lambda base: [os.stat(base), open(base / path)], root)
+
+
+@pytest.mark.parametrize("closefd", [True, False])
+def test_descriptors(closefd: bool, root: Path) -> None:
+    def use(path: Path) -> Any:
+        fd = os.open(path / "bytes", os.O_RDWR)
+        with open(fd, "r+b", closefd=closefd) as file:
+            assert file.fileno() == fd == file.name
+            file.write(b"new")
+        return closefd or os.close(fd)
+
+    assert_the_same(use, root)
+
+
+def test_a_descriptor_open_for_something_else(root: Path) -> None:
+    def use(path: Path) -> Any:
+        with (
+            open(path / "bytes", "wb", 0) as file,
+            open(file.fileno(), "rb", 0, closefd=False) as f,
+        ):
+            return f.read(1)
+
+    assert_the_same(use, root)
+
+
+def test_opener(root: Path) -> None:
+    def use(path: Path) -> Any:
+        def opener(name: str, flags: int) -> int:
+            return os.open(name, flags, dir_fd=directory)
+
+        directory = os.open(path, os.O_RDONLY)
+        try:
+            with open("bytes", "rb", opener=opener) as file:
+                return described(file), file.read()
+        finally:
+            os.close(directory)
+
+    assert_the_same(use, root)
+
+
+@pytest.mark.parametrize("delete", [True, False])
+def test_temporary_files(delete: bool, root: Path) -> None:
+    def use(path: Path) -> Any:
+        with tempfile.NamedTemporaryFile(dir=path, delete=delete) as file:
+            file.write(b"123")
+            file.flush()
+            found = Path(file.name).read_bytes()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(file.name)
+        with tempfile.TemporaryDirectory(dir=path) as directory:
+            (Path(directory) / "x").write_bytes(found)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(found)
+            return file.tell()
+
+    assert_the_same(use, root)
+
+
+def test_descriptors_are_not_inherited(root: Path) -> None:
+    with faults(root), open(root / "bytes") as file:
+        assert not os.get_inheritable(file.fileno())
+
+
+@pytest.mark.parametrize("mode", ["rb", "wb", "r+b"])
+@pytest.mark.parametrize("buffering", [-1, 0])
+def test_the_methods_of_binary_files(mode: str, buffering: int, root: Path) -> None:
+    def attempt(function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except (OSError, ValueError, TypeError) as error:
+            return type(error), str(error)
+
+    def use(path: Path) -> Any:
+        buffer = bytearray(7)
+        with open(path / "bytes", mode, buffering) as f:
+            found = [
+                attempt(lambda: f.read(5)),
+                attempt(lambda: f.read(0)),
+                attempt(lambda: f.readinto(buffer)),
+                attempt(lambda: f.readinto(memoryview(buffer)[2:])),
+                attempt(lambda: f.readinto(b"not writable")),
+                attempt(f.readline),
+                attempt(lambda: f.seek(100)),
+                attempt(lambda: f.write(memoryview(b"12345")[::2])),
+                attempt(lambda: f.write(b"12345")),
+                attempt(lambda: f.write("text")),
+                attempt(lambda: f.writelines([b"1", bytearray(b"2")])),
+                attempt(f.flush),
+                attempt(f.tell),
+                attempt(lambda: f.truncate(2000)),
+                attempt(lambda: f.seek(-10, os.SEEK_END)),
+                attempt(lambda: f.read(-1)),
+                attempt(lambda: f.read(None)),
+                attempt(f.readlines),
+            ]
+        closed = [attempt(lambda: f.read(1)), attempt(lambda: f.write(b"")), attempt(f.fileno)]
+        return found, bytes(buffer), closed
+
+    assert_the_same(use, root)
+
+
+def test_a_pipe_with_a_name_that_nobody_writes_to(root: Path) -> None:
+    def use(path: Path) -> Any:
+        os.mkfifo(path / "pipe")
+        with open(os.open(path / "pipe", os.O_RDWR | os.O_NONBLOCK), "r+b", 0) as file:
+            empty = [file.read(1), file.readall(), file.readinto(bytearray(1))]
+            file.write(b"123")
+            found = [*empty, file.readall(), file.read()]
+        os.unlink(path / "pipe")
+        return found
+
+    assert_the_same(use, root)
+
+
+@pytest.mark.parametrize("mode", ["rb", "r"])
+@pytest.mark.parametrize("buffering", [-1, 0])
+def test_a_file_not_closed_warns(mode: str, buffering: int, root: Path) -> None:
+    if (mode, buffering) == ("r", 0):
+        return
+    with faults(root), pytest.warns(ResourceWarning, match="unclosed file .*bytes"):
+        open(root / "bytes", mode, buffering)
+
+
+def test_the_place_of_a_missing_encoding_is_named(root: Path) -> None:
+    code = (
+        "import sys, warnings\n"
+        "from shardproof.testing.faults import faults\n"
+        "warnings.simplefilter('error', EncodingWarning)\n"
+        "with faults(sys.argv[1]):\n"
+        "    open(sys.argv[1] + '/text')\n"
+    )
+    command = [sys.executable, "-X", "warn_default_encoding", "-c", code, str(root)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert "EncodingWarning: 'encoding' argument not specified" in run.stderr
+
+
+def test_line_buffered_bytes_warn_where_they_are_asked_for(root: Path) -> None:
+    with faults(root), pytest.warns(RuntimeWarning) as caught:
+        open(root / "bytes", "rb", 1).close()
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("buffering", [-1, 0, 512])
+def test_short_reads_to_the_end_of_a_file_give_it_whole(buffering: int, root: Path) -> None:
+    with faults(root) as fs, open(root / "bytes", "rb", buffering) as file:
+        fs.short("read", 1000)
+        assert file.read() == BYTES
+    reads = [call.outcome for call in fs.calls if call.operation == "read"]
+    assert reads == [Outcome.SHORT] * 10 + [Outcome.OK] * 2
+
+
+def test_a_short_raw_read_gives_a_part(root: Path) -> None:
+    with faults(root) as fs, open(root / "bytes", "rb", 0) as file:
+        fs.short("read", 10, nth=2, times=1)
+        assert [len(file.read(100)) for _ in range(3)] == [100, 10, 100]
+        assert file.tell() == 210
+        assert file.read(1) == BYTES[210:211]
+
+
+def test_a_read_of_0_bytes_is_the_end(root: Path) -> None:
+    with faults(root) as fs, open(root / "bytes", "rb") as file:
+        fs.short("read", 0)
+        assert file.read() == b""
+
+
+def test_a_short_readinto_fills_a_part(root: Path) -> None:
+    buffer = bytearray(100)
+    with faults(root) as fs, open(root / "bytes", "rb", 0) as file:
+        fs.short("read", 10)
+        assert file.readinto(memoryview(buffer).cast("B", (10, 10))) == 10
+    assert buffer == BYTES[:10].ljust(100, b"\0")
+
+
+@pytest.mark.parametrize("name", ["read", "pread"])
+def test_short_functions_that_return_bytes(name: str, root: Path) -> None:
+    with faults(root) as fs, open(root / "bytes", "rb") as file:
+        fs.short("read", 10)
+        offset = [5] * (name == "pread")
+        found = getattr(os, name)(file.fileno(), 100, *offset)
+    assert found == BYTES[sum(offset) :][:10]
+
+
+@pytest.mark.parametrize("name", ["readv", "preadv"])
+def test_short_functions_that_fill_buffers(name: str, root: Path) -> None:
+    buffers = [bytearray(4), bytearray(0), bytearray(4), bytearray(4), bytearray(4)]
+    with faults(root) as fs, open(root / "bytes", "rb") as file:
+        fs.short("read", 10)
+        offset = [0] * (name == "preadv")
+        assert getattr(os, name)(file.fileno(), buffers, *offset) == 10
+    assert b"".join(buffers) == BYTES[:10].ljust(16, b"\0")
+
+
+@pytest.mark.parametrize("name", ["write", "pwrite", "writev", "pwritev"])
+def test_short_functions_that_write(name: str, root: Path) -> None:
+    data = [b"1234", b"5678"] if name.endswith("v") else b"12345678"
+    with faults(root) as fs, open(root / "new", "wb") as file:
+        fs.short("write", 5)
+        offset = [0] * name.startswith("p")
+        assert getattr(os, name)(file.fileno(), data, *offset) == 5
+    assert (root / "new").read_bytes() == b"12345"
+
+
+@pytest.mark.parametrize("operation", ["read", "write"])
+@pytest.mark.parametrize("by_keyword", [False, True])
+def test_short_functions_that_copy(operation: str, by_keyword: bool, root: Path) -> None:
+    with faults(root) as fs, open(root / "bytes", "rb") as a, open(root / "new", "wb") as b:
+        fs.short(operation, 5)
+        source, target = a.fileno(), b.fileno()
+        if by_keyword:
+            assert os.sendfile(out_fd=target, in_fd=source, offset=1, count=100) == 5
+            assert os.copy_file_range(src=source, dst=target, count=100) == 5
+        else:
+            assert os.sendfile(target, source, 1, 100) == 5
+            assert os.copy_file_range(source, target, 100) == 5
+    assert (root / "new").read_bytes() == BYTES[1:6] + BYTES[:5]
+
+
+@pytest.mark.parametrize("buffering", [-1, 100])
+def test_short_writes_through_a_buffer_make_a_whole_file(buffering: int, root: Path) -> None:
+    with faults(root) as fs:
+        fs.short("write", 1000)
+        with open(root / "new", "wb", buffering) as file:
+            file.write(BYTES)
+    assert (root / "new").read_bytes() == BYTES
+
+
+def test_a_short_raw_write_makes_a_part(root: Path) -> None:
+    with faults(root) as fs, open(root / "new", "wb", 0) as file:
+        fs.short("write", 3)
+        assert file.write(b"12345") == 3
+    assert (root / "new").read_bytes() == b"123"
+
+
+def test_what_is_small_enough_is_not_short(root: Path) -> None:
+    with faults(root) as fs, open(root / "text", "rb", 0) as file:
+        fault = fs.short("read", 9, optional=True)
+        assert len(file.read(9)) == 9
+        file.seek(4)
+        assert len(file.read(100)) == 5
+    assert not fault.reached
+    assert {call.outcome for call in fs.calls} == {Outcome.OK}
+
+
+def test_the_shortest_wins(root: Path) -> None:
+    with (
+        faults(root) as fs,
+        faults(root.parent) as outer,
+        open(root / "bytes", "rb", 0) as file,
+    ):
+        fs.short("read", 30)
+        outer.short("read", 20)
+        longest = fs.short("read", 40, optional=True)
+        assert len(file.read(50)) == 20
+    assert fs.calls[-1].outcome is outer.calls[-1].outcome is Outcome.SHORT
+    assert longest.reached
+
+
+def test_a_disk_that_fills_up(root: Path) -> None:
+    with faults(root) as fs:
+        fs.short("write", 10, nth=1, times=1)
+        fs.fail("write", errno.ENOSPC, nth=2)
+        with open(root / "new", "wb", 0) as file:
+            assert file.write(b"12345678901234567890") == 10
+            with pytest.raises(OSError, match="No space left") as caught:
+                file.write(b"1234567890")
+    assert caught.value.filename is None
+    assert (root / "new").read_bytes() == b"1234567890"
+
+
+def test_an_error_while_closing_comes_from_the_buffer(root: Path) -> None:
+    with faults(root) as fs:
+        file = open(root / "new", "wb")
+        file.write(b"123")
+        fs.fail("write", errno.ENOSPC)
+        with pytest.raises(OSError, match="No space left"):
+            file.close()
+        assert file.closed
+
+
+def test_what_was_opened_before_is_a_file_too(root: Path) -> None:
+    with open(root / "bytes", "rb", 0) as before, faults(root):
+        assert isinstance(before, io.FileIO)
+        assert issubclass(type(before), io.FileIO)
+        assert not isinstance(io.BytesIO(), io.FileIO)
+
+
+def test_what_was_opened_inside_still_is_one_afterwards(root: Path) -> None:
+    with faults(root) as fs:
+        file = open(root / "bytes", "rb")
+        fs.fail("read", errno.EIO, optional=True)
+    with file:
+        assert isinstance(file.raw, io.FileIO)
+        assert file.read() == BYTES
+    assert [call.operation for call in fs.calls] == ["open"]
+
+
+def test_classes_made_from_the_stand_in(root: Path) -> None:
+    with open(root / "bytes", "rb", 0) as before, faults(root) as fs:
+
+        class Mine(io.FileIO):
+            pass
+
+        assert not isinstance(before, Mine)
+        with Mine(root / "bytes") as file:
+            assert isinstance(file, Mine)
+            assert file.read(3) == BYTES[:3]
+    assert [call.operation for call in fs.calls] == ["open", "read"]
+
+
+def test_maps(root: Path) -> None:
+    before = mmap.mmap(-1, 10)
+    with before, faults(root) as fs, open(root / "bytes", "r+b") as file:
+        with mmap.mmap(file.fileno(), length=0) as mapped, mmap.mmap(-1, 10) as anonymous:
+            assert all(isinstance(one, mmap.mmap) for one in (before, mapped, anonymous))
+            mapped[:3] = b"new"
+            mapped.flush(0, mmap.PAGESIZE)
+            anonymous.flush()
+        with mmap.mmap(fileno=file.fileno(), length=0, access=mmap.ACCESS_READ) as mapped:
+            assert mapped[:4] == b"new" + BYTES[3:4]
+    assert [call.operation for call in fs.calls] == ["open", "mmap", "fsync", "mmap"]
+
+
+def test_a_file_outside_is_the_real_thing(root: Path) -> None:
+    kind = io.FileIO
+    with faults(root), open(root.with_name("beside") / "bytes", "rb") as file:
+        assert type(file.raw) is kind

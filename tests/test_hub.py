@@ -1,0 +1,1101 @@
+"""The loopback hub: files as from a web server, repositories as from the Hugging Face Hub."""
+
+import concurrent.futures
+import contextlib
+import email.utils
+import gc
+import hashlib
+import http.client
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from shardproof.testing.hub import Hub, HubRequest, _hf, serve_hub
+
+DATA = bytes(range(200)) * 5
+ETAG = f'"{hashlib.sha256(DATA).hexdigest()}"'
+DEADLINE = 30.0  # seconds; only a hang is as long
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serve_hub({"data/x.bin": DATA}) as hub:
+        yield hub
+
+
+class Got(NamedTuple):
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+
+@contextlib.contextmanager
+def connected(hub: Hub) -> Iterator[http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection(hub.url.removeprefix("http://"), timeout=DEADLINE)
+    with contextlib.closing(connection):
+        yield connection
+
+
+def ask(
+    client: Hub | http.client.HTTPConnection, path: str, method: str = "GET", **headers: str
+) -> Got:
+    if isinstance(client, Hub):
+        with connected(client) as connection:
+            return ask(connection, path, method, **headers)
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    client.request(method, path, headers=names)
+    response = client.getresponse()
+    return Got(response.status, response.headers, response.read())
+
+
+def dial(hub: Hub) -> socket.socket:
+    address = ("127.0.0.1", int(hub.url.rpartition(":")[2]))
+    return socket.create_connection(address, timeout=DEADLINE)
+
+
+def wait_until(reached: object, what: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not reached():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.001)
+
+
+# Plain files
+
+
+def test_a_file(hub: Hub) -> None:
+    got = ask(hub, "/data/x.bin")
+    assert (got.status, got.body) == (200, DATA)
+    assert got.headers["ETag"] == ETAG
+    assert got.headers["Accept-Ranges"] == "bytes"
+    assert got.headers["Content-Length"] == "1000"
+    assert got.headers["Content-Type"] == "application/octet-stream"
+    for name in ("Date", "Last-Modified"):
+        age = time.time() - email.utils.parsedate_to_datetime(got.headers[name]).timestamp()
+        assert 0 <= age < DEADLINE
+
+
+def test_head_is_get_without_the_body(hub: Hub) -> None:
+    got, head = ask(hub, "/data/x.bin"), ask(hub, "/data/x.bin", "HEAD", Range="bytes=1-2")
+    assert (head.status, head.body) == (200, b"")
+    drop = {"Date"}
+    assert [item for item in head.headers.items() if item[0] not in drop] == [
+        item for item in got.headers.items() if item[0] not in drop
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "start", "stop"),
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=10-19", 10, 20),
+        ("bytes=10-", 10, 1000),
+        ("bytes=-10", 990, 1000),
+        ("bytes=-1000", 0, 1000),
+        ("bytes=-5000", 0, 1000),
+        ("bytes=999-999", 999, 1000),
+        ("bytes=990-5000", 990, 1000),
+        ("bytes=0-" + "9" * 5000, 0, 1000),
+        ("bytes=-" + "9" * 5000, 0, 1000),
+        ("bytes=" + "0" * 5000 + "7-8", 7, 9),
+        ("BYTES=1-2", 1, 3),
+    ],
+)
+def test_a_range(hub: Hub, value: str, start: int, stop: int) -> None:
+    got = ask(hub, "/data/x.bin", Range=value)
+    assert (got.status, got.body) == (206, DATA[start:stop])
+    assert got.headers["Content-Range"] == f"bytes {start}-{stop - 1}/1000"
+    assert got.headers["Content-Length"] == str(stop - start)
+    assert got.headers["ETag"] == ETAG
+
+
+@pytest.mark.parametrize(
+    "value", ["bytes=1000-", "bytes=1000-2000", "bytes=-0", "bytes=" + "9" * 5000 + "-"]
+)
+def test_a_range_that_is_not_there(hub: Hub, value: str) -> None:
+    got = ask(hub, "/data/x.bin", Range=value)
+    assert (got.status, got.body) == (416, b"")
+    assert got.headers["Content-Range"] == "bytes */1000"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "bytes",
+        "bytes=",
+        "bytes=-",
+        "bytes=5-4",
+        "bytes=--5",
+        "bytes=-5-",
+        "bytes=1-2,5-6",
+        "bytes=1-2,",
+        "bytes=+1-2",
+        "bytes=1.5-2",
+        "bytes= 1-2",
+        "bytes=0x1-2",
+        "bytes=\u00b2-3",
+        "lines=1-2",
+    ],
+)
+def test_a_range_that_says_nothing_is_ignored(hub: Hub, value: str) -> None:
+    got = ask(hub, "/data/x.bin", Range=value)
+    assert (got.status, got.body) == (200, DATA)
+    assert "Content-Range" not in got.headers
+
+
+@pytest.mark.parametrize("value", ["bytes=0-", "bytes=-1", "bytes=0-0"])
+def test_an_empty_file_has_no_range(hub: Hub, value: str) -> None:
+    hub.put("empty", b"")
+    assert ask(hub, "/empty", Range=value).status == 416
+    assert ask(hub, "/empty")[::2] == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("if_range", "status"),
+    [
+        (ETAG, 206),
+        ('"other"', 200),
+        (f"W/{ETAG}", 200),
+        (ETAG.strip('"'), 200),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 200),
+        ("", 200),
+    ],
+)
+def test_a_range_of_a_version(hub: Hub, if_range: str, status: int) -> None:
+    got = ask(hub, "/data/x.bin", Range="bytes=300-", If_Range=if_range)
+    assert (got.status, got.body) == (status, DATA[300:] if status == 206 else DATA)
+
+
+def test_a_range_of_a_date(hub: Hub) -> None:
+    modified = ask(hub, "/data/x.bin").headers["Last-Modified"]
+    assert ask(hub, "/data/x.bin", Range="bytes=1-", If_Range=modified).status == 206
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("if_none_match", "status"),
+    [
+        (ETAG, 304),
+        (f"W/{ETAG}", 304),
+        (f'"a", {ETAG},"b"', 304),
+        ("*", 304),
+        ('"other"', 200),
+        (ETAG.strip('"'), 200),
+        ("", 200),
+    ],
+)
+def test_a_version_that_the_client_has(
+    hub: Hub, method: str, if_none_match: str, status: int
+) -> None:
+    got = ask(hub, "/data/x.bin", method, If_None_Match=if_none_match, Range="bytes=5000-")
+    assert got.status == (416 if (status, method) == (200, "GET") else status)
+    if status == 304:
+        assert got.headers["ETag"] == ETAG
+        assert "Content-Length" not in got.headers
+        assert got.body == b""
+
+
+def test_a_connection_is_kept(hub: Hub) -> None:
+    with connected(hub) as connection:
+        for path in ("/data/x.bin", "/nothing", "/data/x.bin"):
+            ask(connection, path)
+            ask(connection, path, "HEAD", Range="bytes=0-")
+            ask(connection, path, Range="bytes=5000-")
+            ask(connection, path, If_None_Match="*")
+    assert {request.connection for request in hub.requests} == {1}
+    assert len(hub.requests) == 12
+
+
+@pytest.mark.parametrize("line", ["GET /data/x.bin HTTP/1.0\r\n", "GET /data/x.bin\r\n"])
+def test_an_old_client_is_told_the_end_by_the_end(hub: Hub, line: str) -> None:
+    with dial(hub) as client:
+        client.sendall(f"{line}\r\n".encode())
+        data = b"".join(iter(lambda: client.recv(2**16), b""))
+    assert data.endswith(b"Connection: close\r\n\r\n" + DATA)
+
+
+# Requests that lie
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/data/x.bin", 200),
+        ("/data%2Fx.bin", 200),
+        ("/d%61ta/x.bin?a=b&c", 200),
+        ("/data/x.bin?" + "&".join("a=b" for _ in range(1000)), 200),
+        ("http://elsewhere:99/data/x.bin", 200),
+        ("/", 404),
+        ("*", 404),
+        ("/data", 404),
+        ("/data/", 404),
+        ("/data/x.bin/", 404),
+        ("/data//x.bin", 404),
+        ("/data/../data/x.bin", 404),
+        ("/data/%2e%2e/data/x.bin", 404),
+        ("/./data/x.bin", 404),
+        ("/../../../../etc/passwd", 404),
+        ("//etc/passwd", 404),
+        ("/etc/passwd", 404),
+        ("/..%2f..%2f..%2fetc%2fpasswd", 404),
+        ("/data/x.bin%00", 404),
+        ("/data/x.bin%zz", 404),
+        ("/%ff%fe", 404),
+        ("/data\\x.bin", 404),
+        ("/api", 404),
+        ("/api/datasets", 404),
+        ("/api/datasets/", 404),
+        ("/api/spaces/a/b", 404),
+        ("/api/datasets/../../etc/passwd", 404),
+        ("/cdn/datasets/a/b/resolve/main/x", 404),
+        ("/resolve", 404),
+        ("/resolve/main/x", 404),
+        ("/datasets/resolve/main/x", 404),
+        ("/" + "a" * 60_000, 404),
+        ("/" + "a" * 70_000, 414),
+    ],
+)
+def test_a_target_is_looked_up_and_never_followed(hub: Hub, target: str, status: int) -> None:
+    with dial(hub) as client:
+        client.sendall(f"GET {target} HTTP/1.1\r\nConnection: close\r\n\r\n".encode("latin-1"))
+        with contextlib.suppress(ConnectionResetError):  # it may not have read a long line
+            assert client.recv(12) == f"HTTP/1.1 {status}".encode()
+    assert len(hub.requests) == (status != 414)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        ("nonsense", 400),
+        ("GET /data/x.bin HTTP/9.9", 505),
+        ("GET /data/x.bin FTP/1.1", 400),
+        ("BREW /data/x.bin HTTP/1.1", 501),
+        ("PUT /data/x.bin HTTP/1.1", 405),
+        ("POST /data/x.bin HTTP/1.1", 405),
+        ("DELETE /data/x.bin HTTP/1.1", 405),
+        ("PATCH /data/x.bin HTTP/1.1", 405),
+        ("GET / HTTP/1.1\r\n" + "\r\n".join(f"A{i}: b" for i in range(101)), 431),
+        ("GET / HTTP/1.1\r\nA: " + "b" * 70_000, 431),
+        ("POST / HTTP/1.1\r\nContent-Length: -1", 413),
+        ("POST / HTTP/1.1\r\nContent-Length: many", 413),
+        ("POST / HTTP/1.1\r\nContent-Length: 1048577", 413),
+        ("POST / HTTP/1.1\r\nContent-Length: " + "9" * 5000, 413),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked", 413),
+    ],
+)
+def test_a_request_that_is_refused(hub: Hub, request_: str, status: int) -> None:
+    with dial(hub) as client:
+        client.sendall(f"{request_}\r\nConnection: close\r\n\r\n".encode())
+        with contextlib.suppress(ConnectionResetError):
+            assert f" {status} ".encode() in client.recv(200)
+    assert ask(hub, "/data/x.bin").body == DATA
+
+
+def test_what_a_request_brings_along_is_not_the_next_request(hub: Hub) -> None:
+    with dial(hub) as client:
+        client.sendall(b"GET /a HTTP/1.1\r\nContent-Length: 9\r\n\r\nGET /b\r\n\r")
+        client.sendall(b"GET /c HTTP/1.1\r\nConnection: close\r\n\r\n")
+        while client.recv(2**16):
+            pass
+    assert [request.path for request in hub.requests] == ["a", "c"]
+
+
+# What is served
+
+
+def test_a_file_from_disk(hub: Hub, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(DATA)
+    os.utime(path, (1e9, 1e9))
+    hub.put("y.bin", path)
+    got = ask(hub, "/y.bin")
+    assert (got.body, got.headers["ETag"]) == (DATA, ETAG)
+    assert got.headers["Last-Modified"] == "Sun, 09 Sep 2001 01:46:40 GMT"
+    assert ask(hub, "/y.bin", Range="bytes=300-309").body == DATA[300:310]
+
+
+def test_a_relative_path_stays_where_it_was(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x").write_bytes(DATA)
+    monkeypatch.chdir(tmp_path)
+    hub.put("y.bin", Path("x"))
+    monkeypatch.chdir("/")
+    assert ask(hub, "/y.bin").body == DATA
+
+
+def test_a_large_file_is_never_in_memory(hub: Hub, tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(2**26)
+    tracemalloc.start()
+    try:
+        url = hub.put("large", path)
+        with connected(hub) as connection:
+            connection.request("GET", url.removeprefix(hub.url))
+            response, size = connection.getresponse(), 0
+            while block := response.read(2**16):
+                size += len(block)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size == 2**26
+    assert peak < 2**23
+
+
+@pytest.mark.parametrize("change", ["content", "time", "gone", "other"])
+def test_a_file_that_changes_on_disk_is_not_passed_off_as_the_old_one(
+    hub: Hub, tmp_path: Path, change: str
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(DATA)
+    hub.put("y.bin", path)
+    if change == "gone":
+        path.unlink()
+    elif change == "other":
+        (tmp_path / "z").write_bytes(DATA[::-1])
+        os.utime(tmp_path / "z", ns=(0, path.stat().st_mtime_ns))
+        os.replace(tmp_path / "z", path)
+    elif change == "time":
+        os.utime(path, (1, 1))
+    else:
+        path.write_bytes(DATA + b"1")
+    got = ask(hub, "/y.bin")
+    assert got.status == 500
+    assert got.body == b"The file has changed since it was put: put it again.\n"
+    path.write_bytes(DATA + b"2")
+    hub.put("y.bin", path)
+    assert ask(hub, "/y.bin").body == DATA + b"2"
+
+
+def test_a_file_that_shrinks_while_it_is_sent_ends_the_connection(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(DATA)
+    with serve_hub({"x": path}, rate=100) as hub, connected(hub) as connection:
+        connection.request("GET", "/x")
+        response = connection.getresponse()
+        os.truncate(path, 0)
+        with pytest.raises(http.client.IncompleteRead):
+            response.read()
+
+
+def test_a_file_that_is_put_again_is_another_version(hub: Hub) -> None:
+    url = hub.put("data/x.bin", DATA[::-1])
+    assert url == f"{hub.url}/data/x.bin"
+    got = ask(hub, "/data/x.bin", Range="bytes=300-", If_Range=ETAG)
+    assert (got.status, got.body) == (200, DATA[::-1])
+    assert got.headers["ETag"] != ETAG
+    assert ask(hub, "/data/x.bin", If_None_Match=ETAG).status == 200
+
+
+def test_an_answer_under_way_keeps_its_version(hub: Hub) -> None:
+    hub.fault("data/*", "drip", interval=1e-9)
+    with connected(hub) as connection:
+        connection.request("GET", "/data/x.bin")
+        response = connection.getresponse()
+        hub.put("data/x.bin", b"new")
+        assert response.read() == DATA
+
+
+@pytest.mark.parametrize("name", ["a b.bin", "é.bin", "a%2Fb", "a?b#c", "a'\"b", "漢/字"])
+def test_a_name_with_odd_characters(hub: Hub, name: str) -> None:
+    for repo in (None, "owner/name"):
+        url = hub.put(name, DATA, repo=repo, lfs=None if repo is None else False)
+        assert ask(hub, url.removeprefix(hub.url)).body == DATA
+        assert hub.requests[-1].file == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/x", "x/", "a//b", ".", "..", "../x", "a/../b", "a/./b", "a\nb", "a\0b", "\ud800"]
+)
+def test_a_name_that_no_file_has(hub: Hub, name: str) -> None:
+    with pytest.raises(ValueError, match="path: expected a name like"):
+        hub.put(name, DATA)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "arguments"),
+    [
+        (TypeError, "path: expected a str, found bytes", {"path": b"x"}),
+        (TypeError, "content: expected bytes or a Path, found str", {"content": "x"}),
+        (ValueError, "content: expected a regular file, .* at '/dev'", {"content": Path("/dev")}),
+        (ValueError, "regular file, .* '/dev/null'", {"content": Path("/dev/null")}),
+        (FileNotFoundError, "nothing", {"content": Path("/nothing")}),
+        (ValueError, "repo: expected 'owner/name', found 'a/b/c'", {"repo": "a/b/c"}),
+        (ValueError, "repo: expected 'owner/name', found ''", {"repo": ""}),
+        (ValueError, "repo: expected 'owner/name', found 1", {"repo": 1}),
+        (ValueError, "repo_type: expected .*, found 'space'", {"repo": "a", "repo_type": "space"}),
+        (ValueError, "revision: expected a name", {"repo": "a", "revision": "a//b"}),
+        (ValueError, "only a file of a repository", {"revision": "v1"}),
+        (ValueError, "only a file of a repository", {"lfs": False}),
+    ],
+)
+def test_what_cannot_be_put(
+    hub: Hub, error: type[Exception], text: str, arguments: dict[str, object]
+) -> None:
+    with pytest.raises(error, match=text):
+        hub.put(**{"path": "y", "content": b"", **arguments})
+    assert ask(hub, "/y").status == 404
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "arguments"),
+    [
+        (ValueError, "rate: expected bytes a second, found 0", {"rate": 0}),
+        (ValueError, "rate: expected a finite number, 0 or more, found -1", {"rate": -1}),
+        (ValueError, "rate: .*, found nan", {"rate": float("nan")}),
+        (TypeError, "rate: expected a number, found str", {"rate": "1"}),
+        (TypeError, "latency: expected a number, found bool", {"latency": True}),
+        (ValueError, "latency: .*, found inf", {"latency": float("inf")}),
+        (ValueError, "path: expected a name", {"files": {"..": b""}}),
+        (TypeError, "content: expected bytes", {"files": {"a": 1}}),
+    ],
+)
+def test_what_cannot_be_served(
+    error: type[Exception], text: str, arguments: dict[str, object]
+) -> None:
+    before = descriptors()
+    with pytest.raises(error, match=text), serve_hub(**arguments):
+        pass
+    assert descriptors() == before
+
+
+# The log
+
+
+def test_a_line_of_the_log(hub: Hub) -> None:
+    before = time.monotonic()
+    ask(hub, "/data/x.bin?token=1", Range="bytes=300-")
+    (request,) = hub.requests
+    assert before <= request.started <= time.monotonic()
+    assert request.headers["range"] == "bytes=300-"
+    assert request == HubRequest(
+        method="GET",
+        path="data/x.bin",
+        file="data/x.bin",
+        host=hub.url.removeprefix("http://"),
+        headers=request.headers,
+        connection=1,
+        started=request.started,
+        fault=None,
+        status=206,
+        bytes_sent=700,
+    )
+
+
+def test_a_part_of_the_log(hub: Hub) -> None:
+    hub.fault("*", "status-500", times=1)
+    ask(hub, "/data/x.bin")
+    ask(hub, "/data/x.bin", "HEAD")
+    ask(hub, "/nothing")
+    assert [request.status for request in hub.requests_for("data/*")] == [500, 200]
+    assert [request.status for request in hub.requests_for("*", method="HEAD")] == [200]
+    assert [request.status for request in hub.requests_for("*", fault="status-500")] == [500]
+    assert hub.requests_for("nothing", fault="status-500") == ()
+
+
+def test_the_log_keeps_no_secret(hub: Hub) -> None:
+    names = ("Authorization", "Proxy-Authorization", "Cookie")
+    ask(hub, "/data/x.bin", **{name.replace("-", "_"): "hf_secret" for name in names})
+    (request,) = hub.requests
+    for name in names:
+        assert request.headers[name.lower()] == "(withheld)"
+    assert "hf_secret" not in repr(hub.requests)
+
+
+def test_the_log_cannot_be_changed(hub: Hub) -> None:
+    ask(hub, "/data/x.bin")
+    (request,) = hub.requests
+    with pytest.raises(AttributeError):
+        request.status = 0
+    with pytest.raises(TypeError):
+        request.headers["a"] = "b"
+
+
+def test_headers_that_come_twice_are_one_line(hub: Hub) -> None:
+    with dial(hub) as client:
+        client.sendall(b"HEAD / HTTP/1.1\r\nA: b\r\na: c\r\nConnection: close\r\n\r\n")
+        while client.recv(2**16):
+            pass
+    assert hub.requests[0].headers == {"a": "b, c", "connection": "close"}
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_bytes_are_counted_when_they_have_arrived(hub: Hub, tmp_path: Path, on_disk: bool) -> None:
+    data = bytes(3 * 2**20 + 7)
+    (tmp_path / "x").write_bytes(data)
+    hub.put("large", tmp_path / "x" if on_disk else data)
+    for number in range(1, 30):
+        ask(hub, "/large")
+        assert hub.requests[-1].bytes_sent == len(data)
+        assert len(hub.requests) == number
+
+
+def test_bytes_that_the_kernel_did_not_take_are_counted_once(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_little(out: int, file: int, at: int, size: int) -> int:
+        return sendfile(out, file, at, min(size, 300))
+
+    sendfile = os.sendfile
+    monkeypatch.setattr(os, "sendfile", send_little)
+    (tmp_path / "x").write_bytes(DATA)
+    hub.put("x", tmp_path / "x")
+    assert ask(hub, "/x").body == DATA
+    assert hub.requests[0].bytes_sent == 1000
+
+
+def test_bytes_that_a_client_did_not_want_are_not_counted(hub: Hub) -> None:
+    hub.put("large", bytes(2**25))
+    with dial(hub) as client:
+        client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        assert len(b"".join(client.recv(1) for _ in range(1000))) == 1000  # header, some body
+    wait_until(lambda: hub_threads() == ["shardproof hub: accept"], "the connection has no end")
+    assert 0 < hub.requests[0].bytes_sent < 2**25
+
+
+def test_many_at_once(hub: Hub) -> None:
+    def download(number: int) -> bytes:
+        with connected(hub) as connection:
+            return b"".join(
+                ask(connection, "/data/x.bin", Range=f"bytes={at}-{at + 99}").body
+                for at in range(0, 1000, 100)
+            )
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(download, range(32))) == {DATA}
+    assert len(hub.requests) == 320
+    assert {request.connection for request in hub.requests} == set(range(1, 33))
+
+
+# The end
+
+
+def descriptors() -> list[str]:
+    gc.collect()
+    found = {name: f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")}
+    return sorted(name for name, path in found.items() if os.path.lexists(path))
+
+
+def hub_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "shardproof" in thread.name]
+
+
+REQUEST = b"GET /data/x.bin HTTP/1.1\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "fault", "arguments"),
+    [
+        (b"", None, {}),
+        (b"GET /data/x.b", None, {}),
+        (b"GET /data/x.bin HTTP/1.1\r\nContent-Length: 10\r\n\r\n123", None, {}),
+        (REQUEST, None, {}),
+        (REQUEST, None, {"latency": 1e5}),
+        (REQUEST, None, {"rate": 1e-3}),
+        (REQUEST, "stall-before-header", {}),
+        (REQUEST, "stall-after-header", {}),
+        (REQUEST, "stall-in-body", {}),
+        (REQUEST, "drip", {}),
+        (REQUEST, "endless-body", {}),
+        (REQUEST, "gzip-bomb", {}),
+        (b"GET /large HTTP/1.1\r\n\r\n", None, {}),
+        (b"GET /large HTTP/1.1\r\n\r\n", "reset-in-body", {}),
+        (b"GET /disk HTTP/1.1\r\n\r\n", None, {}),
+    ],
+)
+def test_the_end_waits_for_nobody(
+    sent: bytes, fault: str | None, arguments: dict[str, float], tmp_path: Path
+) -> None:
+    large = 2**24 if b"/l" in sent or b"/disk" in sent else 1  # more than two kernels keep
+    (tmp_path / "large").write_bytes(bytes(large))
+    files = {"data/x.bin": DATA, "large": bytes(large), "disk": tmp_path / "large"}
+    before = descriptors()
+    with contextlib.ExitStack() as clients, contextlib.ExitStack() as hubs:
+        hub = hubs.enter_context(serve_hub(files, **arguments))
+        if fault:
+            hub.fault("*", fault)
+        for _ in range(3):
+            clients.enter_context(dial(hub)).sendall(sent)
+        if b"\r\n\r\n" in sent and not sent.endswith(b"123"):
+            wait_until(lambda: len(hub.requests) == 3, "a request has not come")
+        end = threading.Thread(target=hubs.close, daemon=True)
+        end.start()
+        end.join(DEADLINE)
+        assert not end.is_alive()
+        assert hub_threads() == []
+    assert descriptors() == before
+
+
+def test_it_ends_after_an_error_too() -> None:
+    before = descriptors()
+    with pytest.raises(ZeroDivisionError), serve_hub() as hub, dial(hub):
+        raise ZeroDivisionError
+    assert hub_threads() == []
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("fault", ["stall-in-body", "stall-before-header", "endless-body"])
+def test_a_client_that_goes_takes_its_thread_along(hub: Hub, fault: str) -> None:
+    hub.fault("*", fault)
+    with dial(hub) as client:
+        client.sendall(REQUEST)
+        wait_until(lambda: hub.requests, "the request has not come")
+        assert len(hub_threads()) == 2
+    wait_until(lambda: len(hub_threads()) == 1, "the connection has no end")
+
+
+def test_a_reset_does_not_wait_for_a_client_that_has_gone(hub: Hub) -> None:
+    hub.put("data/x.bin", bytes(400_000))
+    hub.fault("*", "reset-in-body")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # the rest stays with the hub
+        client.connect(("127.0.0.1", hub._server.ports[0]))
+        client.sendall(REQUEST)
+        wait_until(lambda: [r.bytes_sent for r in hub.requests] == [200_000], "it is not sent")
+    wait_until(lambda: len(hub_threads()) == 1, "the connection has no end")
+
+
+def test_threads_that_are_done_are_forgotten(hub: Hub) -> None:
+    for _ in range(5):
+        ask(hub, "/data/x.bin")
+        wait_until(lambda: len(hub_threads()) == 1, "the connection has no end")
+    assert len(hub._server._threads) == 1
+
+
+def test_what_a_connection_is_set_to() -> None:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(DEADLINE)
+    try:
+        with serve_hub() as hub, dial(hub):
+            wait_until(lambda: hub._server._connections, "it is not accepted")
+            (connection,) = hub._server._connections.values()
+            assert connection.gettimeout() is None
+            # Without this a small answer waits 40 ms for the client to confirm its header.
+            option = (socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert connection.getsockopt(*option)
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def test_the_log_outlives_the_hub() -> None:
+    with serve_hub({"a": b"1"}) as hub:
+        ask(hub, "/a")
+    assert hub.requests[0].bytes_sent == 1
+    with pytest.raises(ConnectionRefusedError):
+        ask(hub, "/a")
+
+
+class Waits(threading.Event):
+    """What the server waits with: remembers for how long, and takes no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float) -> bool:
+        self.seconds.append(timeout)
+        return self.is_set()
+
+
+def test_a_process_short_of_descriptors_accepts_later(hub: Hub) -> None:
+    hub._server.closing = waits = Waits()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as client:
+        client.settimeout(DEADLINE)
+        free = os.dup(client.fileno())
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            client.connect(("127.0.0.1", hub._server.ports[0]))
+            wait_until(lambda: len(waits.seconds) > 3, "it has not tried")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        client.sendall(REQUEST)
+        assert client.recv(12) == b"HTTP/1.1 200"
+
+
+# Rate and latency
+
+
+def test_a_rate_is_not_exceeded() -> None:
+    with serve_hub({"x": bytes(20_000)}, rate=100_000) as hub:
+        start = time.monotonic()
+        assert ask(hub, "/x").body == bytes(20_000)
+        assert time.monotonic() - start >= 0.2
+
+
+def test_an_answer_is_late() -> None:
+    with serve_hub({"x": b"1"}, latency=0.05) as hub, connected(hub) as connection:
+        for path in ("/x", "/nothing"):
+            start = time.monotonic()
+            ask(connection, path)
+            assert time.monotonic() - start >= 0.05
+
+
+def test_each_connection_has_its_own_rate() -> None:
+    with serve_hub({"x": bytes(10_000)}, rate=1_000) as hub:
+        hub._server.closing = waits = Waits()
+        with connected(hub) as first:
+            ask(first, "/x")
+            assert max(waits.seconds) <= 10
+            ask(first, "/x")
+            assert 10 < max(waits.seconds) <= 20
+        waits.seconds.clear()
+        with connected(hub) as second:
+            ask(second, "/x")
+        assert max(waits.seconds) <= 10
+
+
+def test_a_file_from_disk_goes_at_the_rate_too(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(bytes(20_000))
+    with serve_hub({"x": tmp_path / "x"}, rate=100_000) as hub:
+        start = time.monotonic()
+        assert ask(hub, "/x").body == bytes(20_000)
+        assert time.monotonic() - start >= 0.2
+
+
+# Repositories, asked by the client that people have
+
+
+@pytest.fixture(scope="module")
+def hf() -> Iterator[ModuleType]:
+    import huggingface_hub.errors
+    import huggingface_hub.hf_api
+    import huggingface_hub.utils
+
+    yield huggingface_hub
+    for name in ("close_session", "reset_sessions"):  # since 1.0, and before
+        getattr(huggingface_hub.utils, name, lambda: None)()
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+
+
+LARGE = bytes(range(256)) * 100
+FILES = {"README.md": b"# Shards\n", "data/a.bin": LARGE, "data/more/b c.bin": DATA}
+README_ID = (
+    "cd850ec7e68f6203cceb8010118c9ec3814183ef"  # printf '# Shards\\n' | git hash-object --stdin
+)
+POINTER_ID = "960b8051d7401a215c5b658f2bc6bbc80f11c275"  # the same for the pointer to DATA
+
+
+@pytest.fixture(params=["dataset", "model"])
+def repo(hub: Hub, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Where the files are, in the keywords that all calls of the client share."""
+    where = {"repo_id": "owner/shards", "repo_type": request.param}
+    put_all(hub, where, FILES)
+    return where
+
+
+def put_all(hub: Hub, where: dict[str, str], files: dict[str, bytes]) -> None:
+    for path, content in files.items():
+        hub.put(path, content, repo=where["repo_id"], repo_type=where["repo_type"])
+
+
+def test_the_client_downloads(
+    hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_path: Path
+) -> None:
+    for name, content in FILES.items():
+        where = {**repo, "filename": name}
+        path = hf.hf_hub_download(**where, endpoint=hub.url, cache_dir=tmp_path, token=False)
+        assert Path(path).read_bytes() == content
+
+
+def test_the_client_takes_a_snapshot(
+    hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_path: Path
+) -> None:
+    def snapshot(**more: object) -> dict[str, bytes]:
+        where = {**repo, "endpoint": hub.url, "cache_dir": tmp_path, "token": False, **more}
+        root = Path(hf.snapshot_download(**where))
+        files = (path for path in root.rglob("*") if path.is_file())
+        return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+    first = hf.HfApi(endpoint=hub.url, token=False).repo_info(**repo).sha
+    put_all(hub, repo, {"data/a.bin": LARGE[::-1]})
+    assert snapshot() == {**FILES, "data/a.bin": LARGE[::-1]}
+    assert snapshot(revision=first) == FILES
+
+
+def test_the_client_resolves_revisions(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
+    api = hf.HfApi(endpoint=hub.url, token=False)
+    sha = api.repo_info(**repo).sha
+    assert len(sha) == 40
+    put_all(hub, repo, {"README.md": b"new"})
+    new = api.repo_info(**repo).sha
+    assert new != sha == api.repo_info(**repo, revision=sha).sha
+    hub.put("x", b"", repo=repo["repo_id"], repo_type=repo["repo_type"], revision="refs/pr/1")
+    branch = api.repo_info(**repo, revision="refs/pr/1")
+    assert [file.rfilename for file in branch.siblings] == ["x"]
+    assert api.revision_exists(**repo, revision="refs/pr/1")
+    assert not api.revision_exists(**repo, revision="v9")
+    heads = {ref.name: ref.target_commit for ref in api.list_repo_refs(**repo).branches}
+    assert heads == {"main": new, "refs/pr/1": branch.sha}
+    assert [commit.commit_id for commit in api.list_repo_commits(**repo)] == [new]
+
+
+def test_the_client_reads_metadata(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
+    api = hf.HfApi(endpoint=hub.url, token=False)
+    found = {
+        name: api.get_hf_file_metadata(
+            url=hf.hf_hub_url(**repo, filename=name, endpoint=hub.url), token=False
+        )
+        for name in FILES
+    }
+    assert {file.commit_hash for file in found.values()} == {api.repo_info(**repo).sha}
+    assert [file.size for file in found.values()] == [len(content) for content in FILES.values()]
+    assert found["README.md"].etag == README_ID
+    assert found["data/a.bin"].etag == hashlib.sha256(LARGE).hexdigest()
+    assert found["data/a.bin"].location.startswith(hub.cdn_url)
+
+
+def test_the_client_lists(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
+    def paths(**keywords: object) -> list[str]:
+        return [entry.path for entry in api.list_repo_tree(**repo, **keywords)]
+
+    api = hf.HfApi(endpoint=hub.url, token=False)
+    assert sorted(api.list_repo_files(**repo)) == sorted(FILES)
+    assert paths() == ["README.md", "data"]
+    assert paths(path_in_repo="data") == ["data/a.bin", "data/more"]
+    assert paths(recursive=True) == [
+        "README.md",
+        "data",
+        "data/a.bin",
+        "data/more",
+        "data/more/b c.bin",
+    ]
+
+
+def test_the_client_learns_of_a_large_file(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
+    api = hf.HfApi(endpoint=hub.url, token=False)
+    (file,) = api.list_repo_tree(**repo, path_in_repo="data/more", expand=True)
+    assert (file.path, file.size, file.blob_id) == ("data/more/b c.bin", 1000, POINTER_ID)
+    assert (file.lfs.size, f'"{file.lfs.sha256}"') == (1000, ETAG)
+    assert file.last_commit.oid == api.repo_info(**repo).sha
+
+
+def test_the_client_asks_about_paths(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
+    api = hf.HfApi(endpoint=hub.url, token=False)
+    readme, data = api.get_paths_info(**repo, paths=["README.md", "data", "nothing", "dat"])
+    assert (readme.path, readme.size, readme.blob_id) == ("README.md", 9, README_ID)
+    assert readme.lfs is None
+    assert data == hf.hf_api.RepoFolder(path="data", oid=data.tree_id)
+    (expanded,) = api.get_paths_info(**repo, paths="data/a.bin", expand=True)
+    assert expanded.last_commit.oid == api.repo_info(**repo).sha
+
+
+def test_the_client_asks_about_a_repository(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
+    info = hf.HfApi(endpoint=hub.url, token=False).repo_info(**repo, files_metadata=True)
+    assert (info.id, info.author, info.private, info.gated) == (
+        "owner/shards",
+        "owner",
+        False,
+        False,
+    )
+    sizes = {file.rfilename: file.size for file in info.siblings}
+    assert sizes == {name: len(content) for name, content in FILES.items()}
+    digests = {file.rfilename: file.lfs.sha256 for file in info.siblings if file.lfs}
+    assert digests == {
+        "data/a.bin": hashlib.sha256(LARGE).hexdigest(),
+        "data/more/b c.bin": hashlib.sha256(DATA).hexdigest(),
+    }
+
+
+def test_the_client_asks_what_there_is(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
+    api = hf.HfApi(endpoint=hub.url, token=False)
+    other = "model" if repo["repo_type"] == "dataset" else "dataset"
+    assert api.repo_exists(**repo)
+    assert not api.repo_exists("owner/shards", repo_type=other)
+    assert not api.repo_exists("owner/other", repo_type=repo["repo_type"])
+    assert api.file_exists(**repo, filename="data/a.bin")
+    assert not api.file_exists(**repo, filename="data")
+
+
+@pytest.mark.parametrize(
+    ("missing", "error"),
+    [
+        ({"filename": "nothing"}, "EntryNotFoundError"),
+        ({"revision": "nothing"}, "RevisionNotFoundError"),
+        ({"repo_id": "owner/nothing"}, "RepositoryNotFoundError"),
+    ],
+)
+def test_the_client_hears_what_is_missing(
+    hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_path: Path, missing: dict, error: str
+) -> None:
+    where = {**repo, "filename": "README.md", **missing}
+    with pytest.raises(getattr(hf.errors, error)):
+        hf.hf_hub_download(**where, endpoint=hub.url, cache_dir=tmp_path, token=False)
+
+
+def test_the_client_hears_that_a_directory_is_missing(
+    hub: Hub, hf: ModuleType, repo: dict[str, str]
+) -> None:
+    api = hf.HfApi(endpoint=hub.url, token=False)
+    with pytest.raises(hf.errors.EntryNotFoundError):
+        list(api.list_repo_tree(**repo, path_in_repo="nothing"))
+
+
+def test_the_client_reads_as_from_a_file_system(hub: Hub, hf: ModuleType) -> None:
+    put_all(hub, {"repo_id": "owner/shards", "repo_type": "dataset"}, FILES)
+    files = hf.HfFileSystem(endpoint=hub.url, token=False, skip_instance_cache=True)
+    root = "datasets/owner/shards"
+    assert files.ls(root, detail=False) == [f"{root}/README.md", f"{root}/data"]
+    assert files.info(f"{root}/data/a.bin")["size"] == len(LARGE)
+    with files.open(f"{root}/data/a.bin", block_size=1000) as file:
+        file.seek(20_000)
+        assert file.read(10) == LARGE[20_000:20_010]
+    assert hub.requests[-1].status == 206
+    assert files.cat(f"{root}/README.md") == FILES["README.md"]
+    assert not files.exists(f"{root}/nothing")
+
+
+def test_a_repository_without_an_owner(hub: Hub, hf: ModuleType, tmp_path: Path) -> None:
+    hub.put("refs", b"1", repo="gpt", repo_type="model")
+    api = hf.HfApi(endpoint=hub.url, token=False)
+    assert api.model_info("gpt").author is None
+    assert api.list_repo_files("gpt") == ["refs"]
+    assert [ref.name for ref in api.list_repo_refs("gpt").branches] == ["main"]
+    path = hf.hf_hub_download("gpt", "refs", endpoint=hub.url, cache_dir=tmp_path, token=False)
+    assert Path(path).read_bytes() == b"1"
+
+
+def test_long_listings_come_in_pages(
+    hub: Hub, hf: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _hf._PAGE == 1000
+    monkeypatch.setattr(_hf, "_PAGE", 2)
+    where = {"repo_id": "owner/shards", "repo_type": "dataset"}
+    names = [f"{number}.bin" for number in range(5)]
+    put_all(hub, where, dict.fromkeys(names, b""))
+    api = hf.HfApi(endpoint=hub.url, token=False)
+    assert [entry.path for entry in api.list_repo_tree(**where)] == names
+    assert len(hub.requests_for("api/*")) == 3
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "1" * 5000, "%00"])
+def test_a_page_that_there_is_not(hub: Hub, cursor: str) -> None:
+    hub.put("x", b"", repo="owner/shards")
+    assert ask(hub, f"/api/datasets/owner/shards/tree/main?cursor={cursor}").status == 400
+    assert ask(hub, "/api/datasets/owner/shards/tree/main?cursor=999999999").body == b"[]"
+
+
+def test_a_query_that_cannot_be_read_says_nothing(hub: Hub) -> None:
+    hub.put("x", b"", repo="owner/shards")
+    query = "&".join(f"{number}=b" for number in range(1000))
+    assert ask(hub, f"/api/datasets/owner/shards/tree/main?cursor=x&{query}").status == 200
+
+
+@pytest.mark.parametrize("form", [b"\xff", b"a=b&" * 20_000])
+def test_a_form_that_cannot_be_read(hub: Hub, form: bytes) -> None:
+    hub.put("x", b"", repo="owner/shards")
+    with connected(hub) as connection:
+        connection.request("POST", "/api/datasets/owner/shards/paths-info/main", form)
+        assert connection.getresponse().status == 400
+
+
+def test_a_gated_repository(hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_path: Path) -> None:
+    def download(token: str | bool) -> str:
+        where = {**repo, "filename": "data/a.bin"}
+        return hf.hf_hub_download(**where, endpoint=hub.url, cache_dir=tmp_path, token=token)
+
+    hub.gate("owner/shards", "hf_right", repo_type=repo["repo_type"])
+    assert hf.HfApi(endpoint=hub.url, token=False).repo_info(**repo).gated == "manual"
+    for token, status in ((False, 401), ("hf_wrong", 403)):
+        with pytest.raises(hf.errors.GatedRepoError):
+            download(token)
+        assert hub.requests[-1].status == status
+    assert Path(download("hf_right")).read_bytes() == LARGE
+
+
+def test_what_cannot_be_a_gate(hub: Hub) -> None:
+    with pytest.raises(TypeError, match="token: expected a str, found NoneType"):
+        hub.gate("owner/shards", None)
+    with pytest.raises(ValueError, match="repo: expected 'owner/name', found 'a b'"):
+        hub.gate("a b", "hf_token")
+
+
+def test_the_other_port_sees_no_token(
+    hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_path: Path
+) -> None:
+    where = {**repo, "filename": "data/a.bin"}
+    hf.hf_hub_download(**where, endpoint=hub.url, cache_dir=tmp_path, token="hf_secret")
+    head, get = hub.requests_for("data/a.bin")
+    assert head.host == hub.url.removeprefix("http://")
+    assert get.host == hub.cdn_url.removeprefix("http://")
+    assert head.headers["authorization"] == "(withheld)"
+    assert "authorization" not in get.headers
+    assert "hf_secret" not in repr(hub.requests)
+
+
+def test_a_client_that_looks_at_sizes_alone_is_fooled_by_a_bit(
+    hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_path: Path
+) -> None:
+    hub.fault("data/*", "bit-flip")
+    where = {**repo, "filename": "data/a.bin"}
+    path = hf.hf_hub_download(**where, endpoint=hub.url, cache_dir=tmp_path, token=False)
+    assert len(Path(path).read_bytes()) == len(LARGE)
+    assert Path(path).read_bytes() != LARGE
+
+
+@pytest.mark.parametrize(
+    ("name", "lfs", "large"),
+    [
+        ("x.bin", None, True),
+        ("x.parquet", None, True),
+        ("x.tar.gz", None, True),
+        ("x.JSON", None, False),
+        ("x.txt", None, False),
+        (".gitattributes", None, False),
+        ("LICENSE", None, False),
+        ("x.bin", False, False),
+        ("x.txt", True, True),
+    ],
+)
+def test_what_is_large_to_git(hub: Hub, name: str, lfs: bool | None, large: bool) -> None:
+    url = hub.put(name, DATA, repo="owner/shards", lfs=lfs)
+    got = ask(hub, url.removeprefix(hub.url), "HEAD")
+    assert got.status == (302 if large else 200)
+    if large:
+        assert (got.headers["X-Linked-Etag"], got.headers["X-Linked-Size"]) == (ETAG, "1000")
+    else:
+        blob = hashlib.sha1(b"blob 1000\0" + DATA).hexdigest()
+        assert got.headers["ETag"] == f'"{blob}"'
+
+
+@pytest.mark.parametrize("suffix", ["/resolve/main/../main/x.txt", "/resolve/main/", "/raw/x", ""])
+def test_a_path_that_is_none_of_the_repository(hub: Hub, suffix: str) -> None:
+    hub.put("x.txt", DATA, repo="owner/shards")
+    assert ask(hub, f"/datasets/owner/shards{suffix}").status == 404
+    assert ask(hub, f"/api/datasets/owner/shards/nonsense{suffix}").status == 404
+
+
+def test_a_repository_served_from_disk(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(DATA)
+    small = hub.put("small", tmp_path / "x", repo="owner/shards", lfs=False)
+    assert ask(hub, small.removeprefix(hub.url)).body == DATA
+    large = hub.put("large", tmp_path / "x", repo="owner/shards", lfs=True)
+    location = ask(hub, large.removeprefix(hub.url)).headers["Location"]
+    assert ask(hub, location.removeprefix(hub.cdn_url)).body == DATA
+
+
+def test_the_module_brings_nothing_but_the_standard_library() -> None:
+    code = "import sys; before = set(sys.modules); import shardproof.testing.hub; "
+    code += "print(*set(sys.modules) - before)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in run.stdout.split()}
+    assert loaded - sys.stdlib_module_names == {"shardproof"}

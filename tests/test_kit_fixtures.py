@@ -1,0 +1,87 @@
+"""The fixtures over the kit's faults, server and fake file system."""
+
+import errno
+import urllib.request
+
+import pytest
+
+
+def test_calls_below_a_directory_fail(make_shards_dir, shard_faults) -> None:
+    path = make_shards_dir(1)
+    shard_faults(path).fail("open", errno.EIO, match="acts000000.bin")
+    assert (path / "shards.json").read_bytes()
+    with pytest.raises(OSError, match="Input/output error"):
+        (path / "acts000000.bin").read_bytes()
+
+
+def test_two_directories_at_once(make_shards_dir, shard_faults) -> None:
+    one, other = make_shards_dir(1), make_shards_dir(1)
+    shard_faults(one).fail("open", errno.EIO)
+    shard_faults(other).fail("open", errno.ESTALE)
+    for path, number in ((one, errno.EIO), (other, errno.ESTALE)):
+        with pytest.raises(OSError, match=rf"\[Errno {number}\]"):
+            (path / "shards.json").read_bytes()
+
+
+def test_faults_end_with_the_test_and_must_be_reached(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import errno
+
+        def test_never_reached(make_shards_dir, shard_faults):
+            global path
+            path = make_shards_dir(1)
+            shard_faults(path).fail("open", errno.EIO)
+
+        def test_afterwards():
+            assert (path / "shards.json").read_bytes()
+    """)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*never reached*"])
+
+
+def test_a_server_for_one_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import urllib.error
+        import urllib.request
+
+        import pytest
+
+        def test_it_serves(shard_hub):
+            global url
+            url = shard_hub.put("a.bin", b"bytes")
+            with urllib.request.urlopen(url, timeout=10) as response:
+                assert response.read() == b"bytes"
+
+        def test_afterwards():
+            with pytest.raises(urllib.error.URLError):
+                urllib.request.urlopen(url, timeout=10)
+    """)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-Werror")
+    result.assert_outcomes(passed=2)
+
+
+def test_each_test_has_its_own_server(shard_hub) -> None:
+    url = shard_hub.put("a.bin", b"mine")
+    with urllib.request.urlopen(url, timeout=10) as response:
+        assert response.read() == b"mine"
+    assert len(shard_hub.requests) == 1
+
+
+def test_a_fake_file_system_until_the_test_ends(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import os
+        import pytest
+
+        def test_fake(fake_shards_dir):
+            path = fake_shards_dir(n_shards=2, missing_shards=[0], unreadable=[1])
+            assert str(path).startswith("/scratch/")
+            assert not (path / "acts000000.bin").exists()
+            with pytest.raises(PermissionError):
+                open(path / "acts000001.bin")
+
+        def test_afterwards():
+            assert not os.path.exists("/scratch/0")
+    """)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2)
