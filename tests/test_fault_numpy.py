@@ -172,6 +172,13 @@ def test_files_elsewhere_are_let_alone(root: Path, tmp_path_factory: Any) -> Non
     assert fs.calls == ()
 
 
+def test_contexts_nest(root: Path) -> None:
+    with faults(root) as outer, faults(root) as inner:
+        np.fromfile(root / "shard.bin", "<f4")
+    assert [call.operation for call in outer.calls] == ["open", "read"]
+    assert inner.calls == outer.calls
+
+
 def test_all_is_as_it_was_afterwards(root: Path) -> None:
     before = np.fromfile, np.lib.format.write_array.__globals__["isfileobj"]
     with faults(root):

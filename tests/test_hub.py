@@ -1084,6 +1084,13 @@ def test_a_path_that_is_none_of_the_repository(hub: Hub, suffix: str) -> None:
     assert ask(hub, f"/api/datasets/owner/shards/nonsense{suffix}").status == 404
 
 
+def test_a_repository_has_a_main_branch_whatever_else_it_has(hub: Hub) -> None:
+    url = hub.put("x.txt", DATA, repo="owner/shards", revision="refs/pr/1")
+    assert url.endswith("/resolve/refs%2Fpr%2F1/x.txt")
+    assert ask(hub, url.removeprefix(hub.url)).body == DATA
+    assert ask(hub, "/api/datasets/owner/shards/tree/main").body == b"[]"
+
+
 def test_a_repository_served_from_disk(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(DATA)
     small = hub.put("small", tmp_path / "x", repo="owner/shards", lfs=False)

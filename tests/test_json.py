@@ -188,6 +188,16 @@ class TestRead:
         with pytest.raises(ManifestError, match=f"found {2**40}"):
             _json.read(str(tmp_path), "x.json", Loose)
 
+    def test_a_small_file_takes_little_memory(self, tmp_path) -> None:
+        (tmp_path / "x.json").write_bytes(b'{"name": "a"}')
+        _json.read(str(tmp_path), "x.json", Loose)
+        tracemalloc.start()
+        try:
+            _json.read(str(tmp_path), "x.json", Loose)
+            assert tracemalloc.get_traced_memory()[1] < 2**20
+        finally:
+            tracemalloc.stop()
+
     def test_a_file_that_grows_while_it_is_read(self, tmp_path, monkeypatch) -> None:
         (tmp_path / "x.json").write_bytes(b" " * 50)
         real = os.fstat

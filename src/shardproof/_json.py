@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import re
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -51,7 +51,7 @@ def _read_bytes(root: str, name: str, path: str, max_bytes: int) -> bytes:
     try:
         with open(_open(root, name), "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            data = file.read(max_bytes + 1) if size <= max_bytes else b""
+            data = _read_all(file, size, max_bytes) if size <= max_bytes else b""
     except ManifestError:
         raise
     except FileNotFoundError as error:
@@ -71,6 +71,12 @@ def _read_bytes(root: str, name: str, path: str, max_bytes: int) -> bytes:
         problem = f"expected at most {max_bytes} bytes, found {max(size, len(data))}"
         raise ManifestError(problem, path=path)
     return data
+
+
+def _read_all(file: BinaryIO, size: int, max_bytes: int) -> bytes:
+    # Not max_bytes at once: Python makes room for as many bytes as it is asked for.
+    data = file.read(size + 1)
+    return data if len(data) <= size else data + file.read(max_bytes)
 
 
 def _open(root: str, name: str) -> int:

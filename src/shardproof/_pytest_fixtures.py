@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "fake_shards_dir",
     "make_shards_dir",
+    "pytest_runtest_call",
     "shard_faults",
     "shard_hub",
     "shards_dir_factory",
@@ -59,20 +60,33 @@ def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mak
         yield make
 
 
+_FAKED = pytest.StashKey[contextlib.ExitStack]()
+
+
 @pytest.fixture
-def fake_shards_dir() -> Iterator[MakeShardsDir]:
+def fake_shards_dir(request: pytest.FixtureRequest) -> Iterator[MakeShardsDir]:
     """Make shards directories in a fake file system; otherwise as ``make_shards_dir``.
 
-    From the first call to the end of the test all files are fake. Needs pyfakefs.
+    From the first call to the end of the test function all files are fake. Needs pyfakefs.
     """
     from shardproof.testing import fake  # noqa: PLC0415 - not before it is needed
 
-    with fake.fake_shards_dir_maker() as make:
-        yield make
+    with contextlib.ExitStack() as stack:
+        request.node.stash[_FAKED] = stack
+        yield stack.enter_context(fake.fake_shards_dir_maker())
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """End what is fake with the test function: capfd opens files at the beginning of teardown."""
+    with item.stash.get(_FAKED, contextlib.nullcontext()):
+        return (yield)
 
 
 @pytest.fixture
-def shard_faults() -> Iterator[Callable[[str | os.PathLike[str]], Faults]]:
+def shard_faults(
+    make_shards_dir: MakeShardsDir,  # noqa: ARG001 - whose end, which restores modes, comes after
+) -> Iterator[Callable[[str | os.PathLike[str]], Faults]]:
     """Let file-system calls below a directory fail, until the test ends.
 
     ``shard_faults(path).fail("read", errno.EIO, nth=2)``. A fault that was planned and never

@@ -21,6 +21,7 @@ import pytest
 from shardproof._pytest_fixtures import (
     fake_shards_dir,
     make_shards_dir,
+    pytest_runtest_call,
     shard_faults,
     shard_hub,
     shards_dir_factory,
@@ -36,6 +37,7 @@ __all__ = [
     "ShardsManifest",
     "fake_shards_dir",
     "make_shards_dir",
+    "pytest_runtest_call",
     "shard_faults",
     "shard_hub",
     "shards_dir_factory",

@@ -99,8 +99,7 @@ class World:
         if isinstance(argument, str | bytes | os.PathLike):
             path = os.fsdecode(argument)
             return path if path.startswith(self.roots) else None
-        number = getattr(argument, "fileno", None)
-        return self._path_of(number()) if number else None
+        return None
 
 
 @contextlib.contextmanager
