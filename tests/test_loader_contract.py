@@ -6,6 +6,8 @@ from mutants.loaders import Bug, Loader
 from shardproof.testing.contracts import ResumableLoaderContract, SeededLoaderContract
 
 CAUGHT_BY = {
+    Bug.NOTHING: "test_a_whole_directory_is_delivered",
+    Bug.NO_DIRECTORY: "test_no_directory_is_a_file_not_found_error",
     Bug.LATE: "test_damage_is_refused_on_opening",
     Bug.NEVER: "test_damage_is_refused_on_opening",
     Bug.FIRST_ONLY: "test_all_problems_are_named_at_once",
@@ -68,6 +70,12 @@ def test_a_planted_bug_is_caught(bug: Bug, pytester: pytest.Pytester) -> None:
     """)
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", CAUGHT_BY[bug])
     assert result.parseoutcomes().get("failed", 0) > 0, bug.value
+
+
+def test_each_test_of_the_contracts_catches_a_bug() -> None:
+    names = {*dir(ResumableLoaderContract), *dir(SeededLoaderContract)}
+    assert set(CAUGHT_BY) == set(Bug)
+    assert set(CAUGHT_BY.values()) == {name for name in names if name.startswith("test_")}
 
 
 def test_refused_states_are_a_choice(pytester: pytest.Pytester) -> None:

@@ -7,7 +7,7 @@ from shardproof._files import write_whole
 from shardproof.testing.contracts import WriterContract
 
 CAUGHT_BY = {
-    Bug.IN_PLACE: "test_killed_at_any_call",
+    Bug.IN_PLACE: "test_readers_see_the_old_bytes_or_the_new_ones",
     Bug.REMOVES_FIRST: "test_one_call_fails",
     Bug.NO_SYNC: "test_it_is_durable",
     Bug.NO_DIRECTORY_SYNC: "test_it_is_durable",
@@ -56,17 +56,8 @@ def test_a_planted_bug_is_caught(bug: Bug, pytester: pytest.Pytester) -> None:
     assert result.parseoutcomes().get("failed", 0) > 0, bug.value
 
 
-def test_a_file_written_in_place_is_seen_half_written(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import functools
-        import pytest
-        from mutants.writers import Bug, write
-        from shardproof.testing.contracts import WriterContract
-
-        class TestMutant(WriterContract):
-            @pytest.fixture
-            def write(self):
-                return functools.partial(write, bug=Bug.IN_PLACE)
-    """)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", "readers_see")
-    result.assert_outcomes(failed=2)
+def test_each_test_of_the_contract_catches_a_bug() -> None:
+    assert set(CAUGHT_BY) == set(Bug)
+    assert set(CAUGHT_BY.values()) == {
+        name for name in dir(WriterContract) if name.startswith("test_")
+    }

@@ -20,6 +20,8 @@ from mutants.validators import find_problems
 class Bug(enum.StrEnum):
     """What is wrong, and in the value why it is tempting."""
 
+    NOTHING = "an iterator that was used up by the first look at it"
+    NO_DIRECTORY = "RuntimeError is for all that can't go on"
     LATE = "validate when the first batch is asked for"
     NEVER = "the files will be there"
     FIRST_ONLY = "the first problem is enough to stop"
@@ -73,7 +75,8 @@ class Loader:
         if not manifest.exists():
             if self._bug is Bug.EMPTY_IS_FINE and self._path.is_dir():
                 return []
-            raise FileNotFoundError(f"expected a shards directory: {self._path}")
+            kind = RuntimeError if self._bug is Bug.NO_DIRECTORY else FileNotFoundError
+            raise kind(f"expected a shards directory: {self._path}")
         return [entry["name"] for entry in json.loads(manifest.read_text())]
 
     def _validate(self) -> None:
@@ -101,7 +104,7 @@ class Loader:
     def __iter__(self) -> Iterator[array]:
         if self._bug is Bug.LATE:
             self._validate()
-        rows = self._rows()
+        rows = self._rows() if self._bug is not Bug.NOTHING else iter(())
         if self._seed is not None:
             rows = iter(self._shuffled(list(rows)))
         for number, row in enumerate(rows):

@@ -40,7 +40,7 @@ class Bug(enum.StrEnum):
     EMPTY_FIRST = "0 bytes are empty, whatever the file is"
     LEAKS = "a descriptor that is not closed"
     MARKS = "a marker in the directory, that it was validated"
-    STOPS_EARLY = "three missing shards are enough: the rest is not looked at"
+    STOPS_EARLY = "two missing shards are enough: the rest is not looked at"
 
 
 _remembered: dict = {}
@@ -72,7 +72,7 @@ def _problems(root: Path, level: str, bug: Bug | None) -> Iterator[tuple[str, Pa
         if kind:
             yield kind, root / name
         n_missing += kind == "missing"
-        if bug is Bug.STOPS_EARLY and n_missing == 3:
+        if bug is Bug.STOPS_EARLY and n_missing == 2:
             return
 
 

@@ -48,7 +48,7 @@ class ValidatorContract:
 
     levels: Sequence[str] = ("present", "complete", "valid")
     states: Collection[ShardState] = tuple(ShardState)
-    max_examples = 100
+    max_examples = 200
     deadline = 120.0
 
     def look(self, function: Callable[[], Any]) -> Any:
