@@ -101,10 +101,13 @@ def test_the_kits_page_holds_three_test_files_that_pass(pytester: pytest.Pyteste
         assert set(outcomes) == {"passed"}, name
 
 
-def test_the_hubs_page_holds_a_test_file_that_passes(pytester: pytest.Pytester) -> None:
-    text = (ROOT / "docs" / "loopback-hub.md").read_text()
+@pytest.mark.parametrize("page", ["loopback-hub.md", "fake-file-system.md"])
+def test_pages_that_begin_with_a_test_file_that_passes(
+    page: str, pytester: pytest.Pytester
+) -> None:
+    text = (ROOT / "docs" / page).read_text()
     first = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
-    pytester.makepyfile(test_hub=first)
+    pytester.makepyfile(test_page=first)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-Werror")
     assert set(result.parseoutcomes()) == {"passed"}
 

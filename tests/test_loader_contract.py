@@ -20,6 +20,7 @@ CAUGHT_BY = {
     Bug.ZEROS: "test_reads_that_fail",
     Bug.KEEPS_OPEN: "test_nothing_is_left_behind",
     Bug.KEEPS_THREAD: "test_nothing_is_left_behind",
+    Bug.KEEPS_PROCESS: "test_nothing_is_left_behind",
     Bug.CACHES: "test_the_directory_is_left_as_it_was",
     Bug.SHARES: "test_two_loaders_do_not_disturb_each_other",
     Bug.EMPTY_IS_FINE: "test_what_is_no_shards_directory_is_refused",

@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import random
+import subprocess
 import threading
 from array import array
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ class Bug(enum.StrEnum):
     ZEROS = "the rest of a short read is zeros"
     KEEPS_OPEN = "the operating system closes descriptors"
     KEEPS_THREAD = "a daemon thread does no harm"
+    KEEPS_PROCESS = "a worker that ends some time by itself"
     CACHES = "an index beside the shards makes the next start faster"
     SHARES = "one buffer for all loaders"
     EMPTY_IS_FINE = "no shards, no samples, no problem"
@@ -67,6 +69,8 @@ class Loader:
             _shared["names"] = [str(self._path / name) for name in self._names]
         if bug is Bug.CACHES:
             (self._path / "index.cache").touch()
+        if bug is Bug.KEEPS_PROCESS:
+            self._worker = subprocess.Popen(["sleep", "30"])
         if bug is Bug.KEEPS_THREAD:
             threading.Thread(target=threading.Event().wait, daemon=True).start()
 
