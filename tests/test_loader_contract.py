@@ -10,6 +10,7 @@ CAUGHT_BY = {
     Bug.NO_DIRECTORY: "test_no_directory_is_a_file_not_found_error",
     Bug.LATE: "test_damage_is_refused_on_opening",
     Bug.NEVER: "test_damage_is_refused_on_opening",
+    Bug.NO_DAMAGE: "test_damage_is_never_delivered",
     Bug.FIRST_ONLY: "test_all_problems_are_named_at_once",
     Bug.NAMES_ONLY: "test_a_refusal_names_the_absolute_path",
     Bug.VALUE_ERROR: "test_a_missing_shard_is_a_file_not_found_error",

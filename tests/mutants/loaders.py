@@ -25,6 +25,7 @@ class Bug(enum.StrEnum):
     NO_DIRECTORY = "RuntimeError is for all that can't go on"
     LATE = "validate when the first batch is asked for"
     NEVER = "the files will be there"
+    NO_DAMAGE = "a shard with anything wrong is left out, and the run goes on"
     FIRST_ONLY = "the first problem is enough to stop"
     NAMES_ONLY = "the file's name says it all"
     VALUE_ERROR = "ValueError is for all that is wrong"
@@ -59,9 +60,12 @@ class Loader:
         if bug is Bug.STR_ONLY and not isinstance(path, str):
             raise TypeError("path: expected str")
         self._path = Path(os.path.abspath(path))
-        if bug not in {Bug.LATE, Bug.NEVER}:
+        if bug not in {Bug.LATE, Bug.NEVER, Bug.NO_DAMAGE}:
             self._validate()
         self._names = self._read_names()
+        if bug is Bug.NO_DAMAGE:
+            damaged = {path.name for _, path in find_problems(self._path, "complete")}
+            self._names = [name for name in self._names if name not in damaged]
         if bug is Bug.EMPTY_IS_FINE and not self._names:
             return
         self._row_bytes = 4 * json.loads((self._path / "metadata.json").read_text())["d_model"]

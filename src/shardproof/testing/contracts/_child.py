@@ -112,12 +112,31 @@ def _be_the_child(function: Callable[[], Any], writing: int) -> NoReturn:
 
 def _message(function: Callable[[], Any]) -> str:
     try:
+        return _told(function)
+    except BaseException as error:  # of a signal's handler, while another error was told
+        return _error(error)
+
+
+def _told(function: Callable[[], Any]) -> str:
+    try:
         return json.dumps(["value", function()])
     except BaseException as error:  # whatever it is, the parent judges it
-        kinds = [kind.__name__ for kind in type(error).__mro__]
-        number = getattr(error, "errno", None)
-        report = "".join(traceback.format_exception(error))
-        return json.dumps(["error", [kinds, str(error), number, report]])
+        return _error(error)
+
+
+def _error(error: BaseException) -> str:
+    _forget_signal_handlers()
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    number = getattr(error, "errno", None)
+    report = "".join(traceback.format_exception(error))
+    return json.dumps(["error", [kinds, str(error), number, report]])
+
+
+def _forget_signal_handlers() -> None:
+    """Those of Python may raise at any time, as that of torch's workers for SIGCHLD does."""
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _receive(reading: int, deadline: float) -> str | None:

@@ -26,8 +26,8 @@ __all__ = ["MakeDir", "OpenLoader", "ShardLoaderContract", "ShardsDir"]
 OpenLoader = Callable[..., Any]
 
 _WHOLE = layout(n_shards=4)
-# 1 MiB a shard: more than a loader holds of what it was not asked for yet.
-_LARGE = layout(n_shards=4, examples_per_shard=32, d_model=1024)
+# 1 MiB a shard, in many samples: more than a loader holds of what it was not asked for yet.
+_LARGE = layout(n_shards=4, examples_per_shard=512, d_model=64)
 
 
 class ShardsDir(NamedTuple):
@@ -52,8 +52,9 @@ class ShardLoaderContract:
                 return MyLoader  # called with a path, str or Path; the result is iterable
 
     By itself it writes shards directories of saev. For another format override `write_dir` and
-    `shard_files`. Every look at the loader happens in a forked process with a deadline: a hang or a
-    SIGBUS fails one test and no more.
+    `shard_files`; for a loader of batches `samples`, so that it takes them apart. Every look at the
+    loader happens in a forked process with a deadline: a hang or a SIGBUS fails one test and no
+    more. What is left of that process at its end is killed, and does not tidy up.
 
     Attributes:
         refused: States that the loader must refuse when it is opened. Leave out only what your
@@ -191,11 +192,11 @@ class ShardLoaderContract:
         """Also where the directory was named by a relative one: who reads the log is elsewhere."""
         path, shards = make_dir(_with_second(refused_state))
 
-        def from_its_parent() -> None:
-            os.chdir(path.parent)
-            self.close(open_loader(path.name))
+        def by_a_relative_path() -> None:
+            os.chdir("/")
+            self.close(open_loader(os.path.relpath(path)))
 
-        error = refusal(self.look(from_its_parent))
+        error = refusal(self.look(by_a_relative_path))
         assert str(shards[1]) in error.text, f"{shards[1]} is not named in: {error.text}"
 
     def test_all_problems_are_named_at_once(
@@ -208,6 +209,17 @@ class ShardLoaderContract:
         assert not unnamed, f"not named: {', '.join(unnamed)}; the text is: {error.text}"
         assert str(shards[0]) not in error.text, "a whole shard is blamed"
         assert str(shards[-1]) not in error.text, "a whole shard is blamed"
+
+    def test_damage_is_never_delivered(
+        self, open_loader: OpenLoader, make_dir: MakeDir, refused_state: ShardState
+    ) -> None:
+        """The right samples or an error, be it a late one: no others, and not fewer in silence."""
+        whole, path = (make_dir(_with_second(s)).path for s in (ShardState.OK, refused_state))
+        samples = returned(self.look(lambda: self.deliver(open_loader, whole)))
+        outcome = self.look(lambda: self.deliver(open_loader, path))
+        if outcome.error is None:
+            found = Counter(returned(outcome))
+            assert found == Counter(samples), "other samples were delivered, and no error raised"
 
     def test_a_missing_shard_is_a_file_not_found_error(
         self, open_loader: OpenLoader, make_dir: MakeDir
@@ -310,10 +322,11 @@ class ShardLoaderContract:
         """No thread, process or descriptor, once a loader is closed and gone."""
         value = _with_second(ShardState.MISSING) if end == "refused" else _WHOLE
         path = make_dir(value).path
+        expected = [Exception] if end == "refused" else []
 
         def use() -> None:
             with (
-                contextlib.suppress(FileNotFoundError),
+                contextlib.suppress(*expected),
                 self.opened(open_loader, path) as loader,
             ):
                 for _ in self.samples(loader):

@@ -15,6 +15,7 @@ import pytest
 from shardproof.testing._layout import layout
 from shardproof.testing.contracts._child import returned
 from shardproof.testing.contracts._loader import MakeDir, OpenLoader, ShardLoaderContract
+from shardproof.testing.contracts._samples import fingerprint
 
 __all__ = ["OpenSeededLoader", "ResumableLoaderContract", "SeededLoaderContract"]
 
@@ -76,9 +77,7 @@ class SeededLoaderContract(ShardLoaderContract):
         opened = functools.partial(open_seeded_loader, seed=_SEEDS[0])
 
         def with_global_seed(seed: int) -> list[str]:
-            random.seed(seed)
-            if "numpy" in sys.modules:
-                sys.modules["numpy"].random.seed(seed)
+            _seed_global_generators(seed)
             before = _global_states()
             order = self.deliver(opened, path)
             assert _global_states() == before, "a global generator was moved"
@@ -90,10 +89,20 @@ class SeededLoaderContract(ShardLoaderContract):
         assert one == other, "the order depends on a global generator"
 
 
+def _seed_global_generators(seed: int) -> None:
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+
+
 def _global_states() -> list[str]:
     states = [repr(random.getstate())]
     if "numpy" in sys.modules:
         states.append(repr(sys.modules["numpy"].random.get_state(legacy=False)))
+    if "torch" in sys.modules:
+        states.append(fingerprint(sys.modules["torch"].get_rng_state()))
     return states
 
 

@@ -2,6 +2,7 @@
 
 import array
 import hashlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +37,10 @@ def _digest(content: bytes) -> str:
 
 
 def _bytes(array: Any) -> bytes:
-    # A tensor of torch has no tobytes(), but numpy() gives an array over the same memory.
-    array = array if hasattr(array, "tobytes") else array.detach().cpu().numpy()
+    if not hasattr(array, "tobytes"):  # a tensor of torch; numpy has no bfloat16, but uint8
+        tensor = array.detach().cpu().contiguous().reshape(-1)
+        array = tensor.view(sys.modules["torch"].uint8).numpy()
+    if array.dtype == object:
+        return repr(array.tolist()).encode()
     content: bytes = array.tobytes()
     return content

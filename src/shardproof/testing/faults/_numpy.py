@@ -39,12 +39,12 @@ def reading(numpy: Any, real: Callable[..., Any]) -> Callable[..., Any]:
         found = []
 
         def read(limit: int | None) -> int:
-            if limit is None:
+            if limit is None or limit:  # fread(3) asks again after a short read
                 found.append(real(file, dtype, count, sep, offset, **like))
                 return size
-            some = real(file, dtype, limit // item.itemsize, sep, offset, **like)
-            found.append(some if count >= 0 else _unread_after(numpy, some, item, n_items))
-            return limit
+            none = real(file, dtype, 0, sep, offset, **like)
+            found.append(none if count >= 0 else _unread(numpy, item, n_items))
+            return 0
 
         through(
             [("read", (absolute(file),))],
@@ -57,10 +57,9 @@ def reading(numpy: Any, real: Callable[..., Any]) -> Callable[..., Any]:
     return fromfile
 
 
-def _unread_after(numpy: Any, some: Any, item: Any, n_items: int) -> Any:
+def _unread(numpy: Any, item: Any, n_items: int) -> Any:
     whole = numpy.empty(n_items, item)
     whole.view(numpy.uint8).fill(_UNREAD)
-    whole[: len(some)] = some
     return whole
 
 
