@@ -5,6 +5,9 @@ import urllib.request
 
 import pytest
 
+# Warnings are errors, but for the one about a run inside a run with --assert=plain.
+WARNINGS = ("-Werror", "-Wignore::pytest.PytestAssertRewriteWarning")
+
 
 def test_calls_below_a_directory_fail(make_shards_dir, shard_faults) -> None:
     path = make_shards_dir(1)
@@ -57,7 +60,7 @@ def test_a_server_for_one_test(pytester: pytest.Pytester) -> None:
             with pytest.raises(urllib.error.URLError):
                 urllib.request.urlopen(url, timeout=10)
     """)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-Werror")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", *WARNINGS)
     result.assert_outcomes(passed=2)
 
 
