@@ -155,7 +155,7 @@ def test_every_state_is_generated_reached_and_reported() -> None:
     reached: Counter[ShardState] = Counter()
     reported: Counter[ShardState] = Counter()
 
-    @settings(max_examples=150, derandomize=True, database=None)
+    @settings(max_examples=500, derandomize=True, database=None)
     @given(layouts(min_shards=1))
     def count(value: Layout) -> None:
         with shards_dir(value) as path, without_root_override():
