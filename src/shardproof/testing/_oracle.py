@@ -42,7 +42,8 @@ def promises(value: Layout) -> tuple[Promise, ...]:
     For formats that write digests down: saev's does not.
 
     Example:
-        >>> promises(layout(n_shards=2))[0][:2]
+        >>> first, second = promises(layout(n_shards=2))
+        >>> first.name, first.size
         ('acts000000.bin', 1024)
     """
     return tuple(_promise(value, name) for name in value.file_names)
@@ -73,10 +74,10 @@ def expected_findings(
 
     Example:
         >>> value = layout(n_shards=4, missing=[1], truncated=[2])
-        >>> [kind for kind, path in expected_findings(value, "/data")]
-        ['missing']
-        >>> [kind for kind, path in expected_findings(value, "/data", "complete")]
-        ['missing', 'size']
+        >>> tuple(kind for kind, path in expected_findings(value, "/data"))
+        ('missing',)
+        >>> tuple(kind for kind, path in expected_findings(value, "/data", "complete"))
+        ('missing', 'size')
     """
     _refuse_level(level)
     seen = _seen(level, digests=digests)

@@ -56,8 +56,8 @@ def faults(root: str | os.PathLike[str]) -> "Faults":
         >>> with faults(shards_dir) as fs:
         ...     fault = fs.fail("open", errno.EIO, match="acts000001.bin")
         ...     report = validate(shards_dir)
-        >>> [finding.path.name for finding in report.findings]
-        ['acts000001.bin']
+        >>> tuple(finding.path.name for finding in report.findings)
+        ('acts000001.bin',)
         >>> fault
         fail('open', EIO, nth=1, match='acts000001.bin')
         >>> fault.reached

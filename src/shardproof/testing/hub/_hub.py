@@ -142,8 +142,8 @@ class Hub:
             >>> with serve_hub() as hub:
             ...     url = hub.put("a/b.bin", b"1234")
             ...     hub.fault("*.bin", "bit-flip", times=1)
-            ...     [urlopen(url).read() for attempt in (1, 2)]
-            [b'1224', b'1234']
+            ...     urlopen(url).read(), urlopen(url).read()
+            (b'1224', b'1234')
         """
         rule = Rule(
             pattern=pattern,
