@@ -63,11 +63,12 @@ def run_in_child(function: Callable[[], Any], *, deadline: float) -> Outcome:
     if not pid:
         _be_the_child(function, writing)
     os.close(writing)
+    message = None
     try:
         message = _receive(reading, deadline)
     finally:
         os.close(reading)
-        status = _end(pid)
+        status = _end(pid, patience=5.0 if message else 0.0)
     if message is None:
         return Outcome(exceeded=deadline)
     if message:
@@ -153,11 +154,16 @@ def _receive(reading: int, deadline: float) -> str | None:
     return received.decode()
 
 
-def _end(pid: int) -> int:
-    """Kill the child's group; a child that has said all is about to end anyway."""
-    for target in (-pid, pid):
+def _end(pid: int, patience: float) -> int:
+    """Let a child that has said all end by itself, and kill what is left of its group."""
+    end = time.monotonic() + patience
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    while not ended and time.monotonic() < end:
+        time.sleep(0.001)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    for target in (-pid,) if ended else (-pid, pid):
         try:
             os.kill(target, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
-    return os.waitpid(pid, 0)[1]
+    return status if ended else os.waitpid(pid, 0)[1]
