@@ -37,7 +37,7 @@ def write(path, data: bytes, bug: Bug | None = None) -> None:
     if bug is Bug.IN_PLACE:
         _write_in_place(path, data)
     elif bug is Bug.WRITES_LATER:
-        threading.Thread(target=_write, args=(path, data, None)).start()
+        threading.Timer(0.2, _write, (path, data, None)).start()
     elif bug is Bug.SWALLOWS:
         with contextlib.suppress(OSError):
             _write(path, data, bug)

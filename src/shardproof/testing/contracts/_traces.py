@@ -1,5 +1,6 @@
 """What code leaves behind: threads, processes, descriptors, files."""
 
+import contextlib
 import gc
 import os
 import threading
@@ -32,7 +33,9 @@ def traces() -> Traces:
 def _children() -> list[str]:
     found = []
     for task in Path("/proc/self/task").iterdir():
-        found += [f"process {pid}" for pid in (task / "children").read_text().split()]
+        # A thread may end while it is looked at; what it started is then another's child.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += [f"process {pid}" for pid in (task / "children").read_text().split()]
     return found
 
 
