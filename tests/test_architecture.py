@@ -14,6 +14,10 @@ SOURCE = Path(shardproof.__file__).parent
 GROUND = {"_arguments", "_digest", "_files", "_json", "_names"}
 PROMISE = {"manifest", "report"}
 LOOK = {"_fanout", "checks"}
+SAEV = {"saev._json_files", "saev._metadata", "saev._promise", "saev._shard_info"}
+ROWS = {"loaders._selection", "loaders._shards"}
+EPOCH = {"loaders._source", "loaders._streams"}
+LOADER = {f"loaders.{name}" for name in ("_loader", "_orders", "_selection", "_source")} | GROUND
 
 MAY_IMPORT = {
     "errors": {"report"},  # for a type checker only
@@ -27,13 +31,59 @@ MAY_IMPORT = {
     "manifest": GROUND,
     "report": GROUND,
     "checks": {"_fanout"} | PROMISE | GROUND,
-    "saev": LOOK | PROMISE | GROUND,
+    "saev": SAEV,
+    "saev._counts": set(),
+    "saev._json_files": GROUND,
+    "saev._metadata": {"saev._counts", "saev._json_files"} | GROUND,
+    "saev._promise": SAEV | PROMISE,
+    "saev._shard_info": {"saev._counts", "saev._json_files"} | LOOK | PROMISE | GROUND,
     "formats": {"formats.saev"} | PROMISE | GROUND,
     "formats.saev": {"saev"} | PROMISE | GROUND,
+    "loaders": {f"loaders.{name}" for name in ("_indexed", "_ordered", "_shuffled", "_source")},
+    "loaders._delivery": {"loaders._gather", "loaders._memory", "loaders._read_ahead"}
+    | EPOCH
+    | ROWS,
+    "loaders._destinations": set(),
+    "loaders._gather": {"loaders._destinations", "loaders._memory", "loaders._streams"} | ROWS,
+    "loaders._forks": set(),
+    "loaders._indexed": {
+        "loaders._forks",
+        "loaders._destinations",
+        "loaders._gather",
+        "loaders._memory",
+        "saev",
+    }
+    | EPOCH
+    | ROWS
+    | GROUND,
+    "loaders._loader": {
+        "loaders._delivery",
+        "loaders._forks",
+        "loaders._memory",
+        "loaders._orders",
+        "loaders._state",
+        "loaders._torch",
+        "saev",
+    }
+    | EPOCH
+    | GROUND,
+    "loaders._memory": set(),
+    "loaders._ordered": LOADER,
+    "loaders._orders": {"loaders._selection", "loaders._streams"},
+    "loaders._read_ahead": set(),
+    "loaders._selection": {"saev"},
+    "loaders._shards": {"loaders._destinations", "loaders._selection", "loaders._submissions"}
+    | GROUND,
+    "loaders._shuffled": LOADER,
+    "loaders._source": {"checks", "loaders._destinations", "saev"} | ROWS,
+    "loaders._state": set(),
+    "loaders._streams": {"loaders._selection"},
+    "loaders._submissions": set(),
+    "loaders._torch": {"loaders._source"},
     "validation": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "cli": {"", "testing", "validation", "formats"} | LOOK | PROMISE | GROUND,
     "__main__": {"cli"},
-    "": {"report", "saev", "validation"},  # the public names, when asked for
+    "": {"loaders", "report", "saev", "validation"},  # the public names, when asked for
     "_pytest_fixtures": {"testing", "testing.fake", "testing.faults", "testing.hub"},
     "pytest_plugin": {"", "_pytest_fixtures"},
 }
@@ -42,6 +92,11 @@ MAY_JUDGE_WITH = {"testing.stateful": {""}}  # public names only; the builders n
 THIRD_PARTY = {
     "_arguments": {"beartype"},
     "_json": {"msgspec"},
+    "loaders": {"numpy"},
+    "loaders._shards": {"numpy", "stamina"},
+    "loaders._state": {"msgspec"},
+    "loaders._loader": {"msgspec"},
+    "loaders._torch": {"torch"},
     "_progress": {"rich"},
     "manifest": {"msgspec"},
     "saev": {"msgspec"},

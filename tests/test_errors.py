@@ -13,6 +13,7 @@ from shardproof import (
     ManifestNotFoundError,
     Report,
     ShardproofError,
+    ShardReadError,
     ShardValidationError,
 )
 
@@ -36,7 +37,7 @@ def test_what_is_not_there_is_a_file_not_found_error(error: Exception, builtin: 
 def test_every_public_error_is_in_the_tree() -> None:
     errors = [getattr(shardproof, name) for name in shardproof.__all__ if name.endswith("Error")]
 
-    assert len(errors) == 4
+    assert len(errors) == 5
     assert all(issubclass(error, ShardproofError) for error in errors)
 
 
@@ -46,6 +47,7 @@ def test_every_public_error_is_in_the_tree() -> None:
         ManifestError("bad", path="/d/shards.json", line=3, field="$[0].name"),
         ManifestNotFoundError("gone", path="/d"),
         ShardValidationError(REPORT),
+        ShardReadError("gone", path="/d/x", offset=8, wanted=4, got=2, errno=2),
     ],
 )
 def test_an_error_crosses_processes_whole(error: ShardproofError) -> None:
@@ -54,6 +56,7 @@ def test_an_error_crosses_processes_whole(error: ShardproofError) -> None:
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert copy.__dict__ == error.__dict__
+    assert getattr(copy, "errno", None) == getattr(error, "errno", None)
 
 
 def test_the_text_says_where() -> None:
@@ -65,3 +68,8 @@ def test_the_text_says_where() -> None:
     assert (
         str(ManifestNotFoundError("gone", path="/d")) == "Could not read the manifest at '/d': gone"
     )
+
+
+def test_a_read_error_may_be_made_of_a_text_alone() -> None:
+    """As torch does with what a worker process raised."""
+    assert str(ShardReadError("Caught ShardReadError in worker 0")).startswith("Caught")

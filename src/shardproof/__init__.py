@@ -14,41 +14,58 @@ if TYPE_CHECKING:
         ManifestError,
         ManifestNotFoundError,
         ShardproofError,
+        ShardReadError,
         ShardValidationError,
+    )
+    from shardproof.loaders import (
+        Batch,
+        IndexedDataset,
+        OrderedDataLoader,
+        ShuffledDataLoader,
     )
     from shardproof.report import Finding, FindingKind, Level, Report
     from shardproof.saev import Metadata, Shard, ShardInfo
     from shardproof.validation import validate
 
 __all__ = [
+    "Batch",
     "Finding",
     "FindingKind",
+    "IndexedDataset",
     "Level",
     "ManifestError",
     "ManifestNotFoundError",
     "Metadata",
+    "OrderedDataLoader",
     "Report",
     "Shard",
     "ShardInfo",
+    "ShardReadError",
     "ShardValidationError",
     "ShardproofError",
+    "ShuffledDataLoader",
     "validate",
 ]
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Batch": "loaders",
     "Finding": "report",
     "FindingKind": "report",
+    "IndexedDataset": "loaders",
     "Level": "report",
     "ManifestError": "errors",
     "ManifestNotFoundError": "errors",
     "Metadata": "saev",
+    "OrderedDataLoader": "loaders",
     "Report": "report",
     "Shard": "saev",
     "ShardInfo": "saev",
+    "ShardReadError": "errors",
     "ShardValidationError": "errors",
     "ShardproofError": "errors",
+    "ShuffledDataLoader": "loaders",
     "validate": "validation",
 }
 

@@ -6,6 +6,7 @@
     +-- ManifestError                  the promise of a shards directory can't be read
     |   +-- ManifestNotFoundError      ... because it is not there   (also a FileNotFoundError)
     +-- ShardValidationError           promises are not kept         (also a FileNotFoundError)
+    +-- ShardReadError                 a shard that was proven can't be read now  (also an OSError)
 
 What the operating system says while a manifest is read (an input/output error, a stale handle)
 passes through as `OSError`; a wrong argument is a `TypeError` or a `ValueError`.
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ManifestError",
     "ManifestNotFoundError",
+    "ShardReadError",
     "ShardValidationError",
     "ShardproofError",
 ]
@@ -34,7 +36,10 @@ class ShardproofError(Exception):
 
     def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, ...]]:
         # Exception's own __reduce__ calls the class with `args`, which loses keyword arguments.
-        return _restore, (type(self), self.args, self.__dict__)
+        state = dict(self.__dict__)
+        if isinstance(self, OSError):
+            state["errno"] = self.errno  # which is not in __dict__
+        return _restore, (type(self), self.args, state)
 
 
 def _restore(
@@ -42,7 +47,8 @@ def _restore(
 ) -> BaseException:
     error = cls.__new__(cls)
     error.args = args
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 
@@ -95,3 +101,38 @@ class ShardValidationError(ShardproofError, FileNotFoundError):
     def __init__(self, report: Report) -> None:
         self.report = report
         super().__init__(str(report))
+
+
+class ShardReadError(ShardproofError, OSError):
+    """A shard that was whole when it was validated can't be read now.
+
+    Args:
+        problem: What is wrong.
+        path: Absolute path of the shard. None in an error that torch passed on from a worker
+            process: it is made anew from its text, which has all of this.
+        offset: Where reading began, in bytes.
+        wanted: How many bytes were to be read there.
+        got: How many were.
+        errno: What the operating system said, where it said something.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        offset: int = 0,
+        wanted: int = 0,
+        got: int = 0,
+        errno: int | None = None,
+    ) -> None:
+        self.problem = problem
+        self.path = None if path is None else os.fspath(path)
+        self.offset, self.wanted, self.got = offset, wanted, got
+        text = problem if path is None else f"Could not read '{self.path}': {problem}"
+        if wanted:
+            text += f" (at byte {offset}: expected {wanted} bytes, found {got})"
+        super().__init__(text)
+        self.errno = errno
+
+    __str__ = Exception.__str__

@@ -1,13 +1,9 @@
 """saev's shards directories: what ``shards.json`` and ``metadata.json`` promise."""
 
-import functools
-import itertools
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
-from shardproof.saev import LABELS_FILE, METADATA_FILE, SHARDS_FILE, Metadata, Shard, read_shards
+from shardproof.saev import SHARDS_FILE
+from shardproof.saev import promise as read
 
 __all__ = ["MANIFEST_FILE", "claims", "read"]
 
@@ -22,51 +18,3 @@ def claims(root: str) -> bool:
         return any(
             entry.name.startswith("acts") and entry.name.endswith(".bin") for entry in entries
         )
-
-
-def read(root: str) -> Manifest:
-    """Return the promise: each listed shard, of the one size that all shards have, and the labels.
-
-    ``labels.bin`` is optional; where it is there, readers use it, so it is promised too.
-    """
-    shards = read_shards(root)  # Manifest refuses their names
-    metadata = Metadata.load(root)
-    names = [shard.name for shard in shards]
-    files = list(map(PromisedFile, names, itertools.repeat(metadata.shard_bytes)))
-    if os.path.lexists(os.path.join(root, LABELS_FILE)):
-        files.append(PromisedFile(LABELS_FILE, metadata.labels_bytes))
-    contradictions = functools.partial(_contradictions, metadata, shards)
-    source = Path(root, SHARDS_FILE)
-    return Manifest(Path(root), source, "saev", files, contradictions=contradictions)
-
-
-def _contradictions(metadata: Metadata, shards: list[Shard]) -> Iterator[Contradiction]:
-    for mismatch in _broken_laws(metadata, shards):
-        yield Contradiction(SHARDS_FILE, mismatch)
-
-
-def _broken_laws(metadata: Metadata, shards: list[Shard]) -> Iterator[Mismatch]:
-    """What a killed or restarted writer leaves: saev's own readers trust the metadata alone."""
-    n_examples = sum(shard.n_examples for shard in shards)
-    if n_examples != metadata.n_examples:
-        yield Mismatch(
-            f"{metadata.n_examples} examples in all, as {METADATA_FILE} says", str(n_examples)
-        )
-    n_shards = {metadata.n_shards, metadata.n_shards + metadata.has_extra_shard}
-    if len(shards) not in n_shards:
-        expected = " or ".join(map(str, sorted(n_shards)))
-        yield Mismatch(f"{expected} shards for {metadata.n_examples} examples", str(len(shards)))
-    yield from _misplaced(metadata, shards)
-
-
-def _misplaced(metadata: Metadata, shards: list[Shard]) -> Iterator[Mismatch]:
-    """Readers find example i in file i // examples_per_shard: an entry may not stand elsewhere."""
-    room = metadata.examples_per_shard
-    for index, shard in enumerate(shards):
-        rest = min(room, max(0, metadata.n_examples - index * room))
-        if shard.n_examples != rest or shard.name != f"acts{index:06}.bin":
-            yield Mismatch(
-                f"acts{index:06}.bin with {rest} examples as entry {index}",
-                f"{shard.name} with {shard.n_examples}",
-            )
-            return

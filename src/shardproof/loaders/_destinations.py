@@ -1,0 +1,91 @@
+"""Where in memory the bytes of a read go: in one piece, or row by row."""
+
+import ctypes
+import os
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Destination", "Piece", "RowVectors", "Vectors", "vectors"]
+
+_MAX_VECTORS = 1024  # IOV_MAX of Linux, readv(2)
+
+_IOVEC = np.dtype([("base", np.uintp), ("length", np.uintp)])  # struct iovec, readv(2)
+
+_preadv = ctypes.CDLL(None, use_errno=True).preadv64
+_preadv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]
+_preadv.restype = ctypes.c_ssize_t
+
+Vectors = npt.NDArray[np.void]
+"""Address and length of each of some rows."""
+
+
+class Destination(Protocol):
+    """Memory for some bytes of a file that follow each other."""
+
+    @property
+    def n_bytes(self) -> int:
+        """How many."""
+        ...
+
+    def fill(self, fd: int, offset: int, n_done: int) -> int:
+        """Read on after the first bytes, and return how many more there are now; 0 at the end.
+
+        Raises:
+            OSError: What reading says.
+        """
+        ...
+
+
+class Piece:
+    """Memory in one piece.
+
+    Args:
+        memory: Of bytes.
+    """
+
+    __slots__ = ("_memory", "n_bytes")
+
+    def __init__(self, memory: memoryview) -> None:
+        self._memory, self.n_bytes = memory, len(memory)
+
+    def fill(self, fd: int, offset: int, n_done: int) -> int:
+        """Read on after the first bytes."""
+        return os.preadv(fd, [self._memory[n_done:]], offset + n_done)
+
+
+class RowVectors:
+    """A place for each row.
+
+    Through the C library, since ``os.preadv`` wants an object for each row: looking at as many
+    objects takes longer than reading.
+
+    Args:
+        vectors: Made by `vectors`; whoever made them keeps the memory alive.
+        row_bytes: Size of a row.
+    """
+
+    __slots__ = ("_row_bytes", "_vectors", "n_bytes")
+
+    def __init__(self, vectors: Vectors, row_bytes: int) -> None:
+        self._vectors, self._row_bytes = vectors, row_bytes
+        self.n_bytes = len(vectors) * row_bytes
+
+    def fill(self, fd: int, offset: int, n_done: int) -> int:
+        """Read on from the beginning of the first row that is not whole."""
+        row, n_again = divmod(n_done, self._row_bytes)
+        n_rows = min(len(self._vectors) - row, _MAX_VECTORS)
+        address = self._vectors.ctypes.data + row * _IOVEC.itemsize
+        n_read: int = _preadv(fd, address, n_rows, offset + n_done - n_again)
+        if n_read < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return max(0, n_read - n_again)
+
+
+def vectors(addresses: npt.NDArray[Any], row_bytes: int) -> Vectors:
+    """Return a vector for each row that begins at an address."""
+    made = np.empty(len(addresses), _IOVEC)
+    made["base"], made["length"] = addresses, row_bytes
+    return made

@@ -1,0 +1,70 @@
+"""Batches in the file's order."""
+
+import os
+
+from shardproof._arguments import checked
+from shardproof.loaders._loader import BatchLoader, Options, refuse
+from shardproof.loaders._orders import FileOrder
+from shardproof.loaders._selection import LayerChoice, TokenChoice
+from shardproof.loaders._source import open_source
+
+__all__ = ["OrderedDataLoader"]
+
+
+class OrderedDataLoader(BatchLoader):
+    """Delivers the activations of a saev directory in the file's order: example, layer, token.
+
+    Args:
+        shards: The directory.
+        layer: A recorded layer, or ``"all"``.
+        tokens: ``"content"``, ``"special"`` or ``"all"``.
+        batch_size: Rows of a batch.
+        drop_last: Leave out a last batch that is not full.
+        rank: Which of the ranks this is.
+        world_size: Among how many ranks the rows are dealt, batch by batch.
+        even_batches: Leave out last batches that not every rank has.
+        n_threads: How many threads read ahead, and so how many batches.
+        as_torch: Deliver tensors over the same memory instead of arrays.
+
+    Raises:
+        ShardValidationError: Something in the directory is not as promised.
+        ManifestError: What it promises can't be read.
+        ValueError: A layer that was not recorded, special tokens where there are none, a number out
+            of range.
+        TypeError: An argument of another type.
+
+    Example:
+        >>> loader = OrderedDataLoader(shards_dir, layer=6, batch_size=5)
+        >>> loader.n_samples, len(loader)
+        (33, 7)
+        >>> [len(batch["act"]) for batch in loader]
+        [5, 5, 5, 5, 5, 5, 3]
+    """
+
+    @checked
+    def __init__(
+        self,
+        shards: str | os.PathLike[str],
+        *,
+        layer: LayerChoice,
+        tokens: TokenChoice = "content",
+        batch_size: int = 16384,
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        even_batches: bool = False,
+        n_threads: int = 2,
+        as_torch: bool = False,
+    ) -> None:
+        options = Options(
+            batch_size=batch_size,
+            drop_last=drop_last,
+            even_batches=even_batches,
+            rank=rank,
+            world_size=world_size,
+            n_threads=n_threads,
+            as_torch=as_torch,
+        )
+        refuse(options)
+        source = open_source(shards, layer, tokens)
+        super().__init__(source, FileOrder(source.selection.n_rows, batch_size), options)

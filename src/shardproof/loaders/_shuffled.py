@@ -1,0 +1,131 @@
+"""Batches in an order that a seed decides."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from shardproof._arguments import checked
+from shardproof.loaders._loader import BatchLoader, Options, refuse, refuse_number
+from shardproof.loaders._orders import Order, PoolOrder, RowOrder
+from shardproof.loaders._selection import LayerChoice, TokenChoice
+from shardproof.loaders._source import UNLABELLED, Source, open_source
+
+__all__ = ["ShuffledDataLoader"]
+
+if TYPE_CHECKING:
+    Labels = Sequence[int]
+else:
+    # For an item's type beartype looks at one by chance, and so moves the global generator of the
+    # module `random`, which belongs to the user.
+    Labels = Sequence
+
+
+class ShuffledDataLoader(BatchLoader):
+    """Delivers the activations of a saev directory shuffled, the same way for the same seed.
+
+    Examples are permuted over the whole directory, and the rows of half the buffer are permuted
+    among each other while the other half is read. The order depends on seed and epoch alone: not on
+    threads, time or machine. ``buffer_size=None`` permutes all rows, each of which then is a read
+    of its own.
+
+    Args:
+        shards: The directory.
+        layer: A recorded layer, or ``"all"``.
+        tokens: ``"content"``, ``"special"`` or ``"all"``.
+        batch_size: Rows of a batch.
+        seed: Of the order, 0 or more.
+        ignore_labels: Rows whose ``token_label`` is one of these are left out, unread. (That of
+            a special token is 255.)
+        buffer_size: Rows in memory; at least two batches are. None for a true permutation.
+        n_threads: How many threads read.
+        drop_last: Leave out a last batch that is not full.
+        rank: Which of the ranks this is.
+        world_size: Among how many ranks the rows are dealt.
+        even_batches: Leave out last batches that not every rank has.
+        as_torch: Deliver tensors over the same memory instead of arrays.
+
+    Raises:
+        ShardValidationError: Something in the directory is not as promised.
+        ManifestError: What it promises can't be read.
+        ValueError: A layer that was not recorded, special tokens where there are none, labels to
+            ignore where there are none, a number out of range.
+        TypeError: An argument of another type.
+
+    Example:
+        >>> loader = ShuffledDataLoader(shards_dir, layer=6, batch_size=5, seed=1)
+        >>> sorted(int(i) for batch in loader for i in batch["example_idx"])[:4]
+        [0, 0, 0, 1]
+    """
+
+    @checked
+    def __init__(
+        self,
+        shards: str | os.PathLike[str],
+        *,
+        layer: LayerChoice,
+        tokens: TokenChoice = "content",
+        batch_size: int = 16384,
+        seed: int = 17,
+        ignore_labels: Labels = (),
+        buffer_size: int | None = 2**17,
+        n_threads: int = 2,
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        even_batches: bool = False,
+        as_torch: bool = False,
+    ) -> None:
+        options = Options(
+            batch_size=batch_size,
+            drop_last=drop_last,
+            even_batches=even_batches,
+            rank=rank,
+            world_size=world_size,
+            n_threads=n_threads,
+            as_torch=as_torch,
+        )
+        refuse(options)
+        _refuse_numbers(seed, buffer_size, ignore_labels)
+        source = open_source(shards, layer, tokens)
+        ignored = sorted(set(ignore_labels))
+        order = _order(source, ignored, seed, buffer_size, batch_size)
+        super().__init__(source, order, options)
+
+
+def _order(
+    source: Source, ignored: list[int], seed: int, buffer_size: int | None, batch_size: int
+) -> Order:
+    selection = source.selection
+    kept = _rows_kept(source, ignored) if ignored else None
+    n_rows = selection.n_rows if kept is None else int(kept.sum())
+    settings = {"seed": seed, "buffer_size": buffer_size, "ignore_labels": ignored}
+    if buffer_size is None:
+        return RowOrder(n_rows, batch_size, settings, seed, kept)
+    window_rows = max(1, buffer_size // 2 // batch_size) * batch_size
+    return PoolOrder(n_rows, window_rows, seed, settings, selection, kept)
+
+
+def _rows_kept(source: Source, ignored: list[int]) -> npt.NDArray[np.bool_]:
+    """Which rows of which example have a label that is not ignored."""
+    if source.labels is None:
+        raise ValueError("ignore_labels: there is no labels.bin in the directory")
+    selection = source.selection
+    kept = ~np.isin(source.labels, ignored)
+    if selection.tokens == "special":
+        kept = kept[:, :0]
+    n_special = selection.n_tokens - kept.shape[1]
+    kept = np.pad(kept, ((0, 0), (n_special, 0)), constant_values=UNLABELLED not in ignored)
+    return np.tile(kept, (1, selection.n_layers))
+
+
+def _refuse_numbers(seed: int, buffer_size: int | None, labels: Labels) -> None:
+    refuse_number("seed", seed, least=0)
+    if buffer_size is not None:
+        refuse_number("buffer_size", buffer_size, least=1)
+    for label in labels:
+        refuse_number("ignore_labels", label, least=0)
+        if label > UNLABELLED:
+            raise ValueError(f"ignore_labels: expected 0 to {UNLABELLED}, found {label}")

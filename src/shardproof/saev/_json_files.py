@@ -1,0 +1,59 @@
+"""The two files that say what a directory of saev holds, read and written."""
+
+import os
+from typing import Any, TypeVar
+
+import msgspec
+
+from shardproof import _files, _json
+from shardproof._names import quoted
+from shardproof.errors import ManifestNotFoundError
+
+__all__ = ["LABELS_FILE", "METADATA_FILE", "SHARDS_FILE", "AnyPath", "dump", "read"]
+
+METADATA_FILE = "metadata.json"
+SHARDS_FILE = "shards.json"
+LABELS_FILE = "labels.bin"
+
+AnyPath = str | os.PathLike[str]
+T = TypeVar("T")
+
+
+def dump(value: Any, shards_dir: AnyPath, name: str) -> None:
+    """Write one of them, whole or not at all."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    _files.sweep_leftovers(shards_dir)
+    _files.write_whole(os.path.join(shards_dir, name), text)
+
+
+def read(root: str, name: str, kind: type[T]) -> T:
+    """Return what one of them says; where it is missing, the error says what is there instead."""
+    try:
+        return _json.read(root, name, kind)
+    except ManifestNotFoundError as error:
+        if error.path == root:
+            raise
+        raise _missing(root, name) from error
+
+
+def _missing(root: str, name: str) -> ManifestNotFoundError:
+    there = _what_is_there(root)
+    holds = ", ".join(there) or "no acts*.bin file and no metadata.json"
+    advice = _ADVICE[name] if there else "nothing in it looks like saev's: is the path right?"
+    problem = f"there is no such file. The directory holds {holds}; {advice}"
+    return ManifestNotFoundError(problem, path=os.path.join(root, name))
+
+
+def _what_is_there(root: str) -> list[str]:
+    names = sorted(os.listdir(root))
+    acts = [name for name in names if name.startswith("acts") and name.endswith(".bin")]
+    counted = [f"{len(acts)} acts*.bin (the first is {quoted(acts[0])})"] if acts else []
+    return counted + [name for name in (SHARDS_FILE, METADATA_FILE, LABELS_FILE) if name in names]
+
+
+_ADVICE = {
+    SHARDS_FILE: "saev writes it after each shard, so the directory is half-written, partly purged "
+    "or from an older protocol: make the shards again, or restore the file",
+    METADATA_FILE: "saev writes it before the first shard, so it was deleted since: restore the "
+    "file, or make the shards again",
+}

@@ -1,0 +1,159 @@
+"""What a directory's activations are, and the shape that follows from it."""
+
+import hashlib
+import os
+from typing import ClassVar, Literal
+
+import msgspec
+
+from shardproof._arguments import checked
+from shardproof.saev._counts import MAX_COUNT, Count, Positive, refuse_count
+from shardproof.saev._json_files import METADATA_FILE, AnyPath, dump, read
+
+__all__ = ["Metadata"]
+
+_MAX_SHARD_BYTES = 2**63 - 1  # off_t
+_ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a directory's activations are: ``metadata.json``.
+
+    Attributes:
+        family: Family of the transformer, such as ``"clip"``.
+        ckpt: Its checkpoint.
+        layers: The recorded layers, in the order in which they lie in a shard.
+        content_tokens_per_example: Tokens of an example, not counting the special one.
+        cls_token: Whether one special token was recorded, before the content tokens.
+        d_model: Values of one activation.
+        n_examples: Examples in the whole directory.
+        max_tokens_per_shard: Budget of tokens, over all layers, for one shard.
+        data: Base64 of a pickle that describes the dataset. It stays text: nothing here decodes it,
+            since unpickling runs what its author wrote.
+        dataset: Root of the original dataset on the machine that wrote the shards.
+        pixel_agg: How labels of pixels became labels of tokens.
+        dtype: How a value is stored.
+        protocol: Version of the protocol.
+
+    Raises:
+        ValueError: A count below 1, layers twice or none, or not one example fits into a shard.
+
+    Example:
+        >>> metadata = Metadata(
+        ...     family="clip", ckpt="ViT-B-32/openai", layers=(6, 11), n_examples=10,
+        ...     content_tokens_per_example=49, cls_token=True, d_model=768,
+        ...     max_tokens_per_shard=400, data="", dataset="/data/images",
+        ... )
+        >>> metadata.shard_shape, metadata.n_shards
+        ((4, 2, 50, 768), 3)
+    """
+
+    family: str
+    ckpt: str
+    layers: tuple[int, ...]
+    content_tokens_per_example: Positive
+    cls_token: bool
+    d_model: Positive
+    n_examples: Count
+    max_tokens_per_shard: Positive
+    data: str
+    dataset: str
+    pixel_agg: Literal["majority", "prefer-fg"] | None = "majority"
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    protocol: Literal["1.0.0", "1.1", "2.1"] = "2.1"
+
+    _POSITIVE: ClassVar[tuple[str, ...]] = (
+        "content_tokens_per_example",
+        "d_model",
+        "max_tokens_per_shard",
+    )
+
+    def __post_init__(self) -> None:
+        for name in (*self._POSITIVE, "n_examples"):
+            refuse_count(name, getattr(self, name), at_least=int(name in self._POSITIVE))
+        for layer in self.layers:
+            refuse_count("layers", layer, at_least=-MAX_COUNT)
+        if not self.layers or len(set(self.layers)) != len(self.layers):
+            raise ValueError(f"layers: expected one or more, none twice, found {self.layers}")
+        if self.examples_per_shard < 1:
+            needed = self.tokens_per_example * len(self.layers)
+            raise ValueError(
+                f"max_tokens_per_shard: expected at least {needed}, the tokens of one example, "
+                f"found {self.max_tokens_per_shard}"
+            )
+        if self.shard_bytes > _MAX_SHARD_BYTES:
+            raise ValueError(f"expected shards below 2**63 bytes, found {self.shard_bytes}")
+
+    @property
+    def tokens_per_example(self) -> int:
+        """Tokens of an example, with the special one where it was recorded."""
+        return self.content_tokens_per_example + self.cls_token
+
+    @property
+    def examples_per_shard(self) -> int:
+        """How many examples every shard has room for."""
+        return self.max_tokens_per_shard // (self.tokens_per_example * len(self.layers))
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards hold all examples."""
+        return -(-self.n_examples // self.examples_per_shard)
+
+    @property
+    def has_extra_shard(self) -> bool:
+        """Whether saev's writer leaves one more shard with no examples in it.
+
+        It opens the next file as soon as one is full, so it does when the last shard is full.
+        """
+        return self.n_examples % self.examples_per_shard == 0
+
+    @property
+    def shard_shape(self) -> tuple[int, int, int, int]:
+        """Shape of every shard: (examples, layers, tokens, d_model)."""
+        return self.examples_per_shard, len(self.layers), self.tokens_per_example, self.d_model
+
+    @property
+    def shard_bytes(self) -> int:
+        """Size of every shard file in bytes."""
+        examples, layers, tokens, d_model = self.shard_shape
+        return examples * layers * tokens * d_model * _ITEM_BYTES[self.dtype]
+
+    @property
+    def labels_bytes(self) -> int:
+        """Size of ``labels.bin`` in bytes, where there is one: a uint8 for each content token."""
+        return self.n_examples * self.content_tokens_per_example
+
+    @property
+    def hash(self) -> str:
+        """The first 8 hexadecimal digits of the sha256 that names saev's directory.
+
+        Of the compact JSON in the order of the fields above: saev asks orjson for sorted keys, and
+        orjson sorts those of dictionaries, not those of a dataclass.
+        """
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:8]
+
+    @classmethod
+    @checked
+    def load(cls, shards_dir: AnyPath) -> "Metadata":
+        """Return the metadata of a shards directory.
+
+        Args:
+            shards_dir: The directory that holds ``metadata.json``.
+
+        Raises:
+            ManifestNotFoundError: There is no such directory or file.
+            ManifestError: It is not what the protocol describes; the text names line and field.
+        """
+        return read(os.path.realpath(shards_dir), METADATA_FILE, cls)
+
+    @checked
+    def dump(self, shards_dir: AnyPath) -> None:
+        """Write ``metadata.json`` into a directory that exists: whole, or not at all.
+
+        Args:
+            shards_dir: The directory itself. (saev's own ``dump`` takes its parent.)
+
+        Raises:
+            OSError: It could not be written.
+        """
+        dump(self, shards_dir, METADATA_FILE)

@@ -1,0 +1,585 @@
+"""Loaders under torch: tensors over their memory, torch's own DataLoader, and the training page."""
+
+import gc
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, default_convert
+
+from shardproof import (
+    IndexedDataset,
+    Metadata,
+    OrderedDataLoader,
+    ShardReadError,
+    ShuffledDataLoader,
+    testing,
+)
+from shardproof.loaders import _torch
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+# Three batches of a window, so that a buffer is neither a batch nor the whole directory.
+LOADERS = {
+    "ordered": (OrderedDataLoader, {"batch_size": 5}),
+    "shuffled": (ShuffledDataLoader, {"batch_size": 5, "buffer_size": 30}),
+    "permuted": (ShuffledDataLoader, {"batch_size": 5, "buffer_size": None}),
+}
+
+# The timeout turns a hang into an error; nothing that works comes near it.
+FORKED = {"num_workers": 2, "multiprocessing_context": "fork", "timeout": 300}
+SPAWNED = {"num_workers": 2, "multiprocessing_context": "spawn", "timeout": 300}
+WORKERS = {"none": {"num_workers": 0}, "fork": FORKED, "spawn": SPAWNED}
+
+# Each spawned worker imports torch, which takes seconds: they are where they may differ.
+EACH = [(kind, name) for kind in LOADERS for name in ("none", "fork")] + [
+    ("ordered", "spawn"),
+    ("shuffled", "spawn"),
+]
+
+kinds = pytest.mark.parametrize("kind", LOADERS)
+workers = pytest.mark.parametrize("workers", WORKERS.values(), ids=WORKERS)
+here_or_forked = pytest.mark.parametrize("workers", [WORKERS["none"], FORKED], ids=["none", "fork"])
+kinds_and_workers = pytest.mark.parametrize(
+    ("kind", "workers"),
+    [pytest.param(kind, WORKERS[name], id=f"{kind}-{name}") for kind, name in EACH],
+)
+
+
+@pytest.fixture(autouse=True)
+def no_worker_stays() -> Iterator[None]:
+    yield
+    gc.collect()
+    left = multiprocessing.active_children()
+    for child in left:  # so that one failure is not that of the next test too
+        child.kill()
+        child.join()
+    assert left == []
+
+
+@pytest.fixture
+def shards_dir(make_shards_dir) -> Path:
+    return make_shards_dir(6, labels=True)
+
+
+@pytest.fixture(params=DTYPES)
+def typed_dir(request, make_shards_dir) -> Path:
+    """The same values as in any directory of the kit, stored as another type."""
+    path = make_shards_dir(3, labels=True)
+    for shard in path.glob("acts*.bin"):
+        values = torch.from_numpy(np.fromfile(shard, "<f4")).to(DTYPES[request.param])
+        shard.write_bytes(values.view(torch.uint8).numpy().tobytes())
+    msgspec.structs.replace(Metadata.load(path), dtype=request.param).dump(path)
+    return path
+
+
+def open_loader(kind: str, path: Path, **options: Any) -> Any:
+    loader, own = LOADERS[kind]
+    return loader(path, layer="all", tokens="all", **own | options)
+
+
+def whole(path: Path) -> torch.Tensor:
+    """Everything in a directory, ``[example, layer, token, value]``."""
+    metadata = Metadata.load(path)
+    files = [np.fromfile(file, np.uint8) for file in sorted(path.glob("acts*.bin"))]
+    values = torch.from_numpy(np.concatenate(files)).view(DTYPES[metadata.dtype])
+    return values.reshape(-1, *metadata.shard_shape[1:])
+
+
+def rows_in(path: Path) -> list[tuple[int, int, int]]:
+    """Example, layer and token of each row, in order."""
+    metadata = Metadata.load(path)
+    tokens = range(-metadata.cls_token, metadata.content_tokens_per_example)
+    return sorted(itertools.product(range(metadata.n_examples), metadata.layers, tokens))
+
+
+def rows_of(batch: dict[str, Any]) -> list[tuple[int, int, int]]:
+    columns = (batch[name].tolist() for name in ("example_idx", "layer", "token_idx"))
+    return list(zip(*columns, strict=True))
+
+
+def proven_rows(path: Path, batches: Iterable[dict[str, Any]]) -> list[tuple[int, int, int]]:
+    """Which rows batches have, in their order; each with the activation that is its own."""
+    values, layers = whole(path), Metadata.load(path).layers
+    rows = []
+    for batch in batches:
+        layer = [layers.index(number) for number in batch["layer"].tolist()]
+        expected = values[batch["example_idx"], layer, batch["token_idx"] + 1]
+        assert torch.equal(torch.as_tensor(batch["act"]), expected)
+        rows += rows_of(batch)
+    return rows
+
+
+def identity(batch: dict[str, Any]) -> dict[str, Any]:
+    return batch
+
+
+# Tensors
+
+
+@kinds
+def test_tensors_have_the_directorys_type_and_values(kind, typed_dir) -> None:
+    batches = list(open_loader(kind, typed_dir, as_torch=True))
+
+    assert sorted(proven_rows(typed_dir, batches)) == rows_in(typed_dir)
+    expected = dict.fromkeys(("example_idx", "token_idx", "layer"), torch.int64)
+    expected |= {"act": DTYPES[Metadata.load(typed_dir).dtype], "token_label": torch.uint8}
+    for batch in batches:
+        assert {name: tensor.dtype for name, tensor in batch.items()} == expected
+
+
+@kinds
+def test_tensors_are_over_the_memory_that_was_read_into(kind, typed_dir, monkeypatch) -> None:
+    addresses = []
+    tensors = _torch.tensors
+
+    def watched(batch: Any, dtype: str) -> Any:
+        addresses.append({name: array.ctypes.data for name, array in batch.items()})
+        return tensors(batch, dtype)
+
+    monkeypatch.setattr(_torch, "tensors", watched)
+    for batch in open_loader(kind, typed_dir, as_torch=True):
+        assert {name: tensor.data_ptr() for name, tensor in batch.items()} == addresses[-1]
+    assert addresses
+
+
+HOLDS = {
+    "tensor": lambda act: act,
+    "last row": lambda act: act[-1:],
+    "other type": lambda act: act.view(torch.int8),
+    "storage": lambda act: act.untyped_storage(),
+    "detached": lambda act: torch.nn.Parameter(act).detach(),
+}
+
+
+@kinds
+@pytest.mark.parametrize("hold", HOLDS.values(), ids=HOLDS)
+def test_what_is_held_of_a_batch_is_never_overwritten(kind, hold, typed_dir) -> None:
+    loader = open_loader(kind, typed_dir, as_torch=True)
+    held, copies = [], []
+    for epoch in range(3):
+        loader.set_epoch(epoch)
+        for batch in itertools.islice(loader, 0, None, 2):  # others go, and their memory is reused
+            held.append(hold(batch["act"]))
+            copies.append(bytes(flat(held[-1])))
+            del batch
+
+    assert [bytes(flat(part)) for part in held] == copies
+
+
+def flat(part: torch.Tensor | torch.UntypedStorage) -> list[int]:
+    if isinstance(part, torch.UntypedStorage):
+        return list(part)
+    return part.view(torch.uint8).reshape(-1).tolist()
+
+
+@kinds
+def test_memory_that_nobody_holds_is_used_again(kind, typed_dir) -> None:
+    """Without which the test above would prove nothing."""
+    loader = open_loader(kind, typed_dir, as_torch=True)
+    addresses = [batch["act"].data_ptr() for _ in range(20) for batch in loader]
+
+    assert len(set(addresses)) < len(addresses) / 2
+
+
+def test_a_gradient_is_of_the_batch_that_it_was_computed_from(shards_dir) -> None:
+    """The graph of a step holds its batch, though the loop has gone on."""
+    loader = open_loader("ordered", shards_dir, as_torch=True)
+    weight = torch.ones(loader.d_model, requires_grad=True)
+    losses = [(batch["act"] @ weight).sum() for batch in loader]
+    torch.stack(losses).sum().backward()
+
+    n_examples = loader.metadata.n_examples
+    assert torch.equal(weight.grad, whole(shards_dir)[:n_examples].sum(dim=(0, 1, 2)))
+
+
+# torch's DataLoader over a loader
+
+
+@kinds_and_workers
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_workers_deliver_each_row_once_an_epoch(kind, workers, world_size, shards_dir) -> None:
+    ranks = range(world_size)
+    loaders = [open_loader(kind, shards_dir, rank=rank, world_size=world_size) for rank in ranks]
+    for epoch in range(2):
+        rows = []
+        for loader in loaders:
+            loader.set_epoch(epoch)
+            batches = DataLoader(loader.torch_dataset(), batch_size=None, **workers)
+            rows += proven_rows(shards_dir, batches)
+        assert sorted(rows) == rows_in(shards_dir)
+
+
+@workers
+def test_one_dataloader_follows_the_epochs(workers, shards_dir) -> None:
+    loader = open_loader("shuffled", shards_dir, as_torch=True)
+    batches = DataLoader(loader.torch_dataset(), batch_size=None, **workers)
+    orders = []
+    for epoch in (0, 1, 0):
+        loader.set_epoch(epoch)
+        orders.append(proven_rows(shards_dir, batches))
+
+    assert orders[0] == orders[2] != orders[1]
+
+
+@here_or_forked
+def test_types_reach_the_parent(workers, typed_dir) -> None:
+    loader = open_loader("shuffled", typed_dir, as_torch=True)
+    batches = DataLoader(loader.torch_dataset(), batch_size=None, **workers)
+
+    assert sorted(proven_rows(typed_dir, batches)) == rows_in(typed_dir)
+
+
+@kinds_and_workers
+def test_a_resumed_epoch_in_workers_is_what_was_left(kind, workers, shards_dir) -> None:
+    loader, resumed = (open_loader(kind, shards_dir) for _ in range(2))
+    before = list(itertools.islice(loader, 4))
+    resumed.load_state_dict(loader.state_dict())
+    after = DataLoader(resumed.torch_dataset(), batch_size=None, **workers)
+
+    rows = proven_rows(shards_dir, itertools.chain(before, after))
+    assert sorted(rows) == rows_in(shards_dir)
+
+
+@kinds
+def test_the_state_of_one_rank_resumes_others_and_their_workers(kind, shards_dir) -> None:
+    """Two ranks until the save, three with two workers each after it."""
+    saved = [open_loader(kind, shards_dir, rank=rank, world_size=2) for rank in range(2)]
+    rows = [row for old in saved for row in proven_rows(shards_dir, itertools.islice(old, 4))]
+    for rank in range(3):
+        loader = open_loader(kind, shards_dir, rank=rank, world_size=3)
+        loader.load_state_dict(saved[0].state_dict())
+        batches = DataLoader(loader.torch_dataset(), batch_size=None, **FORKED)
+        rows += proven_rows(shards_dir, batches)
+
+    assert sorted(rows) == rows_in(shards_dir)
+
+
+def test_the_parent_does_not_see_how_far_workers_are(shards_dir) -> None:
+    """As the page on training says; so that it saves between epochs."""
+    loader, resumed = (open_loader("shuffled", shards_dir) for _ in range(2))
+    state = loader.state_dict()
+    rows = proven_rows(shards_dir, DataLoader(loader.torch_dataset(), batch_size=None, **FORKED))
+    assert sorted(rows) == rows_in(shards_dir)
+    assert loader.state_dict() == state
+
+    loader.set_epoch(1)
+    resumed.load_state_dict(loader.state_dict())
+    assert resumed.epoch == 1
+    assert proven_rows(shards_dir, resumed) == proven_rows(shards_dir, loader)
+
+
+def test_workers_that_persist_repeat_the_first_epoch(shards_dir) -> None:
+    """As the page on training says: torch sends them nothing."""
+    loader = open_loader("shuffled", shards_dir)
+    options = {"batch_size": None, "persistent_workers": True, **FORKED}
+    batches = DataLoader(loader.torch_dataset(), **options)
+    first = proven_rows(shards_dir, batches)
+    loader.set_epoch(1)
+
+    assert proven_rows(shards_dir, batches) == first
+
+
+@kinds
+def test_workers_forked_while_the_parents_threads_read(kind, shards_dir) -> None:
+    loader = open_loader(kind, shards_dir)
+    own = iter(loader)
+    first = next(own)
+    batches = DataLoader(loader.torch_dataset(), batch_size=None, **FORKED)
+
+    assert sorted(proven_rows(shards_dir, batches)) == rows_in(shards_dir)
+    assert sorted(proven_rows(shards_dir, [first, *own])) == rows_in(shards_dir)
+
+
+# torch's DataLoader over rows by number
+
+
+@pytest.fixture
+def dataset(shards_dir) -> Iterator[IndexedDataset]:
+    with IndexedDataset(shards_dir, layer="all", tokens="all") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("workers", "is_open"),
+    [(WORKERS["none"], False), (FORKED, False), (FORKED, True), (SPAWNED, True)],
+    ids=["none", "fork-closed", "fork-open", "spawn-open"],
+)
+def test_shuffled_numbers_deliver_each_row_once(workers, is_open, dataset, shards_dir) -> None:
+    """Also when a row was read before, so that workers that are forked inherit descriptors."""
+    if is_open:
+        assert rows_of({name: value[None] for name, value in dataset[-1].items()})
+    options = {"batch_size": 7, "shuffle": True, "collate_fn": default_convert, **workers}
+    for _ in range(2):
+        rows = proven_rows(shards_dir, DataLoader(dataset, **options))
+        assert sorted(rows) == rows_in(shards_dir) != rows
+    assert int(dataset[0]["act"][0]) == 1
+
+
+@here_or_forked
+@pytest.mark.parametrize("collate", [identity, lambda batch: batch], ids=["function", "lambda"])
+def test_a_batch_by_number_needs_no_collating(workers, collate, dataset, shards_dir) -> None:
+    batches = DataLoader(dataset, batch_size=7, shuffle=True, collate_fn=collate, **workers)
+    rows = proven_rows(shards_dir, batches)
+
+    assert sorted(rows) == rows_in(shards_dir) != rows
+
+
+@here_or_forked
+def test_a_batch_sampler_needs_no_collate_fn(workers, dataset, shards_dir) -> None:
+    sampler = BatchSampler(RandomSampler(dataset), 7, drop_last=False)
+    batches = DataLoader(dataset, sampler=sampler, batch_size=None, **workers)
+
+    assert sorted(proven_rows(shards_dir, batches)) == rows_in(shards_dir)
+
+
+@here_or_forked
+def test_bits_by_number_are_viewed_as_bfloat16(workers, typed_dir) -> None:
+    """As the page on training says; of other types the view is the same."""
+    dataset = IndexedDataset(typed_dir, layer="all", tokens="all")
+    batches = DataLoader(dataset, batch_size=7, collate_fn=default_convert, **workers)
+    dtype = DTYPES[dataset.metadata.dtype]
+    viewed = [batch | {"act": batch["act"].view(dtype)} for batch in batches]
+
+    assert proven_rows(typed_dir, viewed) == rows_in(typed_dir)
+
+
+@pytest.fixture
+def thread_in_close(make_shards_dir, monkeypatch) -> Iterator[IndexedDataset]:
+    """A dataset of which a thread has read so much that it closes a shard, and is not back yet."""
+    dataset = IndexedDataset(make_shards_dir(70, d_model=1), layer=6)
+    entered, released = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: [dataset[row] for row in range(len(dataset))])
+    close = os.close
+
+    def slow_close(fd: int) -> None:
+        if threading.current_thread() is thread:
+            entered.set()
+            released.wait()
+        close(fd)
+
+    monkeypatch.setattr(os, "close", slow_close)
+    thread.start()
+    assert entered.wait(300)
+    yield dataset
+    released.set()
+    thread.join()
+
+
+def test_workers_forked_while_a_thread_of_the_parent_reads(thread_in_close) -> None:
+    """Whatever lock it holds at that moment, no worker waits for it."""
+    rows = range(0, len(thread_in_close), 5)
+    options = {"sampler": rows, "batch_size": 9, "collate_fn": default_convert, **FORKED}
+    batches = DataLoader(thread_in_close, **options | {"timeout": 30})
+
+    found = [row for batch in batches for row in batch["example_idx"].tolist()]
+    assert found == [row // 3 for row in rows]
+
+
+# Shards that are cut while workers read
+
+
+def of_loader(path: Path) -> dict[str, Any]:
+    return {"dataset": open_loader("ordered", path).torch_dataset(), "batch_size": None}
+
+
+def of_numbers(path: Path) -> dict[str, Any]:
+    dataset = IndexedDataset(path, layer="all", tokens="all")
+    return {"dataset": dataset, "batch_size": 5, "collate_fn": default_convert}
+
+
+def of_shuffled(path: Path) -> dict[str, Any]:
+    return {"dataset": open_loader("shuffled", path).torch_dataset(), "batch_size": None}
+
+
+sources = pytest.mark.parametrize("source", [of_loader, of_shuffled, of_numbers])
+
+
+@sources
+@pytest.mark.parametrize(
+    ("workers", "kept"),
+    [(FORKED, 0), (FORKED, 100), (SPAWNED, 0)],
+    ids=["fork-empty", "fork-inside a row", "spawn-empty"],
+)
+def test_the_path_of_a_cut_shard_reaches_the_parent(source, workers, kept, make_shards_dir) -> None:
+    """There are more shards than are read ahead."""
+    path = make_shards_dir(16, labels=True)
+    batches = iter(DataLoader(**source(path), **workers))
+    next(batches)
+    pids = [child.pid for child in multiprocessing.active_children()]
+    for shard in path.glob("acts*.bin"):
+        os.truncate(shard, kept)
+    # torch makes the exception anew from a text alone.
+    text = rf"(?s)ShardReadError.*Could not read '{re.escape(str(path))}/acts\d+.bin': it is short"
+    with pytest.raises(ShardReadError, match=text):
+        list(batches)
+    del batches
+    assert_gone(pids)
+
+
+@sources
+@pytest.mark.parametrize("n_taken", [1, None], ids=["broken off", "exhausted"])
+def test_no_worker_is_left(source, n_taken, shards_dir) -> None:
+    batches = iter(DataLoader(**source(shards_dir), **FORKED))
+    next(batches)
+    pids = [child.pid for child in multiprocessing.active_children()]
+    assert list(itertools.islice(batches, n_taken))
+    del batches
+    assert_gone(pids)
+
+
+def assert_gone(pids: list[int]) -> None:
+    gc.collect()
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+# The page on training
+
+PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+
+# Runs the page's script, writes down the rows of each step that was finished, and kills itself
+# after so many steps, or when so many checkpoints were written and the last not yet renamed.
+WATCH = """
+import collections, json, os, runpy, signal, sys
+import shardproof
+
+shards_dir, log, what, number = sys.argv[1:]
+counts = collections.Counter()
+replace = os.replace
+
+def count(name):
+    counts[name] += 1
+    if (name, counts[name]) == (what, int(number)):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+class ShuffledDataLoader(shardproof.ShuffledDataLoader):
+    def __iter__(self):
+        for batch in super().__iter__():
+            rows = batch["example_idx"].tolist(), batch["token_idx"].tolist()
+            yield batch
+            with open(log, "a") as file:
+                print(json.dumps([self.epoch, list(zip(*rows))]), file=file)
+            count("step")
+
+def counted(*paths):
+    count("save")
+    replace(*paths)
+
+shardproof.ShuffledDataLoader = ShuffledDataLoader
+os.replace = counted
+train = runpy.run_path("train.py")["train"]
+train(shards_dir, "checkpoint.pt", n_epochs=2, batch_size=4, save_every=2)
+"""
+
+STEPS = 9  # of an epoch: 33 rows
+# The step after which it is killed, and the step that the checkpoint then is of.
+KILLS = [
+    ("step", 1, 0),
+    ("step", 4, 4),
+    ("step", 5, 4),
+    ("step", STEPS, 8),
+    ("save", 3, 4),
+    ("save", 5, 8),  # the end of the first epoch, finished and not saved
+    ("step", STEPS + 1, STEPS),
+    ("step", STEPS + 5, STEPS + 4),
+]
+
+
+class Training:
+    """A directory with the page's script, and shards."""
+
+    def __init__(self, home: Path, shards_dir: Path) -> None:
+        self._home, self._shards_dir = home, shards_dir
+        (home / "train.py").write_text(script())
+        (home / "watch.py").write_text(WATCH)
+
+    def run(self, name: str, what: str = "never", number: int = 0) -> int:
+        command = [sys.executable, "watch.py", str(self._shards_dir), name, what, str(number)]
+        return subprocess.run(command, cwd=self._home).returncode
+
+    def steps(self, name: str) -> list[Any]:
+        lines = (self._home / name).read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def checkpoint(self) -> dict[str, Any]:
+        return torch.load(self._home / "checkpoint.pt")
+
+
+def script() -> str:
+    (found,) = re.findall(r"```python\n(# train\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
+    return found
+
+
+@pytest.fixture(scope="module")
+def training_dir() -> Iterator[Path]:
+    with testing.shards_dir(testing.layout(n_shards=3)) as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, training_dir) -> Training:
+    training = Training(tmp_path_factory.mktemp("undisturbed"), training_dir)
+    assert training.run("log") == 0
+    return training
+
+
+def test_an_undisturbed_run_has_each_row_once_an_epoch(undisturbed) -> None:
+    steps = undisturbed.steps("log")
+    rows = sorted((epoch, *row) for epoch, rows in steps for row in rows)
+
+    assert rows == list(itertools.product(range(2), range(11), range(3)))
+    assert len(steps) == 2 * STEPS
+
+
+@pytest.mark.parametrize(("what", "number", "saved"), KILLS)
+def test_a_killed_run_goes_on_after_its_checkpoint(
+    what, number, saved, undisturbed, training_dir, tmp_path
+) -> None:
+    training, expected = Training(tmp_path, training_dir), undisturbed.steps("log")
+    assert training.run("killed", what, number) == -signal.SIGKILL
+    assert training.run("resumed") == 0
+
+    killed = training.steps("killed")
+    assert killed == expected[: len(killed)]
+    assert training.steps("resumed") == expected[saved:]
+    assert_same(training.checkpoint(), undisturbed.checkpoint())
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found["loader"] == expected["loader"]
+    for name, parameter in expected["model"].items():
+        assert torch.equal(found["model"][name], parameter), name
+
+
+def test_a_run_that_was_finished_does_nothing_more(undisturbed) -> None:
+    before = undisturbed.checkpoint()
+    assert undisturbed.run("again") == 0
+
+    assert_same(undisturbed.checkpoint(), before)
+    with pytest.raises(FileNotFoundError):
+        undisturbed.steps("again")
+
+
+def test_the_command_of_the_page_trains(tmp_path, training_dir) -> None:
+    (tmp_path / "train.py").write_text(script())
+    command = [sys.executable, "train.py", str(training_dir), "checkpoint.pt"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint.pt", "train.py"]
+    assert torch.load(tmp_path / "checkpoint.pt")["loader"]["epoch"] == 2

@@ -1,0 +1,71 @@
+"""The testing kit's contracts for loaders, kept by ours."""
+
+import functools
+
+import pytest
+
+import shardproof
+from shardproof.testing.contracts import (
+    ResumableLoaderContract,
+    SeededLoaderContract,
+    ShardLoaderContract,
+)
+
+
+def rows(loader):
+    """Batches taken apart: what the contracts call samples."""
+    for batch in loader:
+        for row in range(len(batch["act"])):
+            yield {name: values[row] for name, values in batch.items()}
+
+
+class TestOrdered(ResumableLoaderContract):
+    """Of batches: that is what a state counts."""
+
+    @pytest.fixture
+    def open_loader(self):
+        return functools.partial(shardproof.OrderedDataLoader, layer="all", batch_size=16)
+
+
+class TestOrderedTokens(ShardLoaderContract):
+    """One layer, and no special token: rows between which others lie."""
+
+    samples = staticmethod(rows)
+
+    @pytest.fixture
+    def open_loader(self):
+        return functools.partial(shardproof.OrderedDataLoader, layer=11, batch_size=16)
+
+
+class TestShuffled(ResumableLoaderContract):
+    @pytest.fixture
+    def open_loader(self):
+        return functools.partial(
+            shardproof.ShuffledDataLoader, layer=6, tokens="all", batch_size=8, buffer_size=64
+        )
+
+
+class TestShuffledSeeds(SeededLoaderContract):
+    samples = staticmethod(rows)
+
+    @pytest.fixture
+    def open_seeded_loader(self):
+        return lambda path, seed: shardproof.ShuffledDataLoader(
+            path, layer=6, batch_size=8, buffer_size=64, seed=seed
+        )
+
+
+class TestPermuted(SeededLoaderContract):
+    samples = staticmethod(rows)
+
+    @pytest.fixture
+    def open_seeded_loader(self):
+        return lambda path, seed: shardproof.ShuffledDataLoader(
+            path, layer=6, batch_size=8, buffer_size=None, seed=seed
+        )
+
+
+class TestIndexed(ShardLoaderContract):
+    @pytest.fixture
+    def open_loader(self):
+        return functools.partial(shardproof.IndexedDataset, layer=6)
