@@ -77,8 +77,16 @@ class Submissions:
             not take.
 
         Raises:
-            OSError: The kernel takes no reads.
+            OSError: The kernel takes no reads; as after any error, the queue is closed then, since
+                what it still holds must not pass for an answer to the next reads.
         """
+        try:
+            return self._read(fd, offsets, addresses, n_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, fd: int, offsets: Numbers, addresses: Numbers, n_bytes: Numbers) -> Numbers:
         requests = np.zeros(len(offsets), _REQUEST)
         requests["data"] = np.arange(len(offsets))
         requests["opcode"], requests["fd"] = _READ, fd
@@ -91,12 +99,8 @@ class Submissions:
 
     def _read_some(self, requests: npt.NDArray[np.void], results: Numbers) -> None:
         places = requests.ctypes.data + np.arange(len(requests)) * _REQUEST.itemsize
-        try:
-            count = _call(self._submit, self._queue, len(requests), places.ctypes.data)
-            _call(self._get_events, self._queue, count, count, self._events.ctypes.data, None)
-        except BaseException:
-            self.close()  # what it still holds is not to be taken for an answer to the next reads
-            raise
+        count = _call(self._submit, self._queue, len(requests), places.ctypes.data)
+        _call(self._get_events, self._queue, count, count, self._events.ctypes.data, None)
         done = self._events[:count]
         results[done["data"].astype(np.int64)] = done["result"]
         results[requests["data"][count:].astype(np.int64)] = 0
