@@ -267,7 +267,7 @@ class TestWriteLayout:
     ) -> None:
         from shardproof.testing import _content
 
-        assert np.float32(_content._PERIOD) + 1 == _content._PERIOD
+        assert np.float32(_content._PERIOD) + np.float32(1) == _content._PERIOD
         monkeypatch.setattr(_content, "_PERIOD", 10)
         path = write_layout(layout(1, d_model=1, n_examples=4), tmp_path)
         numbers = np.fromfile(path / "acts000000.bin", "<f4")
