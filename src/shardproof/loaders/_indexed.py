@@ -50,9 +50,11 @@ class IndexedDataset:
 
     Example:
         >>> dataset = IndexedDataset(shards_dir, layer=6)
-        >>> len(dataset), int(dataset[-1]["example_idx"])
+        >>> last = dataset[-1]
+        >>> len(dataset), int(last["example_idx"])
         (33, 10)
-        >>> dataset[[0, 32]]["token_idx"].tolist()
+        >>> batch = dataset[[0, 32]]
+        >>> batch["token_idx"].tolist()
         [0, 2]
     """
 

@@ -37,8 +37,8 @@ class OrderedDataLoader(BatchLoader):
         >>> loader = OrderedDataLoader(shards_dir, layer=6, batch_size=5)
         >>> loader.n_samples, len(loader)
         (33, 7)
-        >>> [len(batch["act"]) for batch in loader]
-        [5, 5, 5, 5, 5, 5, 3]
+        >>> tuple(len(batch["act"]) for batch in loader)
+        (5, 5, 5, 5, 5, 5, 3)
     """
 
     @checked
