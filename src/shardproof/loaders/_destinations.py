@@ -13,7 +13,8 @@ _MAX_VECTORS = 1024  # IOV_MAX of Linux, readv(2)
 
 _IOVEC = np.dtype([("base", np.uintp), ("length", np.uintp)])  # struct iovec, readv(2)
 
-_preadv = ctypes.CDLL(None, use_errno=True).preadv64
+_library = ctypes.CDLL(None, use_errno=True)
+_preadv = getattr(_library, "preadv64", None) or _library.preadv  # musl knows the second name only
 _preadv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]
 _preadv.restype = ctypes.c_ssize_t
 
