@@ -108,3 +108,14 @@ def test_threads_may_share_it(dataset, path):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "uint64"])
+def test_numbers_of_a_short_type(dtype, shards_dir_factory):
+    path = shards_dir_factory(n_shards=2, examples_per_shard=100, content_tokens_per_example=200)
+    expected = rows(path, 6, "content")
+    assert len(expected) > 2**15
+    numbers = np.array([0, 5, 127], dtype)
+    with IndexedDataset(path, layer=6) as dataset:
+        (found,) = taken([dataset[numbers]], 6)
+        assert found == [expected[number] for number in (0, 5, 127)]

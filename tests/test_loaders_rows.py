@@ -1,5 +1,7 @@
 """Every row that a loader delivers equals what a plain np.memmap of the protocol gives."""
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -168,6 +170,15 @@ def test_a_batch_is_the_callers(shards_dir_factory):
             del batch, act
         for kept, copy in zip(held, copies, strict=True):
             assert np.array_equal(kept["act"] if isinstance(kept, dict) else kept, copy)
+
+
+@pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader])
+def test_nobody_holds_a_batch_but_the_caller(kind, shards_dir_factory):
+    iteration = iter(kind(shards_dir_factory(n_shards=3), layer=6, batch_size=8))
+    batch = next(iteration)
+    act = weakref.ref(batch["act"])
+    del batch
+    assert act() is None
 
 
 @pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader])

@@ -125,7 +125,8 @@ class IndexedDataset:
         outside = rows[(rows < -n_rows) | (rows >= n_rows)]
         if outside.size:
             self._checked(int(outside[0]))
-        return self._batch(np.where(rows < 0, rows + n_rows, rows).astype(np.int64))
+        rows = rows.astype(np.int64)  # before adding: a short type has no room for the sum
+        return self._batch(np.where(rows < 0, rows + n_rows, rows))
 
     def _batch(self, rows: Rows) -> Batch:
         selection, n_rows = self._source.selection, len(rows)

@@ -104,7 +104,9 @@ class BatchLoader:
         for batch in delivery.batches(n_done):
             n_done += 1
             self._place = before, n_done
-            yield self._finished(batch)
+            finished = [self._finished(batch)]
+            del batch  # what is still named here could not be used again
+            yield finished.pop()
 
     def _finished(self, batch: Batch) -> Batch:
         if not self._options["as_torch"]:
