@@ -19,6 +19,22 @@ ROWS = {"loaders._selection", "loaders._shards"}
 EPOCH = {"loaders._source", "loaders._streams"}
 LOADER = {f"loaders.{name}" for name in ("_loader", "_orders", "_selection", "_source")} | GROUND
 
+RECEIPTS = (
+    "_assignment",
+    "_claim_files",
+    "_done",
+    "_indices",
+    "_layout",
+    "_pins",
+    "_plan",
+    "_promise",
+    "_records",
+    "_runs",
+    "_sources",
+    "_store",
+    "_work",
+)
+
 MAY_IMPORT = {
     "errors": {"report"},  # for a type checker only
     "_arguments": set(),
@@ -37,7 +53,58 @@ MAY_IMPORT = {
     "saev._metadata": {"saev._counts", "saev._json_files"} | GROUND,
     "saev._promise": SAEV | PROMISE,
     "saev._shard_info": {"saev._counts", "saev._json_files"} | LOOK | PROMISE | GROUND,
-    "formats": {"formats.saev"} | PROMISE | GROUND,
+    "receipts": {f"receipts.{name}" for name in RECEIPTS},
+    "receipts._assignment": {"receipts._sources"},
+    "receipts._canonical": set(),
+    "receipts._claim_files": {"receipts._layout"} | GROUND,
+    "receipts._claims": {
+        "receipts._claim_files",
+        "receipts._layout",
+        "receipts._processes",
+    }
+    | GROUND,
+    "receipts._done": {"receipts._layout", "receipts._quick", "receipts._records"}
+    | LOOK
+    | PROMISE
+    | GROUND,
+    "receipts._header": {"receipts._layout"} | GROUND,
+    "receipts._heartbeat": {"receipts._claims"},
+    "receipts._indices": set(),
+    "receipts._layout": set(),
+    "receipts._pins": {"receipts._canonical", "receipts._layout", "receipts._sources"} | GROUND,
+    "receipts._plan": {
+        "receipts._assignment",
+        "receipts._canonical",
+        "receipts._layout",
+        "receipts._pins",
+        "receipts._sources",
+    }
+    | GROUND,
+    "receipts._processes": set(),
+    "receipts._promise": {"_fanout", "receipts._done", "receipts._header", "receipts._layout"}
+    | PROMISE,
+    "receipts._quick": GROUND,
+    "receipts._records": {"receipts._canonical", "receipts._layout"} | GROUND,
+    "receipts._runs": {
+        "receipts._canonical",
+        "receipts._layout",
+        "receipts._plan",
+        "receipts._store",
+    }
+    | GROUND,
+    "receipts._sources": {"receipts._canonical"} | GROUND,
+    "receipts._store": {
+        f"receipts.{name}"
+        for name in ("_claims", "_done", "_header", "_indices", "_plan", "_records", "_work")
+    }
+    | PROMISE
+    | GROUND,
+    "receipts._work": {
+        f"receipts.{name}" for name in ("_claims", "_heartbeat", "_layout", "_records", "_sources")
+    }
+    | GROUND,
+    "formats": {"formats.receipts", "formats.saev"} | PROMISE | GROUND,
+    "formats.receipts": {"receipts"} | PROMISE | GROUND,
     "formats.saev": {"saev"} | PROMISE | GROUND,
     "loaders": {f"loaders.{name}" for name in ("_indexed", "_ordered", "_shuffled", "_source")},
     "loaders._delivery": {"loaders._gather", "loaders._memory", "loaders._read_ahead"}
@@ -81,17 +148,29 @@ MAY_IMPORT = {
     "loaders._submissions": set(),
     "loaders._torch": {"loaders._source"},
     "validation": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
-    "cli": {"", "testing", "validation", "formats"} | LOOK | PROMISE | GROUND,
+    "cli": {"", "_cli_receipts", "_terminal", "testing", "validation", "formats"}
+    | LOOK
+    | PROMISE
+    | GROUND,
+    "_cli_receipts": {"_terminal", "receipts"} | PROMISE,
+    "_terminal": set(),
     "__main__": {"cli"},
-    "": {"loaders", "report", "saev", "validation"},  # the public names, when asked for
+    "": {"loaders", "receipts", "report", "saev", "validation"},  # the public names, when asked for
     "_pytest_fixtures": {"testing", "testing.fake", "testing.faults", "testing.hub"},
     "pytest_plugin": {"", "_pytest_fixtures"},
 }
 TESTING = {"testing"}
-MAY_JUDGE_WITH = {"testing.stateful": {""}}  # public names only; the builders not even those
+MAY_JUDGE_WITH = {  # public names only; the builders not even those
+    "testing.receipts_stateful._hooks": {""},
+    "testing.stateful": {""},
+}
 THIRD_PARTY = {
     "_arguments": {"beartype"},
+    "_digest": {"xxhash"},
     "_json": {"msgspec"},
+    "_cli_receipts": {"rich", "typer"},
+    "receipts": {"msgspec"},
+    "receipts._pins": {"huggingface_hub", "msgspec"},
     "loaders": {"numpy"},
     "loaders._shards": {"numpy", "stamina"},
     "loaders._state": {"msgspec"},
@@ -103,9 +182,12 @@ THIRD_PARTY = {
     "cli": {"rich", "typer"},
     "_pytest_fixtures": {"pytest"},
     "pytest_plugin": {"pytest", "_pytest"},
+    "testing._hostile": {"hypothesis"},
     "testing._hypothesis": {"hypothesis"},
+    "testing._receipt_strategies": {"hypothesis"},
     "testing.contracts": {"pytest", "hypothesis"},
     "testing.fake": {"pyfakefs"},
+    "testing.receipts_stateful": {"hypothesis"},
     "testing.stateful": {"hypothesis"},
     "testing.strategies": {"hypothesis"},
 }

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 
 import pytest
 
@@ -71,3 +72,19 @@ def test_upper_case_is_the_same_digest() -> None:
 def test_equal_hex_of_another_algorithm_is_another_digest() -> None:
     assert not _digest.same(_digest.Digest("sha1", "00"), _digest.Digest("md5", "00"))
     assert not _digest.same(_digest.Digest("md5", "00"), _digest.Digest("md5", "01"))
+
+
+class TestXxh64:
+    def test_it_is_what_xxhash_says(self, fd: int) -> None:
+        xxhash = pytest.importorskip("xxhash", reason="an extra")
+        digest = _digest.of_file(fd, "xxh64", len(TEXT))
+
+        assert digest == ("xxh64", xxhash.xxh64(TEXT).hexdigest())
+        assert _digest.parse(f"xxh64:{digest.value.upper()}") == digest
+        with pytest.raises(ValueError, match="expected 16 hexadecimal digits"):
+            _digest.parse("xxh64:unknown")
+
+    def test_without_xxhash_it_is_refused(self, monkeypatch) -> None:
+        monkeypatch.setitem(sys.modules, "xxhash", None)
+        with pytest.raises(ValueError, match=r"pip install shardproof\[xxhash\]"):
+            _digest.parse("xxh64:" + "0" * 16)

@@ -6,12 +6,14 @@ import os
 import pkgutil
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import shardproof
-from shardproof import testing
+from shardproof import receipts, testing
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -24,13 +26,22 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings(name: str, make_shards_dir) -> None:
+def test_examples_in_docstrings(name: str, make_shards_dir, tmp_path) -> None:
     module = importlib.import_module(name)
+    text_dir = tmp_path / "text"
+    text_dir.mkdir()
+    for letter in "ab":
+        (text_dir / f"{letter}.txt").write_text(letter)
+    corpus = receipts.source_files(text_dir)
+    run = receipts.open_run(tmp_path / "out", datasets=["corpus"])
     names = {
         **vars(shardproof),
         **vars(testing),
         **vars(module),
         "os": os,
+        "text_dir": text_dir,
+        "output_dir": tmp_path / "output",
+        "plan_dir": run.open(receipts.make_plan("corpus", corpus, 3)).path,
         "shards_dir": vars(module).get("shards_dir", make_shards_dir(3)),
         "unreadable": make_shards_dir(1, unreadable_shards=[0]) / "acts000000.bin",
     }
@@ -126,3 +137,52 @@ def test_what_the_validate_page_says_of_limits_is_so() -> None:
     page = (ROOT / "docs" / "validate.md").read_text()
     assert f"larger than {_json.MAX_BYTES // 2**20} MiB" in page
     assert f"more than {_json.MAX_ITEMS // 10**6} million values" in page
+
+
+class TestPrepare:
+    """The script of docs/receipts.md."""
+
+    @pytest.fixture
+    def run(self, tmp_path):
+        (tmp_path / "prepare.py").write_text(files_of(ROOT / "docs" / "receipts.md")["prepare.py"])
+        corpus = tmp_path / "corpus"
+        corpus.mkdir()
+        for name in "abc":
+            (corpus / f"{name}.txt").write_text(f"{name} is a text\n" * (ord(name) - 90))
+
+        def run(output_dir: Path, **keywords) -> subprocess.Popen:
+            command = [sys.executable, "prepare.py", str(corpus), str(output_dir)]
+            return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+
+        return run
+
+    def test_it_makes_each_shard_once(self, run, tmp_path) -> None:
+        with run(tmp_path / "out") as job:
+            _, log = job.communicate()
+        assert job.returncode == 0, log
+        (plan_dir,) = (tmp_path / "out").glob("runs/*/datasets/corpus/*")
+        assert shardproof.ReceiptStore(plan_dir).pending("valid") == []
+        tokens = b"".join(path.read_bytes() for path in sorted(plan_dir.glob("*.bin")))
+        texts = b"".join(path.read_bytes() for path in (tmp_path / "corpus").glob("*.txt"))
+        assert sorted(tokens[::2]) == sorted(texts)
+
+    def test_it_goes_on_where_it_stopped(self, run, tmp_path) -> None:
+        with run(tmp_path / "whole") as job:
+            job.communicate()
+        with run(tmp_path / "out") as job:
+            assert job.stderr is not None
+            job.stderr.readline()  # of the first shard
+            job.terminate()
+            job.communicate()
+        (plan_dir,) = (tmp_path / "out").glob("runs/*/datasets/corpus/*")
+        (plan_dir / "shard_000000.bin").unlink(missing_ok=True)
+        with run(tmp_path / "out") as job:
+            _, log = job.communicate()
+        assert job.returncode == 0, log
+        (whole,) = (tmp_path / "whole").glob("runs/*/datasets/corpus/*")
+        for path in whole.glob("*.bin"):
+            assert (plan_dir / path.name).read_bytes() == path.read_bytes()
+
+    def test_it_is_about_thirty_lines(self) -> None:
+        text = files_of(ROOT / "docs" / "receipts.md")["prepare.py"]
+        assert len([line for line in text.splitlines() if line.strip()]) <= 33

@@ -165,3 +165,91 @@ class TestSweep:
 
         monkeypatch.setattr(os, "kill", deny)
         assert _files._is_alive(1)
+
+
+class TestPublish:
+    def test_the_first_one_makes_it(self, tmp_path) -> None:
+        assert _files.publish(tmp_path / "x", b"first")
+        assert not _files.publish(tmp_path / "x", b"second")
+        assert (tmp_path / "x").read_bytes() == b"first"
+        assert os.listdir(tmp_path) == ["x"]
+
+    @pytest.mark.parametrize("number", sorted(_files._NO_LINKS))
+    def test_where_there_are_no_links(self, tmp_path, monkeypatch, number: int) -> None:
+        calls = []
+
+        def link(*paths) -> None:
+            calls.append(paths)
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "link", link)
+        self.test_the_first_one_makes_it(tmp_path)
+        assert len(calls) == 2
+
+    def test_a_link_whose_answer_was_lost(self, tmp_path, monkeypatch) -> None:
+        """A server made it, and the client asked again (open(2), on O_EXCL)."""
+        real = os.link
+
+        def link(source, target) -> None:
+            real(source, target)
+            raise FileExistsError(errno.EEXIST, "exists")
+
+        monkeypatch.setattr(os, "link", link)
+        assert _files.publish(tmp_path / "x", b"first")
+        assert os.listdir(tmp_path) == ["x"]
+
+    @pytest.mark.parametrize("call", ["open", "fsync", "link"])
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
+    def test_a_failing_call_raises_and_leaves_nothing(
+        self, tmp_path, monkeypatch, call, number
+    ) -> None:
+        failed = fail_nth(monkeypatch, call, number, 1)
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
+            _files.publish(tmp_path / "x", b"new")
+        assert failed
+        assert caught.value.errno == number
+        assert os.listdir(tmp_path) == []
+
+    def test_it_is_synced(self, tmp_path, monkeypatch) -> None:
+        real, synced = os.fsync, []
+        monkeypatch.setattr(
+            os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))
+        )
+        _files.publish(tmp_path / "x", b"new")
+        assert [".tmp" in synced[0], synced[1:]] == [True, [str(tmp_path)]]
+
+
+class TestDirectories:
+    def test_each_new_one_is_synced_into_its_parent(self, tmp_path, monkeypatch) -> None:
+        real, synced = os.fsync, []
+        monkeypatch.setattr(
+            os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))
+        )
+        _files.make_directories(tmp_path / "a" / "b")
+        assert (tmp_path / "a" / "b").is_dir()
+        assert synced == [str(tmp_path), str(tmp_path / "a")]
+        _files.make_directories(tmp_path / "a" / "b")
+        assert len(synced) == 2
+
+    def test_a_file_in_the_way(self, tmp_path) -> None:
+        (tmp_path / "a").touch()
+        with pytest.raises(NotADirectoryError):
+            _files.make_directories(tmp_path / "a" / "b")
+
+    def test_a_link_in_a_tree_is_removed_and_not_followed(self, tmp_path) -> None:
+        (tmp_path / "tree" / "sub").mkdir(parents=True)
+        (tmp_path / "stays").mkdir()
+        (tmp_path / "stays" / "x").touch()
+        (tmp_path / "tree" / "sub" / "link").symlink_to(tmp_path / "stays")
+        _files.remove_tree(tmp_path / "tree")
+        _files.remove_tree(tmp_path / "tree")
+        assert os.listdir(tmp_path) == ["stays"]
+        assert os.listdir(tmp_path / "stays") == ["x"]
+
+
+def test_a_moved_file_replaces_what_was_there(tmp_path) -> None:
+    (tmp_path / "a").write_bytes(b"new")
+    (tmp_path / "b").write_bytes(b"old")
+    _files.move_whole(tmp_path / "a", tmp_path / "b")
+    assert os.listdir(tmp_path) == ["b"]
+    assert (tmp_path / "b").read_bytes() == b"new"

@@ -37,7 +37,8 @@ def test_another_directory_is_nobodys(tmp_path, names: list[str], holds: str) ->
         formats.detect(str(tmp_path))
     assert str(caught.value).startswith(
         f"Could not read the manifest at '{tmp_path}': "
-        f"expected a shards directory with shards.json (saev), found {holds}"
+        "expected a shards directory with shards.json (saev), plan.json (receipts), "
+        f"found {holds}"
     )
 
 

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardproof.errors import (
+        ClaimLostError,
         ManifestError,
         ManifestNotFoundError,
+        ReceiptError,
+        RevisionError,
+        ShardClaimedError,
+        ShardCompletedError,
         ShardproofError,
         ShardReadError,
         ShardValidationError,
@@ -23,12 +28,14 @@ if TYPE_CHECKING:
         OrderedDataLoader,
         ShuffledDataLoader,
     )
+    from shardproof.receipts import ReceiptStore
     from shardproof.report import Finding, FindingKind, Level, Report
     from shardproof.saev import Metadata, Shard, ShardInfo
     from shardproof.validation import validate
 
 __all__ = [
     "Batch",
+    "ClaimLostError",
     "Finding",
     "FindingKind",
     "IndexedDataset",
@@ -37,8 +44,13 @@ __all__ = [
     "ManifestNotFoundError",
     "Metadata",
     "OrderedDataLoader",
+    "ReceiptError",
+    "ReceiptStore",
     "Report",
+    "RevisionError",
     "Shard",
+    "ShardClaimedError",
+    "ShardCompletedError",
     "ShardInfo",
     "ShardReadError",
     "ShardValidationError",
@@ -51,6 +63,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Batch": "loaders",
+    "ClaimLostError": "errors",
     "Finding": "report",
     "FindingKind": "report",
     "IndexedDataset": "loaders",
@@ -59,8 +72,13 @@ _HOME = {
     "ManifestNotFoundError": "errors",
     "Metadata": "saev",
     "OrderedDataLoader": "loaders",
+    "ReceiptError": "errors",
+    "ReceiptStore": "receipts",
     "Report": "report",
+    "RevisionError": "errors",
     "Shard": "saev",
+    "ShardClaimedError": "errors",
+    "ShardCompletedError": "errors",
     "ShardInfo": "saev",
     "ShardReadError": "errors",
     "ShardValidationError": "errors",

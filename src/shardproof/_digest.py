@@ -3,12 +3,15 @@
 import hashlib
 import hmac
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["ALGORITHMS", "Digest", "of_file", "parse", "same"]
 
 ALGORITHMS = ("blake2b", "md5", "sha1", "sha256", "sha512")
-"""What `parse` accepts: what hashlib has on every platform and manifests in use state."""
+"""What `parse` accepts: what hashlib has on every platform and manifests in use state.
+
+Where xxhash is installed (``pip install shardproof[xxhash]``) it accepts ``xxh64`` too.
+"""
 
 _CHUNK = 2**20
 
@@ -30,17 +33,28 @@ def parse(text: str) -> Digest:
         ValueError: Unknown algorithm, or not as many hexadecimal digits as the algorithm has.
     """
     algorithm, _, value = text.partition(":")
-    if algorithm not in ALGORITHMS:
+    if algorithm not in (*ALGORITHMS, "xxh64"):
         raise ValueError(f"expected one of {', '.join(ALGORITHMS)} and ':', found {text[:80]!a}")
-    n_digits = 2 * hashlib.new(algorithm, usedforsecurity=False).digest_size
+    n_digits = 2 * _new(algorithm).digest_size
     if len(value) != n_digits or not set(value) <= set("0123456789abcdefABCDEF"):
         raise ValueError(f"expected {n_digits} hexadecimal digits, found {text[:160]!a}")
     return Digest(algorithm, value.lower())
 
 
+def _new(algorithm: str) -> Any:
+    if algorithm != "xxh64":
+        return hashlib.new(algorithm, usedforsecurity=False)
+    try:
+        import xxhash  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        problem = "xxh64 needs the package xxhash: pip install shardproof[xxhash]"
+        raise ValueError(problem) from error
+    return xxhash.xxh64()
+
+
 def of_file(fd: int, algorithm: str, size: int) -> Digest:
     """Return the digest of a file's first ``size`` bytes: bounded, even while the file grows."""
-    digest = hashlib.new(algorithm, usedforsecurity=False)
+    digest = _new(algorithm)
     buffer = memoryview(bytearray(min(_CHUNK, size)))
     offset = 0
     while offset < size and (n := os.preadv(fd, [buffer[: size - offset]], offset)):

@@ -6,14 +6,29 @@ the directory. A reader sees the old bytes or the new ones; after a crash so doe
 """
 
 import contextlib
+import errno
 import os
 import re
 import secrets
+import shutil
 import socket
 import zlib
 from collections.abc import Iterator
 
-__all__ = ["sweep_leftovers", "write_whole"]
+__all__ = [
+    "make_directories",
+    "move_whole",
+    "publish",
+    "remove",
+    "remove_tree",
+    "rewrite",
+    "sweep_leftovers",
+    "sync",
+    "write_whole",
+]
+
+# What link(2) answers where there are no hard links, or no more of them.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 _LEFTOVER = re.compile(r"\.shardproof-(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{16}\.tmp")
 
@@ -36,14 +51,102 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     _sync_directory(directory)
 
 
-def _write_and_sync(path: str, data: bytes) -> None:
+def publish(path: str | os.PathLike[str], data: bytes) -> bool:
+    """Make ``path`` hold ``data`` if nothing is there; of several who try, one succeeds.
+
+    By a hard link, which is atomic on NFS too, where its answer may be lost: so the count of links
+    says whether it was made (open(2), on O_EXCL). Where there are no hard links, by O_EXCL, and
+    others may see the file before all its bytes are there.
+
+    Returns:
+        Whether this call made it.
+
+    Raises:
+        OSError: It could not be written.
+    """
+    directory = os.path.dirname(os.path.abspath(path))
+    temporary = os.path.join(directory, _temporary_name())
+    try:
+        _write_and_sync(temporary, data)
+        is_made = _link(temporary, path)
+        if is_made is None:
+            is_made = _write_new(path, data)
+    finally:
+        _unlink_if_there(temporary)
+    _sync_directory(directory)
+    return is_made
+
+
+def _link(temporary: str, path: str | os.PathLike[str]) -> bool | None:
+    """Whether the link was made; None where the file system has none."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if os.stat(temporary).st_nlink == 2:
+            return True
+        if error.errno == errno.EEXIST:
+            return False
+        if error.errno in _NO_LINKS:
+            return None
+        raise
+    return True
+
+
+def _write_new(path: str | os.PathLike[str], data: bytes) -> bool:
+    try:
+        _write_and_sync(path, data)
+    except FileExistsError:
+        return False
+    return True
+
+
+def rewrite(fd: int, data: bytes) -> None:
+    """Put ``data`` in the place of the same number of bytes, for a file that only shows life."""
+    os.pwrite(fd, data, 0)
+    os.fsync(fd)
+
+
+def sync(fd: int) -> None:
+    """Bring what was written to the disk; if that fails, the file is lost for good (fsync(2))."""
+    os.fsync(fd)
+
+
+def move_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Give a file that was synced its final name, in place of what has it, for good."""
+    os.replace(source, target)
+    _sync_directory(os.path.dirname(os.path.abspath(target)))
+
+
+def make_directories(path: str | os.PathLike[str]) -> None:
+    """Make a directory and those above it, each of which is there after a power cut too."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(os.path.abspath(path))
+    make_directories(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    _sync_directory(parent)
+
+
+def remove(path: str | os.PathLike[str]) -> None:
+    """Remove a file of this package, if it is there."""
+    _unlink_if_there(path)
+
+
+def remove_tree(path: str | os.PathLike[str]) -> None:
+    """Remove a directory of this package with all that is in it; a link in it is not followed."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def _write_and_sync(path: str | os.PathLike[str], data: bytes) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as f:
         f.write(data)
         f.flush()
         os.fsync(f.fileno())
 
 
-def _unlink_if_there(path: str) -> None:
+def _unlink_if_there(path: str | os.PathLike[str]) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 

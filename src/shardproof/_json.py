@@ -18,7 +18,7 @@ import msgspec
 from shardproof._names import NotRegularError, open_inside, open_root, quoted
 from shardproof.errors import ManifestError, ManifestNotFoundError
 
-__all__ = ["MAX_BYTES", "MAX_ITEMS", "decode", "read"]
+__all__ = ["MAX_BYTES", "MAX_ITEMS", "decode", "read", "read_bytes"]
 
 MAX_BYTES = 64 * 2**20
 """Largest JSON file that is read: ten times the manifest of 100 000 shards."""
@@ -43,11 +43,13 @@ def read(root: str, name: str, kind: type[T], *, max_bytes: int = MAX_BYTES) -> 
         ManifestError: It can't be opened, is too large, or isn't what ``kind`` describes.
         OSError: The file system failed (EIO, ESTALE, ...).
     """
+    data = read_bytes(root, name, max_bytes=max_bytes)
+    return decode(data, kind, path=os.path.join(root, name))
+
+
+def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
+    """Return what a JSON file holds, for a caller who decodes it; raises as `read`."""
     path = os.path.join(root, name)
-    return decode(_read_bytes(root, name, path, max_bytes), kind, path=path)
-
-
-def _read_bytes(root: str, name: str, path: str, max_bytes: int) -> bytes:
     try:
         with open(_open(root, name), "rb") as file:
             size = os.fstat(file.fileno()).st_size

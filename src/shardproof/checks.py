@@ -10,14 +10,14 @@ import functools
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple
 
 from shardproof import _digest, _fanout
 from shardproof._names import OPEN_FLAGS, NotRegularError, file_type, open_inside, open_root
-from shardproof.manifest import Manifest, Probe, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, Probe, PromisedFile
 from shardproof.report import Finding, FindingKind, Level, Report
 
 __all__ = ["OnProgress", "check"]
@@ -78,8 +78,9 @@ def check(
             findings = list(_collect(runs, len(manifest.files), on_progress))
     finally:
         os.close(dir_fd)
+    findings += _structural(manifest, manifest.damaged)
     if level != "present":
-        findings += _contradictions(manifest)
+        findings += _structural(manifest, manifest.contradictions())
     unproven = tuple(_unproven(manifest, level, findings))
     n_files = len(manifest.files)
     return Report(manifest.root, manifest.format, level, n_files, tuple(findings), unproven)
@@ -240,8 +241,8 @@ def _invalid(question: _Question, fd: int, file: PromisedFile) -> _Answer | None
     return _Answer(FindingKind.DIGEST, str(promised), str(found))
 
 
-def _contradictions(manifest: Manifest) -> Iterator[Finding]:
-    for name, mismatch in manifest.contradictions():
+def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[Finding]:
+    for name, mismatch in known:
         yield Finding(FindingKind.STRUCTURE, manifest.root / name, *mismatch)
 
 

@@ -19,6 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 import shardproof
+from shardproof._cli_receipts import receipts
+from shardproof._terminal import printable
 from shardproof.errors import ManifestError
 from shardproof.report import Finding, FindingKind, Level, Report
 
@@ -118,7 +120,7 @@ def _show(outcomes: list[_Outcome], *, verbose: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for outcome in outcomes:
         if outcome.report is None:
-            typer.echo(_printable(outcome.error), err=True)
+            typer.echo(printable(outcome.error), err=True)
         elif not outcome.report.ok or not console.is_terminal:
             console.print(_text(outcome.report, verbose=verbose))
     if console.is_terminal:
@@ -130,7 +132,7 @@ def _text(report: Report, *, verbose: bool) -> Text:
     lines = str(report).split("\n")
     if verbose:
         lines += ["", *map(_detail, report.findings)] if report.findings else []
-    text = Text("\n".join(map(_printable, lines)))
+    text = Text("\n".join(map(printable, lines)))
     text.highlight_regex(r"(?m)^.* \(\d+\):$", "bold red")
     return text
 
@@ -154,11 +156,6 @@ _ADVICE = {
 }
 
 
-def _printable(text: str) -> str:
-    """Text whose control characters can't move the cursor or paint the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
-
-
 def _table(outcomes: list[_Outcome]) -> Table:
     table = Table("Directory", "Format", "Level", "Files", "Verdict", box=None, pad_edge=False)
     for outcome in outcomes:
@@ -168,7 +165,7 @@ def _table(outcomes: list[_Outcome]) -> Table:
 
 def _row(outcome: _Outcome) -> Iterator[Text]:
     report = outcome.report
-    yield Text(_printable(os.path.abspath(outcome.path)), overflow="fold")
+    yield Text(printable(os.path.abspath(outcome.path)), overflow="fold")
     yield Text(report.format if report else "-")
     yield Text(report.level if report else "-")
     yield Text(str(report.n_files) if report else "-")
@@ -184,6 +181,9 @@ def _verdict(outcome: _Outcome) -> Text:
         return Text("could not look at every file", "red")
     n_findings = len(outcome.report.findings)
     return Text(f"{n_findings} finding" + "s" * (n_findings > 1), "bold red")
+
+
+app.command()(receipts)
 
 
 @app.command()
@@ -215,7 +215,7 @@ def _demonstrate(base: Path) -> None:
     )
     with testing.without_root_override():
         for path in (healthy, damaged):
-            typer.echo(f"$ shardproof validate {_printable(str(path))}")
+            typer.echo(f"$ shardproof validate {printable(str(path))}")
             _show([_look(os.fspath(path), "present", None, show_bar=False)], verbose=False)
             typer.echo()
     typer.echo(f"The same in a test run or a job prolog, for the damaged one:\n{_PYTEST}{damaged}")

@@ -7,6 +7,11 @@
     |   +-- ManifestNotFoundError      ... because it is not there   (also a FileNotFoundError)
     +-- ShardValidationError           promises are not kept         (also a FileNotFoundError)
     +-- ShardReadError                 a shard that was proven can't be read now  (also an OSError)
+    +-- ReceiptError                   a shard's work can't be planned, done or recorded
+        +-- RevisionError              ... a repository's revision can't be found out
+        +-- ShardCompletedError        ... it is done already
+        +-- ShardClaimedError          ... another worker is at it
+        +-- ClaimLostError             ... another worker took it over
 
 What the operating system says while a manifest is read (an input/output error, a stale handle)
 passes through as `OSError`; a wrong argument is a `TypeError` or a `ValueError`.
@@ -23,8 +28,13 @@ if TYPE_CHECKING:
     from shardproof.report import Report
 
 __all__ = [
+    "ClaimLostError",
     "ManifestError",
     "ManifestNotFoundError",
+    "ReceiptError",
+    "RevisionError",
+    "ShardClaimedError",
+    "ShardCompletedError",
     "ShardReadError",
     "ShardValidationError",
     "ShardproofError",
@@ -136,3 +146,23 @@ class ShardReadError(ShardproofError, OSError):
         self.errno = errno
 
     __str__ = Exception.__str__
+
+
+class ReceiptError(ShardproofError):
+    """The work on a shard can't be planned, done or recorded."""
+
+
+class RevisionError(ReceiptError):
+    """Which revision of an input is meant can't be found out, so that no plan can rest on it."""
+
+
+class ShardCompletedError(ReceiptError):
+    """The shard is done: there is nothing to claim."""
+
+
+class ShardClaimedError(ReceiptError):
+    """Another worker holds the shard, and is not known to be gone."""
+
+
+class ClaimLostError(ReceiptError):
+    """Another worker took the shard over: what this one did for it does not count."""

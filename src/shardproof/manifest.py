@@ -62,6 +62,8 @@ class Manifest:
         files: The promised files, in the manifest's order.
         probe: The format's structural probe, if it has one; asked from level ``complete`` on.
         contradictions: Asked from ``complete`` on: which laws does the manifest itself break?
+        damaged: Parts of the manifest that can't be read, where it has parts and the others can:
+            findings at every level, since nobody knows what they promise.
 
     Raises:
         ManifestError: A name that could lead out of the root or to two files at once, a size below
@@ -74,6 +76,7 @@ class Manifest:
     files: Sequence[PromisedFile]
     probe: Probe | None = None
     contradictions: Callable[[], Iterable[Contradiction]] = tuple
+    damaged: Sequence[Contradiction] = ()
 
     def __post_init__(self) -> None:
         refuse_names([file.name for file in self.files], self.source)

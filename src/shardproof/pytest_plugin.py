@@ -43,10 +43,17 @@ __all__ = [
     "shards_dir_factory",
 ]
 
-pytest.register_assert_rewrite("shardproof.testing.contracts", "shardproof.testing.stateful")
+pytest.register_assert_rewrite(
+    "shardproof.testing.contracts",
+    "shardproof.testing.receipts_stateful",
+    "shardproof.testing.stateful",
+)
 
-MANIFEST_FILES = ("shards.json",)
+MANIFEST_FILES = ("shards.json", "plan.json")
 """By these a shards directory is recognised; the formats' own, repeated to import none of them."""
+
+_BESIDE = {"plan.json": "receipts"}
+"""What must lie beside a manifest file whose name others use too."""
 
 _LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
 
@@ -159,7 +166,7 @@ class _Validation:
         self, file_path: Path, parent: pytest.Collector
     ) -> ShardsManifest | None:
         """Collect a manifest file that is named, or lies in a directory that is named."""
-        if file_path.name not in MANIFEST_FILES:
+        if file_path.name not in _manifest_files(file_path.parent):
             return None
         return ShardsManifest.at(parent, file_path, nodeid=_nodeid(file_path, parent.config))
 
@@ -213,7 +220,11 @@ def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectRep
 
 
 def _manifest_files(root: Path) -> list[str]:
-    return [name for name in MANIFEST_FILES if os.path.lexists(root / name)]
+    return [
+        name
+        for name in MANIFEST_FILES
+        if os.path.lexists(root / name) and (root / _BESIDE.get(name, ".")).is_dir()
+    ]
 
 
 def _nodeid(path: Path, config: pytest.Config) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shardproof._names import open_root
 from shardproof.errors import ManifestNotFoundError
-from shardproof.formats import saev
+from shardproof.formats import receipts, saev
 from shardproof.manifest import Manifest
 
 __all__ = ["FORMATS", "Format", "detect"]
@@ -27,7 +27,10 @@ class Format(NamedTuple):
     read: Callable[[str], Manifest]
 
 
-FORMATS = (Format("saev", saev.MANIFEST_FILE, saev.claims, saev.read),)
+FORMATS = (
+    Format("saev", saev.MANIFEST_FILE, saev.claims, saev.read),
+    Format("receipts", receipts.MANIFEST_FILE, receipts.claims, receipts.read),
+)
 """Every known format, in the order in which they are asked."""
 
 

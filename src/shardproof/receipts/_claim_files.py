@@ -1,0 +1,140 @@
+"""The files of claims, ``claims/shard_NNNNNN.GGGG.json``; the highest generation is the holder."""
+
+import os
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from shardproof._names import OPEN_FLAGS
+from shardproof.receipts._layout import CLAIMS
+
+__all__ = ["ClaimFiles", "ClaimRecord", "Found", "claims_in", "encode_claim"]
+
+_FILE = re.compile(r"shard_([0-9]{6})\.([0-9]{4,9})\.json")
+_WORKSPACE = re.compile(r"shard_([0-9]{6})\.([0-9]{4,9})\.[0-9a-f]{32}")
+_MAX_BYTES = 4096
+_ENCODED_BYTES = 1024
+
+
+class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a claim's file says.
+
+    Attributes:
+        shard_index: The shard.
+        plan_hash: The plan.
+        token: Random; no two claims have the same.
+        owner: User and host, for people.
+        process: Which process it is, for others on its machine.
+        claimed_at: Unix seconds by its clock, for people.
+        stale_after: How many seconds it may be silent.
+        beat: Counts its signs of life.
+    """
+
+    shard_index: int
+    plan_hash: str
+    token: str
+    owner: str = ""
+    process: str = ""
+    claimed_at: float = 0.0
+    stale_after: float = 0.0
+    beat: int = 0
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A claim's file as it was found.
+
+    Attributes:
+        generation: The higher, the later.
+        content: Its bytes; all that counts to see whether it changes.
+        record: What it says; None where that can't be told.
+    """
+
+    generation: int
+    content: bytes
+    record: ClaimRecord | None
+
+    @property
+    def owner(self) -> str:
+        """Who has it, for people."""
+        return self.record.owner if self.record else "a worker that can't be told"
+
+
+class ClaimFiles:
+    """The directory of a plan's claims.
+
+    Args:
+        root: Real absolute path of the plan directory.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.directory = os.path.join(root, CLAIMS)
+
+    def path_of(self, index: int, generation: int) -> str:
+        """Return the path of a claim's file."""
+        return os.path.join(self.directory, f"shard_{index:06d}.{generation:04d}.json")
+
+    def holder(self, index: int) -> Found | None:
+        """Return the claim that holds a shard; None where none does."""
+        generations = [generation for generation, _ in self.files_of(index)]
+        return self.read(index, max(generations)) if generations else None
+
+    def read(self, index: int, generation: int) -> Found | None:
+        """Return one claim; None where it is gone."""
+        try:
+            fd = os.open(self.path_of(index, generation), OPEN_FLAGS)
+        except FileNotFoundError:
+            return None
+        try:
+            content = os.pread(fd, _MAX_BYTES, 0)
+        finally:
+            os.close(fd)
+        return Found(generation, content, _decoded(content))
+
+    def files_of(self, index: int) -> list[tuple[int, str]]:
+        """Return generation and path of each of a shard's claims, lowest first."""
+        return self._entries(_FILE, index)
+
+    def workspaces_of(self, index: int) -> list[tuple[int, str]]:
+        """Return the same of the directories in which a shard's claimants write."""
+        return self._entries(_WORKSPACE, index)
+
+    def claimed(self) -> list[int]:
+        """Return the shards that have claims."""
+        return sorted({index for index, _, _ in self._matches(_FILE)})
+
+    def _entries(self, pattern: re.Pattern[str], index: int) -> list[tuple[int, str]]:
+        return sorted(
+            (generation, os.path.join(self.directory, name))
+            for found, generation, name in self._matches(pattern)
+            if found == index
+        )
+
+    def _matches(self, pattern: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
+        try:
+            names = os.listdir(self.directory)
+        except FileNotFoundError:
+            return
+        for name in names:
+            if match := pattern.fullmatch(name):
+                yield int(match[1]), int(match[2]), name
+
+
+def claims_in(root: str) -> Iterator[tuple[int, Found]]:
+    """Yield for each shard that is claimed its number and the claim that holds it."""
+    files = ClaimFiles(root)
+    for index in files.claimed():
+        if (found := files.holder(index)) is not None:
+            yield index, found
+
+
+def encode_claim(record: ClaimRecord) -> bytes:
+    """Return a claim's text, which is as long at each beat, so that it is rewritten in place."""
+    return msgspec.json.encode(record).ljust(_ENCODED_BYTES)
+
+
+def _decoded(content: bytes) -> ClaimRecord | None:
+    try:
+        return msgspec.json.decode(content, type=ClaimRecord)
+    except ValueError:
+        return None

@@ -1,0 +1,204 @@
+"""Claims: which worker is at which shard, without trusting any lock.
+
+A claim is a file ``claims/shard_NNNNNN.GGGG.json``; of a shard's claims the highest generation
+holds it. To claim is to make the next generation's file, which only one worker can (`publish`). A
+claim is taken over when whoever wants the shard has *seen* it unchanged for long enough by its own
+clock: the clocks of two machines are never compared. The file of the old generation stays where it
+is, so that its worker, if it lives, finds the higher one beside it and knows that it lost.
+
+What this can't do: a worker that is held up between its last look and the end of its work (stopped
+by the kernel for minutes, say) may still move its outputs into place after it lost. Each file is
+whole even then, and the shard is judged by receipt and sizes like any other.
+"""
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from shardproof import _files
+from shardproof.errors import ClaimLostError, ShardClaimedError
+from shardproof.receipts._claim_files import ClaimFiles, ClaimRecord, Found, encode_claim
+from shardproof.receipts._layout import RECEIPTS
+from shardproof.receipts._processes import is_gone, this_process
+
+__all__ = ["Claim", "Claims"]
+
+_MAX_SILENCE = 86_400.0
+
+
+class Claims:
+    """The claims of one plan directory, as one worker sees them.
+
+    Args:
+        root: Real absolute path of the plan directory.
+        plan_hash: The plan's.
+        heartbeat: Seconds between two signs of life.
+        stale_after: Seconds without one after which a claim is taken over.
+        clock: What time is measured by.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        plan_hash: str,
+        heartbeat: float,
+        stale_after: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.root = root
+        self.files = ClaimFiles(root)
+        self.plan_hash = plan_hash
+        self.heartbeat = heartbeat
+        self.stale_after = stale_after
+        self.clock = clock
+        self._seen: dict[int, tuple[Found, float]] = {}
+        self._is_swept = False
+
+    def acquire(self, index: int) -> "Claim":
+        """Return a claim on a shard.
+
+        Raises:
+            ShardClaimedError: Another worker has it.
+            OSError: The claim can't be written.
+        """
+        self._sweep()
+        earlier = self.files.holder(index)
+        if earlier is not None and not self._is_abandoned(index, earlier):
+            raise _claimed(self.root, index, earlier.owner)
+        claim = Claim(self, index, earlier.generation + 1 if earlier else 1)
+        if not claim.publish():
+            raise _claimed(self.root, index, "a worker that was faster")
+        if earlier is not None and not self._is_unchanged(index, earlier):
+            claim.withdraw()  # it lives, or gave the shard back and somebody else has it
+            raise _claimed(self.root, index, earlier.owner)
+        return claim
+
+    def pause(self) -> None:
+        """Let others work for a while."""
+        time.sleep(min(1.0, self.heartbeat))
+
+    def _sweep(self) -> None:
+        """Once: make the directory, and remove what writers left that were killed."""
+        if not self._is_swept:
+            receipts = os.path.join(self.root, RECEIPTS)
+            for directory in (self.files.directory, receipts):
+                _files.make_directories(directory)
+                _files.sweep_leftovers(directory)
+            self._is_swept = True
+
+    def _is_abandoned(self, index: int, found: Found) -> bool:
+        """Whether its worker is gone, or showed no sign of life for as long as was looked."""
+        if found.record is not None and is_gone(found.record.process):
+            return True
+        seen, since = self._seen.get(index, (None, 0.0))
+        now = self.clock()
+        if seen != found:
+            self._seen[index] = found, now
+            return False
+        silence = found.record.stale_after if found.record else 0.0
+        return now - since >= max(self.stale_after, min(silence, _MAX_SILENCE))
+
+    def _is_unchanged(self, index: int, earlier: Found) -> bool:
+        return self.files.read(index, earlier.generation) == earlier
+
+
+class Claim:
+    """One worker's claim on one shard.
+
+    Args:
+        claims: The claims of the plan directory.
+        index: The shard.
+        generation: One more than the claim before it.
+    """
+
+    def __init__(self, claims: Claims, index: int, generation: int) -> None:
+        self.claims = claims
+        self.index = index
+        self.generation = generation
+        self._path = claims.files.path_of(index, generation)
+        self._fd = -1
+        self._record = ClaimRecord(
+            shard_index=index,
+            plan_hash=claims.plan_hash,
+            token=secrets.token_hex(16),
+            owner=_owner(),
+            process=this_process(),
+            claimed_at=time.time(),
+            stale_after=claims.stale_after,
+        )
+        self.workspace = self._path.removesuffix("json") + self._record.token
+
+    def publish(self) -> bool:
+        """Make the claim's file; False where another worker did."""
+        if not _files.publish(self._path, encode_claim(self._record)):
+            return False
+        # Kept open: whatever comes under this name later, signs of life go to this claim alone.
+        try:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        except BaseException:
+            self.withdraw()
+            raise
+        return True
+
+    def beat(self) -> None:
+        """Show life, if the claim still holds.
+
+        Raises:
+            ClaimLostError: It doesn't.
+            OSError: The file system failed.
+        """
+        self.check()
+        self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
+        _files.rewrite(self._fd, encode_claim(self._record))
+
+    def check(self) -> None:
+        """Do nothing if the claim still holds.
+
+        Raises:
+            ClaimLostError: Another worker took the shard over, or the claim's file is gone.
+            OSError: The file system failed.
+        """
+        holder = self.claims.files.holder(self.index)
+        if holder is None or holder.record is None or holder.record.token != self._record.token:
+            by = holder.owner if holder else "nobody: its file is gone"
+            raise ClaimLostError(
+                f"shard {self.index} of '{self.claims.root}' was taken over by {by}"
+            )
+
+    def withdraw(self) -> None:
+        """Remove this claim and nothing else: the one before it holds."""
+        self.close()
+        _files.remove(self._path)
+
+    def release(self) -> None:
+        """Remove the claim, and what claims before it left behind; if it was lost, nothing else."""
+        self.close()
+        try:
+            self.check()
+        except ClaimLostError:
+            _files.remove_tree(self.workspace)
+            return
+        for generation, path in self.claims.files.workspaces_of(self.index):
+            if generation <= self.generation:
+                _files.remove_tree(path)
+        for generation, path in self.claims.files.files_of(self.index):
+            if generation <= self.generation:
+                _files.remove(path)
+
+    def close(self) -> None:
+        """Give the descriptor back; the claim stays."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _owner() -> str:
+    return f"uid {os.geteuid()} on {socket.gethostname()[:200]}, process {os.getpid()}"
+
+
+def _claimed(root: str, index: int, owner: str) -> ShardClaimedError:
+    return ShardClaimedError(f"shard {index} of '{root}': claimed by {owner}")

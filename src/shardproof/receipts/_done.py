@@ -1,0 +1,216 @@
+"""When a shard is done: the one definition, which planning, stages and the validator share.
+
+A shard is done when its receipt can be read, is of this plan and this shard, says completed, and
+every output that it names is there as recorded, which the validator's own checks decide.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from shardproof import _fanout, _json
+from shardproof._names import OPEN_FLAGS, open_root
+from shardproof.checks import check
+from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.manifest import Manifest, PromisedFile
+from shardproof.receipts._layout import MAX_RECEIPT_BYTES, RECEIPTS, receipt_name
+from shardproof.receipts._quick import not_plainly_done
+from shardproof.receipts._records import Receipt, decode_receipt, owed
+from shardproof.report import Finding, Level, Report
+
+__all__ = [
+    "Scope",
+    "Verdict",
+    "VerdictStatus",
+    "not_done",
+    "promised",
+    "read_receipt",
+    "receipts_dir",
+    "verdict",
+    "why_foreign",
+]
+
+VerdictStatus = Literal["absent", "started", "failed", "completed", "damaged", "foreign"]
+"""What a shard's receipt says; absent: there is none; damaged: it can't be read; foreign: it is
+another plan's or another shard's."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether one shard is done, and why or why not.
+
+    Attributes:
+        index: The shard.
+        done: Whether it is.
+        status: What its receipt says.
+        reason: In words.
+    """
+
+    index: int
+    done: bool
+    status: VerdictStatus
+    reason: str
+
+
+class Scope(NamedTuple):
+    """Whose receipts are looked at.
+
+    Attributes:
+        root: Real absolute path of the plan directory.
+        plan_hash: The plan's.
+    """
+
+    root: str
+    plan_hash: str
+
+
+def not_done(
+    scope: Scope, indices: Sequence[int], level: Level, workers: int | None = None
+) -> Iterator[Verdict]:
+    """Yield the verdict on each shard that is not done, in the order of ``indices``.
+
+    Raises:
+        ManifestError: The plan directory can't be opened.
+        OSError: A receipt or an output could not be looked at (EIO, ESTALE, ...).
+    """
+    root_fd = open_root(scope.root)
+    try:
+        with _receipts_of(scope, root_fd) as receipts_fd:
+            look = functools.partial(_look_at_all, scope, level, root_fd, receipts_fd)
+            if level == "valid":
+                cpus = workers or _fanout.available_cpus()
+                runs = _fanout.over_threads(look, indices, cpus, chunk=1)
+            else:
+                runs = _fanout.over_threads(look, indices, workers)
+            with contextlib.closing(runs):
+                for _, verdicts in runs:
+                    yield from verdicts
+    finally:
+        os.close(root_fd)
+
+
+@contextlib.contextmanager
+def _receipts_of(scope: Scope, root_fd: int) -> Iterator[int | None]:
+    """A descriptor of the directory of receipts; None where there is none yet."""
+    try:
+        fd = os.open(RECEIPTS, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=root_fd)
+    except FileNotFoundError:
+        yield None
+        return
+    except (NotADirectoryError, PermissionError) as error:
+        path = receipts_dir(scope.root)
+        raise ManifestError(f"expected a directory of receipts: {error}", path=path) from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _look_at_all(
+    scope: Scope, level: Level, root_fd: int, receipts_fd: int | None, indices: Sequence[int]
+) -> list[Verdict]:
+    if receipts_fd is None:
+        return [_absent(index) for index in indices]
+    if level == "complete":
+        indices = not_plainly_done(scope.plan_hash, root_fd, receipts_fd, indices)
+    return [found for index in indices if not (found := verdict(scope, index, level)).done]
+
+
+def verdict(scope: Scope, index: int, level: Level) -> Verdict:
+    """Return whether a shard is done, from a closer look.
+
+    Raises:
+        OSError: It could not be looked at (EIO, ESTALE, ...).
+    """
+    try:
+        receipt = read_receipt(scope.root, index)
+        if foreign := why_foreign(scope, receipt, index):
+            return Verdict(index, False, "foreign", foreign)
+        if receipt.status != "completed":
+            return Verdict(index, False, receipt.status, _unfinished(receipt))
+        return _look_at_outputs(scope, receipt, index, level)
+    except ManifestNotFoundError:
+        return _absent(index)
+    except ManifestError as error:
+        return Verdict(index, False, "damaged", f"its receipt can't be believed: {error.problem}")
+
+
+def read_receipt(root: str, index: int) -> Receipt:
+    """Return a shard's receipt.
+
+    Raises:
+        ManifestNotFoundError: There is none.
+        ManifestError: It can't be read.
+        OSError: The file system failed.
+    """
+    directory, name = receipts_dir(root), receipt_name(index)
+    data = _json.read_bytes(directory, name, max_bytes=MAX_RECEIPT_BYTES)
+    return decode_receipt(data, os.path.join(directory, name))
+
+
+def receipts_dir(root: str) -> str:
+    """Return the path of the directory of receipts.
+
+    Raises:
+        ManifestError: It is a link, which could lead anywhere.
+    """
+    path = os.path.join(root, RECEIPTS)
+    if os.path.islink(path):
+        raise ManifestError("expected a directory of receipts, found a symbolic link", path=path)
+    return path
+
+
+def _absent(index: int) -> Verdict:
+    return Verdict(index, False, "absent", "there is no receipt")
+
+
+def why_foreign(scope: Scope, receipt: Receipt, index: int) -> str | None:
+    """Return why a receipt is not this plan's and this shard's; None if it is."""
+    if receipt.plan_hash != scope.plan_hash:
+        return f"its receipt is of plan {receipt.plan_hash[:80]!a}, not of {scope.plan_hash!a}"
+    if receipt.shard_index != index:
+        return f"its receipt is that of shard {receipt.shard_index}"
+    return None
+
+
+def _unfinished(receipt: Receipt) -> str:
+    if receipt.status == "started":
+        return "it was started, and not completed"
+    error = f"{receipt.error_type}: {receipt.error_message}".split("\n", 1)[0]
+    return f"it failed: {error[:200]!a}"
+
+
+def promised(receipt: Receipt, path: str) -> list[PromisedFile]:
+    """Return what a completed receipt promises; ``path`` is where it was read.
+
+    Raises:
+        ManifestError: That can't be told.
+    """
+    outputs = owed(receipt, path)
+    return [PromisedFile(output.path, output.bytes, output.checksum) for output in outputs]
+
+
+def _look_at_outputs(scope: Scope, receipt: Receipt, index: int, level: Level) -> Verdict:
+    source = Path(scope.root, RECEIPTS, receipt_name(index))
+    files = promised(receipt, os.fspath(source))
+    report = check(Manifest(Path(scope.root), source, "receipts", files), level=level, workers=1)
+    if reasons := [*map(_broken, report.findings), *_unproven(report)]:
+        return Verdict(index, False, "completed", "completed, but " + "; ".join(reasons))
+    return Verdict(index, True, "completed", f"completed, {len(files)} outputs as recorded")
+
+
+def _broken(finding: Finding) -> str:
+    if not finding.looked:
+        raise OSError(finding.errno, finding.found, str(finding.path))
+    return f"expected {finding.expected} at '{finding.path}', found {finding.found}"
+
+
+def _unproven(report: Report) -> Iterator[str]:
+    """A digest that was asked for and is not there is no proof."""
+    if report.level == "valid":
+        for path in report.unproven:
+            yield f"no digest of '{path}' is recorded that could be proven"

@@ -1,0 +1,43 @@
+"""What is looked at in every plan, be it read whole or not."""
+
+import os
+
+import msgspec
+
+from shardproof import _json
+from shardproof.errors import ManifestError
+from shardproof.receipts._layout import MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
+
+__all__ = ["Header", "read_header"]
+
+
+class Header(msgspec.Struct, frozen=True):
+    """A plan, without what its shards are made of.
+
+    Attributes:
+        plan_hash: The plan's name.
+        n_shards: How many shards there are.
+        dataset_name: The data set.
+        run_hash: The run that it is part of; no text where the plan doesn't say.
+    """
+
+    plan_hash: str
+    n_shards: int = msgspec.field(name="num_shards")
+    dataset_name: str = ""
+    run_hash: str = ""
+
+
+def read_header(root: str) -> Header:
+    """Return what a plan says of itself.
+
+    Raises:
+        ManifestNotFoundError: There is no plan.
+        ManifestError: It can't be read.
+        OSError: The file system failed.
+    """
+    header = _json.read(root, PLAN_FILE, Header, max_bytes=MAX_PLAN_BYTES)
+    if not 1 <= header.n_shards <= MAX_SHARDS:
+        problem = f"expected 1 to {MAX_SHARDS} shards, found {header.n_shards}"
+        path = os.path.join(root, PLAN_FILE)
+        raise ManifestError(problem, path=path, field="$.num_shards")
+    return header

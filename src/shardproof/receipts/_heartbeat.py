@@ -1,0 +1,46 @@
+"""Signs of life, from a thread, for as long as a claim is worked on."""
+
+import logging
+import threading
+
+from shardproof.errors import ClaimLostError
+from shardproof.receipts._claims import Claim
+
+__all__ = ["Heartbeat"]
+
+logger = logging.getLogger("shardproof.receipts")
+
+
+class Heartbeat:
+    """Shows life every few seconds, until it is stopped or the claim is lost.
+
+    Args:
+        claim: Whose life.
+
+    Attributes:
+        lost: Why the claim no longer holds; None while it does.
+    """
+
+    def __init__(self, claim: Claim) -> None:
+        self.lost: ClaimLostError | None = None
+        self._claim = claim
+        self._stopped = threading.Event()
+        name = f"shardproof-claim-{claim.index}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Show no more life; the thread is joined."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self.lost is None and not self._stopped.wait(self._claim.claims.heartbeat):
+            try:
+                self._claim.beat()
+            except ClaimLostError as error:
+                self.lost = error
+                logger.warning("What this worker does for it no longer counts: %s", error)
+            except OSError as error:
+                # The next one may succeed; if none does, others take the shard over.
+                logger.warning("No sign of life of shard %d: %s", self._claim.index, error)

@@ -1,0 +1,57 @@
+"""Where what is: ``runs/<run_hash>/datasets/<dataset_name>/<plan_hash>/`` and the names in it."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = [
+    "CLAIMS",
+    "MAX_PLAN_BYTES",
+    "MAX_RECEIPT_BYTES",
+    "MAX_SHARDS",
+    "PLAN_FILE",
+    "RECEIPTS",
+    "plan_dirs",
+    "receipt_index",
+    "receipt_name",
+    "reserved",
+]
+
+PLAN_FILE = "plan.json"
+RECEIPTS = "receipts"
+CLAIMS = "claims"
+
+MAX_SHARDS = 1_000_000
+"""As many as six digits can number."""
+
+MAX_PLAN_BYTES = 256 * 2**20
+"""Largest plan: two million source files."""
+
+MAX_RECEIPT_BYTES = 2**20
+"""Largest receipt; in use they have under a thousand bytes, a traceback some thousands."""
+
+_RECEIPT = re.compile(r"shard_([0-9]{6})\.json")
+
+
+def receipt_name(index: int) -> str:
+    """Return the file name of a shard's receipt, inside `RECEIPTS`."""
+    return f"shard_{index:06d}.json"
+
+
+def receipt_index(name: str) -> int | None:
+    """Return which shard's receipt has this file name; None if none has."""
+    match = _RECEIPT.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def reserved(name: str) -> bool:
+    """Whether an output may not have this name, because the plan directory needs it."""
+    return name.split("/", 1)[0].lower() in {PLAN_FILE, RECEIPTS, CLAIMS}
+
+
+def plan_dirs(output_dir: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield every plan directory below an output directory, sorted by path."""
+    yield from sorted(
+        path.parent for path in Path(output_dir).glob(f"runs/*/datasets/*/*/{PLAN_FILE}")
+    )

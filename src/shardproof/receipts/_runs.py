@@ -1,0 +1,166 @@
+"""Runs: the directory of one configuration, found again by what it was configured with."""
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from shardproof import _files
+from shardproof._arguments import checked
+from shardproof.errors import ManifestError
+from shardproof.receipts._canonical import canonical_json, hash_of, plain
+from shardproof.receipts._layout import PLAN_FILE, RECEIPTS
+from shardproof.receipts._plan import Plan, encode_plan, read_plan, resolved_tokenizer
+from shardproof.receipts._store import ReceiptStore
+
+__all__ = ["Run", "open_run"]
+
+logger = logging.getLogger("shardproof.receipts")
+
+
+class Run(msgspec.Struct, frozen=True):
+    """The directory of one configuration, for the plans of its data sets.
+
+    Attributes:
+        path: ``<output_dir>/runs/<run_hash>``.
+        run_hash: 16 hexadecimal digits; after ``force=True`` with ``-2``, ``-3``, ... behind.
+    """
+
+    path: Path
+    run_hash: str
+
+    @checked
+    def open(
+        self, plan: Plan, *, heartbeat: float = 30.0, stale_after: float = 300.0
+    ) -> ReceiptStore:
+        """Return the receipts of a plan in this run; the plan is written if it is new.
+
+        Where another plan for the same data set is here, which shares nothing with this one, a
+        warning says in what they differ.
+
+        Args:
+            plan: What to do.
+            heartbeat: As for `ReceiptStore`.
+            stale_after: As for `ReceiptStore`.
+
+        Raises:
+            ReceiptError: The plan is too large to be read again.
+            OSError: It can't be written.
+        """
+        plan_dir = self.path / "datasets" / plan.dataset_name / plan.plan_hash
+        if not (plan_dir / PLAN_FILE).exists():
+            _warn_of_others(plan_dir.parent, plan)
+            _files.make_directories(plan_dir / RECEIPTS)
+            recorded = msgspec.structs.replace(plan, run_hash=self.run_hash)
+            _files.write_whole(plan_dir / PLAN_FILE, encode_plan(recorded))
+        return ReceiptStore(plan_dir, heartbeat=heartbeat, stale_after=stale_after, plan=plan)
+
+
+@checked
+def open_run(
+    output_dir: str | os.PathLike[str],
+    *,
+    datasets: Sequence[object],
+    tokenizer: Mapping[str, object] | None = None,
+    output: Mapping[str, object] | None = None,
+    sample: Mapping[str, object] | None = None,
+    force: bool = False,
+) -> Run:
+    """Return the run of a configuration: the one that is there, or a new one.
+
+    Args:
+        output_dir: Where runs are, on a file system that all jobs see and nobody purges.
+        datasets: Name or settings of each data set. This and what follows is values of JSON, and
+            paths; it names the run, so nothing that changes from job to job belongs in it.
+        tokenizer: ``pin.tokenizer(...)``; its ``resolved_revision`` must be there.
+        output: Settings of what is written: format, number of shards, ...
+        sample: Which part is taken, and the seed.
+        force: Begin anew: a fresh directory beside the old one, which stays as it is. Later calls
+            without ``force`` go on with the newest.
+
+    Raises:
+        ReceiptError: A tokenizer without a revision.
+        TypeError: A setting that JSON has no word for.
+        ValueError: NaN or infinity in the settings.
+        OSError: The directory can't be made.
+
+    Example:
+        >>> from shardproof import receipts
+        >>> run = receipts.open_run(output_dir, datasets=["corpus"])
+        >>> receipts.open_run(output_dir, datasets=["corpus"]) == run
+        True
+        >>> fresh = receipts.open_run(output_dir, datasets=["corpus"], force=True)
+        >>> fresh.run_hash == run.run_hash + "-2"
+        True
+    """
+    if isinstance(datasets, str):
+        raise TypeError("datasets: expected a list, found str")
+    said = {
+        "datasets": datasets,
+        "tokenizer": resolved_tokenizer(tokenizer),
+        "output": output,
+        "sample": sample,
+    }
+    settings = plain(said, "open_run")
+    runs = Path(os.path.realpath(output_dir), "runs")
+    name = hash_of(settings)
+    newest = max(_generations(runs, name), default=0)
+    _files.make_directories(runs)
+    if force:
+        newest = _make_generation(runs, name, newest + 1)
+    path = runs / _directory_name(name, newest or 1)
+    _files.make_directories(path)
+    if not (path / "config.json").exists():
+        _files.write_whole(path / "config.json", canonical_json(settings) + b"\n")
+    return Run(path, path.name)
+
+
+def _directory_name(name: str, generation: int) -> str:
+    return name if generation == 1 else f"{name}-{generation}"
+
+
+def _generations(runs: Path, name: str) -> list[int]:
+    if not runs.is_dir():
+        return []
+    matches = (re.fullmatch(rf"{name}(?:-([1-9][0-9]*))?", entry) for entry in os.listdir(runs))
+    return [int(match[1] or 1) for match in matches if match]
+
+
+def _make_generation(runs: Path, name: str, generation: int) -> int:
+    """Make the directory; where two force at once, each gets its own."""
+    while True:
+        try:
+            os.mkdir(runs / _directory_name(name, generation))
+        except FileExistsError:
+            generation += 1
+        else:
+            return generation
+
+
+_COMPARED = (
+    "n_shards",
+    "source_fingerprint",
+    "resolved_tokenizer",
+    "determinism_constraints",
+    "config",
+)
+
+
+def _warn_of_others(siblings: Path, plan: Plan) -> None:
+    for path in sorted(siblings.glob(f"*/{PLAN_FILE}")):
+        try:
+            other = read_plan(path.parent)
+        except (ManifestError, OSError) as error:
+            logger.warning("An earlier plan can't be read: %s", error)
+            continue
+        differing = [name for name in _COMPARED if getattr(other, name) != getattr(plan, name)]
+        logger.warning(
+            "Plan %s of data set %s shares no shard with plan %s, which is here too: another %s",
+            plan.plan_hash,
+            plan.dataset_name,
+            other.plan_hash,
+            ", ".join(differing),
+        )

@@ -1,0 +1,280 @@
+"""The receipts of one plan: what is done, what is left, and whose turn it is."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from shardproof._arguments import checked
+from shardproof.errors import ShardClaimedError, ShardCompletedError
+from shardproof.receipts._claims import Claims
+from shardproof.receipts._done import Scope, Verdict, not_done, read_receipt, verdict
+from shardproof.receipts._header import read_header
+from shardproof.receipts._indices import as_ranges
+from shardproof.receipts._plan import Plan, read_plan
+from shardproof.receipts._records import Receipt
+from shardproof.receipts._work import Work
+from shardproof.report import Level
+
+__all__ = ["ReceiptStore"]
+
+logger = logging.getLogger("shardproof.receipts")
+
+_SHOWN = 20
+
+
+class ReceiptStore:
+    """The receipts of one plan directory.
+
+    A shard is done when its receipt can be read, is of this plan and this shard, says completed,
+    and each output that it names is a regular file of exactly the recorded size (level
+    ``"complete"``), or also has the recorded digest (``"valid"``). Nothing else is done: not a
+    shard that was started, nor one whose outputs are gone.
+
+    Args:
+        plan_dir: The directory that holds ``plan.json`` and ``receipts/``; made by `Run.open`, or
+            by NVIDIA-NeMo/Nemotron's data_prep.
+        heartbeat: Seconds between two signs of life of a claim.
+        stale_after: How many seconds a claim must have been *seen* not to change, by this store's
+            own clock, before it is taken over. The holder says how long it may be silent; the
+            longer one counts.
+        plan: The plan, where the caller has made it: then source files are where it says, and not
+            where they were on the machine that wrote ``plan.json``.
+        clock: What time is measured by; for tests.
+
+    Attributes:
+        path: Absolute path of the plan directory.
+        plan_hash: The plan's name.
+        n_shards: How many shards there are.
+
+    Raises:
+        ManifestNotFoundError: There is no ``plan.json``.
+        ManifestError: It can't be read.
+        ValueError: ``heartbeat`` is not between 0 and a third of ``stale_after``.
+
+    Example:
+        >>> import shardproof
+        >>> store = shardproof.ReceiptStore(plan_dir)
+        >>> store.pending()
+        [0, 1, 2]
+        >>> with store.claim(0) as work:
+        ...     work.output("shard_000000.bin").write_bytes(b"tokens")
+        6
+        >>> store.pending(), store.is_completed(0)
+        ([1, 2], True)
+    """
+
+    @checked
+    def __init__(
+        self,
+        plan_dir: str | os.PathLike[str],
+        *,
+        heartbeat: float = 30.0,
+        stale_after: float = 300.0,
+        plan: Plan | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not 0 < 3 * heartbeat <= stale_after:
+            problem = "expected 0 < 3 * heartbeat <= stale_after"
+            raise ValueError(f"{problem}, found {heartbeat} and {stale_after}")
+        root = os.path.realpath(plan_dir)
+        header = read_header(root)
+        self.path = Path(root)
+        self.plan_hash = header.plan_hash
+        self.n_shards = header.n_shards
+        self._header = header
+        self._plan = plan
+        self._scope = Scope(root, header.plan_hash)
+        self._claims = Claims(root, header.plan_hash, heartbeat, stale_after, clock)
+
+    def __repr__(self) -> str:
+        return f"ReceiptStore({os.fspath(self.path)!r})"
+
+    @property
+    def plan(self) -> Plan:
+        """The whole plan; read when it is first asked for."""
+        if self._plan is None:
+            self._plan = read_plan(self.path)
+        return self._plan
+
+    def read(self, index: int) -> Receipt:
+        """Return a shard's receipt.
+
+        Raises:
+            ManifestNotFoundError: There is none.
+            ManifestError: It can't be read.
+            OSError: The file system failed.
+        """
+        self._refuse_index(index)
+        return read_receipt(self._scope.root, index)
+
+    @checked
+    def verdict(self, index: int, level: Level = "complete") -> Verdict:
+        """Return whether a shard is done, with the reason.
+
+        Args:
+            index: The shard.
+            level: How hard to look at its outputs: there and not empty (``"present"``); and of the
+                recorded size (``"complete"``); and with the recorded digest (``"valid"``, where an
+                output without one that can be proven is not done).
+
+        Raises:
+            IndexError: There is no such shard.
+            OSError: It could not be looked at (EIO, ESTALE, ...).
+        """
+        self._refuse_index(index)
+        return verdict(self._scope, index, level)
+
+    @checked
+    def is_completed(self, index: int, level: Level = "complete") -> bool:
+        """Whether a shard is done; that is, whether it is not `pending`.
+
+        Args:
+            index: The shard.
+            level: As for `verdict`.
+
+        Raises:
+            IndexError: There is no such shard.
+            OSError: It could not be looked at (EIO, ESTALE, ...).
+        """
+        self._refuse_index(index)
+        verdicts = self._not_done([index], level, None)
+        _log_disbelieved(verdicts)
+        return not verdicts
+
+    @checked
+    def pending(self, level: Level = "complete", *, workers: int | None = None) -> list[int]:
+        """Return the shards that are not done, ascending; the log says why, and what is skipped.
+
+        Args:
+            level: As for `verdict`.
+            workers: How many threads look; None to decide by how long the file system takes.
+
+        Raises:
+            OSError: One could not be looked at (EIO, ESTALE, ...): that is neither done nor not.
+        """
+        verdicts = self.pending_verdicts(level, workers=workers)
+        _log_disbelieved(verdicts)
+        pending = [found.index for found in verdicts]
+        if len(pending) < self.n_shards and logger.isEnabledFor(logging.INFO):
+            skipped = sorted(set(range(self.n_shards)) - set(pending))
+            what = "completed, with every output as recorded"
+            logger.info("Skipping %d of %d shards: %s: %s", *self._counts(skipped, what))
+        return pending
+
+    @checked
+    def pending_verdicts(
+        self, level: Level = "complete", *, workers: int | None = None
+    ) -> list[Verdict]:
+        """Return the verdict on each shard that is `pending`, ascending; arguments as there."""
+        return self._not_done(range(self.n_shards), level, workers)
+
+    def _counts(self, skipped: Sequence[int], what: str) -> tuple[int, int, str, str]:
+        return len(skipped), self.n_shards, what, as_ranges(skipped)
+
+    def _not_done(self, indices: Sequence[int], level: Level, workers: int | None) -> list[Verdict]:
+        return list(not_done(self._scope, indices, level, workers))
+
+    @checked
+    def claim(self, index: int, level: Level = "complete") -> Work:
+        """Return a claim on a shard, to be entered: ``with store.claim(3) as work:``.
+
+        While the block runs, no other worker gets the shard, on whatever node, unless this one
+        shows no sign of life for ``stale_after`` seconds. At its end the outputs that `Work.output`
+        gave a place are synced, hashed and moved to their names, and the receipt says completed. An
+        exception writes a receipt that says failed and is raised; an interrupt (KeyboardInterrupt,
+        SystemExit) only gives the shard back.
+
+        Args:
+            index: The shard.
+            level: As for `verdict`: what counts as done already.
+
+        Raises:
+            ShardCompletedError: It is done.
+            ShardClaimedError: Another worker has it.
+            IndexError: There is no such shard.
+            OSError: It could not be looked at, or the claim not be written.
+        """
+        self._refuse_index(index)
+        self._refuse_completed(index, level)
+        claim = self._claims.acquire(index)
+        try:
+            self._refuse_completed(index, level)  # by who had the claim until now
+        except BaseException:
+            claim.release()
+            raise
+        return Work(claim, self._header_of(index), lambda: self.plan.file_assignments[index].files)
+
+    @checked
+    def claim_pending(self, level: Level = "complete", *, wait: bool = False) -> Iterator[Work]:
+        """Yield a claim on each pending shard that no other worker has; each once.
+
+        Several workers may do this at once, and share the shards.
+
+        Args:
+            level: As for `verdict`.
+            wait: Whether to wait for the shards that others have, and take over those of workers
+                that died. Otherwise the next job does them.
+
+        Raises:
+            OSError: A shard could not be looked at, or a claim not be written.
+
+        Example:
+            >>> import shardproof
+            >>> store = shardproof.ReceiptStore(plan_dir)
+            >>> for work in store.claim_pending():
+            ...     with work:
+            ...         _ = work.output(f"shard_{work.index:06d}.bin").write_bytes(b"tokens")
+            >>> store.pending()
+            []
+        """
+        return self._claim_pending(level, wait)
+
+    def _claim_pending(self, level: Level, wait: bool) -> Iterator[Work]:
+        todo, is_first = self.pending(level), True
+        while todo:
+            held = []
+            for index in todo:
+                try:
+                    work = self.claim(index, level)
+                except (ShardClaimedError, ShardCompletedError) as error:
+                    if is_first or isinstance(error, ShardCompletedError):
+                        logger.info("Skipping %s", error)
+                    held += [index] * isinstance(error, ShardClaimedError)
+                    continue
+                try:
+                    yield work
+                finally:
+                    work.close()
+            if held and wait:
+                self._claims.pause()
+            todo, is_first = held if wait else [], False
+
+    def _header_of(self, index: int) -> Receipt:
+        return Receipt(
+            status="started",
+            plan_hash=self.plan_hash,
+            shard_index=index,
+            run_hash=self._header.run_hash,
+            dataset_name=self._header.dataset_name,
+        )
+
+    def _refuse_completed(self, index: int, level: Level) -> None:
+        found = verdict(self._scope, index, level)
+        if found.done:
+            raise ShardCompletedError(f"shard {index} of '{self.path}': {found.reason}")
+
+    def _refuse_index(self, index: int) -> None:
+        if type(index) is not int:
+            raise TypeError(f"index: expected int, found {index!r}")
+        if not 0 <= index < self.n_shards:
+            raise IndexError(f"index: expected 0 to {self.n_shards - 1}, found {index}")
+
+
+def _log_disbelieved(verdicts: Sequence[Verdict]) -> None:
+    found = [v for v in verdicts if v.status in {"completed", "damaged", "foreign"}]
+    for disbelieved in found[:_SHOWN]:
+        logger.warning("Shard %d must be made again: %s", disbelieved.index, disbelieved.reason)
+    if len(found) > _SHOWN:
+        logger.warning("And %d more shards must be made again", len(found) - _SHOWN)

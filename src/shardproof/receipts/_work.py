@@ -1,0 +1,228 @@
+"""The work on one claimed shard, from ``started`` to ``completed`` or ``failed``."""
+
+import logging
+import os
+import stat
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any, Literal
+
+import msgspec
+
+from shardproof import _digest, _files
+from shardproof._arguments import checked
+from shardproof._names import OPEN_FLAGS, file_type, refusals
+from shardproof.errors import ClaimLostError, ReceiptError
+from shardproof.receipts._claims import Claim
+from shardproof.receipts._heartbeat import Heartbeat
+from shardproof.receipts._layout import RECEIPTS, receipt_name, reserved
+from shardproof.receipts._records import Receipt, encode_receipt, is_empty
+from shardproof.receipts._sources import SourceFile
+
+__all__ = ["Work"]
+
+logger = logging.getLogger("shardproof.receipts")
+
+_MAX_TEXT = 50_000
+
+
+class Work:
+    """The work on one shard that was claimed; `ReceiptStore.claim` makes it, ``with`` begins it.
+
+    Attributes:
+        index: The shard.
+        stats: Counts to record with it, such as ``num_sequences``; values of JSON.
+    """
+
+    def __init__(
+        self, claim: Claim, receipt: Receipt, source_files: Callable[[], Sequence[SourceFile]]
+    ) -> None:
+        self.index = claim.index
+        self.stats: dict[str, Any] = {}
+        self._claim = claim
+        self._receipt = receipt
+        self._source_files = source_files
+        self._root = Path(claim.claims.root)
+        self._names: dict[str, str] = {}
+        self._heartbeat: Heartbeat | None = None
+        self._pid = os.getpid()
+        self._is_over = False
+
+    @property
+    def files(self) -> Sequence[SourceFile]:
+        """The source files that the plan gives to the shard, or the rows of them."""
+        return self._source_files()
+
+    @checked
+    def output(self, name: str, kind: str | None = None) -> Path:
+        """Return where to write an output; it gets its name when the block ends.
+
+        The place is in a directory of this claim alone, under the output's own file name.
+
+        Args:
+            name: Its path relative to the plan directory.
+            kind: What the receipt calls it; by default the name's suffix without the dot.
+
+        Raises:
+            ReceiptError: A name that no output can have, or another output of this kind.
+        """
+        kind = kind or PurePosixPath(name).suffix[1:] or name
+        reasons = [reason for _, _, reason in refusals([name])]
+        if reserved(name):
+            reasons.append("the plan directory needs it")
+        if reasons:
+            raise self._problem(f"no output can be called {name!a}: {reasons[0]}")
+        if self._names.setdefault(kind, name) != name:
+            problem = f"expected one output of kind {kind!a}, found {self._names[kind]!a}"
+            raise self._problem(f"{problem} and {name!a}; give each its kind")
+        path = Path(self._claim.workspace, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def mark_empty(self) -> None:
+        """Say that the shard holds nothing, and that no outputs are owed."""
+        self.stats["num_sequences"] = 0
+
+    def check(self) -> None:
+        """Do nothing while the claim holds; to be called now and then in long work.
+
+        Raises:
+            ClaimLostError: Another worker took the shard over.
+            OSError: The file system failed.
+        """
+        if self._heartbeat is not None and self._heartbeat.lost is not None:
+            raise self._heartbeat.lost
+        self._claim.check()
+
+    def close(self) -> None:
+        """Give the shard back, if the work on it did not end yet."""
+        if self._is_over or os.getpid() != self._pid:
+            return
+        self._end()
+        try:
+            self._claim.release()
+        except OSError as error:
+            # Whatever became of the work stays true; others take the claim over when it is stale.
+            logger.warning("The claim on shard %d could not be removed: %s", self.index, error)
+
+    def abandon(self) -> None:
+        """Leave everything as if the process had been killed; for tests."""
+        self._end()
+        self._claim.close()
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+
+    def __enter__(self) -> "Work":
+        if self._is_over:
+            raise self._problem("the work is over; claim the shard again")
+        try:
+            self._claim.check()  # there were no signs of life since it was made
+            self._receipt = msgspec.structs.replace(self._receipt, started_at=time.time())
+            self._write(self._receipt)
+            self._heartbeat = Heartbeat(self._claim)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> Literal[False]:
+        if self._is_over or os.getpid() != self._pid:
+            return False  # a forked child leaves its parent's block too
+        try:
+            if error is None:
+                self._complete()
+            elif isinstance(error, Exception):
+                self._fail(error)
+        finally:
+            self.close()
+        return False
+
+    def _complete(self) -> None:
+        try:
+            self._record_outputs()
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _record_outputs(self) -> None:
+        self.check()
+        receipt = msgspec.structs.replace(
+            self._receipt, status="completed", completed_at=time.time(), stats=self.stats
+        )
+        files = {
+            kind: said for kind, name in self._names.items() if (said := self._described(name))
+        }
+        if not files and not is_empty(receipt):
+            raise self._problem("expected outputs, found none; mark_empty() says that it is empty")
+        receipt = msgspec.structs.replace(receipt, files=files)
+        encode_receipt(receipt)  # what can't be recorded is refused before any output is replaced
+        self.check()
+        for file in files.values():
+            target = self._root / file["path"]
+            _files.make_directories(target.parent)
+            _files.move_whole(Path(self._claim.workspace, file["path"]), target)
+        self.check()
+        self._write(receipt)
+        logger.info("Shard %d of '%s' is completed", self.index, self._root)
+
+    def _described(self, name: str) -> dict[str, Any] | None:
+        """Sync and hash an output; None for one that an empty shard has not written."""
+        path = Path(self._claim.workspace, name)
+        try:
+            fd = os.open(path, OPEN_FLAGS)
+        except FileNotFoundError as error:
+            if self.stats.get("num_sequences") == 0:
+                return None
+            raise self._problem(f"expected an output at '{path}', found nothing") from error
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                found = file_type(status.st_mode)
+                raise self._problem(f"expected a regular file at '{path}', found a {found}")
+            digest = _digest.of_file(fd, "sha256", status.st_size)
+            _files.sync(fd)
+        finally:
+            os.close(fd)
+        return {"path": name, "bytes": status.st_size, "checksum": str(digest)}
+
+    def _fail(self, error: Exception) -> None:
+        """Write what went wrong, if it is this worker's business; the error itself goes on."""
+        failed = msgspec.structs.replace(
+            self._receipt,
+            status="failed",
+            failed_at=time.time(),
+            error_type=type(error).__name__,
+            error_message=_text(str(error)),
+            traceback=_text("".join(traceback.format_exception(error))),
+        )
+        try:
+            self._claim.check()
+            self._write(failed)
+        except ClaimLostError as lost:
+            if lost is not error:
+                error.add_note(f"Nothing was recorded: {lost}")
+        except OSError as second:
+            error.add_note(f"That it failed could not be recorded: {second}")
+
+    def _write(self, receipt: Receipt) -> None:
+        path = self._root / RECEIPTS / receipt_name(self.index)
+        _files.write_whole(path, encode_receipt(receipt))
+
+    def _problem(self, problem: str) -> ReceiptError:
+        return ReceiptError(f"shard {self.index} of '{self._root}': {problem}")
+
+
+def _text(text: str) -> str:
+    """The end of a text, without what JSON can't hold."""
+    return text[-_MAX_TEXT:].encode(errors="backslashreplace").decode()

@@ -1,0 +1,434 @@
+"""Claims: one worker at a time, and one that is gone is replaced; judged by what is seen."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from planning import complete, new_store
+
+from shardproof import (
+    ClaimLostError,
+    ReceiptStore,
+    ShardClaimedError,
+    ShardCompletedError,
+    _files,
+    receipts,
+)
+from shardproof.receipts import _claims, _processes
+
+
+class Clock:
+    """A monotonic clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path) -> ReceiptStore:
+    """One whose holders only beat when they are told to."""
+    return new_store(tmp_path, heartbeat=1000.0, stale_after=3000.0)
+
+
+@pytest.fixture
+def other(store, clock, monkeypatch) -> ReceiptStore:
+    """Another worker, on a machine that can't tell whether a process of this one is gone."""
+    monkeypatch.setattr(_claims, "is_gone", lambda _: False)
+    return ReceiptStore(store.path, heartbeat=10.0, stale_after=100.0, clock=clock)
+
+
+@pytest.fixture
+def patient(store, clock, monkeypatch) -> ReceiptStore:
+    monkeypatch.setattr(_claims, "is_gone", lambda _: False)
+    return ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, clock=clock)
+
+
+def entries(store: ReceiptStore) -> list[str]:
+    return sorted(os.listdir(store.path / "claims"))
+
+
+def refused(store: ReceiptStore, index: int = 0) -> None:
+    with pytest.raises(ShardClaimedError):
+        store.claim(index)
+
+
+class TestOneWorker:
+    def test_a_claimed_shard_is_refused_with_its_owner(self, store) -> None:
+        with store.claim(0) as work:
+            with pytest.raises(ShardClaimedError) as caught:
+                ReceiptStore(store.path).claim(0)
+            work.mark_empty()
+        text = str(caught.value)
+        assert text.startswith(f"shard 0 of '{store.path}': claimed by uid {os.geteuid()} on ")
+        assert text.endswith(f"process {os.getpid()}")
+
+    def test_of_many_at_once_one_has_it(self, store) -> None:
+        begin = threading.Barrier(16)
+
+        def claim(_) -> bool:
+            mine = ReceiptStore(store.path)
+            begin.wait()
+            try:
+                mine.claim(0)
+            except ShardClaimedError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(16) as pool:
+            assert sum(pool.map(claim, range(16))) == 1
+        assert entries(store) == ["shard_000000.0001.json"]
+
+    def test_without_hard_links_too(self, store, monkeypatch) -> None:
+        def link(*_: object, **__: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", link)
+        self.test_of_many_at_once_one_has_it(store)
+
+    def test_other_shards_are_free(self, store) -> None:
+        store.claim(0)
+        complete(ReceiptStore(store.path), 1)
+        assert store.pending() == [0, 2]
+
+
+def test_a_claim_that_can_not_be_opened_is_withdrawn(store, shard_faults) -> None:
+    plan = shard_faults(store.path)
+    plan.fail("open", errno.EMFILE, match="claims/shard_000000.0001.json", times=1)
+    with pytest.raises(OSError, match="Too many open files"):
+        store.claim(0)
+    assert entries(store) == []
+    complete(store, 0)
+
+
+class TestTakeover:
+    def test_after_it_was_seen_not_to_change(self, store, patient, clock) -> None:
+        store.claim(0)
+        refused(patient)
+        clock.now += 2999
+        refused(patient)
+        clock.now += 2
+        with patient.claim(0) as work:
+            assert entries(store) == ["shard_000000.0001.json", "shard_000000.0002.json"]
+            work.mark_empty()
+        assert entries(store) == []
+        assert store.is_completed(0)
+
+    def test_not_at_first_sight_however_old_it_is(self, store, patient, clock) -> None:
+        """It may be another's clock that is wrong, or the file's time."""
+        store.claim(0)
+        path = store.path / "claims" / "shard_000000.0001.json"
+        os.utime(path, (1, 1))
+        clock.now += 10**9
+        refused(patient)
+
+    def test_not_while_it_shows_life(self, store, patient, clock) -> None:
+        work = store.claim(0)
+        for _ in range(5):
+            refused(patient)
+            clock.now += 2000
+            work._claim.beat()
+        refused(patient)
+
+    def test_the_holder_says_how_long_it_may_be_silent(self, store, other, clock) -> None:
+        store.claim(0)  # 3000 seconds
+        refused(other)
+        clock.now += 200
+        refused(other)
+        clock.now += 3000
+        other.claim(0)
+
+    def test_but_not_forever(self, store, other, clock) -> None:
+        store.claim(0)
+        path = store.path / "claims" / "shard_000000.0001.json"
+        record = json.loads(path.read_bytes()) | {"stale_after": 1e300}
+        path.write_text(json.dumps(record))
+        refused(other)
+        clock.now += 86_401
+        other.claim(0)
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"token": 5}', b"x" * 10**6])
+    def test_a_claim_that_can_not_be_read_is_somebodys(self, store, other, clock, content) -> None:
+        (store.path / "claims").mkdir()
+        (store.path / "claims" / "shard_000000.0001.json").write_bytes(content)
+        with pytest.raises(ShardClaimedError, match="a worker that can't be told"):
+            other.claim(0)
+        clock.now += 99
+        refused(other)
+        clock.now += 2
+        other.claim(0)
+
+    def test_of_many_at_once_one_takes_over(self, store, monkeypatch) -> None:
+        monkeypatch.setattr(_claims, "is_gone", lambda _: False)
+        store.claim(0)
+        clock = Clock()
+        workers = [
+            ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, clock=clock)
+            for _ in range(16)
+        ]
+        for worker in workers:
+            refused(worker)
+        clock.now += 3001
+        begin = threading.Barrier(16)
+
+        def claim(worker: ReceiptStore) -> bool:
+            begin.wait()
+            try:
+                worker.claim(0)
+            except ShardClaimedError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(16) as pool:
+            assert sum(pool.map(claim, workers)) == 1
+        assert entries(store) == ["shard_000000.0001.json", "shard_000000.0002.json"]
+
+    def test_one_that_changes_at_the_last_moment_keeps_it(
+        self, store, patient, clock, monkeypatch
+    ) -> None:
+        work = store.claim(0)
+        refused(patient)
+        clock.now += 3001
+        real = _files.publish
+
+        def publish(path, data) -> bool:
+            monkeypatch.setattr(_files, "publish", real)
+            work._claim.beat()  # after it was seen, before it is taken over
+            return real(path, data)
+
+        monkeypatch.setattr(_files, "publish", publish)
+        refused(patient)
+        assert entries(store) == ["shard_000000.0001.json"]
+        work.check()
+
+    def test_one_that_was_done_at_the_last_moment(self, store, patient, clock, monkeypatch) -> None:
+        work = store.claim(0)
+        refused(patient)
+        clock.now += 3001
+        real = _claims.Claims.acquire
+
+        def acquire(claims, index):
+            with work:
+                work.mark_empty()
+            return real(claims, index)
+
+        monkeypatch.setattr(_claims.Claims, "acquire", acquire)
+        with pytest.raises(ShardCompletedError):
+            patient.claim(0)
+        assert entries(store) == []
+
+
+def test_one_that_is_entered_after_it_was_lost(store, patient, clock) -> None:
+    """Nothing is written over what the winner recorded."""
+    work = store.claim(0)
+    refused(patient)
+    clock.now += 3001
+    with patient.claim(0) as winner:
+        winner.mark_empty()
+    with pytest.raises(ClaimLostError), work:
+        pytest.fail("the work began")
+    assert store.is_completed(0)
+    assert entries(store) == []
+
+
+class TestLost:
+    """The holder learns of it, and nothing that it did counts."""
+
+    @pytest.fixture
+    def lost(self, store, patient, clock):
+        work = store.claim(0)
+        with work:
+            work.output("shard_000000.bin").write_bytes(b"loser's")
+            refused(patient)
+            clock.now += 3001
+            self.winner = patient.claim(0)
+            yield work
+            work.abandon()  # the test was to end it
+
+    def test_a_check_says_so(self, lost) -> None:
+        with pytest.raises(ClaimLostError, match="was taken over by uid"):
+            lost.check()
+
+    def test_the_end_of_the_work_says_so(self, store, lost) -> None:
+        with pytest.raises(ClaimLostError):
+            lost.__exit__(None, None, None)
+        assert not (store.path / "shard_000000.bin").exists()
+        assert store.read(0).status == "started"
+        assert entries(store) == ["shard_000000.0001.json", "shard_000000.0002.json"]
+
+    def test_its_own_failure_is_not_recorded(self, store, lost) -> None:
+        error = ValueError("mine")
+        lost.__exit__(ValueError, error, None)
+        assert store.read(0).status == "started"
+        assert "Nothing was recorded: shard 0" in error.__notes__[0]
+
+    def test_after_the_winner_has_done_it(self, store, lost) -> None:
+        with self.winner as work:
+            work.output("shard_000000.bin").write_bytes(b"winner's")
+        with pytest.raises(ClaimLostError, match="nobody: its file is gone"):
+            lost.__exit__(None, None, None)
+        assert (store.path / "shard_000000.bin").read_bytes() == b"winner's"
+        assert store.is_completed(0, "valid")
+        assert entries(store) == []
+
+    def test_a_sign_of_life_does_not_bring_it_back(self, store, lost) -> None:
+        winner = (store.path / "claims" / "shard_000000.0002.json").read_bytes()
+        with pytest.raises(ClaimLostError):
+            lost._claim.beat()
+        assert (store.path / "claims" / "shard_000000.0002.json").read_bytes() == winner
+
+    def test_the_next_claim_is_not_harmed(self, store, lost) -> None:
+        """Of the same generation, after the winner gave the shard back."""
+        with pytest.raises(ZeroDivisionError), self.winner:
+            1 / 0  # noqa: B018
+        with store.claim(0) as third:
+            assert entries(store) == ["shard_000000.0001.json"]
+            with pytest.raises(ClaimLostError):
+                lost.__exit__(None, None, None)
+            third.check()
+            third.mark_empty()
+        assert entries(store) == []
+
+
+def test_the_thread_finds_out_and_says_so(tmp_path, caplog, monkeypatch) -> None:
+    store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
+    with pytest.raises(ClaimLostError), store.claim(0) as work:  # noqa: PT012
+        work.output("x.bin").write_bytes(b"x")
+        path = store.path / "claims" / "shard_000000.0001.json"
+        path.with_name("shard_000000.0002.json").write_bytes(path.read_bytes().replace(b"a", b"b"))
+        deadline = time.monotonic() + 30
+        while work._heartbeat.lost is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "no longer counts" in caplog.text
+        path.with_name("shard_000000.0002.json").unlink()
+        work.check()
+    assert not (store.path / "x.bin").exists()
+
+
+def test_signs_of_life_are_shown(tmp_path) -> None:
+    store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
+    with store.claim(0) as work:
+        path = store.path / "claims" / "shard_000000.0001.json"
+        beats, deadline = set(), time.monotonic() + 30
+        while len(beats) < 3 and time.monotonic() < deadline:
+            beats.add(json.loads(path.read_bytes())["beat"])
+        assert len(beats) == 3
+        work.mark_empty()
+
+
+def test_a_sign_of_life_that_fails_is_told_and_tried_again(tmp_path, caplog, monkeypatch) -> None:
+    store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
+    failures = []
+
+    def rewrite(fd: int, data: bytes) -> None:
+        failures.append(1)
+        raise OSError(errno.EIO, "disk")
+
+    with store.claim(0) as work:
+        monkeypatch.setattr(_files, "rewrite", rewrite)
+        deadline = time.monotonic() + 30
+        while len(failures) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        work.mark_empty()
+    assert len(failures) >= 3
+    assert "No sign of life of shard 0: [Errno 5] disk" in caplog.text
+    assert store.is_completed(0)
+
+
+class TestProcess:
+    def test_this_one_is_not_gone(self) -> None:
+        assert _processes.this_process()
+        assert not _processes.is_gone(_processes.this_process())
+
+    def test_one_that_ended_is_gone(self) -> None:
+        code = "from shardproof.receipts._processes import this_process; print(this_process())"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert _processes.is_gone(done.stdout.strip()), done.stderr
+
+    def test_a_zombie_is_gone(self) -> None:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(writing, _processes.this_process().encode())
+            os._exit(0)
+        process = os.read(reading, 1000).decode()
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        assert _processes.is_gone(process)
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)
+
+    def test_another_process_of_the_same_number_is_gone(self) -> None:
+        here, _, _ = _processes.this_process().rpartition("/")
+        assert _processes.is_gone(f"{here}/1")
+
+    @pytest.mark.parametrize(
+        "process", ["", "/", "x", "a/b/c/d", "///", "{boot}/0/1/1", "x/{ns}/1/1", "{here}/-1/1",
+                    "{here}/../1", "{here}//1", "{here}/self/1"],
+    )  # fmt: skip
+    def test_what_can_not_be_told_is_alive(self, process: str) -> None:
+        boot, ns, _, _ = _processes.this_process().split("/")
+        assert not _processes.is_gone(process.format(boot=boot, ns=ns, here=f"{boot}/{ns}"))
+
+    def test_where_the_system_does_not_tell(self, monkeypatch) -> None:
+        monkeypatch.setattr(_processes, "_here", lambda: "")
+        assert _processes.this_process() == ""
+        assert not _processes.is_gone(_processes.this_process())
+
+    def test_the_claim_of_one_that_is_gone_is_taken_over_at_once(self, store) -> None:
+        code = (
+            "import sys, os, shardproof; s = shardproof.ReceiptStore(sys.argv[1]);"
+            "w = s.claim(0).__enter__(); w.output('x.bin').write_bytes(b'x'); os._exit(9)"
+        )
+        subprocess.run([sys.executable, "-c", code, str(store.path)])
+        assert len(entries(store)) == 2
+        with store.claim(0) as work:
+            work.mark_empty()
+        assert entries(store) == []
+
+
+class TestLeftovers:
+    def test_those_of_a_killed_writer_are_swept(self, store) -> None:
+        (store.path / "claims").mkdir()
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        leftovers = [
+            store.path / place / _files._temporary_name().replace(str(os.getpid()), str(dead.pid))
+            for place in ("claims", "receipts")
+        ]
+        for path in leftovers:
+            path.touch()
+        complete(store, 0)
+        assert not any(path.exists() for path in leftovers)
+
+    def test_nothing_of_others_is_removed(self, store) -> None:
+        (store.path / "claims").mkdir()
+        names = ["x", "shard_000000.json", "shard_000000.0001", "shard_000000.0001.zz",
+                 "shard_000001.0001." + "a" * 32, ".shardproof-x.tmp"]  # fmt: skip
+        for name in names:
+            (store.path / "claims" / name).touch()
+        complete(store, 0)
+        assert entries(store) == sorted(names)
+
+
+def test_who_has_what(store) -> None:
+    store.claim(2)
+    store.claim(0)
+    found = list(receipts.claims_in(str(store.path)))
+    assert [index for index, _ in found] == [0, 2]
+    assert all(str(os.getpid()) in claim.owner for _, claim in found)
+    assert list(receipts.claims_in(str(Path(store.path).parent))) == []

@@ -1,0 +1,391 @@
+"""One definition of done: what is asked in two ways is answered in one."""
+
+import errno
+import json
+import logging
+import os
+import stat
+import threading
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planning import complete, new_store, receipt_path, rewrite_receipt
+
+import shardproof
+from shardproof import ManifestError, ManifestNotFoundError, ReceiptStore
+from shardproof.receipts import _done, _quick
+
+LEVELS = ("present", "complete", "valid")
+
+
+@pytest.fixture
+def store(tmp_path) -> ReceiptStore:
+    """Three shards, all done."""
+    store = new_store(tmp_path)
+    for index in range(3):
+        complete(store, index)
+    return store
+
+
+def flip(path) -> None:
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+
+
+def outputs(store: ReceiptStore, index: int = 1):
+    return [store.path / f"shard_{index:06d}.{suffix}" for suffix in ("bin", "idx")]
+
+
+def directory_instead(store) -> None:
+    path = outputs(store)[0]
+    path.unlink()
+    path.mkdir()
+
+
+def link_outside(store) -> None:
+    path = outputs(store)[0]
+    outside = store.path.parent / "outside"
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+def twice(store) -> None:
+    text = receipt_path(store, 1).read_text().rstrip()
+    receipt_path(store, 1).write_text(text[:-1] + ', "run_hash": "x"}')
+
+
+def escape(store) -> None:
+    """To a file that is there, and of the recorded size."""
+    (store.path.parent / "x").write_bytes(b"x")
+    rewrite_receipt(store, 1, files={"bin": {"path": "../x", "bytes": 1, "checksum": "a:b"}})
+
+
+def fifo_instead(store) -> None:
+    receipt_path(store, 1).unlink()
+    os.mkfifo(receipt_path(store, 1))
+
+
+NOT_DONE = {
+    "no receipt": (lambda s: receipt_path(s, 1).unlink(), "absent", "there is no receipt"),
+    "missing bin": (lambda s: outputs(s)[0].unlink(), "completed", "found nothing"),
+    "missing idx": (lambda s: outputs(s)[1].unlink(), "completed", "found nothing"),
+    "wrong plan": (lambda s: rewrite_receipt(s, 1, plan_hash="x"), "foreign", "of plan 'x', not"),
+    "wrong shard": (lambda s: rewrite_receipt(s, 1, shard_index=2), "foreign", "that of shard 2"),
+    "started": (lambda s: rewrite_receipt(s, 1, status="started"), "started", "not completed"),
+    "failed": (
+        lambda s: rewrite_receipt(s, 1, status="failed", error_type="E", error_message="m\nn"),
+        "failed",
+        "it failed: 'E: m'",
+    ),
+    "corrupt": (lambda s: receipt_path(s, 1).write_bytes(b"{x"), "damaged", "not JSON"),
+    "truncated": (lambda s: os.truncate(receipt_path(s, 1), 50), "damaged", "not JSON"),
+    "empty receipt": (lambda s: os.truncate(receipt_path(s, 1), 0), "damaged", "not JSON"),
+    "missing files": (lambda s: rewrite_receipt(s, 1, files=None), "damaged", "names no files"),
+    "no files": (lambda s: rewrite_receipt(s, 1, files={}), "damaged", "names no files"),
+    "shorter": (lambda s: os.truncate(outputs(s)[0], 3), "completed", "found 3 bytes"),
+    "longer": (lambda s: os.truncate(outputs(s)[0], 9), "completed", "found 9 bytes"),
+    "a directory instead": (directory_instead, "completed", "found directory"),
+    "a link that leads outside": (link_outside, "completed", "outside the root"),
+    "a key twice": (twice, "damaged", "stands twice"),
+    "a FIFO for a receipt": (fifo_instead, "damaged", "found a FIFO"),
+    "a name that is refused": (escape, "damaged", "is refused"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_DONE)
+def test_a_shard_that_is_not_done(store, case: str) -> None:
+    """Planning, the stage and the validator agree, and say why."""
+    harm, status, reason = NOT_DONE[case]
+    harm(store)
+
+    assert store.pending() == [1]
+    assert [store.is_completed(index) for index in range(3)] == [True, False, True]
+    verdict = store.verdict(1)
+    assert (verdict.done, verdict.status) == (False, status)
+    assert reason in verdict.reason
+    assert [found.index for found in store.pending_verdicts()] == [1]
+    with store.claim(1) as work:  # so it can be done again
+        work.mark_empty()
+    assert [w.index for w in store.claim_pending()] == []
+
+
+def test_a_shard_with_all_its_outputs_is_done(store) -> None:
+    assert store.pending() == []
+    for level in LEVELS:
+        assert store.pending(level) == []
+        assert all(store.is_completed(index, level) for index in range(3))
+
+
+def test_a_whole_shard_is_not_looked_at_twice(store, monkeypatch) -> None:
+    """The quick look must be right; but if it passed over nothing, no other test would see it."""
+    monkeypatch.setattr(_done, "verdict", None)
+    assert store.pending() == []
+
+
+def test_a_shard_of_nemotrons_is_not_looked_at_twice(store, monkeypatch) -> None:
+    for index in range(3):
+        rewrite_receipt(store, index, schema_version=None, started_at=None)
+    monkeypatch.setattr(_done, "verdict", None)
+    assert store.pending() == []
+
+
+@pytest.mark.parametrize("stats", [{"num_sequences": 0}, {"num_records": 0}])
+def test_an_empty_shard_is_done(store, stats) -> None:
+    files = {"bin": {"path": "none.bin", "bytes": 0, "checksum": "xxh64:empty"}}
+    rewrite_receipt(store, 1, stats=stats, files=files)
+    for path in outputs(store):
+        path.unlink()
+    for level in LEVELS:
+        assert store.pending(level) == []
+
+
+def test_a_flipped_bit_shows_at_valid(store) -> None:
+    flip(outputs(store)[1])
+    assert store.pending() == store.pending("present") == []
+    assert store.pending("valid") == [1]
+    assert "found sha256:" in store.verdict(1, "valid").reason
+
+
+def test_sizes_do_not_count_at_present(store) -> None:
+    os.truncate(outputs(store)[0], 3)
+    assert store.pending("present") == []
+    os.truncate(outputs(store)[0], 0)
+    assert store.pending("present") == [1]
+
+
+@pytest.mark.parametrize("checksum", ["xxh64:unknown", "crc32:00000000", None, "sha256:zz"])
+def test_what_has_no_digest_is_not_proven(store, checksum) -> None:
+    files = json.loads(receipt_path(store, 1).read_bytes())["files"]
+    files["bin"]["checksum"] = checksum
+    rewrite_receipt(store, 1, files=files)
+    assert store.pending() == []
+    assert store.pending("valid") == [1]
+    assert "no digest of" in store.verdict(1, "valid").reason
+
+
+def test_nemotrons_digests_are_proven(store) -> None:
+    xxhash = pytest.importorskip("xxhash")
+    files = json.loads(receipt_path(store, 1).read_bytes())["files"]
+    for file in files.values():
+        file["checksum"] = "xxh64:" + xxhash.xxh64(b"tokens").hexdigest()
+    rewrite_receipt(store, 1, files=files)
+    assert store.pending("valid") == []
+    flip(outputs(store)[0])
+    assert store.pending("valid") == [1]
+
+
+def test_an_unreadable_output_is_not_there(make_shards_dir, store) -> None:
+    make_shards_dir(1, unreadable_shards=[0])  # gives root's override up until the test ends
+    outputs(store)[0].chmod(0)
+    try:
+        assert store.pending() == [1]
+        assert "Permission denied" in store.verdict(1).reason
+    finally:
+        outputs(store)[0].chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
+def test_outputs_that_only_their_owner_may_read_are_done(store) -> None:
+    for path in outputs(store):
+        path.chmod(0o600)
+    assert store.pending() == []
+
+
+def test_links_that_stay_inside_are_followed(store) -> None:
+    path = outputs(store)[0]
+    path.rename(store.path / "elsewhere.bin")
+    path.symlink_to("elsewhere.bin")
+    assert store.pending() == []
+
+
+def test_what_is_beyond_the_plan_does_not_count(store) -> None:
+    (store.path / "receipts" / "shard_000003.json").write_bytes(receipt_path(store, 2).read_bytes())
+    assert store.n_shards == 3
+    assert store.pending() == []
+
+
+def test_no_directory_of_receipts(tmp_path) -> None:
+    store = new_store(tmp_path)
+    (store.path / "receipts").rmdir()
+    assert store.pending() == [0, 1, 2]
+    complete(store, 0)
+    assert store.pending() == [1, 2]
+
+
+def test_a_link_in_its_place(store) -> None:
+    """It could lead anywhere."""
+    (store.path / "receipts").rename(store.path.parent / "elsewhere")
+    (store.path / "receipts").symlink_to(store.path.parent / "elsewhere")
+    for look in (store.pending, lambda: shardproof.validate(store.path)):
+        with pytest.raises(ManifestError, match="found a symbolic link"):
+            look()
+    assert "found a symbolic link" in store.verdict(0).reason
+
+
+def test_a_file_in_its_place(tmp_path) -> None:
+    store = new_store(tmp_path)
+    (store.path / "receipts").rmdir()
+    (store.path / "receipts").touch()
+    with pytest.raises(ManifestError, match="expected a directory of receipts"):
+        store.pending()
+
+
+class TestCouldNotLook:
+    """Neither done nor not: an error."""
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+    @pytest.mark.parametrize("call", ["open", "read"])
+    def test_at_a_receipt(self, store, shard_faults, call, number) -> None:
+        shard_faults(store.path / "receipts").fail(call, number)
+        for ask in (store.pending, lambda: store.is_completed(1), lambda: store.verdict(1)):
+            with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
+                ask()
+            assert caught.value.errno == number
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+    def test_at_an_output(self, store, shard_faults, number) -> None:
+        shard_faults(store.path).fail("stat", number, match="shard_000001.bin")
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
+            store.pending()
+        assert caught.value.errno == number
+        assert str(caught.value.filename).endswith("shard_000001.bin")
+
+
+class TestLog:
+    def test_it_says_why_and_what_is_skipped(self, store, caplog) -> None:
+        outputs(store)[0].unlink()
+        with caplog.at_level(logging.INFO, "shardproof.receipts"):
+            store.pending()
+        why, what = caplog.messages
+        assert why.startswith("Shard 1 must be made again: completed, but expected a regular file")
+        assert what == "Skipping 2 of 3 shards: completed, with every output as recorded: 0,2"
+
+    def test_a_shard_that_was_never_done_needs_no_reason(self, tmp_path, caplog) -> None:
+        with caplog.at_level(logging.INFO, "shardproof.receipts"):
+            new_store(tmp_path).pending()
+        assert caplog.messages == []
+
+    def test_it_is_bounded(self, tmp_path, caplog) -> None:
+        store = new_store(tmp_path, 30)
+        for index in range(30):
+            receipt_path(store, index).write_text("{")
+        assert len(store.pending()) == 30
+        assert len(caplog.messages) == 21
+        assert caplog.messages[-1] == "And 10 more shards must be made again"
+
+
+class TestArguments:
+    @pytest.mark.parametrize("index", [-1, 3, 10**9])
+    def test_no_such_shard(self, store, index) -> None:
+        for ask in (store.is_completed, store.verdict, store.claim, store.read):
+            with pytest.raises(IndexError, match="expected 0 to 2"):
+                ask(index)
+
+    @pytest.mark.parametrize("index", [True, "1", 1.0, None])
+    def test_no_number(self, store, index) -> None:
+        for ask in (store.is_completed, store.verdict, store.claim, store.read):
+            with pytest.raises(TypeError):
+                ask(index)
+
+    def test_another_level(self, store) -> None:
+        with pytest.raises(TypeError):
+            store.pending("perfect")
+
+    @pytest.mark.parametrize(("heartbeat", "stale_after"), [(0, 1), (-1, 1), (1, 2), (1, 0)])
+    def test_silence_must_outlast_some_beats(self, store, heartbeat, stale_after) -> None:
+        with pytest.raises(ValueError, match="3 \\* heartbeat <= stale_after"):
+            ReceiptStore(store.path, heartbeat=float(heartbeat), stale_after=float(stale_after))
+
+    def test_no_plan(self, tmp_path) -> None:
+        with pytest.raises(ManifestNotFoundError):
+            ReceiptStore(tmp_path)
+        (tmp_path / "plan.json").write_text('{"plan_hash": "x", "num_shards": 0}')
+        with pytest.raises(ManifestError, match="expected 1 to 1000000 shards, found 0"):
+            ReceiptStore(tmp_path)
+
+
+def test_nothing_is_left_behind(store) -> None:
+    outputs(store)[0].unlink()
+    before = sorted(os.listdir("/proc/self/fd")), threading.active_count()
+    store.pending()
+    store.pending("valid")
+    assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
+
+
+@pytest.fixture(scope="module")
+def one_shard(tmp_path_factory) -> ReceiptStore:
+    store = new_store(tmp_path_factory.mktemp("quick"), 1)
+    complete(store, 0)
+    return store
+
+
+class TestQuickLook:
+    """It passes over a shard only where the closer look calls it done."""
+
+    @settings(max_examples=300)
+    @given(st.data())
+    def test_it_agrees(self, one_shard, data: st.DataObject) -> None:
+        store = one_shard
+        path = receipt_path(store, 0)
+        whole = path.read_bytes()
+        text = bytearray(whole.rstrip())
+        for _ in range(data.draw(st.integers(1, 2))):
+            start = data.draw(st.integers(0, len(text)))
+            end = data.draw(st.integers(start, min(len(text), start + 30)))
+            part = data.draw(
+                st.binary(max_size=3)
+                | st.sampled_from(
+                    [b'"', b'":', b',"status":"completed"', b"\\u0022", b"null", b"{}"]
+                )
+                | st.just(bytes(text[data.draw(st.integers(0, len(text))) :][:40]))
+            )
+            text[start:end] = part
+        path.write_bytes(text)
+        try:
+            quick = 0 not in left_by_the_quick_look(store)
+            assert not quick or store.verdict(0).done
+        finally:
+            path.write_bytes(whole)
+
+    @given(
+        st.dictionaries(
+            st.text(max_size=5),
+            st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False),
+        )
+    )
+    def test_it_takes_any_stats(self, one_shard, stats) -> None:
+        store = one_shard
+        rewrite_receipt(store, 0, stats=stats)
+        text = receipt_path(store, 0).read_text()
+        if "\\" not in text and len(text) < 4096:
+            assert left_by_the_quick_look(store) == []
+        assert store.pending() == []
+
+
+def left_by_the_quick_look(store: ReceiptStore) -> list[int]:
+    root_fd = os.open(store.path, os.O_RDONLY)
+    receipts_fd = os.open(store.path / "receipts", os.O_RDONLY)
+    try:
+        return _quick.not_plainly_done(store.plan_hash, root_fd, receipts_fd, [0])
+    finally:
+        os.close(root_fd)
+        os.close(receipts_fd)
+
+
+def test_the_validator_agrees(store) -> None:
+    assert shardproof.validate(store.path, level="valid").ok
+    outputs(store)[0].unlink()
+    report = shardproof.validate(store.path)
+    assert [finding.path for finding in report.findings] == outputs(store)[:1]
+
+
+def test_a_receipt_says_what_was_done(store) -> None:
+    receipt = store.read(1)
+    assert receipt.status == "completed"
+    assert receipt.stats == {"num_sequences": 4}
+    assert receipt.started_at <= receipt.completed_at
+    assert receipt.run_hash == store.path.parents[2].name
+    assert receipt.dataset_name == "corpus"
+    assert msgspec.json.decode(receipt_path(store, 1).read_bytes())["schema_version"] == 1

@@ -1,0 +1,394 @@
+"""The work on one shard: recorded whole, or as failed, or not at all."""
+
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from planning import complete, new_store, receipt_path
+
+import shardproof
+from shardproof import ReceiptError, ReceiptStore, ShardClaimedError, ShardCompletedError
+from shardproof.receipts import _work
+
+
+@pytest.fixture
+def store(tmp_path) -> ReceiptStore:
+    return new_store(tmp_path)
+
+
+def left_over(store: ReceiptStore) -> list[str]:
+    """Files that are neither plan, nor receipt, nor output."""
+    return sorted(
+        path.relative_to(store.path).as_posix()
+        for path in store.path.rglob("*")
+        if path.name not in {"plan.json", "receipts", "claims"}  # noqa: RUF021
+        and not path.name.startswith("shard_00000")
+        or path.parent.name == "claims"
+    )
+
+
+class TestCompleted:
+    def test_outputs_get_their_names_at_the_end(self, store) -> None:
+        with store.claim(0) as work:
+            path = work.output("shard_000000.bin")
+            path.write_bytes(b"abc")
+            assert path.name == "shard_000000.bin"
+            assert not (store.path / "shard_000000.bin").exists()
+            assert store.read(0).status == "started"
+        assert (store.path / "shard_000000.bin").read_bytes() == b"abc"
+        assert left_over(store) == []
+
+    def test_the_receipt_names_them(self, store) -> None:
+        with store.claim(0) as work:
+            work.output("sub/x.bin").write_bytes(b"abc")
+            work.output("y.bin", "other").write_bytes(b"")
+            work.output("LICENSE").write_bytes(b"x")
+            work.stats = {"num_sequences": 2, "seconds": 0.5}
+        receipt = store.read(0)
+        sha = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        assert receipt.files["bin"] == {"path": "sub/x.bin", "bytes": 3, "checksum": sha}
+        assert set(receipt.files) == {"bin", "other", "LICENSE"}
+        assert receipt.stats == {"num_sequences": 2, "seconds": 0.5}
+        assert store.pending("valid") == [1, 2]
+
+    def test_what_is_there_is_replaced(self, store) -> None:
+        complete(store, 0, b"old")
+        (store.path / "shard_000000.idx").unlink()
+        complete(store, 0, b"newer")
+        assert (store.path / "shard_000000.bin").read_bytes() == b"newer"
+        assert store.is_completed(0, "valid")
+
+    def test_an_empty_shard(self, store) -> None:
+        with store.claim(0) as work:
+            work.output("shard_000000.bin")
+            work.mark_empty()
+        assert store.is_completed(0, "valid")
+        assert store.read(0).files == {}
+
+    def test_everything_is_synced_before_the_receipt(self, store, monkeypatch) -> None:
+        synced, real = [], os.fsync
+
+        def fsync(fd: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+            real(fd)
+
+        with store.claim(0) as work:
+            for name in ("x.bin", "sub/x.idx"):
+                work.output(name).write_bytes(b"x")
+            monkeypatch.setattr(os, "fsync", fsync)
+        files = [path for path in synced if path.endswith((".bin", ".idx"))]
+        assert [Path(path).name for path in files] == ["x.bin", "x.idx"]
+        last_file = synced.index(files[-1])
+        directories = [str(store.path), str(store.path / "sub")]
+        receipt = next(i for i, path in enumerate(synced) if "/receipts/.shardproof" in path)
+        for directory in directories:
+            assert last_file < synced.index(directory) < receipt
+
+    def test_it_is_logged(self, store, caplog) -> None:
+        with caplog.at_level(logging.INFO, "shardproof.receipts"):
+            complete(store, 0)
+        assert caplog.messages == [f"Shard 0 of '{store.path}' is completed"]
+
+    def test_a_done_shard_is_not_claimed(self, store) -> None:
+        complete(store, 0)
+        with pytest.raises(ShardCompletedError, match="shard 0 of .*: completed, 2 outputs"):  # noqa: RUF043
+            store.claim(0)
+        assert left_over(store) == []
+
+
+class TestRefused:
+    """And recorded as failed."""
+
+    @pytest.fixture
+    def raises(self, store):
+        yield
+        assert store.read(0).status == "failed"
+        assert store.read(0).error_type == "ReceiptError"
+        assert left_over(store) == []
+
+    def test_no_outputs(self, store, raises) -> None:
+        with pytest.raises(ReceiptError, match=r"found none; mark_empty\(\)"), store.claim(0):
+            pass
+
+    def test_an_output_that_was_not_written(self, store, raises) -> None:
+        with pytest.raises(ReceiptError, match="found nothing"), store.claim(0) as work:
+            work.output("x.bin")
+
+    @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+    def test_an_output_that_is_no_file(self, store, raises, make) -> None:
+        with pytest.raises(ReceiptError, match="expected a regular file"), store.claim(0) as work:
+            make(work.output("x.bin"))
+
+    @pytest.mark.parametrize(
+        "name",
+        ["../x", "/x", "", "a//b", "a\nb", "plan.json", "Plan.JSON", "receipts/x", "claims/x"],
+    )
+    def test_a_name_that_no_output_can_have(self, store, raises, name) -> None:
+        with pytest.raises(ReceiptError, match="no output can be called"), store.claim(0) as work:
+            work.output(name)
+
+    def test_two_outputs_of_one_kind(self, store, raises) -> None:
+        with pytest.raises(ReceiptError, match="give each its kind"), store.claim(0) as work:  # noqa: PT012
+            assert work.output("x.bin") == work.output("x.bin")
+            work.output("y.bin")
+
+
+def test_an_output_may_not_be_a_link(store, tmp_path) -> None:
+    """It would get its name, and the file that it leads to would not."""
+    (tmp_path / "elsewhere").touch()
+    with pytest.raises(OSError) as caught, store.claim(0) as work:  # noqa: PT011
+        work.output("x.bin").symlink_to(tmp_path / "elsewhere")
+    assert caught.value.errno == errno.ELOOP
+    assert store.read(0).status == "failed"
+
+
+def test_stats_that_are_no_json_are_refused_before_an_output_is_replaced(store) -> None:
+    complete(store, 0, b"old")
+    (store.path / "shard_000000.idx").unlink()
+    with pytest.raises(TypeError, match=r"receipt\.stats\.x"), store.claim(0) as work:  # noqa: PT012
+        work.output("shard_000000.bin").write_bytes(b"new")
+        work.stats["x"] = {1}
+    assert (store.path / "shard_000000.bin").read_bytes() == b"old"
+    assert store.read(0).status == "failed"
+
+
+class TestFailed:
+    def test_an_exception_is_recorded_and_raised(self, store) -> None:
+        with pytest.raises(ZeroDivisionError), store.claim(0) as work:  # noqa: PT012
+            work.output("x.bin").write_bytes(b"x")
+            1 / 0  # noqa: B018
+        receipt = store.read(0)
+        assert receipt.status == "failed"
+        assert receipt.error_type == "ZeroDivisionError"
+        assert receipt.error_message == "division by zero"
+        assert "1 / 0" in receipt.traceback
+        assert receipt.failed_at >= receipt.started_at
+        assert left_over(store) == []
+        assert store.pending() == [0, 1, 2]
+
+    def test_a_text_that_json_can_not_hold(self, store) -> None:
+        with pytest.raises(ValueError, match="x"), store.claim(0):
+            raise ValueError("\udcff" + "x" * 200_000)
+        assert len(store.read(0).error_message) == 50_000
+
+    def test_the_disk_is_full(self, store, shard_faults) -> None:
+        """What went wrong first is what is raised."""
+        with pytest.raises(ZeroDivisionError) as caught, store.claim(0):  # noqa: PT012
+            shard_faults(store.path / "receipts").fail("open", errno.ENOSPC)
+            1 / 0  # noqa: B018
+        assert "could not be recorded: [Errno 28]" in caught.value.__notes__[0]
+        assert left_over(store) == []
+
+    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
+    def test_an_interrupt_only_gives_the_shard_back(self, store, interrupt) -> None:
+        with pytest.raises(interrupt), store.claim(0) as work:  # noqa: PT012
+            work.output("x.bin").write_bytes(b"x")
+            raise interrupt
+        assert store.read(0).status == "started"
+        assert left_over(store) == []
+        assert not store.is_completed(0)
+        complete(store, 0)
+
+    def test_it_can_be_done_again(self, store) -> None:
+        with pytest.raises(ZeroDivisionError), store.claim(0):
+            1 / 0  # noqa: B018
+        complete(store, 0)
+        assert store.is_completed(0)
+        assert store.read(0).error_type is None
+
+
+SCRIPT = """
+import signal, sys, time, shardproof
+{handler}
+store = shardproof.ReceiptStore(sys.argv[1])
+with store.claim(0) as work:
+    work.output("shard_000000.bin").write_bytes(b"half")
+    print("working", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "status"),
+    [("", -signal.SIGTERM), ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))", 143)],
+    ids=["killed", "handled"],
+)
+def test_a_job_scheduler_ends_the_job(store, handler, status) -> None:
+    """The next job goes on at once; with a handler nothing is left over even before."""
+    job = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(handler=handler), str(store.path)],
+        stdout=subprocess.PIPE,
+    )
+    with job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"working\n"
+        assert store.read(0).status == "started"
+        with pytest.raises(ShardClaimedError, match=f"process {job.pid}"):
+            store.claim(0)
+        job.terminate()
+    assert job.returncode == status
+    assert store.pending() == [0, 1, 2]
+    if handler:
+        assert left_over(store) == []
+    complete(store, 0)
+    assert left_over(store) == []
+    assert store.is_completed(0, "valid")
+
+
+def test_a_forked_child_does_not_end_its_parents_work(store) -> None:
+    with store.claim(0) as work:
+        work.output("x.bin").write_bytes(b"x")
+        child = os.fork()
+        if not child:
+            try:
+                work.__exit__(None, None, None)
+                work.close()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert store.read(0).status == "started"
+        work.check()
+    assert store.is_completed(0)
+
+
+class TestEnd:
+    def test_the_work_is_done_once(self, store) -> None:
+        work = store.claim(0)
+        with work:
+            work.mark_empty()
+        with pytest.raises(ReceiptError, match="the work is over"), work:
+            pass
+        assert store.is_completed(0)
+
+    def test_a_claim_that_was_never_entered_is_given_back(self, store) -> None:
+        store.claim(0).close()
+        assert left_over(store) == []
+        assert not receipt_path(store, 0).exists()
+
+    def test_threads_and_descriptors_are_where_they_were(self, store) -> None:
+        complete(store, 0)
+        before = sorted(os.listdir("/proc/self/fd")), threading.active_count()
+        complete(store, 1)
+        with pytest.raises(ZeroDivisionError), store.claim(2):
+            1 / 0  # noqa: B018
+        assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
+
+    def test_started_could_not_be_written(self, store, shard_faults) -> None:
+        shard_faults(store.path / "receipts").fail("rename", errno.EDQUOT, times=1)
+        with pytest.raises(OSError, match="quota"), store.claim(0):
+            pytest.fail("the work began")
+        assert left_over(store) == []
+        complete(store, 0)
+
+    def test_the_receipt_could_not_be_written(self, store, shard_faults) -> None:
+        with pytest.raises(OSError, match="space"), store.claim(0) as work:  # noqa: PT012
+            work.output("x.bin").write_bytes(b"x")
+            shard_faults(store.path / "receipts").fail("rename", errno.ENOSPC, times=1)
+        assert store.read(0).status == "failed"
+        assert left_over(store) == ["x.bin"]
+        complete(store, 0)
+
+    def test_the_claim_could_not_be_removed(self, store, shard_faults, caplog) -> None:
+        """What was done is done."""
+        with store.claim(0) as work:
+            work.mark_empty()
+            shard_faults(store.path / "claims").fail("unlink", errno.EIO, match="*.0001.json")
+        assert store.is_completed(0)
+        assert "The claim on shard 0 could not be removed" in caplog.text
+
+
+class TestClaimPending:
+    def test_each_pending_shard_once(self, store, caplog) -> None:
+        complete(store, 1)
+        done = []
+        for work in store.claim_pending():
+            with work:
+                done.append(work.index)
+                work.mark_empty()
+        assert done == [0, 2]
+        assert store.pending() == []
+
+    def test_one_that_fails_is_not_tried_again(self, store) -> None:
+        tried = []
+        for work in store.claim_pending(wait=True):
+            tried.append(work.index)
+            with work:
+                if work.index == 1:
+                    try:
+                        raise ValueError
+                    except ValueError as error:
+                        work.__exit__(ValueError, error, None)
+                        continue
+                work.mark_empty()
+        assert tried == [0, 1, 2]
+        assert store.pending() == [1]
+
+    def test_those_of_others_are_skipped_and_the_log_says_whose(self, store, caplog) -> None:
+        other = ReceiptStore(store.path)
+        held = other.claim(1)
+        with caplog.at_level(logging.INFO, "shardproof.receipts"):
+            indices = [work.index for work in store.claim_pending()]
+        assert indices == [0, 2]
+        assert any(f"process {os.getpid()}" in text for text in caplog.messages)
+        held.close()
+
+    def test_one_that_was_done_meanwhile_is_skipped(self, store, caplog) -> None:
+        works = store.claim_pending()
+        first = next(works)
+        complete(ReceiptStore(store.path), 1)
+        with caplog.at_level(logging.INFO, "shardproof.receipts"):
+            assert [work.index for work in works] == [2]
+        assert any(text.startswith("Skipping shard 1 of") for text in caplog.messages)
+        assert first.index == 0
+
+    def test_waiting_for_others(self, tmp_path) -> None:
+        store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
+        other = ReceiptStore(store.path)
+        held = other.claim(1)
+
+        def let_go() -> None:
+            with held:
+                held.mark_empty()
+
+        indices = []
+        for work in store.claim_pending(wait=True):
+            with work:
+                work.mark_empty()
+                indices.append(work.index)
+            if work.index == 2:
+                threading.Timer(0.1, let_go).start()
+        assert indices == [0, 2]
+        assert store.pending() == []
+
+    def test_a_loop_that_is_left_gives_its_claim_back(self, store) -> None:
+        works = store.claim_pending()
+        next(works)
+        works.close()
+        assert left_over(store) == []
+
+
+def test_a_traceback_is_cut(monkeypatch) -> None:
+    monkeypatch.setattr(_work, "_MAX_TEXT", 3)
+    assert _work._text("abcdef") == "def"
+
+
+def test_the_receipt_is_nemotrons(store) -> None:
+    """Its reader looks at these, and takes no sequences for an empty shard."""
+    complete(store, 0)
+    text = json.loads(receipt_path(store, 0).read_bytes())
+    assert text["status"] == "completed"
+    assert text["plan_hash"] == store.plan_hash
+    assert int(text["stats"]["num_sequences"]) > 0
+    for kind in ("bin", "idx"):
+        assert (store.path / text["files"][kind]["path"]).exists()
+
+
+def test_it_is_public() -> None:
+    assert shardproof.ReceiptStore is ReceiptStore
