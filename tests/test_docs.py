@@ -113,6 +113,15 @@ def test_the_kits_page_holds_three_test_files_that_pass(pytester: pytest.Pyteste
         assert set(outcomes) == {"passed"}, name
 
 
+def test_the_page_of_the_receipts_kit_holds_a_test_file_that_passes(
+    pytester: pytest.Pytester,
+) -> None:
+    for name, text in files_of(ROOT / "docs" / "receipts-kit.md").items():
+        (pytester.path / name).write_text(text)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-Werror", "test_resume.py")
+    result.assert_outcomes(passed=9)
+
+
 @pytest.mark.parametrize("page", ["loopback-hub.md", "fake-file-system.md"])
 def test_pages_that_begin_with_a_test_file_that_passes(
     page: str, pytester: pytest.Pytester
@@ -129,6 +138,20 @@ def test_the_kits_page_names_every_state() -> None:
     section = page[page.index("## States") : page.index("## A directory that lives")]
     named = set(re.findall(r"`([a-z]+)`", "".join(re.findall(r"(?m)^\| (`[^|]*)\|", section))))
     assert named == {state.value for state in testing.ShardState} - {"ok"}
+
+
+def test_the_page_of_the_receipts_kit_says_when_each_state_is_done() -> None:
+    page = (ROOT / "docs" / "receipts-kit.md").read_text()
+    said = {}
+    for keywords, levels in re.findall(r"(?m)^\| (`.*`) \| .* \| (never|always|`.*`) \|$", page):
+        done_at = levels.replace("always", "`present`, `complete`, `valid`")
+        said |= dict.fromkeys(re.findall(r"`(\w+)`", keywords), re.findall(r"`(\w+)`", done_at))
+    for state in set(testing.ReceiptState) - {testing.ReceiptState.COMPLETED}:
+        value = testing.ReceiptsLayout(states=(state,))
+        levels = ("present", "complete", "valid")
+        is_so = [level for level in levels if not testing.expected_pending(value, level)]
+        assert said.pop(state.value) == is_so, state
+    assert not said
 
 
 def test_what_the_validate_page_says_of_limits_is_so() -> None:

@@ -249,6 +249,11 @@ class TestHostile:
         for text in texts:
             assert text != json.dumps(document).encode()
 
+    def test_a_number_is_replaced_as_a_whole(self) -> None:
+        texts = drawn(hostile_json({"n": 1.0}))
+        assert b'{"n": 1e400}' in texts
+        assert b'{"n": 1.01}' not in texts  # which every reader should take
+
     def test_a_document_without_numbers_or_members(self) -> None:
         assert b"[" in drawn(hostile_json([]))
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from shardproof.testing import MakeShardsDir
+    from shardproof.testing import MakeReceiptsDir, MakeShardsDir
     from shardproof.testing.faults import Faults
     from shardproof.testing.hub import Hub
 
 __all__ = [
     "fake_shards_dir",
+    "make_receipts_dir",
     "make_shards_dir",
     "pytest_runtest_call",
     "shard_faults",
@@ -57,6 +58,21 @@ def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mak
         return tmp_path_factory.mktemp("shards-dir")
 
     with testing.shards_dir_maker(new_base, drop_root_override=False) as make:
+        yield make
+
+
+@pytest.fixture
+def make_receipts_dir(tmp_path: Path) -> Iterator[MakeReceiptsDir]:
+    """Make plan directories of data-prep runs for one test.
+
+    ``path = make_receipts_dir(n_shards=8, started=[1], missing_outputs=[2])``. Each call writes a
+    new one, below ``tmp_path``. After a call with ``unreadable`` they are unreadable for root too,
+    until the test ends.
+    """
+    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+
+    bases = (tmp_path / f"receipts-dir-{number}" for number in itertools.count())
+    with testing.receipts_dir_maker(lambda: next(bases)) as make:
         yield make
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from shardproof._pytest_fixtures import (
     fake_shards_dir,
+    make_receipts_dir,
     make_shards_dir,
     pytest_runtest_call,
     shard_faults,
@@ -36,6 +37,7 @@ __all__ = [
     "ShardsItem",
     "ShardsManifest",
     "fake_shards_dir",
+    "make_receipts_dir",
     "make_shards_dir",
     "pytest_runtest_call",
     "shard_faults",

@@ -7,9 +7,11 @@
     with shards_dir(layout(n_shards=3, missing=[1])) as path:
         ...  # path ends in saev/shards/<hash> and lacks acts000001.bin
 
+`receipts_layout` and `receipts_dir` do the same for the receipts of a data-prep run.
+
 What needs more than the standard library is in modules of its own: in ``shardproof.testing``,
-``strategies`` and ``stateful`` (hypothesis), ``contracts`` (pytest), ``fake`` (pyfakefs). So are
-``faults`` and ``hub``, because most tests need neither.
+``strategies``, ``stateful`` and ``receipts_stateful`` (hypothesis), ``contracts`` (pytest),
+``fake`` (pyfakefs). So are ``faults`` and ``hub``, because most tests need neither.
 
 What builds sample directories here, and the oracle, import nothing else of shardproof: they must
 not share the code that they help to judge.
@@ -27,6 +29,20 @@ from shardproof.testing._oracle import (
     expected_unproven,
     promises,
 )
+from shardproof.testing._receipts import (
+    MakeReceiptsDir,
+    ReceiptsKeywords,
+    ReceiptsLayout,
+    ReceiptState,
+    expected_pending,
+    output_bytes,
+    plan_bytes,
+    receipt_bytes,
+    receipts_dir,
+    receipts_dir_maker,
+    receipts_layout,
+    write_receipts,
+)
 from shardproof.testing._states import ShardState, apply_states
 from shardproof.testing._writing import write_layout
 
@@ -37,20 +53,32 @@ __all__ = [
     "ExpectedFinding",
     "Layout",
     "LayoutKeywords",
+    "MakeReceiptsDir",
     "MakeShardsDir",
     "Promise",
+    "ReceiptState",
+    "ReceiptsKeywords",
+    "ReceiptsLayout",
     "ShardState",
     "apply_states",
     "content",
     "damage",
     "damaged",
     "expected_findings",
+    "expected_pending",
     "expected_unproven",
     "layout",
     "manifest_files",
+    "output_bytes",
+    "plan_bytes",
     "promises",
+    "receipt_bytes",
+    "receipts_dir",
+    "receipts_dir_maker",
+    "receipts_layout",
     "shards_dir",
     "shards_dir_maker",
     "without_root_override",
     "write_layout",
+    "write_receipts",
 ]

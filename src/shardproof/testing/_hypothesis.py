@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from shardproof.testing._layout import Layout
+from shardproof.testing._receipts import ReceiptsLayout, ReceiptState
 from shardproof.testing._states import ShardState
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ def register() -> None:
 
     st.register_type_strategy(Layout, _layouts)
     st.register_type_strategy(ShardState, _shard_states)
+    st.register_type_strategy(ReceiptsLayout, _receipts_layouts)
+    st.register_type_strategy(ReceiptState, _receipt_states)
 
 
 def _layouts(_: type[Layout]) -> "SearchStrategy[Layout]":
@@ -29,3 +32,15 @@ def _shard_states(_: type[ShardState]) -> "SearchStrategy[ShardState]":
     from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
 
     return strategies.shard_states()
+
+
+def _receipts_layouts(_: type[ReceiptsLayout]) -> "SearchStrategy[ReceiptsLayout]":
+    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+
+    return strategies.receipts_layouts()
+
+
+def _receipt_states(_: type[ReceiptState]) -> "SearchStrategy[ReceiptState]":
+    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+
+    return strategies.receipt_states()

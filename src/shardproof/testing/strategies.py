@@ -1,34 +1,39 @@
-"""Hypothesis strategies for shards directories, whole and damaged, and for hostile manifests.
+"""Hypothesis strategies for shards directories and receipts, whole, damaged and hostile.
 
 Needs hypothesis (``pip install shardproof[testing]``). With it installed, ``st.from_type(Layout)``
-finds `layouts` by itself.
+finds `layouts` by itself, and ``st.from_type(ReceiptsLayout)`` `receipts_layouts`.
 """
 
 import json
-import re
-import unicodedata
-from collections.abc import Collection, Iterable
-from enum import StrEnum
-from typing import Any, TypeVar
+from collections.abc import Collection
+from typing import Any
 
 from hypothesis import strategies as st
 
+from shardproof.testing._choice import chosen
 from shardproof.testing._content import manifest_files
 from shardproof.testing._damage import Damage, DamageKind
+from shardproof.testing._hostile import hostile_json, hostile_names, twins
 from shardproof.testing._layout import Layout, layout
+from shardproof.testing._receipt_strategies import (
+    hostile_receipts,
+    receipt_states,
+    receipts_layouts,
+)
 from shardproof.testing._states import ShardState
 
 __all__ = [
     "damages",
     "hostile_json",
     "hostile_names",
+    "hostile_receipts",
     "layouts",
     "manifests",
+    "receipt_states",
+    "receipts_layouts",
     "shard_states",
     "twins",
 ]
-
-E = TypeVar("E", bound=StrEnum)
 
 
 def shard_states(
@@ -47,15 +52,7 @@ def shard_states(
         >>> find(shard_states(["fifo", "ok"]), lambda state: True)
         <ShardState.OK: 'ok'>
     """
-    return st.sampled_from(_chosen("states", states, ShardState))
-
-
-def _chosen(name: str, values: Collection[str], kind: type[E]) -> list[E]:
-    """Return members of an enumeration in its own order, which strategies shrink along."""
-    chosen = {kind(value) for value in values}
-    if not chosen:
-        raise ValueError(f"{name}: expected one or more, found none")
-    return [member for member in kind if member in chosen]
+    return st.sampled_from(chosen("states", states, ShardState))
 
 
 def layouts(
@@ -155,8 +152,8 @@ def damages(
         >>> find(damages(["drop", "grow"]), lambda damage: damage.seed >= 2)
         Damage(kind=<DamageKind.GROW: 'grow'>, seed=2)
     """
-    chosen = st.sampled_from(_chosen("kinds", kinds, DamageKind))
-    return st.builds(Damage, kind=chosen, seed=st.integers(0, 2**32 - 1))
+    kind = st.sampled_from(chosen("kinds", kinds, DamageKind))
+    return st.builds(Damage, kind=kind, seed=st.integers(0, 2**32 - 1))
 
 
 def manifests(
@@ -200,116 +197,3 @@ def _reordered(value: Any, random: Any) -> Any:
     if isinstance(value, dict):
         return {key: value[key] for key in random.sample(sorted(value), len(value))}
     return value
-
-
-def hostile_names() -> st.SearchStrategy[str]:
-    """Return a strategy for file names that no path may be made of.
-
-    Absolute, with ``..`` or an empty part, with NUL, a backslash, a drive, a control character or a
-    lone surrogate, or over 255 bytes: what leaves a directory, or names different files on
-    different systems.
-
-    Example:
-        >>> from hypothesis import find
-        >>> ".." in find(hostile_names(), lambda name: "/.." in name).split("/")
-        True
-    """
-    plain = st.text("ab.é", min_size=1, max_size=5).filter(lambda text: text.strip(".") != "")
-    inserted = st.sampled_from(["\0", "\\", "\n", "\x1b", "\x7f", "\u2028", "\ud800"])
-    return st.one_of(
-        st.sampled_from(["", ".", "..", "/", "C:", "C:\\", "\\\\host\\share", "/dev/stdin"]),
-        plain.map(lambda name: f"../{name}"),
-        plain.map(lambda name: f"/{name}"),
-        st.builds("{}/../{}".format, plain, plain),
-        st.builds("{}//{}".format, plain, plain),
-        plain.map(lambda name: f"{name}/"),
-        plain.map(lambda name: f"./{name}"),
-        plain.map(lambda name: f"C:{name}"),
-        st.builds("{}{}{}".format, plain, inserted, plain),
-        st.integers(256, 5000).map(lambda length: "a" * length),
-        st.integers(128, 300).map(lambda length: "é" * length),
-    )
-
-
-def twins() -> st.SearchStrategy[tuple[str, str]]:
-    """Return a strategy for two names that are one file on some file systems.
-
-    Equal, or equal after case folding or after the normal form NFC (Unicode Standard Annex 15).
-
-    Example:
-        >>> from hypothesis import find
-        >>> len(find(twins(), lambda pair: pair[0] != pair[1]))
-        2
-    """
-    names = st.text("aéß", min_size=1, max_size=5)
-    return st.one_of(
-        st.tuples(name := st.shared(names, key="twin"), name),
-        names.map(lambda text: (text, text.swapcase())),
-        names.filter(lambda text: "é" in text).map(
-            lambda text: (text, unicodedata.normalize("NFD", text))
-        ),
-    )
-
-
-def hostile_json(document: object = None) -> st.SearchStrategy[bytes]:
-    """Return a strategy for what a file of JSON must not contain.
-
-    Cut short, no JSON, not UTF-8, a member twice, ``NaN`` or ``Infinity``, a number beyond double
-    precision, lone surrogates, nested without end (RFC 8259, sections 4, 6 and 8). Python's `json`
-    accepts some of it.
-
-    Args:
-        document: What the file should contain: an object, or a list with one or more objects or
-            numbers in it. By default saev's ``shards.json`` of two shards.
-
-    Raises:
-        ValueError: A document that no JSON can say.
-
-    Example:
-        >>> from hypothesis import find
-        >>> find(hostile_json({"n": 1}), lambda text: b"NaN" in text)
-        b'{"n": NaN}'
-    """
-    if document is None:
-        document = json.loads(manifest_files(layout(n_shards=2))["shards.json"])
-    text = json.dumps(document, allow_nan=False)
-    return st.one_of(
-        st.integers(0, len(text) - 1).map(lambda end: text[:end].encode()),
-        _replaced_numbers(text),
-        st.sampled_from([*_repeated_members(text), *_not_json(text)]),
-    )
-
-
-def _replaced_numbers(text: str) -> st.SearchStrategy[bytes]:
-    """One number of the document becomes one that no reader should take."""
-    numbers = [match.span() for match in re.finditer(r"(?<![\w\"])\d+(?![\w\"])", text)]
-    bad = st.sampled_from(["NaN", "Infinity", "-Infinity", "1e400", "-", "01", "1.", "0x1", "+1"])
-    if not numbers:
-        return st.nothing()
-    return st.builds(
-        lambda span, number: f"{text[: span[0]]}{number}{text[span[1] :]}".encode(),
-        st.sampled_from(numbers),
-        bad,
-    )
-
-
-def _repeated_members(text: str) -> Iterable[bytes]:
-    """Each simple member of an object stands twice: whoever reads takes the first or the last."""
-    for member in re.finditer(r'"[^"]*": ("[^"]*"|[\d.]+|true|false|null)', text):
-        yield f"{text[: member.end()]}, {member[0]}{text[member.end() :]}".encode()
-
-
-def _not_json(text: str) -> Iterable[bytes]:
-    yield b"\0" * len(text)  # what a power cut may leave of a file
-    yield text.encode() + b"]"
-    yield text.encode() * 2
-    yield text.encode("utf-16")
-    yield text.encode("utf-32")
-    yield b"\xff" + text.encode()
-    yield text.replace('"', "'").encode()
-    yield b"[" * 100_000
-    yield b'{"a":' * 100_000
-    yield b"[" * 100_000 + b"]" * 100_000
-    for end in re.finditer(r'(?<=\w)"', text):
-        yield (text[: end.start()] + "\\ud800" + text[end.start() :]).encode()
-        yield text[: end.start()].encode() + b"\xed\xa0\x80" + text[end.start() :].encode()

@@ -1,0 +1,188 @@
+"""One value that describes a plan directory of a data-prep run.
+
+This module imports nothing of shardproof: it must not share the code that it helps to judge.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import Any, TypedDict, Unpack
+
+from shardproof.testing._receipts._states import ReceiptState
+
+__all__ = ["ReceiptsKeywords", "ReceiptsLayout", "receipts_layout"]
+
+
+class ReceiptsKeywords(TypedDict, total=False):
+    """The keywords of `receipts_layout`; for those who pass them on."""
+
+    seed: int
+    absent: Iterable[int]
+    started: Iterable[int]
+    failed: Iterable[int]
+    corrupt: Iterable[int]
+    torn: Iterable[int]
+    blank: Iterable[int]
+    foreign: Iterable[int]
+    misplaced: Iterable[int]
+    twice: Iterable[int]
+    unlisted: Iterable[int]
+    nameless: Iterable[int]
+    empty_shard: Iterable[int]
+    missing_bin: Iterable[int]
+    missing_idx: Iterable[int]
+    missing_both: Iterable[int]
+    emptied: Iterable[int]
+    short: Iterable[int]
+    long: Iterable[int]
+    flipped: Iterable[int]
+    directory: Iterable[int]
+    unreadable: Iterable[int]
+    escaping: Iterable[int]
+    placeholder: Iterable[int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class ReceiptsLayout:
+    """One plan directory as a value; make it with `receipts_layout`, which is also its repr.
+
+    Attributes:
+        states: The state of each shard, in order.
+        seed: What the source files hold: another seed makes another plan.
+
+    Raises:
+        TypeError: A seed that is no integer.
+        ValueError: No shards.
+    """
+
+    states: tuple[ReceiptState, ...]
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int:
+            raise TypeError(f"seed: expected int, found {self.seed!r}")
+        if not self.states:
+            raise ValueError("n_shards: expected 1 or more, found 0")
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in self._said())
+        return f"receipts_layout({said})"
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Print the call for Hypothesis and IPython too, which would list a dataclass's fields."""
+        printer.text(repr(self))
+
+    def _said(self) -> Iterator[tuple[str, object]]:
+        """The keywords that make this value, without those left at their default."""
+        yield "n_shards", self.n_shards
+        for state in ReceiptState:
+            if state is not ReceiptState.COMPLETED and (indices := self.indices(state)):
+                yield state.value, list(indices)
+        if self.seed:
+            yield "seed", self.seed
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards the plan has."""
+        return len(self.states)
+
+    @property
+    def dataset_name(self) -> str:
+        """Name of the data set."""
+        return "corpus"
+
+    @property
+    def run_hash(self) -> str:
+        """The run that the plan is part of: 16 hexadecimal digits."""
+        return self._hash("run")
+
+    @property
+    def plan_hash(self) -> str:
+        """The plan's name, which does not depend on what became of its shards."""
+        return self._hash("plan")
+
+    def _hash(self, what: str) -> str:
+        text = f"{what} of {self.n_shards} shards, seed {self.seed}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def directory(self) -> PurePosixPath:
+        """The plan directory, relative to the output directory."""
+        return PurePosixPath("runs", self.run_hash, "datasets", self.dataset_name, self.plan_hash)
+
+    @property
+    def receipt_names(self) -> tuple[str, ...]:
+        """Each shard's receipt, relative to the plan directory, in order."""
+        return tuple(f"receipts/shard_{index:06}.json" for index in range(self.n_shards))
+
+    @property
+    def bin_names(self) -> tuple[str, ...]:
+        """Each shard's first output, relative to the plan directory, in order."""
+        return tuple(f"shard_{index:06}.bin" for index in range(self.n_shards))
+
+    @property
+    def idx_names(self) -> tuple[str, ...]:
+        """Each shard's second output, relative to the plan directory, in order."""
+        return tuple(f"shard_{index:06}.idx" for index in range(self.n_shards))
+
+    def indices(self, state: ReceiptState) -> tuple[int, ...]:
+        """Return which shards are in this state."""
+        return tuple(index for index, found in enumerate(self.states) if found is state)
+
+
+def receipts_layout(n_shards: int = 3, **keywords: Unpack[ReceiptsKeywords]) -> ReceiptsLayout:
+    """Return the value that describes a plan directory; nothing is written.
+
+    Each `ReceiptState` but ``completed`` is a keyword, and takes the indices of the shards in that
+    state; all others are done.
+
+    Args:
+        n_shards: How many shards the plan has.
+        **keywords:
+            ``absent``, ``started``, ``failed``, ``missing_bin`` and so on: indices of shards; see
+            `ReceiptState` for what each means.
+            ``seed``: What the source files hold (0): another seed makes another plan.
+
+    Raises:
+        TypeError: Another keyword, or a number or an index that is no integer.
+        ValueError: No shards, or an index out of range or named twice.
+
+    Example:
+        >>> receipts_layout(n_shards=8, started=[1], missing_bin=[2])
+        receipts_layout(n_shards=8, started=[1], missing_bin=[2])
+    """
+    if type(n_shards) is not int:
+        raise TypeError(f"n_shards: expected int, found {n_shards!r}")
+    said: dict[str, Any] = dict(keywords)
+    seed = said.pop("seed", 0)
+    named: dict[ReceiptState, Iterable[int]] = {
+        state: said.pop(state, ()) for state in ReceiptState if state is not ReceiptState.COMPLETED
+    }
+    _refuse_unknown(said)
+    return ReceiptsLayout(states=_states(n_shards, named), seed=seed)
+
+
+def _refuse_unknown(said: Iterable[str]) -> None:
+    if unknown := sorted(said):
+        known = ", ".join(ReceiptsKeywords.__annotations__)
+        found = ", ".join(unknown)
+        raise TypeError(f"receipts_layout: expected keywords among {known}, found {found}")
+
+
+def _states(n_shards: int, named: dict[ReceiptState, Iterable[int]]) -> tuple[ReceiptState, ...]:
+    states: dict[int, ReceiptState] = {}
+    for state, indices in named.items():
+        for index in indices:
+            _refuse_index(state, index, n_shards)
+            if index in states:
+                raise ValueError(f"{state}: shard {index} is already named under {states[index]}")
+            states[index] = state
+    return tuple(states.get(index, ReceiptState.COMPLETED) for index in range(n_shards))
+
+
+def _refuse_index(state: ReceiptState, index: object, n_shards: int) -> None:
+    if type(index) is not int:
+        raise TypeError(f"{state}: expected indices of type int, found {index!r}")
+    if not 0 <= index < n_shards:
+        raise ValueError(f"{state}: expected indices from 0 below {n_shards}, found {index}")

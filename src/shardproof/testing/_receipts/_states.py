@@ -1,0 +1,61 @@
+"""What can become of one shard of a data-prep run.
+
+This module imports nothing of shardproof: it must not share the code that it helps to judge.
+"""
+
+import enum
+
+__all__ = ["ReceiptState"]
+
+
+class ReceiptState(enum.StrEnum):
+    """What became of one shard of a data-prep run: of its receipt, or of the outputs it names."""
+
+    COMPLETED = "completed"
+    """Done: its receipt says so, and its two outputs are whole."""
+    ABSENT = "absent"
+    """Nobody began with it: there is no receipt, and no output."""
+    STARTED = "started"
+    """Begun by a job that was killed; its outputs look whole."""
+    FAILED = "failed"
+    """Ended by an exception; its outputs look whole."""
+    CORRUPT = "corrupt"
+    """The receipt is no JSON."""
+    TORN = "torn"
+    """The receipt is cut in the middle."""
+    BLANK = "blank"
+    """The receipt has 0 bytes."""
+    FOREIGN = "foreign"
+    """The receipt is one of another plan."""
+    MISPLACED = "misplaced"
+    """The receipt is one of another shard."""
+    TWICE = "twice"
+    """The receipt says first that it failed, and then, by the same key, that it completed."""
+    UNLISTED = "unlisted"
+    """The receipt says completed, with rows, and has no list of files."""
+    NAMELESS = "nameless"
+    """The receipt says completed, with rows, and its list of files is empty."""
+    EMPTY_SHARD = "empty_shard"
+    """Done: it has no rows, and so the outputs it names with 0 bytes are not there."""
+    MISSING_BIN = "missing_bin"
+    """The first output is gone, as after a purge of a scratch file system."""
+    MISSING_IDX = "missing_idx"
+    """The second output is gone."""
+    MISSING_BOTH = "missing_both"
+    """Both outputs are gone, and the receipt is not."""
+    EMPTIED = "emptied"
+    """The first output has 0 bytes."""
+    SHORT = "short"
+    """The first output is cut in the middle."""
+    LONG = "long"
+    """The first output has one byte more."""
+    FLIPPED = "flipped"
+    """One bit in the middle of the first output is another; the size is right."""
+    DIRECTORY = "directory"
+    """A directory in the place of the first output."""
+    UNREADABLE = "unreadable"
+    """Nobody may read the first output (``chmod 0``)."""
+    ESCAPING = "escaping"
+    """The receipt names a file outside the plan directory, where a whole one is."""
+    PLACEHOLDER = "placeholder"
+    """Whole, with ``"xxh64:unknown"`` in the place of digests: nothing can be proven."""
