@@ -81,8 +81,12 @@ MAY_IMPORT = {
     }
     | GROUND,
     "receipts._processes": set(),
-    "receipts._promise": {"_fanout", "receipts._done", "receipts._header", "receipts._layout"}
-    | PROMISE,
+    "receipts._promise": {
+        f"receipts.{name}" for name in ("_done", "_header", "_layout", "_quick", "_records")
+    }
+    | LOOK
+    | PROMISE
+    | GROUND,
     "receipts._quick": GROUND,
     "receipts._records": {"receipts._canonical", "receipts._layout"} | GROUND,
     "receipts._runs": {

@@ -18,6 +18,7 @@ from shardproof import (
     ReceiptStore,
     ShardClaimedError,
     ShardCompletedError,
+    _digest,
     _files,
     receipts,
 )
@@ -302,6 +303,47 @@ class TestLost:
             third.check()
             third.mark_empty()
         assert entries(store) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "is_moved"),
+    [(_digest, "of_file", False), (_files, "move_whole", True)],
+    ids=["before its outputs are moved", "before its receipt is written"],
+)
+def test_it_is_lost_at_the_end(
+    store, patient, clock, monkeypatch, module, function, is_moved
+) -> None:
+    """Each step of the end looks again, so that little is left between a look and what follows."""
+    real = getattr(module, function)
+
+    def lose(*args):
+        monkeypatch.setattr(module, function, real)
+        refused(patient)
+        clock.now += 3001
+        patient.claim(0)
+        return real(*args)
+
+    with pytest.raises(ClaimLostError), store.claim(0) as work:  # noqa: PT012
+        work.output("shard_000000.bin").write_bytes(b"loser's")
+        monkeypatch.setattr(module, function, lose)
+    assert (store.path / "shard_000000.bin").exists() == is_moved
+    assert store.read(0).status == "started"
+
+
+def test_the_thread_is_joined(tmp_path, monkeypatch) -> None:
+    """Even while it shows life: nothing of a worker moves after the end of its block."""
+    store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
+    beats = threading.Event()
+
+    def rewrite(fd: int, data: bytes) -> None:
+        beats.set()
+        time.sleep(0.3)
+
+    monkeypatch.setattr(_files, "rewrite", rewrite)
+    with store.claim(0) as work:
+        assert beats.wait(30)
+        work.mark_empty()
+    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof-claim")]
 
 
 def test_the_thread_finds_out_and_says_so(tmp_path, caplog, monkeypatch) -> None:

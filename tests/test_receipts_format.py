@@ -12,6 +12,7 @@ from planning import complete, new_store, receipt_path, rewrite_receipt
 import shardproof
 from shardproof import ManifestError, ReceiptStore, formats
 from shardproof.formats import receipts
+from shardproof.receipts import _promise
 from shardproof.testing import content
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.strategies import hostile_names, twins
@@ -167,6 +168,12 @@ class TestDamagedReceipts:
             f"Shard validation failed in '{store.path}':\n\nFiles of another structure (1):\n"
             f"  - {receipt_path(store, 0)}"
         )
+
+
+def test_a_receipt_that_is_gone_when_it_is_read(store, monkeypatch) -> None:
+    """As where a writer removes it before it moves the new one in."""
+    monkeypatch.setattr(_promise, "_listed", lambda _: [0, 1, 2])
+    assert found(store) == []
 
 
 def test_two_shards_that_name_one_output_are_refused(store) -> None:

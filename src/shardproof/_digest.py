@@ -13,6 +13,7 @@ ALGORITHMS = ("blake2b", "md5", "sha1", "sha256", "sha512")
 Where xxhash is installed (``pip install shardproof[xxhash]``) it accepts ``xxh64`` too.
 """
 
+_N_DIGITS = {name: 2 * hashlib.new(name, usedforsecurity=False).digest_size for name in ALGORITHMS}
 _CHUNK = 2**20
 
 
@@ -35,7 +36,7 @@ def parse(text: str) -> Digest:
     algorithm, _, value = text.partition(":")
     if algorithm not in (*ALGORITHMS, "xxh64"):
         raise ValueError(f"expected one of {', '.join(ALGORITHMS)} and ':', found {text[:80]!a}")
-    n_digits = 2 * _new(algorithm).digest_size
+    n_digits = _N_DIGITS.get(algorithm) or 2 * _new(algorithm).digest_size
     if len(value) != n_digits or not set(value) <= set("0123456789abcdefABCDEF"):
         raise ValueError(f"expected {n_digits} hexadecimal digits, found {text[:160]!a}")
     return Digest(algorithm, value.lower())

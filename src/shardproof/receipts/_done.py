@@ -27,9 +27,9 @@ __all__ = [
     "Verdict",
     "VerdictStatus",
     "not_done",
+    "open_receipts",
     "promised",
     "read_receipt",
-    "receipts_dir",
     "verdict",
     "why_foreign",
 ]
@@ -79,7 +79,7 @@ def not_done(
     """
     root_fd = open_root(scope.root)
     try:
-        with _receipts_of(scope, root_fd) as receipts_fd:
+        with open_receipts(scope.root, root_fd) as receipts_fd:
             look = functools.partial(_look_at_all, scope, level, root_fd, receipts_fd)
             if level == "valid":
                 cpus = workers or _fanout.available_cpus()
@@ -94,15 +94,19 @@ def not_done(
 
 
 @contextlib.contextmanager
-def _receipts_of(scope: Scope, root_fd: int) -> Iterator[int | None]:
-    """A descriptor of the directory of receipts; None where there is none yet."""
+def open_receipts(root: str, root_fd: int) -> Iterator[int | None]:
+    """Give a descriptor of the directory of receipts; None where there is none yet.
+
+    Raises:
+        ManifestError: It is something else than a directory.
+    """
     try:
         fd = os.open(RECEIPTS, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=root_fd)
     except FileNotFoundError:
         yield None
         return
     except (NotADirectoryError, PermissionError) as error:
-        path = receipts_dir(scope.root)
+        path = _receipts_dir(root)
         raise ManifestError(f"expected a directory of receipts: {error}", path=path) from error
     try:
         yield fd
@@ -147,12 +151,12 @@ def read_receipt(root: str, index: int) -> Receipt:
         ManifestError: It can't be read.
         OSError: The file system failed.
     """
-    directory, name = receipts_dir(root), receipt_name(index)
+    directory, name = _receipts_dir(root), receipt_name(index)
     data = _json.read_bytes(directory, name, max_bytes=MAX_RECEIPT_BYTES)
     return decode_receipt(data, os.path.join(directory, name))
 
 
-def receipts_dir(root: str) -> str:
+def _receipts_dir(root: str) -> str:
     """Return the path of the directory of receipts.
 
     Raises:

@@ -2,15 +2,24 @@
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shardproof import _fanout
+from shardproof._names import open_root
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
-from shardproof.receipts._done import Scope, promised, read_receipt, receipts_dir, why_foreign
+from shardproof.receipts._done import (
+    Scope,
+    open_receipts,
+    promised,
+    read_receipt,
+    why_foreign,
+)
 from shardproof.receipts._header import read_header
 from shardproof.receipts._layout import PLAN_FILE, RECEIPTS, receipt_index, receipt_name
+from shardproof.receipts._quick import usual_files
+from shardproof.receipts._records import provable
 
 __all__ = ["promise"]
 
@@ -31,36 +40,53 @@ def promise(root: str) -> Manifest:
     """
     header = read_header(root)
     scope = Scope(root, header.plan_hash)
-    indices = _listed(root)
     files: list[PromisedFile] = []
-    damaged = [_beyond(index, header.n_shards) for index in indices if index >= header.n_shards]
-    read = functools.partial(_promises, scope)
-    within = [index for index in indices if index < header.n_shards]
-    for _, found in _fanout.over_threads(read, within):
-        for promises, problem in found:
-            files += promises
-            damaged += problem
-    source = Path(root, PLAN_FILE)
-    return Manifest(Path(root), source, "receipts", files, damaged=damaged)
-
-
-def _listed(root: str) -> list[int]:
-    """The shards that have a receipt."""
-    try:
-        names = os.listdir(receipts_dir(root))
-    except FileNotFoundError:
-        return []
-    return sorted(index for name in names if (index := receipt_index(name)) is not None)
+    damaged: list[Contradiction] = []
+    for promises, problems in _all_promises(scope, header.n_shards):
+        files += promises
+        damaged += problems
+    return Manifest(Path(root), Path(root, PLAN_FILE), "receipts", files, damaged=damaged)
 
 
 _Promises = tuple[list[PromisedFile], list[Contradiction]]
 
 
-def _promises(scope: Scope, indices: Sequence[int]) -> list[_Promises]:
-    return [_promise_of(scope, index) for index in indices]
+def _all_promises(scope: Scope, n_shards: int) -> Iterator[_Promises]:
+    root_fd = open_root(scope.root)
+    try:
+        with open_receipts(scope.root, root_fd) as receipts_fd:
+            if receipts_fd is None:
+                return
+            read = functools.partial(_promises, scope, receipts_fd, n_shards)
+            for _, parts in _fanout.over_threads(read, _listed(receipts_fd)):
+                yield from parts
+    finally:
+        os.close(root_fd)
 
 
-def _promise_of(scope: Scope, index: int) -> _Promises:
+def _listed(receipts_fd: int) -> list[int]:
+    """The shards that have a receipt."""
+    names = os.listdir(receipts_fd)
+    return sorted(index for name in names if (index := receipt_index(name)) is not None)
+
+
+def _promises(
+    scope: Scope, receipts_fd: int, n_shards: int, indices: Sequence[int]
+) -> list[_Promises]:
+    return [
+        _promise_of(scope, receipts_fd, index) if index < n_shards else _beyond(index, n_shards)
+        for index in indices
+    ]
+
+
+def _promise_of(scope: Scope, receipts_fd: int, index: int) -> _Promises:
+    files = usual_files(scope.plan_hash, receipts_fd, index)
+    if files is None or not all(file.bytes for file in files):  # that may be an empty shard's
+        return _read_closely(scope, index)
+    return [PromisedFile(file.path, file.bytes, provable(file.checksum)) for file in files], []
+
+
+def _read_closely(scope: Scope, index: int) -> _Promises:
     name = f"{RECEIPTS}/{receipt_name(index)}"
     try:
         receipt = read_receipt(scope.root, index)
@@ -74,6 +100,6 @@ def _promise_of(scope: Scope, index: int) -> _Promises:
         return [], [Contradiction(name, Mismatch("a receipt", error.problem))]
 
 
-def _beyond(index: int, n_shards: int) -> Contradiction:
-    name = f"{RECEIPTS}/{receipt_name(index)}"
-    return Contradiction(name, Mismatch(f"receipts of {n_shards} shards", f"one of shard {index}"))
+def _beyond(index: int, n_shards: int) -> _Promises:
+    mismatch = Mismatch(f"receipts of {n_shards} shards", f"one of shard {index}")
+    return [], [Contradiction(f"{RECEIPTS}/{receipt_name(index)}", mismatch)]

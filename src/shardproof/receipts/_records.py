@@ -24,6 +24,7 @@ __all__ = [
     "is_empty",
     "outputs_of",
     "owed",
+    "provable",
 ]
 
 Status = Literal["started", "completed", "failed"]
@@ -135,11 +136,11 @@ def _output(kind: str, file: object, path: str) -> Output:
         raise ManifestError(problem, path=path, field=field)
     if said.bytes is not None and said.bytes < 0:
         raise ManifestError(f"expected 0 bytes or more, found {said.bytes}", path=path, field=field)
-    return Output(kind, said.path, said.bytes, _provable(said.checksum))
+    return Output(kind, said.path, said.bytes, provable(said.checksum))
 
 
-def _provable(checksum: str | None) -> str | None:
-    """The digest, where it is one that can be computed; a placeholder proves nothing."""
+def provable(checksum: str | None) -> str | None:
+    """Return the digest where it is one that can be computed: a placeholder proves nothing."""
     try:
         return None if checksum is None else str(_digest.parse(checksum))
     except ValueError:
