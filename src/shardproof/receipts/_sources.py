@@ -82,8 +82,8 @@ def source_files(
     Example:
         >>> from shardproof import receipts
         >>> corpus = receipts.source_files(text_dir, "*.txt")
-        >>> [file.path for file in corpus]
-        ['a.txt', 'b.txt']
+        >>> tuple(file.path for file in corpus)
+        ('a.txt', 'b.txt')
     """
     base = Path(os.path.realpath(root))
     found = sorted(
