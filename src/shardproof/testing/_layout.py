@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypedDict, Unpack
 
+from shardproof.testing._named_states import indices_by_state, refuse_unknown, states_by_index
 from shardproof.testing._states import ShardState
 
 __all__ = ["Defaults", "Layout", "LayoutKeywords", "Shape", "layout"]
@@ -111,9 +112,7 @@ class Layout:
     def _said(self) -> Iterator[tuple[str, object]]:
         """The keywords of `layout` that make this value, without those left at their default."""
         yield "n_shards", self.n_shards
-        for state in ShardState:
-            if state is not ShardState.OK and (indices := self.indices(state)):
-                yield state.value, list(indices)
+        yield from indices_by_state(self.states, ShardState.OK)
         if self.n_examples != _default_n_examples(self.n_shards, self.examples_per_shard):
             yield "n_examples", self.n_examples
         for name, default in _shape_defaults():
@@ -197,20 +196,14 @@ def layout(n_shards: int = 3, **keywords: Unpack[LayoutKeywords]) -> Layout:
     named: dict[ShardState, Iterable[int]] = {
         state: said.pop(state, ()) for state in ShardState if state is not ShardState.OK
     }
-    _refuse_unknown(said)
+    known = LayoutKeywords.__annotations__
+    refuse_unknown("layout", said.keys() - known.keys(), known)
     room = said.setdefault("examples_per_shard", Defaults.examples_per_shard)
     _refuse_count("examples_per_shard", room, at_least=1)
     if said.get("n_examples") is None:
         said["n_examples"] = _default_n_examples(n_shards, room)
     said["layers"] = tuple(said.get("layers", Defaults.layers))
-    return Layout(states=_states(n_shards, named), **said)
-
-
-def _refuse_unknown(said: Iterable[str]) -> None:
-    unknown = sorted(set(said) - set(LayoutKeywords.__annotations__))
-    if unknown:
-        known = ", ".join(LayoutKeywords.__annotations__)
-        raise TypeError(f"layout: expected keywords among {known}, found {', '.join(unknown)}")
+    return Layout(states=states_by_index(n_shards, named, ShardState.OK), **said)
 
 
 def _default_n_examples(n_shards: int, examples_per_shard: int) -> int:
@@ -222,24 +215,6 @@ def _shape_defaults() -> Iterator[tuple[str, object]]:
     for field in dataclasses.fields(Layout):
         if field.default is not dataclasses.MISSING:
             yield field.name, field.default
-
-
-def _states(n_shards: int, named: dict[ShardState, Iterable[int]]) -> tuple[ShardState, ...]:
-    states: dict[int, ShardState] = {}
-    for state, indices in named.items():
-        for index in indices:
-            _refuse_index(state, index, n_shards)
-            if index in states:
-                raise ValueError(f"{state}: shard {index} is already named under {states[index]}")
-            states[index] = state
-    return tuple(states.get(index, ShardState.OK) for index in range(n_shards))
-
-
-def _refuse_index(state: ShardState, index: object, n_shards: int) -> None:
-    if type(index) is not int:
-        raise TypeError(f"{state}: expected indices of type int, found {index!r}")
-    if not 0 <= index < n_shards:
-        raise ValueError(f"{state}: expected indices from 0 below {n_shards}, found {index}")
 
 
 def _refuse_count(name: str, value: object, *, at_least: int) -> None:

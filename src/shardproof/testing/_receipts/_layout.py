@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, TypedDict, Unpack
 
+from shardproof.testing._named_states import indices_by_state, refuse_unknown, states_by_index
 from shardproof.testing._receipts._states import ReceiptState
 
 __all__ = ["ReceiptsKeywords", "ReceiptsLayout", "receipts_layout"]
@@ -76,9 +77,7 @@ class ReceiptsLayout:
     def _said(self) -> Iterator[tuple[str, object]]:
         """The keywords that make this value, without those left at their default."""
         yield "n_shards", self.n_shards
-        for state in ReceiptState:
-            if state is not ReceiptState.COMPLETED and (indices := self.indices(state)):
-                yield state.value, list(indices)
+        yield from indices_by_state(self.states, ReceiptState.COMPLETED)
         if self.seed:
             yield "seed", self.seed
 
@@ -159,30 +158,6 @@ def receipts_layout(n_shards: int = 3, **keywords: Unpack[ReceiptsKeywords]) -> 
     named: dict[ReceiptState, Iterable[int]] = {
         state: said.pop(state, ()) for state in ReceiptState if state is not ReceiptState.COMPLETED
     }
-    _refuse_unknown(said)
-    return ReceiptsLayout(states=_states(n_shards, named), seed=seed)
-
-
-def _refuse_unknown(said: Iterable[str]) -> None:
-    if unknown := sorted(said):
-        known = ", ".join(ReceiptsKeywords.__annotations__)
-        found = ", ".join(unknown)
-        raise TypeError(f"receipts_layout: expected keywords among {known}, found {found}")
-
-
-def _states(n_shards: int, named: dict[ReceiptState, Iterable[int]]) -> tuple[ReceiptState, ...]:
-    states: dict[int, ReceiptState] = {}
-    for state, indices in named.items():
-        for index in indices:
-            _refuse_index(state, index, n_shards)
-            if index in states:
-                raise ValueError(f"{state}: shard {index} is already named under {states[index]}")
-            states[index] = state
-    return tuple(states.get(index, ReceiptState.COMPLETED) for index in range(n_shards))
-
-
-def _refuse_index(state: ReceiptState, index: object, n_shards: int) -> None:
-    if type(index) is not int:
-        raise TypeError(f"{state}: expected indices of type int, found {index!r}")
-    if not 0 <= index < n_shards:
-        raise ValueError(f"{state}: expected indices from 0 below {n_shards}, found {index}")
+    refuse_unknown("receipts_layout", said, ReceiptsKeywords.__annotations__)
+    states = states_by_index(n_shards, named, ReceiptState.COMPLETED)
+    return ReceiptsLayout(states=states, seed=seed)
