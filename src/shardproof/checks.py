@@ -54,6 +54,7 @@ def check(
     workers: int | None = None,
     executor: Executor | None = None,
     on_progress: OnProgress | None = None,
+    list_first: bool = True,
 ) -> Report:
     """Return what a look at each promised file found.
 
@@ -63,6 +64,8 @@ def check(
         workers: Number of threads; None to decide by how long the file system takes.
         executor: Look from there instead; each chunk of files opens the directory anew.
         on_progress: Told how far it is, every few hundred files.
+        list_first: Whether to list the directory, which is faster unless it holds far more files
+            than are promised.
 
     Raises:
         ManifestError: The directory is gone, or is none.
@@ -73,7 +76,7 @@ def check(
     try:
         # Closed before the descriptor, which the threads use until they are joined.
         with contextlib.closing(
-            _looks(question, dir_fd, manifest.files, workers, executor)
+            _looks(question, dir_fd, manifest.files, workers, executor, list_first=list_first)
         ) as runs:
             findings = list(_collect(runs, len(manifest.files), on_progress))
     finally:
@@ -92,12 +95,15 @@ def _looks(
     files: Sequence[PromisedFile],
     workers: int | None,
     executor: Executor | None,
+    *,
+    list_first: bool,
 ) -> _fanout.Done[Finding]:
     hashes = question.level == "valid" and any(file.digest is not None for file in files)
     if executor is not None:
         work = functools.partial(_look_from_afar, question)
         return _fanout.over_executor(work, files, executor, chunk=1 if hashes else 256)
-    work = functools.partial(_look_at_all, question, dir_fd, _list(dir_fd, workers))
+    regular = _list(dir_fd, workers) if list_first else frozenset()
+    work = functools.partial(_look_at_all, question, dir_fd, regular)
     if hashes:
         return _fanout.over_threads(work, files, workers or _fanout.available_cpus(), chunk=1)
     return _fanout.over_threads(work, files, workers)

@@ -87,6 +87,8 @@ class ClaimFiles:
             return None
         try:
             content = os.pread(fd, _MAX_BYTES, 0)
+            if _decoded(content) is None:  # perhaps it was being rewritten
+                content = os.pread(fd, _MAX_BYTES, 0)
         finally:
             os.close(fd)
         return Found(generation, content, _decoded(content))

@@ -77,6 +77,22 @@ class Claims:
             raise _claimed(self.root, index, earlier.owner)
         return claim
 
+    def orphans(self) -> list[int]:
+        """Return the claimed shards whose holder surely runs no more."""
+        holders = ((index, self.files.holder(index)) for index in self.files.claimed())
+        return [
+            index
+            for index, found in holders
+            if found is not None and found.record is not None and is_gone(found.record.process)
+        ]
+
+    def bury(self, index: int) -> None:
+        """Remove all claims on a shard that is done, with what their workers left."""
+        for _, path in self.files.workspaces_of(index):
+            _files.remove_tree(path)
+        for _, path in self.files.files_of(index):
+            _files.remove(path)
+
     def pause(self) -> None:
         """Let others work for a while."""
         time.sleep(min(1.0, self.heartbeat))

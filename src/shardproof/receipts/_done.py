@@ -201,7 +201,8 @@ def promised(receipt: Receipt, path: str) -> list[PromisedFile]:
 def _look_at_outputs(scope: Scope, receipt: Receipt, index: int, level: Level) -> Verdict:
     source = Path(scope.root, RECEIPTS, receipt_name(index))
     files = promised(receipt, os.fspath(source))
-    report = check(Manifest(Path(scope.root), source, "receipts", files), level=level, workers=1)
+    manifest = Manifest(Path(scope.root), source, "receipts", files)
+    report = check(manifest, level=level, workers=1, list_first=False)
     if reasons := [*map(_broken, report.findings), *_unproven(report)]:
         return Verdict(index, False, "completed", "completed, but " + "; ".join(reasons))
     return Verdict(index, True, "completed", f"completed, {len(files)} outputs as recorded")

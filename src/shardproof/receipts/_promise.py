@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from shardproof import _fanout
@@ -18,7 +18,7 @@ from shardproof.receipts._done import (
 )
 from shardproof.receipts._header import read_header
 from shardproof.receipts._layout import PLAN_FILE, RECEIPTS, receipt_index, receipt_name
-from shardproof.receipts._quick import usual_files
+from shardproof.receipts._quick import UsualFile, is_plain, usual_files
 from shardproof.receipts._records import provable
 
 __all__ = ["promise"]
@@ -73,15 +73,16 @@ def _listed(receipts_fd: int) -> list[int]:
 def _promises(
     scope: Scope, receipts_fd: int, n_shards: int, indices: Sequence[int]
 ) -> list[_Promises]:
+    usual = usual_files(scope.plan_hash, receipts_fd, indices)
     return [
-        _promise_of(scope, receipts_fd, index) if index < n_shards else _beyond(index, n_shards)
-        for index in indices
+        _promise_of(scope, index, files) if index < n_shards else _beyond(index, n_shards)
+        for index, files in zip(indices, usual, strict=True)
     ]
 
 
-def _promise_of(scope: Scope, receipts_fd: int, index: int) -> _Promises:
-    files = usual_files(scope.plan_hash, receipts_fd, index)
-    if files is None or not all(file.bytes for file in files):  # that may be an empty shard's
+def _promise_of(scope: Scope, index: int, files: Iterable[UsualFile] | None) -> _Promises:
+    # A file of 0 bytes may be an empty shard's, which owes none.
+    if files is None or not all(file.bytes and is_plain(file.path) for file in files):
         return _read_closely(scope, index)
     return [PromisedFile(file.path, file.bytes, provable(file.checksum)) for file in files], []
 

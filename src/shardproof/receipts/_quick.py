@@ -6,13 +6,14 @@ seen by counting quotation marks. Whatever is unusual is left to the closer look
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
 from shardproof._names import OPEN_FLAGS
 
-__all__ = ["UsualFile", "not_plainly_done", "usual_files"]
+__all__ = ["UsualFile", "is_plain", "not_plainly_done", "usual_files"]
 
 
 class UsualFile(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -26,7 +27,7 @@ class UsualFile(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class _Usual(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A receipt with the usual fields and no other: ours, and most of Nemotron's."""
 
-    status: str
+    status: Literal["completed"]
     plan_hash: str
     shard_index: int
     run_hash: str
@@ -39,51 +40,60 @@ class _Usual(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 _USUAL_BYTES = 4096
-_N_REQUIRED = 8  # fields of _Usual
-_N_STRINGS = 4  # of those
+_N_ALWAYS = 12  # keys and strings: eight fields of _Usual, of which four are strings
 _N_OF_A_FILE = 6  # its key, its three fields, and two strings
-_is_plain = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.\-]{0,200}").fullmatch
-_decode = msgspec.json.Decoder(_Usual).decode
+
+is_plain = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.\-]{0,200}").fullmatch
+"""None for a name that is not surely harmless."""
+
 _TYPE_AND_READ = 0o170444
 _REGULAR_FOR_ALL = 0o100444
 
 
-def usual_files(plan_hash: str, receipts_fd: int, index: int) -> Iterable[UsualFile] | None:
-    """Return the files that a shard's receipt records as completed, if nothing about it is unusual.
+def usual_files(
+    plan_hash: str, receipts_fd: int, indices: Sequence[int]
+) -> Iterator[Iterable[UsualFile] | None]:
+    """Yield for each shard the files that its receipt records as completed; None: look closer.
 
-    Usual is a receipt of this plan and shard with the usual fields, each once, and with files whose
-    names are plain.
+    They are only given of a receipt of this plan and shard that has the usual fields, each once.
+    Their names are untrusted; `is_plain` tells the harmless ones.
+
+    That no key stands twice is known from the number of quotation marks: two for each key and each
+    string. A duplicate brings at least two more, and so does nothing else but an escaped mark.
 
     Args:
         plan_hash: The plan's.
         receipts_fd: A descriptor of the directory of receipts.
-        index: The shard.
-
-    Returns:
-        The files, one or more; None where a closer look must decide.
+        indices: The shards.
     """
-    try:
-        fd = os.open(f"shard_{index:06d}.json", OPEN_FLAGS, dir_fd=receipts_fd)
+    decode = msgspec.json.Decoder(_Usual).decode
+    open_, read, close, flags = os.open, os.read, os.close, OPEN_FLAGS
+    for index in indices:
         try:
-            data = os.read(fd, _USUAL_BYTES)
-        finally:
-            os.close(fd)
-        receipt = _decode(data)
-    except (OSError, ValueError):
-        return None
-    is_usual = (
-        receipt.status == "completed"
-        and receipt.plan_hash == plan_hash
-        and receipt.shard_index == index
-        and receipt.files
-        and len(data) < _USUAL_BYTES
-        and data.count(b'"') == _n_quotes(receipt)
-    )
-    files = receipt.files.values()
-    for file in files:
-        if _is_plain(file.path) is None:
-            return None
-    return files if is_usual else None
+            fd = open_(f"shard_{index:06d}.json", flags, dir_fd=receipts_fd)
+            try:
+                data = read(fd, _USUAL_BYTES)
+            finally:
+                close(fd)
+            receipt = decode(data)
+        except (OSError, ValueError):
+            yield None
+            continue
+        files = receipt.files.values()
+        n_keys_and_strings = (
+            _N_ALWAYS
+            + (receipt.started_at is not None)
+            + (receipt.schema_version is not None)
+            + len(receipt.stats)
+            + _N_OF_A_FILE * len(files)
+        )
+        is_usual = (
+            receipt.plan_hash == plan_hash
+            and receipt.shard_index == index
+            and len(data) < _USUAL_BYTES
+            and data.count(b'"') == 2 * n_keys_and_strings
+        )
+        yield files if is_usual and files else None
 
 
 def not_plainly_done(
@@ -91,8 +101,9 @@ def not_plainly_done(
 ) -> list[int]:
     """Return the shards that are not done beyond doubt, at level ``complete``.
 
-    The time of a look goes into this loop. It only ever passes over what the closer look calls
-    done: a usual receipt, and outputs that are regular files which everybody may read.
+    The time of a look goes into this loop and into `usual_files`. They only ever pass over what the
+    closer look calls done: outputs must have plain names and be regular files that everybody may
+    read.
 
     Args:
         plan_hash: The plan's.
@@ -100,30 +111,25 @@ def not_plainly_done(
         receipts_fd: A descriptor of the directory of receipts.
         indices: The shards.
     """
+    lstat, plain = os.lstat, is_plain
     odd = []
-    for index in indices:
-        files = usual_files(plan_hash, receipts_fd, index)
-        if files is None or not _are_there(files, root_fd):
+    for index, files in zip(indices, usual_files(plan_hash, receipts_fd, indices), strict=True):
+        if files is None:
             odd.append(index)
+            continue
+        try:
+            for file in files:
+                if plain(file.path) is None:
+                    break
+                status = lstat(file.path, dir_fd=root_fd)
+                if (
+                    status.st_size != file.bytes
+                    or status.st_mode & _TYPE_AND_READ != _REGULAR_FOR_ALL
+                ):
+                    break
+            else:
+                continue
+        except OSError:
+            pass  # the closer look decides
+        odd.append(index)
     return odd
-
-
-def _are_there(files: Iterable[UsualFile], root_fd: int) -> bool:
-    try:
-        for file in files:
-            status = os.stat(file.path, dir_fd=root_fd, follow_symlinks=False)
-            if status.st_size != file.bytes or status.st_mode & _TYPE_AND_READ != _REGULAR_FOR_ALL:
-                return False
-    except OSError:
-        return False
-    return True
-
-
-def _n_quotes(receipt: _Usual) -> int:
-    """How many quotation marks the text has: two for each key and string, if no key stands twice.
-
-    A duplicate key brings at least two more, and so does nothing else but an escaped mark.
-    """
-    n_keys = _N_REQUIRED + (receipt.started_at is not None) + (receipt.schema_version is not None)
-    n_of_files = _N_OF_A_FILE * len(receipt.files)
-    return 2 * (n_keys + _N_STRINGS + len(receipt.stats) + n_of_files)

@@ -51,6 +51,8 @@ class Run(msgspec.Struct, frozen=True):
             OSError: It can't be written.
         """
         plan_dir = self.path / "datasets" / plan.dataset_name / plan.plan_hash
+        if plan_dir.exists():
+            _files.sweep_leftovers(plan_dir)
         if not (plan_dir / PLAN_FILE).exists():
             _warn_of_others(plan_dir.parent, plan)
             _files.make_directories(plan_dir / RECEIPTS)
@@ -113,6 +115,7 @@ def open_run(
         newest = _make_generation(runs, name, newest + 1)
     path = runs / _directory_name(name, newest or 1)
     _files.make_directories(path)
+    _files.sweep_leftovers(path)
     if not (path / "config.json").exists():
         _files.write_whole(path / "config.json", canonical_json(settings) + b"\n")
     return Run(path, path.name)

@@ -232,6 +232,7 @@ class ReceiptStore:
         return self._claim_pending(level, wait)
 
     def _claim_pending(self, level: Level, wait: bool) -> Iterator[Work]:
+        self._sweep(level)
         todo, is_first = self.pending(level), True
         while todo:
             held = []
@@ -250,6 +251,12 @@ class ReceiptStore:
             if held and wait:
                 self._claims.pause()
             todo, is_first = held if wait else [], False
+
+    def _sweep(self, level: Level) -> None:
+        """Remove the claims of workers that died between the end of their work and its release."""
+        for index in self._claims.orphans():
+            if index < self.n_shards and verdict(self._scope, index, level).done:
+                self._claims.bury(index)
 
     def _header_of(self, index: int) -> Receipt:
         return Receipt(

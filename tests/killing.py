@@ -1,0 +1,294 @@
+"""Kill a process at each system call that it makes, so that what it leaves is seen and not guessed.
+
+Between two system calls, nothing of a process changes on a disk. So a process that is killed before
+its first call, before its second, and so on until it ends by itself, was killed at every moment
+that there is. Linux stops it there (ptrace(2)).
+"""
+
+import contextlib
+import ctypes
+import errno
+import faulthandler
+import os
+import platform
+import random
+import shutil
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+Begin = Callable[[], None]
+
+PATIENCE = 60
+"""Seconds after which a child ends itself that waits for a lock which nobody holds."""
+
+_TRACEME, _CONT, _SYSCALL, _SETOPTIONS = 0, 7, 24, 0x4200
+_OPTIONS = 0x1 | 0x8 | 0x100000  # mark stops at system calls; follow threads; die with the tracer
+_AT_A_CALL = signal.SIGTRAP | 0x80
+_WALL = 0x40000000  # threads, too
+_REFUSED = 100  # exit codes from here on: errno of PTRACE_TRACEME
+
+
+class NotPermittedError(Exception):
+    """The platform doesn't let a process be traced."""
+
+
+def at_every_call(
+    act: Callable[[Begin], object], *, prepare: Callable[[], object], check: Callable[[int], object]
+) -> int:
+    """Kill ``act`` before its first system call, its second ... until it ends by itself.
+
+    Args:
+        act: Runs in a child. It is given a function, and what it does before it calls that is
+            not killed.
+        prepare: Called before each child.
+        check: Called after each kill with the number of system calls that were made.
+
+    Returns:
+        How many kills there were.
+    """
+    n_calls = 0
+    prepare()
+    while not ends_by_itself(act, n_calls):
+        with _said_where(n_calls):
+            check(n_calls)
+        n_calls += 1
+        prepare()
+    return n_calls
+
+
+def at_every_state(
+    act: Callable[[Begin], object], path: Path, *, check: Callable[[int], object]
+) -> int:
+    """Check a directory as it would be left at each system call, without a child for each.
+
+    One child stops at each, and each state in which the directory then is, is put aside. When the
+    child is gone, they are put back in turns: that is all that is left of who was killed there.
+
+    Args:
+        act: As for `at_every_call`.
+        path: The directory.
+        check: Called once for each state, with the number of calls that were made before it.
+
+    Returns:
+        How many states there were.
+    """
+    found: dict[Tree, int] = {}
+    n_calls = 0
+
+    def look() -> bool:
+        nonlocal n_calls
+        found.setdefault(_tree(path), n_calls)
+        n_calls += 1
+        return False
+
+    with _on_one_core():
+        assert _ends_by_itself(act, look)
+    for tree, number in found.items():
+        _put_back(path, tree)
+        with _said_where(number):
+            check(number)
+    return len(found)
+
+
+Tree = tuple[tuple[str, bytes | None], ...]
+
+
+def _tree(path: Path) -> Tree:
+    """All that is in a directory: relative paths with the bytes of files; None for directories."""
+    found: list[tuple[str, bytes | None]] = []
+    for root, directories, files in os.walk(path):
+        found += [(os.path.relpath(os.path.join(root, name), path), None) for name in directories]
+        for name in files:
+            file = Path(root, name)
+            found.append((os.path.relpath(file, path), file.read_bytes()))
+    return tuple(sorted(found, key=lambda entry: entry[0]))
+
+
+def _put_back(path: Path, tree: Tree) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    for name, data in tree:
+        if data is None:
+            (path / name).mkdir()
+        else:
+            (path / name).write_bytes(data)
+
+
+@contextlib.contextmanager
+def _said_where(n_calls: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"after it was killed at its system call number {n_calls + 1}")
+        raise
+
+
+def ends_by_itself(act: Callable[[Begin], object], n_calls: int) -> bool:
+    """Run ``act`` in a child and kill it after so many system calls; say whether it ended before.
+
+    Raises:
+        NotPermittedError: The platform doesn't let a process be traced.
+        AssertionError: It ended in another way: it raised (its traceback is on standard error),
+            or it hung.
+    """
+    left = n_calls
+
+    def enough() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    with _on_one_core():
+        return _ends_by_itself(act, enough)
+
+
+@contextlib.contextmanager
+def _on_one_core() -> Iterator[None]:
+    """Two processes that wait for each other in turns are faster so, by far."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {random.choice(sorted(cores))})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _ends_by_itself(act: Callable[[Begin], object], enough: Callable[[], bool]) -> bool:
+    pid = _started(act)
+    try:
+        _set_going(pid)
+        _trace(_SYSCALL, pid)
+        ended = _next_mark(pid, _SYSCALL, enough)
+    except BaseException:
+        _kill(pid)
+        raise
+    if not ended:
+        _kill(pid)
+        return False
+    _trace(_CONT, pid)
+    code = os.waitstatus_to_exitcode(_status_at_exit(pid))
+    assert code == 0, f"the child ended with {code}"
+    return True
+
+
+def skip_where_not_permitted() -> None:
+    """Skip the test where no process may be traced."""
+    if not sys.platform.startswith("linux") or platform.machine() not in {"x86_64", "aarch64"}:
+        pytest.skip(f"not traced on {sys.platform} {platform.machine()}")
+    try:
+        ends_by_itself(lambda begin: begin(), 10**6)
+    except NotPermittedError as refused:
+        pytest.skip(f"ptrace is not permitted here: {refused}")
+
+
+def _started(act: Callable[[Begin], object]) -> int:
+    with warnings.catch_warnings():
+        # From Python 3.12 on: threads of the parent may hold locks. SIGALRM ends such a child.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if not pid:
+        _be_the_child(act)
+    return pid
+
+
+def _be_the_child(act: Callable[[Begin], object]) -> NoReturn:
+    code = 1
+    try:
+        os.setsid()  # a group of its own: waited for, threads and all, without anybody else's child
+        faulthandler.disable()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(PATIENCE)
+        if number := _trace(_TRACEME, 0):
+            code = _REFUSED + number
+            return
+        _stop()
+        act(_stop)
+        _stop()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)  # nothing of the parent's is to run a second time: no atexit, no finally
+
+
+def _stop() -> None:
+    signal.raise_signal(signal.SIGSTOP)
+
+
+def _set_going(pid: int) -> None:
+    """Let the child run until it calls what it was given."""
+    status = os.waitpid(pid, 0)[1]
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) > _REFUSED:
+        raise NotPermittedError(os.strerror(os.WEXITSTATUS(status) - _REFUSED))
+    _expect(status)
+    _trace(_SETOPTIONS, pid, _OPTIONS)
+    _trace(_CONT, pid)
+    _next_mark(pid, _CONT, lambda: False)
+
+
+def _next_mark(pid: int, request: int, enough: Callable[[], bool]) -> bool:
+    """Go on until the child stops itself; False where there were enough calls before that."""
+    inside: set[int] = set()  # threads that are in a call: the next stop is at its end
+    while True:
+        thread, status = os.waitpid(-pid, _WALL)
+        if not os.WIFSTOPPED(status):
+            assert thread != pid, f"the child ended with {os.waitstatus_to_exitcode(status)}"
+            continue
+        deliver = 0
+        if os.WSTOPSIG(status) == _AT_A_CALL:
+            if thread not in inside and enough():
+                return False
+            inside ^= {thread}
+        elif os.WSTOPSIG(status) == signal.SIGSTOP:
+            if thread == pid:
+                return True
+        elif os.WSTOPSIG(status) != signal.SIGTRAP:
+            deliver = os.WSTOPSIG(status)
+        _trace(request, thread, deliver)
+
+
+def _expect(status: int) -> None:
+    assert os.WIFSTOPPED(status), f"the child ended with {os.waitstatus_to_exitcode(status)}"
+    assert os.WSTOPSIG(status) == signal.SIGSTOP
+
+
+def _kill(pid: int) -> None:
+    """End the child with all of its threads and what it started."""
+    for target in (-pid, pid):
+        try:
+            os.kill(target, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+    with contextlib.suppress(ChildProcessError):
+        _status_at_exit(pid)
+
+
+def _status_at_exit(pid: int) -> int:
+    """Wait until the child is gone; its threads are waited for as well, or it would never be."""
+    while True:
+        thread, status = os.waitpid(-pid, _WALL)
+        if os.WIFSTOPPED(status):
+            _trace(_CONT, thread)
+        elif thread == pid:
+            return status
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _trace(request: int, pid: int, data: int = 0) -> int:
+    """Call ptrace(2); return errno, which is zero where it did as it was told."""
+    arguments = (ctypes.c_long(request), ctypes.c_long(pid), ctypes.c_void_p(), ctypes.c_long(data))
+    if _libc.ptrace(*arguments) != -1:
+        return 0
+    number = ctypes.get_errno()
+    if request != _TRACEME and number != errno.ESRCH:  # ESRCH: killed by somebody else meanwhile
+        raise OSError(number, os.strerror(number))
+    return number
