@@ -80,7 +80,7 @@ MAY_IMPORT = {
         "receipts._sources",
     }
     | GROUND,
-    "receipts._processes": set(),
+    "receipts._processes": {"_files"},
     "receipts._promise": {
         f"receipts.{name}" for name in ("_done", "_header", "_layout", "_quick", "_records")
     }

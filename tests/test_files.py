@@ -164,7 +164,7 @@ class TestSweep:
             raise PermissionError
 
         monkeypatch.setattr(os, "kill", deny)
-        assert _files._is_alive(1)
+        assert _files.is_alive(1)
 
 
 class TestPublish:

@@ -401,6 +401,18 @@ class TestProcess:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert _processes.is_gone(done.stdout.strip()), done.stderr
 
+    def test_one_that_is_hidden_is_alive(self, monkeypatch) -> None:
+        """Where /proc shows nobody but one's own processes (hidepid in proc(5))."""
+        process = _processes.this_process()
+        monkeypatch.setattr(_processes, "_started", lambda _: None)
+        assert not _processes.is_gone(process)
+
+        def deny(pid: int, signal: int) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "kill", deny)
+        assert not _processes.is_gone(process)
+
     def test_a_zombie_is_gone(self) -> None:
         reading, writing = os.pipe()
         child = os.fork()

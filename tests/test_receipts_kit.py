@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Callable
@@ -369,10 +370,16 @@ class TestHostileReceipts:
         assert believed != receipt_bytes(receipts_layout(1), 0)
 
     def test_lies_of_every_kind(self) -> None:
-        parts = [b'"../', b'"status": null', b'"shard_index": "0"', b'"plan_hash": ""', b"NaN"]
-        parts += [b'"num_sequences": false', b'"files": {}', b'"bytes": -1', b"\xff", b"1e400"]
+        parts = [
+            rb'"\.\./',
+            rb'"status": (?!"c)',
+            rb'"shard_index": (?!0)',
+            rb'"plan_hash": (?!"\w)',
+        ]
+        parts += [rb'"num_sequences": (?!4)', rb'"files": (?!\{"b)', rb'"bytes": (?!\d)', b"NaN"]
+        parts += [b"\xff", b"1e400"]
         texts = drawn(hostile_receipts(), 1000)
-        assert not [part for part in parts if not any(part in text for text in texts)]
+        assert not [part for part in parts if not any(re.search(part, text) for text in texts)]
 
     def test_another_shard_of_another_plan(self) -> None:
         value = receipts_layout(3, seed=5)

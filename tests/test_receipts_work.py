@@ -134,6 +134,11 @@ class TestRefused:
         with pytest.raises(ReceiptError, match="no output can be called"), store.claim(0) as work:
             work.output(name)
 
+    def test_one_output_of_two_kinds(self, store, raises) -> None:
+        with pytest.raises(ReceiptError, match="of another kind"), store.claim(0) as work:  # noqa: PT012
+            work.output("x.bin")
+            work.output("x.bin", "other")
+
     def test_two_outputs_of_one_kind(self, store, raises) -> None:
         with pytest.raises(ReceiptError, match="give each its kind"), store.claim(0) as work:  # noqa: PT012
             assert work.output("x.bin") == work.output("x.bin")

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator
 
 __all__ = [
+    "is_alive",
     "make_directories",
     "move_whole",
     "publish",
@@ -181,11 +182,12 @@ def sweep_leftovers(directory: str | os.PathLike[str]) -> list[str]:
 def _dead_leftovers(directory: str | os.PathLike[str]) -> Iterator[str]:
     for name in os.listdir(directory):
         match = _LEFTOVER.fullmatch(name)
-        if match and match["host"] == _host() and not _is_alive(int(match["pid"])):
+        if match and match["host"] == _host() and not is_alive(int(match["pid"])):
             yield name
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number; one that can't be asked is taken for alive."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

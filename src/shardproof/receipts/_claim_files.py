@@ -138,5 +138,5 @@ def encode_claim(record: ClaimRecord) -> bytes:
 def _decoded(content: bytes) -> ClaimRecord | None:
     try:
         return msgspec.json.decode(content, type=ClaimRecord)
-    except ValueError:
+    except (ValueError, msgspec.DecodeError):
         return None

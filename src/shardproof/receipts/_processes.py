@@ -7,6 +7,8 @@ which the process began stand beside it (proc(5)). What can't be told is taken f
 
 import os
 
+from shardproof._files import is_alive
+
 __all__ = ["is_gone", "this_process"]
 
 
@@ -23,7 +25,9 @@ def is_gone(process: str) -> bool:
     started = process.rpartition("/")[2]
     if not here or here != _here() or not rest.isdecimal():
         return False
-    return _started(int(rest)) != started
+    found = _started(int(rest))
+    # A process may be hidden from other users (hidepid in proc(5)), and live.
+    return found != started if found is not None else not is_alive(int(rest))
 
 
 def _here() -> str:
@@ -35,12 +39,12 @@ def _here() -> str:
         return ""
 
 
-def _started(pid: int) -> str:
-    """When a process began, in ticks since boot; no text if it is not there, or is a zombie."""
+def _started(pid: int) -> str | None:
+    """When a process began, in ticks since boot; no text of a zombie, None if nothing is shown."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name, in parentheses, may hold anything: fields are counted from its end.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
-        return ""
+        return None
     return "" if fields[0] in b"ZX" else fields[19].decode()

@@ -76,7 +76,7 @@ def usual_files(
             finally:
                 close(fd)
             receipt = decode(data)
-        except (OSError, ValueError):
+        except (OSError, ValueError, msgspec.DecodeError):
             yield None
             continue
         files = receipt.files.values()

@@ -78,6 +78,8 @@ class Work:
         if self._names.setdefault(kind, name) != name:
             problem = f"expected one output of kind {kind!a}, found {self._names[kind]!a}"
             raise self._problem(f"{problem} and {name!a}; give each its kind")
+        if list(self._names.values()).count(name) > 1:
+            raise self._problem(f"the output {name!a} is of another kind already")
         path = Path(self._claim.workspace, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
