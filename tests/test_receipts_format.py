@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from planning import complete, new_store, receipt_path, rewrite_receipt
 
 import shardproof
 from shardproof import ManifestError, ReceiptStore, formats
+from shardproof import receipts as room
 from shardproof.formats import receipts
 from shardproof.receipts import _promise
 from shardproof.testing import content
@@ -188,6 +191,20 @@ def test_other_files_beside_receipts_are_nobodys(store) -> None:
     for name in (".shardproof-0-1-2.tmp", "shard_000009.json.tmp", "README"):
         (store.path / "receipts" / name).write_text("x")
     assert found(store) == []
+
+
+def test_its_names_are_those_of_receipts() -> None:
+    """Repeated, so that a look at other directories imports nothing of receipts."""
+    assert (receipts.MANIFEST_FILE, receipts._RECEIPTS) == (room.PLAN_FILE, room.RECEIPTS)
+
+
+def test_other_formats_do_not_import_it(make_shards_dir) -> None:
+    code = (
+        "import sys, shardproof, shardproof.cli;"
+        "shardproof.validate(sys.argv[1]).raise_for_findings();"
+        "sys.exit('shardproof.receipts' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, make_shards_dir(1)]).returncode == 0
 
 
 class TestClaims:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,12 +15,16 @@ from rich.text import Text
 
 from shardproof._terminal import printable
 from shardproof.errors import ManifestError
-from shardproof.receipts import ReceiptStore, Verdict, as_ranges, claims_in
 from shardproof.report import Level
+
+if TYPE_CHECKING:
+    from shardproof.receipts import ReceiptStore, Verdict
 
 __all__ = ["receipts"]
 
 Form = Literal["lines", "slurm"]
+
+_LONGEST = 10.0**9  # seconds: 30 years, and what a clock says that is wrong
 
 
 class _Row(NamedTuple):
@@ -56,6 +60,8 @@ def receipts(
     Exit codes: 0 all of them, or --pending could tell; 1 some are not; 2 no readable plan; 3 could
     not look.
     """
+    from shardproof.receipts import ReceiptStore  # noqa: PLC0415 - not for the other commands
+
     try:
         store = ReceiptStore(plan_dir)
         verdicts = store.pending_verdicts(level)
@@ -74,17 +80,21 @@ def receipts(
     raise typer.Exit(1 if rows else 0)
 
 
-def _quit(problem: str, code: int) -> None:
+def _quit(problem: str, code: int) -> NoReturn:
     typer.echo(printable(problem), err=True)
     raise typer.Exit(code)
 
 
 def _print_pending(indices: list[int], form: Form) -> None:
+    from shardproof.receipts import as_ranges  # noqa: PLC0415 - as above
+
     if indices:
         typer.echo(as_ranges(indices) if form == "slurm" else "\n".join(map(str, indices)))
 
 
-def _rows(store: ReceiptStore, verdicts: list[Verdict]) -> list[_Row]:
+def _rows(store: "ReceiptStore", verdicts: "list[Verdict]") -> list[_Row]:
+    from shardproof.receipts import claims_in  # noqa: PLC0415 - as above
+
     claimed = {index: _claimant(found.record) for index, found in claims_in(os.fspath(store.path))}
     return [
         _Row(found.index, "claimed", claimed[found.index])
@@ -98,11 +108,11 @@ def _claimant(record: Any) -> str:
     if record is None:
         return "by a worker that can't be told"
     # By the clocks of two machines, and only to be read by people.
-    seconds = max(0, int(time.time() - record.claimed_at))
+    seconds = int(min(max(0.0, time.time() - record.claimed_at), _LONGEST))
     return f"by {record.owner}, for {datetime.timedelta(seconds=seconds)}"
 
 
-def _to_dict(store: ReceiptStore, rows: list[_Row]) -> dict[str, Any]:
+def _to_dict(store: "ReceiptStore", rows: list[_Row]) -> dict[str, Any]:
     return {
         "root": str(store.path),
         "plan_hash": store.plan_hash,
@@ -112,7 +122,7 @@ def _to_dict(store: ReceiptStore, rows: list[_Row]) -> dict[str, Any]:
     }
 
 
-def _print_table(store: ReceiptStore, rows: list[_Row]) -> None:
+def _print_table(store: "ReceiptStore", rows: list[_Row]) -> None:
     # What is no terminal is a file or a program: they take lines as they are.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100_000)
     n_done = store.n_shards - len(rows)

@@ -2,20 +2,27 @@
 
 import os
 
-from shardproof.receipts import PLAN_FILE, RECEIPTS
-from shardproof.receipts import promise as read
+from shardproof.manifest import Manifest
 
 __all__ = ["MANIFEST_FILE", "claims", "read"]
 
-MANIFEST_FILE = PLAN_FILE
+MANIFEST_FILE = "plan.json"
+_RECEIPTS = "receipts"
 
 
 def claims(root: str) -> bool:
     """Whether the directory is a plan's, be it with its plan or only with receipts."""
-    receipts = os.path.join(root, RECEIPTS)
-    if os.path.lexists(os.path.join(root, PLAN_FILE)):
+    receipts = os.path.join(root, _RECEIPTS)
+    if os.path.lexists(os.path.join(root, MANIFEST_FILE)):
         return os.path.isdir(receipts)
     if not os.path.isdir(receipts):
         return False
     with os.scandir(receipts) as entries:
         return any(entry.name.startswith("shard_") for entry in entries)
+
+
+def read(root: str) -> Manifest:
+    """Return what the receipts promise; arguments and errors as for `receipts.promise`."""
+    from shardproof.receipts import promise  # noqa: PLC0415 - 20 ms, only where there are receipts
+
+    return promise(root)
