@@ -11,7 +11,7 @@ import shardproof
 
 SOURCE = Path(shardproof.__file__).parent
 
-GROUND = {"_arguments", "_digest", "_files", "_json", "_names"}
+GROUND = {"_arguments", "_digest", "_files", "_json", "_names", "_processes"}
 PROMISE = {"manifest", "report"}
 LOOK = {"_fanout", "checks"}
 SAEV = {"saev._json_files", "saev._metadata", "saev._promise", "saev._shard_info"}
@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "_files": set(),
     "_json": {"_names"},
     "_names": set(),
+    "_processes": {"_files"},
     "_fanout": set(),
     "_progress": set(),
     "manifest": GROUND,
@@ -57,12 +58,7 @@ MAY_IMPORT = {
     "receipts._assignment": {"receipts._sources"},
     "receipts._canonical": set(),
     "receipts._claim_files": {"receipts._layout"} | GROUND,
-    "receipts._claims": {
-        "receipts._claim_files",
-        "receipts._layout",
-        "receipts._processes",
-    }
-    | GROUND,
+    "receipts._claims": {"receipts._claim_files", "receipts._layout"} | GROUND,
     "receipts._done": {"receipts._layout", "receipts._quick", "receipts._records"}
     | LOOK
     | PROMISE
@@ -80,7 +76,6 @@ MAY_IMPORT = {
         "receipts._sources",
     }
     | GROUND,
-    "receipts._processes": {"_files"},
     "receipts._promise": {
         f"receipts.{name}" for name in ("_done", "_header", "_layout", "_quick", "_records")
     }

@@ -178,7 +178,7 @@ class TestPublish:
     def test_where_there_are_no_links(self, tmp_path, monkeypatch, number: int) -> None:
         calls = []
 
-        def link(*paths) -> None:
+        def link(*paths, **_: object) -> None:
             calls.append(paths)
             raise OSError(number, os.strerror(number))
 
@@ -190,8 +190,8 @@ class TestPublish:
         """A server made it, and the client asked again (open(2), on O_EXCL)."""
         real = os.link
 
-        def link(source, target) -> None:
-            real(source, target)
+        def link(source, target, **how) -> None:
+            real(source, target, **how)
             raise FileExistsError(errno.EEXIST, "exists")
 
         monkeypatch.setattr(os, "link", link)
@@ -253,3 +253,86 @@ def test_a_moved_file_replaces_what_was_there(tmp_path) -> None:
     _files.move_whole(tmp_path / "a", tmp_path / "b")
     assert os.listdir(tmp_path) == ["b"]
     assert (tmp_path / "b").read_bytes() == b"new"
+
+
+class TestMoveNew:
+    @pytest.fixture
+    def dir_fd(self, tmp_path):
+        (tmp_path / "d").mkdir()
+        (tmp_path / "a").write_bytes(b"new")
+        fd = os.open(tmp_path / "d", os.O_RDONLY)
+        yield fd
+        os.close(fd)
+
+    @pytest.fixture(params=["links", "no links"])
+    def source(self, request, tmp_path, dir_fd, monkeypatch) -> str:
+        def link(*_: object, **__: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        if request.param == "no links":
+            monkeypatch.setattr(os, "link", link)
+        return str(tmp_path / "a")
+
+    def test_to_a_name_that_is_free(self, tmp_path, source, dir_fd) -> None:
+        assert _files.move_new(source, "b", dir_fd=dir_fd)
+        assert (tmp_path / "d" / "b").read_bytes() == b"new"
+        assert os.listdir(tmp_path) == ["d"]
+
+    @pytest.mark.parametrize("kind", ["file", "link to nowhere", "directory"])
+    def test_not_over_anything(self, tmp_path, source, dir_fd, kind) -> None:
+        there = tmp_path / "d" / "b"
+        if kind == "file":
+            there.write_bytes(b"old")
+        elif kind == "directory":
+            there.mkdir()
+        else:
+            there.symlink_to("nowhere")
+        before = os.lstat(there).st_ino
+        assert not _files.move_new(source, "b", dir_fd=dir_fd)
+        assert os.lstat(there).st_ino == before
+        assert (tmp_path / "a").read_bytes() == b"new"
+
+    def test_for_good(self, tmp_path, source, dir_fd, monkeypatch) -> None:
+        synced = []
+        monkeypatch.setattr(os, "fsync", synced.append)
+        _files.move_new(source, "b", dir_fd=dir_fd)
+        assert synced == [dir_fd]
+
+    def test_a_link_is_moved_and_not_followed(self, tmp_path, dir_fd) -> None:
+        (tmp_path / "l").symlink_to(tmp_path / "a")
+        assert _files.move_new(str(tmp_path / "l"), "b", dir_fd=dir_fd)
+        assert (tmp_path / "d" / "b").is_symlink()
+
+
+def test_relative_to_descriptors_of_directories(tmp_path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "x").write_bytes(b"1")
+    a, b = (os.open(tmp_path / name, os.O_RDONLY) for name in "ab")
+    _files.move("x", "y", source_fd=a, target_fd=b)
+    os.close(a)
+    os.close(b)
+    assert (tmp_path / "b" / "y").read_bytes() == b"1"
+
+
+def test_only_an_empty_directory_is_removed(tmp_path) -> None:
+    path = tmp_path / "d"
+    assert _files.remove_empty(str(path))
+    (path / "x").mkdir(parents=True)
+    assert not _files.remove_empty(str(path))
+    (path / "x").rmdir()
+    assert _files.remove_empty(str(path))
+    assert not path.exists()
+    path.write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        _files.remove_empty(str(path))
+
+
+@pytest.mark.parametrize("name", ["a.bin", "x" * 255, "ä" * 127, "\udc80" * 255])
+def test_a_name_for_what_is_bad(name) -> None:
+    found = _files.aside_name(name)
+    kept, _, digits = found.rpartition(".bad-")
+    assert name.startswith(kept)
+    assert len(digits) == 8
+    assert len(os.fsencode(found)) <= 255
+    assert found != _files.aside_name(name)

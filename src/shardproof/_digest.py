@@ -5,12 +5,14 @@ import hmac
 import os
 from typing import Any, NamedTuple
 
-__all__ = ["ALGORITHMS", "Digest", "of_file", "parse", "same"]
+__all__ = ["ALGORITHMS", "Digest", "begin", "of_file", "parse", "same"]
 
 ALGORITHMS = ("blake2b", "md5", "sha1", "sha256", "sha512")
 """What `parse` accepts: what hashlib has on every platform and manifests in use state.
 
-Where xxhash is installed (``pip install shardproof[xxhash]``) it accepts ``xxh64`` too.
+It accepts ``git-sha1`` too, by which git names a file: the SHA-1 of ``blob <size>``, NUL and the
+bytes (git-hash-object(1)); and ``xxh64`` where xxhash is installed
+(``pip install shardproof[xxhash]``).
 """
 
 _N_DIGITS = {name: 2 * hashlib.new(name, usedforsecurity=False).digest_size for name in ALGORITHMS}
@@ -34,15 +36,18 @@ def parse(text: str) -> Digest:
         ValueError: Unknown algorithm, or not as many hexadecimal digits as the algorithm has.
     """
     algorithm, _, value = text.partition(":")
-    if algorithm not in (*ALGORITHMS, "xxh64"):
+    if algorithm not in (*ALGORITHMS, "git-sha1", "xxh64"):
         raise ValueError(f"expected one of {', '.join(ALGORITHMS)} and ':', found {text[:80]!a}")
-    n_digits = _N_DIGITS.get(algorithm) or 2 * _new(algorithm).digest_size
+    n_digits = _N_DIGITS.get(algorithm) or 2 * begin(algorithm, 0).digest_size
     if len(value) != n_digits or not set(value) <= set("0123456789abcdefABCDEF"):
         raise ValueError(f"expected {n_digits} hexadecimal digits, found {text[:160]!a}")
     return Digest(algorithm, value.lower())
 
 
-def _new(algorithm: str) -> Any:
+def begin(algorithm: str, size: int) -> Any:
+    """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do."""
+    if algorithm == "git-sha1":
+        return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     if algorithm != "xxh64":
         return hashlib.new(algorithm, usedforsecurity=False)
     try:
@@ -55,7 +60,7 @@ def _new(algorithm: str) -> Any:
 
 def of_file(fd: int, algorithm: str, size: int) -> Digest:
     """Return the digest of a file's first ``size`` bytes: bounded, even while the file grows."""
-    digest = _new(algorithm)
+    digest = begin(algorithm, size)
     buffer = memoryview(bytearray(min(_CHUNK, size)))
     offset = 0
     while offset < size and (n := os.preadv(fd, [buffer[: size - offset]], offset)):

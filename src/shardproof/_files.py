@@ -7,20 +7,29 @@ the directory. A reader sees the old bytes or the new ones; after a crash so doe
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import secrets
 import shutil
 import socket
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 __all__ = [
+    "aside_name",
+    "begin_to_sync",
+    "being_written",
     "is_alive",
     "make_directories",
+    "move",
+    "move_aside",
+    "move_new",
     "move_whole",
     "publish",
     "remove",
+    "remove_empty",
     "remove_tree",
     "rewrite",
     "sweep_leftovers",
@@ -31,6 +40,7 @@ __all__ = [
 # What link(2) answers where there are no hard links, or no more of them.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
+_MAX_NAME_BYTES = 255  # NAME_MAX: limits.h(0p)
 _LEFTOVER = re.compile(r"\.shardproof-(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{16}\.tmp")
 
 
@@ -50,6 +60,53 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
         _unlink_if_there(temporary)
         raise
     _sync_directory(directory)
+
+
+@contextlib.contextmanager
+def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterator[int]:
+    """Yield the descriptor of a temporary file that gets the name ``path`` when the context ends.
+
+    If it ends by an exception, the temporary file goes, and ``path`` is as it was. Without ``sync``
+    that holds until a power cut: for what nobody believes after one.
+    """
+    directory = os.path.dirname(os.path.abspath(path))
+    temporary = os.path.join(directory, _temporary_name())
+    try:
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            yield fd
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except BaseException:
+        _unlink_if_there(temporary)
+        raise
+    if sync:
+        _sync_directory(directory)
+
+
+def move_aside(path: str | os.PathLike[str]) -> str | None:
+    """Give a bad file a name that no pattern for shards matches; None if there is none.
+
+    Returns:
+        Its new path, ``<path>.bad-<8 hexadecimal digits>``.
+    """
+    directory, name = os.path.split(os.path.abspath(path))
+    aside = os.path.join(directory, aside_name(name))
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError:
+        return None
+    _sync_directory(directory)
+    return aside
+
+
+def aside_name(name: str) -> str:
+    """Return a name for a bad file, of which the old one is the beginning."""
+    kept = os.fsencode(name)[: _MAX_NAME_BYTES - 13].decode(errors="ignore")
+    return f"{kept}.bad-{secrets.token_hex(4)}"
 
 
 def publish(path: str | os.PathLike[str], data: bytes) -> bool:
@@ -78,10 +135,10 @@ def publish(path: str | os.PathLike[str], data: bytes) -> bool:
     return is_made
 
 
-def _link(temporary: str, path: str | os.PathLike[str]) -> bool | None:
+def _link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = None) -> bool | None:
     """Whether the link was made; None where the file system has none."""
     try:
-        os.link(temporary, path)
+        os.link(temporary, path, dst_dir_fd=dir_fd, follow_symlinks=False)
     except OSError as error:
         if os.stat(temporary).st_nlink == 2:
             return True
@@ -107,6 +164,26 @@ def rewrite(fd: int, data: bytes) -> None:
     os.fsync(fd)
 
 
+def begin_to_sync(fd: int) -> None:
+    """Let the disk begin with what was written until now, so that `sync` has less to wait for."""
+    start = _sync_file_range()
+    if start is not None:
+        start(fd, 0, 0, 2)  # all of it, SYNC_FILE_RANGE_WRITE: sync_file_range(2)
+
+
+@functools.cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """The system call, where there is one."""
+    import ctypes  # noqa: PLC0415 - only large writes need it
+
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return cast("Callable[[int, int, int, int], int]", function)
+
+
 def sync(fd: int) -> None:
     """Bring what was written to the disk; if that fails, the file is lost for good (fsync(2))."""
     os.fsync(fd)
@@ -116,6 +193,62 @@ def move_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -
     """Give a file that was synced its final name, in place of what has it, for good."""
     os.replace(source, target)
     _sync_directory(os.path.dirname(os.path.abspath(target)))
+
+
+def move_new(source: str, name: str, *, dir_fd: int) -> bool:
+    """Give a file that was synced its final name if nothing has it, for good.
+
+    Of several who try, one succeeds; where there are no hard links, perhaps more.
+
+    Args:
+        source: Its path.
+        name: Its new name, in the directory of ``dir_fd``.
+        dir_fd: A descriptor of that directory, on the same file system.
+
+    Returns:
+        Whether it has the name now.
+    """
+    is_made = _link(source, name, dir_fd)
+    if is_made is None:
+        is_made = not _is_there(name, dir_fd)
+        if is_made:
+            os.rename(source, name, dst_dir_fd=dir_fd)
+    if is_made:
+        _unlink_if_there(source)
+        os.fsync(dir_fd)
+    return is_made
+
+
+def _is_there(name: str, dir_fd: int) -> bool:
+    try:
+        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def move(
+    source: str, target: str, *, source_fd: int | None = None, target_fd: int | None = None
+) -> None:
+    """Rename, relative to descriptors of directories; to be taken for done it need not be synced.
+
+    Raises:
+        FileNotFoundError: What is to be moved is gone, or the directory where it is to go.
+    """
+    os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
+
+
+def remove_empty(path: str) -> bool:
+    """Remove a directory of this package unless something is in it; say whether it is gone."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+            return False
+        raise
+    return True
 
 
 def make_directories(path: str | os.PathLike[str]) -> None:

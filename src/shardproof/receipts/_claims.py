@@ -20,10 +20,10 @@ from collections.abc import Callable
 import msgspec
 
 from shardproof import _files
+from shardproof._processes import is_gone, this_process
 from shardproof.errors import ClaimLostError, ShardClaimedError
 from shardproof.receipts._claim_files import ClaimFiles, ClaimRecord, Found, encode_claim
 from shardproof.receipts._layout import RECEIPTS
-from shardproof.receipts._processes import is_gone, this_process
 
 __all__ = ["Claim", "Claims"]
 
