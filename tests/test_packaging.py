@@ -33,7 +33,8 @@ def test_the_lowest_environment_pins_the_floors_of_pyproject() -> None:
     tox = ConfigParser(interpolation=None)
     tox.read(ROOT / "tox.ini")
     pins = dict(line.split("==") for line in tox["testenv:lowest"]["deps"].split())
-    wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["testing"]
+    extras = PROJECT["optional-dependencies"]
+    wanted = PROJECT["dependencies"] + extras["testing"] + extras["hf"]
     floors = {re.split(r"[\[>=]", floor)[0]: floor.split(">=")[1] for floor in wanted}
 
     assert {name: _padded(pin) for name, pin in pins.items()} == {

@@ -154,7 +154,7 @@ def test_nothing_is_opened_outside_the_directory_nor_run(make_shards_dir, tmp_pa
     (shards_dir / "acts000001.bin").unlink()
     (shards_dir / "acts000001.bin").symlink_to(tmp_path / "secret")
     code = (
-        "import sys, shardproof; shardproof.validate\n"
+        "import concurrent.futures.thread, sys, shardproof; shardproof.validate\n"
         "seen = []\n"
         "watched = 'pickle.find_class', 'os.system', 'subprocess.Popen', 'socket.connect', 'exec'\n"
         "def hook(event, args):\n"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardproof.errors import (
         ClaimLostError,
+        FetchError,
+        FetchTimeoutError,
         ManifestError,
         ManifestNotFoundError,
         ReceiptError,
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         ShardproofError,
         ShardReadError,
         ShardValidationError,
+        SourceError,
     )
     from shardproof.loaders import (
         Batch,
@@ -28,14 +31,25 @@ if TYPE_CHECKING:
         OrderedDataLoader,
         ShuffledDataLoader,
     )
+    from shardproof.prefetch import (
+        ShardedDatasetManager,
+        ShardPrefetcher,
+        SharedShardedDataset,
+        fetch_shard,
+        hf_load_dataset_sharded,
+        resolve_resume_plan,
+    )
     from shardproof.receipts import ReceiptStore
     from shardproof.report import Finding, FindingKind, Level, Report
     from shardproof.saev import Metadata, Shard, ShardInfo
+    from shardproof.staging import stage
     from shardproof.validation import validate
 
 __all__ = [
     "Batch",
     "ClaimLostError",
+    "FetchError",
+    "FetchTimeoutError",
     "Finding",
     "FindingKind",
     "IndexedDataset",
@@ -52,10 +66,18 @@ __all__ = [
     "ShardClaimedError",
     "ShardCompletedError",
     "ShardInfo",
+    "ShardPrefetcher",
     "ShardReadError",
     "ShardValidationError",
+    "ShardedDatasetManager",
     "ShardproofError",
+    "SharedShardedDataset",
     "ShuffledDataLoader",
+    "SourceError",
+    "fetch_shard",
+    "hf_load_dataset_sharded",
+    "resolve_resume_plan",
+    "stage",
     "validate",
 ]
 
@@ -64,6 +86,8 @@ __version__ = "0.1.0"
 _HOME = {
     "Batch": "loaders",
     "ClaimLostError": "errors",
+    "FetchError": "errors",
+    "FetchTimeoutError": "errors",
     "Finding": "report",
     "FindingKind": "report",
     "IndexedDataset": "loaders",
@@ -80,10 +104,18 @@ _HOME = {
     "ShardClaimedError": "errors",
     "ShardCompletedError": "errors",
     "ShardInfo": "saev",
+    "ShardPrefetcher": "prefetch",
     "ShardReadError": "errors",
     "ShardValidationError": "errors",
+    "ShardedDatasetManager": "prefetch",
     "ShardproofError": "errors",
+    "SharedShardedDataset": "prefetch",
     "ShuffledDataLoader": "loaders",
+    "SourceError": "errors",
+    "fetch_shard": "prefetch",
+    "hf_load_dataset_sharded": "prefetch",
+    "resolve_resume_plan": "prefetch",
+    "stage": "staging",
     "validate": "validation",
 }
 

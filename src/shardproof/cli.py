@@ -19,7 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 import shardproof
+from shardproof._cli_fetch import fetch
 from shardproof._cli_receipts import receipts
+from shardproof._cli_stage import stage
 from shardproof._terminal import printable
 from shardproof.errors import ManifestError
 from shardproof.report import Finding, FindingKind, Level, Report
@@ -53,10 +55,13 @@ class _Outcome(NamedTuple):
 
 def main() -> None:
     """Run the command line; never returns."""
-    for stream in (sys.stdout, sys.stderr):
-        # A path is bytes and need not be text; it must not end the report in a traceback.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    app(prog_name="shardproof")
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            # A path is bytes and need not be text; it must not end the report in a traceback.
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        app(prog_name="shardproof")
+    except KeyboardInterrupt:  # before typer begins to look after it
+        sys.exit(130)
 
 
 def _show_version(wanted: bool) -> None:
@@ -183,7 +188,9 @@ def _verdict(outcome: _Outcome) -> Text:
     return Text(f"{n_findings} finding" + "s" * (n_findings > 1), "bold red")
 
 
+app.command()(fetch)
 app.command()(receipts)
+app.command()(stage)
 
 
 @app.command()

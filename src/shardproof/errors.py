@@ -7,6 +7,9 @@
     |   +-- ManifestNotFoundError      ... because it is not there   (also a FileNotFoundError)
     +-- ShardValidationError           promises are not kept         (also a FileNotFoundError)
     +-- ShardReadError                 a shard that was proven can't be read now  (also an OSError)
+    +-- FetchError                     a shard can't be fetched whole and proven
+    |   +-- FetchTimeoutError          ... in time                   (also a TimeoutError)
+    +-- SourceError                    a source doesn't give what it was asked for
     +-- ReceiptError                   a shard's work can't be planned, done or recorded
         +-- RevisionError              ... a repository's revision can't be found out
         +-- ShardCompletedError        ... it is done already
@@ -20,15 +23,17 @@ passes through as `OSError`; a wrong argument is a `TypeError` or a `ValueError`
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from shardproof.report import Report
 
 __all__ = [
     "ClaimLostError",
+    "FetchError",
+    "FetchTimeoutError",
     "ManifestError",
     "ManifestNotFoundError",
     "ReceiptError",
@@ -38,6 +43,7 @@ __all__ = [
     "ShardReadError",
     "ShardValidationError",
     "ShardproofError",
+    "SourceError",
 ]
 
 
@@ -146,6 +152,73 @@ class ShardReadError(ShardproofError, OSError):
         self.errno = errno
 
     __str__ = Exception.__str__
+
+
+class FetchError(ShardproofError):
+    """A shard can't be fetched whole and proven; nothing wrong is left under its name.
+
+    Args:
+        problem: What is wrong, what was expected, what to do.
+        url: Where it was to come from, without credentials.
+        path: Absolute path to which.
+        causes: What ended each attempt, in order.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        url: str = "",
+        path: str | os.PathLike[str] = "",
+        causes: Sequence[str] = (),
+    ) -> None:
+        self.problem = problem
+        self.url = url
+        self.path = os.fspath(path)
+        self.causes = tuple(causes)
+        text = f"Could not fetch '{url}' to '{self.path}': {problem}" if url else problem
+        attempts = [f"\n  - attempt {n}: {cause}" for n, cause in enumerate(self.causes, 1)]
+        super().__init__(text + "".join(attempts))
+
+    __str__ = Exception.__str__
+
+
+class FetchTimeoutError(FetchError, TimeoutError):
+    """A shard can't be fetched in the time that it was given."""
+
+    __str__ = Exception.__str__
+
+
+class SourceError(ShardproofError):
+    """A source doesn't give what it was asked for.
+
+    Args:
+        problem: What it did instead.
+        again: Whether to ask again: ``"yes"``; ``"once"``, for what is most likely meant as it is
+            said; ``"no"``.
+        keep: Whether the bytes that came until now may be right.
+        retry_after: Seconds to wait before, where the source says so.
+        ranges: Whether to ask for parts of a file next time.
+        late: Whether it took too long.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        again: Literal["yes", "once", "no"] = "yes",
+        keep: bool = True,
+        retry_after: float | None = None,
+        ranges: bool = True,
+        late: bool = False,
+    ) -> None:
+        self.problem = problem
+        self.again = again
+        self.keep = keep
+        self.retry_after = retry_after
+        self.ranges = ranges
+        self.late = late
+        super().__init__(problem)
 
 
 class ReceiptError(ShardproofError):

@@ -1,0 +1,120 @@
+"""The command ``shardproof fetch``: one file, whole and proven, or a reason why not."""
+
+import contextlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardproof._progress import bar
+from shardproof._terminal import printable
+from shardproof.errors import FetchError
+
+if TYPE_CHECKING:
+    from shardproof.prefetch import Fetched, Limits
+
+__all__ = ["fetch"]
+
+
+def fetch(  # noqa: PLR0917 - typer makes options of them
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Of one file: https://, hf://, s3://, file:///...")
+    ],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where it is put.")],
+    sha256: Annotated[
+        str | None,
+        typer.Option(metavar="HEX", help="The digest that proves it."),
+    ] = None,
+    retries: Annotated[
+        int, typer.Option(min=0, max=999, metavar="N", help="Attempts after the first.")
+    ] = 2,
+    timeout: Annotated[
+        float, typer.Option(min=0.001, metavar="SECONDS", help="For one attempt.")
+    ] = 600.0,
+    deadline: Annotated[
+        float | None,
+        typer.Option(min=0.001, metavar="SECONDS", help="For all attempts and waits together."),
+    ] = None,
+    stall: Annotated[
+        float,
+        typer.Option(
+            min=0.001, metavar="SECONDS", help="An attempt ends after so long without progress."
+        ),
+    ] = 30.0,
+    connections: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Most for one large file.")
+    ] = 4,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say of each attempt how it ended.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only errors; the exit code says the rest.")
+    ] = False,
+) -> None:
+    """Fetch one file: under its name there are the right bytes, or nothing."""
+    from shardproof.prefetch import Limits  # noqa: PLC0415 - other commands need nothing of it
+
+    limits = Limits(
+        max_download_retries=retries + 1,
+        download_timeout=timeout,
+        deadline=deadline,
+        stall_after=stall,
+        connections=connections,
+    )
+    _log_attempts(to_terminal=verbose)
+    try:
+        fetched = _fetched(url, directory, sha256, limits, show_bar=not quiet)
+    except (ImportError, ValueError) as error:
+        typer.echo(printable(str(error)), err=True)
+        raise typer.Exit(2) from error
+    except FetchError as error:
+        typer.echo(printable(str(error)), err=True)
+        raise typer.Exit(1) from error
+    if not quiet:
+        _tell(fetched)
+
+
+def _fetched(
+    url: str, directory: Path, sha256: str | None, limits: "Limits", *, show_bar: bool
+) -> "Fetched":
+    from shardproof.prefetch import fetch_shard, open_source, split_name  # noqa: PLC0415
+
+    folder, name = split_name(url)
+    digest = None if sha256 is None else f"sha256:{sha256.removeprefix('sha256:')}"
+    source = open_source(folder)
+    try:
+        with bar(name) if show_bar else contextlib.nullcontext(_show_nothing) as show:
+            return fetch_shard(
+                source,
+                name,
+                directory / name,
+                digest=digest,
+                limits=limits,
+                on_bytes=lambda n_bytes, size: show(n_bytes, size or n_bytes),
+            )
+    finally:
+        source.close()
+
+
+def _show_nothing(done: int, total: int) -> None:
+    """Draw nothing."""
+
+
+def _tell(fetched: "Fetched") -> None:
+    """The path alone goes to standard output, for scripts."""
+    typer.echo(printable(os.fspath(fetched.path)))
+    if not fetched.proven:
+        problem = "nobody has stated its digest, so that only its size is right"
+        typer.echo(f"{problem}; it is {fetched.digest}", err=True)
+
+
+def _log_attempts(*, to_terminal: bool) -> None:
+    logger = logging.getLogger("shardproof.prefetch")
+    # Without a handler, Python prints warnings; and the error at the end has all of it.
+    handler = logging.StreamHandler(sys.stderr) if to_terminal else logging.NullHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

@@ -1,0 +1,281 @@
+"""The next shard is there before it is needed."""
+
+import concurrent.futures
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from shardproof._arguments import checked
+from shardproof._names import quoted, refusals
+from shardproof._progress import bar
+from shardproof.errors import FetchError
+from shardproof.prefetch._bring import Bringer, Brought
+from shardproof.prefetch._stats import PrefetchEvent, PrefetchStats
+from shardproof.prefetch.cache._cache import Cache
+from shardproof.prefetch.cache._cleanup import cleanup_policy
+from shardproof.prefetch.cache._roots import cache_root
+from shardproof.prefetch.sources._open import open_source
+from shardproof.prefetch.sources._source import Source
+from shardproof.prefetch.transfer._limits import Limits
+
+__all__ = ["ShardPrefetcher"]
+
+_MOST_THREADS = 4
+_TICK = 0.1
+
+
+class _Task:
+    """A shard that is brought in a thread, when it is its turn: those before it go first.
+
+    Attributes:
+        future: Where it is, or why it can't be had.
+    """
+
+    def __init__(
+        self, bringer: Bringer, name: str, position: int, before: Sequence["_Task"], at_once: int
+    ) -> None:
+        self.future: concurrent.futures.Future[Path] = concurrent.futures.Future()
+        self._bringer, self._name, self._position = bringer, name, position
+        self._before = [task.future for task in before]
+        self._at_once, self._stop = at_once, threading.Event()
+        # A daemon, so that an interpreter that ends does not wait for it before it is told to end.
+        self._thread = threading.Thread(
+            target=self._run, name=f"shardproof-prefetch-{position}", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            brought = self._bring()
+        except BaseException as error:
+            self.future.set_exception(error)  # which the reader raises
+        else:
+            self.future.set_result(brought.path)
+            self._bringer.tell(brought.event)
+
+    def _bring(self) -> Brought:
+        self._bringer.prepare(self._name, self._position, self._stop)
+        before = self._before
+        while len(before) >= self._at_once and not self._stop.is_set():
+            ended = concurrent.futures.FIRST_COMPLETED
+            before = list(concurrent.futures.wait(before, _TICK, ended).not_done)
+        return self._bringer.bring(self._name, self._position, self._stop)
+
+    def stop(self) -> None:
+        """Let it end."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._thread.join()
+
+
+class ShardPrefetcher:
+    """Shards one after the other, each of them local, whole and proven before it is needed.
+
+    While the reader is at one shard, the next ones come; what it has passed goes. A shard that
+    can't be fetched in the background is fetched once more when the reader asks for it, and only
+    then becomes its error. Several processes may share one cache: each shard is fetched once, and
+    none is removed while anybody holds it.
+
+    Args:
+        source: Where the shards are: a `Source`, or an address for `open_source`.
+        names: The shards, in the order in which they will be read.
+        cache_dir: The directory below which they come to lie, in a subtree of the source's own.
+        lookahead: How many shards are brought ahead of the reader's; 0 for none.
+        cleanup: ``"auto"``: only the current shard and those ahead stay; ``"keep"``: all stay;
+            an integer: as many bytes as that. None: what ``HF_SHARD_CACHE_CLEANUP`` says, or
+            ``"auto"``.
+        split: A part of the cache's path, as in ``hf_shards/<repo_id>/<split>/<name>``.
+        limits: How long and how often a download tries.
+        on_event: Called with each `PrefetchEvent`, from several threads.
+        progress: Whether to draw a bar while the reader waits, where there is a terminal.
+
+    Raises:
+        ValueError: Names that are refused; a number out of range; a size limit that does not hold
+            ``lookahead`` + 1 shards, or that can't be judged since the source doesn't tell sizes.
+        FetchError: The source doesn't tell the sizes that a size limit needs.
+
+    Example:
+        >>> from shardproof.testing.hub import serve_hub
+        >>> with serve_hub({f"s/{n}.bin": b"%d" % n for n in range(3)}) as hub:
+        ...     names = ["0.bin", "1.bin", "2.bin"]
+        ...     with ShardPrefetcher(f"{hub.url}/s", names, output_dir) as prefetcher:
+        ...         for path in prefetcher:
+        ...             print(path.read_text())
+        0
+        1
+        2
+    """
+
+    @checked
+    def __init__(
+        self,
+        source: Source | str,
+        names: Sequence[str],
+        cache_dir: str | os.PathLike[str] = "data",
+        *,
+        lookahead: int = 1,
+        cleanup: Literal["auto", "keep"] | int | None = None,
+        split: str | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        on_event: Callable[[PrefetchEvent], object] | None = None,
+        progress: bool = False,
+    ) -> None:
+        refused = refusals(names)
+        if refused:
+            lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused[:20]]
+            raise ValueError(f"names that are refused ({len(refused)}): " + "; ".join(lines))
+        if isinstance(lookahead, bool) or lookahead < 0:
+            raise ValueError(f"lookahead: expected 0 or more, found {lookahead!r}")
+        policy = cleanup_policy(cleanup)
+        self._names, self._lookahead, self._progress = list(names), lookahead, progress
+        self._positions = {name: position for position, name in enumerate(names)}
+        self._owns_source = isinstance(source, str)
+        self._source = open_source(source) if isinstance(source, str) else source
+        self._cache = Cache(cache_root(cache_dir, self._source.url, split), cleanup=policy)
+        self._bringer = Bringer(self._source, self._cache, limits, on_event)
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._tasks: dict[str, _Task] = {}
+        self._has_begun = self._is_closed = False
+        # A prefetcher that nobody closes ends with the process, and leaves nothing behind either.
+        weakref.finalize(self, _end, self._tasks)
+        if isinstance(policy, int):
+            self._refuse_small(policy)
+
+    def _refuse_small(self, limit: int) -> None:
+        sizes = self._bringer.sizes(self._names)
+        needed = sum(sorted(sizes)[-self._lookahead - 1 :])
+        if limit < needed:
+            self.close()
+            problem = f"the {self._lookahead + 1} largest shards take {needed} bytes together"
+            raise ValueError(f"cleanup: {problem}, more than the limit of {limit}")
+
+    @property
+    def stats(self) -> PrefetchStats:
+        """What it has cost and saved until now."""
+        return self._bringer.tally.stats
+
+    def start(self) -> Self:
+        """Begin with the first shards, before the reader asks for one; return this prefetcher."""
+        self._refuse_use()
+        self._schedule(0)
+        return self
+
+    def wait_for(self, name: str) -> Path:
+        """Return where a shard is, whole and proven; it stays until the next one is asked for.
+
+        Args:
+            name: One of the names, in whatever order.
+
+        Raises:
+            ValueError: None of the names.
+            FetchError: It could not be fetched, neither in the background nor now.
+        """
+        self._refuse_use()
+        if name not in self._positions:
+            raise ValueError(f"name: expected one of the {len(self._names)} shards, found {name!a}")
+        began = time.monotonic()
+        task = self._schedule(self._positions[name])[name]
+        is_ready = task.future.done() and not task.future.exception()
+        path = self._taken(name, task)
+        self._bringer.opened(name, time.monotonic() - began, is_ready=is_ready)
+        return path
+
+    def _taken(self, name: str, task: _Task) -> Path:
+        with bar(name) if self._progress else contextlib.nullcontext(_show_nothing) as show:
+            while not task.future.done():
+                concurrent.futures.wait([task.future], _TICK)
+                show(*self._bringer.progress(name))
+        try:
+            return task.future.result()
+        except FetchError:
+            return self._again(name)
+
+    def _again(self, name: str) -> Path:
+        """What failed in the background may succeed now."""
+        try:
+            brought = self._bringer.bring(name, self._positions[name], threading.Event())
+        finally:
+            with self._lock:
+                self._tasks.pop(name, None)
+        self._bringer.tell(brought.event)
+        return brought.path
+
+    def _schedule(self, position: int) -> Mapping[str, _Task]:
+        """Let go of what is passed; then begin with what is wanted from here on."""
+        wanted = self._names[position : position + self._lookahead + 1]
+        with self._lock:
+            passed = [name for name in self._tasks if name not in wanted]
+            tasks = {name: self._tasks.pop(name) for name in passed}
+        _end(tasks)
+        self._bringer.let_go(passed, wanted)
+        if not self._has_begun:
+            self._has_begun = True
+            self._bringer.sweep(wanted)
+        with self._lock:
+            before: list[_Task] = []
+            for name in wanted:
+                if name not in self._tasks:
+                    self._tasks[name] = self._begin(name, before)
+                before.append(self._tasks[name])
+        return self._tasks
+
+    def _begin(self, name: str, before: Sequence[_Task]) -> _Task:
+        at_once = max(1, min(self._lookahead, _MOST_THREADS))
+        return _Task(self._bringer, name, self._positions[name], before, at_once)
+
+    def _refuse_use(self) -> None:
+        if self._is_closed:
+            raise ValueError("this prefetcher is closed")
+        if os.getpid() != self._pid:
+            raise RuntimeError("a prefetcher does not survive a fork: make one in each process")
+
+    def __iter__(self) -> Iterator[Path]:
+        """Yield where each shard is, in the order of the names."""
+        for name in self._names:
+            yield self.wait_for(name)
+
+    def close(self) -> None:
+        """End what is under way, join the threads, hold nothing any more.
+
+        The current shard and those ahead stay in the cache, for the next run to begin with.
+        """
+        if self._is_closed or os.getpid() != self._pid:
+            return
+        self._is_closed = True
+        _end(self._tasks)
+        self._bringer.close()
+        self._cache.close()
+        if self._owns_source:
+            self._source.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _end(tasks: Mapping[str, _Task]) -> None:
+    """Stop them all, then join them."""
+    for task in tasks.values():
+        task.stop()
+    for task in tasks.values():
+        task.join()
+
+
+def _show_nothing(done: int, total: int) -> None:
+    """Draw nothing."""

@@ -1,0 +1,68 @@
+"""Where shards come from, in a form that any process can open for itself."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from shardproof.prefetch.sources._hub import HubSource
+from shardproof.prefetch.sources._open import open_source
+from shardproof.prefetch.sources._source import Source
+
+__all__ = ["HubAddress", "Origin", "opened"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HubAddress:
+    """A repository as it was at one commit, which any process can open for itself.
+
+    Attributes:
+        repo_id: Of a dataset.
+        revision: What was asked for.
+        commit: What that was, once it is known.
+        endpoint: As `HubSource` has it.
+        token: As `HubSource` has it.
+    """
+
+    repo_id: str
+    revision: str | None = None
+    commit: str | None = None
+    endpoint: str | None = None
+    token: str | None = dataclasses.field(default=None, repr=False)
+
+    def open(self) -> Source:
+        """Return the source, with connections of its own."""
+        return _HubAt(self)
+
+
+class _HubAt(HubSource):
+    """The files of the commit, under the address that was asked for: a cache goes by that."""
+
+    def __init__(self, address: HubAddress) -> None:
+        super().__init__(
+            address.repo_id,
+            revision=address.commit or address.revision,
+            endpoint=address.endpoint,
+            token=address.token,
+        )
+        at = f"@{quote(address.revision, safe='')}" if address.revision else ""
+        self._url = f"hf://datasets/{address.repo_id}{at}"
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+
+Origin = Source | HubAddress | str
+"""What `opened` opens."""
+
+
+@contextlib.contextmanager
+def opened(origin: Origin) -> Iterator[Source]:
+    """Give the source that an address names, and close it; one that is given stays open."""
+    if not isinstance(origin, HubAddress | str):
+        yield origin
+        return
+    source = open_source(origin) if isinstance(origin, str) else origin.open()
+    with contextlib.closing(source):
+        yield source

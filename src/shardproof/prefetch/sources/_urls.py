@@ -1,0 +1,19 @@
+"""Addresses for messages, without what is secret in them, and addresses of files below others."""
+
+from urllib.parse import quote, urlsplit, urlunsplit
+
+__all__ = ["bare", "below"]
+
+
+def bare(url: str) -> str:
+    """Return an address without credentials, query and fragment, which may hold secrets."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+
+
+def below(url: str, name: str) -> str:
+    """Return the address of a file below an address, whose query stays."""
+    parts = urlsplit(url)
+    path = f"{parts.path.rstrip('/')}/{quote(name)}" if name else parts.path
+    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))

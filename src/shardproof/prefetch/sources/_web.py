@@ -1,0 +1,302 @@
+"""Requests over HTTP, by httpx, whose answers are believed only as far as they agree."""
+
+import contextlib
+import functools
+import logging
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shardproof.errors import SourceError
+from shardproof.prefetch.sources._retry_after import seconds_to_wait
+from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
+from shardproof.prefetch.sources._urls import bare
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+__all__ = ["Web"]
+
+_MAX_REDIRECTS = 10
+_LARGE = 4 * 2**20
+_PIECE = 2**18
+_LATER = {408, 425, 429}  # of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
+_PAGES = (".htm", ".html", ".xhtml")
+
+
+class _InOurThreads(logging.Filter):
+    """Keeps what the libraries log of our requests: whole addresses, with signatures in them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.threadName or "").startswith("shardproof-")
+
+
+_SILENT = _InOurThreads()
+
+
+def _log_no_secrets() -> None:
+    for name in ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "proxy"))):
+        logging.getLogger(name).addFilter(_SILENT)
+
+
+class Web:
+    """Connections to web servers, each of which can be cut from another thread.
+
+    Args:
+        headers: Sent along to the host that is asked first, and to no other.
+    """
+
+    def __init__(self, headers: Callable[[], Mapping[str, str]]) -> None:
+        _log_no_secrets()
+        self._headers = headers
+        self._lock = threading.Lock()
+        self._free: list[_Line] = []
+
+    def stat(self, address: str, name: str, *, timeout: float, cut: Cut | None) -> RemoteFile:
+        """Return what a HEAD request tells; of a refusal, nothing."""
+        with self._response("HEAD", address, {}, timeout, cut) as response:
+            response.read()  # nothing; but it keeps the connection
+            if response.status_code != 200:
+                if response.status_code >= 500 or response.status_code in _LATER:
+                    _refuse(response, address)
+                return RemoteFile(name)
+            # Some answer HEAD with a length of 0, whatever the file is.
+            size = _length(response) or None
+            ranges = response.headers.get("accept-ranges", "").strip().lower() == "bytes"
+            return RemoteFile(name, size, _identity(response), ranges=ranges)
+
+    @contextlib.contextmanager
+    def read(
+        self,
+        address: str,
+        name: str,
+        start: int,
+        stop: int | None,
+        known: RemoteFile | None,
+        *,
+        timeout: float,
+        cut: Cut | None,
+    ) -> Iterator[Delivery]:
+        """Ask for a file, or a part of it, and hand its bytes over as they come."""
+        headers = {}
+        if start or stop is not None:
+            headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
+            if known is not None and known.identity is not None:
+                headers["If-Range"] = known.identity
+        with self._response("GET", address, headers, timeout, cut) as response:
+            _refuse_encoded(response)
+            if response.status_code == 206 and headers:
+                yield _part(response, name, start, stop)
+            elif response.status_code == 200:
+                yield _whole(response, name)
+            else:
+                _refuse(response, address)
+
+    @contextlib.contextmanager
+    def _response(
+        self, method: str, address: str, headers: dict[str, str], timeout: float, cut: Cut | None
+    ) -> "Iterator[httpx.Response]":
+        with self._line() as line, (cut or Cut()).by(line.cut), _translated():
+            request = line.client.build_request(
+                method,
+                address,
+                headers={"Accept-Encoding": "identity", **self._headers(), **headers},
+                timeout=timeout,
+                extensions={"trace": line.trace},
+            )
+            line.origin = _origin(request.url)
+            line.private = set(self._headers())
+            response = line.client.send(request, stream=True)
+            try:
+                yield response
+            finally:
+                response.close()
+
+    @contextlib.contextmanager
+    def _line(self) -> "Iterator[_Line]":
+        with self._lock:
+            line = self._free.pop() if self._free else None
+        line = line or _Line()
+        try:
+            yield line
+        except BaseException:
+            line.client.close()
+            raise
+        if line.is_cut:
+            line.client.close()
+            return
+        with self._lock:
+            self._free.append(line)
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            for line in self._free:
+                line.client.close()
+            self._free.clear()
+
+
+class _Line:
+    """A client for one request at a time, and the sockets that it has opened."""
+
+    def __init__(self) -> None:
+        import httpx  # noqa: PLC0415 - only what talks to servers needs it
+
+        self.client = httpx.Client(
+            verify=_trusted(),
+            follow_redirects=True,
+            max_redirects=_MAX_REDIRECTS,
+            event_hooks={"request": [self._check]},
+        )
+        self.origin: tuple[str, str, int | None] = ("", "", None)
+        self.private: set[str] = set()
+        self._sockets: list[Any] = []
+        self.is_cut = False
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Take note of each socket; httpx calls this while it works (extension "trace")."""
+        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+            still_open = [each for each in self._sockets if each.fileno() >= 0]
+            self._sockets = [*still_open, info["return_value"].get_extra_info("socket")]
+            if self.is_cut:  # while it was being opened
+                self.cut()
+
+    def cut(self) -> None:
+        """End every connection, and any that is opened later: who waits for one wakes up."""
+        self.is_cut = True
+        for each in list(self._sockets):
+            with contextlib.suppress(OSError):
+                # Of the plain socket: that of TLS would first forget its state, in use elsewhere.
+                socket.socket.shutdown(each, socket.SHUT_RDWR)
+
+    def _check(self, request: "httpx.Request") -> None:
+        """Before each request, those of a redirect too."""
+        here = _origin(request.url)
+        if here == self.origin:
+            return
+        if here[0] != "https" and self.origin[0] == "https":
+            raise SourceError("it leads from https to http", again="once")
+        for name in self.private:
+            request.headers.pop(name, None)
+
+
+def _origin(url: "httpx.URL") -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+@functools.cache
+def _trusted() -> "ssl.SSLContext":
+    """Whose certificates are believed; loading them takes longer than most requests."""
+    import httpx  # noqa: PLC0415
+
+    return httpx.create_ssl_context()
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Turn the errors of the library into ours."""
+    import httpcore  # noqa: PLC0415
+    import httpx  # noqa: PLC0415
+
+    try:
+        yield
+    except (httpcore.TimeoutException, httpx.TimeoutException) as error:
+        raise SourceError(f"no answer in time ({type(error).__name__})", late=True) from error
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
+        raise SourceError(f"it leads nowhere: {error}", again="once", keep=False) from error
+    except (httpcore.NetworkError, httpx.HTTPError) as error:
+        raise SourceError(f"{type(error).__name__}: {error}") from error
+
+
+def _refuse(response: "httpx.Response", address: str) -> None:
+    """Raise what the status means."""
+    status = response.status_code
+    problem = f"'{bare(address)}' answers {status} {response.reason_phrase}"
+    if status in {401, 403}:
+        problem += ": credentials are missing, wrong or not enough"
+    if status in {206, 416}:
+        raise SourceError(f"{problem}, to a request for bytes it should have", keep=False)
+    is_for_now = status >= 500 or status in _LATER
+    raise SourceError(
+        problem,
+        again="yes" if is_for_now else "once",
+        retry_after=seconds_to_wait(response.headers.get("retry-after")) if is_for_now else None,
+    )
+
+
+def _refuse_encoded(response: "httpx.Response") -> None:
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        problem = f"asked for bytes as they are, it says that they are encoded: {encoding[:20]!a}"
+        raise SourceError(problem, keep=False)
+
+
+def _whole(response: "httpx.Response", name: str) -> Delivery:
+    size = _length(response)
+    chunked = "transfer-encoding" in response.headers
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return Delivery(
+        file=RemoteFile(name, size, _identity(response)),
+        start=0,
+        stop=size,
+        chunks=_chunks(response, size),
+        framed=size is not None or chunked,
+        is_page=kind == "text/html" and not name.lower().endswith(_PAGES),
+    )
+
+
+def _part(response: "httpx.Response", name: str, start: int, stop: int | None) -> Delivery:
+    said = response.headers.get("content-range", "")
+    found = _CONTENT_RANGE.fullmatch(said.strip())
+    if found is None:
+        raise SourceError(f"which bytes it gives can't be read: {said[:80]!a}", keep=False)
+    first, last = int(found[1]), int(found[2])
+    size = None if found[3] == "*" else int(found[3])
+    if first != start or last < first or last >= (stop or 10**18) or last >= (size or 10**18):
+        wanted = f"bytes {start}-{'' if stop is None else stop - 1}"
+        raise SourceError(f"asked for {wanted}, it gives '{said[:80]}'", keep=False)
+    identity = _identity(response)
+    chunks = _chunks(response, last + 1 - first)
+    return Delivery(RemoteFile(name, size, identity), first, last + 1, chunks)
+
+
+def _chunks(response: "httpx.Response", n_bytes: int | None) -> Iterator[bytes]:
+    """The body as it comes; a large one of a known length straight from its connection.
+
+    The library takes 64 KiB at a time through three layers, which costs more than fetching them.
+    After the first piece of a body nothing is left in those layers (h11 hands on all that it has),
+    so the rest is what comes next. The connection is of no use to others after that.
+    """
+    is_plain = response.http_version == "HTTP/1.1" and "transfer-encoding" not in response.headers
+    if n_bytes is None or n_bytes < _LARGE or not is_plain:
+        return response.iter_raw()
+    return _straight(response, n_bytes)
+
+
+def _straight(response: "httpx.Response", n_bytes: int) -> Iterator[bytes]:
+    pieces = response.iter_raw()  # as long as it lives, the connection does
+    chunk = next(pieces, b"")
+    connection = response.extensions["network_stream"]
+    timeout = response.request.extensions["timeout"]["read"]
+    while chunk:
+        yield chunk
+        n_bytes -= len(chunk)
+        chunk = connection.read(min(n_bytes, _PIECE), timeout) if n_bytes > 0 else b""
+    if n_bytes:
+        raise SourceError(f"the connection ended {n_bytes} bytes too early")
+
+
+def _length(response: "httpx.Response") -> int | None:
+    text = response.headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _identity(response: "httpx.Response") -> str | None:
+    """The entity tag, if it is strong: a weak one may outlast a change (RFC 9110, 8.8.1)."""
+    tag = response.headers.get("etag", "")
+    return tag if tag.startswith('"') and tag.endswith('"') and len(tag) > 2 else None

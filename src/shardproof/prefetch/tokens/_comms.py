@@ -1,0 +1,95 @@
+"""What a manager of token shards is given to fetch by, as a source."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shardproof import _files
+from shardproof._processes import is_gone, this_process
+from shardproof.prefetch.cache._places import STATE
+from shardproof.prefetch.sources._callable import CallableSource
+from shardproof.prefetch.sources._open import open_source
+from shardproof.prefetch.sources._source import Cut, Delivery, Source
+
+__all__ = ["Comms", "FunctionSource", "source_of"]
+
+Comms = str | Source | Callable[[str, Path], object]
+"""An address, a source, or a function ``fetch(name, dest)``, which may be asynchronous."""
+
+
+def source_of(comms: Comms, root: str) -> Source:
+    """Return what to fetch by.
+
+    Args:
+        comms: What is given.
+        root: Real absolute path of the directory of the shards: what a function brings is kept
+            below it until it is whole.
+    """
+    if isinstance(comms, str):
+        return open_source(comms)
+    if isinstance(comms, Source):
+        return comms
+    return FunctionSource(comms, _scratch(root))
+
+
+def _scratch(root: str) -> str:
+    """Make a directory of this process's own, and remove those of processes that are gone."""
+    home = os.path.join(root, STATE, "scratch")
+    _files.make_directories(home)
+    for name in os.listdir(home):
+        if is_gone(name.replace(",", "/")):
+            _files.remove_tree(os.path.join(home, name))
+    path = os.path.join(home, this_process().replace("/", ",") or "unknown")
+    _files.make_directories(path)
+    return path
+
+
+class FunctionSource(CallableSource):
+    """A function of the user's own, called in a thread; if it is asynchronous, its loop runs it.
+
+    Args:
+        fetch: The function.
+        scratch: A directory for what is on its way.
+
+    Attributes:
+        loop: The loop, which must not be blocked while it is to fetch something.
+    """
+
+    def __init__(self, fetch: Callable[[str, Path], object], scratch: str) -> None:
+        super().__init__(self._call, name="comms", scratch=scratch)
+        self._function = fetch
+        self._futures: set[concurrent.futures.Future[object]] = set()
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def _call(self, name: str, dest: Path) -> None:
+        result = self._function(name, dest)
+        if not inspect.isawaitable(result):
+            return
+        if self.loop is None:
+            raise RuntimeError("an asynchronous function needs a loop that runs")
+        future = asyncio.run_coroutine_threadsafe(_awaited(result), self.loop)
+        self._futures.add(future)
+        try:
+            future.result()
+        finally:
+            self._futures.discard(future)
+
+    def _cancel(self) -> None:
+        for future in tuple(self._futures):
+            future.cancel()
+
+    @contextlib.contextmanager
+    def read(self, name: str, **keywords: Any) -> Iterator[Delivery]:
+        """Fetch the whole file; a coroutine that takes too long is cancelled."""
+        cut = keywords.get("cut") or Cut()
+        with cut.by(self._cancel), super().read(name, **keywords) as delivery:
+            yield delivery
+
+
+async def _awaited(result: Awaitable[object]) -> object:
+    return await result

@@ -1,0 +1,200 @@
+"""Whether a shard of tokens is what it must be, and each sequence the one that its id was made of.
+
+An id is the blake2b digest of a sequence's bytes, in 8 bytes that are read as a little-endian
+number: a checksum of every sequence that is on the disk already. Level ``valid`` proves it.
+"""
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shardproof import _fanout
+from shardproof.checks import check
+from shardproof.errors import ShardReadError, ShardValidationError
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.prefetch.tokens._npy import HeaderError, read_header, wrong_size
+from shardproof.prefetch.tokens._token_shard import IDS, Items, TokenShard, open_tokens
+from shardproof.report import Finding, FindingKind, Report
+
+__all__ = ["OpenShard", "ProofLevel", "check_tokens", "open_proven", "sequence_id"]
+
+logger = logging.getLogger("shardproof.prefetch")
+
+ProofLevel = Literal["complete", "valid"]
+"""How hard a shard of tokens is looked at: none is opened that is only ``present``."""
+
+_FORMAT = "tokens"
+_CHUNK_BYTES = 2**22
+
+
+class OpenShard(NamedTuple):
+    """A shard of tokens that was proven, and is open.
+
+    Attributes:
+        shard: What it must be.
+        tokens: Its tokens.
+        ids: The ids of its sequences.
+        n_sequences: How many there are of both.
+    """
+
+    shard: TokenShard
+    tokens: Items
+    ids: Items
+    n_sequences: int
+
+    def close(self) -> None:
+        """Close both files."""
+        self.tokens.close()
+        self.ids.close()
+
+
+def open_proven(shard: TokenShard, level: ProofLevel = "complete") -> OpenShard:
+    """Return a shard's open files, if they are what they must be.
+
+    Raises:
+        ShardValidationError: They are not; notes say what was expected and what was found.
+        ShardReadError: They changed since the look, or can't be read.
+        ManifestError: There is no such directory.
+        OSError: It can't be looked at.
+    """
+    _raise_for(check_tokens(shard))
+    tokens, ids = open_tokens(shard)
+    try:
+        found = OpenShard(shard, tokens, ids, _agreed(shard, tokens.n_items, ids.n_items))
+        if level == "valid":
+            findings = tuple(_wrong_sequences(found))
+            _raise_for(Report(Path(shard.root), _FORMAT, level, 2, findings))
+    except BaseException:
+        tokens.close()
+        ids.close()
+        raise
+    return found
+
+
+def check_tokens(shard: TokenShard) -> Report:
+    """Return what a look at the two files of a shard found; no token is read.
+
+    Args:
+        shard: What they must be.
+
+    Raises:
+        ManifestError: There is no such directory.
+        OSError: It can't be looked at.
+    """
+    tokens, ids = shard.names
+    manifest = Manifest(
+        Path(shard.root),
+        Path(shard.root, tokens),
+        _FORMAT,
+        [PromisedFile(tokens), PromisedFile(ids)],
+        probe=functools.partial(_probe, tokens, shard.dtype),
+        contradictions=functools.partial(_contradictions, shard),
+    )
+    return check(manifest, level="complete", workers=1, list_first=False)
+
+
+def _raise_for(report: Report) -> None:
+    """Do nothing when all is well; else raise, with a note of what is wrong for each finding."""
+    try:
+        report.raise_for_findings()
+    except ShardValidationError as error:
+        for finding in report.findings:
+            error.add_note(f"{finding.path}: expected {finding.expected}, found {finding.found}")
+        raise
+
+
+def _probe(
+    tokens: str, token_dtype: np.dtype[Any], promised: PromisedFile, fd: int, size: int
+) -> Mismatch | None:
+    try:
+        header = read_header(fd)
+    except HeaderError as error:
+        return error.mismatch
+    expected = token_dtype if promised.name == tokens else IDS
+    if header.dtype != expected:
+        return Mismatch(f"items of type {expected.str}", header.dtype.str)
+    return wrong_size(header, size)
+
+
+def _contradictions(shard: TokenShard) -> Iterator[Contradiction]:
+    """What the two files say of each other, where both can be read."""
+    if shard.allow_length_mismatch:
+        return
+    with contextlib.suppress(OSError, ShardValidationError):  # findings of their own
+        tokens, ids = open_tokens(shard)
+        with contextlib.closing(tokens), contextlib.closing(ids):
+            yield from _wrong_counts(shard, tokens.n_items, ids.n_items)
+
+
+def _wrong_counts(shard: TokenShard, n_tokens: int, n_ids: int) -> Iterator[Contradiction]:
+    tokens, ids = shard.names
+    n_sequences, rest = divmod(n_tokens, shard.sequence_length)
+    if rest:
+        expected = f"a multiple of {shard.sequence_length} tokens"
+        yield Contradiction(tokens, Mismatch(expected, f"{n_tokens}, {rest} over"))
+    if n_ids != n_sequences:
+        expected = f"{n_sequences} ids, for {n_tokens} tokens in sequences of "
+        yield Contradiction(ids, Mismatch(f"{expected}{shard.sequence_length}", str(n_ids)))
+
+
+def _agreed(shard: TokenShard, n_tokens: int, n_ids: int) -> int:
+    """How many sequences there are to read."""
+    for name, mismatch in _wrong_counts(shard, n_tokens, n_ids):
+        if not shard.allow_length_mismatch:
+            problem = f"expected {mismatch.expected}, found {mismatch.found}: it was just replaced"
+            raise ShardReadError(problem, path=os.path.join(shard.root, name))
+        logger.warning(
+            "'%s': expected %s, found %s; what has no partner is left out",
+            os.path.join(shard.root, name),
+            *mismatch,
+        )
+    return min(n_tokens // shard.sequence_length, n_ids)
+
+
+def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
+    sequence_bytes = found.shard.sequence_length * found.shard.dtype.itemsize
+    step = max(1, _CHUNK_BYTES // sequence_bytes)
+    starts = range(0, found.n_sequences, step)
+    compare = functools.partial(_compare, found, step)
+    runs = _fanout.over_threads(compare, starts, _fanout.available_cpus(), chunk=1)
+    with contextlib.closing(runs):
+        wrong = [index for _, indices in runs for index in indices]
+    if wrong:
+        some = ", ".join(map(str, wrong[:5])) + (", ..." if len(wrong) > 5 else "")
+        yield Finding(
+            FindingKind.DIGEST,
+            found.shard.paths[0],
+            f"{found.n_sequences} sequences of which the ids were made",
+            f"{len(wrong)} others: {some}",
+        )
+
+
+def _compare(found: OpenShard, step: int, starts: Sequence[int]) -> list[int]:
+    """Which of the sequences from some places on are not those that their ids were made of."""
+    wrong: list[int] = []
+    length = found.shard.sequence_length
+    for start in starts:
+        n = min(step, found.n_sequences - start)
+        ids = found.ids.read(start, n).tolist()
+        sequences = found.tokens.read(start * length, n * length).reshape(n, length)
+        wrong += [start + i for i in range(n) if sequence_id(sequences[i]) != ids[i]]
+    return wrong
+
+
+def sequence_id(sequence: npt.NDArray[Any]) -> int:
+    """Return the id of a sequence: a checksum of its bytes as they are stored, little-endian.
+
+    Example:
+        >>> hex(sequence_id(np.arange(4, dtype=np.uint32)))
+        '0xfa9e3d6af5bd1df6'
+    """
+    digest = hashlib.blake2b(np.ascontiguousarray(sequence).data, digest_size=8).digest()
+    return int.from_bytes(digest, "little")

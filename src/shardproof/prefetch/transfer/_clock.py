@@ -1,0 +1,34 @@
+"""How much time is left, and a wait that ends when it is up or when it is told to."""
+
+import threading
+import time
+
+__all__ = ["Clock"]
+
+
+class Clock:
+    """The time that a piece of work has.
+
+    Args:
+        seconds: How many; None for no end.
+        stop: Set by whoever wants the work to end before.
+    """
+
+    def __init__(self, seconds: float | None, stop: threading.Event) -> None:
+        self.began = time.monotonic()
+        self.end = None if seconds is None else self.began + seconds
+        self.stop = stop
+
+    def spent(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.began
+
+    def left(self, at_most: float) -> float:
+        """Seconds until its end; 0 when it is up."""
+        if self.end is None:
+            return at_most
+        return max(0.0, min(at_most, self.end - time.monotonic()))
+
+    def within(self, seconds: float) -> "Clock":
+        """Return a clock for a part of the work."""
+        return Clock(self.left(seconds), self.stop)

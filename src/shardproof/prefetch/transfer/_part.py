@@ -1,0 +1,137 @@
+"""A shard on its way: the bytes that are there, their digest, and whether they are all."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from shardproof import _digest, _files
+from shardproof.errors import SourceError
+from shardproof.prefetch.sources._source import RemoteFile
+from shardproof.prefetch.transfer._spans import missing
+
+__all__ = ["Part"]
+
+_BLOCK = 2**20
+_SYNC_BYTES = 16 * 2**20
+_MAX_UNSIZED = 2**34  # bytes of a file whose size nobody knows
+
+
+class Part:
+    """A file that is being written, in any order.
+
+    Args:
+        fd: Its descriptor, which reads and writes.
+
+    Attributes:
+        size: How large it is to be; None until that is known.
+        identity: Of the file at the source, whose bytes are here.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all that has come."""
+        os.ftruncate(self._fd, 0)
+        self.size: int | None = None
+        self.identity: str | None = None
+        self._have: list[tuple[int, int]] = []
+        self._hashed = self._unsynced = 0
+        self._sha256: Any = hashlib.sha256()
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes are here."""
+        return sum(stop - start for start, stop in self._have)
+
+    def expect(self, size: int | None) -> None:
+        """Take in how large the file is to be.
+
+        Raises:
+            SourceError: It was another size before.
+        """
+        if size is not None and self.size not in {None, size}:
+            raise SourceError(f"expected {self.size} bytes, the source has {size}", keep=False)
+        self.size = self.size if size is None else size
+
+    def missing(self) -> list[tuple[int, int | None]]:
+        """Return the spans that have not come yet."""
+        return missing(self._have, self.size)
+
+    def write(self, at: int, chunks: Sequence[bytes]) -> int:
+        """Put bytes in their place and return how many; those that follow the others are hashed.
+
+        Raises:
+            SourceError: They lie beyond the end.
+            OSError: They could not be written.
+        """
+        n_bytes = sum(map(len, chunks))
+        most = _MAX_UNSIZED if self.size is None else self.size
+        if at + n_bytes > most:
+            raise SourceError(f"expected {most} bytes, found more", keep=False)
+        _write_all(self._fd, chunks, at, n_bytes)
+        self._add(at, at + n_bytes)
+        self._unsynced += n_bytes
+        if self._unsynced >= _SYNC_BYTES:
+            _files.begin_to_sync(self._fd)
+            self._unsynced = 0
+        if at == self._hashed:
+            for chunk in chunks:
+                self._sha256.update(chunk)
+            self._hashed += n_bytes
+        return n_bytes
+
+    def _add(self, start: int, stop: int) -> None:
+        spans = sorted([*self._have, (start, stop)])
+        merged = spans[:1]
+        for span in spans[1:]:
+            if span[0] <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], span[1]))
+            else:
+                merged.append(span)
+        self._have = merged
+
+    def prove(self, wanted: RemoteFile) -> str:
+        """Return ``"sha256:<hex>"`` of the bytes, if they are all and the right ones.
+
+        Raises:
+            SourceError: Bytes are missing, or a size or a digest is not what was promised.
+        """
+        size = self.n_bytes
+        expected = self.size if wanted.size is None else wanted.size
+        if (expected is not None and size != expected) or self._have not in ([], [(0, size)]):
+            raise SourceError(f"expected {expected} bytes, found {size}", keep=False)
+        found = f"sha256:{self._hash_the_rest(size)}"
+        if wanted.digest is not None:
+            self._compare(_digest.parse(wanted.digest), found, size)
+        return found
+
+    def _hash_the_rest(self, size: int) -> str:
+        """What came out of order is read back, from memory most likely."""
+        while self._hashed < size:
+            block = os.pread(self._fd, min(_BLOCK, size - self._hashed), self._hashed)
+            if not block:
+                raise OSError(f"the temporary file became shorter than {size} bytes")
+            self._sha256.update(block)
+            self._hashed += len(block)
+        return str(self._sha256.hexdigest())
+
+    def _compare(self, expected: _digest.Digest, sha256: str, size: int) -> None:
+        found = _digest.parse(sha256)
+        if expected.algorithm != found.algorithm:
+            found = _digest.of_file(self._fd, expected.algorithm, size)
+        if not _digest.same(expected, found):
+            problem = f"expected the digest {expected}, found {found} of {size} bytes"
+            raise SourceError(problem, keep=False)
+
+
+def _write_all(fd: int, chunks: Sequence[bytes], at: int, n_bytes: int) -> None:
+    # Short writes happen where the disk is full, and beyond 2 GiB: write(2).
+    written = os.pwritev(fd, chunks, at)
+    if written < n_bytes:
+        rest = memoryview(b"".join(chunks))[written:]
+        while rest:
+            at_rest = at + n_bytes - len(rest)
+            rest = rest[os.pwrite(fd, rest, at_rest) :]

@@ -1,0 +1,267 @@
+"""Threads that read from a source, and a consumer that waits for them no longer than it will.
+
+A thread that waits for a network can't be told to stop; what it waits for can be cut. So whoever
+wants the bytes does not read them: it takes them from a queue, watches the clock, and cuts.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from shardproof.errors import SourceError
+from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile, Source
+from shardproof.prefetch.transfer._clock import Clock
+from shardproof.prefetch.transfer._limits import Limits
+from shardproof.prefetch.transfer._spans import Span, Spans
+
+__all__ = ["Answered", "Came", "StoppedError", "call", "relay"]
+
+logger = logging.getLogger("shardproof.prefetch")
+
+_BATCH_BYTES = 2**20
+_BATCH_CHUNKS = 512  # below IOV_MAX, which is 1024: writev(2)
+_BATCH_SECONDS = 0.1
+_QUEUED = 8
+_TICK = 0.1
+_JOIN_SECONDS = 1.0
+
+Result = TypeVar("Result")
+
+
+class StoppedError(Exception):
+    """Whoever wanted the work wants it no more."""
+
+
+class Answered(NamedTuple):
+    """The source was asked for what begins at ``asked``, and this is the answer."""
+
+    asked: int
+    answer: Delivery
+
+
+class Came(NamedTuple):
+    """Bytes of the file."""
+
+    at: int
+    chunks: Sequence[bytes]
+    n_bytes: int
+
+
+class _Ended(NamedTuple):
+    """A thread is done, or an error ended it."""
+
+    error: SourceError | None
+
+
+Event = Answered | Came
+
+
+class _Readers:
+    """Threads that read spans of one file, into a queue that holds a few MiB."""
+
+    def __init__(
+        self, source: Source, name: str, spans: Spans, known: RemoteFile | None, timeout: float
+    ) -> None:
+        self._source, self._name, self._spans = source, name, spans
+        self._known, self._timeout = known, timeout
+        self.cut = Cut()
+        self.queue: queue.Queue[Event | _Ended] = queue.Queue(_QUEUED)
+        self.threads = [
+            threading.Thread(target=self._run, name=f"shardproof-fetch-{n}", daemon=True)
+            for n in range(max(1, spans.connections))
+        ]
+
+    def _run(self) -> None:
+        try:
+            while not self.cut.is_made and (span := self._spans.take()):
+                self._read(span)
+        except Exception as error:
+            self._put(_Ended(_as_source_error(error)))
+        else:
+            self._put(_Ended(None))
+
+    def _read(self, span: Span) -> None:
+        with self._source.read(
+            self._name,
+            start=span.at,
+            stop=span.stop,
+            known=self._known,
+            timeout=self._timeout,
+            cut=self.cut,
+        ) as delivery:
+            self._put(Answered(span.at, delivery))
+            if delivery.start != span.at:
+                span.at, span.stop = delivery.start, delivery.stop
+            for chunks, n_bytes in _batches(delivery.chunks):
+                at = span.at
+                wanted = self._spans.advance(span, n_bytes)
+                self._put(Came(at, _first(chunks, n_bytes, wanted), wanted))
+                if self.cut.is_made or wanted < n_bytes:
+                    break
+        self._spans.done(span)
+
+    def _put(self, event: Event | _Ended) -> None:
+        while not self.cut.is_made:
+            try:
+                self.queue.put(event, timeout=_TICK)
+            except queue.Full:
+                continue
+            return
+
+
+def _batches(chunks: Iterator[bytes]) -> Iterator[tuple[list[bytes], int]]:
+    """Small chunks together, unless they come slowly; what came before an error comes too."""
+    batch: list[bytes] = []
+    n_bytes, began = 0, 0.0  # the first chunk comes at once
+    failure = None
+    try:
+        for chunk in chunks:
+            batch.append(chunk)
+            n_bytes += len(chunk)
+            if (
+                n_bytes >= _BATCH_BYTES
+                or len(batch) == _BATCH_CHUNKS
+                or time.monotonic() - began > _BATCH_SECONDS
+            ):
+                yield batch, n_bytes
+                batch, n_bytes, began = [], 0, time.monotonic()
+    except Exception as error:
+        failure = error
+    if batch:
+        yield batch, n_bytes
+    if failure is not None:
+        raise failure
+
+
+def _first(chunks: Sequence[bytes], n_bytes: int, wanted: int) -> Sequence[bytes]:
+    return chunks if n_bytes == wanted else [b"".join(chunks)[:wanted]]
+
+
+def relay(
+    source: Source,
+    name: str,
+    spans: Spans,
+    *,
+    known: RemoteFile | None,
+    limits: Limits,
+    clock: Clock,
+) -> Generator[Event, None, None]:
+    """Yield what the source answers and what comes; closing it ends the threads.
+
+    Raises:
+        SourceError: The source did not give it, or not in time, or too slowly.
+        StoppedError: The clock was stopped.
+    """
+    readers = _Readers(source, name, spans, known, clock.left(limits.stall_after))
+    pace = _Pace(limits, clock)
+    running = 0
+    try:
+        for thread in readers.threads:
+            thread.start()
+            running += 1
+        while running:
+            event = pace.next(readers.queue)
+            if isinstance(event, _Ended):
+                running -= 1
+                if event.error is not None:
+                    raise event.error
+                continue
+            if isinstance(event, Came):
+                pace.count(event.n_bytes)
+            yield event
+    finally:
+        readers.cut.now()
+        _join(readers.threads)
+
+
+class _Pace:
+    """Whether enough comes, in time."""
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self._limits, self._clock = limits, clock
+        self._since, self._came = time.monotonic(), 0
+
+    def count(self, n_bytes: int) -> None:
+        self._came += n_bytes
+
+    def next(self, events: "queue.Queue[Any]") -> Any:
+        """Return the next event.
+
+        Raises:
+            SourceError: It did not come in time.
+            StoppedError: It is wanted no more.
+        """
+        while True:
+            self._look()
+            try:
+                return events.get(timeout=max(1e-3, self._clock.left(_TICK)))
+            except queue.Empty:
+                pass
+
+    def _look(self) -> None:
+        if self._clock.stop.is_set():
+            raise StoppedError
+        if not self._clock.left(1.0):
+            raise SourceError(f"not done after {self._clock.spent():.3g}s", late=True)
+        seconds = time.monotonic() - self._since
+        if seconds < self._limits.stall_after:
+            return
+        if self._came < max(1.0, self._limits.min_speed * seconds):
+            problem = f"stalled: {self._came} bytes in {seconds:.3g}s"
+            raise SourceError(problem, late=True)
+        self._since, self._came = time.monotonic(), 0
+
+
+def call(work: Callable[[Cut], Result], limits: Limits, clock: Clock) -> Result:
+    """Return what a call returns that may wait for a network, if it does so in time.
+
+    Raises:
+        SourceError: It did not, or it failed.
+        StoppedError: The clock was stopped.
+    """
+    cut = Cut()
+    results: queue.Queue[tuple[bool, Any]] = queue.Queue(1)
+
+    def run() -> None:
+        try:
+            results.put((True, work(cut)))
+        except Exception as error:
+            results.put((False, _as_source_error(error)))
+
+    thread = threading.Thread(target=run, name="shardproof-ask", daemon=True)
+    try:
+        thread.start()
+        is_done, result = _Pace(limits, clock).next(results)
+    finally:
+        cut.now()
+        _join([thread])
+    if not is_done:
+        raise result
+    return result  # type: ignore[no-any-return]
+
+
+def _as_source_error(error: Exception) -> SourceError:
+    """Whatever a transport raises, its fetch has failed; a thing that is not there is not there."""
+    if isinstance(error, SourceError):
+        return error
+    again: Literal["yes", "once"] = "once" if isinstance(error, FileNotFoundError) else "yes"
+    source_error = SourceError(f"{type(error).__name__}: {error}", again=again)
+    source_error.__cause__ = error
+    return source_error
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    """Wait for threads whose connections were cut.
+
+    What can't be cut (a name look-up, a transport of the user's own) is left behind after a while:
+    its thread ends with it or with the process, and what it does is not looked at any more.
+    """
+    end = time.monotonic() + _JOIN_SECONDS
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                logger.warning("A call that can't be cut is left behind in thread %s", thread.name)

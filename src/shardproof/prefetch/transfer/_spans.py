@@ -1,0 +1,92 @@
+"""Which bytes of a file are still to be fetched, and which connection fetches which of them."""
+
+import dataclasses
+import threading
+from collections.abc import Iterable
+
+__all__ = ["MIN_SPAN", "Span", "Spans", "is_worth_sharing", "missing"]
+
+MIN_SPAN = 4 * 2**20
+"""Bytes for which another connection is not worth its round trips."""
+
+
+@dataclasses.dataclass(slots=True)
+class Span:
+    """Bytes that one connection fetches, from ``at`` up to ``stop``, which may come nearer."""
+
+    at: int
+    stop: int | None
+
+
+class Spans:
+    """What is to be fetched, shared out among connections.
+
+    Each takes one span; who is done early takes over half of the longest one that is left.
+
+    Args:
+        spans: The missing bytes.
+        connections: Among how many.
+    """
+
+    def __init__(self, spans: Iterable[tuple[int, int | None]], connections: int) -> None:
+        self._lock = threading.Lock()
+        self._waiting = [Span(*span) for span in spans]
+        self._taken: list[Span] = []
+        while len(self._waiting) < connections and (half := _halved(self._waiting)):
+            self._waiting.append(half)
+        self._waiting.sort(key=lambda span: span.at)
+        self.connections = min(connections, len(self._waiting))
+
+    def take(self) -> Span | None:
+        """Return bytes that nobody fetches yet, or half of what somebody does; None if none are."""
+        with self._lock:
+            span = self._waiting.pop(0) if self._waiting else _halved(self._taken)
+            if span is not None:
+                self._taken.append(span)
+            return span
+
+    def advance(self, span: Span, n_bytes: int) -> int:
+        """Count bytes as fetched, and return how many of them belong to the span."""
+        with self._lock:
+            if span.stop is not None:
+                n_bytes = max(0, min(n_bytes, span.stop - span.at))
+            span.at += n_bytes
+            return n_bytes
+
+    def done(self, span: Span) -> None:
+        """Give nothing of it away any more."""
+        with self._lock:
+            self._taken.remove(span)
+
+
+def _halved(spans: list[Span]) -> Span | None:
+    """Take the second half of the longest span."""
+    longest = max(spans, key=_length, default=None)
+    if longest is None or longest.stop is None or _length(longest) < 2 * MIN_SPAN:
+        return None
+    middle = longest.at + _length(longest) // 2
+    half = Span(middle, longest.stop)
+    longest.stop = middle
+    return half
+
+
+def _length(span: Span) -> int:
+    return 0 if span.stop is None else span.stop - span.at
+
+
+def is_worth_sharing(size: int | None, connections: int) -> bool:
+    """Whether a file is large enough for more than one connection."""
+    return connections > 1 and size is not None and size >= 2 * MIN_SPAN
+
+
+def missing(have: list[tuple[int, int]], size: int | None) -> list[tuple[int, int | None]]:
+    """Return what is not covered by ``have``, which is sorted and disjoint."""
+    gaps: list[tuple[int, int | None]] = []
+    at = 0
+    for start, stop in have:
+        if start > at:
+            gaps.append((at, start))
+        at = stop
+    if size is None or at < size:
+        gaps.append((at, size))
+    return gaps

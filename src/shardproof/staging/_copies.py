@@ -1,0 +1,231 @@
+"""The files of a staged copy, each brought there by one of any number of processes."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from shardproof import _digest, _files
+from shardproof._names import NotRegularError, open_inside
+from shardproof.errors import ShardReadError
+from shardproof.manifest import PromisedFile
+from shardproof.report import Finding, FindingKind
+from shardproof.staging._proofs import Proof, Proofs, copy_stamp, source_stamp
+
+__all__ = ["BrokenPromiseError", "StagedFiles", "StoppedError"]
+
+_LOCKS = ".shardproof-stage.lock"
+_CHUNK = 2**23
+_BUFFER = 2**20
+
+# What sendfile(2) answers where a file system has none.
+_NO_SENDFILE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
+
+_WAIT_SECONDS = 10.0
+_LEAST_SPEED = 20e6  # bytes a second; who holds a lock for longer than that takes is not waited for
+
+
+class StoppedError(Exception):
+    """Another file's failure ends this copy too."""
+
+
+class BrokenPromiseError(Exception):
+    """A file of the source is not what the manifest states."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding)
+        self.finding = finding
+
+
+class StagedFiles:
+    """The copies of one shards directory's files, made by any number of processes at once.
+
+    Args:
+        source: Real absolute path of the shards directory.
+        target: Absolute path of the directory of the copy, which is this user's alone.
+        hashes: Whether a copy counts only with a digest of its bytes.
+    """
+
+    def __init__(self, source: str, target: str, *, hashes: bool) -> None:
+        self.source, self.target = source, target
+        self.stop = threading.Event()
+        self._hashes = hashes
+        self._distrusted: set[str] = set()
+        with contextlib.ExitStack() as stack:
+            self._source_fd = _opened_directory(source, stack)
+            self._target_fd = _opened_directory(target, stack)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._locks_fd = os.open(_LOCKS, flags, 0o600, dir_fd=self._target_fd)
+            stack.callback(os.close, self._locks_fd)
+            self._stack = stack.pop_all()
+        self._proofs = Proofs(self._target_fd)
+
+    def close(self) -> None:
+        """Close every descriptor; nobody may be copying."""
+        self._stack.close()
+
+    def source_size(self, name: str) -> int:
+        """Return how large a file is at the source; 0 where that can't be told."""
+        try:
+            return os.stat(name, dir_fd=self._source_fd).st_size
+        except OSError:
+            return 0
+
+    def promised(self, file: PromisedFile) -> PromisedFile:
+        """Return what is known of a copy, which says more than the manifest may."""
+        proof = self._proofs.get(file.name)
+        if proof is None:
+            return file
+        return PromisedFile(file.name, proof.copy[0], file.digest or proof.digest)
+
+    def distrust(self, name: str) -> None:
+        """Copy a file again, whatever was written down of it."""
+        self._distrusted.add(name)
+
+    def is_proven(self, name: str) -> bool:
+        """Whether the copy of a file is the one that was proven, of the file that is there."""
+        if name in self._distrusted:
+            return False
+        try:
+            source = source_stamp(os.stat(name, dir_fd=self._source_fd))
+            copy = copy_stamp(os.stat(name, dir_fd=self._target_fd, follow_symlinks=False))
+        except OSError:
+            return False
+        return self._proofs.fits(name, source, copy, hashed=self._hashes)
+
+    def bring(self, index: int, file: PromisedFile, *, wait: bool) -> bool:
+        """Copy a file, unless it is proven; False where another process is at it.
+
+        Args:
+            index: Its number, the same for every process.
+            file: Which.
+            wait: Whether to wait for the other process, for as long as a copy may take.
+
+        Raises:
+            BrokenPromiseError: The source's file is not what the manifest states.
+            ShardReadError: It changed meanwhile.
+            StoppedError: The copy was stopped.
+            OSError: It can't be made.
+        """
+        with self._held(index, file.name if wait else None) as is_mine:
+            if self.is_proven(file.name):
+                return True
+            if is_mine or wait:
+                self._copy(file)
+                return True
+        return False
+
+    @contextlib.contextmanager
+    def _held(self, index: int, awaited: str | None) -> Iterator[bool]:
+        """Hold a file's lock, a byte for each (fcntl(2)): it saves work, nothing rests on it."""
+        end = self._patience(awaited) if awaited is not None else 0.0
+        while not (is_mine := self._try_lock(index)) and time.monotonic() < end:
+            if self.stop.wait(0.02):
+                raise StoppedError
+            if awaited is not None and self.is_proven(awaited):
+                break
+        try:
+            yield is_mine
+        finally:
+            if is_mine:
+                with contextlib.suppress(OSError):
+                    fcntl.lockf(self._locks_fd, fcntl.LOCK_UN, 1, index)
+
+    def _patience(self, name: str) -> float:
+        return time.monotonic() + _WAIT_SECONDS + self.source_size(name) / _LEAST_SPEED
+
+    def _try_lock(self, index: int) -> bool:
+        try:
+            fcntl.lockf(self._locks_fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, index)
+        except OSError as error:
+            return error.errno not in {errno.EACCES, errno.EAGAIN}
+        return True
+
+    def _copy(self, file: PromisedFile) -> None:
+        """Make the copy, and write down that it is one."""
+        path = os.path.join(self.source, file.name)
+        fd = self._open(file.name, path)
+        try:
+            before = os.fstat(fd)
+            with _files.being_written(os.path.join(self.target, file.name), sync=False) as copy:
+                digest = self._transfer(fd, copy, before.st_size, file)
+                stamp = copy_stamp(os.fstat(copy))
+                after = os.fstat(fd)
+                if source_stamp(after) != source_stamp(before) or stamp[0] != before.st_size:
+                    problem = "it changed while it was copied: stage it when nobody writes to it"
+                    raise ShardReadError(problem, path=path)
+                _refuse_other(file, before.st_size, digest, path)
+        finally:
+            os.close(fd)
+        self._proofs.add(Proof(file.name, source_stamp(before), stamp, digest))
+        self._distrusted.discard(file.name)
+
+    def _open(self, name: str, path: str) -> int:
+        try:
+            return open_inside(name, root=self.source, dir_fd=self._source_fd)
+        except FileNotFoundError as error:
+            answer = FindingKind.MISSING, Path(path), "a regular file", "nothing", error.errno
+            raise BrokenPromiseError(Finding(*answer)) from error
+        except NotRegularError as error:
+            answer = FindingKind.NOT_REGULAR, Path(path), "a regular file", error.found, None
+            raise BrokenPromiseError(Finding(*answer)) from error
+
+    def _transfer(self, source: int, copy: int, size: int, file: PromisedFile) -> str | None:
+        """Copy so many bytes, and return their digest where one is wanted."""
+        wanted = file.digest or ("sha256:" if self._hashes else None)
+        if wanted is None and self._send(source, copy, size):
+            return None
+        algorithm = (wanted or "sha256:").partition(":")[0]
+        digest = _digest.begin(algorithm, size)
+        buffer = memoryview(bytearray(min(_BUFFER, size)))
+        at = 0
+        while at < size and (n := os.preadv(source, [buffer[: size - at]], at)):
+            if self.stop.is_set():
+                raise StoppedError
+            digest.update(buffer[:n])
+            _write_all(copy, buffer[:n])
+            at += n
+        return f"{algorithm}:{digest.hexdigest()}"
+
+    def _send(self, source: int, copy: int, size: int) -> bool:
+        """Let the kernel copy; False where it can't."""
+        at = 0
+        while at < size:
+            if self.stop.is_set():
+                raise StoppedError
+            try:
+                n = os.sendfile(copy, source, at, min(_CHUNK, size - at))
+            except OSError as error:
+                if at or error.errno not in _NO_SENDFILE:
+                    raise
+                return False
+            if not n:
+                break  # it became shorter, which its size tells
+            at += n
+        return True
+
+
+def _opened_directory(path: str, stack: contextlib.ExitStack) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _write_all(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _refuse_other(file: PromisedFile, size: int, digest: str | None, path: str) -> None:
+    """Raise unless size and digest are what the manifest states, where it states them."""
+    if file.size is not None and size != file.size:
+        kind, expected, found = FindingKind.SIZE, f"{file.size} bytes", f"{size} bytes"
+    elif file.digest is not None and digest != str(_digest.parse(file.digest)):
+        kind, expected, found = FindingKind.DIGEST, file.digest, str(digest)
+    else:
+        return
+    raise BrokenPromiseError(Finding(kind, Path(path), expected, found))

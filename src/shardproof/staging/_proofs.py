@@ -1,0 +1,124 @@
+"""What was proven of the files of a staged copy, a line a file, in ``.shardproof-stage.jsonl``.
+
+A line says what the source's file was like, and what the copy is like. A copy whose line still fits
+is not made again. A line that is cut, or lost, or older than the machine's last start, only costs a
+copy: so neither lines nor copies are synced to the disk.
+"""
+
+import contextlib
+import os
+import secrets
+import threading
+
+import msgspec
+
+from shardproof._names import OPEN_FLAGS
+from shardproof._processes import this_process
+
+__all__ = ["Proof", "Proofs", "Stamp", "copy_stamp", "source_stamp"]
+
+Stamp = tuple[int, ...]
+
+_FILE = ".shardproof-stage.jsonl"
+_MAX_BYTES = 2**28
+
+
+class Proof(msgspec.Struct, frozen=True, gc=False):
+    """One file that was copied, whole.
+
+    Attributes:
+        name: Which.
+        source: Size, times and inode of the source's file.
+        copy: Size, time of change and inode of the copy.
+        digest: Of the bytes that were copied, where it was computed.
+        boot: Between which two starts of the machine.
+    """
+
+    name: str
+    source: Stamp
+    copy: Stamp
+    digest: str | None = None
+    boot: str = ""
+
+
+def source_stamp(status: os.stat_result) -> Stamp:
+    """Return what changes when a source's file is another one, or is written to."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def copy_stamp(status: os.stat_result) -> Stamp:
+    """Return the same for a copy, whose ctime changes when it gets its name."""
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+class Proofs:
+    """The lines, which any number of processes add to.
+
+    Args:
+        dir_fd: Descriptor of the copy's directory, for as long as this is used.
+    """
+
+    def __init__(self, dir_fd: int) -> None:
+        self._dir_fd = dir_fd
+        self._boot = this_process().partition("/")[0] or secrets.token_hex(16)
+        self._proofs: dict[str, Proof] = {}
+        self._n_read = 0
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> Proof | None:
+        """Return what is known of a copy, as far as was read."""
+        return self._proofs.get(name)
+
+    def fits(self, name: str, source: Stamp, copy: Stamp, *, hashed: bool) -> bool:
+        """Whether a copy was proven that has not changed since, nor has its source.
+
+        Args:
+            name: Which.
+            source: What the source's file is like now.
+            copy: What the copy is like now.
+            hashed: Whether its digest must be known.
+        """
+        if not self._fits(name, source, copy, hashed):
+            self._read_on()
+        return self._fits(name, source, copy, hashed)
+
+    def _fits(self, name: str, source: Stamp, copy: Stamp, hashed: bool) -> bool:
+        proof = self._proofs.get(name)
+        return (
+            proof is not None
+            and (proof.boot, proof.source, proof.copy) == (self._boot, source, copy)
+            and (proof.digest is not None or not hashed)
+        )
+
+    def _read_on(self) -> None:
+        """Read what was written down since the last time."""
+        with self._lock, contextlib.suppress(FileNotFoundError):
+            fd = os.open(_FILE, OPEN_FLAGS, dir_fd=self._dir_fd)
+            try:
+                size = min(os.fstat(fd).st_size, _MAX_BYTES)
+                data = os.pread(fd, max(0, size - self._n_read), self._n_read)
+            finally:
+                os.close(fd)
+            whole = data.rpartition(b"\n")[0]  # somebody may be writing the rest
+            self._n_read += len(whole)
+            for proof in filter(None, map(_decoded, whole.split(b"\n"))):
+                self._proofs[proof.name] = proof
+
+    def add(self, proof: Proof) -> None:
+        """Write down that a copy is proven."""
+        proof = msgspec.structs.replace(proof, boot=self._boot)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(_FILE, flags, 0o600, dir_fd=self._dir_fd)
+        try:
+            # One call, which appends in one piece; a new line first, as another may have been cut.
+            os.write(fd, b"\n" + msgspec.json.encode(proof) + b"\n")
+        finally:
+            os.close(fd)
+        self._proofs[proof.name] = proof
+
+
+def _decoded(line: bytes) -> Proof | None:
+    try:
+        return msgspec.json.decode(line, type=Proof)
+    except (ValueError, msgspec.DecodeError):
+        return None

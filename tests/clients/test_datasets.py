@@ -1,0 +1,128 @@
+"""The package datasets: it reads the same rows of the same files, and takes what we deliver."""
+
+import io
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from datasets.data_files import DataFilesPatternsDict, get_data_patterns
+
+from shardproof.prefetch.rows._datasets import hf_load_dataset_sharded, load_dataset_from_spec
+from shardproof.prefetch.rows._splits import split_files
+from shardproof.prefetch.sources._source import RemoteFile
+from shardproof.testing.hub import Hub
+
+COUNTS = (5, 0, 1, 7)
+FEATURES = datasets.Features(
+    {
+        "id": datasets.Value("int64"),
+        "kind": datasets.ClassLabel(names=["even", "odd"]),
+        "tags": datasets.Sequence(datasets.Value("string")),
+    }
+)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    datasets.disable_progress_bars()
+    yield
+    datasets.enable_progress_bars()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """The shards, as datasets writes them, with its features in their metadata."""
+    (tmp_path / "data").mkdir()
+    paths = []
+    for n, start in enumerate(itertools.accumulate(COUNTS[:-1], initial=0)):
+        numbers = range(start, start + COUNTS[n])
+        columns = {
+            "id": list(numbers),
+            "kind": [number % 2 for number in numbers],
+            "tags": [["a", None] * (number % 3) for number in numbers],
+        }
+        paths.append(str(tmp_path / "data" / f"train-{n:05d}-of-{len(COUNTS):05d}.parquet"))
+        datasets.Dataset.from_dict(columns, features=FEATURES).to_parquet(paths[-1], batch_size=3)
+    return paths
+
+
+@pytest.fixture
+def options(files: list[str], shard_hub: Hub, tmp_path: Path) -> dict[str, Any]:
+    for path in files:
+        name = Path(path).name
+        shard_hub.put(f"data/{name}", Path(path), repo="org/name")
+    return {"endpoint": shard_hub.url, "cache_dir": tmp_path / "cache"}
+
+
+@pytest.fixture
+def expected(files: list[str]) -> list[Any]:
+    rows = datasets.load_dataset("parquet", data_files=files, split="train", streaming=True)
+    return list(rows)
+
+
+def test_rows_are_those_that_it_streams(options: Any, expected: list[Any]) -> None:
+    assert len(expected) == sum(COUNTS)
+    for skip in range(len(expected) + 1):
+        assert list(hf_load_dataset_sharded("org/name", skip=skip, **options)) == expected[skip:]
+
+
+def test_each_shard_is_a_dataset_with_its_features(options: Any, expected: list[Any]) -> None:
+    rows = hf_load_dataset_sharded("org/name", as_="dataset", **options)
+    found = list(rows)
+    assert [len(dataset) for dataset in found] == list(COUNTS)
+    assert all(dataset.features == FEATURES for dataset in found)
+    assert datasets.concatenate_datasets(found).to_list() == expected
+    assert not any(dataset.cache_files for dataset in found)  # their files are gone by now
+
+
+def test_a_dataset_of_what_is_left_of_a_shard(options: Any, expected: list[Any]) -> None:
+    row_by_row = load_dataset_from_spec("hf:org/name", **options)
+    list(itertools.islice(row_by_row, 3))
+    rows = load_dataset_from_spec("hf:org/name", as_="dataset", **options)
+    rows.load_state_dict(json.loads(json.dumps(row_by_row.state_dict())))
+    first, *others = rows
+    assert first.to_list() == expected[3:5]
+    assert [row for dataset in others for row in dataset] == expected[5:]
+
+
+def test_it_takes_our_rows_for_a_generator(options: Any, expected: list[Any]) -> None:
+    rows = hf_load_dataset_sharded("org/name", **options)
+    stream = datasets.IterableDataset.from_generator(lambda: iter(rows))
+    assert list(stream.map(lambda row: {"next": row["id"] + 1}))[-1]["next"] == len(expected)
+    assert list(stream.skip(4).take(2)) == expected[4:6]
+
+
+LAYOUTS = {
+    "sharded": ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"],
+    "any split": ["data/books-00000-of-00001.parquet", "data/train-00000-of-00001.parquet"],
+    "files": ["train.parquet", "test.parquet", "valid.parquet"],
+    "words": ["my-train-file.parquet", "the_test_file.parquet", "dev.0.parquet"],
+    "directories": ["train/0.parquet", "train/1.parquet", "test/0.parquet"],
+    "below directories": ["data/train/a/0.parquet", "data/train/b/0.parquet"],
+    "none": ["0.parquet", "1.parquet"],
+    "numbers": [f"train-{n}.parquet" for n in range(12)],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_it_takes_the_same_files_for_those_of_a_split(layout: str, tmp_path: Path) -> None:
+    for name in LAYOUTS[layout]:
+        path = tmp_path / "repo" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        datasets.Dataset.from_dict({"x": [1]}).to_parquet(buffer)
+        path.write_bytes(buffer.getvalue())
+    base = str(tmp_path / "repo")
+    patterns = DataFilesPatternsDict.from_patterns(get_data_patterns(base))
+    listed = [RemoteFile(name) for name in LAYOUTS[layout]]
+    resolved = patterns.resolve(base)
+    assert resolved
+    for split, paths in resolved.items():
+        theirs = {str(Path(path).relative_to(base)) for path in paths}
+        ours = [file.name for file in split_files(listed, str(split), None, base)]
+        assert set(ours) == theirs, split

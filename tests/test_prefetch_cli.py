@@ -1,0 +1,172 @@
+"""``shardproof fetch``: 0 only when the right bytes are under the final name."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shardproof.cli import app
+from shardproof.testing.hub import Hub
+
+DATA = bytes(range(256)) * 400
+SHA256 = hashlib.sha256(DATA).hexdigest()
+
+
+def run(*args: str | Path) -> Result:
+    result = CliRunner().invoke(app, ["fetch", *map(str, args)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture
+def url(shard_hub: Hub) -> str:
+    return shard_hub.put("a/train-0.bin", DATA)
+
+
+def test_the_right_bytes_are_there(url: str, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--sha256", SHA256)
+
+    assert result.exit_code == 0
+    assert result.stdout == f"{tmp_path / 'train-0.bin'}\n"
+    assert result.stderr == ""
+    assert (tmp_path / "train-0.bin").read_bytes() == DATA
+
+
+def test_what_nobody_has_stated_the_digest_of_is_not_called_proven(
+    url: str, tmp_path: Path
+) -> None:
+    result = run(url, tmp_path)
+
+    assert result.exit_code == 0
+    assert f"only its size is right; it is sha256:{SHA256}" in result.stderr
+
+
+def test_a_file_of_the_hub(shard_hub: Hub, tmp_path: Path) -> None:
+    shard_hub.put("data/0.bin", DATA, repo="org/name")
+    code = "from shardproof import cli; cli.main()"
+    url = "hf://datasets/org/name@main/data/0.bin"
+
+    run = subprocess.run(
+        [sys.executable, "-c", code, "fetch", url, str(tmp_path)],
+        env={**os.environ, "HF_ENDPOINT": shard_hub.url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (run.returncode, run.stderr) == (0, "")  # proven
+    assert (tmp_path / "0.bin").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("wrong", ["0" * 64, f"sha256:{'0' * 64}"])
+def test_wrong_bytes_are_not_there(wrong: str, url: str, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--sha256", wrong, "--retries", "0")
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f"expected the digest sha256:{'0' * 64}, found sha256:{SHA256}" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("retries", "exit_code"), [(0, 1), (1, 1), (2, 0)])
+def test_retries_are_attempts_after_the_first(
+    retries: int, exit_code: int, url: str, shard_hub: Hub, tmp_path: Path
+) -> None:
+    shard_hub.fault("a/*", "status-503", times=2)
+
+    result = run(url, tmp_path, "--retries", str(retries), "--quiet")
+
+    assert result.exit_code == exit_code
+    assert result.stdout == ""
+    assert len(shard_hub.requests_for("a/*", method="GET")) == min(retries, 2) + 1
+
+
+@pytest.mark.parametrize("option", ["--timeout", "--deadline", "--stall"])
+def test_what_takes_too_long_ends(option: str, url: str, shard_hub: Hub, tmp_path: Path) -> None:
+    shard_hub.fault("a/*", "stall-in-body")
+
+    result = run(url, tmp_path, option, "0.2", "--retries", "0")
+
+    assert result.exit_code == 1
+    assert "failed to download 'train-0.bin' after 1 attempt" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_attempts_are_told_where_that_is_wanted(url: str, shard_hub: Hub, tmp_path: Path) -> None:
+    shard_hub.fault("a/*", "status-503", times=1)
+
+    code = "import sys; from shardproof import cli; cli.main()"
+    command = [sys.executable, "-c", code, "fetch", url, str(tmp_path), "--verbose"]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert child.returncode == 0
+    assert "(attempt 1/3): " in child.stderr
+    assert "Retrying in " in child.stderr
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:1/", "a/b", "nonsense://a/b", "hf://a", "http://127.0.0.1:1/%2Fetc"],
+)
+def test_wrong_usage(url: str, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--retries", "0")
+
+    assert result.exit_code == 2
+    assert result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_digest_is_wrong_usage(url: str, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--sha256", "12")
+
+    assert result.exit_code == 2
+    assert "expected 64 hexadecimal digits" in result.stderr
+
+
+def test_names_from_a_server_lead_nowhere(shard_hub: Hub, tmp_path: Path) -> None:
+    url = shard_hub.put("a/0.bin", DATA)
+    shard_hub.fault("a/0.bin", "unsafe-file-name")
+
+    assert run(url, tmp_path / "in").exit_code == 0
+
+    assert [p.name for p in tmp_path.rglob("*")] == ["in", "0.bin"]
+
+
+@pytest.mark.parametrize("fault", ["stall-before-header", "stall-in-body", "drip"])
+def test_an_interrupt_ends_with_130_and_leaves_nothing(
+    fault: str, url: str, shard_hub: Hub, tmp_path: Path
+) -> None:
+    """A real SIGINT, at a moment that is another one each time."""
+    shard_hub.fault("a/*", fault)
+    code = (
+        "import sys, threading\n"
+        "from shardproof import cli\n"
+        "import httpx, shardproof.prefetch\n"
+        "print('begun', flush=True)\n"
+        "try:\n"
+        "    cli.main()\n"
+        "finally:\n"
+        "    print([t.name for t in threading.enumerate()], file=sys.stderr)\n"
+    )
+    for delay in (0.05, 0.15, 0.3):
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, "fetch", url, str(tmp_path / str(delay))],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        child.stdout.readline()
+        time.sleep(delay)
+        child.send_signal(signal.SIGINT)
+        _, error = child.communicate(timeout=60)
+
+        assert child.returncode == 130, error
+        assert error.splitlines()[-1] == "['MainThread']"
+        assert "Traceback" not in error
+        assert not [name for _, _, names in os.walk(tmp_path) for name in names]

@@ -1,0 +1,496 @@
+"""Datasets shard by shard: the rows, where they go on, and what is fetched and kept for it."""
+
+import contextlib
+import io
+import itertools
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof.errors import FetchError, ShardReadError, SourceError
+from shardproof.prefetch.rows._datasets import (
+    hf_load_dataset_sharded,
+    load_dataset_from_spec,
+    resolve_resume_plan,
+)
+from shardproof.prefetch.rows._rows import ShardedRows
+from shardproof.prefetch.rows._specs import TextSpec
+from shardproof.prefetch.transfer._limits import Limits
+from shardproof.testing.hub import Hub
+
+LIMITS = Limits(max_download_retries=1, stall_after=5)
+COUNTS = (5, 0, 1, 7)
+N_ROWS = sum(COUNTS)
+NAMES = [f"data/train-{n:05d}-of-{len(COUNTS):05d}.parquet" for n in range(len(COUNTS))]
+
+Load = Callable[..., ShardedRows]
+
+
+def table(start: int, n_rows: int) -> pa.Table:
+    numbers = range(start, start + n_rows)
+    nested = [None if n % 4 == 1 else [{"a": n}] * (n % 3) for n in numbers]
+    kind = pa.list_(pa.struct([("a", pa.int64())]))
+    return pa.table({"id": pa.array(numbers, pa.int64()), "x": pa.array(nested, kind)})
+
+
+def shards(counts: Sequence[int], group: int = 3) -> Iterator[bytes]:
+    starts = itertools.accumulate(counts, initial=0)
+    for start, n_rows in zip(starts, counts, strict=False):
+        buffer = io.BytesIO()
+        pq.write_table(table(start, n_rows), buffer, row_group_size=group)
+        yield buffer.getvalue()
+
+
+ROWS = table(0, N_ROWS).to_pylist()
+
+
+@pytest.fixture
+def repo(shard_hub: Hub) -> Hub:
+    for name, data in zip(NAMES, shards(COUNTS), strict=True):
+        shard_hub.put(name, data, repo="org/name")
+    shard_hub.put("README.md", b"# Data", repo="org/name")
+    return shard_hub
+
+
+@pytest.fixture
+def load(repo: Hub, tmp_path: Path) -> Load:
+    def load(*arguments: Any, **options: Any) -> ShardedRows:
+        options = {"cache_dir": tmp_path, "endpoint": repo.url, "limits": LIMITS} | options
+        return hf_load_dataset_sharded("org/name", *arguments, **options)
+
+    return load
+
+
+def on_disk(cache: Path) -> list[str]:
+    """The shards that are there, under their names."""
+    root = cache / "hf_shards" / "org" / "name" / "train"
+    return [name for name in NAMES if (root / name).exists()]
+
+
+def fetched_whole(hub: Hub) -> list[str]:
+    return [name for name in NAMES for request in hub.requests_for(name) if _is_whole(request)]
+
+
+def _is_whole(request: Any) -> bool:
+    return request.method == "GET" and "range" not in request.headers and request.bytes_sent > 0
+
+
+# Rows
+
+
+def test_rows_are_those_of_all_shards_in_order(load: Load) -> None:
+    rows = load()
+    assert rows.data_files == NAMES
+    assert list(rows) == ROWS
+    assert list(rows) == ROWS  # another epoch
+
+
+def test_batches_and_columns(load: Load) -> None:
+    batches = list(load(as_="batches", batch_size=2, skip=1))
+    assert pa.Table.from_batches(batches).to_pylist() == ROWS[1:]
+    assert [batch.num_rows for batch in batches] == [2, 2, 1, 2, 1, 2, 1, 1]
+    assert list(load(columns=["id"])) == [{"id": n} for n in range(N_ROWS)]
+    with pytest.raises(ValueError, match="has no 'y', but 'id', 'x'"):
+        list(load(columns=["y"]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    group=st.integers(1, 5),
+    data=st.data(),
+)
+def test_rows_after_a_skip_are_what_pyarrow_reads_after_it(
+    counts: list[int], group: int, data: st.DataObject
+) -> None:
+    skip = data.draw(st.integers(0, sum(counts)))
+    with tempfile.TemporaryDirectory() as place:
+        source = Path(place, "source")
+        source.mkdir()
+        for n, content in enumerate(shards(counts, group)):
+            (source / f"train-{n}.parquet").write_bytes(content)
+        files = sorted(source.iterdir())
+        expected = pa.concat_tables(map(pq.read_table, files)).to_pylist()
+        rows = hf_load_dataset_sharded(
+            "org/name", cache_dir=f"{place}/cache", source=f"file://{source}", skip=skip
+        )
+        assert list(rows) == expected[skip:]
+        again = rows.skip(sum(counts) - skip)
+        assert list(again) == []
+
+
+@pytest.mark.parametrize("as_", ["rows", "batches"])
+def test_each_state_leads_to_the_rest(as_: Any, load: Load) -> None:
+    def numbers(item: Any) -> list[int]:
+        return [item["id"]] if as_ == "rows" else item["id"].to_pylist()
+
+    whole = load(as_=as_, batch_size=2)
+    states = [whole.state_dict()]
+    done = [0]
+    for item in whole:
+        states.append(json.loads(json.dumps(whole.state_dict())))
+        done.append(done[-1] + len(numbers(item)))
+    assert done[-1] == N_ROWS
+    rows = load(as_=as_, batch_size=2)
+    for state, n_done in zip(states, done, strict=True):
+        assert state["total_rows"] == n_done
+        rows.load_state_dict(state)
+        assert rows.state_dict() == state
+        rest = [n for item in rows for n in numbers(item)]
+        assert rest == list(range(n_done, N_ROWS))
+    assert [n for item in rows for n in numbers(item)] == list(range(N_ROWS))  # the next epoch
+
+
+def test_a_state_is_of_the_row_that_came_last(load: Load) -> None:
+    rows = load()
+    for n, row in enumerate(itertools.islice(rows, 6)):
+        state = rows.state_dict()
+        assert (row["id"], state["total_rows"]) == (n, n + 1)
+    assert state["shard"] == NAMES[3]  # the first row after it is there: none is fetched to see it
+    assert (state["shard_index"], state["row"]) == (3, 0)
+    assert len(json.dumps(state)) < 500
+    rows.close()
+    assert list(load(skip=state["total_rows"])) == ROWS[6:]
+
+
+def test_a_skip_holds_for_each_epoch_and_a_state_for_one(load: Load) -> None:
+    rows = load(skip=4)
+    assert list(rows) == list(rows) == ROWS[4:]
+    rows.load_state_dict(load(skip=2).state_dict())
+    assert list(rows) == ROWS[2:]
+    assert list(rows) == ROWS[4:]
+
+
+# What is fetched, what is kept
+
+
+def test_shards_that_are_skipped_are_not_fetched(load: Load, repo: Hub) -> None:
+    assert list(load(skip=8)) == ROWS[8:]
+    assert fetched_whole(repo) == NAMES[3:]
+    asked = [request for name in NAMES[:3] for request in repo.requests_for(name)]
+    assert asked
+    assert all("range" in request.headers for request in asked)
+
+
+def test_a_state_needs_nothing_of_the_shards_before_it(load: Load, repo: Hub) -> None:
+    state = load(skip=8).state_dict()
+    n_before = len(repo.requests)
+    rows = load()
+    rows.load_state_dict(state)
+    assert list(rows) == ROWS[8:]
+    names = {request.file for request in repo.requests[n_before:]}
+    assert names.isdisjoint(NAMES[:3])
+
+
+def test_numbers_of_rows_are_asked_for_once(load: Load, repo: Hub, tmp_path: Path) -> None:
+    def n_asked() -> int:
+        return sum("range" in request.headers for request in repo.requests_for("data/*"))
+
+    load(skip=8)
+    once = n_asked()
+    assert load(skip=12).state_dict()["total_rows"] == 12
+    assert n_asked() == once
+    (kept,) = (tmp_path / "row_counts").iterdir()
+    written = kept.stat().st_mtime_ns
+    load(skip=8)
+    assert kept.stat().st_mtime_ns == written
+    kept.write_text('{"row_counts": {"sha256:0": -1}}')
+    assert list(load(skip=8)) == ROWS[8:]
+    assert n_asked() == 2 * once
+
+
+def test_only_this_shard_and_the_next_are_on_disk(load: Load, tmp_path: Path) -> None:
+    rows = load(cleanup="auto")
+    for row in rows:
+        shard = next(n for n, end in enumerate(itertools.accumulate(COUNTS)) if row["id"] < end)
+        there = on_disk(tmp_path)
+        assert NAMES[shard] in there
+        assert set(there) <= set(NAMES[shard : shard + 2])
+    rows.close()
+
+
+def test_all_shards_stay_if_they_are_to_be_kept(load: Load, tmp_path: Path, repo: Hub) -> None:
+    assert list(load(cleanup="keep")) == ROWS
+    assert on_disk(tmp_path) == NAMES
+    n_before = len(fetched_whole(repo))
+    assert list(load(cleanup="keep")) == ROWS
+    assert len(fetched_whole(repo)) == n_before
+
+
+@pytest.mark.parametrize("end", ["exhausted", "closed", "left", "error"])
+def test_no_thread_and_no_lease_is_left(end: str, load: Load, repo: Hub) -> None:
+    with contextlib.suppress(FetchError), load(prefetch=2) as rows:
+        if end == "error":
+            repo.fault(NAMES[2], "status-404")
+        iterator = iter(rows)
+        next(iterator)
+        if end == "closed":
+            rows.close()
+            assert list(iterator) == []
+        elif end != "left":
+            list(iterator)
+    names = {thread.name for thread in threading.enumerate()}
+    assert not {name for name in names if name.startswith("shardproof-")}  # but those of the hub
+
+
+def test_a_shard_that_never_comes_is_an_error_in_its_place(load: Load, repo: Hub) -> None:
+    repo.fault(NAMES[2], "status-404")
+    rows = load()
+    iterator = iter(rows)
+    assert [next(iterator)["id"] for _ in range(5)] == list(range(5))
+    with pytest.raises(FetchError, match=r"train-00002"):
+        next(iterator)
+    repo.heal()
+    state = rows.state_dict()
+    rows = load()
+    rows.load_state_dict(state)
+    assert list(rows) == ROWS[5:]
+
+
+def test_a_shard_that_is_damaged_at_its_source(repo: Hub, load: Load, tmp_path: Path) -> None:
+    repo.put(NAMES[2], b"PAR1 and no more", repo="org/name")
+    with pytest.raises(ShardReadError) as caught:
+        list(load())
+    assert str(tmp_path) in str(caught.value)
+    assert "train-00002" in str(caught.value)
+    assert "expected it to end with b'PAR1'" in str(caught.value)
+    with pytest.raises(ShardReadError, match=r"hf://datasets/org/name/data/train-00002"):
+        load(skip=6)
+
+
+# Arguments, and states of something else
+
+
+def test_what_split_and_name_mean(load: Load, repo: Hub) -> None:
+    (data,) = shards([2])
+    repo.put("en/test-0.parquet", data, repo="org/name")
+    assert list(load("test", "en")) == ROWS[:2]
+    assert list(load("test", data_files="en/*.parquet")) == ROWS[:2]
+    assert list(load(data_files=[NAMES[2], NAMES[0]])) == [ROWS[5], *ROWS[:5]]
+    assert list(load(data_files=())) == []
+    for wrong in ({"split": "validation"}, {"name": "de"}, {"data_files": ["x.parquet"]}):
+        with pytest.raises(SourceError, match=r"hf://datasets/org/name@\w{40}' does not have"):
+            load(**wrong)
+
+
+def test_a_revision_is_the_one_that_was_asked_for(load: Load, repo: Hub, tmp_path: Path) -> None:
+    (data,) = shards([2])
+    revision = "refs/convert/parquet"
+    repo.put("default/train/0.parquet", data, repo="org/name", revision=revision)
+    assert list(load(revision=revision)) == ROWS[:2]
+    (there,) = (tmp_path / "hf_shards" / "org").iterdir()
+    assert there.name.startswith("name@")
+
+
+def test_all_epochs_are_of_the_commit_that_was_found_first(load: Load, repo: Hub) -> None:
+    rows = load()
+    state = rows.state_dict()
+    (data,) = shards([2])
+    for name in NAMES:
+        repo.put(name, data, repo="org/name")
+    assert list(rows) == ROWS
+    assert list(rows.skip(6)) == ROWS[6:]
+    assert rows.data_files == NAMES
+    at_commit = load(revision=state["source"].partition("@")[2])
+    at_commit.load_state_dict(state)
+    assert list(at_commit) == ROWS
+    assert list(load()) == ROWS[:2] * 4
+
+
+def test_a_repository_that_is_not_there(load: Load, repo: Hub, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"hf://datasets/org/other.*RepositoryNotFound"):
+        hf_load_dataset_sharded("org/other", cache_dir=tmp_path, endpoint=repo.url)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"skip": -1}, ValueError, "skip: expected 0 or more, found -1"),
+        ({"skip": True}, TypeError, "skip: expected an integer"),
+        ({"skip": N_ROWS + 1}, ValueError, f"at most {N_ROWS}, the rows of all 4 files"),
+        ({"prefetch": -1}, ValueError, "prefetch: expected 0 or more"),
+        ({"lookahead": -1}, ValueError, "lookahead: expected 0 or more"),
+        ({"batch_size": 0}, ValueError, "batch_size: expected 1 or more"),
+        ({"as_": "pandas"}, TypeError, "as_"),
+        ({"cleanup": True}, TypeError, "cleanup"),
+        ({"cleanup": 0}, ValueError, "cleanup"),
+        ({"split": "a/b"}, ValueError, "split 'a/b': it has a slash"),
+        ({"data_files": [1]}, TypeError, "data_files"),
+    ],
+)
+def test_wrong_arguments(options: Any, error: type[Exception], said: str, load: Load) -> None:
+    with pytest.raises(error, match=said):
+        load(**options)
+
+
+def test_a_state_of_other_data_is_refused(load: Load, repo: Hub) -> None:
+    rows = load()
+    state = rows.state_dict()
+    wrong = {
+        "files": {"files": "sha256:00"},
+        "shard": {"shard": "x"},
+        "n_files": {"n_files": 5},
+        "shard_index": {"shard_index": 9, "shard": None},
+        "total_rows": {"row": 3, "total_rows": 2},
+        "version": {"version": 2},
+        "row": {"row": -1},
+        "other": {"other": 1},
+    }
+    for field, changes in wrong.items():
+        with pytest.raises(ValueError, match=field):
+            rows.load_state_dict(state | changes)
+    with pytest.raises(ValueError, match="expected what state_dict"):
+        rows.load_state_dict({})
+    assert rows.state_dict() == state
+    repo.put("README.md", b"# Another commit", repo="org/name")
+    later = load()
+    assert later.state_dict()["source"] != state["source"]
+    later.load_state_dict(state)  # none of the shards has changed
+    repo.put(NAMES[0], b"another", repo="org/name")
+    with pytest.raises(ValueError, match="this state is of other data than 'hf://") as caught:
+        load().load_state_dict(state)
+    assert state["source"] in str(caught.value)
+
+
+def test_a_state_that_is_behind_the_end_of_its_shard(load: Load) -> None:
+    rows = load()
+    rows.load_state_dict(rows.state_dict() | {"row": 6, "total_rows": 6})
+    with pytest.raises(ShardReadError, match=r"expected 6 rows or more.*found 5"):
+        next(iter(rows))
+
+
+def test_it_can_be_sent_to_another_process(load: Load) -> None:
+    rows = load(skip=2)
+    next(iterator := iter(rows))
+    copy = pickle.loads(pickle.dumps(rows))
+    assert copy.state_dict() == rows.state_dict()
+    assert list(copy) == ROWS[2:]
+    assert list(iterator) == ROWS[3:]
+
+
+def test_a_dataset_needs_datasets(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ImportError, match="pip install datasets"):
+        load(as_="dataset")
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    code = "import sys, shardproof.prefetch.rows._datasets; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"pyarrow", "datasets", "torch", "huggingface_hub", "httpx", "fsspec"}
+    assert heavy.isdisjoint(run.stdout.split())
+
+
+# Plans
+
+
+def test_a_plan_and_its_files_lead_to_the_rest(load: Load, repo: Hub, tmp_path: Path) -> None:
+    for skip in (0, 4, 5, 6, 8, N_ROWS):
+        plan = resolve_resume_plan("hf:org/name", skip, tmp_path, endpoint=repo.url)
+        data_files, in_shard_offset, _ = plan
+        rows = load(data_files=data_files, skip=in_shard_offset)
+        assert list(rows) == ROWS[skip:]
+        assert list(load(data_files=data_files).skip(in_shard_offset)) == ROWS[skip:]
+    assert plan.shard_label == "behind the last of 4 shards"
+    with pytest.raises(ValueError, match=f"row_offset: expected at most {N_ROWS}"):
+        resolve_resume_plan("hf:org/name", 99, tmp_path, endpoint=repo.url)
+    with pytest.raises(ValueError, match="row_offset: expected 0 or more"):
+        resolve_resume_plan([("a", 1)], -1)
+    with pytest.raises(ValueError, match="spec: expected one, found 2"):
+        resolve_resume_plan("hf:a/b,hf:c/d", 1)
+    assert resolve_resume_plan([("a", 1)], None).in_shard_offset == 0
+
+
+def test_a_plan_takes_a_shard_of_the_hub_for_what_it_is_today(repo: Hub, tmp_path: Path) -> None:
+    assert resolve_resume_plan("hf:org/name", 6, tmp_path, endpoint=repo.url).data_files == (
+        NAMES[3],
+    )
+    (data,) = shards([9])
+    repo.put(NAMES[0], data, repo="org/name")
+    plan = resolve_resume_plan("hf:org/name", 6, tmp_path, endpoint=repo.url)
+    assert plan == (tuple(NAMES), 6, f"{NAMES[0]} (1/4) row 6")
+
+
+# Specs
+
+
+def test_a_spec_of_the_hub(repo: Hub, tmp_path: Path) -> None:
+    rows = load_dataset_from_spec("hf:org/name:train:x", tmp_path, skip=3, endpoint=repo.url)
+    assert list(rows) == ROWS[3:]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    (tmp_path / "a10.txt").write_text("four\nfive")
+    (tmp_path / "a9.txt").write_text("one\n\nthree\n")
+    (tmp_path / "b.txt").write_text("")
+    return tmp_path
+
+
+def test_a_spec_of_text_files(texts: Path) -> None:
+    spec = f"txt:{texts}/*.txt:line"
+    lines = ["one", "", "three", "four", "five"]
+    expected = [{"line": line} for line in lines]
+    rows = load_dataset_from_spec(spec)
+    assert list(rows) == expected
+    for skip in range(6):
+        assert list(load_dataset_from_spec(spec, skip=skip)) == expected[skip:]
+        plan = resolve_resume_plan(spec, skip)
+        left = load_dataset_from_spec(spec, data_files=plan.data_files, skip=plan.in_shard_offset)
+        assert list(left) == expected[skip:]
+        iterator = iter(rows)
+        list(itertools.islice(iterator, skip))
+        other = load_dataset_from_spec(spec)
+        other.load_state_dict(json.loads(json.dumps(rows.state_dict())))
+        assert list(other) == expected[skip:]
+    (batch,) = load_dataset_from_spec(TextSpec(f"{texts}/a9.txt"), as_="batches")
+    assert batch.to_pydict() == {"text": lines[:3]}
+    with pytest.raises(ValueError, match="at most 5, the rows of all 3 files"):
+        load_dataset_from_spec(spec, skip=6)
+
+
+def test_text_files_that_are_not_there_or_not_the_same(texts: Path) -> None:
+    with pytest.raises(SourceError, match=rf"no file is meant by '{texts}/\*.md'.*3 others"):
+        load_dataset_from_spec(f"txt:{texts}/*.md")
+    with pytest.raises(SourceError, match="no file is meant by"):
+        load_dataset_from_spec(f"txt:{texts}/x.txt")
+    with pytest.raises(TypeError, match="columns: not for a spec of text files"):
+        load_dataset_from_spec(f"txt:{texts}/b.txt", columns=["x"])
+    state = load_dataset_from_spec(f"txt:{texts}/*.txt").state_dict()
+    with (texts / "b.txt").open("a") as file:
+        file.write("six")
+    with pytest.raises(ValueError, match="other data"):
+        load_dataset_from_spec(f"txt:{texts}/*.txt").load_state_dict(state)
+
+
+# Sources that are no hub
+
+
+def test_files_of_a_web_server_are_those_that_are_named(shard_hub: Hub, tmp_path: Path) -> None:
+    for n, data in enumerate(shards(COUNTS)):
+        shard_hub.put(f"s/{n}.parquet", data)
+    source = f"{shard_hub.url}/s"
+    names = [f"{n}.parquet" for n in range(len(COUNTS))]
+    for skip in (0, 6, 9):
+        rows = hf_load_dataset_sharded(
+            "org/name", data_files=names, source=source, skip=skip, cache_dir=tmp_path
+        )
+        assert list(rows) == ROWS[skip:]
+    state = rows.state_dict()
+    moved = hf_load_dataset_sharded(
+        "org/name", data_files=names, source=f"{shard_hub.url}/other", cache_dir=tmp_path
+    )
+    with pytest.raises(ValueError, match="source: expected"):
+        moved.load_state_dict(state)

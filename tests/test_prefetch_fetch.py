@@ -1,0 +1,343 @@
+"""Fetching one shard: what is there already, what is left by others, what the disk says."""
+
+import errno
+import gc
+import hashlib
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from killing import Begin, at_every_call, skip_where_not_permitted
+
+from shardproof import FetchError, FetchTimeoutError
+from shardproof.prefetch import CallableSource, HttpSource, Limits, RemoteFile, fetch_shard
+from shardproof.prefetch.transfer import _part, _spans
+from shardproof.prefetch.transfer._fetch import read_range
+from shardproof.testing.hub import Hub
+
+DATA = bytes(range(256)) * 40
+DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+LIMITS = Limits(max_wait=0.01, stall_after=0.5)
+
+
+@pytest.fixture
+def source(shard_hub: Hub) -> Iterator[HttpSource]:
+    shard_hub.put("a/0.bin", DATA)
+    source = HttpSource(f"{shard_hub.url}/a")
+    yield source
+    source.close()
+
+
+class TestWhatIsThere:
+    def test_the_right_file_is_left_alone(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "0.bin"
+        path.write_bytes(DATA)
+        before = path.stat().st_ino, path.stat().st_mtime_ns
+
+        fetched = fetch_shard(source, "0.bin", path, digest=DIGEST)
+
+        assert (fetched.n_attempts, fetched.n_bytes, fetched.proven) == (0, 0, True)
+        assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
+        assert not shard_hub.requests_for("a/0.bin", method="GET")
+
+    @pytest.mark.parametrize(
+        "there",
+        [DATA[:-1], DATA + b"x", b"", bytes(len(DATA))],
+        ids=["short", "long", "empty", "0"],
+    )
+    def test_a_wrong_one_is_moved_aside(
+        self, there: bytes, source: HttpSource, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "0.bin"
+        path.write_bytes(there)
+
+        fetched = fetch_shard(source, "0.bin", path, digest=DIGEST)
+
+        assert fetched.path.read_bytes() == DATA
+        (aside,) = tmp_path.glob("0.bin.bad-????????")
+        assert aside.read_bytes() == there
+        assert [p.name for p in tmp_path.glob("*.bin")] == ["0.bin"]
+
+    def test_a_wrong_one_does_not_keep_its_name_though_nothing_comes(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        (tmp_path / "0.bin").write_bytes(b"wrong")
+        shard_hub.fault("a/0.bin", "status-503")
+
+        with pytest.raises(FetchError):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
+
+        assert not (tmp_path / "0.bin").exists()
+
+    def test_without_a_digest_the_size_is_what_can_be_looked_at(
+        self, source: HttpSource, tmp_path: Path
+    ) -> None:
+        (tmp_path / "0.bin").write_bytes(bytes(len(DATA)))
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert fetched.n_attempts == 0
+        assert not fetched.proven
+
+    def test_what_nothing_is_known_of_is_not_believed(self, tmp_path: Path) -> None:
+        (tmp_path / "0.bin").write_bytes(b"whose?")
+        source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert fetched.path.read_bytes() == DATA
+        (aside,) = tmp_path.glob("0.bin.bad-*")
+        assert aside.read_bytes() == b"whose?"
+
+    def test_a_directory_is_in_the_way(self, source: HttpSource, tmp_path: Path) -> None:
+        (tmp_path / "0.bin").mkdir()
+
+        with pytest.raises(FetchError, match="expected a regular file or nothing, found a direct"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+    def test_who_was_faster_with_the_right_bytes_is_not_moved_aside(
+        self, source: HttpSource, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "0.bin"
+
+        fetch_shard(source, "0.bin", path, on_bytes=lambda *_: path.write_bytes(DATA))
+
+        assert os.listdir(tmp_path) == ["0.bin"]
+
+    def test_directories_are_made(self, source: HttpSource, tmp_path: Path) -> None:
+        assert fetch_shard(source, "0.bin", tmp_path / "x/y/0.bin").path.is_file()
+
+
+class TestWhatWasSaid:
+    def test_a_manifest_goes_before_the_server(self, source: HttpSource, tmp_path: Path) -> None:
+        file = RemoteFile("0.bin", size=len(DATA) + 1)
+
+        with pytest.raises(FetchError, match=f"expected {len(DATA) + 1} bytes, the source has"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
+
+    @pytest.mark.parametrize("algorithm", ["sha1", "md5", "blake2b", "sha512"])
+    def test_other_digests_prove_too(
+        self, algorithm: str, source: HttpSource, tmp_path: Path
+    ) -> None:
+        digest = f"{algorithm}:{hashlib.new(algorithm, DATA).hexdigest()}"
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest)
+
+        assert fetched.proven
+        assert fetched.digest == DIGEST
+        assert fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest).n_attempts == 0
+
+    @pytest.mark.parametrize("digest", ["", "sha256", "sha256:12", "crc32:12345678"])
+    def test_a_digest_that_is_none_is_refused_before_any_work(
+        self, digest: str, source: HttpSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ValueError, match="expected"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest)
+
+        assert not shard_hub.requests
+
+    @pytest.mark.parametrize(
+        ("wrong", "error"),
+        [
+            ({"max_download_retries": 0}, ValueError),
+            ({"max_download_retries": True}, TypeError),
+            ({"download_timeout": 0}, ValueError),
+            ({"download_timeout": float("nan")}, ValueError),
+            ({"deadline": -1}, ValueError),
+            ({"stall_after": "30"}, TypeError),
+            ({"min_speed": -1}, ValueError),
+            ({"connections": 0}, ValueError),
+        ],
+    )
+    def test_limits_that_are_none(self, wrong: dict, error: type) -> None:
+        with pytest.raises(error, match=next(iter(wrong))):
+            Limits(**wrong)
+
+
+class TestParts:
+    def test_a_large_file_comes_over_several_connections(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
+
+        fetch_shard(
+            source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=Limits(connections=4)
+        )
+
+        ranges = {request.headers.get("range") for request in shard_hub.requests_for("a/0.bin")}
+        assert {"bytes=0-2559", "bytes=2560-5119", "bytes=5120-7679", "bytes=7680-10239"} <= ranges
+
+    def test_a_server_without_ranges_gives_the_whole_file(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
+        shard_hub.fault("a/0.bin", "range-ignored")
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
+
+        assert fetched.path.read_bytes() == DATA
+
+    def test_who_is_done_early_takes_over_from_who_is_not(self) -> None:
+        spans = _spans.Spans([(0, 64 * 2**20)], 2)
+        first, second = spans.take(), spans.take()
+        assert (first.at, first.stop, second.at, second.stop) == (0, 2**25, 2**25, 2**26)
+
+        spans.advance(second, 2**25)
+        spans.done(second)
+        third = spans.take()
+
+        assert (first.stop, third.at, third.stop) == (2**24, 2**24, 2**25)
+        assert spans.advance(first, 2**25) == 2**24
+
+    @pytest.mark.parametrize(
+        ("have", "size", "gaps"),
+        [
+            ([], None, [(0, None)]),
+            ([], 10, [(0, 10)]),
+            ([(0, 10)], 10, []),
+            ([(2, 4), (6, 8)], 10, [(0, 2), (4, 6), (8, 10)]),
+            ([(0, 4)], None, [(4, None)]),
+        ],
+    )
+    def test_gaps(self, have: list, size: int | None, gaps: list) -> None:
+        assert _spans.missing(have, size) == gaps
+
+    def test_bytes_in_any_order_have_their_digest(self, tmp_path: Path) -> None:
+        with open(tmp_path / "x", "w+b", buffering=0) as file:
+            part = _part.Part(file.fileno())
+            part.expect(len(DATA))
+            for start in (5000, 0, 2500, 7500):
+                part.write(start, [DATA[start : start + 1000], DATA[start + 1000 : start + 2500]])
+            part.write(10_000, [DATA[10_000:]])
+
+            assert part.missing() == []
+            assert part.prove(RemoteFile("x", digest=DIGEST)) == DIGEST
+
+    def test_a_piece_of_a_file_that_stays(self, source: HttpSource, shard_hub: Hub) -> None:
+        shard_hub.fault("a/0.bin", "truncated", times=1)
+
+        assert read_range(source, "0.bin", 100, 300, limits=LIMITS) == DATA[100:300]
+
+    def test_a_piece_from_who_gives_none(self, source: HttpSource, shard_hub: Hub) -> None:
+        shard_hub.fault("a/0.bin", "range-ignored")
+
+        with pytest.raises(FetchError, match="it gives no parts of files"):
+            read_range(source, "0.bin", 100, 300, limits=LIMITS)
+
+    def test_a_piece_of_another_file(self, source: HttpSource, shard_hub: Hub) -> None:
+        with pytest.raises(FetchError, match=r"it gives no parts|has changed"):
+            read_range(
+                source, "0.bin", 0, 9, known=RemoteFile("0.bin", identity='"x"'), limits=LIMITS
+            )
+
+
+class TestTheDisk:
+    def test_a_full_disk_is_told_and_leaves_nothing(
+        self, source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*args: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "pwritev", full)
+        with pytest.raises(FetchError) as caught:
+            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert "No space left on device; see to the disk" in str(caught.value)
+        assert isinstance(caught.value.__cause__, OSError)
+        assert not list(tmp_path.iterdir())
+
+    def test_a_limit_on_files_cuts_a_write_short(self, source: HttpSource, tmp_path: Path) -> None:
+        """A real one: the kernel writes what fits, then refuses (setrlimit(2))."""
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
+        try:
+            with pytest.raises(FetchError, match="File too large"):
+                fetch_shard(source, "0.bin", tmp_path / "0.bin")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+        assert not list(tmp_path.iterdir())
+
+    def test_a_short_write_is_completed(
+        self, source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = os.pwrite
+        monkeypatch.setattr(os, "pwritev", lambda fd, c, at: real(fd, b"".join(c)[:7], at))
+        monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:1000], at))
+
+        assert fetch_shard(source, "0.bin", tmp_path / "0.bin").path.read_bytes() == DATA
+
+    def test_no_permission(self, source: HttpSource, tmp_path: Path) -> None:
+        (tmp_path / "x").write_bytes(b"no directory")
+
+        with pytest.raises(FetchError, match="Not a directory"):
+            fetch_shard(source, "0.bin", tmp_path / "x/0.bin")
+
+
+def test_nothing_is_open_after_many_fetches(
+    source: HttpSource, shard_hub: Hub, tmp_path: Path
+) -> None:
+    shard_hub.fault("a/0.bin", "reset-in-body", times=20)
+
+    def fetch(n: int) -> None:
+        with pytest.raises(FetchError):
+            fetch_shard(source, "0.bin", tmp_path / f"{n}", limits=LIMITS)
+
+    fetch(0)
+    source.close()
+    gc.collect()
+    ours = os.listdir("/proc/self/fd"), len(threading.enumerate())
+    for n in range(1, 5):
+        fetch(n)
+    source.close()
+    gc.collect()
+
+    # The hub, in this process too, may be late to notice that a client has gone.
+    assert len(os.listdir("/proc/self/fd")) <= len(ours[0]) + 2
+    assert len(threading.enumerate()) <= ours[1] + 2
+
+
+def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishes(
+    source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_where_not_permitted()
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # a kill is no power cut
+    path = tmp_path / "0.bin"
+    n_left = 0
+
+    def act(begin: Begin) -> None:
+        begin()
+        fetch_shard(source, "0.bin", path, digest=DIGEST)
+
+    def prepare() -> None:
+        path.unlink(missing_ok=True)
+
+    def check(n_calls: int) -> None:
+        nonlocal n_left
+        assert not path.exists() or path.read_bytes() == DATA
+        n_left += len(list(tmp_path.glob(".shardproof-*")))
+        if n_calls % 10 == 0:
+            assert fetch_shard(source, "0.bin", path, digest=DIGEST).path.read_bytes() == DATA
+            assert os.listdir(tmp_path) == ["0.bin"]
+
+    fetch_shard(source, "0.bin", path, digest=DIGEST)  # what is imported is imported
+    n_kills = at_every_call(act, prepare=prepare, check=check)
+
+    assert n_kills > 50
+    assert n_left
+    assert path.read_bytes() == DATA
+
+
+def test_the_errors_say_what_they_are() -> None:
+    error = FetchTimeoutError("late", url="https://h/a", path="/d/a", causes=["x", "y"])
+
+    assert isinstance(error, FetchError)
+    assert isinstance(error, TimeoutError)
+    assert str(error) == (
+        "Could not fetch 'https://h/a' to '/d/a': late\n  - attempt 1: x\n  - attempt 2: y"
+    )

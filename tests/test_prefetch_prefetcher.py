@@ -1,0 +1,357 @@
+"""The next shard is there before it is needed, and the last one is gone after."""
+
+import itertools
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardproof import FetchError, ShardPrefetcher
+from shardproof.prefetch import HttpSource, HubSource, Limits, PrefetchEvent, RemoteFile
+from shardproof.prefetch._stats import Tally
+from shardproof.testing.hub import Hub
+
+NAMES = [f"train/{n}.bin" for n in range(5)]
+LIMITS = Limits(max_wait=0.01, stall_after=0.5)
+
+
+def content(name: str) -> bytes:
+    return name.encode() * 1000
+
+
+@pytest.fixture
+def source(shard_hub: Hub) -> Iterator[HubSource]:
+    for name in NAMES:
+        shard_hub.put(name, content(name), repo="org/name")
+    source = HubSource("org/name", endpoint=shard_hub.url)
+    yield source
+    source.close()
+
+
+def shards_in(cache: Path) -> set[str]:
+    """Shards on the disk, those on their way too."""
+    return {path.name for path in cache.rglob("*.bin")}
+
+
+class Events:
+    """What happened, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.seen: list[PrefetchEvent] = []
+        self._came = threading.Condition()
+
+    def __call__(self, event: PrefetchEvent) -> None:
+        with self._came:
+            self.seen.append(event)
+            self._came.notify_all()
+
+    def wait(self, kind: str, name: str) -> None:
+        with self._came:
+            assert self._came.wait_for(lambda: self.has(kind, name), timeout=30)
+
+    def has(self, kind: str, name: str) -> bool:
+        return any((event.kind, event.name) == (kind, name) for event in self.seen)
+
+
+def test_shards_come_in_order(source: HubSource, tmp_path: Path) -> None:
+    with ShardPrefetcher(source, NAMES, tmp_path, split="train") as prefetcher:
+        for name, path in zip(NAMES, prefetcher, strict=True):
+            assert path == tmp_path / "hf_shards/org/name/train" / name
+            assert path.read_bytes() == content(name)
+
+
+def test_the_next_one_comes_while_one_is_read(source: HubSource, tmp_path: Path) -> None:
+    events = Events()
+    with ShardPrefetcher(source, NAMES, tmp_path, on_event=events) as prefetcher:
+        for name, after in itertools.pairwise(NAMES):
+            prefetcher.wait_for(name)
+            events.wait("fetched", after)
+            assert prefetcher.wait_for(name).read_bytes() == content(name)
+
+    assert prefetcher.stats.hit_rate > 0.8
+
+
+def test_nothing_comes_that_is_further_ahead(
+    source: HubSource, shard_hub: Hub, tmp_path: Path
+) -> None:
+    events = Events()
+    with ShardPrefetcher(source, NAMES, tmp_path, on_event=events, lookahead=2) as prefetcher:
+        prefetcher.wait_for(NAMES[0])
+        events.wait("fetched", NAMES[1])
+        events.wait("fetched", NAMES[2])
+
+    assert not shard_hub.requests_for(f"*{NAMES[3]}", method="GET")
+
+
+def test_without_lookahead_nothing_comes_unasked(
+    source: HubSource, shard_hub: Hub, tmp_path: Path
+) -> None:
+    with ShardPrefetcher(source, NAMES, tmp_path, lookahead=0) as prefetcher:
+        assert prefetcher.wait_for(NAMES[1]).read_bytes() == content(NAMES[1])
+
+    assert not shard_hub.requests_for(f"*{NAMES[2]}", method="GET")
+
+
+def test_only_the_current_and_the_next_are_ever_on_the_disk(
+    source: HubSource, tmp_path: Path
+) -> None:
+    most = 0
+
+    def look(event: PrefetchEvent) -> None:
+        nonlocal most
+        most = max(most, len(shards_in(tmp_path)))
+        events(event)
+
+    events = Events()
+    with ShardPrefetcher(source, NAMES, tmp_path, on_event=look) as prefetcher:
+        for name, after in itertools.pairwise(NAMES):
+            prefetcher.wait_for(name)
+            events.wait("fetched", after)
+        prefetcher.wait_for(NAMES[-1])
+
+    assert most == 2
+    assert shards_in(tmp_path) == {"4.bin"}
+
+
+def test_what_an_earlier_run_left_goes(source: HubSource, tmp_path: Path) -> None:
+    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+        list(prefetcher)
+    assert len(shards_in(tmp_path)) == 5
+    foreign = tmp_path / "hf_shards/org/name/all/train/mine.bin"
+    foreign.write_bytes(b"not ours")
+
+    with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+        prefetcher.wait_for(NAMES[2])
+
+    assert shards_in(tmp_path) <= {"2.bin", "3.bin", "mine.bin"}
+    assert foreign.read_bytes() == b"not ours"
+
+
+def test_what_was_proven_once_is_not_fetched_again(
+    source: HubSource, shard_hub: Hub, tmp_path: Path
+) -> None:
+    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+        list(prefetcher)
+    n_gets = len(shard_hub.requests_for("train/*", method="GET"))
+
+    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+        assert [path.read_bytes() for path in prefetcher] == [content(name) for name in NAMES]
+
+    assert len(shard_hub.requests_for("train/*", method="GET")) == n_gets
+    assert prefetcher.stats.attempts == 0
+
+
+def test_a_shard_that_was_harmed_is_fetched_again(source: HubSource, tmp_path: Path) -> None:
+    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+        paths = list(prefetcher)
+    paths[1].write_bytes(b"x" * paths[1].stat().st_size)
+    paths[2].unlink()
+    paths[3].write_bytes(b"")
+
+    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+        assert [path.read_bytes() for path in prefetcher] == [content(name) for name in NAMES]
+
+
+def test_without_a_network_what_was_proven_is_there(
+    shard_hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard_hub.put("a/0.bin", b"1234")
+    source = HttpSource(f"{shard_hub.url}/a")
+    with ShardPrefetcher(source, ["0.bin"], tmp_path, cleanup="keep") as prefetcher:
+        list(prefetcher)
+    shard_hub.fault("a/0.bin", "status-503", method=None)
+
+    with ShardPrefetcher(source, ["0.bin"], tmp_path, cleanup="keep", limits=LIMITS) as prefetcher:
+        assert prefetcher.wait_for("0.bin").read_bytes() == b"1234"
+
+    source.close()
+    assert "The source can't be asked for shard 0 ('0.bin')" in caplog.text
+
+
+class TestFailures:
+    def test_what_fails_in_the_background_is_fetched_when_it_is_asked_for(
+        self, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.fault(NAMES[1], "status-503", times=3)
+        events = Events()
+
+        with ShardPrefetcher(source, NAMES, tmp_path, limits=LIMITS, on_event=events) as prefetcher:
+            prefetcher.wait_for(NAMES[0])
+            events.wait("failed", NAMES[1])
+            assert prefetcher.wait_for(NAMES[1]).read_bytes() == content(NAMES[1])
+
+        assert prefetcher.stats.failures == 1
+
+    def test_what_fails_then_too_is_an_error_with_its_name(
+        self, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.fault(NAMES[1], "bit-flip")
+
+        with ShardPrefetcher(source, NAMES, tmp_path, limits=LIMITS) as prefetcher:
+            prefetcher.wait_for(NAMES[0])
+            with pytest.raises(FetchError, match=r"shard 1 \('train/1.bin'\)") as caught:
+                prefetcher.wait_for(NAMES[1])
+            assert "expected the digest" in str(caught.value)
+            assert prefetcher.wait_for(NAMES[2]).read_bytes() == content(NAMES[2])
+
+        assert "1.bin" not in shards_in(tmp_path)
+        assert len(shard_hub.requests_for(NAMES[1], fault="bit-flip")) == 6
+
+    def test_a_bug_in_a_source_is_not_hidden(self, tmp_path: Path) -> None:
+        class Broken(HttpSource):
+            def stat(self, *args: object, **kwargs: object) -> RemoteFile:
+                raise ZeroDivisionError("a bug")
+
+        with (
+            ShardPrefetcher(
+                Broken("http://127.0.0.1:1"), ["0.bin"], tmp_path, limits=LIMITS
+            ) as prefetcher,
+            pytest.raises(FetchError, match="ZeroDivisionError: a bug"),
+        ):
+            prefetcher.wait_for("0.bin")
+
+    @pytest.mark.parametrize("fault", ["stall-before-header", "stall-in-body", "drip"])
+    def test_closing_ends_what_is_under_way(
+        self, fault: str, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.fault("*/1.bin", fault)
+
+        with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+            prefetcher.wait_for(NAMES[0])
+
+        assert shards_in(tmp_path) == {"0.bin"}
+        assert not [t for t in threading.enumerate() if t.name.startswith("shardproof-")]
+        assert not list(tmp_path.rglob("*.tmp"))
+
+    def test_what_is_passed_over_is_not_waited_for(
+        self, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.fault("*/1.bin", "stall-in-body")
+
+        with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+            prefetcher.wait_for(NAMES[0])
+            assert prefetcher.wait_for(NAMES[3]).read_bytes() == content(NAMES[3])
+
+
+class TestArguments:
+    @pytest.mark.parametrize("names", [["../x"], ["a", "a"], ["a", "A"], ["/etc/passwd"], ["a\n"]])
+    def test_names_that_are_refused(self, names: list[str], tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="names that are refused"):
+            ShardPrefetcher("memory://x", names, tmp_path)
+
+    @pytest.mark.parametrize("lookahead", [-1, True])
+    def test_a_lookahead_that_is_none(self, lookahead: int, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="lookahead"):
+            ShardPrefetcher("memory://x", ["a"], tmp_path, lookahead=lookahead)
+
+    def test_a_limit_that_holds_too_few_shards(self, source: HubSource, tmp_path: Path) -> None:
+        enough = 2 * len(content(NAMES[0]))
+
+        ShardPrefetcher(source, NAMES, tmp_path, cleanup=enough).close()
+        with pytest.raises(ValueError, match=f"take {enough} bytes together"):
+            ShardPrefetcher(source, NAMES, tmp_path, cleanup=enough - 1)
+
+    def test_a_limit_without_sizes(self, tmp_path: Path) -> None:
+        from shardproof.prefetch import CallableSource
+
+        source = CallableSource(lambda *_: None, NAMES)
+        with pytest.raises(ValueError, match=r"does not tell the size of 'train/0.bin'"):
+            ShardPrefetcher(source, NAMES, tmp_path, cleanup=10**6)
+
+    def test_a_limit_is_kept(self, source: HubSource, tmp_path: Path) -> None:
+        limit = 3 * len(content(NAMES[0]))
+        with ShardPrefetcher(source, NAMES, tmp_path, cleanup=limit) as prefetcher:
+            for path in prefetcher:
+                assert path.is_file()
+                assert len(shards_in(tmp_path)) <= 3
+
+        assert shards_in(tmp_path) == {"2.bin", "3.bin", "4.bin"}
+
+    def test_the_environment_says_what_stays(
+        self, source: HubSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "keep")
+        with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+            list(prefetcher)
+
+        assert len(shards_in(tmp_path)) == 5
+
+    def test_a_name_that_was_not_given(self, source: HubSource, tmp_path: Path) -> None:
+        with (
+            ShardPrefetcher(source, NAMES, tmp_path) as prefetcher,
+            pytest.raises(ValueError, match="expected one of the 5 shards"),
+        ):
+            prefetcher.wait_for("other")
+
+    def test_one_that_is_closed(self, source: HubSource, tmp_path: Path) -> None:
+        prefetcher = ShardPrefetcher(source, NAMES, tmp_path)
+        prefetcher.close()
+        prefetcher.close()
+
+        with pytest.raises(ValueError, match="closed"):
+            prefetcher.wait_for(NAMES[0])
+
+
+@pytest.mark.parametrize("how", ["unclosed", "interrupted", "forked"])
+def test_a_process_that_ends_leaves_nothing(how: str, shard_hub: Hub, tmp_path: Path) -> None:
+    for name in NAMES:
+        shard_hub.put(name, content(name))
+    shard_hub.fault(NAMES[1], "stall-in-body")
+    code = (
+        "import os, signal, sys, shardproof\n"
+        "url, cache, how, *names = sys.argv[1:]\n"
+        "prefetcher = shardproof.ShardPrefetcher(url, names, cache)\n"
+        "prefetcher.wait_for(names[0])\n"
+        "if how == 'interrupted':\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "if how == 'forked':\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        try:\n"
+        "            prefetcher.wait_for(names[0])\n"
+        "        except RuntimeError as error:\n"
+        "            print(error)\n"
+        "        sys.exit()\n"
+        "    assert os.waitpid(pid, 0)[1] == 0\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, shard_hub.url, tmp_path, how, *NAMES]
+
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert (run.returncode == 0) == (how != "interrupted"), run.stderr
+    assert ("does not survive a fork" in run.stdout) == (how == "forked")
+    assert shards_in(tmp_path) == {"0.bin"}
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_an_attempt_has_the_time_that_shards_took_until_now() -> None:
+    tally = Tally()
+    limits = Limits(download_timeout=600, least_timeout=10)
+    assert tally.limits_for(10**9, limits).download_timeout == 600
+
+    tally.took(100_000_000, 2.0)  # 50 MB/s
+
+    assert tally.limits_for(10**9, limits).download_timeout == pytest.approx(80)
+    assert tally.limits_for(10**6, limits).download_timeout == 10
+    assert tally.limits_for(10**12, limits).download_timeout == 600
+    assert tally.limits_for(None, limits).download_timeout == 600
+
+
+def test_the_log_names_the_final_path(
+    source: HubSource, shard_hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard_hub.fault(NAMES[0], "status-503")
+    caplog.set_level(logging.INFO, "shardproof.prefetch")
+
+    with (
+        ShardPrefetcher(source, NAMES[:1], tmp_path, limits=LIMITS) as prefetcher,
+        pytest.raises(FetchError),
+    ):
+        prefetcher.wait_for(NAMES[0])
+
+    path = tmp_path / "hf_shards/org/name/all/train/0.bin"
+    assert f"Failed to download shard 0 ('train/0.bin') after 3 attempts: {path}" in caplog.text

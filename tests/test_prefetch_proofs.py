@@ -1,0 +1,204 @@
+"""A proof is about one file as it was; what can't be read as one proves nothing."""
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shardproof.prefetch.cache import _proofs
+from shardproof.prefetch.cache._places import key_of
+from shardproof.prefetch.cache._proofs import (
+    MAX_PROOF_BYTES,
+    Proof,
+    Proofs,
+    digests_of,
+    mark_of,
+    proof_of,
+)
+from shardproof.prefetch.sources._source import RemoteFile
+
+SHA, OTHER_SHA = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+MD5 = "md5:" + "c" * 32
+NAME = "train/0.bin"
+
+
+@pytest.fixture
+def proofs(tmp_path) -> Proofs:
+    (tmp_path / "proofs").mkdir()
+    return Proofs(str(tmp_path / "proofs"))
+
+
+@pytest.fixture
+def shard(tmp_path) -> Path:
+    path = tmp_path / "0.bin"
+    path.write_bytes(b"1234")
+    return path
+
+
+@pytest.fixture
+def proof(shard) -> Proof:
+    file = RemoteFile(NAME, size=4, identity="v1", digest=SHA)
+    return proof_of(file, shard.stat(), digests_of(SHA, MD5, None), placed=True)
+
+
+class TestWhatAProofSays:
+    """Against what a source tells now: yes, no, or that the file must be hashed."""
+
+    @pytest.mark.parametrize(
+        ("size", "identity", "digest", "fits"),
+        [
+            (4, "v1", SHA, True),
+            (4, "v1", None, True),
+            (None, "v1", None, True),
+            (4, None, SHA, True),
+            (4, None, MD5, True),
+            (4, None, SHA.replace("a" * 64, "A" * 64), True),
+            (4, None, None, True),
+            (None, None, None, True),
+            (4, "v2", SHA, True),  # equal bytes by another name
+            (4, "v2", None, False),
+            (5, "v1", SHA, False),
+            (5, None, None, False),
+            (4, "v1", OTHER_SHA, False),  # what is asked for is a digest
+            (4, None, OTHER_SHA, False),
+            (4, "v1", "sha1:" + "a" * 40, None),
+            (5, "v1", "sha1:" + "a" * 40, False),
+        ],
+    )
+    def test_of_all(self, proof, size, identity, digest, fits) -> None:
+        assert proof.fits(RemoteFile(NAME, size, identity, digest)) is fits
+
+    @pytest.mark.parametrize(
+        ("identity", "digest", "fits"), [("v1", None, False), (None, SHA, None), (None, None, True)]
+    )
+    def test_of_nothing_but_the_size(self, shard, identity, digest, fits) -> None:
+        proof = proof_of(RemoteFile(NAME), shard.stat(), (), placed=True)
+        assert proof.fits(RemoteFile(NAME, 4, identity, digest)) is fits
+
+
+class TestOnDisk:
+    def test_it_is_read_again(self, proofs, proof, shard) -> None:
+        proofs.write(proof)
+        assert proofs.read(NAME, shard.stat()) == proof
+        assert [found for found, _ in proofs.all()] == [proof]
+
+    def test_not_for_another_shard(self, proofs, proof, shard) -> None:
+        proofs.write(proof)
+        assert proofs.read("train/1.bin", shard.stat()) is None
+
+    @pytest.mark.parametrize("change", ["size", "time", "inode"])
+    def test_not_for_a_file_that_changed(self, proofs, proof, shard, change: str) -> None:
+        proofs.write(proof)
+        time = shard.stat().st_mtime_ns
+        if change == "size":
+            shard.write_bytes(b"123")
+        if change == "inode":
+            shard.with_name("new").write_bytes(b"1234")
+            shard.with_name("new").replace(shard)
+        os.utime(shard, ns=(time, time + (change == "time")))
+        assert proofs.read(NAME, shard.stat()) is None
+
+    def test_two_files_of_one_shard_have_each_their_own(self, proofs, proof, shard) -> None:
+        """Of two that fetch one shard at once, neither takes the other's file for unknown."""
+        proofs.write(proof)
+        shard.with_name("other").write_bytes(b"1234")
+        other = proof_of(RemoteFile(NAME), shard.with_name("other").stat(), (), placed=True)
+        proofs.write(other)
+        assert proofs.read(NAME, shard.stat()) == proof
+        assert len(proofs.paths_of(NAME)) == 2
+        proofs.forget(other)
+        assert proofs.paths_of(NAME) == [proofs.path_of(proof)]
+
+    def test_when_it_was_used_is_remembered(self, proofs, proof) -> None:
+        proofs.write(proof)
+        os.utime(proofs.path_of(proof), ns=(5, 5))
+        assert [used for _, used in proofs.all()] == [5]
+        proofs.use(proof)
+        assert [used > 5 for _, used in proofs.all()] == [True]
+        proofs.forget(proof)
+        proofs.use(proof)
+
+    def test_an_identity_that_is_absurdly_long_is_not_kept(self, proofs, shard) -> None:
+        file = RemoteFile(NAME, identity="x" * 10**6)
+        proof = proof_of(file, shard.stat(), (), placed=True)
+        proofs.write(proof)
+        assert proofs.read(NAME, shard.stat()) == proof
+        assert not proof.fits(file)
+
+
+def fields(proof: Proof, **changes: object) -> bytes:
+    return json.dumps(msgspec.to_builtins(proof) | changes).encode()
+
+
+DAMAGES = {
+    "empty": lambda _: b"",
+    "cut": lambda proof: fields(proof)[:-9],
+    "not JSON": lambda _: b"\0" * 100,
+    "a list": lambda proof: b"[" + fields(proof) + b"]",
+    "huge": lambda proof: fields(proof) + b" " * MAX_PROOF_BYTES,
+    "nested": lambda _: b"[" * 60_000,
+    "a key twice": lambda proof: fields(proof)[:-1] + b', "placed": true}',
+    "no name": lambda _: b'{"size": 4}',
+    "the name of another shard": lambda proof: fields(proof, name="train/1.bin"),
+    "a name that leads out": lambda proof: fields(proof, name="../0.bin"),
+    "a name of the cache": lambda proof: fields(proof, name=".shardproof/x"),
+    "another size": lambda proof: fields(proof, size=5),
+    "another time": lambda proof: fields(proof, mtime_ns=0),
+    "another inode": lambda proof: fields(proof, inode=proof.inode + 1),
+    "an integer too large": lambda proof: fields(proof, inode=10**30),
+    "a fraction": lambda proof: fields(proof, size=4.5),
+    "NaN": lambda proof: fields(proof, size=float("nan")),
+    "a truth for a number": lambda proof: fields(proof, size=True),
+    "a number for a truth": lambda proof: fields(proof, placed=1),
+    "a digest that is none": lambda proof: fields(proof, digests=["sha256:x"]),
+    "an algorithm that is none": lambda proof: fields(proof, digests=["rot13:ab"]),
+    "a lone surrogate": lambda proof: fields(proof, identity="\udc80"),
+    "not UTF-8": lambda proof: fields(proof).replace(b"v1", b"\xff\xfe"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_damaged_proves_nothing(proofs, proof, shard, damage: str) -> None:
+    proofs.write(proof)
+    Path(proofs.path_of(proof)).write_bytes(fields(proof))
+    assert proofs.read(NAME, shard.stat()) == proof, "the control"
+    Path(proofs.path_of(proof)).write_bytes(DAMAGES[damage](proof))
+    assert proofs.read(NAME, shard.stat()) is None
+    assert list(proofs.all()) == []
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "link to nowhere", "link out"])
+def test_what_is_no_file_proves_nothing(proofs, proof, shard, tmp_path, kind: str) -> None:
+    path = Path(proofs.path_of(proof))
+    (tmp_path / "outside").write_bytes(fields(proof))
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(tmp_path / ("nowhere" if kind == "link to nowhere" else "outside"))
+    assert proofs.read(NAME, shard.stat()) is None
+    assert list(proofs.all()) == []
+
+
+def test_the_name_of_a_proof_is_that_of_the_file_and_the_shard(proof, shard) -> None:
+    assert proof.filename.startswith(key_of(NAME) + ".")
+    assert proof.mark == mark_of(shard.stat()) == (4, shard.stat().st_mtime_ns, shard.stat().st_ino)
+
+
+@pytest.mark.parametrize("name", ["../0.bin", "/etc/passwd", ".shardproof/proofs/x"])
+def test_one_for_a_name_that_leads_elsewhere_proves_nothing(proofs, proof, shard, name) -> None:
+    """Its own file has the right name, as one has that is forged with care."""
+    forged = msgspec.structs.replace(proof, name=name)
+    proofs.write(forged)
+    assert proofs.read(name, shard.stat()) is None
+    assert list(proofs.all()) == []
+
+
+def test_two_shards_of_one_key_are_two(proofs, proof, shard, monkeypatch) -> None:
+    monkeypatch.setattr(_proofs, "key_of", lambda _: "0" * 16)
+    proofs.write(proof)
+    assert proofs.read(NAME, shard.stat()) == proof
+    assert proofs.read("train/1.bin", shard.stat()) is None

@@ -1,0 +1,213 @@
+"""Where shards lie, which names they may have, and what becomes of them."""
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from shardproof.prefetch.cache._cleanup import cleanup_policy
+from shardproof.prefetch.cache._places import key_of, make_state, place_of
+from shardproof.prefetch.cache._roots import cache_root
+
+SOURCES = [
+    ("hf://datasets/org/name", None),
+    ("hf://datasets/org/name", "train"),
+    ("hf://datasets/org/name", "validation"),
+    ("hf://datasets/org/name@v1", "train"),
+    ("hf://datasets/org/name@refs/pr/1", "train"),
+    ("hf://datasets/org/name@refs+pr+1", "train"),
+    ("hf://datasets/org/name/train", None),
+    ("hf://datasets/name", "train"),
+    ("hf://datasets/_/name", "train"),
+    ("hf://datasets/org", "name"),
+    ("hf://models/org/name", "train"),
+    ("hf://models", "train"),
+    ("http://h/a", None),
+    ("http://h/a/b", None),
+    ("http://h/a+b", None),
+    ("http://h/a%2Bb", None),
+    ("http://h/a//b", None),
+    ("http://h//", None),
+    ("http://h", None),
+    ("http://h?a", None),
+    ("http://h/_", None),
+    ("http://h/all", None),
+    ("http://h:8000/a", None),
+    ("https://h/a", None),
+    ("https://h/a?x=1", None),
+    ("http://[::1]:80/a", None),
+    ("http://h/.shardproof", None),
+    ("http://h/" + "a" * 300, None),
+    ("http://h/" + "a" * 301, None),
+    ("http://h/\udc80", None),
+    ("http://h/ä", None),
+    ("s3://bucket/a", None),
+    ("s3://bucket/a", "train"),
+    ("s3://bucket//a", None),
+    ("gs://bucket/a", None),
+    ("sftp://me@h/a", None),
+    ("sftp://you@h/a", None),
+    ("sftp://h/a", None),
+    ("file:///data/a", None),
+    ("memory://data/a", None),
+    ("simplecache::s3://bucket/a", None),
+    ("my own transport", None),
+    ("own://mirror", None),
+    ("hf://org/name", "train"),
+    ("../../etc", None),
+    ("..", None),
+]
+
+
+def test_no_two_sources_share_a_directory_and_none_is_in_another() -> None:
+    roots = [cache_root("c", url, split) for url, split in SOURCES]
+    for (one, a), (other, b) in itertools.permutations(zip(SOURCES, roots, strict=True), 2):
+        assert a != b, (one, other)
+        assert a not in b.parents, (one, other)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source[0][:40])
+def test_each_is_made_of_safe_names(source) -> None:
+    parts = cache_root("c", *source).parts
+    assert len(parts) == 5
+    assert all(part.isascii() and 0 < len(part) <= 255 for part in parts)
+    assert not any(part.startswith(".") or "/" in part for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("url", "split", "path"),
+    [
+        ("hf://datasets/org/name", "train", "hf_shards/org/name/train"),
+        ("hf://datasets/org/name@v1", None, "hf_shards/org/name@v1/all"),
+        ("hf://datasets/squad", "train", "hf_shards/_/squad/train"),
+        ("https://Example.org/a/b/", None, "http_shards/example.org_443/a+b/all"),
+        ("http://127.0.0.1:8000/a", None, "http_shards/127.0.0.1_8000/a/all"),
+        ("s3://bucket/x", None, "s3_shards/bucket/x/all"),
+        ("s3://bucket", "dev", "s3_shards/bucket/_/dev"),
+        ("file:///data/x", None, "file_shards/_/data+x/all"),
+        ("own://mirror", None, "own_shards/mirror/_/all"),
+        ("mirror", None, "own_shards/_/mirror/all"),
+    ],
+)
+def test_paths_that_people_can_read(url: str, split: str | None, path: str) -> None:
+    assert cache_root("data", url, split).as_posix() == f"data/{path}"
+
+
+def test_no_password_becomes_a_path() -> None:
+    for url in ("https://me:secret@h/a", "sftp://me:secret@h/a"):
+        assert "secret" not in str(cache_root("data", url))
+
+
+class TestCleanup:
+    @pytest.mark.parametrize("value", ["auto", "keep", 1, 10**12])
+    def test_an_argument_counts(self, value) -> None:
+        assert cleanup_policy(value, {"HF_SHARD_CACHE_CLEANUP": "nonsense"}) == value
+
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("auto", "auto"),
+            ("keep", "keep"),
+            (" keep ", "keep"),
+            ("", "auto"),
+            ("500", 500),
+            ("2GB", 2 * 10**9),
+            ("2 gib", 2**31),
+            ("1TiB", 2**40),
+        ],
+    )
+    def test_else_the_environment_does(self, text: str, value) -> None:
+        assert cleanup_policy(None, {"HF_SHARD_CACHE_CLEANUP": text}) == value
+
+    def test_else_it_is_auto(self, monkeypatch) -> None:
+        monkeypatch.delenv("HF_SHARD_CACHE_CLEANUP", raising=False)
+        assert cleanup_policy() == "auto"
+
+    @pytest.mark.parametrize("value", [0, -1, "always", ""])
+    def test_a_wrong_value(self, value) -> None:
+        with pytest.raises(ValueError, match=r"cleanup: expected 'auto', 'keep' or a number"):
+            cleanup_policy(value, {})
+
+    @pytest.mark.parametrize("value", [True, False, 1.5, b"auto", ["auto"]])
+    def test_a_wrong_type(self, value) -> None:
+        with pytest.raises(TypeError, match="cleanup: expected 'auto', 'keep' or a number"):
+            cleanup_policy(value, {})
+
+    @pytest.mark.parametrize("text", ["0", "-5", "1.5GB", "5 XB", "AUTO", "5GB5", "٣", "9" * 30])
+    def test_a_wrong_variable(self, text: str) -> None:
+        with pytest.raises(ValueError, match="HF_SHARD_CACHE_CLEANUP: expected 'auto', 'keep' or"):
+            cleanup_policy(None, {"HF_SHARD_CACHE_CLEANUP": text})
+
+
+class TestPlaces:
+    @pytest.mark.parametrize(
+        "name",
+        ["", "/a", "../a", "a/../b", "a//b", "a\\b", "C:a", "a\nb", "\udc80", "x" * 256,
+         ".shardproof", ".shardproof/x", "a/.SHARDPROOF/x", ".shardproof-1-2-3.tmp"],
+    )  # fmt: skip
+    def test_names_that_are_refused(self, tmp_path, name: str) -> None:
+        with pytest.raises(ValueError, match=r"^name: .* is refused: "), place_of(tmp_path, name):
+            pass
+
+    def test_a_directory_that_is_not_there(self, tmp_path) -> None:
+        with place_of(str(tmp_path), "a/b/c.bin") as place:
+            assert place is None
+        assert os.listdir(tmp_path) == []
+
+    def test_a_directory_that_is_made(self, tmp_path) -> None:
+        with place_of(str(tmp_path / "new"), "a/b/c.bin", make=True) as place:
+            assert place is not None
+            assert place.status() is None
+            (tmp_path / "new/a/b/c.bin").write_bytes(b"12")
+            assert place.status().st_size == 2
+            assert place.path == str(tmp_path / "new/a/b/c.bin")
+
+    @pytest.mark.parametrize("make", [False, True])
+    @pytest.mark.parametrize("target", ["outside", "root/b", "nowhere"])
+    def test_a_link_is_no_directory_wherever_it_leads(self, tmp_path, target, make) -> None:
+        for name in ("outside", "root/b"):
+            (tmp_path / name).mkdir(parents=True)
+        (tmp_path / "root/a").symlink_to(tmp_path / target)
+        with (
+            pytest.raises(NotADirectoryError, match="found a symbolic link; move it away"),
+            place_of(str(tmp_path / "root"), "a/x.bin", make=make),
+        ):
+            pass
+        assert os.listdir(tmp_path / "outside") == []
+
+    def test_a_file_is_no_directory(self, tmp_path) -> None:
+        (tmp_path / "a").write_bytes(b"")
+        with (
+            pytest.raises(NotADirectoryError, match="found a regular file") as caught,
+            place_of(str(tmp_path), "a/x.bin"),
+        ):
+            pass
+        assert caught.value.filename == str(tmp_path / "a")
+
+    def test_no_descriptor_is_left(self, tmp_path) -> None:
+        (tmp_path / "a").symlink_to(tmp_path)
+        before = os.listdir("/proc/self/fd")
+        for name in ("b/c/x", "a/x", "x", "../x"):
+            try:
+                with place_of(str(tmp_path), name):
+                    pass
+            except (ValueError, OSError):
+                continue
+        assert os.listdir("/proc/self/fd") == before
+
+    @pytest.mark.parametrize("name", [".shardproof", ".shardproof/leases", ".shardproof/parts"])
+    def test_what_the_cache_knows_is_in_no_other_directory(self, tmp_path, name: str) -> None:
+        outside, link = tmp_path / "outside", tmp_path / "root" / name
+        outside.mkdir()
+        link.parent.mkdir(parents=True)
+        link.symlink_to(outside)
+        with pytest.raises(NotADirectoryError, match="found a symbolic link"):
+            make_state(str(tmp_path / "root"))
+        assert os.listdir(outside) == []
+
+    def test_keys_are_file_names_and_differ(self) -> None:
+        names = ["a", "b", "a/b", "ä", "x" * 4000]
+        keys = {key_of(name) for name in names}
+        assert len(keys) == len(names)
+        assert all(Path(key).name == key and len(key) == 16 for key in keys)

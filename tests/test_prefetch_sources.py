@@ -1,0 +1,331 @@
+"""Sources: what they tell, what they give, and what they keep to themselves."""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from shardproof import FetchError, SourceError
+from shardproof.prefetch import (
+    CallableSource,
+    Fetched,
+    FsspecSource,
+    HttpSource,
+    HubSource,
+    Limits,
+    RemoteFile,
+    Source,
+    fetch_shard,
+    open_source,
+)
+from shardproof.testing.hub import Hub
+
+SECRET = "s3cr3t"
+LIMITS = Limits(max_wait=0.01, stall_after=0.3)
+
+
+def fetch(source: Source, name: str, path: Path, limits: Limits = LIMITS) -> Fetched:
+    try:
+        return fetch_shard(source, name, path / name, limits=limits)
+    finally:
+        source.close()
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+    caplog.set_level(logging.DEBUG)
+    return lambda: "\n".join(record.getMessage() for record in caplog.records)
+
+
+class TestHttp:
+    def test_secrets_of_an_address_are_in_no_message_and_in_no_log(
+        self, shard_hub: Hub, tmp_path: Path, everything_logged: Callable[[], str]
+    ) -> None:
+        shard_hub.put("a/0.bin", b"1234")
+        shard_hub.fault("a/0.bin", "status-503")
+        place = shard_hub.url.removeprefix("http://")
+        source = HttpSource(f"http://user:{SECRET}@{place}/a?signature={SECRET}#{SECRET}")
+
+        with pytest.raises(FetchError) as caught:
+            fetch(source, "0.bin", tmp_path)
+
+        assert SECRET not in str(caught.value)
+        assert SECRET not in repr(caught.value.__cause__)
+        assert SECRET not in everything_logged()
+        assert SECRET not in source.url
+        assert shard_hub.requests[0].headers["authorization"] == "(withheld)"
+
+    def test_the_control_httpx_logs_whole_addresses(
+        self, shard_hub: Hub, everything_logged: Callable[[], str]
+    ) -> None:
+        import httpx
+
+        httpx.get(f"{shard_hub.url}/a?signature={SECRET}")
+
+        assert SECRET in everything_logged()
+
+    def test_headers_of_the_user_go_to_no_other_host(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("a/0.bin", b"1234")
+        shard_hub.fault("a/0.bin", "redirect-to-other-host", method=None)
+        source = HttpSource(f"{shard_hub.url}/a", headers={"X-Api-Key": SECRET})
+
+        fetch(source, "0.bin", tmp_path)
+
+        hosts = {request.host.partition(":")[0] for request in shard_hub.requests}
+        assert hosts == {"127.0.0.1", "localhost"}
+        for request in shard_hub.requests:
+            is_first = request.host.startswith("127.0.0.1")
+            assert (request.headers.get("x-api-key") == SECRET) == is_first
+
+    def test_a_query_goes_with_each_request(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("a b/ü?.bin", b"1234")
+
+        fetched = fetch(HttpSource(f"{shard_hub.url}/a%20b/?key=1"), "ü?.bin", tmp_path)
+
+        assert fetched.path.read_bytes() == b"1234"
+
+    @pytest.mark.parametrize("url", ["ftp://host/a", "http://", "/a/b", "http:///a"])
+    def test_what_is_no_web_server_is_refused(self, url: str) -> None:
+        with pytest.raises(ValueError, match=r"expected http\(s\)://host"):
+            HttpSource(url)
+
+    def test_it_lists_what_was_said(self) -> None:
+        source = HttpSource("http://host", ["a", RemoteFile("b", size=3)])
+
+        assert source.files() == (RemoteFile("a"), RemoteFile("b", size=3))
+
+    def test_one_connection_serves_many_shards(self, shard_hub: Hub, tmp_path: Path) -> None:
+        source = HttpSource(shard_hub.url)
+        for n in range(5):
+            shard_hub.put(f"{n}.bin", b"%d" % n)
+            fetch_shard(source, f"{n}.bin", tmp_path / f"{n}.bin")
+        source.close()
+
+        assert {request.connection for request in shard_hub.requests} == {1}
+
+    def test_an_empty_file_is_a_file(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("0.bin", b"")
+
+        assert fetch(HttpSource(shard_hub.url), "0.bin", tmp_path).path.read_bytes() == b""
+
+
+class TestHub:
+    def put(self, hub: Hub) -> None:
+        hub.put("data/0.bin", b"large", repo="org/name")
+        hub.put("README.md", b"# small", repo="org/name")
+
+    def test_large_and_small_files_are_proven(self, shard_hub: Hub, tmp_path: Path) -> None:
+        self.put(shard_hub)
+        source = HubSource("org/name", endpoint=shard_hub.url)
+
+        fetched = [fetch_shard(source, n, tmp_path / n) for n in ("data/0.bin", "README.md")]
+
+        source.close()
+        assert [f.path.read_bytes() for f in fetched] == [b"large", b"# small"]
+        assert all(f.proven for f in fetched)
+
+    @pytest.mark.parametrize("name", ["data/0.bin", "README.md"])
+    def test_wrong_bytes_are_refused(self, name: str, shard_hub: Hub, tmp_path: Path) -> None:
+        self.put(shard_hub)
+        shard_hub.fault(name, "bit-flip")
+
+        with pytest.raises(FetchError, match="expected the digest"):
+            fetch(HubSource("org/name", endpoint=shard_hub.url), name, tmp_path)
+
+        assert not (tmp_path / name).exists()
+
+    def test_it_stays_at_one_commit(self, shard_hub: Hub, tmp_path: Path) -> None:
+        self.put(shard_hub)
+        source = HubSource("org/name", endpoint=shard_hub.url)
+        before = source.files()
+
+        shard_hub.put("data/0.bin", b"newer", repo="org/name")
+
+        assert fetch(source, "data/0.bin", tmp_path).path.read_bytes() == b"large"
+        assert source.files() == before
+
+    def test_a_token_is_for_the_hub_alone(
+        self, shard_hub: Hub, tmp_path: Path, everything_logged: Callable[[], str]
+    ) -> None:
+        self.put(shard_hub)
+        shard_hub.gate("org/name", f"hf_{SECRET}")
+
+        fetch(
+            HubSource("org/name", endpoint=shard_hub.url, token=f"hf_{SECRET}"),
+            "data/0.bin",
+            tmp_path,
+        )
+
+        asked = {(r.host, "authorization" in r.headers) for r in shard_hub.requests}
+        hub, cdn = (url.removeprefix("http://") for url in (shard_hub.url, shard_hub.cdn_url))
+        assert asked == {(hub, True), (cdn, False)}
+        assert SECRET not in everything_logged()
+
+    def test_a_wrong_token_is_told(self, shard_hub: Hub, tmp_path: Path) -> None:
+        self.put(shard_hub)
+        shard_hub.gate("org/name", f"hf_{SECRET}")
+
+        with pytest.raises(FetchError, match="credentials are missing, wrong or not enough"):
+            fetch(
+                HubSource("org/name", endpoint=shard_hub.url, token="hf_other"),
+                "data/0.bin",
+                tmp_path,
+            )
+
+    def test_folder_revision_and_address(self, shard_hub: Hub) -> None:
+        shard_hub.put("data/0.bin", b"1", repo="org/name", revision="v1")
+        source = HubSource("org/name", endpoint=shard_hub.url, revision="v1", folder="data/")
+
+        assert [file.name for file in source.files()] == ["0.bin"]
+        assert source.url == "hf://datasets/org/name@v1/data"
+        source.close()
+
+    @pytest.mark.parametrize("method", ["GET", "POST"])
+    def test_a_repository_that_is_not_there(self, method: str, shard_hub: Hub) -> None:
+        source = HubSource("org/none", endpoint=shard_hub.url)
+
+        with pytest.raises(
+            SourceError, match=r"does not tell of .hf://datasets/org/none"
+        ) as caught:
+            source.files() if method == "GET" else source.stat("x", timeout=1)
+
+        assert caught.value.again == "once"
+        source.close()
+
+    def test_a_file_that_is_not_there(self, shard_hub: Hub, tmp_path: Path) -> None:
+        self.put(shard_hub)
+
+        with pytest.raises(FetchError, match=r"has no file 'x' at [0-9a-f]{40}"):
+            fetch(HubSource("org/name", endpoint=shard_hub.url), "x", tmp_path)
+
+
+class TestFsspec:
+    def test_files_of_a_directory(self, tmp_path: Path) -> None:
+        (tmp_path / "in/sub").mkdir(parents=True)
+        (tmp_path / "in/sub/0.bin").write_bytes(b"1234")
+        source = FsspecSource(f"file://{tmp_path}/in")
+
+        (file,) = source.files()
+        fetched = fetch(source, "sub/0.bin", tmp_path / "out")
+
+        assert (file.name, file.size) == ("sub/0.bin", 4)
+        assert fetched.path.read_bytes() == b"1234"
+        assert not fetched.proven
+
+    def test_a_file_that_changes_meanwhile_is_read_anew(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory = fsspec.filesystem("memory")
+        memory.pipe("/changing/0.bin", b"old")
+        give = memory.cat_file
+
+        def give_and_change(path: str, **span: int) -> bytes:
+            data = give(path, **span)
+            if data == b"old":
+                memory.pipe("/changing/0.bin", b"new")
+            return data
+
+        monkeypatch.setattr(memory, "cat_file", give_and_change)
+
+        fetched = fetch(FsspecSource("memory://changing"), "0.bin", tmp_path)
+
+        assert fetched.path.read_bytes() == b"new"
+        assert fetched.n_attempts == 2
+
+    def test_what_is_not_there_and_what_is_no_file(self, tmp_path: Path) -> None:
+        (tmp_path / "in/sub").mkdir(parents=True)
+        source = FsspecSource(f"file://{tmp_path}/in")
+
+        with pytest.raises(FetchError, match="FileNotFoundError"):
+            fetch(source, "none", tmp_path)
+        with pytest.raises(FetchError, match="is a directory"):
+            fetch(source, "sub", tmp_path)
+
+    def test_an_unknown_scheme(self) -> None:
+        with pytest.raises(ValueError, match="nonsense"):
+            open_source("nonsense://a/b")
+
+
+class TestCallable:
+    def test_it_writes_where_it_is_told(self, tmp_path: Path) -> None:
+        source = CallableSource(lambda name, dest: dest.write_text(name))
+
+        assert fetch(source, "0.bin", tmp_path).path.read_text() == "0.bin"
+
+    def test_what_it_raises_is_a_reason_to_try_again(self, tmp_path: Path) -> None:
+        calls = []
+
+        def flaky(name: str, dest: Path) -> None:
+            calls.append(name)
+            if len(calls) < 3:
+                raise RuntimeError("the lab's store is busy")
+            dest.write_bytes(b"1234")
+
+        assert fetch(CallableSource(flaky), "0.bin", tmp_path).n_attempts == 3
+
+    def test_what_it_raises_is_told(self, tmp_path: Path) -> None:
+        def broken(name: str, dest: Path) -> None:
+            raise RuntimeError("the lab's store is gone")
+
+        with pytest.raises(FetchError, match="RuntimeError: the lab's store is gone"):
+            fetch(CallableSource(broken), "0.bin", tmp_path)
+
+    def test_writing_nothing_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(FetchError, match="has written no file"):
+            fetch(CallableSource(lambda name, dest: None), "0.bin", tmp_path)
+
+    def test_one_that_hangs_is_left_behind(self, tmp_path: Path) -> None:
+        goes_on = threading.Event()
+        source = CallableSource(lambda name, dest: goes_on.wait())
+        limits = Limits(download_timeout=0.1, max_download_retries=1)
+
+        with pytest.raises(TimeoutError, match="not done after"):
+            fetch(source, "0.bin", tmp_path, limits)
+
+        goes_on.set()
+        assert not list(tmp_path.iterdir())
+
+    def test_sizes_and_digests_that_are_known_count(self, tmp_path: Path) -> None:
+        source = CallableSource(
+            lambda name, dest: dest.write_bytes(b"123"), [RemoteFile("0.bin", size=4)]
+        )
+
+        with pytest.raises(FetchError, match="expected 4 bytes, the source has 3"):
+            fetch(source, "0.bin", tmp_path)
+
+    def test_a_name_that_no_directory_could_have(self) -> None:
+        with pytest.raises(ValueError, match="expected letters"):
+            CallableSource(lambda name, dest: None, name="../x")
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "shown"),
+    [
+        ("hf://datasets/o/n@v1/a/b", HubSource, "hf://datasets/o/n@v1/a/b"),
+        ("hf://datasets/o/n@refs%2Fpr%2F1", HubSource, "hf://datasets/o/n@refs%2Fpr%2F1"),
+        ("hf://o/n", HubSource, "hf://o/n"),
+        ("https://h/a?q", HttpSource, "https://h/a"),
+        ("memory://a", FsspecSource, "memory://a"),
+    ],
+)
+def test_an_address_becomes_a_source(url: str, kind: type, shown: str) -> None:
+    source = open_source(url)
+
+    assert isinstance(source, kind)
+    assert isinstance(source, Source)
+    assert source.url == shown
+
+
+@pytest.mark.parametrize("url", ["a/b", "", "hf://n", "hf://datasets/n"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(ValueError, match="url: expected"):
+        open_source(url)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../b", "", "a\0b", "C:x"])
+def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is refused"):
+        fetch_shard(CallableSource(lambda *_: None), name, tmp_path / "x")

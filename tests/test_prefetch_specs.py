@@ -1,0 +1,284 @@
+"""Dataset specs, which files they mean, and where to go on in them."""
+
+import dataclasses
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardproof.errors import SourceError
+from shardproof.prefetch.rows._resume import plan_of
+from shardproof.prefetch.rows._specs import HubSpec, TextSpec, parse_dataset_specs
+from shardproof.prefetch.rows._splits import chosen_files, in_natural_order, split_files
+from shardproof.prefetch.sources._source import RemoteFile
+
+URL = "hf://datasets/owner/name"
+
+# Specs
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hf:o/n", HubSpec("o/n")),
+        ("hf:n", HubSpec("n")),
+        ("hf:o/n:test", HubSpec("o/n", split="test")),
+        ("hf:o/n:train:content", HubSpec("o/n", text_key="content")),
+        ("hf:o/n:books:content", HubSpec("o/n", split="books", text_key="content")),
+        ("hf:o/n:en:train", HubSpec("o/n", name="en")),
+        ("hf:o/n:20231101.en:validation", HubSpec("o/n", name="20231101.en", split="validation")),
+        ("hf:o/n:en:train:content", HubSpec("o/n", name="en", text_key="content")),
+        ("hf:o/n:web:books:text", HubSpec("o/n", name="web", split="books")),
+        ("hf:o/n:train:test:text", HubSpec("o/n", name="train", split="test")),
+        ("hf:o/n::train:test", HubSpec("o/n", text_key="test")),
+        ("hf:o/n:", HubSpec("o/n")),
+        ("hf:o/n::content", HubSpec("o/n", text_key="content")),
+        ("hf:o/n:en::", HubSpec("o/n", name="en")),
+        ("hf:o/n@v1.0:test", HubSpec("o/n", split="test", revision="v1.0")),
+        ("hf:o/n@refs/convert/parquet", HubSpec("o/n", revision="refs/convert/parquet")),
+        ("HF:o/n", HubSpec("o/n")),
+        ("hf: o/n : test ", HubSpec("o/n", split="test")),
+        ("txt:a.txt", TextSpec("a.txt")),
+        ("txt:/a b/*.txt:line", TextSpec("/a b/*.txt", "line")),
+        ("txt:a.txt:", TextSpec("a.txt")),
+    ],
+)
+def test_what_a_spec_means(text: str, expected: HubSpec | TextSpec) -> None:
+    (spec,) = parse_dataset_specs(text)
+    assert spec == expected
+    assert spec.spec == str(spec) == text.strip()
+
+
+def test_several_specs_with_commas_where_people_put_them() -> None:
+    specs = parse_dataset_specs(" hf:o/a:train:text,\n hf:o/b , ,txt:c.txt,")
+    assert [spec.spec for spec in specs] == ["hf:o/a:train:text", "hf:o/b", "txt:c.txt"]
+    assert [spec.kind for spec in specs] == ["hf", "hf", "txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("hf:", "the repo_id is missing"),
+        ("hf", "the repo_id is missing"),
+        ("hf:@main", "the repo_id is missing"),
+        ("o/n", "expected it to begin with 'hf:' or 'txt:', found 'o/n'"),
+        ("s3://bucket/x", "found 's3'"),
+        ("hf:a/b/c", "repo_id: expected <owner>/<name> or <name>, found 'a/b/c'"),
+        ("hf:../b", "repo_id"),
+        ("hf:a/..", "repo_id"),
+        ("hf:a/b--c", "repo_id"),
+        ("hf:/a/b", "repo_id"),
+        ("hf:a/b.", "repo_id"),
+        (f"hf:a/{'b' * 95}", "repo_id"),
+        ("hf:a/b@", "revision"),
+        ("hf:a/b@../../x", "revision"),
+        ("hf:a/b:c/d", "split 'c/d': it has a slash"),
+        ("hf:a/b:..", "split '..'"),
+        ("hf:a/b:c/d:train", "config 'c/d': it has a slash"),
+        ("hf:a/b:train:te\x07xt", "text key 'te\\x07xt': it has a control character"),
+        ("hf:a/b:train:\udc80", "text key '\\udc80'"),
+        (f"hf:a/b:train:{'k' * 256}", "is over 255 characters"),
+        ("hf:a/b:1:2:3:4", "expected at most 4 fields after 'hf', found 5"),
+        ("hf:a/b:train:test", "'<repo_id>:train:test:text', or the text key"),
+        ("hf:a/b::test", "is 'test' the split or the text key?"),
+        ("txt:", "the path is missing"),
+        ("txt:a\0b", "path 'a\\x00b'"),
+        ("txt:C:\\a.txt:b", "a path with ':' or ','"),
+    ],
+)
+def test_a_wrong_spec_is_told_with_its_place_and_the_forms(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match="dataset specs") as caught:
+        parse_dataset_specs(f"hf:o/n, {text}")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "1 of 2 dataset specs:"
+    assert lines[1].startswith("  - at character 9, ")
+    assert reason in lines[1]
+    assert "  hf:<repo_id>[@revision]:<config>:<split>[:text_key]" in lines
+    assert str(caught.value).isascii()
+
+
+def test_all_wrong_specs_are_told_at_once_but_no_more_than_can_be_read() -> None:
+    with pytest.raises(ValueError, match="3 of 4 dataset specs") as caught:
+        parse_dataset_specs("x,hf:o/n,hf:a/../b:c/d,y")
+    for place in (1, 10, 24):
+        assert f"at character {place}, " in str(caught.value)
+    assert "repo_id" in str(caught.value)
+    assert "slash" in str(caught.value)
+    with pytest.raises(ValueError, match="and 980 more"):
+        parse_dataset_specs("x," * 1000)
+
+
+@pytest.mark.parametrize("text", ["", " ", ",", " , ,\n"])
+def test_no_spec_at_all(text: str) -> None:
+    with pytest.raises(ValueError, match="expected one or more, found none"):
+        parse_dataset_specs(text)
+
+
+def test_a_huge_text_is_refused_unread() -> None:
+    with pytest.raises(ValueError, match="at most 100000 characters, found 1000000") as caught:
+        parse_dataset_specs("hf:o/n,," * 125_000)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_spec_that_is_no_text() -> None:
+    with pytest.raises(TypeError):
+        parse_dataset_specs(None)  # type: ignore[arg-type]
+
+
+def test_specs_made_by_hand_are_looked_at_too() -> None:
+    with pytest.raises(ValueError, match=r"repo_id.*; split.*; the text key is missing"):
+        HubSpec("a b", split="x/y", text_key="")
+    spec = HubSpec("o/n", name="en", split="test", revision="v1")
+    assert parse_dataset_specs(spec.spec) == [spec]
+    assert parse_dataset_specs(TextSpec("a.txt", "line").spec) == [TextSpec("a.txt", "line")]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        spec.split = "train"  # type: ignore[misc]
+
+
+@given(st.text(st.sampled_from("hftx:/@,. \0\n-a") | st.characters(), max_size=40))
+def test_any_text_is_specs_that_are_written_the_same_or_refused(text: str) -> None:
+    try:
+        specs = parse_dataset_specs(text)
+    except ValueError:
+        return
+    for spec in specs:
+        bare = dataclasses.replace(spec, spec="")
+        assert parse_dataset_specs(spec.spec) == [spec]
+        if isinstance(spec, HubSpec) and spec.name is not None:
+            assert parse_dataset_specs(bare.spec) == [spec]
+
+
+# Which files are those of a split
+
+
+def files(*names: str) -> list[RemoteFile]:
+    return [RemoteFile(name, size=100) for name in names]
+
+
+def chosen(names: list[str], split: str = "train", name: str | None = None) -> list[str]:
+    for shuffled in (names, names[::-1]):
+        found = [file.name for file in split_files(files(*shuffled), split, name, URL)]
+    return found
+
+
+SHARDS = [f"data/{split}-{n:05d}-of-00002.parquet" for split in ("test", "train") for n in (0, 1)]
+FOLDERS = ["en/train-0.parquet", "en/test-0.parquet", "de/train-0.parquet"]
+CONVERTED = [
+    "default/train/0000.parquet",
+    "default/train/0001.parquet",
+    "default/test/0000.parquet",
+]
+CRAWL = ["data/CC-1/000_0.parquet", "data/CC-2/000_0.parquet", "sample/10BT/0.parquet"]
+HIVE = ["subset=Web/source=Wiki Books/a.parquet", "subset=Web/source=News/b.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("names", "split", "name", "expected"),
+    [
+        ([*SHARDS, "README.md"], "train", None, SHARDS[2:]),
+        (SHARDS, "test", None, SHARDS[:2]),
+        (SHARDS, "test", "default", SHARDS[:2]),
+        (["train.parquet", "valid.parquet"], "validation", None, ["valid.parquet"]),
+        (["my-test-file.parquet", "testfile.parquet"], "test", None, ["my-test-file.parquet"]),
+        (FOLDERS, "train", "de", FOLDERS[2:]),
+        (FOLDERS, "test", "en", FOLDERS[1:2]),
+        ([*FOLDERS, *SHARDS], "train", None, SHARDS[2:]),
+        (CONVERTED, "train", None, CONVERTED[:2]),
+        (CONVERTED, "test", "default", CONVERTED[2:]),
+        (["train/a/0.parquet", "train/b/0.parquet"], "train", None, None),
+        (["a.parquet", "b10.parquet", "b9.parquet"], "train", None, None),
+        (CRAWL, "train", None, CRAWL[:2]),
+        (CRAWL, "train", "CC-2", CRAWL[1:2]),
+        (CRAWL, "train", "sample-10BT", CRAWL[2:]),
+        (HIVE, "wikibooks", "web", HIVE[:1]),
+        (["train/test-0.parquet", "train/0.parquet"], "train", None, ["train/0.parquet"]),
+        (["books-0.parquet", "train-0.parquet"], "books", None, ["books-0.parquet"]),
+    ],
+)
+def test_which_files_are_those_of_a_split(
+    names: list[str], split: str, name: str | None, expected: list[str] | None
+) -> None:
+    assert chosen(names, split, name) == (in_natural_order(names) if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("names", "split", "name", "said"),
+    [
+        (SHARDS, "validation", None, ["the split 'validation'", "4 files", repr(SHARDS[3])]),
+        (SHARDS, "train", "en", ["the split 'train' of 'en'"]),
+        (FOLDERS, "train", None, ["in 2 directories: 'de', 'en'", "<config>", "data_files"]),
+        (["a.csv", "b.jsonl"], "train", None, ["'a.csv', 'b.jsonl'", "refs/convert/parquet"]),
+        ([*SHARDS, "a.md"], "books", None, ["There are 4 parquet files"]),
+        ([], "train", None, ["There are 0 files"]),
+        (["test-0.parquet"], "train", None, ["the split 'train'"]),
+        ([f"{n}.csv" for n in range(1000)], "train", None, ["'19.csv' and 980 more"]),
+    ],
+)
+def test_no_files_or_too_many_kinds_of_them(
+    names: list[str], split: str, name: str | None, said: list[str]
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        split_files(files(*names), split, name, URL)
+    assert caught.value.again == "no"
+    for words in [URL, *said]:
+        assert words in str(caught.value)
+
+
+def test_files_that_are_named() -> None:
+    def names(*wanted: str) -> list[str]:
+        return [file.name for file in chosen_files(files(*SHARDS, "README.md"), wanted, URL)]
+
+    assert names(SHARDS[1], SHARDS[0]) == [SHARDS[1], SHARDS[0]]
+    assert names("*/train-*", SHARDS[0]) == [*SHARDS[2:], SHARDS[0]]
+    with pytest.raises(SourceError, match=r"2 of data_files: 'x.parquet', 'y\*'"):
+        names("x.parquet", SHARDS[0], "y*")
+    with pytest.raises(ValueError, match="more than once: 'data/test-00000"):
+        names("data/*", SHARDS[0])
+    with pytest.raises(ValueError, match=r"only .parquet files are read, found 'README.md'"):
+        names("README.md")
+
+
+@given(st.lists(st.text("0129ab-", max_size=6), unique=True, max_size=8))
+def test_the_natural_order_is_one_order(names: list[str]) -> None:
+    ordered = in_natural_order(names)
+    random.Random(0).shuffle(names)
+    assert in_natural_order(names) == ordered
+    padded = [name.zfill(9) for name in map(str, range(0, 3000, 7))]
+    assert in_natural_order(padded) == sorted(padded)
+
+
+def test_the_natural_order_goes_by_numbers_however_long() -> None:
+    names = ["2", "10", "a-9-x", "a-10-b", "1" + "0" * 200, "9" * 200]
+    assert in_natural_order(reversed(names)) == ["2", "10", "9" * 200, names[4], *names[2:4]]
+    assert in_natural_order(["a-9", "a-02", "a-2"]) == ["a-02", "a-2", "a-9"]
+
+
+# Where to go on
+
+
+@given(st.lists(st.integers(0, 4), max_size=5))
+def test_a_plan_leads_to_the_row_that_follows(counts: list[int]) -> None:
+    names = [f"{n}.parquet" for n in range(len(counts))]
+    rows = [(name, row) for name, n in zip(names, counts, strict=True) for row in range(n)]
+    for row_offset in range(len(rows) + 1):
+        plan = plan_of(names, counts, row_offset)
+        first = len(names) - len(plan.data_files)
+        left = [(name, n) for name, n in rows if name in plan.data_files]
+        assert list(plan.data_files) == names[first:]
+        assert left[plan.in_shard_offset :] == rows[row_offset:]
+        if row_offset < len(rows) and row_offset:
+            assert plan.shard_label.startswith(f"{rows[row_offset][0]} ({first + 1}/{len(names)})")
+    with pytest.raises(
+        ValueError, match=f"at most {len(rows)}, the rows of all {len(names)} files"
+    ):
+        plan_of(names, counts, len(rows) + 1)
+
+
+def test_a_plan_looks_no_further_than_it_must() -> None:
+    endless = itertools.repeat(10)
+    assert plan_of(["a", "b", "c"], endless, 12) == (("b", "c"), 2, "b (2/3) row 2")
+    assert next(endless) == 10
+    assert plan_of(["a", "b"], (1 // 0 for _ in "x"), 0) == (("a", "b"), 0, "a (1/2) row 0")
+    assert plan_of(["a"], [3], 3) == ((), 0, "behind the last of 1 shards")

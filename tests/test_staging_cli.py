@@ -1,0 +1,119 @@
+"""``shardproof stage``: the path on standard output and nothing else, and its exit codes."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import shardproof
+from shardproof import cli, testing
+from shardproof.testing.faults import faults
+
+
+@pytest.fixture
+def to(tmp_path) -> Path:
+    path = tmp_path / "local"
+    path.mkdir()
+    return path
+
+
+def run(*args: object):
+    result = CliRunner().invoke(cli.app, ["stage", *map(str, args)], prog_name="shardproof")
+    assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
+    return result
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+def test_it_prints_where_the_copy_is(make_shards_dir, to, level: str) -> None:
+    shards_dir = make_shards_dir(3)
+    result = run(shards_dir, "--to", to, "--level", level)
+    assert (result.exit_code, result.stderr) == (0, "")
+    (path,) = result.stdout.splitlines()
+    assert Path(path).parent == to / f"shardproof-{os.geteuid()}"
+    assert shardproof.validate(path, level="valid").ok
+    assert run(shards_dir, "--to", to, "--quiet").stdout == f"{path}\n"
+
+
+def test_in_a_script(make_shards_dir, to) -> None:
+    """A path need not be text."""
+    odd = to / os.fsdecode(b"disk \xff")
+    odd.mkdir()
+    command = [sys.executable, "-m", "shardproof", "stage", make_shards_dir(2)]
+    environment = {**os.environ, "TMPDIR": str(odd)}
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert shardproof.validate(os.fsdecode(done.stdout.removesuffix(b"\n"))).ok
+
+
+def test_findings_in_the_source(tmp_path, to) -> None:
+    shards_dir = testing.write_layout(testing.layout(n_shards=3, missing=[1]), tmp_path)
+    result = run(shards_dir, "--to", to)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"Missing files (1):\n  - {shards_dir / 'acts000001.bin'}" in result.stderr
+
+
+def test_no_readable_promise(to) -> None:
+    result = run(to, "--to", to)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "expected a shards directory" in result.stderr
+    assert run(to / "nowhere", "--to", to).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "options", [["--to", "/nowhere"], ["--level", "whole"], ["--workers", "0"], ["--to"]]
+)
+def test_wrong_usage(make_shards_dir, options: list[str]) -> None:
+    assert run(make_shards_dir(1), *options).exit_code == 2
+
+
+def test_a_source_that_can_not_be_looked_at(make_shards_dir, to) -> None:
+    shards_dir = make_shards_dir(3)
+    with faults(shards_dir) as fs:
+        fs.fail("open", errno.EIO, match="acts000001.bin")
+        result = run(shards_dir, "--to", to)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "acts000001.bin" in result.stderr
+
+
+def test_a_disk_that_is_full(make_shards_dir, to) -> None:
+    shards_dir = make_shards_dir(3)
+    with faults(to) as fs:
+        fs.fail("write", errno.ENOSPC, match="*.tmp")
+        result = run(shards_dir, "--to", to)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert f"Could not stage '{shards_dir}': [Errno 28] No space left" in result.stderr
+
+
+def test_a_source_that_changes(make_shards_dir, to) -> None:
+    shards_dir = make_shards_dir(3)
+    with faults(shards_dir) as fs:
+        fs.short("read", 0, match="acts000001.bin")
+        result = run(shards_dir, "--to", to)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "it changed while it was copied" in result.stderr
+
+
+def test_an_interrupt(make_shards_dir, to) -> None:
+    shards_dir = make_shards_dir(40)
+    script = f"""
+from shardproof import cli
+from shardproof.testing.faults import faults
+with faults({str(to)!r}) as fs:
+    fs.slow("write", 0.1, match="*.tmp")
+    cli.main()
+"""
+    command = [sys.executable, "-c", script, "stage", str(shards_dir), "--to", str(to)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        while not list(to.rglob("*.bin")):
+            assert child.poll() is None
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        out, _ = child.communicate(timeout=60)
+    assert (child.returncode, out) == (130, b"")
+    assert list(to.rglob("*.tmp")) == list(to.rglob("shards.json")) == []

@@ -1,0 +1,153 @@
+"""Run two actions in turns, changing from one to the other between any two calls of the system.
+
+Each runs in a thread of its own, of which one runs at a time: the first one up to its k-th call,
+then the second one up to its j-th, then the first one to its end, then the second one. For all k
+and j these are all the ways in which two processes can meet that are interrupted once each.
+"""
+
+import itertools
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+CALLS = (
+    "link",
+    "listdir",
+    "lstat",
+    "mkdir",
+    "open",
+    "rename",
+    "replace",
+    "rmdir",
+    "stat",
+    "unlink",
+)
+
+Action = Callable[[], object]
+
+
+class Turns:
+    """Stops threads at their calls, until it is their turn.
+
+    Args:
+        monkeypatch: Puts the calls back.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._runs: dict[int, Runner] = {}
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self._stopping(getattr(os, name)))
+
+    def _stopping(self, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: Any, **keywords: Any) -> object:
+            runner = self._runs.get(threading.get_ident())
+            if runner is not None and _may_matter(real.__name__, args, keywords):
+                runner.before_call()
+            return real(*args, **keywords)
+
+        return call
+
+    def run(self, first: Action, second: Action, k: int, j: int) -> tuple[bool, bool]:
+        """Run both in turns; say whether each was interrupted, or ended before."""
+        runners = Runner(first, k, self._runs), Runner(second, j, self._runs)
+        was_interrupted = tuple(runner.go_on() for runner in runners)
+        for runner in runners:
+            runner.finish()
+        for runner in runners:
+            if runner.error is not None:
+                raise runner.error
+        return was_interrupted[0], was_interrupted[1]
+
+
+def _may_matter(name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """Whether another process could see this call, or its answer depend on another process."""
+    is_private = isinstance(args[0], str) and re.search(r"/parts/|\.tmp$", args[0])
+    if name == "open":
+        return bool(args[1] & os.O_CREAT) and not is_private
+    if name == "stat":
+        return keywords.get("dir_fd") is not None
+    return not is_private or name in {"link", "replace"}
+
+
+class Runner:
+    """One action in its thread.
+
+    Args:
+        action: What it does.
+        n_calls: How many calls it may make in its first turn.
+        runs: Where it is found by its thread.
+    """
+
+    def __init__(self, action: Action, n_calls: int, runs: dict[int, "Runner"]) -> None:
+        self.error: BaseException | None = None
+        self._action, self._left, self._runs = action, n_calls, runs
+        self._turn, self._pause = threading.Event(), threading.Event()
+        self._is_interrupted = False
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._turn.wait()
+        self._runs[threading.get_ident()] = self
+        try:
+            self._action()
+        except BaseException as error:
+            self.error = error
+        finally:
+            del self._runs[threading.get_ident()]
+            self._pause.set()
+
+    def before_call(self) -> None:
+        """Called in its thread."""
+        self._left -= 1
+        if self._left < 0 and not self._is_interrupted:
+            self._is_interrupted = True
+            self._turn.clear()
+            self._pause.set()
+            self._turn.wait()
+
+    def go_on(self) -> bool:
+        """Let it have its first turn; say whether there is more to do."""
+        self._turn.set()
+        self._pause.wait()
+        return self._is_interrupted
+
+    def finish(self) -> None:
+        """Let it run to its end."""
+        self._turn.set()
+        self._thread.join()
+
+
+def in_all_turns(
+    turns: Turns,
+    prepare: Callable[[], tuple[Action, Action]],
+    check: Callable[[], object],
+    *,
+    every: int = 1,
+) -> int:
+    """Run what ``prepare`` returns in all turns that there are, and ``check`` after each.
+
+    Args:
+        turns: Stops them.
+        prepare: Called before each run.
+        check: Called after each run.
+        every: Only each so-manieth of the turns; each call of each is still one where it stops.
+
+    Returns:
+        How many runs there were.
+    """
+    n_runs = 0
+    for k in itertools.count():
+        for j in itertools.count(-k % every, every):
+            first_goes_on, second_goes_on = turns.run(*prepare(), k, j)
+            check()
+            n_runs += 1
+            if not second_goes_on:
+                break
+        if not first_goes_on:
+            return n_runs
+    raise AssertionError("it ends")
