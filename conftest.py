@@ -1,5 +1,7 @@
 """What every test of the project may use."""
 
+import signal
+
 from hypothesis import settings
 
 pytest_plugins = ["pytester"]
@@ -7,3 +9,8 @@ pytest_plugins = ["pytester"]
 # Examples write files, on whatever disk this runs: how long one takes says nothing about the code.
 settings.register_profile("shardproof", deadline=None)
 settings.load_profile("shardproof")
+
+# A job in the background of a shell ignores interrupts, and so would the children that tests
+# interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -49,7 +49,7 @@ from validate import (
 HERE = Path(__file__).resolve().parent
 MIB = 2**20
 RATE, LATENCY = 20e6, 0.05  # bytes a second on each connection; seconds before each answer
-RANGES_MIB, CONNECTIONS = 64, (1, 2, 4, 8)
+RANGES_MIB, CONNECTIONS = 256, (1, 2, 4, 8)
 N_SHARDS, SHARD_MIB = 10, 8
 REPO = "bench/shards"
 SHM = Path("/dev/shm")

@@ -13,7 +13,7 @@ import pytest
 
 from shardproof import FetchError
 from shardproof.prefetch import Fetched, HttpSource, Limits, fetch_shard
-from shardproof.prefetch.transfer import _spans
+from shardproof.prefetch.transfer import _relay, _spans
 from shardproof.testing.hub import Fault, Hub, serve_hub
 
 OLD = random.Random(1).randbytes(40_000)
@@ -84,6 +84,7 @@ def test_a_fault_that_happens_once_is_recovered_from(
         hub.fault("a/0.bin", Fault.RESET_IN_BODY, times=1)
     if mode == "parallel":
         monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
+        monkeypatch.setattr(_relay, "_AT_FIRST", 3)
     hub.fault("a/0.bin", fault, times=1)
 
     fetched = fetch(hub, tmp_path / "0.bin", wanted, change=mode == "changed")
@@ -104,6 +105,7 @@ def test_a_fault_that_stays_ends_with_an_error_and_nothing(
         hub.fault("a/0.bin", Fault.RESET_IN_BODY, times=1)
     if mode == "parallel":
         monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
+        monkeypatch.setattr(_relay, "_AT_FIRST", 3)
     hub.fault("a/0.bin", fault)
 
     try:

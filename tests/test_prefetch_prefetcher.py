@@ -169,7 +169,7 @@ def test_without_a_network_what_was_proven_is_there(
         assert prefetcher.wait_for("0.bin").read_bytes() == b"1234"
 
     source.close()
-    assert "The source can't be asked for shard 0 ('0.bin')" in caplog.text
+    assert "The source can't be asked for shard 0; taken is what was proven" in caplog.text
 
 
 class TestFailures:
@@ -193,7 +193,9 @@ class TestFailures:
 
         with ShardPrefetcher(source, NAMES, tmp_path, limits=LIMITS) as prefetcher:
             prefetcher.wait_for(NAMES[0])
-            with pytest.raises(FetchError, match=r"shard 1 \('train/1.bin'\)") as caught:
+            with pytest.raises(
+                FetchError, match=r"train/1.bin.*shard 1 after 3 attempts"
+            ) as caught:
                 prefetcher.wait_for(NAMES[1])
             assert "expected the digest" in str(caught.value)
             assert prefetcher.wait_for(NAMES[2]).read_bytes() == content(NAMES[2])
@@ -354,4 +356,4 @@ def test_the_log_names_the_final_path(
         prefetcher.wait_for(NAMES[0])
 
     path = tmp_path / "hf_shards/org/name/all/train/0.bin"
-    assert f"Failed to download shard 0 ('train/0.bin') after 3 attempts: {path}" in caplog.text
+    assert f"Failed to download shard 0 after 3 attempts: {path}" in caplog.text

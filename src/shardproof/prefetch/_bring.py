@@ -58,7 +58,7 @@ class Bringer:
     def prepare(self, name: str, position: int, stop: threading.Event) -> None:
         """Ask for a shard ahead of its turn; what comes of that is seen when it is brought."""
         with suppress(FetchError):
-            self._file(name, self._label(name, position), stop)
+            self._file(name, f"shard {position}", stop)
 
     def bring(self, name: str, position: int, stop: threading.Event) -> Brought:
         """Return where a shard is, whole, proven and held; fetch it if it isn't there.
@@ -66,7 +66,7 @@ class Bringer:
         Raises:
             FetchError: It can't be fetched.
         """
-        label = self._label(name, position)
+        label = f"shard {position}"
         try:
             return self._bring(name, label, self._hold(name), stop)
         except FetchError as error:
@@ -80,9 +80,6 @@ class Bringer:
             self._let_go(name)
             raise
 
-    def _label(self, name: str, position: int) -> str:
-        return f"shard {position} ({quoted(name)})"
-
     def tell(self, event: PrefetchEvent) -> None:
         """Tell whoever wanted to know."""
         self._on_event(event)
@@ -94,7 +91,9 @@ class Bringer:
             path = self._cache.find(RemoteFile(name), lease, stop)
             if path is None or stop.is_set():
                 raise
-            logger.warning("The source can't be asked for %s; the proven copy is taken", label)
+            logger.warning(
+                "The source can't be asked for %s; the proven copy is taken: %s", label, path
+            )
             return Brought(path, PrefetchEvent("found", name))
         path = self._cache.find(file, lease, stop)
         if path is not None:

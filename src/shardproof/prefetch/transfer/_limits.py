@@ -24,7 +24,8 @@ class Limits:
         max_wait: Most seconds between two attempts, whatever ``Retry-After`` says. The wait is
             drawn at random from 0 up to a bound that doubles each time, from 1 s on: full jitter,
             so that those who failed together don't come back together.
-        connections: Most connections for one large file, where the source gives ranges.
+        connections: Most connections for one large file, where the source gives ranges. Another
+            one than the first is opened only if that brings less than 200 MB/s.
 
     Raises:
         TypeError: A number that is none.

@@ -5,6 +5,7 @@ wants the bytes does not read them: it takes them from a queue, watches the cloc
 """
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -25,6 +26,9 @@ _BATCH_BYTES = 2**20
 _BATCH_CHUNKS = 512  # below IOV_MAX, which is 1024: writev(2)
 _BATCH_SECONDS = 0.1
 _QUEUED = 8
+_AT_FIRST = 1
+_LOOK_SECONDS = 0.05
+_FAST = 200e6  # bytes a second; more connections than one are for what is slower
 _TICK = 0.1
 _JOIN_SECONDS = 1.0
 
@@ -68,11 +72,20 @@ class _Readers:
         self._source, self._name, self._spans = source, name, spans
         self._known, self._timeout = known, timeout
         self.cut = Cut()
+        self._n_started = 0
         self.queue: queue.Queue[Event | _Ended] = queue.Queue(_QUEUED)
         self.threads = [
             threading.Thread(target=self._run, name=f"shardproof-fetch-{n}", daemon=True)
-            for n in range(max(1, spans.connections))
+            for n in range(spans.connections)
         ]
+
+    def start(self, n_threads: int) -> int:
+        """Let so many threads run in all; return how many were started now."""
+        begun = self.threads[self._n_started : n_threads]
+        for thread in begun:
+            thread.start()
+            self._n_started += 1
+        return len(begun)
 
     def _run(self) -> None:
         try:
@@ -159,9 +172,7 @@ def relay(
     pace = _Pace(limits, clock)
     running = 0
     try:
-        for thread in readers.threads:
-            thread.start()
-            running += 1
+        running += readers.start(_AT_FIRST)
         while running:
             event = pace.next(readers.queue)
             if isinstance(event, _Ended):
@@ -169,8 +180,8 @@ def relay(
                 if event.error is not None:
                     raise event.error
                 continue
-            if isinstance(event, Came):
-                pace.count(event.n_bytes)
+            if isinstance(event, Came) and pace.count(event.n_bytes) < _FAST:
+                running += readers.start(spans.connections)
             yield event
     finally:
         readers.cut.now()
@@ -183,9 +194,15 @@ class _Pace:
     def __init__(self, limits: Limits, clock: Clock) -> None:
         self._limits, self._clock = limits, clock
         self._since, self._came = time.monotonic(), 0
+        self._first: float | None = None
 
-    def count(self, n_bytes: int) -> None:
+    def count(self, n_bytes: int) -> float:
+        """Take in that bytes came; return how many of them come a second, once that is known."""
         self._came += n_bytes
+        now = time.monotonic()
+        self._first = self._first or now
+        seconds = now - self._first
+        return self._came / seconds if seconds >= _LOOK_SECONDS else math.inf
 
     def next(self, events: "queue.Queue[Any]") -> Any:
         """Return the next event.
@@ -213,6 +230,7 @@ class _Pace:
             problem = f"stalled: {self._came} bytes in {seconds:.3g}s"
             raise SourceError(problem, late=True)
         self._since, self._came = time.monotonic(), 0
+        self._first = None
 
 
 def call(work: Callable[[Cut], Result], limits: Limits, clock: Clock) -> Result:

@@ -1,0 +1,150 @@
+"""What sources say, and what is believed of it: with a source that says what it is told to."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from shardproof import FetchError, SourceError
+from shardproof.prefetch import Cut, Delivery, Fetched, Limits, RemoteFile, fetch_shard
+from shardproof.prefetch.transfer import _relay, _spans
+
+OLD, NEW = b"old " * 10, b"new " * 10
+LIMITS = Limits(max_wait=0.001, connections=3)
+
+Answer = Callable[[int, int | None], Delivery]
+
+
+class Scripted:
+    """Gives one answer after the other; the last one again and again."""
+
+    url = "own://scripted"
+
+    def __init__(self, *answers: Answer, file: RemoteFile | None = None) -> None:
+        self.asked: list[tuple[int, int | None, str | None]] = []
+        self._answers = list(answers)
+        self._file = file or RemoteFile("x")
+
+    def files(self) -> Sequence[RemoteFile]:
+        return [self._file]
+
+    def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
+        return self._file
+
+    @contextlib.contextmanager
+    def read(
+        self,
+        name: str,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        known: RemoteFile | None = None,
+        timeout: float,
+        cut: Cut | None = None,
+    ) -> Iterator[Delivery]:
+        self.asked.append((start, stop, known and known.identity))
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        yield answer(start, stop)
+
+    def close(self) -> None:
+        pass
+
+    def fetch(self, path: Path, digest: str | None = None) -> Fetched:
+        return fetch_shard(self, "x", path / "x", digest=digest, limits=LIMITS)
+
+
+def gives(
+    data: bytes,
+    *,
+    identity: str | None = None,
+    n_bytes: int | None = None,
+    size: int | None = -1,
+    framed: bool = True,
+) -> Answer:
+    """Answer with what is asked for, or with its first bytes and a connection that breaks."""
+
+    def chunks(part: bytes) -> Iterator[bytes]:
+        yield part[:n_bytes]
+        if n_bytes is not None:
+            raise SourceError("it broke")
+
+    def answer(start: int, stop: int | None) -> Delivery:
+        told = RemoteFile("x", len(data) if size == -1 else size, identity)
+        return Delivery(told, start, stop, chunks(data[start:stop]), framed)
+
+    return answer
+
+
+def test_a_part_of_another_version_is_not_added(tmp_path: Path) -> None:
+    source = Scripted(gives(OLD, identity="a", n_bytes=10), gives(NEW, identity="b"))
+
+    assert source.fetch(tmp_path).path.read_bytes() == NEW
+    assert source.asked == [(0, None, None), (10, 40, "a"), (0, None, None)]
+
+
+def test_what_broke_and_has_no_identity_begins_anew(tmp_path: Path) -> None:
+    source = Scripted(gives(OLD, n_bytes=10), gives(NEW))
+
+    assert source.fetch(tmp_path).path.read_bytes() == NEW
+    assert source.asked == [(0, None, None), (0, None, None)]
+
+
+def test_what_broke_and_has_one_goes_on(tmp_path: Path) -> None:
+    source = Scripted(gives(OLD, identity="a", n_bytes=10), gives(OLD, identity="a"))
+
+    assert source.fetch(tmp_path).path.read_bytes() == OLD
+    assert source.asked[1] == (10, 40, "a")
+
+
+def test_an_end_that_may_be_none_is_not_believed(tmp_path: Path) -> None:
+    source = Scripted(gives(OLD[:20], size=None, framed=False))
+
+    with pytest.raises(FetchError, match=r"nobody says how long it is.*: give its digest"):
+        source.fetch(tmp_path)
+
+    assert len(source.asked) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_digest_says_whether_all_of_it_came(tmp_path: Path) -> None:
+    import hashlib
+
+    source = Scripted(gives(OLD, size=None, framed=False))
+
+    assert source.fetch(tmp_path, f"md5:{hashlib.md5(OLD).hexdigest()}").proven
+
+
+def test_an_end_that_is_one_needs_no_length(tmp_path: Path) -> None:
+    source = Scripted(gives(OLD, size=None))
+
+    assert source.fetch(tmp_path).path.read_bytes() == OLD
+
+
+def test_parts_of_what_may_be_two_files_are_not_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_spans, "MIN_SPAN", 4)
+    monkeypatch.setattr(_relay, "_AT_FIRST", 3)
+    source = Scripted(gives(OLD), file=RemoteFile("x", size=len(OLD), ranges=True))
+
+    fetched = source.fetch(tmp_path)
+
+    assert fetched.path.read_bytes() == OLD
+    assert fetched.n_attempts == 2
+    assert source.asked[-1] == (0, None, None)
+
+
+def test_two_sizes_are_one_too_many(tmp_path: Path) -> None:
+    source = Scripted(gives(OLD, size=39), file=RemoteFile("x", size=40))
+
+    with pytest.raises(FetchError, match="expected 40 bytes, the source has 39"):
+        source.fetch(tmp_path)
+
+
+def test_bytes_that_nobody_asked_for(tmp_path: Path) -> None:
+    def answer(start: int, stop: int | None) -> Delivery:
+        return Delivery(RemoteFile("x", 40), 7, 40, iter([OLD[7:]]))
+
+    with pytest.raises(FetchError, match="asked for bytes from 0 on, it gives bytes from 7 on"):
+        Scripted(answer).fetch(tmp_path)
