@@ -48,8 +48,8 @@ def main() -> None:
             finally:
                 os._exit(code)
         children.append(pid)
-    for pid in children[:: int(n_readers) // int(n_killed)]:
-        time.sleep(random.uniform(0, 0.05))
+    for pid in random.sample(children[len(children) // 2 :], int(n_killed)):
+        time.sleep(random.uniform(0, 0.02))
         os.kill(pid, signal.SIGKILL)
     ends = collections.Counter(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children)
     sys.stdout.write(f"{dict(ends)}\n")

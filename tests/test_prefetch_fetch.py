@@ -371,7 +371,7 @@ for number in range(300):
     # Whoever was interrupted while it waited for a thread did not wait; one whose start was
     # interrupted may be listed by Python for ever, and never have run.
     end = time.monotonic() + 5
-    while any(t.ident and t.name.startswith("shardproof-") for t in threading.enumerate()):
+    while any(t.is_alive() and t.name.startswith("shardproof-") for t in threading.enumerate()):
         assert time.monotonic() < end, threading.enumerate()
         time.sleep(0.001)
 source.close()

@@ -169,7 +169,7 @@ def test_without_a_network_what_was_proven_is_there(
         assert prefetcher.wait_for("0.bin").read_bytes() == b"1234"
 
     source.close()
-    assert "The source can't be asked for shard 0; taken is what was proven" in caplog.text
+    assert "The source can't be asked for shard 0; the proven copy is taken" in caplog.text
 
 
 class TestFailures:

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import os
+import queue
 import threading
 import time
 import weakref
@@ -44,6 +45,7 @@ class _Task:
         self._bringer, self._name, self._position = bringer, name, position
         self._before = [task.future for task in before]
         self._at_once, self._stop = at_once, threading.Event()
+        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
         # A daemon, so that an interpreter that ends does not wait for it before it is told to end.
         self._thread = threading.Thread(
             target=self._run, name=f"shardproof-prefetch-{position}", daemon=True
@@ -55,9 +57,21 @@ class _Task:
             brought = self._bring()
         except BaseException as error:
             self.future.set_exception(error)  # which the reader raises
+            self._ended.put(None)
         else:
             self.future.set_result(brought.path)
+            self._ended.put(None)
             self._bringer.tell(brought.event)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is there or can't be had; return whether it is so.
+
+        Not by the future, whose lock raises errors of its own when it is interrupted.
+        """
+        if not self.future.done():
+            with contextlib.suppress(queue.Empty):
+                self._ended.get(timeout=seconds)
+        return self.future.done()
 
     def _bring(self) -> Brought:
         self._bringer.prepare(self._name, self._position, self._stop)
@@ -191,8 +205,7 @@ class ShardPrefetcher:
 
     def _taken(self, name: str, task: _Task) -> Path:
         with bar(name) if self._progress else contextlib.nullcontext(_show_nothing) as show:
-            while not task.future.done():
-                concurrent.futures.wait([task.future], _TICK)
+            while not task.wait(_TICK):
                 show(*self._bringer.progress(name))
         try:
             return task.future.result()

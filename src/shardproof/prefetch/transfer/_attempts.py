@@ -1,6 +1,7 @@
 """Try again: how often, after how long, and what is said of it."""
 
 import logging
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -16,6 +17,8 @@ __all__ = ["Goal", "try_again"]
 logger = logging.getLogger("shardproof.prefetch")
 
 Result = TypeVar("Result")
+
+_TICK = 0.1
 
 
 class Goal(NamedTuple):
@@ -72,11 +75,18 @@ def _retrying(log: "_Log", limits: Limits, clock: Clock) -> "tenacity.Retrying":
         retry=is_worth_it,
         stop=stop if clock.end is None else stop | tenacity.stop_before_delay(clock.left(1e9)),
         wait=wait,
-        sleep=tenacity.sleep_using_event(clock.stop),
+        sleep=lambda seconds: _sleep(seconds, clock),
         after=lambda state: log.failed(_error(state)),
         before_sleep=lambda state: logger.info("Retrying in %.1fs", state.upcoming_sleep),
         reraise=True,
     )
+
+
+def _sleep(seconds: float, clock: Clock) -> None:
+    """Wait, or until the clock is stopped; an interrupt at any moment is one (`Event` has gaps)."""
+    end = time.monotonic() + seconds
+    while not clock.stop.is_set() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _TICK))
 
 
 def _error(state: "tenacity.RetryCallState") -> SourceError:

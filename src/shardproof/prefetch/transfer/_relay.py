@@ -4,6 +4,7 @@ A thread that waits for a network can't be told to stop; what it waits for can b
 wants the bytes does not read them: it takes them from a queue, watches the clock, and cuts.
 """
 
+import contextlib
 import logging
 import math
 import queue
@@ -73,7 +74,11 @@ class _Readers:
         self._known, self._timeout = known, timeout
         self.cut = Cut()
         self._n_started = 0
-        self.queue: queue.Queue[Event | _Ended] = queue.Queue(_QUEUED)
+        # Not queue.Queue: interrupted at a bad moment, its lock raises errors of its own.
+        self.queue: queue.SimpleQueue[Event | _Ended] = queue.SimpleQueue()
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(_QUEUED):
+            self._room.put(None)
         self.threads = [
             threading.Thread(target=self._run, name=f"shardproof-fetch-{n}", daemon=True)
             for n in range(spans.connections)
@@ -118,11 +123,14 @@ class _Readers:
 
     def _put(self, event: Event | _Ended) -> None:
         while not self.cut.is_made:
-            try:
-                self.queue.put(event, timeout=_TICK)
-            except queue.Full:
-                continue
-            return
+            with contextlib.suppress(queue.Empty):
+                self._room.get(timeout=_TICK)
+                self.queue.put(event)
+                return
+
+    def taken(self) -> None:
+        """There is room for one more event."""
+        self._room.put(None)
 
 
 def _batches(chunks: Iterator[bytes]) -> Iterator[tuple[list[bytes], int]]:
@@ -175,6 +183,7 @@ def relay(
         running += readers.start(_AT_FIRST)
         while running:
             event = pace.next(readers.queue)
+            readers.taken()
             if isinstance(event, _Ended):
                 running -= 1
                 if event.error is not None:
@@ -204,7 +213,7 @@ class _Pace:
         seconds = now - self._first
         return self._came / seconds if seconds >= _LOOK_SECONDS else math.inf
 
-    def next(self, events: "queue.Queue[Any]") -> Any:
+    def next(self, events: "queue.SimpleQueue[Any]") -> Any:
         """Return the next event.
 
         Raises:
@@ -241,7 +250,7 @@ def call(work: Callable[[Cut], Result], limits: Limits, clock: Clock) -> Result:
         StoppedError: The clock was stopped.
     """
     cut = Cut()
-    results: queue.Queue[tuple[bool, Any]] = queue.Queue(1)
+    results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
 
     def run() -> None:
         try:
