@@ -1,6 +1,7 @@
 """Pinned inputs: the hub's commit, the user's, the earlier plan's, or an error; never a guess."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from planning import source
@@ -74,7 +75,7 @@ def test_what_the_hub_does_not_have_is_an_error(hub: Hub, tmp_path, offline) -> 
 
 class TestOffline:
     @pytest.fixture(params=["503", "refused", "HF_HUB_OFFLINE"])
-    def down(self, request, hub: Hub, monkeypatch) -> Hub:
+    def down(self, request, hub: Hub, monkeypatch) -> Iterator[Hub]:
         match request.param:
             case "503":
                 hub.fault("*", Fault.STATUS_503)
@@ -82,7 +83,11 @@ class TestOffline:
                 monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
             case _:
                 monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-        return hub
+        # Before 1.0, huggingface_hub keeps a session that was made when it was online, and after.
+        forget_sessions = getattr(hf.utils, "reset_sessions", lambda: None)
+        forget_sessions()
+        yield hub
+        forget_sessions()
 
     def test_it_is_an_error_that_says_how_to_pin(self, down) -> None:
         with pytest.raises(RevisionError) as caught:
