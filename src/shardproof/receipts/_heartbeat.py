@@ -39,8 +39,8 @@ class Heartbeat:
             try:
                 self._claim.beat()
             except ClaimLostError as error:
-                self.lost = error
                 logger.warning("What this worker does for it no longer counts: %s", error)
+                self.lost = error
             except OSError as error:
                 # The next one may succeed; if none does, others take the shard over.
                 logger.warning("No sign of life of shard %d: %s", self._claim.index, error)
