@@ -356,12 +356,12 @@ path = os.path.join(directory, "0.bin")
 source = HttpSource(url)
 fetch_shard(source, "0.bin", path, digest=digest)
 n_interrupted = 0
-for number in range(100):
+for number in range(300):
     if os.path.exists(path):
         os.unlink(path)
     try:
         try:
-            signal.setitimer(signal.ITIMER_REAL, 60e-6 * (number + 1))
+            signal.setitimer(signal.ITIMER_REAL, 20e-6 * (number + 1))
             fetch_shard(source, "0.bin", path, digest=digest, limits=Limits(max_wait=0.001))
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -386,10 +386,12 @@ def test_interrupted_at_any_moment_nothing_is_left(source: HttpSource, tmp_path:
     )
     command = [sys.executable, "-W", "ignore", "-c", code, source.url, tmp_path, DIGEST]
 
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    # Interrupts fall into a tracer, too, and are long in coming back.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
 
     assert run.returncode == 0, run.stderr
-    assert int(run.stdout) > 20
+    assert int(run.stdout) > 50
 
 
 def test_the_errors_say_what_they_are() -> None:
