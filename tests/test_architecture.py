@@ -12,7 +12,7 @@ import shardproof
 
 SOURCE = Path(shardproof.__file__).parent
 
-GROUND = {"_arguments", "_digest", "_files", "_json", "_names", "_processes"}
+GROUND = {"_arguments", "_digest", "_files", "_json", "_names", "_processes", "_threads"}
 PROMISE = {"manifest", "report"}
 LOOK = {"_fanout", "checks"}
 SAEV = {"saev._json_files", "saev._metadata", "saev._promise", "saev._shard_info"}
@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "_json": {"_names"},
     "_names": set(),
     "_processes": {"_files"},
+    "_threads": set(),
     "_fanout": set(),
     "_progress": set(),
     "manifest": GROUND,
@@ -67,7 +68,7 @@ MAY_IMPORT = {
     | PROMISE
     | GROUND,
     "receipts._header": {"receipts._layout"} | GROUND,
-    "receipts._heartbeat": {"receipts._claims"},
+    "receipts._heartbeat": {"_threads", "receipts._claims"},
     "receipts._indices": set(),
     "receipts._layout": set(),
     "receipts._pins": {"receipts._canonical", "receipts._layout", "receipts._sources"} | GROUND,

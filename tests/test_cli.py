@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,21 @@ class TestStreams:
         child.stderr.close()
         child.wait()
         assert "Traceback" not in error
+
+
+def test_an_interrupt_that_a_lock_hides_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(**_: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            threading.Lock().release()
+
+    monkeypatch.setattr(cli, "app", hidden)
+
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+
+    assert ended.value.code == 130
 
 
 def test_an_interrupt_ends_with_130_and_no_traceback(make_shards_dir) -> None:

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 import shardproof
+from shardproof import _threads
 from shardproof._cli_fetch import fetch
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
@@ -59,7 +60,8 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             # A path is bytes and need not be text; it must not end the report in a traceback.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        app(prog_name="shardproof")
+        with _threads.interruptible():
+            app(prog_name="shardproof")
     except KeyboardInterrupt:  # before typer begins to look after it
         sys.exit(130)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from shardproof import _threads
 from shardproof._arguments import checked
 from shardproof._names import quoted, refusals
 from shardproof._progress import bar
@@ -50,7 +51,7 @@ class _Task:
         self._thread = threading.Thread(
             target=self._run, name=f"shardproof-prefetch-{position}", daemon=True
         )
-        self._thread.start()
+        _threads.start(self._thread, self._stop)
 
     def _run(self) -> None:
         try:

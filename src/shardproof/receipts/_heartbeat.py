@@ -3,6 +3,7 @@
 import logging
 import threading
 
+from shardproof import _threads
 from shardproof.errors import ClaimLostError
 from shardproof.receipts._claims import Claim
 
@@ -27,7 +28,7 @@ class Heartbeat:
         self._stopped = threading.Event()
         name = f"shardproof-claim-{claim.index}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        _threads.start(self._thread, self._stopped)
 
     def stop(self) -> None:
         """Show no more life; the thread is joined."""

@@ -19,7 +19,7 @@ from typing import Self
 
 import msgspec
 
-from shardproof import _files
+from shardproof import _files, _threads
 from shardproof._processes import is_gone
 from shardproof.prefetch.cache._lease_files import Entry, Kind, LeaseFiles
 from shardproof.prefetch.cache._places import StateDirs, key_of
@@ -184,8 +184,9 @@ class Leases:
         with self._lock:
             if self._thread is None:
                 name = "shardproof-leases"
-                self._thread = threading.Thread(target=self._show_life, name=name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._show_life, name=name, daemon=True)
+                _threads.start(thread)
+                self._thread = thread
 
     def forget(self, lease: Lease) -> None:
         """Remove what there is of a lease."""

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from shardproof import _threads
+
 __all__ = ["LoopThreads"]
 
 Result = TypeVar("Result")
@@ -43,8 +45,8 @@ class LoopThreads:
                 loop.call_soon_threadsafe(lambda: None if future.done() else set_it())
 
         thread = threading.Thread(target=run, name=name, daemon=True)
+        _threads.start(thread, stop)
         self._running[thread] = stop
-        thread.start()
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

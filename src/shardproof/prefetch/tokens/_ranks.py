@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from shardproof import _files, _json
+from shardproof import _files, _json, _threads
 from shardproof._processes import is_gone, this_process
 from shardproof.errors import FetchError, ManifestError
 from shardproof.prefetch.cache._places import STATE
@@ -116,7 +116,7 @@ class Leader:
         self._thread = threading.Thread(
             target=self._show_life, args=(beat,), name="shardproof-rank-0", daemon=True
         )
-        self._thread.start()
+        _threads.start(self._thread, self._stopped)
 
     def tell(self, outcome: Outcome) -> None:
         """Let the other ranks know."""

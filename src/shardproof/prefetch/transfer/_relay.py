@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from shardproof import _threads
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile, Source
 from shardproof.prefetch.transfer._clock import Clock
@@ -88,7 +89,7 @@ class _Readers:
         """Let so many threads run in all; return how many were started now."""
         begun = self.threads[self._n_started : n_threads]
         for thread in begun:
-            thread.start()
+            _threads.start(thread)
             self._n_started += 1
         return len(begun)
 
@@ -260,7 +261,7 @@ def call(work: Callable[[Cut], Result], limits: Limits, clock: Clock) -> Result:
 
     thread = threading.Thread(target=run, name="shardproof-ask", daemon=True)
     try:
-        thread.start()
+        _threads.start(thread)
         is_done, result = _Pace(limits, clock).next(results)
     finally:
         cut.now()
@@ -288,7 +289,7 @@ def _join(threads: Sequence[threading.Thread]) -> None:
     """
     end = time.monotonic() + _JOIN_SECONDS
     for thread in threads:
-        if thread.ident is not None:
+        if thread.is_alive():
             thread.join(max(0.0, end - time.monotonic()))
             if thread.is_alive():
                 logger.warning("A call that can't be cut is left behind in thread %s", thread.name)
