@@ -12,7 +12,16 @@ import shardproof
 
 SOURCE = Path(shardproof.__file__).parent
 
-GROUND = {"_arguments", "_digest", "_files", "_json", "_names", "_processes", "_threads"}
+GROUND = {
+    "_arguments",
+    "_digest",
+    "_files",
+    "_json",
+    "_loop_threads",
+    "_names",
+    "_processes",
+    "_threads",
+}
 PROMISE = {"manifest", "report"}
 LOOK = {"_fanout", "checks"}
 SAEV = {"saev._json_files", "saev._metadata", "saev._promise", "saev._shard_info"}
@@ -41,9 +50,11 @@ RECEIPTS = (
 MAY_IMPORT = {
     "errors": {"report"},  # for a type checker only
     "_arguments": set(),
-    "_digest": set(),
+    "_digest": {"_digest_tree"},
+    "_digest_tree": set(),
     "_files": set(),
     "_json": {"_names"},
+    "_loop_threads": {"_threads"},
     "_names": set(),
     "_processes": {"_files"},
     "_threads": set(),
@@ -191,7 +202,7 @@ MAY_JUDGE_WITH = {  # public names only; the builders not even those
 }
 THIRD_PARTY = {
     "_arguments": {"beartype"},
-    "_digest": {"xxhash"},
+    "_digest": {"blake3", "xxhash"},
     "_json": {"msgspec"},
     "_cli_fetch": {"typer"},
     "_cli_receipts": {"rich", "typer"},

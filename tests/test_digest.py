@@ -3,8 +3,11 @@
 import hashlib
 import os
 import sys
+import threading
 
+import blake3
 import pytest
+import xxhash
 
 from shardproof import _digest
 
@@ -74,17 +77,60 @@ def test_equal_hex_of_another_algorithm_is_another_digest() -> None:
     assert not _digest.same(_digest.Digest("md5", "00"), _digest.Digest("md5", "01"))
 
 
-class TestXxh64:
-    def test_it_is_what_xxhash_says(self, fd: int) -> None:
-        xxhash = pytest.importorskip("xxhash", reason="an extra")
-        digest = _digest.of_file(fd, "xxh64", len(TEXT))
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        ("xxh64", lambda data: xxhash.xxh64(data).hexdigest()),
+        ("xxh3-128", lambda data: xxhash.xxh3_128(data).hexdigest()),
+        ("blake3", lambda data: blake3.blake3(data).hexdigest()),
+    ],
+)
+def test_digests_of_other_packages_are_what_they_say(fd: int, algorithm: str, expected) -> None:
+    digest = _digest.of_file(fd, algorithm, len(TEXT))
 
-        assert digest == ("xxh64", xxhash.xxh64(TEXT).hexdigest())
-        assert _digest.parse(f"xxh64:{digest.value.upper()}") == digest
-        with pytest.raises(ValueError, match="expected 16 hexadecimal digits"):
-            _digest.parse("xxh64:unknown")
+    assert digest == (algorithm, expected(TEXT))
+    assert _digest.parse(f"{algorithm}:{digest.value.upper()}") == digest
+    with pytest.raises(ValueError, match=f"expected {len(digest.value)} hexadecimal digits"):
+        _digest.parse(f"{algorithm}:unknown")
 
-    def test_without_xxhash_it_is_refused(self, monkeypatch) -> None:
-        monkeypatch.setitem(sys.modules, "xxhash", None)
-        with pytest.raises(ValueError, match=r"pip install shardproof\[xxhash\]"):
-            _digest.parse("xxh64:" + "0" * 16)
+
+def test_without_blake3_its_digests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "blake3", None)
+    with pytest.raises(ValueError, match=r"pip install shardproof\[blake3\]"):
+        _digest.parse("blake3:" + "0" * 64)
+
+
+@pytest.mark.parametrize("start", [0, 1, 88, 2**20 + 3, len(TEXT), len(TEXT) + 7])
+def test_only_bytes_from_the_start_on_are_digested(fd: int, start: int) -> None:
+    digest = _digest.of_file(fd, "sha256", len(TEXT), start=start)
+    assert digest.value == hashlib.sha256(TEXT[start:]).hexdigest()
+
+
+class TestTree:
+    """A list of digests, one for each MiB."""
+
+    @pytest.mark.parametrize("size", [0, 1, 2**20 - 1, 2**20, 2**20 + 1, 3 * 2**20, 7_654_321])
+    @pytest.mark.parametrize("piece", [1000, 2**20, 2**20 + 17, 2**24])
+    def test_it_is_what_its_description_says(self, size: int, piece: int) -> None:
+        data = (TEXT * (1 + size // len(TEXT)))[:size]
+        leaves = [data[at : at + 2**20] for at in range(0, size, 2**20)]
+        root = hashlib.sha256(b"".join(hashlib.sha256(leaf).digest() for leaf in leaves))
+        digest = _digest.begin("sha256-tree", size)
+        for at in range(0, size, piece):
+            digest.update(memoryview(data)[at : at + piece])
+
+        assert digest.hexdigest() == root.hexdigest()
+        assert digest.hexdigest() == root.hexdigest()  # asking for it changes nothing
+
+    def test_more_may_come_after_it_was_asked_for(self) -> None:
+        digest = _digest.begin("sha256-tree", 0)
+        for _ in range(3):
+            digest.update(TEXT)
+            digest.hexdigest()
+        again = _digest.begin("sha256-tree", 0)
+        again.update(3 * TEXT)
+        assert digest.hexdigest() == again.hexdigest()
+
+    def test_its_threads_have_ended(self) -> None:
+        _digest.begin("sha256-tree", 0).update(bytes(2**23))
+        assert not [t for t in threading.enumerate() if "digest" in t.name]

@@ -74,13 +74,6 @@ class TestNemotrons:
         assert (failed.error_type, failed.error_message, failed.traceback) == ("E", "m", "t")
 
 
-def test_without_xxhash_its_digests_prove_nothing(monkeypatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "xxhash", None)
-    assert outputs(files=FILES)[0].checksum is None
-
-
 def test_an_empty_shard_owes_what_it_recorded_with_bytes() -> None:
     assert outputs(files=FILES, stats={"num_sequences": 0}) == outputs(files=FILES)
 

@@ -9,6 +9,7 @@ import threading
 
 import msgspec
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning import complete, new_store, receipt_path, rewrite_receipt
@@ -167,7 +168,6 @@ def test_what_has_no_digest_is_not_proven(store, checksum) -> None:
 
 
 def test_nemotrons_digests_are_proven(store) -> None:
-    xxhash = pytest.importorskip("xxhash")
     files = json.loads(receipt_path(store, 1).read_bytes())["files"]
     for file in files.values():
         file["checksum"] = "xxh64:" + xxhash.xxh64(b"tokens").hexdigest()

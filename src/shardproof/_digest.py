@@ -3,7 +3,10 @@
 import hashlib
 import hmac
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from shardproof._digest_tree import TreeDigest
 
 __all__ = ["ALGORITHMS", "Digest", "begin", "of_file", "parse", "same"]
 
@@ -11,11 +14,18 @@ ALGORITHMS = ("blake2b", "md5", "sha1", "sha256", "sha512")
 """What `parse` accepts: what hashlib has on every platform and manifests in use state.
 
 It accepts ``git-sha1`` too, by which git names a file: the SHA-1 of ``blob <size>``, NUL and the
-bytes (git-hash-object(1)); and ``xxh64`` where xxhash is installed
-(``pip install shardproof[xxhash]``).
+bytes (git-hash-object(1)); ``xxh64`` and ``xxh3-128``; ``sha256-tree`` (`_digest_tree`); and
+``blake3`` where it is installed (``pip install shardproof[blake3]``).
 """
 
-_N_DIGITS = {name: 2 * hashlib.new(name, usedforsecurity=False).digest_size for name in ALGORITHMS}
+_N_DIGITS = {
+    **{name: 2 * hashlib.new(name, usedforsecurity=False).digest_size for name in ALGORITHMS},
+    "blake3": 64,
+    "git-sha1": 40,
+    "sha256-tree": 64,
+    "xxh3-128": 32,
+    "xxh64": 16,
+}
 _CHUNK = 2**20
 
 
@@ -33,36 +43,74 @@ def parse(text: str) -> Digest:
     """Return the digest that ``"<algorithm>:<hex>"`` states.
 
     Raises:
-        ValueError: Unknown algorithm, or not as many hexadecimal digits as the algorithm has.
+        ValueError: Unknown algorithm, or not as many hexadecimal digits as the algorithm has; or
+            the package that computes it is not installed.
     """
     algorithm, _, value = text.partition(":")
-    if algorithm not in (*ALGORITHMS, "git-sha1", "xxh64"):
+    n_digits = _N_DIGITS.get(algorithm)
+    if n_digits is None:
         raise ValueError(f"expected one of {', '.join(ALGORITHMS)} and ':', found {text[:80]!a}")
-    n_digits = _N_DIGITS.get(algorithm) or 2 * begin(algorithm, 0).digest_size
+    if algorithm == "blake3":
+        begin(algorithm, 0)  # which may not be installed
     if len(value) != n_digits or not set(value) <= set("0123456789abcdefABCDEF"):
         raise ValueError(f"expected {n_digits} hexadecimal digits, found {text[:160]!a}")
     return Digest(algorithm, value.lower())
 
 
 def begin(algorithm: str, size: int) -> Any:
-    """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do."""
+    """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do.
+
+    Raises:
+        ValueError: The package that computes it is not installed.
+    """
     if algorithm == "git-sha1":
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    if algorithm != "xxh64":
-        return hashlib.new(algorithm, usedforsecurity=False)
+    if algorithm in _OTHERS:
+        return _OTHERS[algorithm]()
+    return hashlib.new(algorithm, usedforsecurity=False)
+
+
+def _blake3() -> Any:
     try:
-        import xxhash  # noqa: PLC0415 - an extra
+        from blake3 import blake3  # noqa: PLC0415 - an extra
     except ImportError as error:
-        problem = "xxh64 needs the package xxhash: pip install shardproof[xxhash]"
+        problem = "blake3 needs the package blake3: pip install shardproof[blake3]"
         raise ValueError(problem) from error
+    return blake3(max_threads=blake3.AUTO)
+
+
+def _xxh64() -> Any:
+    import xxhash  # noqa: PLC0415 - few manifests need it
+
     return xxhash.xxh64()
 
 
-def of_file(fd: int, algorithm: str, size: int) -> Digest:
-    """Return the digest of a file's first ``size`` bytes: bounded, even while the file grows."""
+def _xxh3() -> Any:
+    import xxhash  # noqa: PLC0415 - as above
+
+    return xxhash.xxh3_128()
+
+
+_OTHERS: dict[str, Callable[[], Any]] = {
+    "blake3": _blake3,
+    "sha256-tree": TreeDigest,
+    "xxh3-128": _xxh3,
+    "xxh64": _xxh64,
+}
+
+
+def of_file(fd: int, algorithm: str, size: int, *, start: int = 0) -> Digest:
+    """Return the digest of a file's first ``size`` bytes: bounded, even while the file grows.
+
+    Args:
+        fd: Of the file.
+        algorithm: By which.
+        size: Where to end.
+        start: Where to begin.
+    """
     digest = begin(algorithm, size)
-    buffer = memoryview(bytearray(min(_CHUNK, size)))
-    offset = 0
+    buffer = memoryview(bytearray(max(0, min(_CHUNK, size - start))))
+    offset = start
     while offset < size and (n := os.preadv(fd, [buffer[: size - offset]], offset)):
         digest.update(buffer[:n])
         offset += n

@@ -241,7 +241,8 @@ def _invalid(question: _Question, fd: int, file: PromisedFile) -> _Answer | None
     if question.level != "valid" or file.digest is None:
         return None
     promised = _digest.parse(file.digest)
-    found = _digest.of_file(fd, promised.algorithm, os.fstat(fd).st_size)
+    size = os.fstat(fd).st_size
+    found = _digest.of_file(fd, promised.algorithm, size, start=file.digest_from)
     if _digest.same(promised, found):
         return None
     return _Answer(FindingKind.DIGEST, str(promised), str(found))

@@ -23,11 +23,14 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False):
         name: Path relative to the directory, with ``/`` between parts; untrusted.
         size: Size in bytes where the manifest states or implies it.
         digest: ``"<algorithm>:<hex>"`` where the manifest states it.
+        digest_from: Where the bytes begin of which that is the digest; those before are the
+            probe's.
     """
 
     name: str
     size: int | None = None
     digest: str | None = None
+    digest_from: int = 0
 
 
 class Mismatch(NamedTuple):

@@ -80,7 +80,7 @@ class StagedFiles:
         proof = self._proofs.get(file.name)
         if proof is None:
             return file
-        return PromisedFile(file.name, proof.copy[0], file.digest or proof.digest)
+        return PromisedFile(file.name, proof.copy[0], file.digest or proof.digest, file.digest_from)
 
     def distrust(self, name: str) -> None:
         """Copy a file again, whatever was written down of it."""
@@ -186,7 +186,7 @@ class StagedFiles:
         while at < size and (n := os.preadv(source, [buffer[: size - at]], at)):
             if self.stop.is_set():
                 raise StoppedError
-            digest.update(buffer[:n])
+            digest.update(buffer[max(0, file.digest_from - at) : n])
             _write_all(copy, buffer[:n])
             at += n
         return f"{algorithm}:{digest.hexdigest()}"

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._arguments import checked
+from shardproof._loop_threads import LoopThreads
 from shardproof.errors import FetchError, ShardproofError
 from shardproof.prefetch.cache._cache import Cache
 from shardproof.prefetch.sources._source import Source
 from shardproof.prefetch.tokens._comms import Comms, source_of
-from shardproof.prefetch.tokens._loop_threads import LoopThreads
 from shardproof.prefetch.tokens._ranks import Follower, Leader, key_of_run
 from shardproof.prefetch.tokens._token_checks import ProofLevel
 from shardproof.prefetch.tokens._token_parts import OtherRank, Part, RankZero
