@@ -63,6 +63,7 @@ MAY_IMPORT = {
     "manifest": GROUND,
     "report": GROUND,
     "checks": {"_fanout"} | PROMISE | GROUND,
+    "checkpoint.*": LOOK | PROMISE | GROUND,
     "saev": SAEV,
     "saev._counts": set(),
     "saev._json_files": GROUND,
@@ -117,7 +118,8 @@ MAY_IMPORT = {
         f"receipts.{name}" for name in ("_claims", "_heartbeat", "_layout", "_records", "_sources")
     }
     | GROUND,
-    "formats": {"formats.receipts", "formats.saev"} | PROMISE | GROUND,
+    "formats": {"formats.checkpoint", "formats.receipts", "formats.saev"} | PROMISE | GROUND,
+    "formats.checkpoint": {"checkpoint"} | PROMISE | GROUND,
     "formats.receipts": {"receipts"} | PROMISE | GROUND,
     "formats.saev": {"saev"} | PROMISE | GROUND,
     "loaders": {f"loaders.{name}" for name in ("_indexed", "_ordered", "_shuffled", "_source")},
@@ -174,16 +176,18 @@ MAY_IMPORT = {
     "staging.*": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "validation": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "cli": {"", "_terminal", "testing", "validation", "formats"}
-    | {"_cli_fetch", "_cli_receipts", "_cli_stage"}
+    | {"_cli_checkpoint", "_cli_fetch", "_cli_receipts", "_cli_stage"}
     | LOOK
     | PROMISE
     | GROUND,
+    "_cli_checkpoint.*": {"_terminal", "checkpoint"} | PROMISE,
     "_cli_fetch": {"_progress", "_terminal", "prefetch"},
     "_cli_receipts": {"_terminal", "receipts"} | PROMISE,
     "_cli_stage": {"_terminal", "staging"} | PROMISE,
     "_terminal": set(),
     "__main__": {"cli"},
     "": {
+        "checkpoint",
         "loaders",
         "prefetch",
         "receipts",
@@ -204,6 +208,11 @@ THIRD_PARTY = {
     "_arguments": {"beartype"},
     "_digest": {"blake3", "xxhash"},
     "_json": {"msgspec"},
+    "checkpoint": {"msgspec", "numpy"},
+    "checkpoint._dtypes": {"ml_dtypes", "numpy"},
+    "checkpoint._fsspec_storage": {"fsspec"},
+    "checkpoint._torch": {"numpy", "torch"},
+    "_cli_checkpoint": {"msgspec", "rich", "typer"},
     "_cli_fetch": {"typer"},
     "_cli_receipts": {"rich", "typer"},
     "_cli_stage": {"typer"},
@@ -238,6 +247,7 @@ THIRD_PARTY = {
     "cli": {"rich", "typer"},
     "_pytest_fixtures": {"pytest"},
     "pytest_plugin": {"pytest", "_pytest"},
+    "testing._checkpoint_strategies": {"hypothesis"},
     "testing._hostile": {"hypothesis"},
     "testing._hypothesis": {"hypothesis"},
     "testing._receipt_strategies": {"hypothesis"},

@@ -37,7 +37,7 @@ def test_what_is_not_there_is_a_file_not_found_error(error: Exception, builtin: 
 def test_every_public_error_is_in_the_tree() -> None:
     errors = [getattr(shardproof, name) for name in shardproof.__all__ if name.endswith("Error")]
 
-    assert len(errors) == 13
+    assert len(errors) == 15
     assert all(issubclass(error, ShardproofError) for error in errors)
 
 

@@ -38,6 +38,7 @@ def test_another_directory_is_nobodys(tmp_path, names: list[str], holds: str) ->
     assert str(caught.value).startswith(
         f"Could not read the manifest at '{tmp_path}': "
         "expected a shards directory with shards.json (saev), plan.json (receipts), "
+        "*.metadata.json (checkpoint), "
         f"found {holds}"
     )
 

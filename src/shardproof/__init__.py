@@ -10,7 +10,16 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shardproof.checkpoint import (
+        MultiShardLoader,
+        MultiShardSaver,
+        ShardFileVerifier,
+        VerificationResult,
+        latest_checkpoint,
+    )
     from shardproof.errors import (
+        CheckpointError,
+        CheckpointNotFoundError,
         ClaimLostError,
         FetchError,
         FetchTimeoutError,
@@ -47,6 +56,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "CheckpointError",
+    "CheckpointNotFoundError",
     "ClaimLostError",
     "FetchError",
     "FetchTimeoutError",
@@ -57,6 +68,8 @@ __all__ = [
     "ManifestError",
     "ManifestNotFoundError",
     "Metadata",
+    "MultiShardLoader",
+    "MultiShardSaver",
     "OrderedDataLoader",
     "ReceiptError",
     "ReceiptStore",
@@ -65,6 +78,7 @@ __all__ = [
     "Shard",
     "ShardClaimedError",
     "ShardCompletedError",
+    "ShardFileVerifier",
     "ShardInfo",
     "ShardPrefetcher",
     "ShardReadError",
@@ -74,8 +88,10 @@ __all__ = [
     "SharedShardedDataset",
     "ShuffledDataLoader",
     "SourceError",
+    "VerificationResult",
     "fetch_shard",
     "hf_load_dataset_sharded",
+    "latest_checkpoint",
     "resolve_resume_plan",
     "stage",
     "validate",
@@ -85,6 +101,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Batch": "loaders",
+    "CheckpointError": "errors",
+    "CheckpointNotFoundError": "errors",
     "ClaimLostError": "errors",
     "FetchError": "errors",
     "FetchTimeoutError": "errors",
@@ -95,6 +113,8 @@ _HOME = {
     "ManifestError": "errors",
     "ManifestNotFoundError": "errors",
     "Metadata": "saev",
+    "MultiShardLoader": "checkpoint",
+    "MultiShardSaver": "checkpoint",
     "OrderedDataLoader": "loaders",
     "ReceiptError": "errors",
     "ReceiptStore": "receipts",
@@ -103,6 +123,7 @@ _HOME = {
     "Shard": "saev",
     "ShardClaimedError": "errors",
     "ShardCompletedError": "errors",
+    "ShardFileVerifier": "checkpoint",
     "ShardInfo": "saev",
     "ShardPrefetcher": "prefetch",
     "ShardReadError": "errors",
@@ -112,8 +133,10 @@ _HOME = {
     "SharedShardedDataset": "prefetch",
     "ShuffledDataLoader": "loaders",
     "SourceError": "errors",
+    "VerificationResult": "checkpoint",
     "fetch_shard": "prefetch",
     "hf_load_dataset_sharded": "prefetch",
+    "latest_checkpoint": "checkpoint",
     "resolve_resume_plan": "prefetch",
     "stage": "staging",
     "validate": "validation",

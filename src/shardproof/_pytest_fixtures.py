@@ -1,4 +1,4 @@
-"""The plugin's fixtures: shards directories, faults and a server, each for as long as it is needed.
+"""The plugin's fixtures: sample directories, faults and a server, each for as long as it is needed.
 
 Nothing of the kit is imported before a fixture is used.
 """
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from shardproof.testing import MakeReceiptsDir, MakeShardsDir
+    from shardproof.testing import MakeCheckpoint, MakeReceiptsDir, MakeShardsDir
     from shardproof.testing.faults import Faults
     from shardproof.testing.hub import Hub
 
 __all__ = [
     "fake_shards_dir",
+    "make_checkpoint",
     "make_receipts_dir",
     "make_shards_dir",
     "pytest_runtest_call",
@@ -73,6 +74,21 @@ def make_receipts_dir(tmp_path: Path) -> Iterator[MakeReceiptsDir]:
 
     bases = (tmp_path / f"receipts-dir-{number}" for number in itertools.count())
     with testing.receipts_dir_maker(lambda: next(bases)) as make:
+        yield make
+
+
+@pytest.fixture
+def make_checkpoint(tmp_path: Path) -> Iterator[MakeCheckpoint]:
+    """Make checkpoints in one file a rank for one test.
+
+    ``prefix = make_checkpoint(world_size=4, step=7, missing_ranks=[1])``. Each call writes a new
+    one, below ``tmp_path``, or in the ``directory`` it is given. After a call with
+    ``unreadable_ranks`` they are unreadable for root too, until the test ends.
+    """
+    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+
+    bases = (tmp_path / f"checkpoint-{number}" for number in itertools.count())
+    with testing.checkpoint_dir_maker(lambda: next(bases)) as make:
         yield make
 
 

@@ -20,6 +20,7 @@ from rich.text import Text
 
 import shardproof
 from shardproof import _threads
+from shardproof._cli_checkpoint import app as checkpoint
 from shardproof._cli_fetch import fetch
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
@@ -190,6 +191,7 @@ def _verdict(outcome: _Outcome) -> Text:
     return Text(f"{n_findings} finding" + "s" * (n_findings > 1), "bold red")
 
 
+app.add_typer(checkpoint, name="checkpoint")
 app.command()(fetch)
 app.command()(receipts)
 app.command()(stage)

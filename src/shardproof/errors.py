@@ -9,6 +9,8 @@
     +-- ShardReadError                 a shard that was proven can't be read now  (also an OSError)
     +-- FetchError                     a shard can't be fetched whole and proven
     |   +-- FetchTimeoutError          ... in time                   (also a TimeoutError)
+    +-- CheckpointError                a checkpoint can't be written, read or proven
+    |   +-- CheckpointNotFoundError    ... because it is not there   (also a FileNotFoundError)
     +-- SourceError                    a source doesn't give what it was asked for
     +-- ReceiptError                   a shard's work can't be planned, done or recorded
         +-- RevisionError              ... a repository's revision can't be found out
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from shardproof.report import Report
 
 __all__ = [
+    "CheckpointError",
+    "CheckpointNotFoundError",
     "ClaimLostError",
     "FetchError",
     "FetchTimeoutError",
@@ -219,6 +223,28 @@ class SourceError(ShardproofError):
         self.ranges = ranges
         self.late = late
         super().__init__(problem)
+
+
+class CheckpointError(ShardproofError):
+    """A checkpoint can't be written, read or proven.
+
+    Args:
+        problem: What is wrong, what was expected and found, and what to do.
+        path: Absolute path of the file, or its address.
+    """
+
+    def __init__(self, problem: str, *, path: str | os.PathLike[str]) -> None:
+        self.problem = problem
+        self.path = os.fspath(path)
+        super().__init__(f"Checkpoint file '{self.path}': {problem}")
+
+    __str__ = Exception.__str__
+
+
+class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
+    """There is no checkpoint, or one of its shards is gone."""
+
+    __str__ = Exception.__str__
 
 
 class ReceiptError(ShardproofError):

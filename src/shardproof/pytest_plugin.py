@@ -10,6 +10,7 @@ pytest-xdist.
 
 from __future__ import annotations
 
+import glob
 import os
 import shlex
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ import pytest
 
 from shardproof._pytest_fixtures import (
     fake_shards_dir,
+    make_checkpoint,
     make_receipts_dir,
     make_shards_dir,
     pytest_runtest_call,
@@ -37,6 +39,7 @@ __all__ = [
     "ShardsItem",
     "ShardsManifest",
     "fake_shards_dir",
+    "make_checkpoint",
     "make_receipts_dir",
     "make_shards_dir",
     "pytest_runtest_call",
@@ -51,10 +54,10 @@ pytest.register_assert_rewrite(
     "shardproof.testing.stateful",
 )
 
-MANIFEST_FILES = ("shards.json", "plan.json")
+MANIFEST_FILES = ("shards.json", "plan.json", "*.metadata.json")
 """By these a shards directory is recognised; the formats' own, repeated to import none of them."""
 
-_BESIDE = {"plan.json": "receipts"}
+_BESIDE = {"plan.json": "receipts/", "*.metadata.json": "*_shard_[0-9]*.shard"}
 """What must lie beside a manifest file whose name others use too."""
 
 _LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
@@ -224,8 +227,9 @@ def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectRep
 def _manifest_files(root: Path) -> list[str]:
     return [
         name
-        for name in MANIFEST_FILES
-        if os.path.lexists(root / name) and (root / _BESIDE.get(name, ".")).is_dir()
+        for pattern in MANIFEST_FILES
+        for name in sorted(glob.glob(pattern, root_dir=root))
+        if glob.glob(_BESIDE.get(pattern, pattern), root_dir=root)
     ]
 
 

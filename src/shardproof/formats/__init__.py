@@ -7,29 +7,51 @@
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shardproof._names import open_root
 from shardproof.errors import ManifestNotFoundError
-from shardproof.formats import receipts, saev
+from shardproof.formats import checkpoint, receipts, saev
 from shardproof.manifest import Manifest
 
 __all__ = ["FORMATS", "Format", "detect"]
 
 
 class Format(NamedTuple):
-    """One on-disk convention."""
+    """One on-disk convention.
+
+    Attributes:
+        name: Its name.
+        manifest_file: The file that lists the shards; a pattern where its name varies.
+        claims: Whether a directory is one of this format.
+        read: What a directory promises.
+        further_parts: Patterns of further files that the promise consists of.
+    """
 
     name: str
     manifest_file: str
     claims: Callable[[str], bool]
     read: Callable[[str], Manifest]
+    further_parts: Sequence[str] = ()
 
 
 FORMATS = (
-    Format("saev", saev.MANIFEST_FILE, saev.claims, saev.read),
-    Format("receipts", receipts.MANIFEST_FILE, receipts.claims, receipts.read),
+    Format("saev", saev.MANIFEST_FILE, saev.claims, saev.read, ("metadata.json",)),
+    Format(
+        "receipts",
+        receipts.MANIFEST_FILE,
+        receipts.claims,
+        receipts.read,
+        ("receipts/shard_[0-9]*.json",),
+    ),
+    Format(
+        "checkpoint",
+        checkpoint.MANIFEST_FILE,
+        checkpoint.claims,
+        checkpoint.read,
+        (checkpoint.MANIFEST_FILE,),
+    ),
 )
 """Every known format, in the order in which they are asked."""
 

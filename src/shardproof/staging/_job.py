@@ -28,9 +28,6 @@ logger = logging.getLogger("shardproof.staging")
 _SHOWN_NAME = 100
 _TEMPORARY = ".shardproof-*.tmp"
 
-# What a format's manifest has beside the one file that lists the shards.
-_FURTHER_PARTS = {"saev": ("metadata.json",), "receipts": ("receipts/shard_[0-9]*.json",)}
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StageSource:
@@ -54,13 +51,15 @@ class StageSource:
     def read(cls, root: str) -> "StageSource":
         """Return what there is to copy; raises as `shardproof.validate` does."""
         form = formats.detect(root)
-        data = _json.read_bytes(root, form.manifest_file, max_bytes=_json.MAX_BYTES)
+        listing = min(glob.glob(form.manifest_file, root_dir=root), default=form.manifest_file)
+        data = _json.read_bytes(root, listing, max_bytes=_json.MAX_BYTES)
         manifest = form.read(root)
-        patterns = _FURTHER_PARTS.get(form.name, ())
-        parts = [name for pattern in patterns for name in glob.glob(pattern, root_dir=root)]
+        parts = [
+            name for pattern in form.further_parts for name in glob.glob(pattern, root_dir=root)
+        ]
         files = {file.name: file for file in (*map(PromisedFile, sorted(parts)), *manifest.files)}
-        files.pop(form.manifest_file, None)
-        source = cls(root, manifest, form.manifest_file, data, list(files.values()))
+        files.pop(listing, None)
+        source = cls(root, manifest, listing, data, list(files.values()))
         source.refuse_change()
         return source
 

@@ -7,7 +7,8 @@
     with shards_dir(layout(n_shards=3, missing=[1])) as path:
         ...  # path ends in saev/shards/<hash> and lacks acts000001.bin
 
-`receipts_layout` and `receipts_dir` do the same for the receipts of a data-prep run.
+`receipts_layout` and `receipts_dir` do the same for the receipts of a data-prep run,
+`checkpoint_layout` and `checkpoint_dir` for checkpoints in one file a rank.
 
 What needs more than the standard library is in modules of its own: in ``shardproof.testing``,
 ``strategies``, ``stateful`` and ``receipts_stateful`` (hypothesis), ``contracts`` (pytest),
@@ -18,6 +19,25 @@ not share the code that they help to judge.
 """
 
 from shardproof.testing._capabilities import without_root_override
+from shardproof.testing._checkpoints import (
+    CheckpointKeywords,
+    CheckpointLayout,
+    CheckpointMetadataState,
+    CheckpointShardState,
+    CheckpointTensor,
+    ExpectedProblem,
+    MakeCheckpoint,
+    checkpoint_dir,
+    checkpoint_dir_maker,
+    checkpoint_layout,
+    checkpoint_metadata_bytes,
+    checkpoint_shard_bytes,
+    checkpoint_tensor_bytes,
+    expected_problems,
+    is_whole_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from shardproof.testing._content import content, manifest_files
 from shardproof.testing._damage import Damage, DamageDone, DamageKind, damage, damaged
 from shardproof.testing._directories import MakeShardsDir, shards_dir, shards_dir_maker
@@ -47,12 +67,19 @@ from shardproof.testing._states import ShardState, apply_states
 from shardproof.testing._writing import write_layout
 
 __all__ = [
+    "CheckpointKeywords",
+    "CheckpointLayout",
+    "CheckpointMetadataState",
+    "CheckpointShardState",
+    "CheckpointTensor",
     "Damage",
     "DamageDone",
     "DamageKind",
     "ExpectedFinding",
+    "ExpectedProblem",
     "Layout",
     "LayoutKeywords",
+    "MakeCheckpoint",
     "MakeReceiptsDir",
     "MakeShardsDir",
     "Promise",
@@ -61,17 +88,26 @@ __all__ = [
     "ReceiptsLayout",
     "ShardState",
     "apply_states",
+    "checkpoint_dir",
+    "checkpoint_dir_maker",
+    "checkpoint_layout",
+    "checkpoint_metadata_bytes",
+    "checkpoint_shard_bytes",
+    "checkpoint_tensor_bytes",
     "content",
     "damage",
     "damaged",
     "expected_findings",
     "expected_pending",
+    "expected_problems",
     "expected_unproven",
+    "is_whole_checkpoint",
     "layout",
     "manifest_files",
     "output_bytes",
     "plan_bytes",
     "promises",
+    "read_checkpoint",
     "receipt_bytes",
     "receipts_dir",
     "receipts_dir_maker",
@@ -79,6 +115,7 @@ __all__ = [
     "shards_dir",
     "shards_dir_maker",
     "without_root_override",
+    "write_checkpoint",
     "write_layout",
     "write_receipts",
 ]

@@ -2,6 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from shardproof.testing._checkpoints import (
+    CheckpointLayout,
+    CheckpointMetadataState,
+    CheckpointShardState,
+)
 from shardproof.testing._layout import Layout
 from shardproof.testing._receipts import ReceiptsLayout, ReceiptState
 from shardproof.testing._states import ShardState
@@ -20,6 +25,9 @@ def register() -> None:
     st.register_type_strategy(ShardState, _shard_states)
     st.register_type_strategy(ReceiptsLayout, _receipts_layouts)
     st.register_type_strategy(ReceiptState, _receipt_states)
+    st.register_type_strategy(CheckpointLayout, _checkpoint_layouts)
+    st.register_type_strategy(CheckpointShardState, _checkpoint_shard_states)
+    st.register_type_strategy(CheckpointMetadataState, _checkpoint_metadata_states)
 
 
 def _layouts(_: type[Layout]) -> "SearchStrategy[Layout]":
@@ -44,3 +52,25 @@ def _receipt_states(_: type[ReceiptState]) -> "SearchStrategy[ReceiptState]":
     from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
 
     return strategies.receipt_states()
+
+
+def _checkpoint_layouts(_: type[CheckpointLayout]) -> "SearchStrategy[CheckpointLayout]":
+    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+
+    return strategies.checkpoint_layouts()
+
+
+def _checkpoint_shard_states(
+    _: type[CheckpointShardState],
+) -> "SearchStrategy[CheckpointShardState]":
+    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+
+    return strategies.checkpoint_shard_states()
+
+
+def _checkpoint_metadata_states(
+    _: type[CheckpointMetadataState],
+) -> "SearchStrategy[CheckpointMetadataState]":
+    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+
+    return strategies.checkpoint_metadata_states()

@@ -1,7 +1,7 @@
-"""Hypothesis strategies for shards directories and receipts, whole, damaged and hostile.
+"""Hypothesis strategies for shards directories, receipts and checkpoints: whole, damaged, hostile.
 
 Needs hypothesis (``pip install shardproof[testing]``). With it installed, ``st.from_type(Layout)``
-finds `layouts` by itself, and ``st.from_type(ReceiptsLayout)`` `receipts_layouts`.
+finds `layouts` by itself; so do the types of the layouts of receipts and of checkpoints.
 """
 
 import json
@@ -10,6 +10,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from shardproof.testing._checkpoint_strategies import (
+    checkpoint_layouts,
+    checkpoint_metadata_states,
+    checkpoint_shard_states,
+    hostile_checkpoint_metadata,
+)
 from shardproof.testing._choice import chosen
 from shardproof.testing._content import manifest_files
 from shardproof.testing._damage import Damage, DamageKind
@@ -23,7 +29,11 @@ from shardproof.testing._receipt_strategies import (
 from shardproof.testing._states import ShardState
 
 __all__ = [
+    "checkpoint_layouts",
+    "checkpoint_metadata_states",
+    "checkpoint_shard_states",
     "damages",
+    "hostile_checkpoint_metadata",
     "hostile_json",
     "hostile_names",
     "hostile_receipts",

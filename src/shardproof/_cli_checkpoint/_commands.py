@@ -1,0 +1,249 @@
+"""The command ``shardproof checkpoint``: which are whole, what is in them, other forms of them."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+from rich.text import Text
+
+from shardproof._cli_checkpoint._paths import (
+    METADATA,
+    SHOWN,
+    could_not,
+    end_with,
+    only_prefix,
+    prefixes_of,
+    refusals_end_it,
+)
+from shardproof._cli_checkpoint._tables import console, print_metadata
+from shardproof._terminal import printable
+from shardproof.errors import CheckpointNotFoundError, ShardproofError
+
+if TYPE_CHECKING:
+    from shardproof.checkpoint import VerificationResult
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Checkpoints of which each rank wrote a shard.",
+    epilog="Exit codes: 0 whole, 1 findings, 2 nothing there that can be read, or wrong usage, "
+    "3 could not look (EIO, ESTALE), 130 interrupted.",
+)
+
+_Level = Literal["complete", "valid"]
+
+_THEIRS = (".safetensors", ".safetensors.index.json")
+
+_Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH", help="A prefix, its metadata file, or a directory with one checkpoint."
+    ),
+]
+
+
+class _Outcome(NamedTuple):
+    """What became of one checkpoint: a result, or the reason why there is none."""
+
+    prefix: str
+    result: "VerificationResult | None"
+    error: str
+    exit_code: int
+
+    def to_dict(self) -> dict[str, Any]:
+        said: dict[str, Any] = {"ok": False, "error": self.error}
+        if self.result is not None:
+            said = self.result.to_dict() | {"warnings": list(self.result.warnings)}
+        return {"prefix": self.prefix} | said | {"exit_code": self.exit_code}
+
+
+@app.command()
+def verify(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH",
+            help="Prefixes, metadata files, or directories: every checkpoint in them, and in the "
+            "directories in them.",
+        ),
+    ],
+    level: Annotated[
+        _Level,
+        typer.Option(help="complete: sizes and headers; valid: also every byte."),
+    ] = "valid",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing; the exit code says it all.")
+    ] = False,
+) -> None:
+    """Prove checkpoints: each shard is there, and has the bytes that were written.
+
+    Exit codes: 0 all are whole; 1 findings; 2 no checkpoint, or one whose metadata can't be read;
+    3 something could not be looked at. The highest counts.
+    """
+    outcomes = []
+    for outcome in (outcome for path in paths for outcome in _look(path, level)):
+        outcomes.append(outcome)
+        if not quiet and not as_json:
+            _print_outcome(outcome)  # the next one may take an hour
+    if as_json:
+        typer.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
+    raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
+
+
+def _look(path: str, level: _Level) -> Iterator[_Outcome]:
+    try:
+        prefixes = prefixes_of(path)
+    except CheckpointNotFoundError as error:
+        yield _Outcome(path, None, str(error), 2)
+        return
+    except OSError as error:
+        yield _Outcome(path, None, could_not("look at", path, error), 3)
+        return
+    for prefix in prefixes:
+        yield _verified(prefix, level)
+
+
+def _verified(prefix: str, level: _Level) -> _Outcome:
+    from shardproof.checkpoint import ShardFileVerifier  # noqa: PLC0415 - not for other commands
+
+    try:
+        result = ShardFileVerifier().verify_checkpoint(prefix, level=level)
+    except (ShardproofError, ImportError, ValueError) as error:
+        return _Outcome(prefix, None, str(error), 2)
+    except OSError as error:
+        return _Outcome(prefix, None, could_not("look at", prefix, error), 3)
+    names_no_shard = not result.n_files  # its metadata can't be read
+    code = 2 if names_no_shard and result.exit_code == 1 else result.exit_code
+    return _Outcome(prefix, result, "", code)
+
+
+def _print_outcome(outcome: _Outcome) -> None:
+    if outcome.result is None:
+        typer.echo(printable(outcome.error), err=True)
+        return
+    named = dataclasses.replace(outcome.result, root=Path(outcome.prefix))
+    lines = [str(named), *(["", *named.errors] if named.errors else [])]
+    out = console()
+    style = "green" if named.ok else "red"
+    out.print(Text(printable("\n".join(lines)), style), soft_wrap=True)
+    for warning in named.warnings:
+        out.print(Text(printable(warning), "yellow"), soft_wrap=True)
+
+
+@app.command()
+def show(
+    path: _Where,
+    all_tensors: Annotated[
+        bool, typer.Option("--tensors", help=f"List all tensors, not only {SHOWN}.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all tensors.")] = False,
+) -> None:
+    """Show what a checkpoint's metadata says; the shards are not looked at.
+
+    Exit codes: 0 it could be read; 2 it could not, or there is none; 3 could not look.
+    """
+    import msgspec  # noqa: PLC0415 - not for other commands
+
+    from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415 - as above
+
+    with refusals_end_it("look at", path, 2):
+        prefix = only_prefix(path)
+        metadata = MultiShardLoader().load_metadata(prefix)
+    if as_json:
+        typer.echo(json.dumps({"prefix": prefix} | msgspec.to_builtins(metadata), indent=2))
+    else:
+        print_metadata(prefix, metadata, None if all_tensors else SHOWN)
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A checkpoint, or files of safetensors: one, an index, or a directory of them.",
+        ),
+    ],
+    destination: Annotated[
+        str,
+        typer.Argument(
+            metavar="DESTINATION", help="A directory for safetensors; a prefix for a checkpoint."
+        ),
+    ],
+    step: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Of a checkpoint that is made: 0.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+) -> None:
+    """Convert a checkpoint to safetensors, or safetensors to a checkpoint; print what was made.
+
+    Exit codes: 0 it was; 1 the source is not whole, has what the other form can't hold, or
+    something is in the way; 2 nothing to convert, or it can't be told what is meant; 3 could not
+    read or write.
+    """
+    from shardproof import checkpoint  # noqa: PLC0415 - not for other commands
+
+    with refusals_end_it("convert", source, 1):
+        prefix = _prefix_to_convert(source)
+        if prefix is None:
+            made = [
+                checkpoint.from_safetensors(
+                    source, destination, step=step or 0, overwrite=overwrite
+                )
+            ]
+        elif step is not None:
+            end_with("--step: a checkpoint has its own; files of safetensors have none", 2)
+        else:
+            made = checkpoint.to_safetensors(prefix, destination, overwrite=overwrite)
+    for path in made:
+        typer.echo(os.fsencode(path))  # as bytes, which a path is and which a script needs
+
+
+def _prefix_to_convert(source: str) -> str | None:
+    """Return the prefix of the checkpoint that a source is; None where it is safetensors."""
+    theirs = _safetensors_in(source)
+    try:
+        prefixes = prefixes_of(source)
+    except CheckpointNotFoundError:
+        if not theirs:
+            end_with(f"'{source}': expected a checkpoint or files of safetensors, found neither", 2)
+        return None
+    if theirs or len(prefixes) > 1:
+        found = "".join(f"\n  - {path}" for path in (*prefixes, *theirs)[:SHOWN])
+        end_with(f"'{source}': expected one thing to convert; give one of these:{found}", 2)
+    return prefixes[0]
+
+
+def _safetensors_in(source: str) -> list[str]:
+    if os.path.isdir(source):
+        names = sorted(name for name in os.listdir(source) if name.endswith(_THEIRS))
+        return [os.path.join(source, name) for name in names]
+    return [source] if os.path.exists(source) and not source.endswith(METADATA) else []
+
+
+@app.command()
+def latest(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Where checkpoints are.")],
+    level: Annotated[
+        _Level, typer.Option(help="complete: sizes and headers; valid: also every byte.")
+    ] = "valid",
+) -> None:
+    """Print the prefix of the newest whole checkpoint in a directory, or in one of its own.
+
+    Exit codes: 0 there is one; 1 there is none; 2 no such directory; 3 could not look.
+    """
+    from shardproof.checkpoint import latest_checkpoint  # noqa: PLC0415 - not for other commands
+
+    with refusals_end_it("look at", directory, 2):
+        if "://" not in directory and not os.path.isdir(directory):
+            end_with(f"'{directory}': there is no such directory", 2)
+        prefix = latest_checkpoint(directory, level=level)
+    if prefix is None:
+        end_with(f"'{directory}': expected a whole checkpoint, found none", 1)
+    typer.echo(os.fsencode(prefix))

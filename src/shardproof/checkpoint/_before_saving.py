@@ -1,0 +1,49 @@
+"""What is looked at before anything of a checkpoint is written."""
+
+import contextlib
+
+from shardproof.checkpoint._layout import metadata_name, pruned_name
+from shardproof.checkpoint._storage import Place
+from shardproof.errors import CheckpointError
+
+__all__ = ["make_way", "refuse_number", "refuse_step"]
+
+
+def refuse_number(name: str, value: int, least: int, most: int) -> None:
+    """Raise unless an argument is a number in these limits.
+
+    Raises:
+        TypeError: It is True or False.
+        ValueError: It is too small or too large.
+    """
+    if isinstance(value, bool):
+        raise TypeError(f"{name}: expected int, found bool")
+    if not least <= value <= most:
+        raise ValueError(f"{name}: expected {least} to {most}, found {value}")
+
+
+def refuse_step(step: int | None) -> None:
+    """Raise unless a step is 0 or more, or not told; raises as `refuse_number`."""
+    if step is not None:
+        refuse_number("step", step, 0, 2**63 - 1)
+
+
+def make_way(place: Place, *, overwrite: bool) -> None:
+    """See that there is no checkpoint, nor the remains of one that is being removed.
+
+    Raises:
+        CheckpointError: There is one, and it is not to be overwritten.
+    """
+    names = {name for name, _ in place.storage.entries(place.directory)}
+    metadata, pruned = metadata_name(place.name), pruned_name(place.name)
+    if metadata in names:
+        if not overwrite:
+            problem = (
+                "there is a checkpoint already: save under another prefix, or give overwrite=True, "
+                "which gives it up before the new one is whole"
+            )
+            raise CheckpointError(problem, path=place.address(metadata))
+        with contextlib.suppress(FileNotFoundError):  # another rank did it
+            place.storage.move(place.beside(metadata), place.beside(pruned))
+    if {metadata, pruned} & names:
+        place.storage.remove(place.beside(pruned))

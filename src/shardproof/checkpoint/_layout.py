@@ -1,0 +1,95 @@
+"""Where what is: the names of a checkpoint's files, and the bytes of a shard's header.
+
+docs/checkpoint-format.md is the description.
+"""
+
+import struct
+from typing import NamedTuple
+
+__all__ = [
+    "ALIGNMENT",
+    "MAX_RANK",
+    "Header",
+    "aligned",
+    "header_size",
+    "metadata_name",
+    "note_name",
+    "pack_header",
+    "parse_header",
+    "pruned_name",
+    "shard_name",
+]
+
+ALIGNMENT = 64
+MAX_RANK = 2**31 - 1
+
+_MAGIC = 0x53484152
+_START = struct.Struct("<Iii")
+_END = struct.Struct("<iq")
+_MAX_CHECKSUM = 200
+
+
+class Header(NamedTuple):
+    """What a shard file says of itself."""
+
+    rank: int
+    checksum: str
+    n_tensors: int
+    data_length: int
+
+
+def aligned(offset: int) -> int:
+    """Return the first multiple of the alignment that is not below ``offset``."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def header_size(checksum: str) -> int:
+    """Return where the data of a shard begins."""
+    return _START.size + len(checksum.encode()) + _END.size
+
+
+def pack_header(header: Header) -> bytes:
+    """Return the bytes with which a shard file begins."""
+    checksum = header.checksum.encode()
+    start = _START.pack(_MAGIC, header.rank, len(checksum))
+    return start + checksum + _END.pack(header.n_tensors, header.data_length)
+
+
+def parse_header(data: bytes) -> Header:
+    """Return what the first bytes of a file say, which may all be lies.
+
+    Raises:
+        ValueError: They are no header; the text says what was expected and found.
+    """
+    if len(data) < _START.size:
+        raise ValueError(f"expected a header, found {len(data)} bytes")
+    magic, rank, length = _START.unpack_from(data)
+    if magic != _MAGIC:
+        raise ValueError(f"expected the magic {_MAGIC:#x}, found {magic:#x}")
+    if not 0 <= length <= _MAX_CHECKSUM:
+        raise ValueError(f"expected a checksum of 0 to {_MAX_CHECKSUM} bytes, found {length}")
+    end = _START.size + length
+    if len(data) < end + _END.size:
+        raise ValueError(f"expected a header of {end + _END.size} bytes, found {len(data)}")
+    checksum = data[_START.size : end].decode("ascii", "backslashreplace")
+    return Header(rank, checksum, *_END.unpack_from(data, end))
+
+
+def shard_name(prefix_name: str, rank: int) -> str:
+    """Return the name of a rank's shard."""
+    return f"{prefix_name}_shard_{rank}.shard"
+
+
+def note_name(prefix_name: str, rank: int) -> str:
+    """Return the name of what a rank notes for the one who writes the metadata."""
+    return f"{prefix_name}_shard_{rank}.tensors.json"
+
+
+def metadata_name(prefix_name: str) -> str:
+    """Return the name of the file that makes a checkpoint one."""
+    return f"{prefix_name}.metadata.json"
+
+
+def pruned_name(prefix_name: str) -> str:
+    """Return the name that the metadata has while the checkpoint is being removed."""
+    return f"{prefix_name}.metadata.json.pruned"

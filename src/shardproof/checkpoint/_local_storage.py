@@ -1,0 +1,100 @@
+"""Checkpoints in a directory of this machine, or of a file system that it mounts."""
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from shardproof import _files
+from shardproof._names import NotRegularError, open_inside
+
+__all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
+
+
+class LocalFile:
+    """A file that is open for reading."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        self.fd = fd
+        self.path = path
+        self.size = os.fstat(fd).st_size
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Read bytes from ``offset`` on into a buffer; return how many, 0 at the end."""
+        return os.preadv(self.fd, [buffer], offset)
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self.fd)
+
+
+class LocalStorage:
+    """Checkpoints in directories; files are written under a temporary name, synced and renamed."""
+
+    def absolute(self, path: str) -> str:
+        """Return the absolute path."""
+        return os.path.abspath(path)
+
+    def address(self, path: str) -> str:
+        """Return how messages name it."""
+        return path
+
+    def open(self, path: str) -> LocalFile:
+        """Open a regular file of its directory for reading; a link that leads out is refused.
+
+        Raises:
+            FileNotFoundError: It is not there.
+            OSError: It can't be opened; of what is no regular file, the text says what it is.
+        """
+        root, name = os.path.split(path)
+        root = os.path.realpath(root)
+        dir_fd = _open_directory(root)
+        try:
+            return LocalFile(open_inside(name, root=root, dir_fd=dir_fd), path)
+        except NotRegularError as error:
+            raise NotRegularFileError(f"a {error.found}") from error
+        finally:
+            os.close(dir_fd)
+
+    def being_written(self, path: str, *, sync: bool) -> AbstractContextManager[int]:
+        """Give the descriptor of an empty file that is at ``path``, whole, in the end."""
+        return _files.being_written(path, sync=sync)
+
+    def write(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""
+        with _files.being_written(path, sync=sync) as fd, open(fd, "wb", closefd=False) as file:
+            file.write(data)
+
+    def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
+        """Return the names in a directory, and which are directories; none if it is not there.
+
+        A link to a directory is none: what it leads to has a name of its own, or lies elsewhere.
+        """
+        try:
+            with os.scandir(directory) as found:
+                return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+        except FileNotFoundError:
+            return []
+
+    def move(self, source: str, target: str) -> None:
+        """Rename a file, for good."""
+        _files.move_whole(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        _files.remove(path)
+
+    def make_directories(self, path: str) -> None:
+        """Make a directory and those above it."""
+        _files.make_directories(path)
+
+    def sweep(self, directory: str) -> None:
+        """Remove what killed writers of this package left there."""
+        _files.sweep_leftovers(directory)
+
+
+def _open_directory(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+class NotRegularFileError(OSError):
+    """A directory, a FIFO, or a link that leads out of the directory, in the place of a file."""

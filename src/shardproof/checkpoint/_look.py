@@ -1,0 +1,78 @@
+"""One look at one shard: whether it is the one that the metadata names."""
+
+import errno
+from pathlib import Path
+from typing import NamedTuple
+
+from shardproof.checkpoint._layout import header_size
+from shardproof.checkpoint._local_storage import NotRegularFileError
+from shardproof.checkpoint._metadata import ShardEntry
+from shardproof.checkpoint._opened import header_mismatch, open_file, read_at
+from shardproof.checkpoint._shard_reader import checksum_found
+from shardproof.checkpoint._storage import Place, StoredFile
+from shardproof.errors import CheckpointError, CheckpointNotFoundError
+from shardproof.report import Finding, FindingKind, Level
+
+__all__ = ["Look", "look_at", "unread"]
+
+
+class Look(NamedTuple):
+    """What was seen of a shard.
+
+    Attributes:
+        path: Its absolute path or address.
+        finding: What is wrong, if anything is.
+        is_unproven: Whether it states nothing by which the level could prove it.
+    """
+
+    path: str
+    finding: Finding | None
+    is_unproven: bool
+
+
+def look_at(place: Place, shard: ShardEntry, level: Level) -> Look:
+    """Return what is seen of a shard at a level."""
+    path = place.address(shard.file)
+    try:
+        with open_file(place.storage, place.beside(shard.file)) as file:
+            finding = _look_inside(file, shard, level)
+    except CheckpointError as error:
+        finding = unread(error, "a regular file")
+    return Look(path, finding, level == "valid" and not shard.checksum)
+
+
+def unread(error: CheckpointError, expected: str) -> Finding:
+    """Return what it means that a file of a checkpoint can't be read."""
+    path, cause = Path(error.path), error.__cause__
+    if isinstance(error, CheckpointNotFoundError):
+        return Finding(FindingKind.MISSING, path, expected, "nothing", errno.ENOENT)
+    if isinstance(cause, NotRegularFileError):
+        return Finding(FindingKind.NOT_REGULAR, path, expected, str(cause))
+    if isinstance(cause, OSError):
+        return Finding(FindingKind.UNREADABLE, path, expected, error.problem, cause.errno)
+    return Finding(FindingKind.STRUCTURE, path, expected, error.problem)
+
+
+def _look_inside(file: StoredFile, shard: ShardEntry, level: Level) -> Finding | None:
+    path = Path(file.path)
+    if not file.size:
+        return Finding(FindingKind.EMPTY, path, f"{shard.file_size} bytes", "0 bytes")
+    if level == "present":
+        return None
+    finding = _incomplete(file, path, shard)
+    return finding or (_invalid(file, path, shard) if level == "valid" else None)
+
+
+def _incomplete(file: StoredFile, path: Path, shard: ShardEntry) -> Finding | None:
+    if file.size != shard.file_size:
+        expected, found = f"{shard.file_size} bytes", f"{file.size} bytes"
+        return Finding(FindingKind.SIZE, path, expected, found)
+    mismatch = header_mismatch(shard, read_at(file, 0, header_size(shard.checksum)))
+    return Finding(FindingKind.STRUCTURE, path, *mismatch) if mismatch else None
+
+
+def _invalid(file: StoredFile, path: Path, shard: ShardEntry) -> Finding | None:
+    found = checksum_found(file, shard) if shard.checksum else ""
+    if found == shard.checksum:
+        return None
+    return Finding(FindingKind.DIGEST, path, shard.checksum, found)

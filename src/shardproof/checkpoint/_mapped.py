@@ -1,0 +1,48 @@
+"""Tensors that are mapped into memory instead of read, for who takes the risk."""
+
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardproof.checkpoint._destinations import fresh
+from shardproof.checkpoint._dtypes import numpy_dtype
+from shardproof.checkpoint._local_storage import LocalFile
+from shardproof.checkpoint._metadata import ShardEntry, TensorEntry
+from shardproof.checkpoint._opened import open_shard
+from shardproof.checkpoint._shard_reader import prove_shard, prove_tensor
+from shardproof.checkpoint._storage import Place
+
+__all__ = ["mapped_tensors"]
+
+
+def mapped_tensors(
+    place: Place, shard: ShardEntry, tensors: Sequence[TensorEntry], *, verify: bool
+) -> dict[str, "np.ndarray[Any, Any]"]:
+    """Return read-only arrays whose memory is a file's; the file is open as long as they live.
+
+    What is proven is read once to prove it, and lies in the cache of the system then.
+
+    Raises:
+        CheckpointError: What is read is not what was saved.
+        ValueError: The storage is not local.
+    """
+    with open_shard(place, shard) as file:
+        if not isinstance(file, LocalFile):
+            raise ValueError(f"mapped: expected a local file, found '{file.path}'")
+        if verify and all(tensor.digest for tensor in tensors):
+            for tensor in tensors:
+                prove_tensor(file, tensor)
+        elif verify:
+            prove_shard(file, shard)
+        memory = mmap.mmap(file.fd, shard.file_size, prot=mmap.PROT_READ)
+    return {tensor.name: _array(memory, tensor) for tensor in tensors}
+
+
+def _array(memory: mmap.mmap, tensor: TensorEntry) -> "np.ndarray[Any, Any]":
+    if not tensor.size:
+        return fresh(tensor)
+    dtype = numpy_dtype(tensor.dtype)
+    count = tensor.size // dtype.itemsize
+    return np.frombuffer(memory, dtype, count, tensor.offset).reshape(tensor.shape)

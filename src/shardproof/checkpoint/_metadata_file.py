@@ -1,0 +1,100 @@
+"""The file that makes a checkpoint one, and the notes of ranks from which it is made."""
+
+from shardproof import _json
+from shardproof.checkpoint._layout import metadata_name, note_name
+from shardproof.checkpoint._metadata import (
+    CheckpointMetadata,
+    ShardEntry,
+    broken_by_shard,
+    decode,
+    encode,
+    refuse,
+)
+from shardproof.checkpoint._note import Note
+from shardproof.checkpoint._opened import open_file, read_at
+from shardproof.checkpoint._sealed import seal, unseal
+from shardproof.checkpoint._storage import Place
+from shardproof.errors import CheckpointError, ManifestError
+
+__all__ = ["read_metadata", "read_note", "write_metadata", "write_note"]
+
+
+def read_metadata(place: Place, name: str | None = None) -> CheckpointMetadata:
+    """Return what the metadata of a checkpoint says.
+
+    Args:
+        place: Where it is.
+        name: Of the file, where it has another than the usual one.
+
+    Raises:
+        CheckpointNotFoundError: There is none.
+        CheckpointError: It can't be read, or breaks a law of the format.
+    """
+    data, address = _read(place, name or metadata_name(place.name))
+    try:
+        return decode(data, path=address, prefix_name=place.name)
+    except ManifestError as error:
+        raise _as_checkpoint_error(error) from error
+
+
+def write_metadata(place: Place, metadata: CheckpointMetadata, *, sync: bool) -> str:
+    """Write the metadata of a checkpoint, whole or not at all; return its address."""
+    path = place.beside(metadata_name(place.name))
+    address = place.storage.address(path)
+    place.storage.write(path, _small_enough(encode(metadata), address), sync=sync)
+    return address
+
+
+def read_note(place: Place, rank: int) -> Note:
+    """Return what a rank noted of its shard.
+
+    Raises:
+        CheckpointNotFoundError: It noted nothing.
+        CheckpointError: It can't be read, or breaks a law of the format.
+    """
+    data, address = _read(place, note_name(place.name, rank))
+    try:
+        note = unseal(data, Note, path=address)
+        refuse(_broken_by_note(note.shard, place, rank), address)
+    except ManifestError as error:
+        raise _as_checkpoint_error(error) from error
+    return note
+
+
+def _broken_by_note(shard: ShardEntry, place: Place, rank: int) -> list[str]:
+    foreign = [] if shard.rank == rank else [f"rank: expected {rank}, found {shard.rank}"]
+    return [*foreign, *broken_by_shard(shard, place.name)]
+
+
+def write_note(place: Place, note: Note) -> None:
+    """Note what a shard holds, for the one who writes the metadata.
+
+    It is not synced: one that a power cut tore is refused, and its rank saves again.
+    """
+    path = place.beside(note_name(place.name, note.shard.rank))
+    data = _small_enough(seal(note), place.storage.address(path))
+    place.storage.write(path, data, sync=False)
+
+
+def _read(place: Place, name: str) -> tuple[bytes, str]:
+    with open_file(place.storage, place.beside(name)) as file:
+        if file.size > _json.MAX_BYTES:
+            problem = f"expected at most {_json.MAX_BYTES} bytes, found {file.size}"
+            raise CheckpointError(problem, path=file.path)
+        return read_at(file, 0, file.size), file.path
+
+
+def _small_enough(data: bytes, address: str) -> bytes:
+    if len(data) > _json.MAX_BYTES:
+        problem = (
+            f"it would have {len(data)} bytes, and at most {_json.MAX_BYTES} are read: "
+            "save fewer and larger tensors"
+        )
+        raise CheckpointError(problem, path=address)
+    return data
+
+
+def _as_checkpoint_error(error: ManifestError) -> CheckpointError:
+    where = f"line {error.line}, " if error.line is not None else ""
+    where += f"field {error.field}: " if error.field is not None else ""
+    return CheckpointError(where + error.problem, path=error.path)

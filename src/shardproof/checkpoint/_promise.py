@@ -1,0 +1,81 @@
+"""What a directory of checkpoints promises: the shards that its metadata files name."""
+
+import functools
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from shardproof.checkpoint._layout import header_size, metadata_name
+from shardproof.checkpoint._local_storage import LocalStorage
+from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry
+from shardproof.checkpoint._metadata_file import read_metadata
+from shardproof.checkpoint._opened import header_mismatch
+from shardproof.checkpoint._storage import Place
+from shardproof.errors import CheckpointError, ManifestNotFoundError
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+
+__all__ = ["promise"]
+
+
+def promise(root: str) -> Manifest:
+    """Return what the checkpoints in a directory promise.
+
+    Metadata that can't be read are a finding. Shards that no metadata file names are promised by
+    nobody: somebody may be saving them.
+
+    Args:
+        root: Real absolute path of the directory.
+
+    Raises:
+        ManifestNotFoundError: There is no metadata file.
+        ManifestError: A digest is stated that can't be computed here.
+        OSError: The file system failed.
+    """
+    names = sorted(name for name in os.listdir(root) if re.fullmatch(r".+\.metadata\.json", name))
+    if not names:
+        problem = (
+            "expected a metadata file beside the shards, found none: the checkpoint was not "
+            "completed, or is being removed; take an earlier one"
+        )
+        raise ManifestNotFoundError(problem, path=os.path.join(root, metadata_name("*")))
+    shards: dict[str, ShardEntry] = {}
+    damaged: list[Contradiction] = []
+    for name in names:
+        try:
+            shards |= _named(read_metadata(_place(root, name)))
+        except CheckpointError as error:
+            damaged.append(Contradiction(name, Mismatch("metadata of a checkpoint", error.problem)))
+    files = [_promised(shard) for shard in shards.values()]
+    probe = functools.partial(_probe, shards)
+    return Manifest(Path(root), Path(root, names[0]), "checkpoint", files, probe, damaged=damaged)
+
+
+def _place(root: str, name: str) -> Place:
+    return Place(LocalStorage(), os.path.join(root, name.removesuffix(metadata_name(""))))
+
+
+def _named(metadata: CheckpointMetadata) -> dict[str, ShardEntry]:
+    return {shard.file: shard for shard in metadata.shards}
+
+
+def _promised(shard: ShardEntry) -> PromisedFile:
+    is_plain = ":" not in shard.checksum
+    digest = f"sha256:{shard.checksum}" if is_plain else shard.checksum
+    return PromisedFile(
+        shard.file,
+        shard.file_size,
+        digest if shard.checksum else None,
+        header_size(shard.checksum),
+    )
+
+
+def _probe(
+    shards: Mapping[str, ShardEntry],
+    file: PromisedFile,
+    fd: int,
+    size: int,  # noqa: ARG001 - which was looked at
+) -> Mismatch | None:
+    shard = shards[file.name]
+    mismatch = header_mismatch(shard, os.pread(fd, header_size(shard.checksum), 0))
+    return Mismatch(*mismatch) if mismatch else None

@@ -1,0 +1,256 @@
+"""Each rank saves its shard, and one of them makes a checkpoint of them."""
+
+import datetime
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from shardproof import _digest
+from shardproof._arguments import checked
+from shardproof._loop_threads import LoopThreads
+from shardproof.checkpoint._before_saving import make_way, refuse_number, refuse_step
+from shardproof.checkpoint._layout import MAX_RANK, metadata_name, note_name
+from shardproof.checkpoint._metadata import (
+    SCHEMA_VERSION,
+    TIMESTAMP,
+    CheckpointMetadata,
+    ShardEntry,
+    Sharding,
+)
+from shardproof.checkpoint._metadata_file import read_note, write_metadata
+from shardproof.checkpoint._opened import open_shard
+from shardproof.checkpoint._shard_writer import write_shard
+from shardproof.checkpoint._storage import CheckpointStorage, Place, place_of
+from shardproof.checkpoint._tensors import tensors_of
+from shardproof.errors import CheckpointError, CheckpointNotFoundError
+
+__all__ = ["DigestName", "MultiShardSaver"]
+
+DigestName = Literal["sha256", "sha256-tree", "blake3"]
+
+
+class MultiShardSaver:
+    """Save a checkpoint of many ranks: each its own shard, one of them the metadata, last.
+
+    Args:
+        storage: Where; by default a directory, or for a prefix with ``://`` what fsspec opens.
+        digest: By which the data of a shard can be proven: ``"sha256"``; ``"sha256-tree"``, which
+            uses all processors for one shard; ``"blake3"``, the fastest
+            (``pip install shardproof[blake3]``).
+        sync: Whether a file is on the disk when it has its name; without, a checkpoint holds until
+            a power cut.
+
+    Raises:
+        TypeError: An argument of the wrong type.
+        ValueError: The package that computes the digest is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> from shardproof.checkpoint import MultiShardSaver
+        >>> saver = MultiShardSaver()
+        >>> for rank in range(2):  # each in its own process
+        ...     arrays = {f"layer{rank}.weight": np.full((2, 3), rank, np.float32)}
+        ...     path = saver.save_shard(f"{output_dir}/step_100/model", rank, arrays)
+        >>> path = saver.save_metadata(f"{output_dir}/step_100/model", world_size=2, step=100)
+    """
+
+    @checked
+    def __init__(
+        self,
+        storage: CheckpointStorage | None = None,
+        *,
+        digest: DigestName = "sha256",
+        sync: bool = True,
+    ) -> None:
+        _digest.begin(digest, 0)
+        self._storage, self._digest, self._sync = storage, digest, sync
+
+    @checked
+    def save_shard(
+        self,
+        prefix: str | os.PathLike[str],
+        rank: int,
+        arrays: Mapping[str, Any],
+        *,
+        step: int | None = None,
+        overwrite: bool = False,
+    ) -> str:
+        """Write the shard of one rank, whole or not at all; return its absolute path or address.
+
+        The bytes are hashed while they are written, in pieces of a few MiB.
+
+        Args:
+            prefix: What the names of the checkpoint's files begin with, such as
+                ``"run/step_100/model"``.
+            rank: Of this process, from 0 on.
+            arrays: Arrays of numpy or tensors of torch, by name. What the mapping gives is asked
+                for once.
+            step: Of the training. Where it is told, `save_metadata` takes in no other step's shard.
+            overwrite: Whether a checkpoint that is there is given up: its metadata file is removed
+                before anything else.
+
+        Raises:
+            CheckpointError: A checkpoint is there, and is not to be overwritten.
+            OSError: It could not be written; nothing is left of it.
+            TypeError: An argument of the wrong type, or a tensor whose type the format lacks.
+            ValueError: A rank below 0, a tensor's name that is empty or over 4096 characters.
+        """
+        return self._save_shard(prefix, rank, arrays, step=step, overwrite=overwrite, stop=None)
+
+    def _save_shard(
+        self,
+        prefix: str | os.PathLike[str],
+        rank: int,
+        arrays: Mapping[str, Any],
+        *,
+        step: int | None,
+        overwrite: bool,
+        stop: threading.Event | None,
+    ) -> str:
+        refuse_number("rank", rank, 0, MAX_RANK)
+        refuse_step(step)
+        place = place_of(prefix, self._storage)
+        tensors = tensors_of(arrays)
+        make_way(place, overwrite=overwrite)
+        return write_shard(
+            place, rank, tensors, digest=self._digest, sync=self._sync, step=step, stop=stop
+        )
+
+    @checked
+    def save_metadata(
+        self,
+        prefix: str | os.PathLike[str],
+        *,
+        world_size: int,
+        step: int = 0,
+        strategy: str = "unspecified",
+        precision: str | None = None,
+        timestamp: str | None = None,
+    ) -> str:
+        """Make a checkpoint of the shards of all ranks; return the path of its metadata file.
+
+        To be called by one process, when all have saved. Each shard that it names is there, has
+        the size and the header that its rank noted, and is of this step where that was told.
+
+        Args:
+            prefix: As for `save_shard`.
+            world_size: How many ranks there are.
+            step: Of the training.
+            strategy: How tensors were dealt out; any text.
+            precision: Any text; by default the type of all floating-point tensors, or ``"mixed"``.
+            timestamp: RFC 3339 in UTC; by default now.
+
+        Raises:
+            CheckpointError: A shard is not there or another; all of them in one error. Or there is
+                a checkpoint already.
+            OSError: It could not be written.
+            TypeError: An argument of the wrong type.
+            ValueError: ``world_size`` below 1, ``step`` below 0, or a timestamp that is none.
+        """
+        refuse_number("world_size", world_size, 1, MAX_RANK + 1)
+        refuse_step(step)
+        if timestamp is not None and not TIMESTAMP.fullmatch(timestamp):
+            raise ValueError(f"timestamp: expected one such as {_now()}, found {timestamp[:80]!a}")
+        place = place_of(prefix, self._storage)
+        make_way(place, overwrite=False)
+        shards = _noted_shards(place, world_size, step)
+        sharding = Sharding(strategy, world_size, precision or _precision(shards))
+        address = write_metadata(
+            place,
+            CheckpointMetadata(
+                SCHEMA_VERSION, world_size, step, timestamp or _now(), sharding, shards, ""
+            ),
+            sync=self._sync,
+        )
+        for rank in range(world_size):
+            place.storage.remove(place.beside(note_name(place.name, rank)))
+        place.storage.sweep(place.directory)
+        return address
+
+    async def save_shard_async(
+        self,
+        prefix: str | os.PathLike[str],
+        rank: int,
+        arrays: Mapping[str, Any],
+        *,
+        step: int | None = None,
+        overwrite: bool = False,
+    ) -> str:
+        """Do as `save_shard` in a thread, which has ended when this returns or is cancelled.
+
+        The arrays must not be changed until then: what is written is what they hold meanwhile.
+        """
+        return await LoopThreads().run(
+            lambda stop: self._save_shard(
+                prefix, rank, arrays, step=step, overwrite=overwrite, stop=stop
+            ),
+            "shardproof-save",
+        )
+
+    async def save_metadata_async(
+        self,
+        prefix: str | os.PathLike[str],
+        *,
+        world_size: int,
+        step: int = 0,
+        strategy: str = "unspecified",
+        precision: str | None = None,
+        timestamp: str | None = None,
+    ) -> str:
+        """Do as `save_metadata` in a thread."""
+        return await LoopThreads().run(
+            lambda _: self.save_metadata(
+                prefix,
+                world_size=world_size,
+                step=step,
+                strategy=strategy,
+                precision=precision,
+                timestamp=timestamp,
+            ),
+            "shardproof-save",
+        )
+
+
+def _noted_shards(place: Place, world_size: int, step: int) -> tuple[ShardEntry, ...]:
+    shards, problems = [], []
+    for rank in range(world_size):
+        try:
+            shards.append(_noted_shard(place, rank, step))
+        except CheckpointError as error:
+            problems.append(f"\n  - rank {rank}: {error}")
+    if problems:
+        problem = (
+            f"{len(problems)} of {world_size} shards can't be named in it; save them, and then the "
+            f"metadata again:{''.join(problems[:20])}"
+        )
+        raise CheckpointError(problem, path=place.address(metadata_name(place.name)))
+    return tuple(shards)
+
+
+def _noted_shard(place: Place, rank: int, step: int) -> ShardEntry:
+    address = place.address(note_name(place.name, rank))
+    try:
+        note = read_note(place, rank)
+    except CheckpointNotFoundError as error:
+        raise CheckpointNotFoundError("this rank has not saved its shard", path=address) from error
+    if note.step not in {None, step}:
+        raise CheckpointError(f"expected step {step}, found step {note.step}", path=address)
+    with open_shard(place, note.shard):
+        return note.shard
+
+
+def _precision(shards: Sequence[ShardEntry]) -> str:
+    found = set(_floating(shards))
+    return found.pop() if len(found) == 1 else "mixed" if found else "none"
+
+
+def _floating(shards: Sequence[ShardEntry]) -> Iterator[str]:
+    for shard in shards:
+        for tensor in shard.tensors:
+            if "float" in tensor.dtype or "complex" in tensor.dtype:
+                yield tensor.dtype
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

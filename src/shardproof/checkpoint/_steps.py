@@ -1,0 +1,98 @@
+"""The checkpoints of a directory, by step."""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from shardproof.checkpoint._layout import metadata_name, pruned_name
+from shardproof.checkpoint._look import unread
+from shardproof.checkpoint._metadata import CheckpointMetadata
+from shardproof.checkpoint._metadata_file import read_metadata
+from shardproof.checkpoint._storage import CheckpointStorage, Place, storage_of
+from shardproof.checkpoint._verifier import verify
+from shardproof.errors import CheckpointError
+from shardproof.report import Finding, Level
+
+__all__ = ["Candidate", "Prefixes", "is_whole", "newest_first", "prefixes_in"]
+
+logger = logging.getLogger("shardproof.checkpoint")
+
+
+class Candidate(NamedTuple):
+    """A checkpoint whose metadata can be read."""
+
+    place: Place
+    metadata: CheckpointMetadata
+
+
+class Prefixes(NamedTuple):
+    """Where checkpoints are.
+
+    Attributes:
+        committed: Those with a metadata file.
+        half_removed: Those whose removal was interrupted.
+    """
+
+    committed: Sequence[Place]
+    half_removed: Sequence[Place]
+
+
+def prefixes_in(directory: str | os.PathLike[str], storage: CheckpointStorage | None) -> Prefixes:
+    """Return the checkpoints in a directory and in those directly in it."""
+    found = storage_of(directory, storage)
+    names = list(_names(found, found.absolute(os.fspath(directory)), depth=1))
+    committed, removed = metadata_name(""), pruned_name("")
+    return Prefixes(
+        [Place(found, path.removesuffix(committed)) for path in names if path.endswith(committed)],
+        [Place(found, path.removesuffix(removed)) for path in names if path.endswith(removed)],
+    )
+
+
+def _names(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[str]:
+    for name, is_directory in sorted(storage.entries(directory)):
+        path = f"{directory.rstrip('/')}/{name}"
+        if is_directory and depth:
+            yield from _names(storage, path, depth - 1)
+        elif name not in {metadata_name(""), pruned_name("")}:
+            yield path
+
+
+def _refuse_blind(findings: Iterable[Finding]) -> None:
+    for finding in findings:
+        if not finding.looked:
+            raise OSError(finding.errno, f"could not look: {finding.found}", str(finding.path))
+
+
+def newest_first(places: Sequence[Place]) -> list[Candidate]:
+    """Return those whose metadata can be read: the highest step first, then the latest time.
+
+    Raises:
+        OSError: Metadata could not be looked at: nobody knows whether they are the newest.
+    """
+    found = []
+    for place in places:
+        try:
+            found.append(Candidate(place, read_metadata(place)))
+        except CheckpointError as error:
+            _refuse_blind([unread(error, "metadata of a checkpoint")])
+            logger.warning("Passing over a checkpoint: %s", error)
+    return sorted(
+        found, key=lambda found: (found.metadata.step, found.metadata.timestamp), reverse=True
+    )
+
+
+def is_whole(candidate: Candidate, level: Level) -> bool:
+    """Whether a checkpoint is whole; the log says why it isn't.
+
+    Raises:
+        OSError: It could not be looked at, and may be whole (EIO, ESTALE).
+    """
+    result = verify(candidate.place, level)
+    _refuse_blind(result.findings)
+    reasons = [*result.errors, *(f"{path}: no checksum is stated" for path in result.unproven)]
+    if reasons:
+        prefix = candidate.place.storage.address(candidate.place.path)
+        step, text = candidate.metadata.step, "; ".join(reasons)
+        logger.warning("Passing over step %d of '%s': %s", step, prefix, text)
+    return not reasons

@@ -1,0 +1,146 @@
+"""The library's verifier and loader, held against the oracles of the kit."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from shardproof.checkpoint import (
+    MultiShardLoader,
+    MultiShardSaver,
+    ShardFileVerifier,
+    latest_checkpoint,
+)
+from shardproof.errors import CheckpointError, CheckpointNotFoundError
+from shardproof.testing import (
+    CheckpointLayout,
+    CheckpointMetadataState,
+    CheckpointShardState,
+    checkpoint_dir,
+    checkpoint_layout,
+    expected_problems,
+    read_checkpoint,
+    write_checkpoint,
+)
+from shardproof.testing._checkpoints._lies import metadata_lies
+from shardproof.testing.strategies import checkpoint_layouts, hostile_checkpoint_metadata
+
+LEVELS = ("present", "complete", "valid")
+LYING = {
+    "default": checkpoint_layout(),
+    "tree": checkpoint_layout(1, digest="sha256-tree"),
+    "unchecked": checkpoint_layout(2, unchecked_ranks=[0]),
+    "small": checkpoint_layout(1, 0, tensors=[[("a", "bool", ()), ("b", "int8", (0,))]]),
+    "wide": checkpoint_layout(1, tensors=[[("a", "complex128", (1,)), ("b", "int8", ())]]),
+}
+
+
+def said_by_ours(prefix: Path, level: Any) -> list[tuple[int | None, str]]:
+    """What our verifier finds, in the oracle's words."""
+    result = ShardFileVerifier().verify_checkpoint(prefix, level=level)
+    found = [(rank_of(finding.path), str(finding.kind)) for finding in result.findings]
+    found += [(rank_of(path), "unproven") for path in result.unproven if level == "valid"]
+    assert result.is_valid == (not result.findings)
+    assert result.exit_code == (1 if result.findings else 0)
+    in_words = ("missing", "unreadable", "not-regular")
+    return sorted(
+        (rank, kind if rank is not None or kind in in_words else "refused") for rank, kind in found
+    )
+
+
+def rank_of(path: Path) -> int | None:
+    name = path.name.removeprefix("model_shard_").removesuffix(".shard")
+    return int(name) if name.isdigit() else None
+
+
+def is_read_by_ours(prefix: Path, text: bytes) -> bool:
+    prefix.with_name("model.metadata.json").write_bytes(text)
+    try:
+        MultiShardLoader().load_metadata(prefix)
+    except CheckpointError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("state", CheckpointShardState)
+def test_the_verifier_knows_every_state(state: CheckpointShardState, level: str) -> None:
+    named = {} if state == "whole" else {f"{state}_ranks": [1, 2]}
+    value = checkpoint_layout(**named)
+    with checkpoint_dir(value) as prefix:
+        assert said_by_ours(prefix, level) == [*expected_problems(value, level)]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("state", CheckpointMetadataState)
+def test_and_all_metadata(state: CheckpointMetadataState, level: str) -> None:
+    value = checkpoint_layout(metadata=state, missing_ranks=[1])
+    with checkpoint_dir(value) as prefix:
+        assert said_by_ours(prefix, level) == [*expected_problems(value, level)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(checkpoint_layouts())
+def test_the_verifier_agrees(value: CheckpointLayout) -> None:
+    with checkpoint_dir(value) as prefix:
+        for level in LEVELS:
+            assert said_by_ours(prefix, level) == [*expected_problems(value, level)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(checkpoint_layouts())
+def test_the_loader_gives_the_right_bytes_or_none(value: CheckpointLayout) -> None:
+    with checkpoint_dir(value) as prefix:
+        if expected_problems(value):
+            with pytest.raises(CheckpointError):
+                MultiShardLoader().load_all_shards(prefix)
+        else:
+            shards = MultiShardLoader().load_all_shards(prefix)
+            found = [{name: a.tobytes() for name, a in each.items()} for each in shards]
+            assert found == read_checkpoint(prefix)
+            shapes = [[tuple(array.shape) for array in each.values()] for each in shards]
+            assert shapes == [[each.shape for each in rank] for rank in value.tensors]
+
+
+@settings(max_examples=100, deadline=None)
+@given(checkpoint_layouts())
+def test_the_latest_is_one_that_is_whole(value: CheckpointLayout) -> None:
+    with checkpoint_dir(value) as prefix:
+        found = latest_checkpoint(prefix.parent)
+        assert (found is None) == bool(expected_problems(value))
+
+
+@settings(max_examples=300, deadline=None)
+@given(hostile_checkpoint_metadata())
+def test_the_loader_believes_no_metadata_that_lie(text: bytes) -> None:
+    with checkpoint_dir(checkpoint_layout()) as prefix:
+        prefix.with_name("model.metadata.json").write_bytes(text)
+        with pytest.raises(CheckpointError) as error:
+            MultiShardLoader().load_metadata(prefix)
+        assert not isinstance(error.value, CheckpointNotFoundError)
+        assert said_by_ours(prefix, "present") == [(None, "refused")]
+
+
+@pytest.mark.parametrize("value", LYING.values(), ids=LYING)
+def test_it_believes_none_of_all_lies(value: CheckpointLayout, tmp_path: Path) -> None:
+    prefix = write_checkpoint(value, tmp_path)
+    assert MultiShardLoader().load_metadata(prefix).step == value.step
+    believed = [text for text in metadata_lies(value) if is_read_by_ours(prefix, text)]
+    assert believed == []
+
+
+@pytest.mark.parametrize("digest", ["sha256", "sha256-tree"])
+def test_the_kit_reads_what_the_saver_wrote(digest: Any, tmp_path: Path) -> None:
+    arrays = [
+        {"a": np.arange(12, dtype="f4").reshape(4, 3) + rank, "none": np.empty((2, 0), "i8")}
+        for rank in range(2)
+    ]
+    saver = MultiShardSaver(digest=digest)
+    for rank, each in enumerate(arrays):
+        saver.save_shard(tmp_path / "model", rank, each)
+    saver.save_metadata(tmp_path / "model", world_size=2, step=4)
+    assert read_checkpoint(tmp_path / "model") == [
+        {name: array.tobytes() for name, array in each.items()} for each in arrays
+    ]

@@ -1,0 +1,429 @@
+"""``shardproof checkpoint``: what it prints, and its exit codes."""
+
+import errno
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from shardproof import _cli_checkpoint
+from shardproof.checkpoint import FsspecStorage, MultiShardLoader, MultiShardSaver
+
+
+def save(prefix: Path, n_ranks: int = 2, step: int = 0) -> Path:
+    saver = MultiShardSaver()
+    for rank in range(n_ranks):
+        arrays = {f"layer{rank}.weight": np.full((2, 3), rank, np.float32), f"b{rank}": np.ones(())}
+        saver.save_shard(prefix, rank, arrays)
+    saver.save_metadata(prefix, world_size=n_ranks, step=step)
+    return prefix
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def shard(prefix: Path, rank: int = 0) -> Path:
+    return prefix.with_name(f"{prefix.name}_shard_{rank}.shard")
+
+
+def metadata(prefix: Path) -> Path:
+    return prefix.with_name(f"{prefix.name}.metadata.json")
+
+
+@pytest.fixture
+def run_dir(tmp_path) -> Path:
+    """Three steps: each in its own directory, and one beside them."""
+    path = tmp_path / "run"
+    for step in (1, 20, 3):
+        save(path / f"step_{step}" / "model", step=step)
+    save(path / "best", step=2)
+    return path
+
+
+def run(*args: object):
+    result = CliRunner().invoke(_cli_checkpoint.app, list(map(str, args)), prog_name="shardproof")
+    assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
+    return result
+
+
+class TestVerify:
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_a_whole_one(self, tmp_path, level: str) -> None:
+        prefix = save(tmp_path / "model")
+        for path in (prefix, metadata(prefix), tmp_path):
+            result = run("verify", path, "--level", level)
+            assert (result.exit_code, result.stderr) == (0, "")
+            assert result.stdout.startswith(f"{level}: 2 of 2 ")
+            assert str(prefix) in result.stdout or str(tmp_path) in result.stdout
+
+    def test_every_one_in_a_directory(self, run_dir) -> None:
+        result = run("verify", run_dir, "--json")
+        assert result.exit_code == 0
+        said = json.loads(result.stdout)
+        assert [one["prefix"] for one in said] == [
+            str(run_dir / name)
+            for name in ("best", "step_1/model", "step_20/model", "step_3/model")
+        ]
+        assert all(one["ok"] and one["level"] == "valid" for one in said)
+
+    def test_findings(self, run_dir) -> None:
+        flip(shard(run_dir / "step_3" / "model", 1))
+        shard(run_dir / "step_1" / "model").unlink()
+        result = run("verify", run_dir)
+        assert result.exit_code == 1
+        assert f"\n  - {run_dir}/step_3/model_shard_1.shard\n" in result.stdout
+        assert f"\n  - {run_dir}/step_1/model_shard_0.shard\n" in result.stdout
+        assert f"{run_dir}/step_1/model_shard_0.shard: missing: expected " in result.stdout
+        assert "step_20/model_shard" not in result.stdout
+        said = json.loads(run("verify", run_dir, "--json").stdout)
+        assert [len(one["findings"]) for one in said] == [0, 1, 0, 1]
+
+    def test_the_level(self, tmp_path) -> None:
+        prefix = save(tmp_path / "model")
+        flip(shard(prefix))
+        assert run("verify", prefix, "--level", "complete").exit_code == 0
+        assert run("verify", prefix).exit_code == 1
+
+    def test_quiet(self, tmp_path) -> None:
+        prefix = save(tmp_path / "model")
+        flip(shard(prefix))
+        for path, code in ((prefix, 1), (tmp_path / "none", 2)):
+            result = run("verify", path, "--quiet")
+            assert (result.exit_code, result.output) == (code, "")
+
+    def test_nothing_there(self, tmp_path) -> None:
+        (tmp_path / "empty").mkdir()
+        (tmp_path / ".metadata.json").touch()  # of a prefix without a name
+        for path in (tmp_path / "none", tmp_path / "none.metadata.json", tmp_path):
+            result = run("verify", path)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert str(path) in result.stderr
+            assert "there is no checkpoint: expected " in result.stderr
+            assert ("files in it that end with" in result.stderr) == path.is_dir()
+
+    def test_metadata_that_can_not_be_read(self, tmp_path) -> None:
+        prefix = save(tmp_path / "model")
+        flip(metadata(prefix))
+        for options in ([], ["--level", "complete"]):
+            result = run("verify", prefix, *options)
+            assert result.exit_code == 2
+            assert str(metadata(prefix)) in result.output
+        (said,) = json.loads(run("verify", prefix, "--json").stdout)
+        assert (said["ok"], said["exit_code"]) == (False, 2)
+        assert str(metadata(prefix)) in json.dumps(said)
+
+    @pytest.mark.parametrize("operation", ["open", "read"])
+    @pytest.mark.parametrize("file", [shard, metadata])
+    def test_could_not_look(self, tmp_path, shard_faults, operation: str, file) -> None:
+        prefix = save(tmp_path / "model")
+        shard_faults(tmp_path).fail(operation, errno.EIO, match=file(prefix).name)
+        assert run("verify", tmp_path).exit_code == 3
+
+    def test_could_not_list(self, run_dir, shard_faults) -> None:
+        shard_faults(run_dir).fail("scandir", errno.ESTALE, match="step_20")
+        result = run("verify", run_dir)
+        assert result.exit_code == 3
+        assert f"Could not look at '{run_dir}'" in result.stderr
+
+    def test_could_not_list_what_is_beside(self, tmp_path, shard_faults) -> None:
+        """What the metadata names is whole all the same."""
+        prefix = save(tmp_path / "model")
+        shard_faults(tmp_path).fail("scandir", errno.ESTALE)
+        result = run("verify", prefix)
+        assert result.exit_code == 0
+        assert "it can't be listed" in result.stdout.splitlines()[1]
+
+    @pytest.mark.parametrize("command", ["verify", "show", "latest"])
+    def test_a_server_that_is_gone(self, monkeypatch, command: str) -> None:
+        def of_url(url: str) -> FsspecStorage:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+        monkeypatch.setattr(FsspecStorage, "of_url", of_url)
+        result = run(command, "sftp://there/model")
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert "Could not look at 'sftp://there/model'" in result.stderr
+
+    def test_warnings(self, tmp_path) -> None:
+        prefix = save(tmp_path / "model")
+        stray = tmp_path / "model_shard_2.shard"
+        stray.touch()
+        result = run("verify", prefix)
+        assert result.exit_code == 0
+        assert result.stdout.splitlines()[1].startswith(str(stray))
+        (said,) = json.loads(run("verify", prefix, "--json").stdout)
+        assert said["ok"]
+        assert said["warnings"] == result.stdout.splitlines()[1:]
+
+    def test_the_highest_code_counts(self, tmp_path) -> None:
+        whole, damaged = save(tmp_path / "a"), save(tmp_path / "b")
+        flip(shard(damaged))
+        assert run("verify", whole, damaged).exit_code == 1
+        assert run("verify", damaged, tmp_path / "none", whole).exit_code == 2
+
+    def test_a_directory_that_is_a_prefix_too(self, tmp_path) -> None:
+        save(tmp_path / "step")
+        save(tmp_path / "step" / "model")
+        said = json.loads(run("verify", tmp_path / "step", "--json").stdout)
+        assert [one["prefix"] for one in said] == [f"{tmp_path}/step", f"{tmp_path}/step/model"]
+
+    def test_an_address(self, tmp_path) -> None:
+        saver, there = MultiShardSaver(), f"memory://{tmp_path}"
+        saver.save_shard(f"{there}/model", 0, {"w": np.zeros(1)})
+        saver.save_metadata(f"{there}/model", world_size=1)
+        for path in (f"{there}/model", f"{there}/model.metadata.json"):
+            assert run("verify", path).exit_code == 0
+            assert run("show", path).exit_code == 0
+            assert run("convert", path, tmp_path, "--overwrite").exit_code == 0
+        assert run("convert", tmp_path, f"{there}/again", "--step", 3).exit_code == 0
+        assert run("latest", there).stdout == f"{there}/again\n"
+        for command in ("verify", "show", "latest"):
+            result = run(command, "nonsense://cli/model")
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert "nonsense" in result.stderr
+
+    @pytest.mark.parametrize("options", [["--level", "present"], ["--level"], []])
+    def test_wrong_usage(self, options: list[str]) -> None:
+        assert run("verify", *options).exit_code == 2
+
+
+class TestShow:
+    def test_the_table(self, tmp_path) -> None:
+        prefix = save(tmp_path / "model", step=7)
+        said = MultiShardLoader().load_metadata(prefix)
+        result = run("show", prefix)
+        assert result.exit_code == 0
+        lines = result.stdout.splitlines()
+        assert lines[:6] == [
+            f"'{prefix}'",
+            "step: 7",
+            "world size: 2",
+            f"written: {said.timestamp}",
+            "strategy: unspecified",
+            "precision: mixed",
+        ]
+        size = str(shard(prefix, 1).stat().st_size)
+        assert ["1", "model_shard_1.shard", size, "2", said.shards[1].checksum] in [
+            line.split() for line in lines
+        ]
+        assert lines[-4].split() == ["0", "layer0.weight", "float32", "2x3", "24"]
+        assert lines[-1].split() == ["1", "b1", "float64", "-", "8"]
+
+    def test_very_many_tensors(self, tmp_path) -> None:
+        saver, prefix = MultiShardSaver(), tmp_path / "model"
+        saver.save_shard(prefix, 0, {f"t{n:04d}": np.zeros(1, np.int8) for n in range(1000)})
+        saver.save_metadata(prefix, world_size=1)
+        shown = run("show", prefix).stdout
+        assert "t0019" in shown
+        assert "t0020" not in shown
+        assert shown.splitlines()[-1] == "and 980 more; --tensors lists all"
+        everything = run("show", prefix, "--tensors").stdout
+        assert "t0999" in everything
+        assert "more" not in everything
+
+    def test_json(self, tmp_path) -> None:
+        prefix = save(tmp_path / "model", step=7)
+        result = run("show", tmp_path, "--json")
+        said = json.loads(result.stdout)
+        assert said.pop("prefix") == str(prefix)
+        assert said == json.loads(metadata(prefix).read_bytes())
+
+    def test_names_that_paint(self, tmp_path) -> None:
+        saver, prefix = MultiShardSaver(), tmp_path / "model"
+        saver.save_shard(prefix, 0, {"\x1b[31mred\n\n[bold]": np.zeros(1)})
+        saver.save_metadata(prefix, world_size=1, strategy="\x1b[2J", precision="a\nstep: 9")
+        result = run("show", prefix)
+        assert result.exit_code == 0
+        assert "\x1b" not in result.stdout
+        assert r"\x1b[31mred\n\n[bold]" in result.stdout
+        assert result.stdout.count("\nstep: ") == 1
+
+    def test_one_of_several(self, run_dir) -> None:
+        result = run("show", run_dir)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"\n  - {run_dir}/best\n" in result.stderr
+        assert f"\n  - {run_dir}/step_3/model\n" in result.stderr
+        assert run("show", run_dir / "step_3").exit_code == 0
+
+    def test_trouble(self, tmp_path, shard_faults) -> None:
+        assert run("show", tmp_path).exit_code == 2
+        prefix = save(tmp_path / "model")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tmp_path)
+            assert run("show", "model").exit_code == 0
+        shard(prefix).unlink()
+        assert run("show", prefix).exit_code == 0  # it doesn't look
+        flip(metadata(prefix))
+        result = run("show", prefix)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert str(metadata(prefix)) in result.stderr
+        shard_faults(tmp_path).fail("read", errno.EIO)
+        assert run("show", prefix).exit_code == 3
+
+
+class TestConvert:
+    def test_there_and_back_again(self, tmp_path) -> None:
+        prefix, out = save(tmp_path / "a" / "model", step=5), tmp_path / "out"
+        result = run("convert", prefix, out)
+        assert (result.exit_code, result.stderr) == (0, "")
+        names = [*(f"model-0000{n}-of-00002.safetensors" for n in (1, 2))]
+        assert result.stdout.splitlines() == [
+            str(out / name) for name in (*names, "model.safetensors.index.json")
+        ]
+        for n, source in enumerate((out, out / "model.safetensors.index.json")):
+            result = run("convert", source, tmp_path / f"b{n}", "--step", 5)
+            assert (result.exit_code, result.stdout) == (0, f"{tmp_path}/b{n}.metadata.json\n")
+            assert MultiShardLoader().load_metadata(tmp_path / f"b{n}").step == 5
+            assert run("verify", tmp_path / f"b{n}").exit_code == 0
+        assert run("convert", out / names[0], tmp_path / "c").exit_code == 0
+        assert MultiShardLoader().load_metadata(tmp_path / "c").step == 0
+
+    @pytest.mark.parametrize("form", ["directory", "metadata"])
+    def test_what_names_a_checkpoint(self, tmp_path, form: str) -> None:
+        prefix = save(tmp_path / "a" / "model")
+        source = metadata(prefix) if form == "metadata" else tmp_path / "a"
+        assert run("convert", source, tmp_path / "out").exit_code == 0
+
+    def test_overwrite(self, tmp_path) -> None:
+        prefix, out = save(tmp_path / "model"), tmp_path / "out"
+        for source, target in ((prefix, out), (out, tmp_path / "b")):
+            assert run("convert", source, target).exit_code == 0
+            result = run("convert", source, target)
+            assert (result.exit_code, result.stdout) == (1, "")
+            assert str(target) in result.stderr
+            assert run("convert", source, target, "--overwrite").exit_code == 0
+
+    def test_a_damaged_source(self, tmp_path) -> None:
+        prefix = save(tmp_path / "model")
+        flip(shard(prefix, 1))
+        result = run("convert", prefix, tmp_path / "out")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert str(shard(prefix, 1)) in result.stderr
+        assert os.listdir(tmp_path / "out") == []
+        (tmp_path / "w.safetensors").write_bytes(struct.pack("<Q", 9) + b"{}")
+        result = run("convert", tmp_path / "w.safetensors", tmp_path / "b")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert str(tmp_path / "w.safetensors") in result.stderr
+
+    def test_what_is_ambiguous(self, run_dir, tmp_path) -> None:
+        result = run("convert", run_dir, tmp_path / "out")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"\n  - {run_dir}/best\n" in result.stderr
+        assert run("convert", run_dir / "step_3" / "model", run_dir / "step_3").exit_code == 0
+        result = run("convert", run_dir / "step_3", tmp_path / "out")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "\n  - " + str(run_dir / "step_3" / "model") + "\n" in result.stderr
+        assert "model.safetensors.index.json" in result.stderr
+        assert not (tmp_path / "out").exists()
+
+    def test_nothing_to_convert(self, tmp_path) -> None:
+        for source in (tmp_path, tmp_path / "none", tmp_path / "none.metadata.json"):
+            result = run("convert", source, tmp_path / "out")
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert f"'{source}'" in result.stderr
+
+    def test_a_step_of_what_has_one(self, tmp_path) -> None:
+        result = run("convert", save(tmp_path / "model"), tmp_path / "out", "--step", 3)
+        assert result.exit_code == 2
+        assert "--step" in result.stderr
+        assert not (tmp_path / "out").exists()
+
+    def test_could_not_write(self, tmp_path, shard_faults) -> None:
+        prefix, out = save(tmp_path / "model"), tmp_path / "out"
+        out.mkdir()
+        shard_faults(out).fail("write", errno.ENOSPC)
+        result = run("convert", prefix, out)
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert "No space left" in result.stderr
+
+    def test_what_is_no_file(self, tmp_path) -> None:
+        """Somebody looked, and it is not whole."""
+        prefix = save(tmp_path / "model")
+        shard(prefix).unlink()
+        shard(prefix).mkdir()
+        result = run("convert", prefix, tmp_path / "out")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "expected a regular file, found a directory" in result.stderr
+        metadata(prefix).unlink()
+        metadata(prefix).mkdir()
+        for command in ("show", "verify"):
+            assert run(command, prefix).exit_code == 2
+
+    def test_could_not_read(self, tmp_path, shard_faults) -> None:
+        prefix = save(tmp_path / "model")
+        shard_faults(tmp_path).fail("read", errno.EIO, match="*.shard")
+        result = run("convert", prefix, tmp_path / "out")
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert str(shard(prefix)) in result.stderr
+
+
+class TestLatest:
+    def test_the_newest_that_is_whole(self, run_dir) -> None:
+        result = run("latest", run_dir)
+        assert (result.exit_code, result.stdout) == (0, f"{run_dir}/step_20/model\n")
+        flip(shard(run_dir / "step_20" / "model"))
+        assert run("latest", run_dir).stdout == f"{run_dir}/step_3/model\n"
+        assert run("latest", run_dir, "--level", "complete").stdout.endswith("step_20/model\n")
+
+    def test_none(self, tmp_path) -> None:
+        result = run("latest", tmp_path)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert str(tmp_path) in result.stderr
+        flip(shard(save(tmp_path / "model")))
+        assert run("latest", tmp_path).exit_code == 1
+
+    def test_no_such_directory(self, tmp_path) -> None:
+        result = run("latest", tmp_path / "none")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "no such directory" in result.stderr
+
+    def test_could_not_look(self, tmp_path, shard_faults) -> None:
+        save(tmp_path / "model")
+        shard_faults(tmp_path).fail("scandir", errno.EIO)
+        assert run("latest", tmp_path).exit_code == 3
+
+
+class TestProcess:
+    """The command as scripts have it."""
+
+    def run(self, *args: object, **options: object) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "shardproof", "checkpoint", *map(os.fspath, args)]
+        return subprocess.run(command, capture_output=True, timeout=60, **options)
+
+    def test_exit_codes(self, tmp_path) -> None:
+        prefix = save(tmp_path / "model")
+        done = self.run("verify", prefix)
+        assert (done.returncode, done.stderr) == (0, b"")
+        flip(shard(prefix))
+        done = self.run("verify", prefix)
+        assert (done.returncode, done.stderr) == (1, b"")
+        done = self.run("verify", tmp_path / "none")
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"Traceback" not in done.stderr
+        assert self.run("verify").returncode == 2
+
+    def test_a_path_need_not_be_text(self, tmp_path) -> None:
+        odd = tmp_path / os.fsdecode(b"run \xff")
+        prefix = save(odd / "model")
+        for args in (["verify", odd], ["show", odd], ["show", odd, "--json"]):
+            done = self.run(*args)
+            assert (done.returncode, done.stderr) == (0, b"")
+        done = self.run("latest", odd)
+        assert (done.returncode, done.stdout) == (0, os.fsencode(prefix) + b"\n")
+        done = self.run("convert", prefix, odd)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert os.path.exists(done.stdout.splitlines()[0])
+
+    def test_help(self) -> None:
+        done = self.run("--help")
+        assert done.returncode == 0
+        for command in (b"verify", b"show", b"convert", b"latest"):
+            assert command in done.stdout

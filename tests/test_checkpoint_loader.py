@@ -1,0 +1,309 @@
+"""Loading: what is returned, into what, and what is refused before anything is returned."""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from shardproof import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    MultiShardLoader,
+    MultiShardSaver,
+)
+from shardproof.checkpoint import _sealed
+
+RNG = np.random.default_rng(3)
+ARRAYS = [
+    {"a": RNG.random((5, 3)), "b": RNG.integers(0, 9, 7)},
+    {"c": RNG.random((4, 2), np.float32), "e": np.zeros((0, 2)), "s": np.array(2.5)},
+]
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    return saved(tmp_path / "model", ARRAYS)
+
+
+def saved(prefix: Path, arrays: list, **options) -> Path:
+    for rank, of_rank in enumerate(arrays):
+        MultiShardSaver(**options).save_shard(prefix, rank, of_rank)
+    MultiShardSaver().save_metadata(prefix, world_size=len(arrays))
+    return prefix
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def shard(prefix: Path, rank: int) -> Path:
+    return Path(f"{prefix}_shard_{rank}.shard")
+
+
+def offset(prefix: Path, rank: int, name: str) -> int:
+    tensors = MultiShardLoader().load_metadata(prefix).shards[rank].tensors
+    return next(tensor.offset for tensor in tensors if tensor.name == name)
+
+
+def restated(prefix: Path, change) -> None:
+    """Change the metadata, and seal them again, as a writer with a bug would."""
+    path = Path(f"{prefix}.metadata.json")
+    metadata = MultiShardLoader().load_metadata(prefix)
+    path.write_bytes(_sealed.seal(change(metadata)))
+
+
+def equal(found: dict, expected: dict) -> bool:
+    return list(found) == list(expected) and all(
+        np.array_equal(found[name], expected[name]) and found[name].dtype == expected[name].dtype
+        for name in expected
+    )
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("threads", [None, 1, 5])
+def test_all_of_it_comes_back(prefix: Path, verify: bool, threads: int | None) -> None:
+    loader = MultiShardLoader(verify=verify, threads=threads)
+    shards = loader.load_all_shards(prefix)
+
+    assert [equal(*pair) for pair in zip(shards, ARRAYS, strict=True)] == [True, True]
+    assert equal(loader.load_shard(prefix, 1), ARRAYS[1])
+    assert equal(loader.load_tensors(prefix), ARRAYS[0] | ARRAYS[1])
+    assert equal(dict(loader.iter_tensors(prefix)), ARRAYS[0] | ARRAYS[1])
+    shards[0]["a"][0, 0] = 1.0  # it is the caller's
+
+
+def test_the_same_in_coroutines(prefix: Path) -> None:
+    async def load() -> list:
+        loader = MultiShardLoader()
+        return await asyncio.gather(
+            loader.load_shard_async(prefix, 1),
+            loader.load_all_shards_async(prefix),
+            loader.load_tensors_async(prefix, ["c"]),
+        )
+
+    one, every, some = asyncio.run(load())
+    assert equal(one, ARRAYS[1])
+    assert equal(every[0], ARRAYS[0])
+    assert equal(some, {"c": ARRAYS[1]["c"]})
+    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
+
+
+class TestSomeTensors:
+    def test_they_come_in_the_order_in_which_they_are_asked_for(self, prefix: Path) -> None:
+        found = MultiShardLoader().load_tensors(prefix, ["s", "a", "s"])
+        assert equal(found, {"s": ARRAYS[1]["s"], "a": ARRAYS[0]["a"]})
+
+    def test_only_what_is_asked_for_is_looked_at(self, prefix: Path) -> None:
+        flip(shard(prefix, 1), offset(prefix, 1, "c"))
+        loader = MultiShardLoader()
+
+        assert equal(loader.load_tensors(prefix, ["s"]), {"s": ARRAYS[1]["s"]})
+        with pytest.raises(CheckpointError, match="tensor 'c': expected xxh3-128:"):
+            loader.load_tensors(prefix, ["c"])
+
+    def test_without_a_digest_of_its_own_the_whole_shard_is_proven(self, prefix: Path) -> None:
+        import msgspec
+
+        def change(metadata):
+            shards = [
+                msgspec.structs.replace(
+                    entry,
+                    tensors=tuple(msgspec.structs.replace(t, digest=None) for t in entry.tensors),
+                )
+                for entry in metadata.shards
+            ]
+            return msgspec.structs.replace(metadata, shards=tuple(shards))
+
+        restated(prefix, change)
+        assert equal(MultiShardLoader().load_tensors(prefix, ["s"]), {"s": ARRAYS[1]["s"]})
+        flip(shard(prefix, 1), offset(prefix, 1, "c"))
+        with pytest.raises(CheckpointError, match="expected data with the checksum"):
+            MultiShardLoader().load_tensors(prefix, ["s"])
+
+    def test_one_that_is_nowhere_or_twice_is_an_error_that_names_all(self, tmp_path: Path) -> None:
+        prefix = saved(tmp_path / "m", [{"a": np.ones(1), "b": np.ones(1)}, {"b": np.ones(1)}])
+
+        with pytest.raises(CheckpointError) as caught:
+            MultiShardLoader().load_tensors(prefix, ["b", "x", "y", "a"])
+        assert "in no shard: 'x', 'y' and some in several shards: 'b'" in str(caught.value)
+        assert f"{prefix}.metadata.json" in str(caught.value)
+        with pytest.raises(CheckpointError, match="in several shards: 'b'"):
+            MultiShardLoader().load_tensors(prefix)
+        assert list(MultiShardLoader().load_tensors(prefix, ["a"])) == ["a"]
+
+    def test_one_name_instead_of_a_list_is_refused(self, prefix: Path) -> None:
+        with pytest.raises(TypeError, match="names: expected a list of names"):
+            MultiShardLoader().load_tensors(prefix, "a")
+
+
+class TestGivenArrays:
+    def test_they_are_filled_and_returned(self, prefix: Path) -> None:
+        out = {"a": np.zeros((5, 3))}
+        found = MultiShardLoader().load_tensors(prefix, out=out)
+
+        assert found["a"] is out["a"]
+        assert equal(found, ARRAYS[0] | ARRAYS[1])
+
+    @pytest.mark.parametrize(
+        ("array", "error", "text"),
+        [
+            (np.zeros((5, 3), np.float32), TypeError, r"out\['a'\]: expected float64"),
+            (np.zeros((3, 5)), ValueError, r"out\['a'\]: expected the shape \(5, 3\)"),
+            (np.zeros((5, 3), order="F"), ValueError, "in C order"),
+            (np.zeros((5, 6))[:, ::2], ValueError, "in C order"),
+            (np.broadcast_to(np.zeros(1), (5, 3)), ValueError, "in C order"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, prefix: Path, array, error, text: str) -> None:
+        with pytest.raises(error, match=text):
+            MultiShardLoader().load_tensors(prefix, ["a"], out={"a": array})
+
+    def test_what_can_t_be_written_is_refused(self, prefix: Path) -> None:
+        array = np.zeros((5, 3))
+        array.flags.writeable = False
+        with pytest.raises(ValueError, match="that can be written"):
+            MultiShardLoader().load_tensors(prefix, ["a"], out={"a": array})
+
+    def test_not_together_with_maps(self, prefix: Path) -> None:
+        with pytest.raises(ValueError, match="expected mapped or out"):
+            MultiShardLoader().load_tensors(prefix, out={"a": np.zeros((5, 3))}, mapped=True)
+
+
+class TestMapped:
+    @pytest.mark.parametrize("verify", [True, False])
+    def test_they_are_the_files(self, prefix: Path, verify: bool) -> None:
+        found = MultiShardLoader(verify=verify).load_tensors(prefix, mapped=True)
+
+        assert equal(found, ARRAYS[0] | ARRAYS[1])
+        assert not found["a"].flags.writeable
+        assert found["a"].ctypes.data % 64 == 0
+        shard(prefix, 0).unlink()
+        assert equal(found, ARRAYS[0] | ARRAYS[1])
+
+    def test_they_are_proven(self, prefix: Path) -> None:
+        flip(shard(prefix, 1), offset(prefix, 1, "c"))
+        with pytest.raises(CheckpointError, match="tensor 'c': expected"):
+            MultiShardLoader().load_tensors(prefix, mapped=True)
+
+    def test_only_of_local_files(self) -> None:
+        prefix = saved("memory://mapped/model", ARRAYS)
+        with pytest.raises(ValueError, match="mapped: expected a local file, found 'memory://"):
+            MultiShardLoader().load_tensors(prefix, mapped=True)
+
+
+class TestTypesThatNumpyLacks:
+    def test_with_ml_dtypes(self, tmp_path: Path) -> None:
+        array = np.array([1.5, -2.0, 0.0], ml_dtypes.bfloat16)
+        prefix = saved(tmp_path / "m", [{"w": array, "f": array.astype(ml_dtypes.float8_e4m3fn)}])
+        found = MultiShardLoader().load_shard(prefix, 0)
+
+        assert found["w"].dtype == ml_dtypes.bfloat16
+        assert found["f"].tolist() == [1.5, -2.0, 0.0]
+
+    def test_without(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        array = np.array([1.5, -2.0, 0.0], ml_dtypes.bfloat16)
+        prefix = saved(tmp_path / "m", [{"w": array}])
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        found = MultiShardLoader().load_shard(prefix, 0)["w"]
+
+        assert found.dtype == np.dtype("<u2")
+        assert np.array_equal(found, array.view(np.uint16))
+
+
+class TestRefused:
+    def test_a_checkpoint_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(CheckpointNotFoundError, match="there is no such file") as caught:
+            MultiShardLoader().load_all_shards(tmp_path / "none")
+        assert isinstance(caught.value, FileNotFoundError)
+        assert caught.value.path == f"{tmp_path}/none.metadata.json"
+
+    def test_a_shard_that_is_not_there(self, prefix: Path) -> None:
+        shard(prefix, 1).unlink()
+        with pytest.raises(CheckpointNotFoundError) as caught:
+            MultiShardLoader().load_all_shards(prefix)
+        assert caught.value.path == str(shard(prefix, 1))
+
+    def test_a_rank_that_is_none(self, prefix: Path) -> None:
+        with pytest.raises(IndexError, match="rank: expected 0 to 1, found 2"):
+            MultiShardLoader().load_shard(prefix, 2)
+        with pytest.raises(IndexError, match="found -1"):
+            MultiShardLoader().load_shard(prefix, -1)
+
+    def test_swapped_shards(self, tmp_path: Path) -> None:
+        prefix = saved(tmp_path / "m", [{"a": np.zeros(3)}, {"b": np.ones(3)}])
+        shard(prefix, 1).write_bytes(shard(prefix, 0).read_bytes())
+        with pytest.raises(CheckpointError, match="expected rank 1 in its header, found rank 0"):
+            MultiShardLoader(verify=False).load_shard(prefix, 1)
+
+    def test_a_shard_of_another_step(self, tmp_path: Path) -> None:
+        prefixes = [saved(tmp_path / f"{n}" / "m", [{"w": np.full(3, n)}]) for n in (1, 2)]
+        os.replace(shard(prefixes[1], 0), shard(prefixes[0], 0))
+        with pytest.raises(CheckpointError, match="another step's shard, or damage"):
+            MultiShardLoader(verify=False).load_shard(prefixes[0], 0)
+
+    def test_without_a_checksum_only_on_request(self, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=1, unchecked_ranks=[0])
+        with pytest.raises(CheckpointError, match="it states no checksum"):
+            MultiShardLoader().load_shard(prefix, 0)
+        assert MultiShardLoader(verify=False).load_shard(prefix, 0)
+
+    def test_one_that_becomes_shorter_while_it_is_read(self, prefix: Path, monkeypatch) -> None:
+        real = os.preadv
+
+        def preadv(fd: int, buffers: list, at: int) -> int:
+            return 0 if at > 100 else real(fd, buffers, at)
+
+        monkeypatch.setattr(os, "preadv", preadv)
+        with pytest.raises(CheckpointError, match="it became shorter while it was read"):
+            MultiShardLoader().load_shard(prefix, 0)
+
+    def test_a_disk_that_fails(self, prefix: Path, monkeypatch) -> None:
+        def preadv(*_):
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(os, "preadv", preadv)
+        with pytest.raises(CheckpointError, match=r"it can't be read at 0: .*Input/output"):
+            MultiShardLoader().load_metadata(prefix)
+
+    def test_a_digest_that_can_t_be_computed_here(self, tmp_path: Path, monkeypatch) -> None:
+        prefix = saved(tmp_path / "m", [{"w": np.ones(3)}], digest="blake3")
+        monkeypatch.setitem(sys.modules, "blake3", None)
+        with pytest.raises(CheckpointError, match="it can't be proven: blake3 needs the package"):
+            MultiShardLoader().load_shard(prefix, 0)
+        assert MultiShardLoader().load_tensors(prefix)["w"].tolist() == [1, 1, 1]
+
+    def test_no_thread_outlives_an_error(self, tmp_path: Path) -> None:
+        prefix = saved(tmp_path / "m", [{"w": np.zeros(10**6)} for _ in range(4)])
+        flip(shard(prefix, 0), 4000)
+        with pytest.raises(CheckpointError):
+            MultiShardLoader(threads=2).load_all_shards(prefix)
+        assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
+
+    def test_wrong_arguments(self) -> None:
+        with pytest.raises(ValueError, match="threads: expected 1 or more"):
+            MultiShardLoader(threads=0)
+        with pytest.raises(TypeError, match="framework"):
+            MultiShardLoader(framework="jax")
+        with pytest.raises(TypeError, match="storage"):
+            MultiShardLoader(storage="s3://bucket")
+
+
+def test_torch_s_tensors_are_asked_for_where_it_is_not_installed(prefix, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError):
+        MultiShardLoader(framework="torch").load_shard(prefix, 0)
+
+
+def test_what_an_older_text_editor_makes_of_the_metadata_is_refused(prefix: Path) -> None:
+    path = Path(f"{prefix}.metadata.json")
+    path.write_text(json.dumps(json.loads(path.read_bytes()), indent=2))
+    with pytest.raises(CheckpointError, match="it doesn't end with its own checksum"):
+        MultiShardLoader().load_metadata(prefix)

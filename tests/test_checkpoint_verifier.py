@@ -1,0 +1,231 @@
+"""Verifying: everything that is wrong, at once, in words; and what is only a warning."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardproof import (
+    FindingKind,
+    MultiShardLoader,
+    MultiShardSaver,
+    Report,
+    ShardFileVerifier,
+    VerificationResult,
+    latest_checkpoint,
+)
+from shardproof.checkpoint import CheckpointStorage, FsspecStorage, LocalStorage, prune
+
+
+def verify(prefix, level="valid") -> VerificationResult:
+    return ShardFileVerifier().verify_checkpoint(prefix, level=level)
+
+
+def shard(prefix: Path, rank: int) -> Path:
+    return Path(f"{prefix}_shard_{rank}.shard")
+
+
+def test_a_whole_one(make_checkpoint) -> None:
+    prefix = make_checkpoint(world_size=3)
+    result = verify(prefix)
+
+    assert (result.is_valid, result.errors, result.warnings) == (True, (), ())
+    assert isinstance(result, Report)
+    assert (result.ok, result.exit_code, result.n_files, result.level) == (True, 0, 3, "valid")
+    assert str(result) == f"valid: 3 of 3 files of '{prefix.parent}'"
+    result.raise_for_findings()
+
+
+def test_everything_that_is_wrong_is_in_one_report(make_checkpoint) -> None:
+    prefix = make_checkpoint(
+        world_size=9,
+        missing_ranks=[0],
+        empty_ranks=[1],
+        truncated_ranks=[2],
+        flipped_ranks=[3],
+        wrong_magic_ranks=[4],
+        directory_ranks=[5],
+        stale_ranks=[6],
+        swapped_ranks=[7, 8],
+    )
+    result = verify(prefix)
+
+    kinds = {Path(finding.path).name: finding.kind for finding in result.findings}
+    expected = ["MISSING", "EMPTY", "SIZE", "DIGEST", "STRUCTURE", "NOT_REGULAR", "STRUCTURE"]
+    for rank, kind in enumerate(expected):
+        assert kinds[shard(prefix, rank).name] is FindingKind[kind]
+    assert shard(prefix, 7).name in kinds
+    assert len(result.errors) == len(result.findings)
+    assert result.errors[0] == (
+        f"{shard(prefix, 0)}: missing: expected a regular file, found nothing"
+    )
+    assert not result.is_valid
+    assert result.exit_code == 1
+
+
+def test_a_step_s_shard_under_another_step_is_named_so(make_checkpoint) -> None:
+    prefix = make_checkpoint(world_size=2, stale_ranks=[1])
+    assert "another step's shard, or damage" in verify(prefix).errors[0]
+    prefix = make_checkpoint(world_size=2, swapped_ranks=[0, 1])
+    assert "files were swapped or copied" in verify(prefix).errors[0]
+
+
+def test_metadata_that_are_missing_or_torn(make_checkpoint) -> None:
+    for metadata, kind in (("missing", "MISSING"), ("truncated", "STRUCTURE")):
+        prefix = make_checkpoint(world_size=2, metadata=metadata)
+        result = verify(prefix)
+        assert [finding.kind for finding in result.findings] == [FindingKind[kind]]
+        assert result.findings[0].path == Path(f"{prefix}.metadata.json")
+        assert len(result.warnings) == 2  # the shards that nothing names
+
+
+def test_what_is_unproven_is_a_warning_and_never_proven(make_checkpoint) -> None:
+    prefix = make_checkpoint(world_size=2, unchecked_ranks=[1])
+    result = verify(prefix)
+
+    assert result.is_valid
+    assert result.unproven == (shard(prefix, 1),)
+    assert "no checksum is stated" in result.warnings[0]
+    assert str(result).startswith("valid: 1 proven, 1 without a digest")
+    assert verify(prefix, "complete").unproven == ()
+
+
+def test_strays_are_warnings(make_checkpoint) -> None:
+    prefix = make_checkpoint(world_size=2)
+    for name in ("model_shard_2.shard", "model_shard_-1.shard", "model_shard_7.tensors.json"):
+        (prefix.parent / name).write_bytes(b"x")
+    (prefix.parent / "model2_shard_2.shard").write_bytes(b"x")
+    (prefix.parent / "model.metadata.json.pruned").write_bytes(b"x")
+    result = verify(prefix)
+
+    assert result.is_valid
+    assert [Path(text.split(": ")[0]).name for text in result.warnings] == [
+        "model_shard_-1.shard",
+        "model_shard_2.shard",
+        "model_shard_7.tensors.json",
+        "model.metadata.json.pruned",
+    ]
+
+
+def test_levels(make_checkpoint) -> None:
+    prefix = make_checkpoint(world_size=2, flipped_ranks=[0], truncated_ranks=[1])
+    found = {level: verify(prefix, level) for level in ("present", "complete", "valid")}
+
+    assert [len(result.findings) for result in found.values()] == [0, 1, 2]
+
+
+def test_a_disk_that_fails_is_no_finding_about_the_shard(make_checkpoint, monkeypatch) -> None:
+    prefix = make_checkpoint(world_size=1)
+    real = LocalStorage.open
+
+    def failing(self, path: str):
+        if path.endswith(".shard"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(self, path)
+
+    monkeypatch.setattr(LocalStorage, "open", failing)
+    result = verify(prefix)
+    assert result.exit_code == 3
+    assert not result.findings[0].looked
+
+
+def test_a_disk_that_fails_while_it_is_read_is_none_either(make_checkpoint, monkeypatch) -> None:
+    prefix = make_checkpoint(world_size=1)
+    real = os.preadv
+
+    def preadv(fd: int, buffers: list, at: int) -> int:
+        if ".shard" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd, buffers, at)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert verify(prefix).exit_code == 3
+
+
+@pytest.mark.parametrize("what", [".shard", ".metadata.json"])
+def test_what_nobody_could_look_at_is_not_passed_over(make_checkpoint, monkeypatch, what) -> None:
+    prefix = make_checkpoint(world_size=1)
+    assert latest_checkpoint(prefix.parent) == str(prefix)
+    real = LocalStorage.open
+
+    def failing(self, path: str):
+        if path.endswith(what):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(self, path)
+
+    monkeypatch.setattr(LocalStorage, "open", failing)
+    for ask in (latest_checkpoint, prune):
+        with pytest.raises(OSError, match="could not look: ") as caught:
+            ask(prefix.parent)
+        assert caught.value.errno == errno.EIO
+
+
+def test_one_whose_shards_can_t_be_proven_is_passed_over(make_checkpoint, caplog) -> None:
+    prefix = make_checkpoint(world_size=2, unchecked_ranks=[1])
+
+    assert latest_checkpoint(prefix.parent) is None
+    assert "no checksum is stated" in caplog.text
+    assert latest_checkpoint(prefix.parent, level="complete") == str(prefix)
+
+
+class TestElsewhere:
+    @pytest.fixture
+    def storage(self) -> FsspecStorage:
+        import fsspec
+
+        filesystem = fsspec.filesystem("memory")
+        filesystem.store.clear()
+        filesystem.pseudo_dirs[:] = [""]
+        return FsspecStorage(filesystem)
+
+    def test_the_same_is_seen(self, storage: FsspecStorage) -> None:
+        saver = MultiShardSaver(storage)
+        for rank in range(4):
+            saver.save_shard("/run/model", rank, {f"w{rank}": np.arange(9) + rank})
+        saver.save_metadata("/run/model", world_size=4, step=1)
+        files = storage._fs
+        files.rm_file("/run/model_shard_0.shard")
+        files.pipe_file("/run/model_shard_1.shard", b"")
+        data = files.cat_file("/run/model_shard_2.shard")
+        files.pipe_file("/run/model_shard_2.shard", data[:-1] + b"\xff")
+        files.pipe_file("/run/model_shard_3.shard", files.cat_file("/run/model_shard_2.shard"))
+
+        result = ShardFileVerifier(storage).verify_checkpoint("/run/model")
+        kinds = [finding.kind.name for finding in result.findings]
+        assert kinds == ["MISSING", "EMPTY", "DIGEST", "STRUCTURE"]
+        assert "rank 2: files were swapped" in result.errors[3]
+        assert result.errors[0].startswith("memory:///run/model_shard_0.shard: missing: ")
+
+    def test_what_has_the_methods_is_a_storage(self, storage: FsspecStorage) -> None:
+        assert isinstance(storage, CheckpointStorage)
+        assert isinstance(LocalStorage(), CheckpointStorage)
+        with pytest.raises(TypeError, match="storage"):
+            ShardFileVerifier("/tmp")
+
+    def test_prune_and_latest(self, storage: FsspecStorage) -> None:
+        for step in range(3):
+            saver = MultiShardSaver(storage)
+            saver.save_shard(f"/run/s{step}/model", 0, {"w": np.full(3, step)})
+            saver.save_metadata(f"/run/s{step}/model", world_size=1, step=step)
+        latest = latest_checkpoint("/run", storage=storage)
+        assert latest == "memory:///run/s2/model"
+        assert MultiShardLoader().load_tensors(latest)["w"].tolist() == [2, 2, 2]
+        removed = prune("memory://run", keep=1)
+        assert removed == ["memory:///run/s1/model", "memory:///run/s0/model"]
+        assert storage._fs.find("/run") == [
+            "/run/s2/model.metadata.json",
+            "/run/s2/model_shard_0.shard",
+        ]
+
+    def test_an_upload_that_fails_leaves_nothing(self, storage, monkeypatch, tmp_path) -> None:
+        def put_file(*_, **__):
+            raise OSError(errno.ECONNRESET, "Connection reset by peer")
+
+        monkeypatch.setattr(storage._fs, "put_file", put_file)
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        with pytest.raises(OSError, match="Connection reset"):
+            MultiShardSaver(storage).save_shard("/run/model", 0, {"w": np.ones(3)})
+        assert storage._fs.find("/run") == []
+        assert os.listdir(tmp_path) == []
