@@ -82,14 +82,12 @@ def at_every_state(
     found: dict[Tree, int] = {}
     n_calls = 0
 
-    def look() -> bool:
+    def look() -> None:
         nonlocal n_calls
-        found.setdefault(_tree(path), n_calls)
+        found.setdefault(tree_of(path), n_calls)
         n_calls += 1
-        return False
 
-    with _on_one_core():
-        assert _ends_by_itself(act, look)
+    stop_at_every_call(act, look)
     for tree, number in found.items():
         _put_back(path, tree)
         with _said_where(number):
@@ -100,7 +98,7 @@ def at_every_state(
 Tree = tuple[tuple[str, bytes | None], ...]
 
 
-def _tree(path: Path) -> Tree:
+def tree_of(path: Path) -> Tree:
     """All that is in a directory: relative paths with the bytes of files; None for directories."""
     found: list[tuple[str, bytes | None]] = []
     for root, directories, files in os.walk(path):
@@ -128,6 +126,17 @@ def _said_where(n_calls: int) -> Iterator[None]:
     except BaseException as error:
         error.add_note(f"after it was killed at its system call number {n_calls + 1}")
         raise
+
+
+def stop_at_every_call(act: Callable[[Begin], object], look: Callable[[], object]) -> None:
+    """Run ``act`` in a child, and look each time before it makes a system call; it goes on then."""
+
+    def look_on() -> bool:
+        look()
+        return False
+
+    with _on_one_core():
+        assert _ends_by_itself(act, look_on)
 
 
 def ends_by_itself(act: Callable[[Begin], object], n_calls: int) -> bool:

@@ -21,6 +21,8 @@ from killing import (
 
 from shardproof import ReceiptStore, _files, receipts
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _ptrace() -> None:

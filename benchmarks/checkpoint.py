@@ -1,0 +1,707 @@
+"""What it costs to save and to load a checkpoint, beside bare reads and writes and other formats.
+
+::
+
+    python benchmarks/checkpoint.py [--mib MIB] [--rounds N] [--only SECTION ...] [--dir DIR]
+                                    [--json FILE] [--markdown FILE]
+
+Every contender runs in a process of its own and times itself; within a section they take turns
+(A B C A B C ...), after one round that is not counted. All save the same arrays, which are mapped
+from one file, and each loads the files of its own format, which are in the page cache and came
+there in the same way. What comes of it is compared with what was saved, outside the clock. Before
+each run, as much memory as it will fill is touched and freed: virtual machines fetch memory back
+from their host when it is touched, which is slow, and hits whoever comes first.
+"""
+
+import argparse
+import contextlib
+import gc
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from validate import (
+    Command,
+    Figure,
+    Ruler,
+    Section,
+    figures,
+    machine,
+    markdown,
+    ratio_of,
+    warm_race,
+    write_markdown,
+)
+
+HERE = Path(__file__).resolve().parent
+MIB = 2**20
+N_SHARDS, N_ARRAYS = 4, 64
+PIECE_BYTES = MIB
+DIGEST_MIB = 64
+SECTIONS = ("load", "save", "save-fsync", "digests")
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+Arrays = Mapping[str, Array]
+Load = Callable[[], Iterable[Arrays]]
+"""Loads a whole checkpoint, and is timed."""
+Save = Callable[[Path, Sequence[Arrays]], object]
+"""Saves the arrays of all shards in a directory, and is timed."""
+
+
+# What is saved.
+
+
+def make_data(path: Path, n_bytes: int) -> Path:
+    """Write random bytes that are no NaN, so that they can be compared."""
+    luck = np.random.default_rng(0)
+    with open(path, "wb") as file:
+        for _ in range(N_ARRAYS):
+            luck.random(n_bytes // N_ARRAYS // 4, np.float32).tofile(file)
+    return path
+
+
+def shards_of(data: Path) -> list[dict[str, Array]]:
+    """Map the arrays, in the shards in which they are saved."""
+    flat: Array = np.memmap(data, np.float32, "r+")
+    rows = flat.view(np.ndarray).reshape(N_ARRAYS, -1)
+    per_shard = N_ARRAYS // N_SHARDS
+    return [
+        {f"layers.{i}.weight": row for i, row in enumerate(rows) if i // per_shard == number}
+        for number in range(N_SHARDS)
+    ]
+
+
+# Loading.
+
+
+def fill(path: Path, buffer: memoryview) -> None:
+    """Read a file with as few calls as there can be."""
+    with open(path, "rb", buffering=0) as file:
+        done = 0
+        while done < len(buffer):
+            n = file.readinto(buffer[done:])
+            if not n:
+                raise SystemExit(f"'{path}' is too short")
+            done += n
+
+
+def raw_load(place: Path, n_threads: str, memory: str = "fresh") -> Load:
+    """Whole files, and views of them as arrays."""
+    from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415 - to know where they lie
+
+    metadata = MultiShardLoader().load_metadata(str(place / "ours" / "x"))
+    kept = [np.ones(shard.file_size, np.uint8) for shard in metadata.shards if memory == "used"]
+
+    def load(number: int) -> dict[str, Array]:
+        shard = metadata.shards[number]
+        buffer = kept[number] if kept else np.empty(shard.file_size, np.uint8)
+        fill(place / "ours" / shard.file, buffer.data)
+        return {
+            tensor.name: buffer[tensor.offset : tensor.offset + tensor.size].view(np.float32)
+            for tensor in shard.tensors
+        }
+
+    executor = ThreadPoolExecutor(int(n_threads))
+    return lambda: list(executor.map(load, range(N_SHARDS)))
+
+
+def ours_load(place: Path, n_threads: str, digest: str) -> Load:
+    """All shards; proven by their checksum, or not at all."""
+    from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415
+
+    loader = MultiShardLoader(verify=digest != "none", threads=int(n_threads))
+    directory = {"none": "ours", "sha256": "ours"}.get(digest, f"ours-{digest}")
+    prefix = str(place / directory / "x")
+    return lambda: loader.load_all_shards(prefix)
+
+
+def ours_tensors(place: Path, n_threads: str, how: str) -> Load:
+    """By their names, proven by the digests of tensors; into memory in use, or fresh."""
+    from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415
+
+    loader = MultiShardLoader(threads=int(n_threads))
+    prefix = str(place / "ours" / "x")
+    entries = [t for shard in loader.load_metadata(prefix).shards for t in shard.tensors]
+    out = {t.name: np.ones(t.shape, np.float32) for t in entries if how == "out"}
+    return lambda: [loader.load_tensors(prefix, out=out)]
+
+
+def numpy_load(place: Path) -> Load:
+    paths = sorted((place / "numpy").iterdir())
+    return lambda: [{path.stem: np.load(path) for path in paths}]
+
+
+def safetensors_load(place: Path) -> Load:
+    load_file = importlib.import_module("safetensors.numpy").load_file
+    paths = sorted((place / "safetensors").iterdir())
+    return lambda: [load_file(path) for path in paths]
+
+
+def torch_load(place: Path) -> Load:
+    torch = importlib.import_module("torch")
+    paths = sorted((place / "torch").iterdir())
+
+    def load() -> list[Arrays]:
+        loaded = [torch.load(path, weights_only=True) for path in paths]
+        return [as_numpy(tensors) for tensors in loaded]
+
+    return load
+
+
+def dcp_load(place: Path) -> Load:
+    """Into fresh tensors: it wants to be given some."""
+    torch = importlib.import_module("torch")
+    dcp = importlib.import_module("torch.distributed.checkpoint")
+    n_values = (place / "data").stat().st_size // N_ARRAYS // 4
+
+    def load() -> list[Arrays]:
+        tensors = {f"layers.{i}.weight": torch.empty(n_values) for i in range(N_ARRAYS)}
+        dcp.load(tensors, checkpoint_id=place / "dcp")
+        return [as_numpy(tensors)]
+
+    return load
+
+
+def as_numpy(tensors: Mapping[str, Any]) -> dict[str, Array]:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+LOADS: dict[str, Callable[..., Load]] = {
+    "raw": raw_load,
+    "ours": ours_load,
+    "tensors": ours_tensors,
+    "numpy": numpy_load,
+    "safetensors": safetensors_load,
+    "torch": torch_load,
+    "dcp": dcp_load,
+}
+
+
+# Saving. Who doesn't sync by itself gets it done here, where it is asked for.
+
+
+def sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def in_threads(n_threads: int, save: Callable[[int], object]) -> None:
+    with ThreadPoolExecutor(n_threads) as executor:
+        list(executor.map(save, range(N_SHARDS)))
+
+
+def raw_save(n_threads: str, fsync: bool) -> Save:
+    """One file for each shard, the bytes of its arrays one after the other."""
+
+    def save(place: Path, shards: Sequence[Arrays]) -> None:
+        def save_one(number: int) -> None:
+            with open(place / f"{number}.raw", "wb", buffering=0) as file:
+                for array in shards[number].values():
+                    write_all(file.fileno(), array.view(np.uint8).data)
+                if fsync:
+                    os.fsync(file.fileno())
+
+        in_threads(int(n_threads), save_one)
+        if fsync:
+            sync(place)
+
+    return save
+
+
+def write_all(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def ours_save(digest: str, n_threads: str, fsync: bool) -> Save:
+    from shardproof.checkpoint import MultiShardSaver  # noqa: PLC0415
+
+    saver = MultiShardSaver(digest=digest, sync=fsync)  # type: ignore[arg-type] # from the command line
+
+    def save(place: Path, shards: Sequence[Arrays]) -> None:
+        prefix = str(place / "x")
+        in_threads(int(n_threads), lambda rank: saver.save_shard(prefix, rank, shards[rank]))
+        saver.save_metadata(prefix, world_size=N_SHARDS)
+
+    return save
+
+
+def numpy_save(fsync: bool) -> Save:
+    def save(place: Path, shards: Sequence[Arrays]) -> None:
+        for arrays in shards:
+            for name, array in arrays.items():
+                np.save(place / name, array)
+        synced(place, fsync=fsync)
+
+    return save
+
+
+def safetensors_save(fsync: bool) -> Save:
+    save_file = importlib.import_module("safetensors.numpy").save_file
+
+    def save(place: Path, shards: Sequence[Arrays]) -> None:
+        for number, arrays in enumerate(shards):
+            save_file(dict(arrays), place / f"{number}.safetensors")
+        synced(place, fsync=fsync)
+
+    return save
+
+
+def torch_save(fsync: bool) -> Save:
+    torch = importlib.import_module("torch")
+
+    def save(place: Path, shards: Sequence[Arrays]) -> None:
+        for number, arrays in enumerate(shards):
+            torch.save(as_torch(arrays), place / f"{number}.pt")
+        synced(place, fsync=fsync)
+
+    return save
+
+
+def dcp_save(fsync: bool) -> Save:
+    dcp = importlib.import_module("torch.distributed.checkpoint")
+
+    def save(place: Path, shards: Sequence[Arrays]) -> None:
+        tensors = {name: t for arrays in shards for name, t in as_torch(arrays).items()}
+        writer = dcp.FileSystemWriter(place, sync_files=fsync, thread_count=2)
+        dcp.save(tensors, storage_writer=writer)
+        if fsync:
+            sync(place)
+
+    return save
+
+
+def as_torch(arrays: Arrays) -> dict[str, Any]:
+    torch = importlib.import_module("torch")
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def synced(place: Path, *, fsync: bool) -> None:
+    for path in [*place.iterdir(), place] if fsync else []:
+        sync(path)
+
+
+SAVES: dict[str, Callable[..., Save]] = {
+    "raw": raw_save,
+    "ours": ours_save,
+    "numpy": numpy_save,
+    "safetensors": safetensors_save,
+    "torch": torch_save,
+    "dcp": dcp_save,
+}
+
+
+# Digests, over memory that is warm.
+
+
+def hashlib_digest(data: memoryview) -> Callable[[], object]:
+    def run() -> None:
+        digest = hashlib.sha256()
+        for at in range(0, len(data), PIECE_BYTES):
+            digest.update(data[at : at + PIECE_BYTES])
+
+    return run
+
+
+def xxh3_digest(data: memoryview) -> Callable[[], object]:
+    xxhash = importlib.import_module("xxhash")
+
+    def run() -> None:
+        digest = xxhash.xxh3_128()
+        for at in range(0, len(data), PIECE_BYTES):
+            digest.update(data[at : at + PIECE_BYTES])
+
+    return run
+
+
+def blake3_digest(data: memoryview, n_threads: str) -> Callable[[], object]:
+    blake3 = importlib.import_module("blake3").blake3
+
+    def run() -> None:
+        blake3(data, max_threads=int(n_threads)).digest()
+
+    return run
+
+
+def tree_digest(data: memoryview) -> Callable[[], object]:
+    from shardproof._digest_tree import TreeDigest  # noqa: PLC0415
+
+    def run() -> None:
+        digest = TreeDigest()
+        for at in range(0, len(data), 16 * MIB):
+            digest.update(data[at : at + 16 * MIB])
+        digest.hexdigest()
+
+    return run
+
+
+DIGESTS: dict[str, Callable[..., Callable[[], object]]] = {
+    "sha256": hashlib_digest,
+    "sha256-tree": tree_digest,
+    "blake3": blake3_digest,
+    "xxh3": xxh3_digest,
+}
+
+
+# Children: each says "ready", then runs once for each line, and prints GB a second.
+
+
+def play(section: str, place: str, contender: str, *arguments: str) -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # others print what they like: it goes to standard error
+    run = {"load": load_run, "digests": digest_run}.get(section, save_run)
+    rate = run(Path(place), contender, *arguments)
+    print("ready", file=answers, flush=True)
+    for _ in sys.stdin:
+        print(rate(), file=answers, flush=True)
+
+
+def load_run(place: Path, contender: str, *arguments: str) -> Callable[[], float]:
+    load = LOADS[contender](place, *arguments)
+    expected = {name: a for arrays in shards_of(place / "data") for name, a in arrays.items()}
+    n_bytes = sum(array.nbytes for array in expected.values())
+
+    def rate() -> float:
+        touch_and_free(n_bytes)
+        begin = time.perf_counter()
+        loaded = load()
+        seconds = time.perf_counter() - begin
+        require_same({name: a for arrays in loaded for name, a in arrays.items()}, expected)
+        return n_bytes / seconds / 1e9
+
+    return rate
+
+
+def require_same(loaded: Arrays, expected: Arrays) -> None:
+    """End here unless all is there, by its ends: the checksums were proven elsewhere."""
+    for name, array in expected.items():
+        found = loaded[name].reshape(-1)
+        if found.shape != array.shape or any(found[at] != array[at] for at in (0, -1)):
+            raise SystemExit(f"{name} is not what was saved")
+
+
+def save_run(place: Path, contender: str, *arguments: str) -> Callable[[], float]:
+    *options, fsync = arguments
+    save = SAVES[contender](*options, fsync=fsync == "fsync")
+    shards = shards_of(place / "data")
+    n_bytes = sum(array.nbytes for arrays in shards for array in arrays.values())
+    target = place / "saved"
+
+    def rate() -> float:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(target)
+        target.mkdir()
+        settle(target, n_bytes)
+        begin = time.perf_counter()
+        save(target, shards)
+        seconds = time.perf_counter() - begin
+        n_written = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+        shutil.rmtree(target)
+        if n_written < n_bytes:
+            raise SystemExit(f"{contender}: expected {n_bytes} bytes, found {n_written}")
+        return n_bytes / seconds / 1e9
+
+    return rate
+
+
+def digest_run(_: Path, contender: str, *arguments: str) -> Callable[[], float]:
+    data = np.random.default_rng(0).integers(0, 256, DIGEST_MIB * MIB, np.uint8).data
+    run = DIGESTS[contender](data, *arguments)
+
+    def rate() -> float:
+        run()
+        begin = time.perf_counter()
+        run()
+        return len(data) / (time.perf_counter() - begin) / 1e9
+
+    return rate
+
+
+def touch_and_free(n_bytes: int) -> None:
+    gc.collect()
+    np.ones(n_bytes, np.uint8)
+
+
+def settle(directory: Path, n_bytes: int) -> None:
+    """Let nothing of earlier runs be under way to the disk, and memory for the files be at hand."""
+    scratch, block = directory / "scratch", bytes(MIB)
+    with open(scratch, "wb", buffering=0) as file:
+        file.writelines(block for _ in range(n_bytes * 5 // 4 // MIB))
+    os.sync()
+    os.unlink(scratch)  # last, or the host has its memory back before it is used
+
+
+# The sections.
+
+
+PEERS = {
+    "safetensors": ("safetensors", "safetensors"),
+    "torch": ("`torch.save`, `torch.load`", "torch"),
+    "dcp": ("torch's distributed checkpoint", "torch"),
+}
+"""Contenders that are left out where a module is not installed: what they are, and which."""
+
+UNIT = "GB/s"
+HASH = "SHA-256 alone, 1 thread"
+
+
+def installed(name: str) -> bool:
+    return name not in PEERS or importlib.util.find_spec(PEERS[name][1]) is not None
+
+
+def left_out() -> str:
+    """Name who isn't there."""
+    missing = [
+        f"{what}: not measured: {module} is not installed."
+        for name, (what, module) in PEERS.items()
+        if not installed(name)
+    ]
+    if not has_blake3():
+        missing.append("BLAKE3: not measured: blake3 is not installed.")
+    return " ".join(missing)
+
+
+def has_blake3() -> bool:
+    return importlib.util.find_spec("blake3") is not None
+
+
+def child(what: str, section: str, place: Path, *arguments: str) -> Command:
+    argv = [sys.executable, os.fspath(HERE / "checkpoint.py"), "--play", section]
+    return Command(what, [*argv, os.fspath(place), *arguments])
+
+
+def raced(commands: Sequence[Command], rounds: int) -> list[Figure]:
+    return figures(commands, warm_race(commands, rounds), 1.0)
+
+
+LOADED = {
+    "bare reads, 1 thread": ("raw", "1"),
+    "bare reads, 2 threads": ("raw", "2"),
+    "bare reads, 2 threads, memory in use": ("raw", "2", "used"),
+    "ours, not proven, 1 thread": ("ours", "1", "none"),
+    "ours, not proven, 2 threads": ("ours", "2", "none"),
+    "ours, SHA-256, 1 thread": ("ours", "1", "sha256"),
+    "ours, SHA-256, 2 threads": ("ours", "2", "sha256"),
+    "ours, SHA-256 tree, 2 threads": ("ours", "2", "sha256-tree"),
+    "ours, BLAKE3, 1 thread": ("ours", "1", "blake3"),
+    "ours, BLAKE3, 2 threads": ("ours", "2", "blake3"),
+    "ours, `load_tensors`, XXH3": ("tensors", "2", "fresh"),
+    "ours, `load_tensors(out=...)`, XXH3, memory in use": ("tensors", "2", "out"),
+    "`np.load`": ("numpy",),
+    "`safetensors.numpy.load_file`": ("safetensors",),
+    "`torch.load`": ("torch",),
+    "torch's distributed checkpoint": ("dcp",),
+}
+SAVED = {
+    "bare writes, 1 thread": ("raw", "1"),
+    "bare writes, 2 threads": ("raw", "2"),
+    "ours, SHA-256, 1 thread": ("ours", "sha256", "1"),
+    "ours, SHA-256, 2 threads": ("ours", "sha256", "2"),
+    "ours, SHA-256 tree, 1 thread": ("ours", "sha256-tree", "1"),
+    "ours, SHA-256 tree, 2 threads": ("ours", "sha256-tree", "2"),
+    "ours, BLAKE3, 1 thread": ("ours", "blake3", "1"),
+    "ours, BLAKE3, 2 threads": ("ours", "blake3", "2"),
+    "`np.save`": ("numpy",),
+    "`safetensors.numpy.save_file`": ("safetensors",),
+    "`torch.save`": ("torch",),
+    "torch's distributed checkpoint": ("dcp",),
+}
+HASHED = {
+    "SHA-256, 1 thread": ("sha256",),
+    "SHA-256 tree, all threads": ("sha256-tree",),
+    "BLAKE3, 1 thread": ("blake3", "1"),
+    "BLAKE3, 2 threads": ("blake3", "2"),
+    "XXH3-128, 1 thread": ("xxh3",),
+}
+
+
+def present(contenders: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield those that can run here."""
+    for what, arguments in contenders.items():
+        if installed(arguments[0]) and ("blake3" not in arguments or has_blake3()):
+            yield what, arguments
+
+
+def load(options: argparse.Namespace, place: Path) -> Section:
+    """All arrays of a checkpoint, in memory."""
+    make_files(place)
+    commands = [child(what, "load", place, *rest) for what, rest in present(LOADED)]
+    commands.append(child(HASH, "digests", place, "sha256"))
+    note = (
+        f"{described(options)}, all files in the page cache; {options.rounds} rounds. Memory is "
+        "fresh, unless the name says that it was in use. "
+    )
+    section = Section("Loading", note + left_out(), UNIT, raced(commands, options.rounds))
+    found = {figure.what: figure for figure in section.figures}
+    section.rulers = [
+        aim(found, "ours, not proven, 1 thread", "bare reads, 1 thread", 0.9),
+        aim(found, "ours, not proven, 2 threads", "bare reads, 2 threads", 0.9),
+        aim(found, "ours, not proven, 1 thread", "`safetensors.numpy.load_file`", 1),
+        Ruler(
+            "ours, SHA-256, 2 threads over twice SHA-256 alone",
+            0.8,
+            half(ratio_of(found, "ours, SHA-256, 2 threads", HASH)),
+            at_least=True,
+        ),
+        aim(found, "ours, BLAKE3, 2 threads", "ours, not proven, 2 threads", 0.6),
+    ]
+    return section
+
+
+def half(ratio: float | None) -> float | None:
+    return None if ratio is None else ratio / 2
+
+
+def aim(found: Mapping[str, Figure], what: str, beside: str, limit: float) -> Ruler:
+    return Ruler(f"{what} over {beside}", limit, ratio_of(found, what, beside), at_least=True)
+
+
+def described(options: argparse.Namespace) -> str:
+    return f"{options.mib} MiB of float32 in {N_ARRAYS} arrays, {N_SHARDS} shards"
+
+
+def make_files(place: Path) -> None:
+    """Save in every format, and bring all files into the page cache in the same way."""
+    shards = shards_of(place / "data")
+    for directory, save in savers():
+        path = place / directory
+        path.mkdir()
+        save(path, shards)
+    for path in place.rglob("*"):
+        if path.is_file():
+            read_anew(path)
+
+
+def savers() -> Iterator[tuple[str, Save]]:
+    yield "ours", ours_save("sha256", "1", fsync=True)
+    yield "ours-sha256-tree", ours_save("sha256-tree", "1", fsync=True)
+    if has_blake3():
+        yield "ours-blake3", ours_save("blake3", "1", fsync=True)
+    for name in ("numpy", "safetensors", "torch", "dcp"):
+        if installed(name):
+            yield name, SAVES[name](fsync=True)
+
+
+def read_anew(path: Path) -> None:
+    """Drop what the page cache holds of a file, and read it in pieces of one size."""
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        while file.read(MIB):
+            pass
+
+
+def save(options: argparse.Namespace, place: Path) -> Section:
+    """All arrays of a checkpoint, in files that the system has not yet brought to the disk."""
+    section = saving(options, place, "without")
+    section.title = "Saving, without fsync"
+    found = {figure.what: figure for figure in section.figures}
+    what = "ours, SHA-256, 2 threads"
+    limits = [ratio_of(found, what, "bare writes, 2 threads"), half(ratio_of(found, what, HASH))]
+    section.rulers = [
+        Ruler(
+            f"{what} over the lesser of bare writes, 2 threads, and twice SHA-256 alone",
+            0.8,
+            max((limit for limit in limits if limit is not None), default=None),
+            at_least=True,
+        ),
+        aim(found, what, "ours, SHA-256, 1 thread", 1.6),
+    ]
+    return section
+
+
+def save_fsync(options: argparse.Namespace, place: Path) -> Section:
+    """All arrays of a checkpoint, on the disk."""
+    section = saving(options, place, "fsync")
+    section.title = "Saving, with fsync of files and directory"
+    found = {figure.what: figure for figure in section.figures}
+    section.rulers = [aim(found, "ours, SHA-256, 2 threads", "`safetensors.numpy.save_file`", 1)]
+    return section
+
+
+def saving(options: argparse.Namespace, place: Path, fsync: str) -> Section:
+    commands = [child(what, "save", place, *rest, fsync) for what, rest in present(SAVED)]
+    commands.append(child(HASH, "digests", place, "sha256"))
+    note = (
+        f"{described(options)}, to files that are new; {options.rounds} rounds. Threads save "
+        "shards at once. "
+    )
+    return Section("", note + left_out(), UNIT, raced(commands, options.rounds))
+
+
+def digests(options: argparse.Namespace, place: Path) -> Section:
+    """How fast what proves files is by itself."""
+    commands = [child(what, "digests", place, *rest) for what, rest in present(HASHED)]
+    note = f"{DIGEST_MIB} MiB of warm memory; {options.rounds} rounds."
+    return Section("Digests alone", note, UNIT, raced(commands, options.rounds))
+
+
+MEASURES: dict[str, Callable[[argparse.Namespace, Path], Section]] = {
+    "load": load,
+    "save": save,
+    "save-fsync": save_fsync,
+    "digests": digests,
+}
+
+
+def versions() -> str:
+    names = ["blake3", "xxhash", "safetensors", "torch"]
+    return "".join(
+        f", {name} {importlib.metadata.version(name)}"
+        for name in names
+        if importlib.util.find_spec(name)
+    )
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--mib", type=int, default=1024, help="size of the checkpoint")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
+    parser.add_argument("--dir", type=Path, help="where to make the files")
+    parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse_arguments()
+    log: TextIO = sys.stderr if options.json == "-" else sys.stdout
+    with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=options.dir) as name:
+        place = Path(name).resolve()
+        make_data(place / "data", options.mib * MIB)
+        found = machine(place)
+        found["versions"] += versions()
+        busy, sections = [os.getloadavg()[0]], []
+        for section in options.only:
+            sections.append(MEASURES[section](options, place))
+            busy.append(os.getloadavg()[0])
+        found["load"] = ", ".join(f"{value:.1f}" for value in busy)
+    text = markdown(found, sections)
+    text += f"\nLoad average before and after each section: {found['load']}.\n"
+    print(text, file=log)
+    if options.json:
+        data = {"machine": found, "sections": [section.to_dict() for section in sections]}
+        raw = json.dumps(data, indent=2) + "\n"
+        sys.stdout.write(raw) if options.json == "-" else Path(options.json).write_text(raw)
+    if options.markdown:
+        write_markdown(options.markdown, text)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--play"]:
+        play(*sys.argv[2:])
+    else:
+        main()
