@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import threading
+import weakref
+from collections.abc import Mapping
 from pathlib import Path
 
 import ml_dtypes
@@ -150,6 +152,45 @@ class TestThereIsOneAlready:
         assert MultiShardLoader().load_all_shards(prefix)
 
 
+class Made(Mapping):
+    """Arrays that are made when they are asked for, each once."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.made = n, []
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        assert not [array for array in self.made if array() is not None], "one is still kept"
+        array = np.full(1000, int(name))
+        self.made.append(weakref.ref(array))
+        return array
+
+    def __iter__(self):
+        return iter(map(str, range(self.n)))
+
+    def __len__(self) -> int:
+        return self.n
+
+
+def test_arrays_may_be_made_one_after_the_other(saver, prefix: Path) -> None:
+    arrays = Made(5)
+    saver.save_shard(prefix, 0, arrays)
+    saver.save_metadata(prefix, world_size=1)
+
+    assert len(arrays.made) == 5
+    found = MultiShardLoader().load_shard(prefix, 0)
+    assert {name: array[-1] for name, array in found.items()} == {str(n): n for n in range(5)}
+
+
+def test_one_that_is_none_after_all_leaves_nothing(saver, prefix: Path) -> None:
+    class Wrong(Made):
+        def __getitem__(self, name: str):
+            return super().__getitem__(name) if name != "3" else "text"
+
+    with pytest.raises(TypeError, match=r"arrays\['3'\]: expected an array, found str"):
+        saver.save_shard(prefix, 0, Wrong(5))
+    assert names(prefix) == []
+
+
 class TestWrongArguments:
     @pytest.mark.parametrize(
         "array",
@@ -259,10 +300,10 @@ class TestAsync:
         begun, go_on = threading.Event(), threading.Event()
 
         class Slow(dict):
-            def items(self):
+            def __iter__(self):
                 begun.set()
                 go_on.wait(30)
-                return super().items()
+                return super().__iter__()
 
         async def save() -> None:
             task = asyncio.ensure_future(saver.save_shard_async(prefix, 0, Slow(ARRAYS)))

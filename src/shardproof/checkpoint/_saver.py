@@ -84,8 +84,8 @@ class MultiShardSaver:
             prefix: What the names of the checkpoint's files begin with, such as
                 ``"run/step_100/model"``.
             rank: Of this process, from 0 on.
-            arrays: Arrays of numpy or tensors of torch, by name. What the mapping gives is asked
-                for once.
+            arrays: Arrays of numpy or tensors of torch, by name. A mapping other than a dict may
+                make each when it is asked for: none is kept when the next one is.
             step: Of the training. Where it is told, `save_metadata` takes in no other step's shard.
             overwrite: Whether a checkpoint that is there is given up: its metadata file is removed
                 before anything else.

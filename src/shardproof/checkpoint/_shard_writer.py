@@ -1,7 +1,7 @@
 """A shard is written: header, tensors and digests in one pass over the bytes."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from shardproof import _digest, _files
 from shardproof.checkpoint._blocks import BLOCK_BYTES, Blocks
@@ -34,7 +34,7 @@ _SYNC_BYTES = 2**26
 def write_shard(
     place: Place,
     rank: int,
-    tensors: Sequence[Tensor],
+    tensors: Iterable[Tensor],
     *,
     digest: str = "sha256",
     sync: bool = True,
@@ -70,7 +70,7 @@ class _Writer:
         self._digest = _digest.begin(digest, 0)
         self._at = self._synced = 0
 
-    def write(self, rank: int, name: str, tensors: Sequence[Tensor]) -> ShardEntry:
+    def write(self, rank: int, name: str, tensors: Iterable[Tensor]) -> ShardEntry:
         begin = header_size(self._checksum())
         self._blocks.put(memoryview(bytes(begin)))  # the real one is known in the end
         self._at = begin

@@ -38,8 +38,11 @@ class Tensor(NamedTuple):
         return math.prod(self.shape) * ITEM_SIZES[self.dtype]
 
 
-def tensors_of(arrays: Mapping[str, Any]) -> list[Tensor]:
+def tensors_of(arrays: Mapping[str, Any]) -> Iterable[Tensor]:
     """Return what is to be written of arrays of numpy, and of tensors of torch.
+
+    What a dict holds is looked at at once. Another mapping may make each array when it is asked
+    for: it is asked for one after the other, and none is kept.
 
     Raises:
         TypeError: One is neither, or its elements have a type that the format doesn't have.
@@ -47,7 +50,8 @@ def tensors_of(arrays: Mapping[str, Any]) -> list[Tensor]:
     """
     for name in arrays:
         _refuse_name(name)
-    return [_tensor_of(str(name), array) for name, array in arrays.items()]
+    tensors = (_tensor_of(str(name), arrays[name]) for name in arrays)
+    return list(tensors) if isinstance(arrays, dict) else tensors
 
 
 def _refuse_name(name: Any) -> None:
