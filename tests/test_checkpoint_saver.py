@@ -70,7 +70,7 @@ class TestMetadataComeLast:
     def test_every_shard_that_is_missing_is_named(self, saver, prefix: Path) -> None:
         saver.save_shard(prefix, 1, ARRAYS)
 
-        with pytest.raises(CheckpointError, match="2 of 3 shards can't be named") as caught:
+        with pytest.raises(CheckpointError, match=r"of 3 shards some can't .* \(2\):") as caught:
             saver.save_metadata(prefix, world_size=3)
 
         assert "rank 0: " in str(caught.value)
@@ -91,7 +91,7 @@ class TestMetadataComeLast:
             "note": lambda: note.write_bytes(note.read_bytes().replace(b'"w"', b'"v"')),
         }[harm]()
 
-        with pytest.raises(CheckpointError, match=r"1 of 2 shards .*\n.*rank 1: "):
+        with pytest.raises(CheckpointError, match=r"of 2 shards some .* \(1\):\n.*rank 1: "):
             saver.save_metadata(prefix, world_size=2)
 
     def test_a_shard_of_another_step_is_refused_where_it_is_told(self, saver, prefix) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "NotRegularError",
     "Refusal",
     "file_type",
+    "listed",
     "open_inside",
     "open_root",
     "quoted",
@@ -29,6 +30,8 @@ MAX_PATH_BYTES = 4095  # PATH_MAX of Linux, less its closing NUL
 
 OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
 """How a file is opened to look at it: never blocking, never through a link, never a terminal."""
+
+_SHOWN = 20
 
 _PLAIN_LINES = re.compile(r"[0-9A-Za-z_.\-\n]+")
 _LOWER_LINES = re.compile(r"[0-9a-z_.\-\n]+")
@@ -54,6 +57,13 @@ def quoted(text: str, limit: int = 80) -> str:
     """Return untrusted text for a message: ASCII, escaped, cut to about ``limit`` characters."""
     shown = ascii(text[:limit])
     return shown if len(text) <= limit else f"{shown}... ({len(text)} characters)"
+
+
+def listed(title: str, lines: Sequence[str]) -> str:
+    """Return a title, how many cases it has, and a line for each; of very many only the first."""
+    shown = "".join(f"\n  - {line}" for line in lines[:_SHOWN])
+    more = f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    return f"{title} ({len(lines)}):{shown}{more}"
 
 
 def refusals(names: Sequence[str]) -> list[Refusal]:

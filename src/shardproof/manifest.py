@@ -8,12 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from shardproof import _digest
-from shardproof._names import quoted, refusals
+from shardproof._names import listed, quoted, refusals
 from shardproof.errors import ManifestError
 
 __all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile"]
-
-_SHOWN = 20
 
 
 class PromisedFile(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +88,7 @@ class Manifest:
             and (problem := _why_impossible(file))
         ]
         if problems:
-            raise ManifestError(_listed("promises that can't be kept", problems), path=self.source)
+            raise ManifestError(listed("promises that can't be kept", problems), path=self.source)
 
 
 def refuse_names(names: Sequence[str], source: Path | str) -> None:
@@ -98,7 +96,7 @@ def refuse_names(names: Sequence[str], source: Path | str) -> None:
     refused = refusals(names)
     if refused:
         lines = [f"{quoted(name)} (entry {index}): {reason}" for index, name, reason in refused]
-        raise ManifestError(_listed("names that are refused", lines), path=source)
+        raise ManifestError(listed("names that are refused", lines), path=source)
 
 
 def _why_impossible(file: PromisedFile) -> str | None:
@@ -110,9 +108,3 @@ def _why_impossible(file: PromisedFile) -> str | None:
         except ValueError as error:
             return str(error)
     return None
-
-
-def _listed(title: str, lines: list[str]) -> str:
-    shown = [f"\n  - {line}" for line in lines[:_SHOWN]]
-    more = [f"\n  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return f"{title} ({len(lines)}):" + "".join(shown + more)

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from shardproof import _files
 from shardproof._arguments import checked
-from shardproof._names import quoted
+from shardproof._names import listed, quoted
 from shardproof.checkpoint._before_saving import make_way, refuse_step
 from shardproof.checkpoint._layout import header_size, metadata_name
 from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint._metadata_file import read_metadata
 from shardproof.checkpoint._opened import open_shard
-from shardproof.checkpoint._safetensors import StoredTensor, listed, opened
+from shardproof.checkpoint._safetensors import StoredTensor, opened
 from shardproof.checkpoint._safetensors_layout import lay_out, refuse_unconvertible
 from shardproof.checkpoint._safetensors_set import (
     SourceFile,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from shardproof._names import quoted
+from shardproof._names import listed, quoted
 from shardproof.checkpoint._dtypes import ITEM_SIZES
 from shardproof.checkpoint._layout import MAX_RANK, aligned, header_size, shard_name
 from shardproof.checkpoint._sealed import seal, unseal
@@ -152,11 +152,8 @@ def decode(data: bytes, *, path: str, prefix_name: str) -> CheckpointMetadata:
 
 def refuse(problems: Iterable[str], path: str) -> None:
     """Raise one `ManifestError` that lists what contradicts itself, if anything does."""
-    found = list(problems)
-    if found:
-        shown = "".join(f"\n  - {problem}" for problem in found[:_SHOWN])
-        more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise ManifestError(f"it contradicts itself ({len(found)}):{shown}{more}", path=path)
+    if found := list(problems):
+        raise ManifestError(listed("it contradicts itself", found), path=path)
 
 
 def _broken_laws(metadata: CheckpointMetadata, prefix_name: str) -> Iterator[str]:

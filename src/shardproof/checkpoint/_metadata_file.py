@@ -12,6 +12,7 @@ from shardproof.checkpoint._metadata import (
 )
 from shardproof.checkpoint._note import Note
 from shardproof.checkpoint._opened import open_file, read_at
+from shardproof.checkpoint._refusal import refusal
 from shardproof.checkpoint._sealed import seal, unseal
 from shardproof.checkpoint._storage import Place
 from shardproof.errors import CheckpointError, ManifestError
@@ -34,7 +35,7 @@ def read_metadata(place: Place, name: str | None = None) -> CheckpointMetadata:
     try:
         return decode(data, path=address, prefix_name=place.name)
     except ManifestError as error:
-        raise _as_checkpoint_error(error) from error
+        raise refusal(error) from error
 
 
 def write_metadata(place: Place, metadata: CheckpointMetadata, *, sync: bool) -> str:
@@ -57,7 +58,7 @@ def read_note(place: Place, rank: int) -> Note:
         note = unseal(data, Note, path=address)
         refuse(_broken_by_note(note.shard, place, rank), address)
     except ManifestError as error:
-        raise _as_checkpoint_error(error) from error
+        raise refusal(error) from error
     return note
 
 
@@ -92,9 +93,3 @@ def _small_enough(data: bytes, address: str) -> bytes:
         )
         raise CheckpointError(problem, path=address)
     return data
-
-
-def _as_checkpoint_error(error: ManifestError) -> CheckpointError:
-    where = f"line {error.line}, " if error.line is not None else ""
-    where += f"field {error.field}: " if error.field is not None else ""
-    return CheckpointError(where + error.problem, path=error.path)

@@ -10,14 +10,15 @@ import math
 import os
 import stat
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from shardproof import _json
-from shardproof._names import OPEN_FLAGS, file_type, quoted
+from shardproof._names import OPEN_FLAGS, file_type, listed, quoted
 from shardproof.checkpoint._dtypes import ITEM_SIZES
+from shardproof.checkpoint._refusal import refusal
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
 __all__ = [
@@ -28,10 +29,8 @@ __all__ = [
     "UNCONVERTIBLE",
     "Entry",
     "StoredTensor",
-    "listed",
     "opened",
     "read_header",
-    "refusal",
     "refuse",
 ]
 
@@ -48,7 +47,6 @@ UNCONVERTIBLE = "tensors that can't be converted; the types that can be are {}"
 
 _MAX_DIMENSIONS = 32
 _MAX_NAME = 4096
-_SHOWN = 20
 
 TYPES = {
     "BOOL": "bool",
@@ -104,13 +102,6 @@ class StoredTensor(NamedTuple):
     shape: tuple[int, ...]
     offset: int
     size: int
-
-
-def listed(problem: str, lines: Sequence[str]) -> str:
-    """Return a problem with its cases, of very many only the first."""
-    shown = "".join(f"\n  - {line}" for line in lines[:_SHOWN])
-    more = f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    return f"{problem} ({len(lines)}):{shown}{more}"
 
 
 @contextlib.contextmanager
@@ -217,13 +208,6 @@ def _entry(name: str, text: bytes, path: str) -> Entry:
         field = f", field {error.field}" if error.field else ""
         problem = f"tensor {quoted(name)}{field}: {error.problem}"
         raise CheckpointError(problem, path=path) from error
-
-
-def refusal(error: ManifestError) -> CheckpointError:
-    """Return what a refusal of JSON says, as an error about a checkpoint."""
-    line = f"line {error.line}: " if error.line else ""
-    field = f"field {error.field}: " if error.field else ""
-    return CheckpointError(f"{line}{field}{error.problem}", path=error.path)
 
 
 def _without_counterpart(entries: Mapping[str, Entry]) -> Iterator[str]:

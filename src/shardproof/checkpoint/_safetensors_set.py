@@ -10,13 +10,12 @@ from typing import NamedTuple
 import msgspec
 
 from shardproof import _json
-from shardproof._names import quoted, refusals
+from shardproof._names import listed, quoted, refusals
+from shardproof.checkpoint._refusal import refusal
 from shardproof.checkpoint._safetensors import (
     StoredTensor,
-    listed,
     opened,
     read_header,
-    refusal,
 )
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 

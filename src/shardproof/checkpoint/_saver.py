@@ -9,6 +9,7 @@ from typing import Any, Literal
 from shardproof import _digest
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
+from shardproof._names import listed
 from shardproof.checkpoint._before_saving import make_way, refuse_number, refuse_step
 from shardproof.checkpoint._layout import MAX_RANK, metadata_name, note_name
 from shardproof.checkpoint._metadata import (
@@ -218,13 +219,11 @@ def _noted_shards(place: Place, world_size: int, step: int) -> tuple[ShardEntry,
         try:
             shards.append(_noted_shard(place, rank, step))
         except CheckpointError as error:
-            problems.append(f"\n  - rank {rank}: {error}")
+            problems.append(f"rank {rank}: {error}")
     if problems:
-        problem = (
-            f"{len(problems)} of {world_size} shards can't be named in it; save them, and then the "
-            f"metadata again:{''.join(problems[:20])}"
-        )
-        raise CheckpointError(problem, path=place.address(metadata_name(place.name)))
+        title = f"of {world_size} shards some can't be named in it; save them, and then it again"
+        path = place.address(metadata_name(place.name))
+        raise CheckpointError(listed(title, problems), path=path)
     return tuple(shards)
 
 
