@@ -21,7 +21,7 @@ class ExpectedProblem(NamedTuple):
     """Whose shard it is about; None for the metadata file."""
     kind: str
     """Of a shard a value of `shardproof.FindingKind`, or ``unproven``; of the metadata file
-    ``missing``, ``unreadable`` or ``refused``."""
+    ``missing``, ``not-regular``, ``unreadable`` or ``refused``."""
 
 
 def expected_problems(value: CheckpointLayout, level: str = "valid") -> tuple[ExpectedProblem, ...]:
@@ -42,8 +42,10 @@ def expected_problems(value: CheckpointLayout, level: str = "valid") -> tuple[Ex
 
     Example:
         >>> value = checkpoint_layout(4, missing_ranks=[1], flipped_ranks=[2])
-        >>> [tuple(problem) for problem in expected_problems(value)]
-        [(1, 'missing'), (2, 'digest')]
+        >>> for problem in expected_problems(value):
+        ...     print(problem.rank, problem.kind)
+        1 missing
+        2 digest
         >>> expected_problems(checkpoint_layout(flipped_ranks=[2]), "complete")
         ()
     """
