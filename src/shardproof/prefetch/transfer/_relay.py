@@ -289,6 +289,9 @@ def _join(threads: Sequence[threading.Thread]) -> None:
     """
     end = time.monotonic() + _JOIN_SECONDS
     for thread in threads:
+        # One whose start was interrupted is listed before it lives.
+        while not thread.is_alive() and thread in threading.enumerate() and time.monotonic() < end:
+            time.sleep(1e-3)
         if thread.is_alive():
             thread.join(max(0.0, end - time.monotonic()))
             if thread.is_alive():

@@ -43,9 +43,11 @@ def _zero_tail(whole: bytes, value: CheckpointLayout, rank: int) -> bytes:
     return whole[: _middle_of_last(value, rank)].ljust(len(whole), b"\0")
 
 
-def _save_at_another_step(_whole: bytes, value: CheckpointLayout, rank: int) -> bytes:
-    step = value.step - 1 if value.step else 1
-    return checkpoint_shard_bytes(dataclasses.replace(value, step=step), rank)
+def _save_at_another_step(whole: bytes, value: CheckpointLayout, rank: int) -> bytes:
+    """The nearest step with other bytes: those of a small tensor may be the same by chance."""
+    steps = (*reversed(range(value.step)), *range(value.step + 1, value.step + 1000))
+    others = (checkpoint_shard_bytes(dataclasses.replace(value, step=step), rank) for step in steps)
+    return next(other for other in others if other != whole)
 
 
 def _flipped(whole: bytes, place: int) -> bytes:

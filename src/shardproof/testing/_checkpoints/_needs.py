@@ -31,6 +31,10 @@ _METADATA_NEEDS = {
 
 def can_be(state: CheckpointShardState, tensors: _Tensors) -> bool:
     """Return whether the shard of these tensors can be in a state."""
+    # The last byte is never 0: a single bool is the same at every step.
+    varies = any(tensor.size > (tensor.dtype == "bool") for tensor in tensors)
+    if state is CheckpointShardState.STALE and not varies:
+        return False
     return _has(tensors, _SHARD_NEEDS.get(state, (0, 0)))
 
 
