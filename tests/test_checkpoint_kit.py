@@ -30,6 +30,7 @@ from shardproof.testing import (
     read_checkpoint,
     write_checkpoint,
 )
+from shardproof.testing._checkpoints._harm import harmed_shard
 from shardproof.testing._checkpoints._laws import lawful_metadata
 from shardproof.testing._checkpoints._lies import metadata_lies
 from shardproof.testing._checkpoints._metadata import sealed, signed
@@ -201,6 +202,16 @@ class TestLayout:
         }
         assert refused == {SHARDS.FLIPPED, SHARDS.FLIPPED_PADDING, SHARDS.ZERO_TAIL, SHARDS.STALE}
         assert can_be_made(SHARDS.FLIPPED_PADDING, hollow)
+
+    def test_a_stale_shard_is_another_one_at_any_step_and_where_tensors_overlap(self) -> None:
+        number, yes_or_no = ("a", "int8", (1,)), ("b", "bool", (1,))
+        assert not can_be_made(SHARDS.STALE, [[yes_or_no]] * 3)
+        assert not can_be_said(METADATA.OVERLAPPING, [number, yes_or_no])
+        said: Any = {"tensors": [[yes_or_no, number]], "stale_ranks": [0]}
+        for step in (0, 1, 2**53 + 1, 10**20):
+            for metadata in ("whole", "overlapping"):
+                value = checkpoint_layout(1, step, metadata=metadata, **said)
+                assert harmed_shard(value, 0) != checkpoint_shard_bytes(value, 0)
 
     def test_and_the_least_for_each_lie(self) -> None:
         bare: list[Any] = []

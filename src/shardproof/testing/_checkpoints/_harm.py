@@ -4,6 +4,7 @@ This module imports nothing of shardproof: it must not share the code that it he
 """
 
 import dataclasses
+import itertools
 import struct
 from collections.abc import Callable
 
@@ -12,6 +13,8 @@ from shardproof.testing._checkpoints._layout import CheckpointLayout
 from shardproof.testing._checkpoints._states import CheckpointShardState
 
 __all__ = ["harmed_shard"]
+
+_NEAR = 1000
 
 
 def harmed_shard(value: CheckpointLayout, rank: int) -> bytes:
@@ -44,8 +47,9 @@ def _zero_tail(whole: bytes, value: CheckpointLayout, rank: int) -> bytes:
 
 
 def _save_at_another_step(whole: bytes, value: CheckpointLayout, rank: int) -> bytes:
-    """The nearest step with other bytes: those of a small tensor may be the same by chance."""
-    steps = (*reversed(range(value.step)), *range(value.step + 1, value.step + 1000))
+    """The last step before with other bytes, else the next: a few may be the same by chance."""
+    before = range(value.step - 1, max(-1, value.step - _NEAR), -1)
+    steps = itertools.chain(before, range(value.step + 1, value.step + _NEAR))
     others = (checkpoint_shard_bytes(dataclasses.replace(value, step=step), rank) for step in steps)
     return next(other for other in others if other != whole)
 

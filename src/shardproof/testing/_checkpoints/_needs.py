@@ -31,17 +31,28 @@ _METADATA_NEEDS = {
 
 def can_be(state: CheckpointShardState, tensors: _Tensors) -> bool:
     """Return whether the shard of these tensors can be in a state."""
-    # The last byte is never 0: a single bool is the same at every step.
-    varies = any(tensor.size > (tensor.dtype == "bool") for tensor in tensors)
-    if state is CheckpointShardState.STALE and not varies:
+    if state is CheckpointShardState.STALE and not any(map(_varies, tensors)):
         return False
     return _has(tensors, _SHARD_NEEDS.get(state, (0, 0)))
 
 
+def _varies(tensor: CheckpointTensor) -> bool:
+    """Whether its bytes are other ones at other steps: the last is odd, so one bool is the same."""
+    return tensor.size > (tensor.dtype == "bool")
+
+
 def rank_lied_about(state: CheckpointMetadataState, tensors: Sequence[_Tensors]) -> int | None:
     """Return the first rank whose tensors such metadata can lie about; None if there is none."""
-    needs = _METADATA_NEEDS.get(state, (0, 0))
-    return next((rank for rank, each in enumerate(tensors) if _has(each, needs)), None)
+    return next((rank for rank, each in enumerate(tensors) if _can_lie(state, each)), None)
+
+
+def _can_lie(state: CheckpointMetadataState, tensors: _Tensors) -> bool:
+    if state is CheckpointMetadataState.OVERLAPPING:
+        # All that is seen may be the last tensor, and it must be another one in a stale shard.
+        *_, last = [True, *(_varies(tensor) for tensor in tensors if tensor.size)]
+        if not last:
+            return False
+    return _has(tensors, _METADATA_NEEDS.get(state, (0, 0)))
 
 
 def _has(tensors: _Tensors, needs: tuple[int, int]) -> bool:
@@ -60,7 +71,8 @@ def refuse_impossible(
     for rank, (state, each) in enumerate(zip(states, tensors, strict=True)):
         _refuse_twins(rank, each)
         if not can_be(state, each):
-            raise ValueError(f"{state}: expected data in the shard of rank {rank}, found none")
+            where = f"data in the shard of rank {rank} that it can change"
+            raise ValueError(f"{state}: expected {where}, found none")
     if rank_lied_about(metadata, tensors) is None:
         raise ValueError(f"metadata: too few tensors with data for {metadata} to be a lie")
     if states.count(CheckpointShardState.SWAPPED) == 1:
