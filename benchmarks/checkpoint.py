@@ -20,32 +20,20 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
-from validate import (
-    Command,
-    Figure,
-    Ruler,
-    Section,
-    figures,
-    machine,
-    markdown,
-    ratio_of,
-    warm_race,
-    write_markdown,
-)
+from _figures import Figure, Ruler, Section, figures, ratio_of
+from _races import Command, child, warm_race
+from _report import parser, report
 
-HERE = Path(__file__).resolve().parent
 MIB = 2**20
 N_SHARDS, N_ARRAYS = 4, 64
 PIECE_BYTES = MIB
@@ -478,11 +466,6 @@ def has_blake3() -> bool:
     return importlib.util.find_spec("blake3") is not None
 
 
-def child(what: str, section: str, place: Path, *arguments: str) -> Command:
-    argv = [sys.executable, os.fspath(HERE / "checkpoint.py"), "--play", section]
-    return Command(what, [*argv, os.fspath(place), *arguments])
-
-
 def raced(commands: Sequence[Command], rounds: int) -> list[Figure]:
     return figures(commands, warm_race(commands, rounds), 1.0)
 
@@ -665,39 +648,21 @@ def versions() -> str:
     )
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--mib", type=int, default=1024, help="size of the checkpoint")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
-    parser.add_argument("--dir", type=Path, help="where to make the files")
-    parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
-    return parser.parse_args(arguments)
+def parse_arguments() -> argparse.Namespace:
+    found = parser(__doc__, SECTIONS)
+    found.add_argument("--mib", type=int, default=1024, help="size of the checkpoint")
+    found.add_argument("--rounds", type=int, default=5)
+    return found.parse_args()
+
+
+def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
+    make_data(place / "data", options.mib * MIB)
+    for section in options.only:
+        yield MEASURES[section](options, place)
 
 
 def main() -> None:
-    options = parse_arguments()
-    log: TextIO = sys.stderr if options.json == "-" else sys.stdout
-    with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=options.dir) as name:
-        place = Path(name).resolve()
-        make_data(place / "data", options.mib * MIB)
-        found = machine(place)
-        found["versions"] += versions()
-        busy, sections = [os.getloadavg()[0]], []
-        for section in options.only:
-            sections.append(MEASURES[section](options, place))
-            busy.append(os.getloadavg()[0])
-        found["load"] = ", ".join(f"{value:.1f}" for value in busy)
-    text = markdown(found, sections)
-    text += f"\nLoad average before and after each section: {found['load']}.\n"
-    print(text, file=log)
-    if options.json:
-        data = {"machine": found, "sections": [section.to_dict() for section in sections]}
-        raw = json.dumps(data, indent=2) + "\n"
-        sys.stdout.write(raw) if options.json == "-" else Path(options.json).write_text(raw)
-    if options.markdown:
-        write_markdown(options.markdown, text)
+    report(parse_arguments(), measured, versions())
 
 
 if __name__ == "__main__":

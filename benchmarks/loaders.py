@@ -13,12 +13,10 @@ back page by page when it is touched, which would be all that is measured.
 import argparse
 import importlib.metadata
 import importlib.util
-import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,13 +25,14 @@ from typing import Any
 
 import _loader_peers as peers
 import numpy as np
-from validate import Command, Figure, Ruler, Section, figures, machine, markdown, ratio_of
-from validate import warm_race as race
+from _figures import Figure, Ruler, Section, figures, ratio_of
+from _races import Command, child
+from _races import warm_race as race
+from _report import parser, report
 
 from shardproof import Metadata, Shard, ShardInfo
 from shardproof.loaders import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
 
-HERE = Path(__file__).resolve().parent
 D_MODEL, CONTENT = 768, 196
 ROW_BYTES = 4 * D_MODEL
 BATCH = 16384
@@ -324,11 +323,6 @@ def play(contender: str, shards_dir: str, *arguments: str) -> None:
         if contender not in ONCE:
             run()
         print(run(), file=answers, flush=True)
-
-
-def child(what: str, *arguments: object) -> Command:
-    argv = [sys.executable, os.fspath(HERE / "loaders.py"), "--play", *map(str, arguments)]
-    return Command(what, argv)
 
 
 # The directories.
@@ -639,14 +633,16 @@ def _bar(number: int, figure: Figure, longest: float) -> str:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, help="where the data is, or is made and left")
-    parser.add_argument("--saev", metavar="DIR", help="a checkout of OSU-NLP-Group/saev")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="the first section as SVG")
-    return parser.parse_args()
+    found = parser(__doc__, SECTIONS)
+    found.add_argument("--data", type=Path, help="where the data is, or is made and left")
+    found.add_argument("--saev", metavar="DIR", help="a checkout of OSU-NLP-Group/saev")
+    found.add_argument("--rounds", type=int, default=5)
+    found.add_argument("--plot", type=Path, metavar="FILE", help="the first section as SVG")
+    options = found.parse_args()
+    if options.data:
+        options.data.mkdir(parents=True, exist_ok=True)
+        options.dir = options.data  # the tables say on what file system
+    return options
 
 
 MEASURES = {
@@ -667,24 +663,16 @@ def versions() -> str:
     return "".join(f", {name} {importlib.metadata.version(name)}" for name in installed)
 
 
+def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
+    data = (options.data or place).resolve() / "saev" / "shards"  # as saev insists
+    data.mkdir(parents=True, exist_ok=True)
+    for section in options.only:
+        yield MEASURES[section](options, data)
+
+
 def main() -> None:
     options = parse_arguments()
-    with tempfile.TemporaryDirectory(prefix="shardproof-bench-") as name:
-        place = (options.data or Path(name)).resolve() / "saev" / "shards"  # as saev insists
-        place.mkdir(parents=True, exist_ok=True)
-        found = machine(place)
-        found["versions"] += versions() + peers.saev_version(options.saev)
-        busy = [os.getloadavg()[0]]
-        sections = []
-        for section in options.only:
-            sections.append(MEASURES[section](options, place))
-            busy.append(os.getloadavg()[0])
-        found["load"] = ", ".join(f"{value:.1f}" for value in busy)
-    print(markdown(found, sections))
-    print(f"Load average before and after each section: {found['load']}.")
-    if options.json:
-        data = {"machine": found, "sections": [section.to_dict() for section in sections]}
-        options.json.write_text(json.dumps(data, indent=2) + "\n")
+    sections = report(options, measured, versions() + peers.saev_version(options.saev))
     if options.plot:
         options.plot.write_text(plot(sections[0]))
 

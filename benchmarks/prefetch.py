@@ -18,7 +18,6 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -30,21 +29,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
 
 import msgspec
-from validate import (
-    Command,
-    Figure,
-    Ruler,
-    Section,
-    figures,
-    machine,
-    markdown,
-    ratio_of,
-    warm_race,
-    write_markdown,
-)
+from _figures import Figure, Ruler, Section, figures, ratio_of
+from _races import Command, child, warm_race
+from _report import machine, parser, report
 
 HERE = Path(__file__).resolve().parent
 MIB = 2**20
@@ -341,28 +330,21 @@ def make_file(path: Path, n_bytes: int) -> str:
 # The sections.
 
 
-def loopback(options: argparse.Namespace, place: Path) -> list[Section]:
+def loopback(options: argparse.Namespace, place: Path) -> Iterator[Section]:
     """One large file, as fast as it comes."""
     name, size = "shard.bin", options.mib * MIB
     digest = make_file(place / name, size)
-    sections = []
     with hub_of({name: place / name}, in_repo=True) as endpoint:
         job = Job(endpoint, [name], [digest], size)
-        for where, target in targets(place, size).items():
-            title = f"{options.mib} MiB over loopback, to {where}"
-            if target is None:
-                sections.append(Section(title, NO_ROOM, "MB/s"))
-                continue
-            with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=target) as directory:
-                sections.append(_loopback(title, options, job, Path(directory)))
-    return sections
+        title = f"{options.mib} MiB over loopback"
+        yield from to_each_target(title, place, size, functools.partial(_loopback, options, job))
 
 
 _CURL, _OURS, _ONE = "`curl -s -o`", "`fetch_shard`", "`fetch_shard`, `connections=1`"
 _HF, _POOCH = "`hf_hub_download`", "`pooch.retrieve`"
 
 
-def _loopback(title: str, options: argparse.Namespace, job: Job, place: Path) -> Section:
+def _loopback(options: argparse.Namespace, job: Job, title: str, place: Path) -> Section:
     contenders = {
         _CURL: ("curl", job),
         "`curl -s -o`, then fsync": ("curl-sync", job),
@@ -388,7 +370,7 @@ def _loopback(title: str, options: argparse.Namespace, job: Job, place: Path) ->
     if missing:
         note += f" Not measured, since it is not installed: {', '.join(missing)}."
     commands = [
-        child(what, contender, place, each) for what, (contender, each) in contenders.items()
+        fetching(what, contender, place, each) for what, (contender, each) in contenders.items()
     ]
     section = Section(title, note, "MB/s")
     section.figures = figures(commands, rates(commands, options.rounds, job.size), 1)
@@ -400,27 +382,20 @@ def _loopback(title: str, options: argparse.Namespace, job: Job, place: Path) ->
     return section
 
 
-def ranges(options: argparse.Namespace, place: Path) -> list[Section]:
+def ranges(options: argparse.Namespace, place: Path) -> Iterator[Section]:
     """A server that holds each connection to a rate."""
     name, size = "shard.bin", RANGES_MIB * MIB
     digest = make_file(place / name, size)
-    sections = []
     with hub_of({name: place / name}, rate=RATE, latency=LATENCY) as endpoint:
         job = Job(endpoint, [name], [digest], size)
-        for where, target in targets(place, size).items():
-            title = f"{RANGES_MIB} MiB in parallel ranges, to {where}"
-            if target is None:
-                sections.append(Section(title, NO_ROOM, "MB/s"))
-                continue
-            with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=target) as directory:
-                sections.append(_ranges(title, options, job, Path(directory)))
-    return sections
+        title = f"{RANGES_MIB} MiB in parallel ranges"
+        yield from to_each_target(title, place, size, functools.partial(_ranges, options, job))
 
 
-def _ranges(title: str, options: argparse.Namespace, job: Job, place: Path) -> Section:
+def _ranges(options: argparse.Namespace, job: Job, title: str, place: Path) -> Section:
     whats = {n: f"`fetch_shard`, `connections={n}`" for n in CONNECTIONS}
     commands = [
-        child(what, "ours", place, msgspec.structs.replace(job, connections=n))
+        fetching(what, "ours", place, msgspec.structs.replace(job, connections=n))
         for n, what in whats.items()
     ]
     note = (
@@ -473,7 +448,7 @@ def _lookahead(title: str, options: argparse.Namespace, job: Job, place: Path) -
     commands = []
     for what, (contender, ahead, connections) in contenders.items():
         each = msgspec.structs.replace(job, lookahead=ahead, connections=connections)
-        commands.append(child(what, contender, place, each))
+        commands.append(fetching(what, contender, place, each))
     one, two = bound(job, 1), bound(job, 2)
     note = (
         f"{N_SHARDS} shards of {SHARD_MIB} MiB, {_limited()}; the reader takes {job.compute:.3f} s "
@@ -572,6 +547,18 @@ def peak(arguments: Sequence[str]) -> float:
 NO_ROOM = f"Not measured: {SHM} is no tmpfs with room for it."
 
 
+def to_each_target(
+    title: str, place: Path, n_bytes: int, measure: Callable[[str, Path], Section]
+) -> Iterator[Section]:
+    """Measure what is fetched to the disk, and to memory where there is room."""
+    for where, target in targets(place, n_bytes).items():
+        if target is None:
+            yield Section(f"{title}, to {where}", NO_ROOM, "MB/s")
+            continue
+        with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=target) as directory:
+            yield measure(f"{title}, to {where}", Path(directory))
+
+
 def targets(place: Path, n_bytes: int) -> dict[str, Path | None]:
     """Where files are fetched to; None for memory where there is none of it."""
     return {"the disk": place, "memory": SHM if has_room(SHM, 3 * n_bytes) else None}
@@ -595,11 +582,10 @@ def _limited() -> str:
     return f"{RATE / 1e6:g} MB/s on each connection and {LATENCY * 1e3:g} ms before each answer"
 
 
-def child(what: str, contender: str, place: Path, job: Job) -> Command:
+def fetching(what: str, contender: str, place: Path, job: Job) -> Command:
     directory = place / f"to-{contender}-{job.lookahead}-{job.connections}"
-    argv = [sys.executable, os.fspath(HERE / "prefetch.py"), "--play", contender]
     env = {"HF_HOME": os.fspath(place / "hf-home")}
-    return Command(what, [*argv, os.fspath(directory), msgspec.json.encode(job).decode()], env)
+    return child(what, contender, directory, msgspec.json.encode(job).decode(), env=env)
 
 
 QUIET = {
@@ -613,51 +599,37 @@ QUIET = {
 """Nobody asks a proxy for what is on loopback, nor draws, nor talks to anybody else."""
 
 
-def with_versions(found: Mapping[str, str]) -> dict[str, str]:
-    """Add the versions of those who take part."""
-    versions = [found["versions"]]
+def versions() -> str:
+    """Versions of those who take part."""
+    found = []
     for package in ("httpx", "huggingface_hub", "pooch"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions.append(f"{package} {importlib.metadata.version(package)}")
+            found.append(f"{package} {importlib.metadata.version(package)}")
     if shutil.which("curl"):
         told = subprocess.run(["curl", "--version"], capture_output=True, text=True, check=True)
-        versions.append(" ".join(told.stdout.split()[:2]))
-    return {**found, "versions": ", ".join(versions)}
+        found.append(" ".join(told.stdout.split()[:2]))
+    return "".join(f", {version}" for version in found)
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--mib", type=int, default=1024, help="the largest file")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--dir", type=Path, help="where to make the directories")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
-    parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
-    return parser.parse_args()
+    found = parser(__doc__, SECTIONS)
+    found.add_argument("--mib", type=int, default=1024, help="the largest file")
+    found.add_argument("--rounds", type=int, default=5)
+    return found.parse_args()
+
+
+def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
+    measure = {"loopback": loopback, "ranges": ranges, "lookahead": lookahead, "memory": memory}
+    for section in options.only:
+        (place / section).mkdir()
+        yield from measure[section](options, place / section)
+        shutil.rmtree(place / section)
 
 
 def main() -> None:
-    options = parse_arguments()
     os.environ.update(QUIET)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
-    measure = {"loopback": loopback, "ranges": ranges, "lookahead": lookahead, "memory": memory}
-    log: TextIO = sys.stderr if options.json == "-" else sys.stdout
-    sections: list[Section] = []
-    with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=options.dir) as name:
-        place = Path(name).resolve()
-        found = with_versions(machine(place))
-        for section in options.only:
-            (place / section).mkdir()
-            sections += measure[section](options, place / section)
-            shutil.rmtree(place / section)
-    text = markdown(found, sections)
-    print(text, file=log)
-    if options.json:
-        data = {"machine": found, "sections": [section.to_dict() for section in sections]}
-        raw = json.dumps(data, indent=2) + "\n"
-        sys.stdout.write(raw) if options.json == "-" else Path(options.json).write_text(raw)
-    if options.markdown:
-        write_markdown(options.markdown, text)
+    report(parse_arguments(), measured, versions())
 
 
 if __name__ == "__main__":

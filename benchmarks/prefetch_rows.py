@@ -14,27 +14,17 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from validate import (
-    Command,
-    Ruler,
-    Section,
-    figures,
-    machine,
-    markdown,
-    ratio_of,
-    warm_race,
-    write_markdown,
-)
+from _figures import Ruler, Section, figures, ratio_of
+from _races import Command, child, warm_race
+from _report import parser, report
 
-HERE = Path(__file__).resolve().parent
 SHARD = "train-00000.parquet"
 GROUPS = (1000, 10_000, 2**20)
 
@@ -160,13 +150,13 @@ def reach_row(options: argparse.Namespace, place: Path, group: int) -> Section:
     by_row, ours = "pyarrow, row by row", "`load_state_dict(state)`"
     by_number = "`skip=`"
     commands = [
-        child(by_row, "plain", here, options.row),
-        child("pyarrow, batches passed over", "slices", here, options.row),
-        child(ours, "resumed", here, options.row),
-        child(by_number, "skipped", here, options.row),
+        reaching(by_row, "plain", here, options.row),
+        reaching("pyarrow, batches passed over", "slices", here, options.row),
+        reaching(ours, "resumed", here, options.row),
+        reaching(by_number, "skipped", here, options.row),
     ]
     if importlib.util.find_spec("datasets"):
-        command = child("datasets, `streaming=True`, `.skip()`", "streaming", here, options.row)
+        command = reaching("datasets, `streaming=True`, `.skip()`", "streaming", here, options.row)
         commands.insert(2, command)
     size = (here / SHARD).stat().st_size
     note = (
@@ -185,11 +175,10 @@ def reach_row(options: argparse.Namespace, place: Path, group: int) -> Section:
     return section
 
 
-def child(what: str, contender: str, place: Path, row: int) -> Command:
+def reaching(what: str, contender: str, place: Path, row: int) -> Command:
     found = f"{place}-{contender}"
-    argv = [sys.executable, os.fspath(HERE / "prefetch_rows.py"), "--play", contender, found]
     env = {"FOUND": found, "HF_DATASETS_CACHE": f"{found}-cache", "HF_HUB_OFFLINE": "1"}
-    return Command(what, [*argv, os.fspath(place), str(row)], env)
+    return child(what, contender, found, place, row, env=env)
 
 
 def require_same(commands: list[Command], row: int) -> None:
@@ -201,31 +190,20 @@ def require_same(commands: list[Command], row: int) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--row", type=int, default=10**6, help="which row")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--groups", type=int, nargs="+", default=GROUPS, help="rows of a row group")
-    parser.add_argument("--dir", type=Path, help="where to make the shards")
-    parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
-    return parser.parse_args()
+    found = parser(__doc__)
+    found.add_argument("--row", type=int, default=10**6, help="which row")
+    found.add_argument("--rounds", type=int, default=7)
+    found.add_argument("--groups", type=int, nargs="+", default=GROUPS, help="rows of a row group")
+    return found.parse_args()
+
+
+def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
+    for group in options.groups:
+        yield reach_row(options, place, group)
 
 
 def main() -> None:
-    options = parse_arguments()
-    log: TextIO = sys.stderr if options.json == "-" else sys.stdout
-    with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=options.dir) as name:
-        place = Path(name).resolve()
-        found = machine(place)
-        sections = [reach_row(options, place, group) for group in options.groups]
-    text = markdown(found, sections)
-    print(text, file=log)
-    if options.json:
-        data = {"machine": found, "sections": [section.to_dict() for section in sections]}
-        raw = json.dumps(data, indent=2) + "\n"
-        sys.stdout.write(raw) if options.json == "-" else Path(options.json).write_text(raw)
-    if options.markdown:
-        write_markdown(options.markdown, text)
+    report(parse_arguments(), measured)
 
 
 if __name__ == "__main__":

@@ -16,29 +16,16 @@ import json
 import logging
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import msgspec
-from validate import (
-    NO_COMPILER,
-    Command,
-    Ruler,
-    Section,
-    cold_race,
-    compiled,
-    figures,
-    machine,
-    markdown,
-    ratio_of,
-    warm_race,
-    write_markdown,
-)
+from _figures import Ruler, Section, figures, ratio_of
+from _races import NO_COMPILER, Command, child, cold_race, compiled, warm_race
+from _report import parser, report
 
-HERE = Path(__file__).resolve().parent
 PLAN_HASH = "0123456789abcdef"
 BIN, IDX = b"tokens of a shard\n", b"index\n"
 OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
@@ -251,11 +238,11 @@ def warm(options: argparse.Namespace, place: Path) -> Section:
     c_loop, ours = "C: read the receipt, stat two outputs", "`store.pending()`"
     slowest = "Python: pathlib and json"
     commands = [
-        child("Python: the same, msgspec, names relative to descriptors", "bare", 2, plan_dir),
-        child(slowest, "plain", 2, plan_dir),
-        child(ours, "pending", 2, plan_dir),
-        child("`store.pending(workers=1)`", "pending", 2, plan_dir, "1"),
-        child("`ReceiptStore(path).pending()`", "opened", 2, plan_dir),
+        looking("Python: the same, msgspec, names relative to descriptors", "bare", 2, plan_dir),
+        looking(slowest, "plain", 2, plan_dir),
+        looking(ours, "pending", 2, plan_dir),
+        looking("`store.pending(workers=1)`", "pending", 2, plan_dir, "1"),
+        looking("`ReceiptStore(path).pending()`", "opened", 2, plan_dir),
     ]
     note = (
         f"{n_shards} receipts of {len(receipt_text(0))} bytes, each with two outputs of a few "
@@ -289,8 +276,8 @@ def purged(options: argparse.Namespace, place: Path) -> Section:
         expected.add(index)
     ours = "`store.pending()`"
     commands = [
-        child("Python: the same, msgspec, names relative to descriptors", "bare", 1, plan_dir),
-        child(ours, "pending", 1, plan_dir),
+        looking("Python: the same, msgspec, names relative to descriptors", "bare", 1, plan_dir),
+        looking(ours, "pending", 1, plan_dir),
     ]
     note = f"{n_shards} receipts, of which {len(expected)} are not done; {options.rounds} rounds."
     section = Section("An output of each tenth shard is gone", note, "us a receipt")
@@ -315,9 +302,9 @@ def slow(options: argparse.Namespace, place: Path) -> Section:
         "SLOW_NANOSECONDS": str(round(options.milliseconds * 1e6)),
     }
     commands = [
-        child(loop, "bare", 1, plan_dir, **env),
-        child("`store.pending(workers=1)`", "pending", 1, plan_dir, "1", **env),
-        child(ours, "pending", 1, plan_dir, **env),
+        looking(loop, "bare", 1, plan_dir, **env),
+        looking("`store.pending(workers=1)`", "pending", 1, plan_dir, "1", **env),
+        looking(ours, "pending", 1, plan_dir, **env),
     ]
     commands = [
         Command(c.what, c.argv, {**c.env, "SLOW_COUNTS": os.fspath(place / f"counts{number}")})
@@ -339,12 +326,12 @@ def slow(options: argparse.Namespace, place: Path) -> Section:
     return section
 
 
-def child(
+def looking(
     what: str, contender: str, n_times: int, plan_dir: Path, *arguments: str, **env: str
 ) -> Command:
     found = f"{plan_dir}-{contender}{''.join(arguments)}"
-    argv = [sys.executable, os.fspath(HERE / "receipts.py"), "--play", contender, str(n_times)]
-    return Command(what, [*argv, found, os.fspath(plan_dir), *arguments], {**env, "FOUND": found})
+    env["FOUND"] = found
+    return child(what, contender, n_times, found, plan_dir, *arguments, env=env)
 
 
 def require_same(commands: Sequence[Command], expected: Sequence[int]) -> None:
@@ -356,35 +343,23 @@ def require_same(commands: Sequence[Command], expected: Sequence[int]) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--receipts", type=int, default=100_000, help="on the warm disk")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds on the warm disk")
-    parser.add_argument("--slow-receipts", type=int, default=2000, help="receipts with latency")
-    parser.add_argument("--slow-rounds", type=int, default=5, help="rounds with latency")
-    parser.add_argument("--milliseconds", type=float, default=1.0, help="latency of a call")
-    parser.add_argument("--dir", type=Path, help="where to make the directories")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
-    parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
-    return parser.parse_args()
+    found = parser(__doc__, SECTIONS)
+    found.add_argument("--receipts", type=int, default=100_000, help="on the warm disk")
+    found.add_argument("--rounds", type=int, default=7, help="rounds on the warm disk")
+    found.add_argument("--slow-receipts", type=int, default=2000, help="receipts with latency")
+    found.add_argument("--slow-rounds", type=int, default=5, help="rounds with latency")
+    found.add_argument("--milliseconds", type=float, default=1.0, help="latency of a call")
+    return found.parse_args()
+
+
+def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
+    measure = {"warm": warm, "purged": purged, "slow": slow}
+    for section in options.only:
+        yield measure[section](options, place)
 
 
 def main() -> None:
-    options = parse_arguments()
-    measure = {"warm": warm, "purged": purged, "slow": slow}
-    log: TextIO = sys.stderr if options.json == "-" else sys.stdout
-    with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=options.dir) as name:
-        place = Path(name).resolve()
-        found = machine(place)
-        sections = [measure[section](options, place) for section in options.only]
-    text = markdown(found, sections)
-    print(text, file=log)
-    if options.json:
-        data = {"machine": found, "sections": [section.to_dict() for section in sections]}
-        raw = json.dumps(data, indent=2) + "\n"
-        sys.stdout.write(raw) if options.json == "-" else Path(options.json).write_text(raw)
-    if options.markdown:
-        write_markdown(options.markdown, text)
+    report(parse_arguments(), measured)
 
 
 if __name__ == "__main__":

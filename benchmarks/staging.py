@@ -18,26 +18,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
 
-from validate import (
-    Command,
-    Ruler,
-    Section,
-    figures,
-    machine,
-    make_shards_dir,
-    markdown,
-    ratio_of,
-    warm_race,
-    write_markdown,
-)
+from _figures import Ruler, Section, figures, ratio_of
+from _races import child, warm_race
+from _report import parser, report
+from validate import make_shards_dir
 
-HERE = Path(__file__).resolve().parent
 BYTES_PER_VALUE = 4
 
 Copy = Callable[[Path, Path], object]
@@ -141,37 +130,20 @@ def staging(options: argparse.Namespace, place: Path) -> Section:
     return section
 
 
-def child(what: str, contender: str, source: Path, place: Path) -> Command:
-    argv = [sys.executable, os.fspath(HERE / "staging.py"), "--play", contender]
-    return Command(what, [*argv, os.fspath(source), os.fspath(place)])
+def parse_arguments() -> argparse.Namespace:
+    found = parser(__doc__)
+    found.add_argument("--mib", type=int, default=2048, help="size of the directory")
+    found.add_argument("--files", type=int, default=64, help="in how many files")
+    found.add_argument("--rounds", type=int, default=5)
+    return found.parse_args()
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--mib", type=int, default=2048, help="size of the directory")
-    parser.add_argument("--files", type=int, default=64, help="in how many files")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--dir", type=Path, help="where to make the directories")
-    parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
-    return parser.parse_args(arguments)
+def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
+    yield staging(options, place)
 
 
 def main() -> None:
-    options = parse_arguments()
-    log: TextIO = sys.stderr if options.json == "-" else sys.stdout
-    with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=options.dir) as name:
-        place = Path(name).resolve()
-        found = machine(place)
-        sections = [staging(options, place)]
-    text = markdown(found, sections)
-    print(text, file=log)
-    if options.json:
-        data = {"machine": found, "sections": [section.to_dict() for section in sections]}
-        raw = json.dumps(data, indent=2) + "\n"
-        sys.stdout.write(raw) if options.json == "-" else Path(options.json).write_text(raw)
-    if options.markdown:
-        write_markdown(options.markdown, text)
+    report(parse_arguments(), measured)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ turns (A B C A B C ...), so that a slow minute of the machine hits all of them.
 """
 
 import argparse
-import contextlib
-import dataclasses
 import functools
 import importlib.abc
 import importlib.machinery
@@ -18,26 +16,24 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import platform
 import re
-import shutil
 import stat
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-HERE = Path(__file__).resolve().parent
+from _figures import Figure, Ruler, Section, figures, ratio_of
+from _races import NO_COMPILER, Command, child, cold_race, compiled, process_race, warm_race
+from _report import parser, report
+
 SHARD = bytes(range(16))
 OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
-MARKERS = "<!-- figures -->\n", "<!-- end of figures -->"
 SECTIONS = ("warm", "slow", "start", "memory")
-NO_COMPILER = "not measured: no C compiler"
 
 Run = Callable[[], object]
 
@@ -216,189 +212,6 @@ def stood_in(checkout: Path) -> list[str]:
     return sorted(name for name in _StandIns.names if importlib.util.find_spec(name) is None)
 
 
-# Running children in turns.
-
-
-@dataclasses.dataclass(frozen=True)
-class Command:
-    """One contender as its section runs it."""
-
-    what: str
-    argv: Sequence[str]
-    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-def child(what: str, *arguments: str | Path, env: Mapping[str, str] | None = None) -> Command:
-    argv = [sys.executable, os.fspath(HERE / "validate.py"), "--play", *map(str, arguments)]
-    return Command(what, argv, env or {})
-
-
-@contextlib.contextmanager
-def started(command: Command) -> Iterator[Callable[[], float]]:
-    """Start a child and yield what makes it run once; it answers with its seconds."""
-    process = subprocess.Popen(
-        command.argv,
-        env={**os.environ, **command.env},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        ask, answers = process.stdin, process.stdout
-        assert ask is not None
-        assert answers is not None
-        if answers.readline() != "ready\n":
-            raise SystemExit(f"{command.what}: the child did not start")
-
-        def go() -> float:
-            ask.write("go\n")
-            ask.flush()
-            return float(answers.readline())
-
-        yield go
-    if process.returncode:
-        raise SystemExit(f"{command.what}: exit code {process.returncode}")
-
-
-def warm_race(commands: Sequence[Command], rounds: int) -> Iterator[list[float]]:
-    """Yield the seconds of each round; the children stay, after one round that is not timed."""
-    with contextlib.ExitStack() as stack:
-        runs = [stack.enter_context(started(command)) for command in commands]
-        for number in range(rounds + 1):
-            seconds = [go() for go in runs]
-            if number:
-                yield seconds
-
-
-def cold_race(commands: Sequence[Command], rounds: int) -> Iterator[list[float]]:
-    """Yield the seconds of each round; every run has a fresh process."""
-    for _ in range(rounds):
-        yield [_once(command) for command in commands]
-
-
-def _once(command: Command) -> float:
-    with started(command) as go:
-        return go()
-
-
-def process_race(commands: Sequence[Command], rounds: int, cwd: Path) -> Iterator[list[float]]:
-    """Yield the seconds that whole processes take; the first round, not timed, fills the caches."""
-    for number in range(rounds + 1):
-        seconds = [_whole_process(command, cwd) for command in commands]
-        if number:
-            yield seconds
-
-
-def _whole_process(command: Command, cwd: Path) -> float:
-    begin = time.perf_counter()
-    done = subprocess.run(command.argv, cwd=cwd, capture_output=True, check=False)
-    seconds = time.perf_counter() - begin
-    if done.returncode not in {0, 5}:  # 5: pytest collected nothing, as it should
-        raise SystemExit(f"{command.what}: {done.stderr.decode()}{done.stdout.decode()}")
-    return seconds
-
-
-# What is kept of it.
-
-
-@dataclasses.dataclass
-class Figure:
-    """All measurements of one contender, in the section's unit."""
-
-    what: str
-    values: list[float]
-    beside: list[float]
-    extra: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def median(self) -> float:
-        """The middle value."""
-        return statistics.median(self.values)
-
-    @property
-    def ratio(self) -> float:
-        """Median of the rounds' ratios to the section's first contender."""
-        return ratio(self.values, self.beside)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return {
-            "what": self.what,
-            "median": self.median,
-            "min": min(self.values),
-            "max": max(self.values),
-            "ratio": self.ratio,
-            "extra": self.extra,
-            "raw": self.values,
-        }
-
-
-@dataclasses.dataclass
-class Ruler:
-    """What has to be reached, and what was."""
-
-    what: str
-    limit: float
-    measured: float | None
-    at_least: bool = False
-    unit: str = "x"
-
-    @property
-    def kept(self) -> bool | None:
-        """Whether it was reached; None where it was not measured."""
-        if self.measured is None:
-            return None
-        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return {**dataclasses.asdict(self), "kept": self.kept}
-
-
-@dataclasses.dataclass
-class Section:
-    """One table: contenders that took turns."""
-
-    title: str
-    note: str
-    unit: str
-    figures: list[Figure] = dataclasses.field(default_factory=list)
-    rulers: list[Ruler] = dataclasses.field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return {
-            "title": self.title,
-            "note": self.note,
-            "unit": self.unit,
-            "contenders": [figure.to_dict() for figure in self.figures],
-            "rulers": [ruler.to_dict() for ruler in self.rulers],
-        }
-
-
-def ratio(values: Sequence[float], beside: Sequence[float]) -> float:
-    return statistics.median(a / b for a, b in zip(values, beside, strict=True))
-
-
-def figures(
-    commands: Sequence[Command], rounds: Iterator[list[float]], scale: float
-) -> list[Figure]:
-    """Run all rounds, and turn them into one figure for each contender."""
-    columns = zip(*([second * scale for second in seconds] for seconds in rounds), strict=True)
-    values = [list(column) for column in columns]
-    return [
-        Figure(command.what, column, values[0])
-        for command, column in zip(commands, values, strict=True)
-    ]
-
-
-def ratio_of(found: Mapping[str, Figure], what: str, beside: str) -> float | None:
-    """How many times ``what`` is ``beside``; None where one of them did not run."""
-    if what not in found or beside not in found:
-        return None
-    return ratio(found[what].values, found[beside].values)
-
-
 # The directories.
 
 
@@ -428,17 +241,6 @@ def make_shards_dir(parent: Path, n_files: int, *, d_model: int = 4, files: bool
     for name in names if files else ():
         (shards_dir / name).write_bytes(SHARD)
     return shards_dir
-
-
-def compiled(source: str, into: Path, *flags: str) -> Path | None:
-    """Compile one of the C sources beside this script; None without a compiler."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return None
-    target = into / f"{source}.out"
-    argv = [compiler, "-O2", *flags, "-o", os.fspath(target), os.fspath(HERE / source), "-ldl"]
-    subprocess.run(argv, check=True)
-    return target
 
 
 # The sections.
@@ -627,129 +429,33 @@ def _peak(argv: Sequence[str]) -> float:
     return int(kilobytes[1]) * 1024 / 1e6 if kilobytes else float("nan")
 
 
-# The machine, and the text.
-
-
-def machine(place: Path) -> dict[str, str]:
-    versions = [f"{name} {_version(name)}" for name in ("shardproof", "msgspec", "numpy")]
-    memory_kb = int(_first(r"MemTotal:\s*(\d+)", "/proc/meminfo") or 0)
-    return {
-        "cpu": _first(r"model name\s*:\s*(.*)", "/proc/cpuinfo") or platform.machine(),
-        "cores": str(len(os.sched_getaffinity(0))),
-        "memory": f"{memory_kb / 2**20:.0f} GiB",
-        "kernel": f"{platform.system()} {platform.release()}",
-        "file system": _file_system(place),
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "versions": ", ".join(versions),
-    }
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return str(getattr(importlib.import_module(name), "__version__", "unknown"))
-
-
-def _first(pattern: str, path: str) -> str | None:
-    found = re.search(pattern, Path(path).read_text())
-    return found[1] if found else None
-
-
-def _file_system(place: Path) -> str:
-    device = place.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    return _first(rf"(?m)^\d+ \d+ {number} .* - (\S+)", "/proc/self/mountinfo") or "unknown"
-
-
-def markdown(found: Mapping[str, str], sections: Sequence[Section]) -> str:
-    described = (
-        f"{found['cpu']}, {found['cores']} cores, {found['memory']}, {found['kernel']}, "
-        f"{found['file system']}; {found['python']}, {found['versions']}."
-    )
-    texts = [described, *map(_section, sections), _rulers(sections)]
-    return "\n\n".join(texts) + "\n"
-
-
-def _section(section: Section) -> str:
-    lines = [f"### {section.title}", "", section.note]
-    if not section.figures:
-        return "\n".join(lines)
-    extras = list(dict.fromkeys(key for figure in section.figures for key in figure.extra))
-    head = [section.unit, "median", "min", "max", "ratio", *extras]
-    lines += ["", _row(head), _row(["---", *["---:"] * (len(head) - 1)])]
-    for figure in section.figures:
-        numbers = [figure.median, min(figure.values), max(figure.values)]
-        extra = [figure.extra.get(key, "") for key in extras]
-        lines.append(_row([figure.what, *map(_number, numbers), f"{figure.ratio:.2f}", *extra]))
-    return "\n".join(lines)
-
-
-def _rulers(sections: Sequence[Section]) -> str:
-    head = ["", "aim", "measured", ""]
-    lines = ["### Aims", "", _row(head), _row(["---", "---:", "---:", "---"])]
-    for section in sections:
-        for ruler in section.rulers:
-            aim = f"{'at least' if ruler.at_least else 'at most'} {ruler.limit:g}{ruler.unit}"
-            measured = "-" if ruler.measured is None else f"{ruler.measured:.2f}{ruler.unit}"
-            verdict = {True: "reached", False: "missed", None: "not measured"}[ruler.kept]
-            lines.append(_row([f"{section.title}: {ruler.what}", aim, measured, verdict]))
-    return "\n".join(lines)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
-
-
-def write_markdown(path: Path, text: str) -> None:
-    """Write the text, or put it between the markers of a page that has them."""
-    begin, end = MARKERS
-    if path.exists() and begin in (page := path.read_text()):
-        before, _, rest = page.partition(begin)
-        text = f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}"
-    path.write_text(text)
+# The options.
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--files", type=int, default=100_000, help="files on the warm disk")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds on the warm disk")
-    parser.add_argument("--slow-files", type=int, default=12_000, help="files with latency")
-    parser.add_argument("--slow-rounds", type=int, default=5, help="rounds with latency")
-    parser.add_argument("--milliseconds", type=float, default=1.0, help="latency of a call")
-    parser.add_argument("--start-rounds", type=int, default=30, help="rounds of whole processes")
-    parser.add_argument("--memory-rounds", type=int, default=5, help="rounds of peak memory")
-    parser.add_argument("--saev", type=Path, metavar="DIR", help="a checkout of OSU-NLP-Group/saev")
-    parser.add_argument("--dir", type=Path, help="where to make the directories")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
-    parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
-    return parser.parse_args()
+    found = parser(__doc__, SECTIONS)
+    found.add_argument("--files", type=int, default=100_000, help="files on the warm disk")
+    found.add_argument("--rounds", type=int, default=7, help="rounds on the warm disk")
+    found.add_argument("--slow-files", type=int, default=12_000, help="files with latency")
+    found.add_argument("--slow-rounds", type=int, default=5, help="rounds with latency")
+    found.add_argument("--milliseconds", type=float, default=1.0, help="latency of a call")
+    found.add_argument("--start-rounds", type=int, default=30, help="rounds of whole processes")
+    found.add_argument("--memory-rounds", type=int, default=5, help="rounds of peak memory")
+    found.add_argument("--saev", type=Path, metavar="DIR", help="a checkout of OSU-NLP-Group/saev")
+    return found.parse_args()
+
+
+def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
+    # Children start as they do for users, from byte code; which is not left in the checkout.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+    os.environ["PYTHONPYCACHEPREFIX"] = os.fspath(place / "pycache")
+    measure = {"warm": warm, "slow": slow, "start": start, "memory": memory}
+    for section in options.only:
+        yield measure[section](options, place)
 
 
 def main() -> None:
-    options = parse_arguments()
-    measure = {"warm": warm, "slow": slow, "start": start, "memory": memory}
-    log: TextIO = sys.stderr if options.json == "-" else sys.stdout
-    with tempfile.TemporaryDirectory(prefix="shardproof-bench-", dir=options.dir) as name:
-        place = Path(name).resolve()
-        # Children start as they do for users, from byte code; which is not left in the checkout.
-        os.environ["PYTHONDONTWRITEBYTECODE"] = ""
-        os.environ["PYTHONPYCACHEPREFIX"] = os.fspath(place / "pycache")
-        found = machine(place)
-        sections = [measure[section](options, place) for section in options.only]
-    text = markdown(found, sections)
-    print(text, file=log)
-    if options.json:
-        data = {"machine": found, "sections": [section.to_dict() for section in sections]}
-        raw = json.dumps(data, indent=2) + "\n"
-        sys.stdout.write(raw) if options.json == "-" else Path(options.json).write_text(raw)
-    if options.markdown:
-        write_markdown(options.markdown, text)
+    report(parse_arguments(), measured)
 
 
 if __name__ == "__main__":
