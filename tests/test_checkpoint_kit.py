@@ -719,10 +719,12 @@ class TestStrategies:
         least = find(some, lambda value: value.metadata == state)
         assert least == checkpoint_layout(1, metadata=state)
 
+    @pytest.mark.once
     def test_swapped_shards_are_two(self) -> None:
         least = find(checkpoint_layouts(), lambda value: "swapped" in value.states)
         assert least == checkpoint_layout(2, swapped_ranks=[0, 1])
 
+    @pytest.mark.once
     def test_what_is_whole_is_common_and_so_are_ruins(self) -> None:
         values = drawn(checkpoint_layouts(), 1500)
         whole = sum(not expected_problems(value) for value in values)
@@ -865,6 +867,7 @@ def fields(text: bytes) -> list[str]:
     return [*document] if isinstance(document, dict) else []
 
 
+@pytest.mark.once
 class TestPage:
     """What docs/checkpoint-kit.md says is so."""
 

@@ -304,6 +304,7 @@ class TestArrays:
         assert list(prefix.parent.iterdir()) == []
 
 
+@pytest.mark.once
 class TestMemory:
     """What is done piece by piece needs a few MiB, however large a shard is."""
 

@@ -22,6 +22,8 @@ from shardproof.checkpoint import (
 )
 from shardproof.errors import CheckpointError
 
+pytestmark = pytest.mark.once
+
 PATIENCE = 60
 """Seconds after which a child ends itself, that the test ends where the code hangs."""
 

@@ -105,6 +105,7 @@ def files_of(page: Path) -> dict[str, str]:
     return dict(blocks)
 
 
+@pytest.mark.once
 def test_the_kits_page_holds_three_test_files_that_pass(pytester: pytest.Pytester) -> None:
     files = files_of(ROOT / "docs" / "testing-kit.md")
     for name, text in files.items():
@@ -117,6 +118,7 @@ def test_the_kits_page_holds_three_test_files_that_pass(pytester: pytest.Pyteste
         assert set(outcomes) == {"passed"}, name
 
 
+@pytest.mark.once
 def test_the_page_of_the_receipts_kit_holds_a_test_file_that_passes(
     pytester: pytest.Pytester,
 ) -> None:
@@ -126,6 +128,7 @@ def test_the_page_of_the_receipts_kit_holds_a_test_file_that_passes(
     result.assert_outcomes(passed=9)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("page", ["loopback-hub.md", "fake-file-system.md"])
 def test_pages_that_begin_with_a_test_file_that_passes(
     page: str, pytester: pytest.Pytester

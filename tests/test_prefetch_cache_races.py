@@ -271,6 +271,7 @@ def test_the_crowd_finds_a_cache_that_removes_what_is_read(tmp_path) -> None:
     assert n_lost
 
 
+@pytest.mark.once
 class TestKilled:
     """At every system call: nothing is torn, believed falsely, or left for good."""
 

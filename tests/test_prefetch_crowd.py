@@ -13,6 +13,8 @@ import pytest
 from shardproof.prefetch import ShardPrefetcher
 from shardproof.testing.hub import Hub
 
+pytestmark = pytest.mark.once
+
 SHARDS = [random.Random(n).randbytes(20_000) for n in range(4)]
 NAMES = [f"train/{hashlib.sha256(data).hexdigest()}.bin" for data in SHARDS]
 

@@ -317,6 +317,7 @@ def test_nothing_is_open_after_many_fetches(
     assert len(threading.enumerate()) <= ours[1] + 2
 
 
+@pytest.mark.once
 def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishes(
     source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

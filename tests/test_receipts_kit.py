@@ -286,6 +286,7 @@ class TestFixture:
 
 
 class TestLayouts:
+    @pytest.mark.once
     def test_one_bad_shard_is_the_least_that_shows_a_bug(self) -> None:
         for state in set(ReceiptState) - {ReceiptState.COMPLETED}:
             least = find(receipts_layouts(), lambda value, state=state: state in value.states)

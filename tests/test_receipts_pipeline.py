@@ -14,6 +14,8 @@ import pytest
 
 import shardproof
 
+pytestmark = pytest.mark.once
+
 SCRIPT = Path(__file__).with_name("pipeline.py")
 WORDS = [
     "and",

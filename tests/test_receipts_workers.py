@@ -17,6 +17,8 @@ from shardproof import ClaimLostError, ReceiptStore, ShardClaimedError, receipts
 from shardproof.receipts import _claims
 
 N_SHARDS, N_WORKERS, N_KILLS = 200, 32, 40
+pytestmark = pytest.mark.once
+
 KINDS = "bin", "idx"
 PATIENCE = 60
 """Seconds after which a worker ends itself, that the test ends where the code hangs."""

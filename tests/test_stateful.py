@@ -68,6 +68,7 @@ class NeverAgain(ShardsDirMachine):
         return new
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("machine", [Remembers, CountsOnly, NeverAgain])
 def test_a_wrong_validator_is_found_out(machine: type[ShardsDirMachine]) -> None:
     with pytest.raises(AssertionError):

@@ -150,6 +150,7 @@ def test_so_it_is_where_the_manifest_states_digests(value: Layout) -> None:
             assert report.unproven == expected_unproven(value, path, level, digests=True) == ()
 
 
+@pytest.mark.once
 def test_every_state_is_generated_reached_and_reported() -> None:
     generated: Counter[ShardState] = Counter()
     reached: Counter[ShardState] = Counter()
