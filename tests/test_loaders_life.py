@@ -134,8 +134,13 @@ TRUNCATED = """
     import shardproof
 
     path, name = sys.argv[1:]
-    options = {"buffer_size": 2**14, "batch_size": 2**12} if name == "ShuffledDataLoader" else {}
-    loader = getattr(shardproof, name)(path, layer=6, **options)
+    # So small that most is not yet read ahead when the shards shrink, however long that takes.
+    options = {
+        "OrderedDataLoader": {"batch_size": 2**10},
+        "ShuffledDataLoader": {"batch_size": 2**10, "buffer_size": 2**12},
+        "IndexedDataset": {},
+    }
+    loader = getattr(shardproof, name)(path, layer=6, **options[name])
     rows = iter(loader) if name != "IndexedDataset" else None
     if rows:
         next(rows)
