@@ -75,8 +75,6 @@ FOUND = {
 }
 
 once = settings(max_examples=300, derandomize=True, database=None, deadline=None)
-# Warnings are errors, but for the one about a run inside a run with --assert=plain.
-WARNINGS = ("-Werror", "-Wignore::pytest.PytestAssertRewriteWarning")
 
 
 def in_state(state: CheckpointShardState, **keywords: Any) -> CheckpointLayout:
@@ -661,36 +659,6 @@ class TestFixture:
         with pytest.raises(ValueError, match="already named"):
             make_checkpoint(missing_ranks=[1], empty_ranks=[1])
         assert os.listdir(tmp_path) == []
-
-    def test_unreadable_is_unreadable_until_the_test_ends(self, pytester: pytest.Pytester) -> None:
-        pytester.makepyfile("""
-            import pytest
-            from pathlib import Path
-
-            def capabilities():
-                return Path("/proc/thread-self/status").read_text().split("CapEff:")[1].split()[0]
-
-            before, paths = capabilities(), []
-
-            def test_shard(make_checkpoint):
-                make_checkpoint()
-                assert capabilities() == before
-                prefix = make_checkpoint(unreadable_ranks=[1])
-                paths.append(prefix.with_name("model_shard_1.shard"))
-                with pytest.raises(PermissionError):
-                    paths[0].read_bytes()
-
-            def test_metadata(make_checkpoint, tmp_path):
-                prefix = make_checkpoint(metadata="unreadable", directory=tmp_path / "a")
-                paths.append(prefix.with_name("model.metadata.json"))
-                with pytest.raises(PermissionError):
-                    paths[1].read_bytes()
-
-            def test_afterwards():
-                assert capabilities() == before
-                assert all(path.read_bytes() for path in paths)
-        """)
-        pytester.runpytest_inprocess(*WARNINGS).assert_outcomes(passed=3)
 
     def test_the_maker_asks_for_a_place_only_where_none_is_named(self, tmp_path: Path) -> None:
         bases = iter([tmp_path / "one"])

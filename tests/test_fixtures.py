@@ -400,30 +400,6 @@ class TestMakeShardsDir:
             make_shards_dir(missing_shards=[1], empty_shards=[1])
         assert os.listdir(tmp_path) == []
 
-    def test_unreadable_is_unreadable_until_the_test_ends(self, pytester: pytest.Pytester) -> None:
-        pytester.makepyfile("""
-            import pytest
-            from pathlib import Path
-
-            def capabilities():
-                return Path("/proc/thread-self/status").read_text().split("CapEff:")[1].split()[0]
-
-            before, paths = capabilities(), []
-
-            def test_unreadable(make_shards_dir):
-                make_shards_dir()
-                assert capabilities() == before
-                paths.append(make_shards_dir(unreadable_shards=[1]) / "acts000001.bin")
-                make_shards_dir(unreadable_shards=[0])
-                with pytest.raises(PermissionError):
-                    paths[0].read_bytes()
-
-            def test_afterwards():
-                assert capabilities() == before
-                assert paths[0].read_bytes()
-        """)
-        pytester.runpytest_inprocess(*WARNINGS).assert_outcomes(passed=2)
-
 
 class TestShardsDirFactory:
     def test_it_lasts_for_the_session(self, pytester: pytest.Pytester) -> None:

@@ -88,3 +88,40 @@ def test_a_fake_file_system_until_the_test_ends(pytester: pytest.Pytester) -> No
     """)
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("fixture", "keywords", "name"),
+    [
+        ("make_shards_dir", {"unreadable_shards": [1]}, "acts000001.bin"),
+        ("make_receipts_dir", {"unreadable": [1]}, "shard_000001.bin"),
+        ("make_checkpoint", {"unreadable_ranks": [1]}, "model_shard_1.shard"),
+        ("make_checkpoint", {"metadata": "unreadable"}, "model.metadata.json"),
+    ],
+)
+def test_unreadable_is_unreadable_until_the_test_ends(
+    fixture: str, keywords: dict, name: str, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(f"""
+        import pytest
+        from pathlib import Path
+
+        def capabilities():
+            return Path("/proc/thread-self/status").read_text().split("CapEff:")[1].split()[0]
+
+        before, paths = capabilities(), []
+
+        def test_unreadable({fixture}):
+            {fixture}()
+            assert capabilities() == before
+            made = {fixture}(**{keywords!r})
+            paths.append((made if made.is_dir() else made.parent) / {name!r})
+            {fixture}(**{keywords!r})
+            with pytest.raises(PermissionError):
+                paths[0].read_bytes()
+
+        def test_afterwards():
+            assert capabilities() == before
+            assert paths[0].read_bytes()
+    """)
+    pytester.runpytest_inprocess(*WARNINGS).assert_outcomes(passed=2)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hand_clock import HandClock
 
 from shardproof import _files
 from shardproof.prefetch.cache import _leases
@@ -20,19 +21,9 @@ NAME = "train/0.bin"
 KEY = key_of(NAME)
 
 
-class Clock:
-    """A monotonic clock that goes when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import inspect
 import json
 import logging
 import os
@@ -12,13 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
-import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forking import PATIENCE, ended, forked
 from token_files import ids_of
 
 from shardproof import ShardValidationError
@@ -28,7 +26,6 @@ from shardproof.prefetch.tokens._manager import ShardedDatasetManager
 from shardproof.testing.hub import Fault, Hub, serve_hub
 
 N_SHARDS, LENGTH = 4, 8
-PATIENCE = 60
 """Seconds after which a rank ends itself, that the test ends where the code hangs."""
 
 
@@ -504,30 +501,6 @@ class TestFunctions:
         with pytest.raises(ShardValidationError):
             self.fetched_by(fetch, tmp_path / "here")
         assert shards_in(tmp_path / "here") == set()
-
-
-def forked(function: Callable[[], object]) -> int:
-    with warnings.catch_warnings():
-        # From Python 3.12 on: threads of the parent may hold locks. SIGALRM ends such a child.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            signal.alarm(PATIENCE)
-            result = function()
-            if inspect.iscoroutine(result):
-                run(result)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return pid
-
-
-def ended(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @contextlib.contextmanager

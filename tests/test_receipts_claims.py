@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hand_clock import HandClock
 from planning import complete, new_store
 
 from shardproof import (
@@ -25,19 +26,9 @@ from shardproof import (
 from shardproof.receipts import _claims
 
 
-class Clock:
-    """A monotonic clock that goes when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
@@ -176,7 +167,7 @@ class TestTakeover:
     def test_of_many_at_once_one_takes_over(self, store, monkeypatch) -> None:
         monkeypatch.setattr(_claims, "is_gone", lambda _: False)
         store.claim(0)
-        clock = Clock()
+        clock = HandClock()
         workers = [
             ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, clock=clock)
             for _ in range(16)

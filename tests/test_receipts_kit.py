@@ -45,8 +45,6 @@ DONE = dict.fromkeys(ReceiptState, NO) | {
 }
 
 once = settings(max_examples=200, derandomize=True, database=None, deadline=None)
-# Warnings are errors, but for the one about a run inside a run with --assert=plain.
-WARNINGS = ("-Werror", "-Wignore::pytest.PytestAssertRewriteWarning")
 
 
 def drawn(strategy: st.SearchStrategy[Any], n_examples: int = 200) -> list[Any]:
@@ -248,29 +246,6 @@ class TestFixture:
         with pytest.raises(ValueError, match="already named"):
             make_receipts_dir(missing_outputs=[1], torn=[1])
         assert os.listdir(tmp_path) == []
-
-    def test_unreadable_is_unreadable_until_the_test_ends(self, pytester: pytest.Pytester) -> None:
-        pytester.makepyfile("""
-            import pytest
-            from pathlib import Path
-
-            def capabilities():
-                return Path("/proc/thread-self/status").read_text().split("CapEff:")[1].split()[0]
-
-            before, paths = capabilities(), []
-
-            def test_unreadable(make_receipts_dir):
-                make_receipts_dir()
-                assert capabilities() == before
-                paths.append(make_receipts_dir(unreadable=[1]) / "shard_000001.bin")
-                with pytest.raises(PermissionError):
-                    paths[0].read_bytes()
-
-            def test_afterwards():
-                assert capabilities() == before
-                assert paths[0].read_bytes()
-        """)
-        pytester.runpytest_inprocess(*WARNINGS).assert_outcomes(passed=2)
 
     def test_modes_are_restored_at_the_end(self, tmp_path: Path) -> None:
         with receipts_dir_maker(lambda: tmp_path / "one") as make:

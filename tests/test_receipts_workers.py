@@ -5,23 +5,19 @@ import random
 import secrets
 import signal
 import time
-import traceback
-import warnings
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forking import PATIENCE, ended, forked
 
 from shardproof import ClaimLostError, ReceiptStore, ShardClaimedError, receipts
 from shardproof.receipts import _claims
 
-N_SHARDS, N_WORKERS, N_KILLS = 200, 32, 40
 pytestmark = pytest.mark.once
 
+N_SHARDS, N_WORKERS, N_KILLS = 200, 32, 40
 KINDS = "bin", "idx"
-PATIENCE = 60
-"""Seconds after which a worker ends itself, that the test ends where the code hangs."""
 
 
 @pytest.fixture
@@ -92,25 +88,6 @@ class Worker:
         self.is_killed = os.WIFSIGNALED(status)
 
 
-def forked(function: Callable[[], object]) -> int:
-    with warnings.catch_warnings():
-        # From Python 3.12 on: threads of the parent may hold locks. SIGALRM ends such a child.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            signal.alarm(PATIENCE)
-            random.seed()
-            function()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return pid
-
-
 def all_workers(plan_dir: Path, generator: random.Random) -> list[Worker]:
     """Let workers do everything; kill some, and start others in their place."""
     workers = [Worker(plan_dir, number % 2 == 0) for number in range(N_WORKERS)]
@@ -176,7 +153,7 @@ def test_a_worker_that_was_held_up_does_not_spoil_what_another_did(plan_dir) -> 
         work.output("shard_000003.bin").write_bytes(b"in time")
     os.kill(pid, signal.SIGCONT)
 
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert ended(pid) == 0
     assert (plan_dir / "shard_000003.bin").read_bytes() == b"in time"
     assert other.is_completed(3, "valid")
     assert os.listdir(plan_dir / "claims") == []
@@ -208,5 +185,5 @@ def test_a_worker_that_shows_life_keeps_its_shard(plan_dir) -> None:
             now += 9.5
     os.close(writing)
 
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert ended(pid) == 0
     assert other.is_completed(3, "valid")

@@ -14,12 +14,10 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forking import PATIENCE, ended, forked
 from killing import Begin, at_every_state, skip_where_not_permitted
 from planning import complete, new_store
 
@@ -34,7 +32,6 @@ from shardproof import (
 from shardproof.staging import _copies, stage
 from shardproof.testing.faults import faults
 
-PATIENCE = 60
 """Seconds after which a child ends itself, that the test ends where the code hangs."""
 
 OURS = {".shardproof-stage.jsonl", ".shardproof-stage.lock"}
@@ -76,28 +73,6 @@ def assert_whole(source: Path, copy: Path) -> None:
 def assert_same(source: Path, copy: Path) -> None:
     assert_whole(source, copy)
     assert leftovers(copy) == []
-
-
-def forked(function: Callable[[], object]) -> int:
-    with warnings.catch_warnings():
-        # From Python 3.12 on: threads of the parent may hold locks. SIGALRM ends such a child.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            signal.alarm(PATIENCE)
-            function()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return pid
-
-
-def ended(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 class TestCopy:
