@@ -93,7 +93,8 @@ def markdown(found: Mapping[str, str], sections: Sequence[Section]) -> str:
         f"{found['cpu']}, {found['cores']} cores, {found['memory']}, {found['kernel']}, "
         f"{found['file system']}; {found['python']}, {found['versions']}."
     )
-    texts = [described, *map(_section, sections), _rulers(sections)]
+    busy = f"Load average before and after each section: {found['load']}."
+    texts = [described, *map(_section, sections), _rulers(sections), busy]
     return "\n\n".join(texts) + "\n"
 
 

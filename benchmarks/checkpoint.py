@@ -116,14 +116,14 @@ def ours_load(place: Path, n_threads: str, digest: str) -> Load:
 
 
 def ours_tensors(place: Path, n_threads: str, how: str) -> Load:
-    """By their names, proven by the digests of tensors; into memory in use, or fresh."""
+    """By their names, proven by the digests of tensors; into memory in use or fresh, or mapped."""
     from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415
 
     loader = MultiShardLoader(threads=int(n_threads))
     prefix = str(place / "ours" / "x")
     entries = [t for shard in loader.load_metadata(prefix).shards for t in shard.tensors]
     out = {t.name: np.ones(t.shape, np.float32) for t in entries if how == "out"}
-    return lambda: [loader.load_tensors(prefix, out=out)]
+    return lambda: [loader.load_tensors(prefix, out=out, mapped=how == "mapped")]
 
 
 def numpy_load(place: Path) -> Load:
@@ -483,6 +483,7 @@ LOADED = {
     "ours, BLAKE3, 2 threads": ("ours", "2", "blake3"),
     "ours, `load_tensors`, XXH3": ("tensors", "2", "fresh"),
     "ours, `load_tensors(out=...)`, XXH3, memory in use": ("tensors", "2", "out"),
+    "ours, `load_tensors(mapped=True)`, XXH3, not copied": ("tensors", "2", "mapped"),
     "`np.load`": ("numpy",),
     "`safetensors.numpy.load_file`": ("safetensors",),
     "`torch.load`": ("torch",),

@@ -16,6 +16,7 @@ from shardproof import (
     CheckpointNotFoundError,
     MultiShardLoader,
     MultiShardSaver,
+    _digest_tree,
 )
 from shardproof.checkpoint import _sealed
 
@@ -78,6 +79,46 @@ def test_all_of_it_comes_back(prefix: Path, verify: bool, threads: int | None) -
     assert equal(loader.load_tensors(prefix), ARRAYS[0] | ARRAYS[1])
     assert equal(dict(loader.iter_tensors(prefix)), ARRAYS[0] | ARRAYS[1])
     shards[0]["a"][0, 0] = 1.0  # it is the caller's
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda loader, prefix: loader.load_all_shards(prefix),
+        lambda loader, prefix: loader.load_tensors(prefix),
+        lambda loader, prefix: loader.load_tensors(prefix, mapped=True),
+    ],
+)
+def test_shards_are_read_at_once(prefix: Path, load, monkeypatch) -> None:
+    real, barrier, met = os.preadv, threading.Barrier(2), set()
+
+    def preadv(*arguments) -> int:
+        """Let no thread but the main one read on before another does."""
+        thread = threading.current_thread()
+        if thread is not threading.main_thread() and thread not in met:
+            met.add(thread)
+            barrier.wait(30)
+        return real(*arguments)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    load(MultiShardLoader(threads=1), prefix)
+    assert not met
+    load(MultiShardLoader(threads=2), prefix)
+    assert len(met) == 2
+    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
+
+
+def test_a_digest_shares_the_processors_with_other_shards(tmp_path: Path, monkeypatch) -> None:
+    arrays = [{"w": np.zeros(2**19)}] * 2
+    prefix = saved(tmp_path / "m", arrays, digest="sha256-tree")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(_digest_tree, "ThreadPoolExecutor", None)
+
+    assert len(MultiShardLoader(threads=2).load_all_shards(prefix)) == 2
+    with pytest.raises(TypeError):
+        MultiShardLoader(threads=2).load_shard(prefix, 0)
+    with pytest.raises(TypeError):
+        MultiShardLoader(threads=1).load_all_shards(prefix)
 
 
 def test_the_same_in_coroutines(prefix: Path) -> None:

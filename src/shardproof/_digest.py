@@ -57,8 +57,14 @@ def parse(text: str) -> Digest:
     return Digest(algorithm, value.lower())
 
 
-def begin(algorithm: str, size: int) -> Any:
+def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
     """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do.
+
+    Args:
+        algorithm: By which.
+        size: Of the file; for ``git-sha1`` only.
+        threads: How many an ``update`` may use; by default one for each processor. Only blake3 and
+            sha256-tree use more than one, and only for many MiB at once.
 
     Raises:
         ValueError: The package that computes it is not installed.
@@ -66,32 +72,32 @@ def begin(algorithm: str, size: int) -> Any:
     if algorithm == "git-sha1":
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     if algorithm in _OTHERS:
-        return _OTHERS[algorithm]()
+        return _OTHERS[algorithm](threads)
     return hashlib.new(algorithm, usedforsecurity=False)
 
 
-def _blake3() -> Any:
+def _blake3(threads: int | None) -> Any:
     try:
         from blake3 import blake3  # noqa: PLC0415 - an extra
     except ImportError as error:
         problem = "blake3 needs the package blake3: pip install shardproof[blake3]"
         raise ValueError(problem) from error
-    return blake3(max_threads=blake3.AUTO)
+    return blake3(max_threads=threads or blake3.AUTO)
 
 
-def _xxh64() -> Any:
+def _xxh64(_: int | None) -> Any:
     import xxhash  # noqa: PLC0415 - few manifests need it
 
     return xxhash.xxh64()
 
 
-def _xxh3() -> Any:
+def _xxh3(_: int | None) -> Any:
     import xxhash  # noqa: PLC0415 - as above
 
     return xxhash.xxh3_128()
 
 
-_OTHERS: dict[str, Callable[[], Any]] = {
+_OTHERS: dict[str, Callable[[int | None], Any]] = {
     "blake3": _blake3,
     "sha256-tree": TreeDigest,
     "xxh3-128": _xxh3,

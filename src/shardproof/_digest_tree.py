@@ -16,11 +16,15 @@ class TreeDigest:
     """Takes bytes by ``update``, as the digests of hashlib do; pieces of many MiB are the fastest.
 
     Threads run only within ``update``, and have ended when it returns.
+
+    Args:
+        threads: How many; by default one for each processor.
     """
 
     digest_size = 32
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or len(os.sched_getaffinity(0))
         self._root = hashlib.sha256()
         self._leaf = hashlib.sha256()
         self._n_in_leaf = 0
@@ -34,7 +38,7 @@ class TreeDigest:
             view = view[n:]
         n_whole = len(view) // LEAF_BYTES * LEAF_BYTES
         leaves = [view[at : at + LEAF_BYTES] for at in range(0, n_whole, LEAF_BYTES)]
-        self._root.update(b"".join(_digests(leaves)))
+        self._root.update(b"".join(_digests(leaves, self._threads)))
         self._fill(view[n_whole:])
 
     def _fill(self, part: memoryview) -> None:
@@ -52,8 +56,8 @@ class TreeDigest:
         return root.hexdigest()
 
 
-def _digests(leaves: list[memoryview]) -> list[bytes]:
-    n_threads = min(len(leaves), len(os.sched_getaffinity(0)))
+def _digests(leaves: list[memoryview], threads: int) -> list[bytes]:
+    n_threads = min(len(leaves), threads)
     if n_threads < 2:
         return [_digest(leaf) for leaf in leaves]
     with ThreadPoolExecutor(n_threads, "shardproof-digest") as executor:

@@ -2,9 +2,9 @@
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ __all__ = ["MultiShardLoader"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Framework = Literal["numpy", "torch"]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class MultiShardLoader:
@@ -109,9 +111,20 @@ class MultiShardLoader:
     ) -> list[dict[str, Any]]:
         place = place_of(prefix, self._storage)
         shards = read_metadata(place).shards
-        with ThreadPoolExecutor(min(self._threads, len(shards)), "shardproof-load") as executor:
+        n_threads = max(1, _fanout.available_cpus() // min(self._threads, len(shards)))
+        return self._in_threads(
+            lambda shard: self._read(place, shard, stop, n_threads), shards, stop
+        )
+
+    def _in_threads(
+        self, work: Callable[[Item], Result], items: Sequence[Item], stop: threading.Event
+    ) -> list[Result]:
+        n_threads = min(self._threads, len(items))
+        if n_threads < 2:
+            return [*map(work, items)]
+        with ThreadPoolExecutor(n_threads, "shardproof-load") as executor:
             try:
-                return list(executor.map(lambda shard: self._read(place, shard, stop), shards))
+                return [*executor.map(work, items)]
             except BaseException:
                 stop.set()  # the threads, which are joined, end at their next piece
                 raise
@@ -128,7 +141,8 @@ class MultiShardLoader:
         """Return tensors by name, from whichever shards they are in.
 
         So a checkpoint is loaded by another number of ranks than saved it. Only what is asked for
-        is read, and proven by its own digest; of a tensor that has none, its whole shard is proven.
+        is read, in threads where it is in several shards, and proven by its own digest; of a tensor
+        that has none, its whole shard is proven.
 
         Args:
             prefix: The checkpoint's.
@@ -150,7 +164,7 @@ class MultiShardLoader:
         """
         if mapped and out:
             raise ValueError("expected mapped or out, found both")
-        return self._load_tensors(prefix, names, out or {}, mapped, None)
+        return self._load_tensors(prefix, names, out or {}, mapped, threading.Event())
 
     def _load_tensors(
         self,
@@ -158,16 +172,19 @@ class MultiShardLoader:
         names: Sequence[str] | None,
         out: Mapping[str, Array],
         mapped: bool,
-        stop: threading.Event | None,
+        stop: threading.Event,
     ) -> dict[str, Any]:
         place = place_of(prefix, self._storage)
         found = find(place, read_metadata(place), names)
-        arrays: dict[str, Array] = {}
-        for shard, tensors in found.by_shard():
+
+        def load(of_shard: tuple[ShardEntry, list[TensorEntry]]) -> dict[str, Array]:
             if mapped:
-                arrays |= mapped_tensors(place, shard, tensors, verify=self._verify)
-            else:
-                arrays |= self._read_some(place, shard, tensors, out, stop)
+                return mapped_tensors(place, *of_shard, verify=self._verify, stop=stop)
+            return self._read_some(place, *of_shard, out, stop)
+
+        arrays: dict[str, Array] = {}
+        for some in self._in_threads(load, [*found.by_shard()], stop):
+            arrays |= some
         return {name: self._given_away(arrays[name], found.tensors[name]) for name in found.tensors}
 
     @checked
@@ -211,12 +228,18 @@ class MultiShardLoader:
         return arrays
 
     def _read(
-        self, place: Place, shard: ShardEntry, stop: threading.Event | None
+        self,
+        place: Place,
+        shard: ShardEntry,
+        stop: threading.Event | None,
+        digest_threads: int | None = None,
     ) -> dict[str, Any]:
         with open_shard(place, shard) as file:
             arrays = {tensor.name: fresh(tensor) for tensor in shard.tensors}
             views = {name: view_of(array) for name, array in arrays.items()}
-            read_shard(file, shard, views, verify=self._verify, stop=stop)
+            read_shard(
+                file, shard, views, verify=self._verify, stop=stop, digest_threads=digest_threads
+            )
         return {
             tensor.name: self._given_away(arrays[tensor.name], tensor) for tensor in shard.tensors
         }

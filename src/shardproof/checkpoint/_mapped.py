@@ -1,6 +1,7 @@
 """Tensors that are mapped into memory instead of read, for who takes the risk."""
 
 import mmap
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,12 @@ __all__ = ["mapped_tensors"]
 
 
 def mapped_tensors(
-    place: Place, shard: ShardEntry, tensors: Sequence[TensorEntry], *, verify: bool
+    place: Place,
+    shard: ShardEntry,
+    tensors: Sequence[TensorEntry],
+    *,
+    verify: bool,
+    stop: threading.Event | None = None,
 ) -> dict[str, "np.ndarray[Any, Any]"]:
     """Return read-only arrays whose memory is a file's; the file is open as long as they live.
 
@@ -26,6 +32,7 @@ def mapped_tensors(
 
     Raises:
         CheckpointError: What is read is not what was saved.
+        StoppedError: It is wanted no more.
         ValueError: The storage is not local.
     """
     with open_shard(place, shard) as file:
@@ -33,9 +40,9 @@ def mapped_tensors(
             raise ValueError(f"mapped: expected a local file, found '{file.path}'")
         if verify and all(tensor.digest for tensor in tensors):
             for tensor in tensors:
-                prove_tensor(file, tensor)
+                prove_tensor(file, tensor, stop=stop)
         elif verify:
-            prove_shard(file, shard)
+            prove_shard(file, shard, stop=stop)
         memory = mmap.mmap(file.fd, shard.file_size, prot=mmap.PROT_READ)
     return {tensor.name: _array(memory, tensor) for tensor in tensors}
 

@@ -36,14 +36,19 @@ class Reading:
         file: From `open_shard`.
         algorithm: Of the digest; None for none.
         stop: Set when it is wanted no more.
+        digest_threads: How many the digest may use; by default one for each processor.
     """
 
     def __init__(
-        self, file: StoredFile, algorithm: str | None, stop: threading.Event | None = None
+        self,
+        file: StoredFile,
+        algorithm: str | None,
+        stop: threading.Event | None = None,
+        digest_threads: int | None = None,
     ) -> None:
         self._file, self._algorithm, self._stop = file, algorithm, stop
-        self._digest = None if algorithm is None else _begin(algorithm, file)
-        self._piece_bytes = _piece_bytes(algorithm)
+        self._digest = None if algorithm is None else _begin(algorithm, file, digest_threads)
+        self._piece_bytes = _piece_bytes(algorithm, digest_threads)
 
     @property
     def found(self) -> str:
@@ -79,17 +84,18 @@ class Reading:
             pass
 
 
-def _begin(algorithm: str, file: StoredFile) -> Any:
+def _begin(algorithm: str, file: StoredFile, threads: int | None) -> Any:
     try:
-        return _digest.begin(algorithm, 0)
+        return _digest.begin(algorithm, 0, threads=threads)
     except ValueError as error:
         raise CheckpointError(f"it can't be proven: {error}", path=file.path) from error
 
 
-def _piece_bytes(algorithm: str | None) -> int:
+def _piece_bytes(algorithm: str | None, digest_threads: int | None) -> int:
     if algorithm is None:
         return _UNPROVEN_BYTES
-    return _PARALLEL_BYTES if algorithm in {"blake3", "sha256-tree"} else _PIECE_BYTES
+    is_parallel = algorithm in {"blake3", "sha256-tree"} and digest_threads != 1
+    return _PARALLEL_BYTES if is_parallel else _PIECE_BYTES
 
 
 def algorithm_of(file: StoredFile, entry: ShardEntry) -> str:
@@ -114,6 +120,7 @@ def read_shard(
     *,
     verify: bool,
     stop: threading.Event | None = None,
+    digest_threads: int | None = None,
 ) -> None:
     """Read tensors of a shard, and prove all of it by its checksum.
 
@@ -123,12 +130,14 @@ def read_shard(
         views: Where the bytes of each tensor go, by name; what is not wanted is not kept.
         verify: Whether to prove it; else only what is wanted is read.
         stop: Set when it is wanted no more.
+        digest_threads: How many the digest may use; by default one for each processor.
 
     Raises:
         CheckpointError: It can't be proven, or became shorter meanwhile.
         StoppedError: It is wanted no more.
     """
-    reading = Reading(file, algorithm_of(file, entry) if verify else None, stop)
+    algorithm = algorithm_of(file, entry) if verify else None
+    reading = Reading(file, algorithm, stop, digest_threads)
     at = header_size(entry.checksum)
     for tensor in entry.tensors:
         end = tensor.offset + tensor.size
@@ -143,9 +152,9 @@ def read_shard(
         refuse_other(file, entry, reading.found)
 
 
-def checksum_found(file: StoredFile, entry: ShardEntry) -> str:
+def checksum_found(file: StoredFile, entry: ShardEntry, stop: threading.Event | None = None) -> str:
     """Return the checksum that the data of a shard really have, as the header would state it."""
-    reading = Reading(file, algorithm_of(file, entry))
+    reading = Reading(file, algorithm_of(file, entry), stop)
     reading.skip(header_size(entry.checksum), entry.file_size)
     return reading.found.removeprefix("sha256:")
 
@@ -158,9 +167,11 @@ def refuse_other(file: StoredFile, entry: ShardEntry, found: str) -> None:
         raise CheckpointError(problem, path=file.path)
 
 
-def prove_shard(file: StoredFile, entry: ShardEntry) -> None:
+def prove_shard(
+    file: StoredFile, entry: ShardEntry, *, stop: threading.Event | None = None
+) -> None:
     """Read a shard to prove it, and keep nothing; raises as `read_shard`."""
-    refuse_other(file, entry, checksum_found(file, entry))
+    refuse_other(file, entry, checksum_found(file, entry, stop))
 
 
 def read_tensor(
@@ -181,9 +192,11 @@ def read_tensor(
     _refuse_other_tensor(file, tensor, reading.found)
 
 
-def prove_tensor(file: StoredFile, tensor: TensorEntry) -> None:
+def prove_tensor(
+    file: StoredFile, tensor: TensorEntry, *, stop: threading.Event | None = None
+) -> None:
     """Read one tensor to prove it, and keep nothing; raises as `read_tensor`."""
-    reading = Reading(file, str(tensor.digest).partition(":")[0])
+    reading = Reading(file, str(tensor.digest).partition(":")[0], stop)
     reading.skip(tensor.offset, tensor.offset + tensor.size)
     _refuse_other_tensor(file, tensor, reading.found)
 
