@@ -29,11 +29,8 @@ LIMITS = Limits(
     max_wait=0.02,
     connections=3,
 )
-UNHURRIED = dataclasses.replace(LIMITS, stall_after=5)
-"""For what is counted: no pause of a busy machine is taken for a stall."""
-
-OFTEN = dataclasses.replace(LIMITS, max_download_retries=30)
-"""For faults that happen once and may be stalls: such pauses do not use up all attempts."""
+UNHURRIED = dataclasses.replace(LIMITS, stall_after=1)
+"""For what counts attempts: no pause of a busy machine is taken for a stall."""
 
 HARMLESS = {
     Fault.REDIRECT_TO_OTHER_HOST,
@@ -95,7 +92,7 @@ def test_a_fault_that_happens_once_is_recovered_from(
         monkeypatch.setattr(_relay, "_AT_FIRST", 3)
     hub.fault("a/0.bin", fault, times=1)
 
-    fetched = fetch(hub, tmp_path / "0.bin", wanted, change=mode == "changed", limits=OFTEN)
+    fetched = fetch(hub, tmp_path / "0.bin", wanted, change=mode == "changed", limits=UNHURRIED)
 
     assert fetched.path.read_bytes() == wanted
     assert fetched.proven

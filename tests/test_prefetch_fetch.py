@@ -317,6 +317,26 @@ def test_nothing_is_open_after_many_fetches(
     assert len(threading.enumerate()) <= ours[1] + 2
 
 
+def test_a_thread_that_is_listed_before_it_lives_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one is whose start was interrupted."""
+    real, ended = threading.enumerate, threading.Event()
+    thread = threading.Thread(target=ended.set)
+
+    def enumerate_() -> list[threading.Thread]:
+        if thread.ident is not None:
+            return real()
+        listed = [*real(), thread]
+        thread.start()
+        return listed
+
+    monkeypatch.setattr(threading, "enumerate", enumerate_)
+    _relay._join([thread])
+    assert ended.is_set()
+    assert not thread.is_alive()
+
+
 @pytest.mark.once
 def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishes(
     source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -26,7 +26,6 @@ from shardproof.prefetch.tokens._manager import ShardedDatasetManager
 from shardproof.testing.hub import Fault, Hub, serve_hub
 
 N_SHARDS, LENGTH = 4, 8
-"""Seconds after which a rank ends itself, that the test ends where the code hangs."""
 
 
 def tokens_of(index: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from shardproof.prefetch import (
 from shardproof.testing.hub import Hub
 
 SECRET = "s3cr3t"
-LIMITS = Limits(max_wait=0.01, stall_after=1)
+LIMITS = Limits(max_wait=0.01, stall_after=0.3)
 
 
 def fetch(source: Source, name: str, path: Path, limits: Limits = LIMITS) -> Fetched:

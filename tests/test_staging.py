@@ -32,8 +32,6 @@ from shardproof import (
 from shardproof.staging import _copies, stage
 from shardproof.testing.faults import faults
 
-"""Seconds after which a child ends itself, that the test ends where the code hangs."""
-
 OURS = {".shardproof-stage.jsonl", ".shardproof-stage.lock"}
 
 
