@@ -181,7 +181,7 @@ MAY_IMPORT = {
     | PROMISE
     | GROUND,
     "_cli_checkpoint.*": {"_terminal", "checkpoint"} | PROMISE,
-    "_cli_fetch": {"_progress", "_terminal", "prefetch"},
+    "_cli_fetch": {"_progress", "_terminal", "_threads", "prefetch"},
     "_cli_receipts": {"_terminal", "receipts"} | PROMISE,
     "_cli_stage": {"_terminal", "staging"} | PROMISE,
     "_terminal": set(),

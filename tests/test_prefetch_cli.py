@@ -5,13 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from shardproof import prefetch
 from shardproof.cli import app
+from shardproof.prefetch import Fetched
 from shardproof.testing.hub import Hub
 
 DATA = bytes(range(256)) * 400
@@ -136,6 +140,20 @@ def test_names_from_a_server_lead_nowhere(shard_hub: Hub, tmp_path: Path) -> Non
     assert run(url, tmp_path / "in").exit_code == 0
 
     assert [p.name for p in tmp_path.rglob("*")] == ["in", "0.bin"]
+
+
+def test_it_is_done_where_no_interrupt_is_raised(url: str, tmp_path: Path, monkeypatch) -> None:
+    threads = []
+    fetch_shard = prefetch.fetch_shard
+
+    def fetch(*args: Any, **keywords: Any) -> Fetched:
+        threads.append(threading.current_thread())
+        return fetch_shard(*args, **keywords)
+
+    monkeypatch.setattr(prefetch, "fetch_shard", fetch)
+
+    assert run(url, tmp_path).exit_code == 0
+    assert threads[0] is not threading.main_thread()
 
 
 @pytest.mark.parametrize("fault", ["stall-before-header", "stall-in-body", "drip"])

@@ -17,12 +17,26 @@ from killing import Begin, at_every_call, skip_where_not_permitted
 from shardproof import FetchError, FetchTimeoutError
 from shardproof.prefetch import CallableSource, HttpSource, Limits, RemoteFile, fetch_shard
 from shardproof.prefetch.transfer import _part, _relay, _spans
+from shardproof.prefetch.transfer._clock import Clock, StoppedError
 from shardproof.prefetch.transfer._fetch import read_range
 from shardproof.testing.hub import Hub, serve_hub
 
 DATA = bytes(range(256)) * 40
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 LIMITS = Limits(max_wait=0.01, stall_after=0.5)
+CLOCK = Clock(None, threading.Event())
+
+
+class SetAt(threading.Event):
+    """Found set at the given look for the first time."""
+
+    def __init__(self, look: int) -> None:
+        super().__init__()
+        self._looks_before = look - 1
+
+    def is_set(self) -> bool:
+        self._looks_before -= 1
+        return self._looks_before < 0
 
 
 @pytest.fixture
@@ -46,6 +60,20 @@ class TestWhatIsThere:
         assert (fetched.n_attempts, fetched.n_bytes, fetched.proven) == (0, 0, True)
         assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
         assert not shard_hub.requests_for("a/0.bin", method="GET")
+
+    @pytest.mark.parametrize(("algorithm", "look"), [("sha256", 1), ("md5", 1), ("md5", 2)])
+    def test_its_proof_ends_when_the_fetch_is_stopped(
+        self, source: HttpSource, tmp_path: Path, algorithm: str, look: int
+    ) -> None:
+        path = tmp_path / "0.bin"
+        path.write_bytes(DATA)
+        digest = f"{algorithm}:{hashlib.new(algorithm, DATA).hexdigest()}"
+        file = RemoteFile("0.bin", len(DATA), digest=digest)
+
+        with pytest.raises(FetchError, match="it was stopped"):
+            fetch_shard(source, "0.bin", path, file=file, stop=SetAt(look))
+
+        assert os.listdir(tmp_path) == ["0.bin"]
 
     @pytest.mark.parametrize(
         "there",
@@ -231,7 +259,23 @@ class TestParts:
             part.write(10_000, [DATA[10_000:]])
 
             assert part.missing() == []
-            assert part.prove(RemoteFile("x", digest=DIGEST)) == DIGEST
+            assert part.prove(RemoteFile("x", digest=DIGEST), CLOCK) == DIGEST
+
+    @pytest.mark.parametrize(("at", "algorithm"), [(1, "sha256"), (0, "md5")])
+    def test_a_proof_that_is_wanted_no_more_ends(
+        self, tmp_path: Path, at: int, algorithm: str
+    ) -> None:
+        """Whether bytes that came out of order are read back, or all for another digest."""
+        digest = f"{algorithm}:{hashlib.new(algorithm, DATA).hexdigest()}"
+        with open(tmp_path / "x", "w+b", buffering=0) as file:
+            part = _part.Part(file.fileno())
+            part.expect(len(DATA))
+            part.write(at, [DATA[at:]])
+            part.write(0, [DATA[:at]])
+
+            with pytest.raises(StoppedError):
+                part.prove(RemoteFile("x", digest=digest), Clock(None, SetAt(1)))
+            assert part.prove(RemoteFile("x", digest=digest), CLOCK) == DIGEST
 
     def test_a_piece_of_a_file_that_stays(self, source: HttpSource, shard_hub: Hub) -> None:
         shard_hub.fault("a/0.bin", "truncated", times=1)

@@ -1,6 +1,12 @@
-"""Starting a thread, and what an interrupt of it comes out as."""
+"""Starting a thread, what an interrupt of it comes out as, and work that no interrupt reaches."""
 
+import os
+import signal
+import sys
 import threading
+import time
+import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -46,3 +52,153 @@ def test_another_error_is_not_called_an_interrupt() -> None:
 
     with pytest.raises(RuntimeError, match="threads can only be started once"):
         _threads.start(thread)
+
+
+def interrupted_import() -> str:
+    """Be interrupted in code that Python takes for its own."""
+    code = "def end_import():\n    signal.raise_signal(signal.SIGINT)\n    return 'ended'"
+    names = {"signal": signal}
+    exec(compile(code, "<frozen importlib._bootstrap>", "exec"), names)
+    return names["end_import"]()
+
+
+class TestUntilInterrupted:
+    @pytest.fixture(autouse=True)
+    def handlers(self) -> Iterator[None]:
+        yield
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+        assert "shardproof-work" not in [thread.name for thread in threading.enumerate()]
+
+    def test_it_returns_and_raises_what_work_does(self) -> None:
+        with _threads.listening():
+            assert _threads.until_interrupted(lambda stop: stop.is_set()) is False
+            with pytest.raises(ZeroDivisionError):
+                _threads.until_interrupted(lambda stop: 1 // 0)
+
+    def test_work_ends_by_itself_before_the_interrupt_is_raised(self) -> None:
+        ended = []
+
+        def work(stop: threading.Event) -> None:
+            assert threading.current_thread() is not threading.main_thread()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.wait(30)
+            ended.append(True)
+
+        with pytest.raises(KeyboardInterrupt), _threads.listening():
+            _threads.until_interrupted(work)
+
+        assert ended == [True]
+
+    def test_the_second_one_is_raised_at_once(self) -> None:
+        release = threading.Event()
+        worker = []
+
+        def work(stop: threading.Event) -> None:
+            worker.append(threading.current_thread())
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.wait(30)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert release.wait(30)
+
+        with pytest.raises(KeyboardInterrupt), _threads.listening():
+            _threads.until_interrupted(work)
+
+        assert worker[0].is_alive()
+        release.set()
+        worker[0].join(30)
+
+    def test_its_thread_is_gone_when_it_returns(self, monkeypatch) -> None:
+        delete = threading.Thread._delete
+
+        def delete_slowly(thread: threading.Thread) -> None:
+            time.sleep(0.2)
+            delete(thread)
+
+        monkeypatch.setattr(threading.Thread, "_delete", delete_slowly)
+
+        assert (
+            _threads.until_interrupted(lambda _: threading.current_thread())
+            not in threading.enumerate()
+        )
+
+    def test_one_in_the_midst_of_an_import_is_raised_a_little_later(self) -> None:
+        """Raised there, it may be lost, and may leave the lock of all imports behind."""
+        with _threads.listening():
+            assert interrupted_import() == "ended"
+            with pytest.raises(KeyboardInterrupt):
+                time.sleep(30)
+
+    def test_none_is_raised_by_an_alarm_when_nobody_listens_any_more(self) -> None:
+        with _threads.listening():
+            assert interrupted_import() == "ended"
+
+        time.sleep(0.1)
+
+    def test_one_that_comes_back_while_work_is_awaited_is_the_same_one(self) -> None:
+        ended = []
+
+        def work(stop: threading.Event) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGALRM)
+            assert stop.wait(30)
+            ended.append(True)
+
+        with pytest.raises(KeyboardInterrupt), _threads.listening():
+            _threads.until_interrupted(work)
+
+        assert ended == [True]
+
+    def test_one_that_python_loses_is_known_all_the_same(self, monkeypatch) -> None:
+        """As in any callback of a weak reference."""
+        lost = []
+        monkeypatch.setattr(sys, "unraisablehook", lambda seen: lost.append(seen.exc_type))
+
+        with _threads.listening():
+            thing = threading.Event()
+            reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+            del thing
+            assert (reference(), lost) == (None, [KeyboardInterrupt])  # it went no further
+
+            with pytest.raises(KeyboardInterrupt):
+                _threads.until_interrupted(lambda stop: stop.wait(30))
+
+    def test_one_that_nothing_waits_for_is_raised_where_it_comes(self) -> None:
+        with _threads.listening(), pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    def test_whoever_does_not_listen_is_interrupted_at_once_and_work_is_told(self) -> None:
+        told = threading.Event()
+
+        def work(stop: threading.Event) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.wait(30)
+            told.set()
+
+        with pytest.raises(KeyboardInterrupt):
+            _threads.until_interrupted(work)
+
+        assert told.wait(30)
+
+    def test_ignored_ones_stay_ignored(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            with _threads.listening():
+                signal.raise_signal(signal.SIGINT)
+                assert _threads.until_interrupted(lambda stop: stop.is_set()) is False
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def test_it_works_in_any_thread(self) -> None:
+        found = []
+
+        def listen() -> None:
+            with _threads.listening():
+                found.append(_threads.until_interrupted(lambda stop: 42))
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        thread.join(30)
+        assert found == [42]

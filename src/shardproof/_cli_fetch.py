@@ -4,11 +4,13 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardproof import _threads
 from shardproof._progress import bar
 from shardproof._terminal import printable
 from shardproof.errors import FetchError
@@ -65,8 +67,12 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
         connections=connections,
     )
     _log_attempts(to_terminal=verbose)
+
+    def work(stop: threading.Event) -> "Fetched":
+        return _fetched(url, directory, sha256, limits, stop, show_bar=not quiet)
+
     try:
-        fetched = _fetched(url, directory, sha256, limits, show_bar=not quiet)
+        fetched = _threads.until_interrupted(work)
     except (ImportError, ValueError) as error:
         typer.echo(printable(str(error)), err=True)
         raise typer.Exit(2) from error
@@ -78,7 +84,13 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
 
 
 def _fetched(
-    url: str, directory: Path, sha256: str | None, limits: "Limits", *, show_bar: bool
+    url: str,
+    directory: Path,
+    sha256: str | None,
+    limits: "Limits",
+    stop: threading.Event,
+    *,
+    show_bar: bool,
 ) -> "Fetched":
     from shardproof.prefetch import fetch_shard, open_source, split_name  # noqa: PLC0415
 
@@ -93,6 +105,7 @@ def _fetched(
                 directory / name,
                 digest=digest,
                 limits=limits,
+                stop=stop,
                 on_bytes=lambda n_bytes, size: show(n_bytes, size or n_bytes),
             )
     finally:

@@ -105,7 +105,14 @@ _OTHERS: dict[str, Callable[[int | None], Any]] = {
 }
 
 
-def of_file(fd: int, algorithm: str, size: int, *, start: int = 0) -> Digest:
+def of_file(
+    fd: int,
+    algorithm: str,
+    size: int,
+    *,
+    start: int = 0,
+    go_on: Callable[[], None] = lambda: None,
+) -> Digest:
     """Return the digest of a file's first ``size`` bytes: bounded, even while the file grows.
 
     Args:
@@ -113,11 +120,13 @@ def of_file(fd: int, algorithm: str, size: int, *, start: int = 0) -> Digest:
         algorithm: By which.
         size: Where to end.
         start: Where to begin.
+        go_on: Called before each piece; raises if the digest is wanted no more.
     """
     digest = begin(algorithm, size)
     buffer = memoryview(bytearray(max(0, min(_CHUNK, size - start))))
     offset = start
     while offset < size and (n := os.preadv(fd, [buffer[: size - offset]], offset)):
+        go_on()
         digest.update(buffer[:n])
         offset += n
     return Digest(algorithm, digest.hexdigest())

@@ -1,15 +1,28 @@
 """Threads that are started, and interrupts that stay interrupts.
 
-Whoever starts a thread waits until it runs, in a lock of Python's own. An interrupt there may find
-the lock released and come out as ``RuntimeError: release unlocked lock``, with the
-KeyboardInterrupt behind it (seen in Python 3.11 to 3.13).
+Python raises KeyboardInterrupt wherever the main thread happens to be. While it starts a thread,
+it waits in a lock of Python's own, and the interrupt may come out as ``RuntimeError: release
+unlocked lock`` with the KeyboardInterrupt behind it (seen in Python 3.11 to 3.13); a thread that
+was about to be started stays listed, and never runs. In the callback of a weak reference, which
+every import ends with, the interrupt is printed (``Exception ignored in``) and lost, and may leave
+a lock behind for which every other import waits.
 """
 
 import contextlib
+import queue
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from types import FrameType
+from typing import TypeVar
 
-__all__ = ["interruptible", "start"]
+__all__ = ["interruptible", "listening", "start", "until_interrupted"]
+
+Result = TypeVar("Result")
+
+_TICK = 0.1
+_LATER = 0.005
 
 
 @contextlib.contextmanager
@@ -32,3 +45,93 @@ def start(thread: threading.Thread, stop: threading.Event | None = None) -> None
         if stop is not None:
             stop.set()
         raise
+
+
+class _Interrupts:
+    """Counts them, so that a lost one is known, and raises them where nothing waits for them."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._is_awaited = False
+
+    def came(self, number: int, frame: FrameType | None) -> None:
+        """Take in a signal: an interrupt, or the alarm that brings one back."""
+        self.n += number == signal.SIGINT
+        if self.n == 1 and self._is_awaited:
+            return
+        if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.setitimer(signal.ITIMER_REAL, _LATER)
+            return
+        raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Do not raise the first one."""
+        self._is_awaited = True
+        try:
+            yield
+        finally:
+            self._is_awaited = False
+
+
+_interrupts = _Interrupts()
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[None]:
+    """Raise interrupts where that does no harm, and count them; ignored ones stay ignored."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    alarm = signal.signal(signal.SIGALRM, _interrupts.came)
+    signal.signal(signal.SIGINT, _interrupts.came)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, alarm)
+        _interrupts.n = 0
+
+
+def until_interrupted(work: Callable[[threading.Event], Result]) -> Result:
+    """Return what ``work`` returns, done in a thread of its own, where no interrupt is raised.
+
+    The first interrupt sets the event that ``work`` is given, and is raised once work has ended by
+    itself; the second one is raised at once. That needs `listening`; without it, the first one is
+    raised at once, too, and sets the event.
+    """
+    stop = threading.Event()
+    outcome: Future[Result] = Future()
+    done: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work(stop))
+        except BaseException as error:
+            outcome.set_exception(error)
+        done.put(None)
+
+    thread = threading.Thread(target=run, name="shardproof-work", daemon=True)
+    try:
+        with _interrupts.awaited():
+            thread.start()
+            while not _came(done):
+                if _interrupts.n:  # not set by the handler, which may come while it is being set
+                    stop.set()
+            thread.join()
+    finally:
+        stop.set()
+    if _interrupts.n:
+        raise KeyboardInterrupt
+    return outcome.result()
+
+
+def _came(done: "queue.SimpleQueue[None]") -> bool:
+    """Wait for a tick; not in Thread.join, which takes a thread for ended when interrupted."""
+    try:
+        done.get(timeout=_TICK)
+    except queue.Empty:
+        return False
+    return True

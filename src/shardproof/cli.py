@@ -61,7 +61,7 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             # A path is bytes and need not be text; it must not end the report in a traceback.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        with _threads.interruptible():
+        with _threads.listening(), _threads.interruptible():
             app(prog_name="shardproof")
     except KeyboardInterrupt:  # before typer begins to look after it
         sys.exit(130)

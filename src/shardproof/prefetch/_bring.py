@@ -14,10 +14,9 @@ from shardproof.prefetch.cache._cache import Cache
 from shardproof.prefetch.cache._leases import Lease
 from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal
-from shardproof.prefetch.transfer._clock import Clock
+from shardproof.prefetch.transfer._clock import Clock, StoppedError
 from shardproof.prefetch.transfer._fetch import Fetched, ask, bring, logger
 from shardproof.prefetch.transfer._limits import Limits
-from shardproof.prefetch.transfer._relay import StoppedError
 
 __all__ = ["Bringer", "Brought"]
 

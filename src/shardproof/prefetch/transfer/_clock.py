@@ -3,7 +3,11 @@
 import threading
 import time
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "StoppedError"]
+
+
+class StoppedError(Exception):
+    """Whoever wanted the work wants it no more."""
 
 
 class Clock:
@@ -28,6 +32,11 @@ class Clock:
         if self.end is None:
             return at_most
         return max(0.0, min(at_most, self.end - time.monotonic()))
+
+    def go_on(self) -> None:
+        """Raise `StoppedError` if the work is wanted no more."""
+        if self.stop.is_set():
+            raise StoppedError
 
     def within(self, seconds: float) -> "Clock":
         """Return a clock for a part of the work."""

@@ -17,10 +17,10 @@ from shardproof._names import OPEN_FLAGS, file_type, quoted, refusals
 from shardproof.errors import FetchError, SourceError
 from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal, try_again
-from shardproof.prefetch.transfer._clock import Clock
+from shardproof.prefetch.transfer._clock import Clock, StoppedError
 from shardproof.prefetch.transfer._limits import Limits
 from shardproof.prefetch.transfer._part import Part
-from shardproof.prefetch.transfer._relay import Answered, Came, StoppedError, call, relay
+from shardproof.prefetch.transfer._relay import Answered, Came, call, relay
 from shardproof.prefetch.transfer._spans import Spans, is_worth_sharing
 
 __all__ = ["Fetched", "OnBytes", "ask", "bring", "fetch_shard", "read_range"]
@@ -137,14 +137,15 @@ def bring(
         if file is None:
             asked = ask(source, name, goal=goal, limits=limits, clock=clock)
             wanted = msgspec.structs.replace(asked, digest=wanted.digest or asked.digest)
-        there = _look(target, wanted, goal)
+        there = _look(target, wanted, goal, clock)
         if there is not None:
             return work.fetched(target, wanted, there, clock)
         _files.make_directories(os.path.dirname(target))
         _files.sweep_leftovers(os.path.dirname(target))
         with _files.being_written(target) as fd:
             found = work.fetch(Part(fd), wanted, goal, clock)
-            _look(target, RemoteFile(name, digest=found), goal)  # somebody may have been faster
+            # Somebody may have been faster.
+            _look(target, RemoteFile(name, digest=found), goal, clock)
         return work.fetched(target, wanted, found, clock)
     except StoppedError as error:
         raise FetchError("it was stopped", url=goal.url, path=goal.path) from error
@@ -172,7 +173,7 @@ def _stat(source: Source, name: str, limits: Limits, clock: Clock) -> RemoteFile
     return call(lambda cut: source.stat(name, timeout=timeout, cut=cut), limits, clock)
 
 
-def _look(target: str, wanted: RemoteFile, goal: Goal) -> str | None:
+def _look(target: str, wanted: RemoteFile, goal: Goal, clock: Clock) -> str | None:
     """Return the digest of what is there, if it is right; move it aside, if it is wrong."""
     try:
         status = os.stat(target, follow_symlinks=False)
@@ -183,25 +184,25 @@ def _look(target: str, wanted: RemoteFile, goal: Goal) -> str | None:
         raise FetchError(f"{problem}; move it away", url=goal.url, path=goal.path)
     if wanted.size is None and wanted.digest is None:
         return None
-    found = _proof(target, wanted)
+    found = _proof(target, wanted, clock)
     if found is None:
         aside = _files.move_aside(target)
         logger.warning("'%s' was not the right one, and is '%s' now", target, aside)
     return found
 
 
-def _proof(target: str, wanted: RemoteFile) -> str | None:
+def _proof(target: str, wanted: RemoteFile, clock: Clock) -> str | None:
     """``"sha256:<hex>"`` of a file that is as large as it should be and has the right digest."""
     fd = os.open(target, OPEN_FLAGS)
     try:
         size = os.fstat(fd).st_size
         if wanted.size not in {None, size}:
             return None
-        found = _digest.of_file(fd, "sha256", size)
+        found = other = _digest.of_file(fd, "sha256", size, go_on=clock.go_on)
         if wanted.digest is not None:
             expected = _digest.parse(wanted.digest)
-            is_sha256 = expected.algorithm == found.algorithm
-            other = found if is_sha256 else _digest.of_file(fd, expected.algorithm, size)
+            if expected.algorithm != found.algorithm:
+                other = _digest.of_file(fd, expected.algorithm, size, go_on=clock.go_on)
             if not _digest.same(expected, other):
                 return None
         return str(found)
@@ -249,7 +250,7 @@ class _Work:
             try:
                 asked = asked or self._ask_again(wanted, clock)
                 self._transfer(part, asked, clock)
-                return part.prove(asked)
+                return part.prove(asked, clock)
             except SourceError as error:
                 if not error.keep:
                     part.restart()

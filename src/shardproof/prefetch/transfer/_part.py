@@ -8,6 +8,7 @@ from typing import Any
 from shardproof import _digest, _files
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import RemoteFile
+from shardproof.prefetch.transfer._clock import Clock
 from shardproof.prefetch.transfer._spans import missing
 
 __all__ = ["Part"]
@@ -93,24 +94,26 @@ class Part:
                 merged.append(span)
         self._have = merged
 
-    def prove(self, wanted: RemoteFile) -> str:
+    def prove(self, wanted: RemoteFile, clock: Clock) -> str:
         """Return ``"sha256:<hex>"`` of the bytes, if they are all and the right ones.
 
         Raises:
             SourceError: Bytes are missing, or a size or a digest is not what was promised.
+            StoppedError: The clock was stopped.
         """
         size = self.n_bytes
         expected = self.size if wanted.size is None else wanted.size
         if (expected is not None and size != expected) or self._have not in ([], [(0, size)]):
             raise SourceError(f"expected {expected} bytes, found {size}", keep=False)
-        found = f"sha256:{self._hash_the_rest(size)}"
+        found = f"sha256:{self._hash_the_rest(size, clock)}"
         if wanted.digest is not None:
-            self._compare(_digest.parse(wanted.digest), found, size)
+            self._compare(_digest.parse(wanted.digest), found, size, clock)
         return found
 
-    def _hash_the_rest(self, size: int) -> str:
+    def _hash_the_rest(self, size: int, clock: Clock) -> str:
         """What came out of order is read back, from memory most likely."""
         while self._hashed < size:
+            clock.go_on()
             block = os.pread(self._fd, min(_BLOCK, size - self._hashed), self._hashed)
             if not block:
                 raise OSError(f"the temporary file became shorter than {size} bytes")
@@ -118,10 +121,10 @@ class Part:
             self._hashed += len(block)
         return str(self._sha256.hexdigest())
 
-    def _compare(self, expected: _digest.Digest, sha256: str, size: int) -> None:
+    def _compare(self, expected: _digest.Digest, sha256: str, size: int, clock: Clock) -> None:
         found = _digest.parse(sha256)
         if expected.algorithm != found.algorithm:
-            found = _digest.of_file(self._fd, expected.algorithm, size)
+            found = _digest.of_file(self._fd, expected.algorithm, size, go_on=clock.go_on)
         if not _digest.same(expected, found):
             problem = f"expected the digest {expected}, found {found} of {size} bytes"
             raise SourceError(problem, keep=False)

@@ -20,7 +20,7 @@ from shardproof.prefetch.transfer._clock import Clock
 from shardproof.prefetch.transfer._limits import Limits
 from shardproof.prefetch.transfer._spans import Span, Spans
 
-__all__ = ["Answered", "Came", "StoppedError", "call", "relay"]
+__all__ = ["Answered", "Came", "call", "relay"]
 
 logger = logging.getLogger("shardproof.prefetch")
 
@@ -35,10 +35,6 @@ _TICK = 0.1
 _JOIN_SECONDS = 1.0
 
 Result = TypeVar("Result")
-
-
-class StoppedError(Exception):
-    """Whoever wanted the work wants it no more."""
 
 
 class Answered(NamedTuple):
@@ -229,8 +225,7 @@ class _Pace:
                 pass
 
     def _look(self) -> None:
-        if self._clock.stop.is_set():
-            raise StoppedError
+        self._clock.go_on()
         if not self._clock.left(1.0):
             raise SourceError(f"not done after {self._clock.spent():.3g}s", late=True)
         seconds = time.monotonic() - self._since
