@@ -459,6 +459,32 @@ def test_interrupted_at_any_moment_nothing_is_left(source: HttpSource, tmp_path:
     assert int(run.stdout) > 50
 
 
+SIGNALLED = """
+import os, signal, sys, threading, time
+from shardproof import FetchTimeoutError
+from shardproof.prefetch import CallableSource, Limits, fetch_shard
+
+signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.3))
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+source = CallableSource(lambda name, path: time.sleep(20))
+began = time.monotonic()
+try:
+    fetch_shard(source, "0.bin", sys.argv[1], limits=Limits(deadline=1))
+except FetchTimeoutError:
+    print(time.monotonic() - began < 10)
+"""
+
+
+def test_a_deadline_is_met_although_a_signal_is_handled_for_long(tmp_path: Path) -> None:
+    """As a scheduler sends one before it takes a node away."""
+    command = [sys.executable, "-c", SIGNALLED, tmp_path / "0.bin"]
+
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_errors_say_what_they_are() -> None:
     error = FetchTimeoutError("late", url="https://h/a", path="/d/a", causes=["x", "y"])
 

@@ -9,7 +9,6 @@ a lock behind for which every other import waits.
 """
 
 import contextlib
-import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -104,20 +103,22 @@ def until_interrupted(work: Callable[[threading.Event], Result]) -> Result:
     """
     stop = threading.Event()
     outcome: Future[Result] = Future()
-    done: queue.SimpleQueue[None] = queue.SimpleQueue()
+    running = threading.Lock()
+    running.acquire()
 
     def run() -> None:
         try:
             outcome.set_result(work(stop))
         except BaseException as error:
             outcome.set_exception(error)
-        done.put(None)
+        running.release()
 
     thread = threading.Thread(target=run, name="shardproof-work", daemon=True)
     try:
         with _interrupts.awaited():
             thread.start()
-            while not _came(done):
+            # Not Thread.join, which takes a thread for ended when it is interrupted (Python 3.11).
+            while not running.acquire(timeout=_TICK):
                 if _interrupts.n:  # not set by the handler, which may come while it is being set
                     stop.set()
             thread.join()
@@ -126,12 +127,3 @@ def until_interrupted(work: Callable[[threading.Event], Result]) -> Result:
     if _interrupts.n:
         raise KeyboardInterrupt
     return outcome.result()
-
-
-def _came(done: "queue.SimpleQueue[None]") -> bool:
-    """Wait for a tick; not in Thread.join, which takes a thread for ended when interrupted."""
-    try:
-        done.get(timeout=_TICK)
-    except queue.Empty:
-        return False
-    return True

@@ -14,6 +14,7 @@ from typing import Literal, Self
 
 from shardproof import _threads
 from shardproof._arguments import checked
+from shardproof._mailbox import Mailbox
 from shardproof._names import quoted, refusals
 from shardproof._progress import bar
 from shardproof.errors import FetchError
@@ -46,7 +47,7 @@ class _Task:
         self._bringer, self._name, self._position = bringer, name, position
         self._before = [task.future for task in before]
         self._at_once, self._stop = at_once, threading.Event()
-        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._ended: Mailbox[None] = Mailbox()
         # A daemon, so that an interpreter that ends does not wait for it before it is told to end.
         self._thread = threading.Thread(
             target=self._run, name=f"shardproof-prefetch-{position}", daemon=True

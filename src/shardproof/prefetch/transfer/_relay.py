@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from shardproof import _threads
+from shardproof._mailbox import Mailbox
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile, Source
 from shardproof.prefetch.transfer._clock import Clock
@@ -62,7 +63,7 @@ Event = Answered | Came
 
 
 class _Readers:
-    """Threads that read spans of one file, into a queue that holds a few MiB."""
+    """Threads that read spans of one file, into a mailbox that holds a few MiB."""
 
     def __init__(
         self, source: Source, name: str, spans: Spans, known: RemoteFile | None, timeout: float
@@ -71,9 +72,8 @@ class _Readers:
         self._known, self._timeout = known, timeout
         self.cut = Cut()
         self._n_started = 0
-        # Not queue.Queue: interrupted at a bad moment, its lock raises errors of its own.
-        self.queue: queue.SimpleQueue[Event | _Ended] = queue.SimpleQueue()
-        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.events: Mailbox[Event | _Ended] = Mailbox()
+        self._room: Mailbox[None] = Mailbox()
         for _ in range(_QUEUED):
             self._room.put(None)
         self.threads = [
@@ -122,7 +122,7 @@ class _Readers:
         while not self.cut.is_made:
             with contextlib.suppress(queue.Empty):
                 self._room.get(timeout=_TICK)
-                self.queue.put(event)
+                self.events.put(event)
                 return
 
     def taken(self) -> None:
@@ -179,7 +179,7 @@ def relay(
     try:
         running += readers.start(_AT_FIRST)
         while running:
-            event = pace.next(readers.queue)
+            event = pace.next(readers.events)
             readers.taken()
             if isinstance(event, _Ended):
                 running -= 1
@@ -210,7 +210,7 @@ class _Pace:
         seconds = now - self._first
         return self._came / seconds if seconds >= _LOOK_SECONDS else math.inf
 
-    def next(self, events: "queue.SimpleQueue[Any]") -> Any:
+    def next(self, events: Mailbox[Any]) -> Any:
         """Return the next event.
 
         Raises:
@@ -246,7 +246,7 @@ def call(work: Callable[[Cut], Result], limits: Limits, clock: Clock) -> Result:
         StoppedError: The clock was stopped.
     """
     cut = Cut()
-    results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+    results: Mailbox[tuple[bool, Any]] = Mailbox()
 
     def run() -> None:
         try:
