@@ -23,7 +23,6 @@ class Mailbox(Generic[Item]):
     def __init__(self) -> None:
         self._items: collections.deque[Item] = collections.deque()
         self._is_empty = threading.Lock()
-        self._is_empty.acquire()
 
     def put(self, item: Item) -> None:
         """Add an item; returns at once."""
