@@ -17,12 +17,12 @@ SLOWLY_HANDLED = """
 import os, queue, signal, sys, threading, time
 from shardproof._mailbox import Mailbox
 
-signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.3))
+signal.signal(signal.SIGUSR1, lambda *_: time.sleep(2))
 box = {"Mailbox": Mailbox, "SimpleQueue": queue.SimpleQueue}[sys.argv[1]]()
-threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-threading.Timer(5, os._exit, (1,)).start()
+threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+threading.Timer(8, os._exit, (1,)).start()
 try:
-    box.get(timeout=0.1)
+    box.get(timeout=1.5)
 except queue.Empty:
     os._exit(0)
 """

@@ -1,5 +1,6 @@
 """``shardproof fetch``: 0 only when the right bytes are under the final name."""
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -13,12 +14,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from shardproof import prefetch
+from shardproof import FetchError, _cli_fetch, prefetch
 from shardproof.cli import app
 from shardproof.prefetch import Fetched
 from shardproof.testing.hub import Hub
 
 DATA = bytes(range(256)) * 400
+HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
 SHA256 = hashlib.sha256(DATA).hexdigest()
 
 
@@ -156,6 +158,24 @@ def test_it_is_done_where_no_interrupt_is_raised(url: str, tmp_path: Path, monke
     assert threads[0] is not threading.main_thread()
 
 
+def test_nothing_is_drawn_when_it_is_stopped(url: str, tmp_path: Path, monkeypatch) -> None:
+    """Whoever drew it may wait no more."""
+    drawn = []
+
+    def fetch(*_: Any, stop: threading.Event, on_bytes: Any, **__: Any) -> Fetched:
+        on_bytes(1, 2)
+        stop.set()
+        on_bytes(2, 2)
+        raise FetchError("it was stopped", url=url, path="p")
+
+    monkeypatch.setattr(prefetch, "fetch_shard", fetch)
+    bar = contextlib.nullcontext(lambda *progress: drawn.append(progress))
+    monkeypatch.setattr(_cli_fetch, "bar", lambda label: bar)
+
+    assert run(url, tmp_path).exit_code == 1
+    assert drawn == [(1, 2)]
+
+
 @pytest.mark.parametrize("fault", ["stall-before-header", "stall-in-body", "drip"])
 def test_an_interrupt_ends_with_130_and_leaves_nothing(
     fault: str, url: str, shard_hub: Hub, tmp_path: Path
@@ -188,3 +208,34 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(
         assert error.splitlines()[-1] == "['MainThread']"
         assert "Traceback" not in error
         assert not [name for _, _, names in os.walk(tmp_path) for name in names]
+
+
+@pytest.mark.parametrize("n_interrupts", [1, 2])
+def test_interrupts_leave_the_terminal_as_it_was(
+    url: str, shard_hub: Hub, tmp_path: Path, n_interrupts: int
+) -> None:
+    """The bar hides the cursor; the second interrupt does not wait for the work."""
+    shard_hub.fault("a/*", "drip")
+    master, slave = os.openpty()
+    code = "from shardproof import cli; cli.main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "fetch", url, tmp_path],
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(slave)
+    drawn = b""
+    while HIDE_CURSOR not in drawn:
+        drawn += os.read(master, 1000)
+
+    for _ in range(n_interrupts):
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    with contextlib.suppress(OSError):  # EIO: nobody has the other end any more
+        while more := os.read(master, 1000):
+            drawn += more
+    os.close(master)
+
+    assert child.wait(60) == 130
+    assert drawn.rindex(SHOW_CURSOR) > drawn.rindex(HIDE_CURSOR)
+    assert (not list(tmp_path.iterdir())) or n_interrupts == 2

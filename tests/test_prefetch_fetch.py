@@ -464,7 +464,7 @@ import os, signal, sys, threading, time
 from shardproof import FetchTimeoutError
 from shardproof.prefetch import CallableSource, Limits, fetch_shard
 
-signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.3))
+signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.5))
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
 source = CallableSource(lambda name, path: time.sleep(20))
 began = time.monotonic()

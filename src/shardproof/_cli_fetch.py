@@ -1,10 +1,11 @@
 """The command ``shardproof fetch``: one file, whole and proven, or a reason why not."""
 
-import contextlib
 import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,7 +58,7 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
     ] = False,
 ) -> None:
     """Fetch one file: under its name there are the right bytes, or nothing."""
-    from shardproof.prefetch import Limits  # noqa: PLC0415 - other commands need nothing of it
+    from shardproof.prefetch import Limits, split_name  # noqa: PLC0415 - not for other commands
 
     limits = Limits(
         max_download_retries=retries + 1,
@@ -67,12 +68,12 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
         connections=connections,
     )
     _log_attempts(to_terminal=verbose)
-
-    def work(stop: threading.Event) -> "Fetched":
-        return _fetched(url, directory, sha256, limits, stop, show_bar=not quiet)
-
     try:
-        fetched = _threads.until_interrupted(work)
+        # The main thread's, which puts the terminal right even if it does not wait for the work.
+        with bar(split_name(url)[1]) if not quiet else nullcontext(_show_nothing) as show:
+            fetched = _threads.until_interrupted(
+                lambda stop: _fetched(url, directory, sha256, limits, stop=stop, show=show)
+            )
     except (ImportError, ValueError) as error:
         typer.echo(printable(str(error)), err=True)
         raise typer.Exit(2) from error
@@ -88,26 +89,29 @@ def _fetched(
     directory: Path,
     sha256: str | None,
     limits: "Limits",
-    stop: threading.Event,
     *,
-    show_bar: bool,
+    stop: threading.Event,
+    show: Callable[[int, int], None],
 ) -> "Fetched":
     from shardproof.prefetch import fetch_shard, open_source, split_name  # noqa: PLC0415
+
+    def on_bytes(n_bytes: int, size: int | None) -> None:
+        if not stop.is_set():  # then the bar may be gone
+            show(n_bytes, size or n_bytes)
 
     folder, name = split_name(url)
     digest = None if sha256 is None else f"sha256:{sha256.removeprefix('sha256:')}"
     source = open_source(folder)
     try:
-        with bar(name) if show_bar else contextlib.nullcontext(_show_nothing) as show:
-            return fetch_shard(
-                source,
-                name,
-                directory / name,
-                digest=digest,
-                limits=limits,
-                stop=stop,
-                on_bytes=lambda n_bytes, size: show(n_bytes, size or n_bytes),
-            )
+        return fetch_shard(
+            source,
+            name,
+            directory / name,
+            digest=digest,
+            limits=limits,
+            stop=stop,
+            on_bytes=on_bytes,
+        )
     finally:
         source.close()
 

@@ -54,8 +54,8 @@ class _Interrupts:
         self._is_awaited = False
 
     def came(self, number: int, frame: FrameType | None) -> None:
-        """Take in a signal: an interrupt, or the alarm that brings one back."""
-        self.n += number == signal.SIGINT
+        """Take in a signal: an interrupt, or the alarm that brings one back; another's is one."""
+        self.n += number == signal.SIGINT or not self.n
         if self.n == 1 and self._is_awaited:
             return
         if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -99,7 +99,7 @@ def until_interrupted(work: Callable[[threading.Event], Result]) -> Result:
 
     The first interrupt sets the event that ``work`` is given, and is raised once work has ended by
     itself; the second one is raised at once. That needs `listening`; without it, the first one is
-    raised at once, too, and sets the event.
+    raised at once, too, and sets the event. For the main thread, and for one work at a time.
     """
     stop = threading.Event()
     outcome: Future[Result] = Future()
@@ -116,7 +116,7 @@ def until_interrupted(work: Callable[[threading.Event], Result]) -> Result:
     thread = threading.Thread(target=run, name="shardproof-work", daemon=True)
     try:
         with _interrupts.awaited():
-            thread.start()
+            start(thread, stop)
             # Not Thread.join, which takes a thread for ended when it is interrupted (Python 3.11).
             while not running.acquire(timeout=_TICK):
                 if _interrupts.n:  # not set by the handler, which may come while it is being set
