@@ -6,6 +6,8 @@ import tomllib
 from configparser import ConfigParser
 from pathlib import Path
 
+import pytest
+
 import shardproof
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +42,20 @@ def test_the_lowest_environment_pins_the_floors_of_pyproject() -> None:
     assert {name: _padded(pin) for name, pin in pins.items()} == {
         name: _padded(floor) for name, floor in floors.items()
     }
+
+
+@pytest.mark.parametrize("marker", ["once", "mutants"])
+def test_what_one_environment_runs_is_run_on_a_machine_with_any_python(marker: str) -> None:
+    tox = ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    selected = [
+        name
+        for name in tox["tox"]["env_list"].split()
+        if f"-m {marker}}}" in tox.get(f"testenv:{name}", "commands", fallback="")
+    ]
+
+    # An environment whose Python is not there is skipped, and its tests with it.
+    assert [tox.has_option(f"testenv:{name}", "base_python") for name in selected] == [False]
 
 
 def _padded(version: str) -> tuple[int, ...]:
