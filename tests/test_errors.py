@@ -1,5 +1,6 @@
 """The exceptions: their places in the tree, their texts, their way through pickle."""
 
+import copy
 import pickle
 from pathlib import Path
 
@@ -7,10 +8,13 @@ import pytest
 
 import shardproof
 from shardproof import (
+    FetchError,
+    FetchTimeoutError,
     Finding,
     FindingKind,
     ManifestError,
     ManifestNotFoundError,
+    ManifestPermissionError,
     Report,
     ShardproofError,
     ShardReadError,
@@ -34,10 +38,20 @@ def test_what_is_not_there_is_a_file_not_found_error(error: Exception, builtin: 
     assert isinstance(error, builtin)
 
 
+def test_what_may_not_be_read_is_a_permission_error() -> None:
+    assert issubclass(ManifestPermissionError, ManifestError)
+    assert issubclass(ManifestPermissionError, PermissionError)
+
+
+def test_what_cannot_be_fetched_is_a_runtime_error() -> None:
+    assert issubclass(FetchError, RuntimeError)
+    assert issubclass(FetchTimeoutError, (RuntimeError, TimeoutError))
+
+
 def test_every_public_error_is_in_the_tree() -> None:
     errors = [getattr(shardproof, name) for name in shardproof.__all__ if name.endswith("Error")]
 
-    assert len(errors) == 15
+    assert len(errors) == 16
     assert all(issubclass(error, ShardproofError) for error in errors)
 
 
@@ -46,17 +60,19 @@ def test_every_public_error_is_in_the_tree() -> None:
     [
         ManifestError("bad", path="/d/shards.json", line=3, field="$[0].name"),
         ManifestNotFoundError("gone", path="/d"),
+        ManifestPermissionError("denied", path="/d"),
         ShardValidationError(REPORT),
+        FetchError("gone", url="https://x/y", path="/d/y", causes=["404"]),
+        FetchTimeoutError("late", url="https://x/y", path="/d/y", causes=["slow"]),
         ShardReadError("gone", path="/d/x", offset=8, wanted=4, got=2, errno=2),
     ],
 )
 def test_an_error_crosses_processes_whole(error: ShardproofError) -> None:
-    copy = pickle.loads(pickle.dumps(error))
-
-    assert type(copy) is type(error)
-    assert str(copy) == str(error)
-    assert copy.__dict__ == error.__dict__
-    assert getattr(copy, "errno", None) == getattr(error, "errno", None)
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(twin) is type(error)
+        assert str(twin) == str(error)
+        assert twin.__dict__ == error.__dict__
+        assert getattr(twin, "errno", None) == getattr(error, "errno", None)
 
 
 def test_the_text_says_where() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import Finding, FindingKind, Report, ShardValidationError
+from shardproof import Finding, FindingKind, Report, ShardFileVerifier, ShardValidationError
+from shardproof.receipts import Verdict
 
 ROOT = Path("/d")
 
@@ -115,13 +116,51 @@ def test_to_dict_is_json() -> None:
             }
         ],
         "unproven": ["/d/u"],
+        "n_proven": None,
     }
 
 
 def test_raise_for_findings() -> None:
-    assert report().raise_for_findings() is None
+    whole = report()
+    assert whole.raise_for_findings() is whole
     broken = report(finding(FindingKind.EMPTY, "a"))
     with pytest.raises(ShardValidationError) as caught:
         broken.raise_for_findings()
     assert caught.value.report is broken
     assert str(caught.value) == str(broken)
+
+
+def test_a_report_is_true_if_and_only_if_it_is_ok() -> None:
+    assert report()
+    assert report(unproven=(ROOT / "u",), level="valid")
+    assert not report(finding(FindingKind.SIZE, "a"))
+    assert not report(finding(FindingKind.UNREADABLE, "a", errno.ESTALE))
+
+
+def test_the_other_verdicts_are_true_if_and_only_if_they_are_good(make_checkpoint) -> None:
+    prefix = make_checkpoint()
+    verifier = ShardFileVerifier()
+    assert verifier.verify_checkpoint(prefix)
+    assert not verifier.verify_checkpoint(f"{prefix}_that_is_none")
+    assert Verdict(3, True, "completed", "as recorded")
+    assert not Verdict(3, False, "absent", "there is no receipt")
+
+
+@pytest.mark.parametrize(
+    ("level", "n_unproven", "said"),
+    [
+        ("present", 0, ""),
+        ("complete", 0, ""),
+        ("complete", 2, "complete: 6 proven, 2 without a size or structure, 1 not as promised"),
+        ("valid", 3, "valid: 5 proven, 3 without a digest, 1 not as promised"),
+        ("valid", 0, "valid: 8 proven, 0 without a digest, 1 not as promised"),
+    ],
+)
+def test_a_failure_says_what_was_proven_too(level: str, n_unproven: int, said: str) -> None:
+    unproven = tuple(ROOT / str(index) for index in range(n_unproven))
+    broken = (finding(FindingKind.SIZE, "a"),)
+    listed = "Shard validation failed in '/d':\n\nFiles of another size (1):\n  - /d/a"
+
+    text = str(Report(ROOT, "saev", level, 9, broken, unproven, 8 - n_unproven))
+
+    assert text == (f"{listed}\n\n{said}, of 9 files of '/d'" if said else listed)

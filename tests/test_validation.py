@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 import shardproof
-from shardproof import ManifestError, ManifestNotFoundError, Metadata, Shard, ShardInfo, validate
+from shardproof import (
+    ManifestError,
+    ManifestNotFoundError,
+    ManifestPermissionError,
+    Metadata,
+    Shard,
+    ShardInfo,
+    validate,
+)
+from shardproof.testing import without_root_override
 
 
 def test_a_healthy_directory(make_shards_dir) -> None:
@@ -42,6 +51,21 @@ def test_it_never_raises_for_findings(make_shards_dir) -> None:
         "unreadable",
         "not-regular",
     ]
+
+
+def test_its_report_can_be_asserted_and_chained(make_shards_dir) -> None:
+    """Whoever writes ``assert validate(path)`` means the verdict."""
+    assert validate(make_shards_dir(2))
+    assert not validate(make_shards_dir(2, missing_shards=[1]))
+    assert validate(make_shards_dir(2)).raise_for_findings().n_files == 2
+
+
+def test_a_failing_look_at_valid_says_how_many_files_are_unproven(make_shards_dir) -> None:
+    report = validate(make_shards_dir(3, labels=True, missing_shards=[1]), level="valid")
+
+    counts = "valid: 0 proven, 3 without a digest, 1 not as promised, of 4 files of"
+    assert str(report).endswith(f"acts000001.bin\n\n{counts} '{report.root}'")
+    assert (report.n_proven, len(report.unproven)) == (0, 3)
 
 
 @pytest.mark.parametrize("convert", [str, Path, os.fspath])
@@ -121,6 +145,43 @@ class TestNoReadablePromise:
     def test_an_empty_directory(self, tmp_path) -> None:
         with pytest.raises(ManifestNotFoundError, match="found nothing"):
             validate(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("which", "mode"),
+        [
+            (".", 0o000),
+            (".", 0o444),  # its names can be listed, and none of its files looked at
+            (".", 0o111),
+            ("..", 0o000),
+            ("shards.json", 0o000),
+            ("metadata.json", 0o000),
+        ],
+    )
+    def test_what_may_not_be_read(self, make_shards_dir, which: str, mode: int) -> None:
+        shards_dir = make_shards_dir(1)
+        closed = Path(os.path.abspath(shards_dir / which))
+        before = closed.stat().st_mode
+        closed.chmod(mode)
+        try:
+            with without_root_override(), pytest.raises(ManifestPermissionError) as caught:
+                validate(shards_dir)
+        finally:
+            closed.chmod(before)
+        assert "ask its owner to let you read it" in str(caught.value)
+        assert caught.value.path.startswith(str(shards_dir))
+
+    @pytest.mark.parametrize("mode", [0o000, 0o111])
+    def test_receipts_that_may_not_be_read(self, make_receipts_dir, mode: int) -> None:
+        plan_dir = make_receipts_dir(2)
+        receipts = plan_dir / "receipts"
+        receipts.chmod(mode)
+        try:
+            with without_root_override(), pytest.raises(PermissionError) as caught:
+                validate(plan_dir)
+        finally:
+            receipts.chmod(0o755)
+        assert isinstance(caught.value, ManifestPermissionError)
+        assert caught.value.path == str(receipts)
 
     @pytest.mark.parametrize("name", ["shards.json", "metadata.json"])
     @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path.name)])

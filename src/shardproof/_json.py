@@ -16,7 +16,8 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from shardproof._names import NotRegularError, open_inside, open_root, quoted
-from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof._paths import permission_denied
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
 __all__ = ["MAX_BYTES", "MAX_ITEMS", "decode", "read", "read_bytes"]
 
@@ -40,6 +41,7 @@ def read(root: str, name: str, kind: type[T], *, max_bytes: int = MAX_BYTES) -> 
 
     Raises:
         ManifestNotFoundError: There is no such file.
+        ManifestPermissionError: It may not be read.
         ManifestError: It can't be opened, is too large, or isn't what ``kind`` describes.
         OSError: The file system failed (EIO, ESTALE, ...).
     """
@@ -59,8 +61,7 @@ def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
     except FileNotFoundError as error:
         raise ManifestNotFoundError("there is no such file", path=path) from error
     except PermissionError as error:
-        problem = f"permission denied (uid {os.geteuid()}); ask its owner to let you read it"
-        raise ManifestError(problem, path=path) from error
+        raise ManifestPermissionError(permission_denied(), path=path) from error
     except NotRegularError as error:
         problem = f"expected a regular file, found a {error.found}"
         raise ManifestError(problem, path=path) from error

@@ -11,7 +11,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof._paths import permission_denied
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
 __all__ = [
     "OPEN_FLAGS",
@@ -137,7 +138,8 @@ def open_root(root: str) -> int:
 
     Raises:
         ManifestNotFoundError: There is no such directory.
-        ManifestError: It is not a directory, or may not be read.
+        ManifestPermissionError: It may not be read.
+        ManifestError: It is not a directory.
         OSError: The file system failed (EIO, ESTALE, ...).
     """
     try:
@@ -152,8 +154,7 @@ def open_root(root: str) -> int:
         problem = "expected a shards directory, found a file; give the directory that holds it"
         raise ManifestError(problem, path=root) from error
     except PermissionError as error:
-        problem = f"permission denied on the directory for uid {os.geteuid()}"
-        raise ManifestError(problem, path=root) from error
+        raise ManifestPermissionError(permission_denied(), path=root) from error
 
 
 def open_inside(name: str, *, root: str, dir_fd: int) -> int:

@@ -81,12 +81,21 @@ def check(
             findings = list(_collect(runs, len(manifest.files), on_progress))
     finally:
         os.close(dir_fd)
+    n_broken = len(findings)  # one for each file at most; what follows is about the manifest
     findings += _structural(manifest, manifest.damaged)
     if level != "present":
         findings += _structural(manifest, manifest.contradictions())
     unproven = tuple(_unproven(manifest, level, findings))
     n_files = len(manifest.files)
-    return Report(manifest.root, manifest.format, level, n_files, tuple(findings), unproven)
+    return Report(
+        manifest.root,
+        manifest.format,
+        level,
+        n_files,
+        tuple(findings),
+        unproven,
+        n_files - n_broken - len(unproven),
+    )
 
 
 def _looks(

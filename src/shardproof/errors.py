@@ -5,9 +5,10 @@
     ShardproofError
     +-- ManifestError                  the promise of a shards directory can't be read
     |   +-- ManifestNotFoundError      ... because it is not there   (also a FileNotFoundError)
+    |   +-- ManifestPermissionError    ... because it may not be     (also a PermissionError)
     +-- ShardValidationError           promises are not kept         (also a FileNotFoundError)
     +-- ShardReadError                 a shard that was proven can't be read now  (also an OSError)
-    +-- FetchError                     a shard can't be fetched whole and proven
+    +-- FetchError                     a shard can't be fetched and proven  (also a RuntimeError)
     |   +-- FetchTimeoutError          ... in time                   (also a TimeoutError)
     +-- CheckpointError                a checkpoint can't be written, read or proven
     |   +-- CheckpointNotFoundError    ... because it is not there   (also a FileNotFoundError)
@@ -40,6 +41,7 @@ __all__ = [
     "FetchTimeoutError",
     "ManifestError",
     "ManifestNotFoundError",
+    "ManifestPermissionError",
     "ReceiptError",
     "RevisionError",
     "ShardClaimedError",
@@ -108,6 +110,12 @@ class ManifestNotFoundError(ManifestError, FileNotFoundError):
     __str__ = Exception.__str__
 
 
+class ManifestPermissionError(ManifestError, PermissionError):
+    """The manifest, or the directory that holds it, may not be read by this user."""
+
+    __str__ = Exception.__str__
+
+
 class ShardValidationError(ShardproofError, FileNotFoundError):
     """A shards directory does not keep its promises; the message lists each one that is broken.
 
@@ -158,8 +166,10 @@ class ShardReadError(ShardproofError, OSError):
     __str__ = Exception.__str__
 
 
-class FetchError(ShardproofError):
+class FetchError(ShardproofError, RuntimeError):
     """A shard can't be fetched whole and proven; nothing wrong is left under its name.
+
+    It is a `RuntimeError` too: callers of other fetching code catch that.
 
     Args:
         problem: What is wrong, what was expected, what to do.
@@ -190,6 +200,8 @@ class FetchError(ShardproofError):
 class FetchTimeoutError(FetchError, TimeoutError):
     """A shard can't be fetched in the time that it was given."""
 
+    # By the order of bases it were RuntimeError's, which can't make an OSError.
+    __new__ = TimeoutError.__new__  # type: ignore[assignment]
     __str__ = Exception.__str__
 
 

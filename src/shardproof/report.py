@@ -5,7 +5,7 @@ import enum
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from shardproof.errors import ShardValidationError
 
@@ -99,6 +99,8 @@ class Report:
         unproven: Files that are as promised as far as the level asks, and about which the manifest
             states nothing that the level could prove: at ``complete`` no size and no structure, at
             ``valid`` no digest.
+        n_proven: How many of the promised files are as promised, as far as the level asks; None
+            where nobody counted them.
     """
 
     root: Path
@@ -107,6 +109,11 @@ class Report:
     n_files: int
     findings: tuple[Finding, ...] = ()
     unproven: tuple[Path, ...] = ()
+    n_proven: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether every promise is kept, so that ``assert validate(path)`` means what it says."""
+        return self.ok
 
     @property
     def ok(self) -> bool:
@@ -125,14 +132,17 @@ class Report:
 
     def _success(self) -> str:
         proven = self.n_files - len(self.unproven)
-        text = f"{self.level}: {proven} of {self.n_files} files of '{self.root}'"
-        if not self.unproven:
-            return text
+        if self.unproven:
+            return self._counts(proven, self._lacking())
+        return f"{self.level}: {proven} of {self.n_files} files of '{self.root}'"
+
+    def _lacking(self) -> str:
         lacking = "digest" if self.level == "valid" else "size or structure"
-        return (
-            f"{self.level}: {proven} proven, {len(self.unproven)} without a {lacking}, "
-            f"of {self.n_files} files of '{self.root}'"
-        )
+        return f"{len(self.unproven)} without a {lacking}"
+
+    def _counts(self, proven: int, *others: str) -> str:
+        counts = ", ".join([f"{proven} proven", *others])
+        return f"{self.level}: {counts}, of {self.n_files} files of '{self.root}'"
 
     def _failure_lines(self) -> Iterator[str]:
         yield f"Shard validation failed in '{self.root}':"
@@ -142,6 +152,10 @@ class Report:
                 yield ""
                 yield f"{title} ({len(paths)}):"
                 yield from (f"  - {path}" for path in paths)
+        if self.n_proven is not None and (self.level == "valid" or self.unproven):
+            broken = self.n_files - self.n_proven - len(self.unproven)
+            yield ""
+            yield self._counts(self.n_proven, self._lacking(), f"{broken} not as promised")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values, for `json.dumps`."""
@@ -154,13 +168,15 @@ class Report:
             "n_files": self.n_files,
             "findings": [finding.to_dict() for finding in self.findings],
             "unproven": [str(path) for path in self.unproven],
+            "n_proven": self.n_proven,
         }
 
-    def raise_for_findings(self) -> None:
-        """Do nothing when every promise is kept.
+    def raise_for_findings(self) -> Self:
+        """Return the report itself when every promise is kept.
 
         Raises:
             ShardValidationError: There are findings; its text names every one.
         """
         if self.findings:
             raise ShardValidationError(self)
+        return self

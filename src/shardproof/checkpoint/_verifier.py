@@ -126,6 +126,7 @@ def _result(  # noqa: PLR0917 - as many fields as a report has
         n_files=n_files,
         findings=tuple(findings),
         unproven=tuple(map(Path, unproven)),
+        n_proven=n_files - len(findings) - len(unproven) if n_files else None,
         errors=tuple(errors),
         warnings=tuple(warnings),
     )

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shardproof._names import open_root
-from shardproof.errors import ManifestNotFoundError
+from shardproof._paths import permission_denied
+from shardproof.errors import ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats import checkpoint, receipts, saev
 from shardproof.manifest import Manifest
 
@@ -64,12 +65,17 @@ def detect(root: str) -> Format:
 
     Raises:
         ManifestNotFoundError: There is no such directory, or no format claims it.
-        ManifestError: It is not a directory, or may not be read.
+        ManifestPermissionError: It, or something in it, may not be read.
+        ManifestError: It is not a directory.
+        OSError: The file system failed.
     """
     os.close(open_root(root))
-    for form in FORMATS:
-        if form.claims(root):
-            return form
+    try:
+        found = next((form for form in FORMATS if form.claims(root)), None)
+    except PermissionError as error:
+        raise ManifestPermissionError(permission_denied(), path=error.filename or root) from error
+    if found is not None:
+        return found
     n_entries = len(os.listdir(root))
     known = ", ".join(f"{form.manifest_file} ({form.name})" for form in FORMATS)
     holds = f"{n_entries} entries, none of a known format" if n_entries else "nothing"

@@ -2,7 +2,9 @@
 
 import os
 import re
+import stat
 
+from shardproof._paths import mode_of
 from shardproof.manifest import Manifest
 
 __all__ = ["MANIFEST_FILE", "claims", "read"]
@@ -24,13 +26,10 @@ def claims(root: str) -> bool:
 
 def _says_so(path: str) -> bool:
     """Whether a file begins as metadata do; others may have that name."""
-    if not os.path.isfile(path):
+    if not stat.S_ISREG(mode_of(path)):
         return False
-    try:
-        with open(path, "rb") as file:
-            begin = file.read(_FIRST_BYTES)
-    except OSError:
-        return False
+    with open(path, "rb") as file:
+        begin = file.read(_FIRST_BYTES)
     return b'"schema_version"' in begin and b'"world_size"' in begin
 
 

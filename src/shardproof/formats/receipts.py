@@ -1,7 +1,9 @@
 """Plan directories of a data-prep run: what ``plan.json`` and ``receipts/`` promise."""
 
 import os
+import stat
 
+from shardproof._paths import mode_of
 from shardproof.manifest import Manifest
 
 __all__ = ["MANIFEST_FILE", "claims", "read"]
@@ -13,9 +15,10 @@ _RECEIPTS = "receipts"
 def claims(root: str) -> bool:
     """Whether the directory is a plan's, be it with its plan or only with receipts."""
     receipts = os.path.join(root, _RECEIPTS)
-    if os.path.lexists(os.path.join(root, MANIFEST_FILE)):
-        return os.path.isdir(receipts)
-    if not os.path.isdir(receipts):
+    mode = mode_of(receipts)
+    if mode_of(os.path.join(root, MANIFEST_FILE)):
+        return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)  # a link is refused, and that is said
+    if not stat.S_ISDIR(mode):
         return False
     with os.scandir(receipts) as entries:
         return any(entry.name.startswith("shard_") for entry in entries)

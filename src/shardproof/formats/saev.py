@@ -2,6 +2,7 @@
 
 import os
 
+from shardproof._paths import mode_of
 from shardproof.saev import SHARDS_FILE
 from shardproof.saev import promise as read
 
@@ -12,7 +13,7 @@ MANIFEST_FILE = SHARDS_FILE
 
 def claims(root: str) -> bool:
     """Whether the directory is saev's, be it whole or half-written."""
-    if os.path.lexists(os.path.join(root, SHARDS_FILE)):
+    if mode_of(os.path.join(root, SHARDS_FILE)):
         return True
     with os.scandir(root) as entries:
         return any(

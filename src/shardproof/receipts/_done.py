@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple
 
 from shardproof import _fanout, _json
 from shardproof._names import OPEN_FLAGS, open_root
+from shardproof._paths import permission_denied
 from shardproof.checks import check
-from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Manifest, PromisedFile
 from shardproof.receipts._layout import MAX_RECEIPT_BYTES, RECEIPTS, receipt_name
 from shardproof.receipts._quick import not_plainly_done
@@ -54,6 +55,10 @@ class Verdict:
     done: bool
     status: VerdictStatus
     reason: str
+
+    def __bool__(self) -> bool:
+        """Whether the shard is done, so that ``if verdict`` means what it says."""
+        return self.done
 
 
 class Scope(NamedTuple):
@@ -105,7 +110,10 @@ def open_receipts(root: str, root_fd: int) -> Iterator[int | None]:
     except FileNotFoundError:
         yield None
         return
-    except (NotADirectoryError, PermissionError) as error:
+    except PermissionError as error:
+        path = os.path.join(root, RECEIPTS)
+        raise ManifestPermissionError(permission_denied(), path=path) from error
+    except NotADirectoryError as error:
         path = _receipts_dir(root)
         raise ManifestError(f"expected a directory of receipts: {error}", path=path) from error
     try:
