@@ -98,7 +98,8 @@ class TestVerify:
         flip(shard(prefix))
         for path, code in ((prefix, 1), (tmp_path / "none", 2)):
             result = run("verify", path, "--quiet")
-            assert (result.exit_code, result.output) == (code, "")
+            assert (result.exit_code, result.stdout) == (code, "")
+            assert ("there is no checkpoint" in result.stderr) == (code == 2)
 
     def test_nothing_there(self, tmp_path) -> None:
         (tmp_path / "empty").mkdir()

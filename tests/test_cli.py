@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -100,6 +101,29 @@ class TestValidate:
     def test_quiet(self, run, make_shards_dir, damage) -> None:
         result = run("validate", "-q", make_shards_dir(1, **damage))
         assert (result.output, result.exit_code) == ("", len(damage))
+
+    @pytest.mark.parametrize("command", [["validate"], ["checkpoint", "verify"]])
+    @pytest.mark.parametrize("option", ["-q", "--json", "--level=valid"])
+    def test_why_there_is_no_report_is_always_said(self, run, tmp_path, command, option) -> None:
+        result = run(*command, option, tmp_path / "gone")
+        assert result.exit_code == 2
+        assert f"{tmp_path / 'gone'}': there is no" in result.stderr
+
+    def test_metadata_that_cannot_be_read_are_a_reason_too(self, run, make_checkpoint) -> None:
+        metadata = Path(f"{make_checkpoint()}.metadata.json")
+        metadata.write_text("{")
+        result = run("checkpoint", "verify", "-q", metadata)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"{metadata}: ")
+        assert result.stderr.count("\n") == 1
+
+    @pytest.mark.parametrize(
+        "command", [["fetch", "file:///nowhere/x", "{}", "-q"], ["stage", "{}/gone", "-q"]]
+    )
+    def test_so_is_what_could_not_be_done(self, run, tmp_path, command) -> None:
+        result = run(*(part.format(tmp_path) for part in command))
+        assert (bool(result.exit_code), result.stdout) == (True, "")
+        assert "Could not" in result.stderr
 
     def test_json(self, run, make_shards_dir, tmp_path) -> None:
         shards_dir = make_shards_dir(2, missing_shards=[1])
@@ -211,14 +235,134 @@ class TestStreams:
         assert result.returncode == 0, result.stderr
         assert r"\udcff\udcfe" in result.stdout
 
-    def test_a_reader_that_leaves(self, make_shards_dir) -> None:
-        command = [sys.executable, "-m", "shardproof", "validate", make_shards_dir(1)]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        child.stdout.close()
-        error = child.stderr.read()
-        child.stderr.close()
-        child.wait()
-        assert "Traceback" not in error
+
+COMMANDS = {
+    "validate": (["validate", "{damaged}"], 1),
+    "validate-json": (["validate", "--json", "{gone}"], 2),
+    "stage": (["stage", "{whole}", "--to", "{to}"], 0),
+    "fetch": (["fetch", "file://{whole}/acts000000.bin", "{to}"], 0),
+    "receipts": (["receipts", "{plan}"], 1),
+    "receipts-pending": (["receipts", "{plan}", "--pending"], 0),
+    "checkpoint-verify": (["checkpoint", "verify", "{checkpoint}"], 0),
+    "checkpoint-show": (["checkpoint", "show", "{checkpoint}", "--json"], 0),
+    "checkpoint-latest": (["checkpoint", "latest", "{checkpoints}"], 0),
+    "checkpoint-convert": (["checkpoint", "convert", "{checkpoint}", "{to}/{new}"], 0),
+    "demo": (["demo"], 0),
+    "help": (["validate", "--help"], 0),
+    "version": (["--version"], 0),
+}
+"""A command of each kind that prints, and its exit code where it can."""
+
+SOME = ("validate", "stage", "checkpoint-verify")
+
+
+@pytest.mark.once
+class TestStreamsThatAreGone:
+    """Real descriptors, as a shell gives them."""
+
+    @pytest.fixture(params=COMMANDS)
+    def command(
+        self, request, tmp_path, make_shards_dir, make_receipts_dir, make_checkpoint
+    ) -> tuple[list[str], int]:
+        (tmp_path / "to").mkdir()
+        checkpoint = make_checkpoint()
+        places = {
+            "whole": make_shards_dir(2),
+            "damaged": make_shards_dir(2, missing_shards=[1]),
+            "gone": tmp_path / "gone",
+            "to": tmp_path / "to",
+            "plan": make_receipts_dir(n_shards=2, absent=[1]),
+            "checkpoint": checkpoint,
+            "checkpoints": os.path.dirname(checkpoint),
+            "new": "{new}",
+        }
+        args, code = COMMANDS[request.param]
+        return [arg.format(**places) for arg in args], code
+
+    def test_standard_output(self, command) -> None:
+        args, _ = command
+        end = nobody_reads()
+        children = [started(args, ">&-"), started(args, ">/dev/full"), started(args, stdout=end)]
+        os.close(end)
+        closed, full, unread = map(outcome, children)
+        cause = "shardproof: could not write to standard output: [Errno "
+        assert (closed[0], closed[2][-1:]) == (3, [f"{cause}9] Bad file descriptor"])
+        assert (full[0], full[2][-1:]) == (3, [f"{cause}28] No space left on device"])
+        assert unread[0] == 141
+        for _, _, said in (closed, full, unread):
+            assert not [line for line in said if "Traceback" in line or "ignored" in line]
+            assert sum(cause in line for line in said) == (said is not unread[2])
+
+    @pytest.mark.parametrize("command", SOME, indirect=True)
+    def test_standard_error(self, command) -> None:
+        args, code = command
+        children = [started(args, redirection) for redirection in ("2>&-", "2>/dev/full", "<&-")]
+        outcomes = [outcome(child) for child in children]
+        assert [(ended, bool(printed)) for ended, printed, _ in outcomes] == 3 * [(code, True)]
+
+    @pytest.mark.parametrize("command", SOME, indirect=True)
+    def test_both(self, command) -> None:
+        args, _ = command
+        children = [started(args, ">&- 2>&- <&-"), started(args, ">/dev/full 2>/dev/full")]
+        assert [outcome(child) for child in children] == [(3, "", []), (3, "", [])]
+
+
+def started(args: list[str], redirection: str = "", **keywords: int) -> subprocess.Popen:
+    """The command in a process of its own, with descriptors as a shell redirects them."""
+    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", "shardproof"]
+    numbered = [arg.format(new=f"new-{secrets.token_hex(4)}") for arg in args]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **keywords}
+    return subprocess.Popen([*command, *numbered], text=True, **streams)
+
+
+def outcome(child: subprocess.Popen) -> tuple[int, str, list[str]]:
+    """Exit code, what was printed, and the lines of standard error."""
+    with child:
+        output, error = child.communicate(timeout=60)
+    return child.returncode, output or "", error.splitlines()
+
+
+def nobody_reads() -> int:
+    """The end of a pipe to write to, of which the other one is closed."""
+    read, write = os.pipe()
+    os.close(read)
+    return write
+
+
+@pytest.mark.once
+class TestOutputThatFailsLate:
+    """What nobody has flushed before is written when the command ends."""
+
+    PRINTS = (
+        "import sys; from shardproof import cli\n"
+        "def app(**_):\n"
+        "    sys.stdout.write('x')\n"
+        "    sys.exit(int(sys.argv[1]))\n"
+        "cli.app = app; cli.main()"
+    )
+
+    @pytest.mark.parametrize("code", [0, 1, 2])
+    def test_it_ends_by_its_own_code(self, code: int) -> None:
+        end = nobody_reads()
+        command = [sys.executable, "-c", self.PRINTS, str(code)]
+        with open("/dev/full", "wb") as full:
+            for stdout, expected in ((full, 3), (end, 141)):
+                done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+                assert done.returncode == expected
+                assert done.stderr.count("\n") == (expected == 3)
+        os.close(end)
+
+    def test_a_pipe_that_does_not_block_is_waited_for(self, make_shards_dir) -> None:
+        """As where node, or ssh, has the other end."""
+        many = make_shards_dir(900, missing_shards=range(900))
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        with started(["validate", str(many)], stdout=write) as child:
+            os.close(write)
+            with open(read) as pipe:
+                text = pipe.read()
+        assert child.returncode == 1, child.stderr.read()
+        assert text.count("  - ") == 900
 
 
 def test_an_interrupt_that_a_lock_hides_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,6 +373,8 @@ def test_an_interrupt_that_a_lock_hides_ends_with_130(monkeypatch: pytest.Monkey
             threading.Lock().release()
 
     monkeypatch.setattr(cli, "app", hidden)
+    for name in ("stdout", "stderr"):  # which it replaces
+        monkeypatch.setattr(sys, name, getattr(sys, name))
 
     with pytest.raises(SystemExit) as ended:
         cli.main()

@@ -27,7 +27,7 @@ def bar(label: str) -> Iterator[Callable[[int, int], None]]:
             if advance is not None:
                 advance(done, total)
 
-        yield on_progress if sys.stderr.isatty() else _ignore
+        yield on_progress if sys.stderr is not None and sys.stderr.isatty() else _ignore
 
 
 def _ignore(done: int, total: int) -> None:

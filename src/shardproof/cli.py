@@ -1,7 +1,8 @@
 """The command ``shardproof``, for job scripts.
 
 Exit codes: 0 every promise kept; 1 findings; 2 no readable promise, or wrong usage; 3 something
-could not be looked at (EIO, ESTALE); 130 interrupted. Of several directories the highest counts.
+could not be looked at (EIO, ESTALE), or said; 130 interrupted; 141 nobody reads what is printed. Of
+several directories the highest counts.
 """
 
 import json
@@ -24,7 +25,7 @@ from shardproof._cli_checkpoint import app as checkpoint
 from shardproof._cli_fetch import fetch
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
-from shardproof._terminal import printable
+from shardproof._terminal import printable, standard_streams
 from shardproof.errors import ManifestError
 from shardproof.report import Finding, FindingKind, Level, Report
 
@@ -36,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Shards directories that prove themselves before a job reads them.",
     epilog="Exit codes: 0 kept, 1 findings, 2 no readable promise or wrong usage, "
-    "3 could not look (EIO, ESTALE), 130 interrupted.",
+    "3 could not look (EIO, ESTALE) or print, 130 interrupted, 141 nobody reads the output.",
 )
 
 
@@ -58,10 +59,7 @@ class _Outcome(NamedTuple):
 def main() -> None:
     """Run the command line; never returns."""
     try:
-        for stream in (sys.stdout, sys.stderr):
-            # A path is bytes and need not be text; it must not end the report in a traceback.
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        with _threads.listening(), _threads.interruptible():
+        with standard_streams(), _threads.listening(), _threads.interruptible():
             app(prog_name="shardproof")
     except KeyboardInterrupt:  # before typer begins to look after it
         sys.exit(130)
@@ -102,11 +100,14 @@ def validate(  # noqa: PLR0917 - typer makes options of them
         bool, typer.Option("--verbose", "-v", help="Say of each finding what was expected.")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing; the exit code says it all.")
+        bool, typer.Option("--quiet", "-q", help="Print no report, only why there is none.")
     ] = False,
 ) -> None:
     """Look at every file that shards directories promise."""
     outcomes = [_look(os.fspath(path), level, workers, show_bar=not quiet) for path in paths]
+    for outcome in outcomes:
+        if outcome.report is None:
+            typer.echo(printable(outcome.error), err=True)
     if as_json:
         typer.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
     elif not quiet:
@@ -127,9 +128,7 @@ def _look(path: str, level: Level, workers: int | None, *, show_bar: bool) -> _O
 def _show(outcomes: list[_Outcome], *, verbose: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for outcome in outcomes:
-        if outcome.report is None:
-            typer.echo(printable(outcome.error), err=True)
-        elif not outcome.report.ok or not console.is_terminal:
+        if outcome.report is not None and not (outcome.report.ok and console.is_terminal):
             console.print(_text(outcome.report, verbose=verbose))
     if console.is_terminal:
         console.print(Padding(_table(outcomes), (1, 0, 0, 0)))
@@ -174,9 +173,8 @@ def _table(outcomes: list[_Outcome]) -> Table:
 def _row(outcome: _Outcome) -> Iterator[Text]:
     report = outcome.report
     yield Text(printable(os.path.abspath(outcome.path)), overflow="fold")
-    yield Text(report.format if report else "-")
-    yield Text(report.level if report else "-")
-    yield Text(str(report.n_files) if report else "-")
+    about = ("-", "-", "-") if report is None else (report.format, report.level, report.n_files)
+    yield from (Text(str(value)) for value in about)
     yield _verdict(outcome)
 
 

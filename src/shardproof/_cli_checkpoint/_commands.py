@@ -48,7 +48,7 @@ _Where = Annotated[
 
 
 class _Outcome(NamedTuple):
-    """What became of one checkpoint: a result, or the reason why there is none."""
+    """What became of one checkpoint: a result, and the reason why it is none that says much."""
 
     prefix: str
     result: "VerificationResult | None"
@@ -78,7 +78,7 @@ def verify(
     ] = "valid",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing; the exit code says it all.")
+        bool, typer.Option("--quiet", "-q", help="Print no result, only why there is none.")
     ] = False,
 ) -> None:
     """Prove checkpoints: each shard is there, and has the bytes that were written.
@@ -89,8 +89,10 @@ def verify(
     outcomes = []
     for outcome in (outcome for path in paths for outcome in _look(path, level)):
         outcomes.append(outcome)
-        if not quiet and not as_json:
-            _print_outcome(outcome)  # the next one may take an hour
+        if outcome.result is not None and not quiet and not as_json:
+            _print_result(outcome.prefix, outcome.result)  # the next one may take an hour
+        elif outcome.error:
+            typer.echo(printable(outcome.error), err=True)
     if as_json:
         typer.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
     raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
@@ -120,14 +122,11 @@ def _verified(prefix: str, level: _Level) -> _Outcome:
         return _Outcome(prefix, None, could_not("look at", prefix, error), 3)
     names_no_shard = not result.n_files  # its metadata can't be read
     code = 2 if names_no_shard and result.exit_code == 1 else result.exit_code
-    return _Outcome(prefix, result, "", code)
+    return _Outcome(prefix, result, "\n".join(result.errors) if names_no_shard else "", code)
 
 
-def _print_outcome(outcome: _Outcome) -> None:
-    if outcome.result is None:
-        typer.echo(printable(outcome.error), err=True)
-        return
-    named = dataclasses.replace(outcome.result, root=Path(outcome.prefix))
+def _print_result(prefix: str, result: "VerificationResult") -> None:
+    named = dataclasses.replace(result, root=Path(prefix))
     lines = [str(named), *(["", *named.errors] if named.errors else [])]
     out = console()
     style = "green" if named.ok else "red"
