@@ -162,7 +162,7 @@ MAY_IMPORT = {
     "loaders._shards": {"loaders._destinations", "loaders._selection", "loaders._submissions"}
     | GROUND,
     "loaders._shuffled": LOADER,
-    "loaders._source": {"checks", "loaders._destinations", "saev"} | ROWS,
+    "loaders._source": {"_paths", "checks", "loaders._destinations", "saev"} | ROWS,
     "loaders._state": set(),
     "loaders._streams": {"loaders._selection"},
     "loaders._submissions": set(),
@@ -180,14 +180,15 @@ MAY_IMPORT = {
     "staging.*": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "validation": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "cli": {"", "_terminal", "testing", "validation", "formats"}
-    | {"_cli_checkpoint", "_cli_fetch", "_cli_receipts", "_cli_stage"}
+    | {"_cli_checkpoint", "_cli_fetch", "_cli_paths", "_cli_receipts", "_cli_stage"}
     | LOOK
     | PROMISE
     | GROUND,
-    "_cli_checkpoint.*": {"_terminal", "checkpoint"} | PROMISE,
-    "_cli_fetch": {"_progress", "_terminal", "_threads", "prefetch"},
-    "_cli_receipts": {"_terminal", "receipts"} | PROMISE,
-    "_cli_stage": {"_terminal", "staging"} | PROMISE,
+    "_cli_checkpoint.*": {"_cli_paths", "_terminal", "checkpoint"} | PROMISE,
+    "_cli_fetch": {"_cli_paths", "_progress", "_terminal", "_threads", "prefetch"},
+    "_cli_paths": {"_paths"},
+    "_cli_receipts": {"_cli_paths", "_terminal", "receipts"} | PROMISE,
+    "_cli_stage": {"_cli_paths", "_terminal", "staging"} | PROMISE,
     "_terminal": set(),
     "__main__": {"cli"},
     "": {
@@ -218,6 +219,7 @@ THIRD_PARTY = {
     "checkpoint._torch": {"numpy", "torch"},
     "_cli_checkpoint": {"msgspec", "rich", "typer"},
     "_cli_fetch": {"typer"},
+    "_cli_paths": {"typer"},
     "_cli_receipts": {"rich", "typer"},
     "_cli_stage": {"typer"},
     "prefetch.cache._leases": {"msgspec"},

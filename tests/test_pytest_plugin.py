@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np  # noqa: F401 - it can't be loaded again by each run inside this process
 import pytest
 
 import shardproof
@@ -60,6 +61,20 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Make:
 @pytest.fixture
 def passing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_other="def test_other(): pass")
+
+
+@pytest.fixture
+def beside(pytester: pytest.Pytester) -> Path:
+    """A directory with a test, a fixture of its own, a package and a test in a folder."""
+    here = pytester.mkdir("unit")
+    for name in ("", "deeper", "package"):
+        (here / name).mkdir(exist_ok=True)
+        code = "def test_it(fine): assert fine"
+        (here / name / f"test_in_{name or 'it'}.py").write_text(code)
+    (here / "package" / "__init__.py").touch()
+    fixture = "import pytest\n@pytest.fixture\ndef fine(): return True"
+    (here / "conftest.py").write_text(fixture)
+    return here
 
 
 def plant_code(directory: Path, marker: Path) -> None:
@@ -200,6 +215,79 @@ class TestInTheTestTree:
         result = run("--validate-shards", "--rootdir=.", "-v", *given)
         result.assert_outcomes(passed=2)
         result.stdout.fnmatch_lines([f"{path}*PASSED*" for path in given])
+
+
+class TestNamesThatOthersUse:
+    """``plan.json`` and ``*.metadata.json``: whatever they are, they hide no test."""
+
+    @pytest.fixture
+    def run_all(self, pytester: pytest.Pytester) -> Run:
+        pytester.makeini("[pytest]\nvalidate_shards = true")
+        return lambda *args: pytester.runpytest_inprocess(*ARGS, *args)
+
+    @pytest.mark.parametrize(
+        "plan", ['{"tickets": [1, 2]}', "[]", "", "no JSON", '{"version": "1.0", "steps": []}']
+    )
+    def test_a_plan_of_something_else(self, run_all: Run, beside: Path, plan: str) -> None:
+        (beside / "plan.json").write_text(plan)
+        (beside / "receipts").mkdir()
+        (beside / "receipts" / "march.pdf").write_bytes(b"%PDF")
+        result = run_all()
+        result.assert_outcomes(passed=3)
+        result.stdout.fnmatch_lines(["present: 0 shards directories with 0 files validated*"])
+
+    @pytest.mark.parametrize("text", ["", "{}", '{"schema_version": 2, "title": "x"}'])
+    def test_metadata_of_something_else(self, run_all: Run, beside: Path, text: str) -> None:
+        for name in ("table.metadata.json", ".metadata.json"):
+            (beside / name).write_text(text)
+        (beside / "other_shard_0.shard").write_bytes(b"x")
+        result = run_all()
+        result.assert_outcomes(passed=3)
+        result.stdout.fnmatch_lines(["present: 0 shards directories with 0 files validated*"])
+
+    def test_a_plan(self, run_all: Run, beside: Path, make_receipts_dir: Make) -> None:
+        write_files(make_receipts_dir(n_shards=2, missing_outputs=[1]), beside)
+        result = run_all("-v")
+        result.assert_outcomes(passed=3, failed=1)
+        result.stdout.fnmatch_lines(["*unit/plan.json::present*"])
+        result.stdout.fnmatch_lines(
+            ["present: 1 shards directory with 4 files validated, 1 failed"]
+        )
+
+    @pytest.mark.parametrize("plan", ["", "{", '{"plan_hash": 3}'])
+    def test_a_plan_that_is_torn(
+        self, run_all: Run, beside: Path, make_receipts_dir: Make, plan: str
+    ) -> None:
+        write_files(make_receipts_dir(n_shards=2), beside)
+        (beside / "plan.json").write_text(plan)
+        result = run_all()
+        result.assert_outcomes(passed=3, failed=1)
+        result.stdout.fnmatch_lines([f"FAILED {beside}: could not be validated"])
+
+    def test_checkpoints(self, run_all: Run, beside: Path, make_checkpoint: Make) -> None:
+        prefix = make_checkpoint(directory=beside, step=1)
+        make_checkpoint(directory=beside, step=2, prefix="later", missing_ranks=[0])
+        result = run_all("-v")
+        result.assert_outcomes(passed=3, failed=1)
+        name = os.path.basename(prefix)
+        result.stdout.fnmatch_lines([f"*unit/{min(name, 'later')}.metadata.json::present*"])
+        result.stdout.fnmatch_lines([f"FAILED {beside}: 1 finding"])
+
+    def test_metadata_whose_shards_are_gone(
+        self, run_all: Run, beside: Path, make_checkpoint: Make
+    ) -> None:
+        make_checkpoint(directory=beside)
+        for shard in beside.glob("*.shard"):
+            shard.unlink()
+        result = run_all()
+        result.assert_outcomes(passed=3, failed=1)
+        result.stdout.fnmatch_lines([f"FAILED {beside}: 3 findings"])
+
+    def test_a_plan_that_would_block(self, run_all: Run, beside: Path) -> None:
+        os.mkfifo(beside / "plan.json")
+        os.mkfifo(beside / "x.metadata.json")
+        (beside / "receipts").mkdir()
+        run_all().assert_outcomes(passed=3)
 
 
 def write_files(source: Path, target: Path) -> None:
@@ -702,6 +790,18 @@ class TestXdist:
         cases = read_junit(pytester.path / "junit.xml")
         assert {path: case["shards_files"] for path, case in cases.items()}[str(damaged)] == "4"
         assert len(cases) == 3
+
+    @pytest.mark.once
+    def test_names_that_others_use(
+        self, spread: Run, beside: Path, make_checkpoint: Make, pytester: pytest.Pytester
+    ) -> None:
+        (beside / "plan.json").write_text("{}")
+        (beside / "receipts").mkdir()
+        make_checkpoint(directory=pytester.path / "saved", missing_ranks=[0])
+        (pytester.path / "saved" / "test_it.py").write_text("def test_it(): pass")
+        result = spread("--validate-shards")
+        result.assert_outcomes(passed=4, failed=1)
+        result.stdout.fnmatch_lines([f"FAILED {pytester.path}/saved: 1 finding"])
 
     @pytest.mark.usefixtures("passing")
     def test_nothing_found(self, spread: Run) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardproof import _threads
+from shardproof._cli_paths import given_path, given_text
 from shardproof._progress import bar
 from shardproof._terminal import printable
 from shardproof.errors import FetchError
@@ -24,9 +25,16 @@ __all__ = ["fetch"]
 
 def fetch(  # noqa: PLR0917 - typer makes options of them
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="Of one file: https://, hf://, s3://, file:///...")
+        str,
+        typer.Argument(
+            metavar="URL",
+            parser=given_text,
+            help="Of one file: https://, hf://, s3://, file:///...",
+        ),
     ],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where it is put.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", parser=given_path, help="Where it is put.")
+    ],
     sha256: Annotated[
         str | None,
         typer.Option(metavar="HEX", help="The digest that proves it."),

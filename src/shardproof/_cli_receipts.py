@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shardproof._cli_paths import given_path
 from shardproof._terminal import printable
 from shardproof.errors import ManifestError
 from shardproof.report import Level
@@ -37,7 +38,10 @@ class _Row(NamedTuple):
 
 def receipts(
     plan_dir: Annotated[
-        Path, typer.Argument(metavar="PLAN_DIR", help="Directory with plan.json and receipts/.")
+        Path,
+        typer.Argument(
+            metavar="PLAN_DIR", parser=given_path, help="Directory with plan.json and receipts/."
+        ),
     ],
     pending: Annotated[
         bool, typer.Option("--pending", help="Print only the numbers of shards that are not done.")

@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from shardproof._cli_paths import given_directory, given_path
 from shardproof._terminal import printable
 from shardproof.errors import ManifestError, ShardReadError, ShardValidationError
 from shardproof.report import Level
@@ -14,13 +15,14 @@ __all__ = ["stage"]
 
 
 def stage(
-    shards_dir: Annotated[Path, typer.Argument(metavar="DIR", help="Shards directory.")],
+    shards_dir: Annotated[
+        Path, typer.Argument(metavar="DIR", parser=given_path, help="Shards directory.")
+    ],
     to: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            exists=True,
-            file_okay=False,
+            parser=given_directory,
             help="Existing directory on a local disk. By default $TMPDIR, or /tmp.",
         ),
     ] = None,

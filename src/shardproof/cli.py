@@ -23,6 +23,7 @@ import shardproof
 from shardproof import _threads
 from shardproof._cli_checkpoint import app as checkpoint
 from shardproof._cli_fetch import fetch
+from shardproof._cli_paths import given_path
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
 from shardproof._terminal import printable, standard_streams
@@ -83,7 +84,10 @@ def _options(
 
 @app.command()
 def validate(  # noqa: PLR0917 - typer makes options of them
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Shards directories.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH", parser=given_path, help="Shards directories."),
+    ],
     level: Annotated[
         Level,
         typer.Option(
@@ -199,7 +203,11 @@ app.command()(stage)
 def demo(
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Build in this new or empty directory, and keep it."),
+        typer.Option(
+            metavar="DIR",
+            parser=given_path,
+            help="Build in this new or empty directory, and keep it.",
+        ),
     ] = None,
 ) -> None:
     """Build a healthy and a damaged shards directory, validate both, show the reports."""

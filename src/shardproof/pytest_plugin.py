@@ -10,9 +10,11 @@ pytest-xdist.
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import shlex
+import stat
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,8 +59,11 @@ pytest.register_assert_rewrite(
 MANIFEST_FILES = ("shards.json", "plan.json", "*.metadata.json")
 """By these a shards directory is recognised; the formats' own, repeated to import none of them."""
 
-_BESIDE = {"plan.json": "receipts/", "*.metadata.json": "*_shard_[0-9]*.shard"}
-"""What must lie beside a manifest file whose name others use too."""
+_DATA, _PLAN, _CHECKPOINT = MANIFEST_FILES
+_FIRST_BYTES = 4096
+
+_EMPTY = "expected a path, found none: is a variable not set? The current directory is '.'"
+_NOT_GIVEN: list[str] = []
 
 _LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
 
@@ -93,7 +98,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("validate_shards", "As --validate-shards.", type="bool", default=False)
     parser.addini(
-        "shards_dirs", "As --shards-dir, relative to this file.", type="paths", default=[]
+        "shards_dirs", "As --shards-dir, relative to this file.", type="args", default=_NOT_GIVEN
     )
     parser.addini("shards_level", "As --shards-level.", default="present")
 
@@ -133,11 +138,15 @@ def _level(config: pytest.Config) -> Level:
 
 
 def _named_directories(config: pytest.Config) -> list[Path]:
-    given = config.getoption("shards_dir")
+    given, listed = config.getoption("shards_dir"), config.getini("shards_dirs")
     if "" in given:
-        raise pytest.UsageError("--shards-dir=PATH: expected a path, found none")
-    named = [config.invocation_params.dir / path for path in given]
-    return [Path(os.path.abspath(path)) for path in (*named, *config.getini("shards_dirs"))]
+        raise pytest.UsageError(f"--shards-dir=PATH: {_EMPTY}")
+    if "" in listed or (not listed and listed is not _NOT_GIVEN):
+        raise pytest.UsageError(f"ini option shards_dirs: {_EMPTY}")
+    here = config.invocation_params.dir
+    base = here if config.inipath is None else config.inipath.parent
+    named = [*(here / path for path in given), *(base / path for path in listed)]
+    return [Path(os.path.abspath(path)) for path in named]
 
 
 class _Validation:
@@ -161,17 +170,22 @@ class _Validation:
     def pytest_collect_directory(
         self, path: Path, parent: pytest.Collector
     ) -> ShardsDirectory | None:
-        """Collect a shards directory of the test tree, without a look at what else is in it."""
+        """Collect a directory of saev's data, without a look at what else is in it.
+
+        Plans and checkpoints are known by names that others use too, and lie beside other things:
+        what is in their directories is collected as ever, and `pytest_collect_file` finds them.
+        """
         # Whoever names a directory to pytest, or something in it, wants the tests in it too.
-        if parent.session.isinitpath(path, with_parents=True) or not _manifest_files(path):
+        is_data = glob.glob(_DATA, root_dir=path)
+        if not is_data or parent.session.isinitpath(path, with_parents=True):
             return None
         return ShardsDirectory.from_parent(parent, path=path)
 
     def pytest_collect_file(
         self, file_path: Path, parent: pytest.Collector
     ) -> ShardsManifest | None:
-        """Collect a manifest file that is named, or lies in a directory that is named."""
-        if file_path.name not in _manifest_files(file_path.parent):
+        """Collect a manifest file, where pytest collects files."""
+        if not _is_manifest(file_path):
             return None
         return ShardsManifest.at(parent, file_path, nodeid=_nodeid(file_path, parent.config))
 
@@ -191,8 +205,8 @@ class _Validation:
 
     def _named_nodes(self, session: pytest.Session) -> Iterator[ShardsManifest]:
         for root in self._named:
-            name = next(iter(_manifest_files(root)), MANIFEST_FILES[0])
-            node = ShardsManifest.at(session, root / name, nodeid=_shown((root / name).as_posix()))
+            path = root / _manifest_name(root)
+            node = ShardsManifest.at(session, path, nodeid=_shown(path.as_posix()))
             if self.owns(node):  # asked here, before the test tree's: a named one has one id
                 yield node
 
@@ -224,13 +238,52 @@ def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectRep
     return pytest.CollectReport(collector.nodeid, "passed", None, [*collector.collect()])
 
 
-def _manifest_files(root: Path) -> list[str]:
-    return [
-        name
-        for pattern in MANIFEST_FILES
-        for name in sorted(glob.glob(pattern, root_dir=root))
-        if glob.glob(_BESIDE.get(pattern, pattern), root_dir=root)
-    ]
+def _manifest_name(root: Path) -> str:
+    """The manifest file of a directory that is named, or what would be one."""
+    names = (name for pattern in MANIFEST_FILES for name in glob.glob(pattern, root_dir=root))
+    return min((name for name in names if _is_manifest(root / name)), key=_rank, default=_DATA)
+
+
+def _rank(name: str) -> tuple[bool, bool, str]:
+    return name != _DATA, name != _PLAN, name
+
+
+def _is_manifest(path: Path) -> bool:
+    """Whether a file is a manifest; for names that others use, what is in it and beside tells."""
+    if path.name == _PLAN:
+        return _is_plan(path)
+    return path.name == _DATA or (
+        fnmatch.fnmatchcase(path.name, _CHECKPOINT) and _is_metadata(path)
+    )
+
+
+def _is_plan(path: Path) -> bool:
+    if not glob.glob("receipts/", root_dir=path.parent):
+        return False
+    begin = _begin(path)
+    if begin is None or b'"plan_hash"' in begin:
+        return True
+    return bool(glob.glob("receipts/shard_[0-9]*.json", root_dir=path.parent))
+
+
+def _is_metadata(path: Path) -> bool:
+    begin = _begin(path) or b""
+    if b'"schema_version"' in begin and b'"world_size"' in begin:
+        return True
+    prefix = glob.escape(path.name.removesuffix(_CHECKPOINT[1:]))
+    return bool(glob.glob(f"{prefix}_shard_[0-9]*.shard", root_dir=path.parent))
+
+
+def _begin(path: Path) -> bytes | None:
+    """The first bytes of a regular file; None where they can't be read, which its item tells."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(fd, _FIRST_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
 
 
 def _nodeid(path: Path, config: pytest.Config) -> str:
@@ -260,13 +313,12 @@ class _HookedByParent:
 
 
 class ShardsDirectory(_HookedByParent, pytest.Directory):
-    """A directory of the test tree that has a manifest file; nothing else in it is collected."""
+    """A directory of saev's data in the test tree; nothing but its manifest file is collected."""
 
     def collect(self) -> Iterable[ShardsManifest]:
         """Yield the manifest file, unread."""
-        for name in _manifest_files(self.path)[:1]:
-            path = self.path / name
-            yield ShardsManifest.at(self, path, nodeid=_nodeid(path, self.config))
+        path = self.path / _DATA
+        yield ShardsManifest.at(self, path, nodeid=_nodeid(path, self.config))
 
 
 class ShardsManifest(_HookedByParent, pytest.File):

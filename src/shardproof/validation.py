@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 
 from shardproof import formats
 from shardproof._arguments import checked
+from shardproof._paths import refuse_empty
 from shardproof._progress import bar
 from shardproof.checks import OnProgress, check
 from shardproof.report import Level, Report
@@ -26,7 +27,7 @@ def validate(
     """Look at every file that a shards directory promises, and report; never raise for findings.
 
     Args:
-        path: The shards directory.
+        path: The shards directory. An empty text is refused: mostly a variable is not set.
         level: ``"present"``: each promised file exists, is a regular file, is not empty and opens.
             ``"complete"``: also has the size and structure that the manifest implies.
             ``"valid"``: also has the digest that the manifest states.
@@ -42,10 +43,11 @@ def validate(
 
     Raises:
         ManifestNotFoundError: There is no shards directory; also a `FileNotFoundError`.
+        ManifestPermissionError: It may not be read; also a `PermissionError`.
         ManifestError: What it promises can't be read.
         OSError: The file system failed before any file could be looked at (EIO, ESTALE, ...).
         TypeError: An argument of the wrong type or an unknown level.
-        ValueError: ``workers`` below 1, or together with ``executor``.
+        ValueError: An empty path; ``workers`` below 1, or together with ``executor``.
 
     Example:
         >>> import shardproof
@@ -53,6 +55,7 @@ def validate(
         >>> report.ok, report.n_files
         (True, 3)
     """
+    refuse_empty(path=path)
     _refuse_workers(workers, executor)
     root = os.path.realpath(path)
     manifest = formats.detect(root).read(root)

@@ -20,6 +20,7 @@ from shardproof._cli_checkpoint._paths import (
     refusals_end_it,
 )
 from shardproof._cli_checkpoint._tables import console, print_metadata
+from shardproof._cli_paths import given_text
 from shardproof._terminal import printable
 from shardproof.errors import CheckpointNotFoundError, ShardproofError
 
@@ -42,7 +43,9 @@ _THEIRS = (".safetensors", ".safetensors.index.json")
 _Where = Annotated[
     str,
     typer.Argument(
-        metavar="PATH", help="A prefix, its metadata file, or a directory with one checkpoint."
+        metavar="PATH",
+        parser=given_text,
+        help="A prefix, its metadata file, or a directory with one checkpoint.",
     ),
 ]
 
@@ -68,6 +71,7 @@ def verify(
         list[str],
         typer.Argument(
             metavar="PATH",
+            parser=given_text,
             help="Prefixes, metadata files, or directories: every checkpoint in them, and in the "
             "directories in them.",
         ),
@@ -166,13 +170,16 @@ def convert(
         str,
         typer.Argument(
             metavar="SOURCE",
+            parser=given_text,
             help="A checkpoint, or files of safetensors: one, an index, or a directory of them.",
         ),
     ],
     destination: Annotated[
         str,
         typer.Argument(
-            metavar="DESTINATION", help="A directory for safetensors; a prefix for a checkpoint."
+            metavar="DESTINATION",
+            parser=given_text,
+            help="A directory for safetensors; a prefix for a checkpoint.",
         ),
     ],
     step: Annotated[
@@ -228,7 +235,9 @@ def _safetensors_in(source: str) -> list[str]:
 
 @app.command()
 def latest(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="Where checkpoints are.")],
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", parser=given_text, help="Where checkpoints are.")
+    ],
     level: Annotated[
         _Level, typer.Option(help="complete: sizes and headers; valid: also every byte.")
     ] = "valid",

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from shardproof import _files
 from shardproof._arguments import checked
 from shardproof._names import listed, quoted
+from shardproof._paths import refuse_empty
 from shardproof.checkpoint._before_saving import make_way, refuse_step
 from shardproof.checkpoint._layout import header_size, metadata_name
 from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry
@@ -87,6 +88,7 @@ def to_safetensors(
         >>> file.removeprefix(str(output_dir))
         '/release/model-00001-of-00001.safetensors'
     """
+    refuse_empty(prefix=prefix, directory=directory)
     place = place_of(prefix, storage)
     metadata = read_metadata(place)
     weight_map = _weight_map(metadata, place.address(metadata_name(place.name)))
@@ -225,6 +227,7 @@ def from_safetensors(
         >>> MultiShardLoader().load_shard(f"{output_dir}/again", 0)["bias"]
         array([0, 1, 2])
     """
+    refuse_empty(source=source, prefix=prefix)
     refuse_step(step)
     saver = MultiShardSaver(storage, digest=digest)
     place = place_of(prefix, storage)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from shardproof._paths import refuse_empty
 from shardproof.checkpoint._layout import metadata_name, pruned_name
 from shardproof.checkpoint._look import unread
 from shardproof.checkpoint._metadata import CheckpointMetadata
@@ -40,6 +41,7 @@ class Prefixes(NamedTuple):
 
 def prefixes_in(directory: str | os.PathLike[str], storage: CheckpointStorage | None) -> Prefixes:
     """Return the checkpoints in a directory and in those directly in it."""
+    refuse_empty(directory=directory)
     found = storage_of(directory, storage)
     names = list(_names(found, found.absolute(os.fspath(directory)), depth=1))
     committed, removed = metadata_name(""), pruned_name("")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from shardproof._paths import refuse_empty
 from shardproof.checkpoint._fsspec_storage import FsspecStorage
 from shardproof.checkpoint._local_storage import LocalStorage
 
@@ -101,6 +102,7 @@ def place_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) 
     Raises:
         ValueError: It ends with a separator, or is empty: files would have no names.
     """
+    refuse_empty(prefix=prefix)
     path = os.fspath(prefix)
     if path.rpartition("/")[2] in {"", ".", ".."}:
         raise ValueError(f"prefix: expected a path that ends with a name, found {path!a}")

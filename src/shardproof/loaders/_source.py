@@ -8,6 +8,7 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from shardproof._paths import refuse_empty
 from shardproof.checks import check
 from shardproof.errors import ShardReadError
 from shardproof.loaders._destinations import Piece
@@ -77,6 +78,7 @@ def open_source(path: str | os.PathLike[str], layer: LayerChoice, tokens: TokenC
         ManifestError: What it promises can't be read.
         ValueError: No such layer or tokens.
     """
+    refuse_empty(shards=path)
     root = os.path.realpath(path)
     manifest = promise(root)
     check(manifest, level="complete").raise_for_findings()

@@ -16,6 +16,7 @@ from shardproof import _threads
 from shardproof._arguments import checked
 from shardproof._mailbox import Mailbox
 from shardproof._names import quoted, refusals
+from shardproof._paths import refuse_empty
 from shardproof._progress import bar
 from shardproof.errors import FetchError
 from shardproof.prefetch._bring import Bringer, Brought
@@ -144,6 +145,7 @@ class ShardPrefetcher:
         on_event: Callable[[PrefetchEvent], object] | None = None,
         progress: bool = False,
     ) -> None:
+        refuse_empty(cache_dir=cache_dir)
         refused = refusals(names)
         if refused:
             lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused[:20]]

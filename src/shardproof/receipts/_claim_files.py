@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from shardproof._names import OPEN_FLAGS
+from shardproof._paths import refuse_empty
 from shardproof.receipts._layout import CLAIMS
 
 __all__ = ["ClaimFiles", "ClaimRecord", "Found", "claims_in", "encode_claim"]
@@ -124,6 +125,7 @@ class ClaimFiles:
 
 def claims_in(root: str) -> Iterator[tuple[int, Found]]:
     """Yield for each shard that is claimed its number and the claim that holds it."""
+    refuse_empty(root=root)
     files = ClaimFiles(root)
     for index in files.claimed():
         if (found := files.holder(index)) is not None:

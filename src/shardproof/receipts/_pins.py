@@ -16,6 +16,7 @@ import msgspec
 
 from shardproof import _json
 from shardproof._arguments import checked
+from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, RevisionError
 from shardproof.receipts._canonical import canonical_json
 from shardproof.receipts._layout import MAX_PLAN_BYTES, PLAN_FILE, plan_dirs
@@ -90,6 +91,7 @@ def pin_hub(
         >>> receipts.pin_hub("openai-community/gpt2", commit).revision == commit
         True
     """
+    refuse_empty(output_dir=output_dir)
     if revision is not None and _COMMIT.fullmatch(revision):
         return Pin(kind=repo_type, name=name, requested=revision, revision=revision)
     try:
@@ -194,6 +196,7 @@ def pin_files(path: str | os.PathLike[str]) -> Pin:
         >>> receipts.pin_files(text_dir / "a.txt").tokenizer()["model"]
         'a.txt'
     """
+    refuse_empty(path=path)
     real = Path(os.path.realpath(path))
     if not real.exists():
         raise RevisionError(f"expected a file or a directory, found nothing at '{real}'")

@@ -11,6 +11,7 @@ import msgspec
 from shardproof import _json
 from shardproof._arguments import checked
 from shardproof._names import refusals
+from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, ReceiptError
 from shardproof.receipts._assignment import METHOD, Assignment, assign
 from shardproof.receipts._canonical import canonical_json, canonical_path, hash_of, plain
@@ -198,6 +199,7 @@ def read_plan(plan_dir: str | os.PathLike[str]) -> Plan:
         ManifestError: It can't be read, or does not have each shard once and in order.
         OSError: The file system failed.
     """
+    refuse_empty(plan_dir=plan_dir)
     root = os.path.realpath(plan_dir)
     plan = _json.read(root, PLAN_FILE, Plan, max_bytes=MAX_PLAN_BYTES)
     found = [assignment.shard_index for assignment in plan.file_assignments]

@@ -10,6 +10,7 @@ import msgspec
 
 from shardproof import _files
 from shardproof._arguments import checked
+from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError
 from shardproof.receipts._canonical import canonical_json, hash_of, plain
 from shardproof.receipts._layout import PLAN_FILE, RECEIPTS
@@ -98,6 +99,7 @@ def open_run(
         >>> fresh.run_hash == run.run_hash + "-2"
         True
     """
+    refuse_empty(output_dir=output_dir)
     if isinstance(datasets, str):
         raise TypeError("datasets: expected a list, found str")
     said = {

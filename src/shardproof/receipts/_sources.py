@@ -10,6 +10,7 @@ import msgspec
 from shardproof import _digest
 from shardproof._arguments import checked
 from shardproof._names import OPEN_FLAGS, refusals
+from shardproof._paths import refuse_empty
 from shardproof.errors import ReceiptError
 from shardproof.receipts._canonical import canonical_path
 
@@ -85,6 +86,7 @@ def source_files(
         >>> tuple(file.path for file in corpus)
         ('a.txt', 'b.txt')
     """
+    refuse_empty(root=root)
     base = Path(os.path.realpath(root))
     found = sorted(
         (path.relative_to(base).as_posix(), path)

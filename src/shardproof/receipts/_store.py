@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shardproof._arguments import checked
+from shardproof._paths import refuse_empty
 from shardproof.errors import ShardClaimedError, ShardCompletedError
 from shardproof.receipts._claims import Claims
 from shardproof.receipts._done import Scope, Verdict, not_done, read_receipt, verdict
@@ -75,6 +76,7 @@ class ReceiptStore:
         plan: Plan | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        refuse_empty(plan_dir=plan_dir)
         if not 0 < 3 * heartbeat <= stale_after:
             problem = "expected 0 < 3 * heartbeat <= stale_after"
             raise ValueError(f"{problem}, found {heartbeat} and {stale_after}")

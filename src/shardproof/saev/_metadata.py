@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from shardproof._arguments import checked
+from shardproof._paths import refuse_empty
 from shardproof.saev._counts import MAX_COUNT, Count, Positive, refuse_count
 from shardproof.saev._json_files import METADATA_FILE, AnyPath, dump, read
 
@@ -144,6 +145,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ManifestNotFoundError: There is no such directory or file.
             ManifestError: It is not what the protocol describes; the text names line and field.
         """
+        refuse_empty(shards_dir=shards_dir)
         return read(os.path.realpath(shards_dir), METADATA_FILE, cls)
 
     @checked
@@ -156,4 +158,5 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Raises:
             OSError: It could not be written.
         """
+        refuse_empty(shards_dir=shards_dir)
         dump(self, shards_dir, METADATA_FILE)

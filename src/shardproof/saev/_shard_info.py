@@ -9,6 +9,7 @@ from typing import overload
 import msgspec
 
 from shardproof._arguments import checked
+from shardproof._paths import refuse_empty
 from shardproof.checks import check
 from shardproof.manifest import Manifest, PromisedFile, refuse_names
 from shardproof.saev._counts import Count, refuse_count
@@ -86,6 +87,7 @@ class ShardInfo:
             ManifestError: It is not what the protocol describes, or lists a name that could lead
                 out of the directory or to two files at once.
         """
+        refuse_empty(shards_dir=shards_dir)
         root = os.path.realpath(shards_dir)
         shards = read_shards(root)
         refuse_names([shard.name for shard in shards], os.path.join(root, SHARDS_FILE))
@@ -101,6 +103,7 @@ class ShardInfo:
         Raises:
             OSError: It could not be written.
         """
+        refuse_empty(shards_dir=shards_dir)
         dump(self.shards, shards_dir, SHARDS_FILE)
 
     @checked
@@ -115,6 +118,7 @@ class ShardInfo:
                 unreadable and non-regular file by absolute path, its ``report`` holds them as data.
             ManifestError: There is no such directory, or a listed name is refused.
         """
+        refuse_empty(shards_dir=shards_dir)
         root = Path(os.path.realpath(shards_dir))
         files = [PromisedFile(shard.name) for shard in self.shards]
         check(Manifest(root, root / SHARDS_FILE, "saev", files)).raise_for_findings()

@@ -16,6 +16,7 @@ from pathlib import Path
 from shardproof import _files
 from shardproof._arguments import checked
 from shardproof._names import file_type
+from shardproof._paths import refuse_empty
 from shardproof._progress import bar
 from shardproof.report import Level
 from shardproof.staging._job import StageJob, StageSource
@@ -63,7 +64,7 @@ def stage(
         ShardReadError: The source changed while it was copied.
         OSError: The disk is too small, or full; the directory of the copies belongs to another
             user; the file system failed. What was copied until then is used next time.
-        ValueError: ``workers`` below 1.
+        ValueError: An empty path; ``workers`` below 1.
         TypeError: An argument of the wrong type, or an unknown level.
 
     Example:
@@ -72,6 +73,7 @@ def stage(
         >>> path.parent.parent == output_dir.resolve(), (path / "shards.json").exists()
         (True, True)
     """
+    refuse_empty(shards_dir=shards_dir, to=to)
     if isinstance(workers, bool):
         raise TypeError("workers: expected int or None, found bool")
     if workers is not None and workers < 1:

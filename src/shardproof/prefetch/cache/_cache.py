@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from shardproof import _files
+from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError
 from shardproof.prefetch.cache._cleanup import Cleanup, cleanup_policy
 from shardproof.prefetch.cache._leases import HEARTBEAT, STALE_AFTER, Lease, Leases
@@ -76,6 +77,7 @@ class Cache:
         stale_after: float = STALE_AFTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        refuse_empty(root=root)
         self.cleanup = cleanup_policy(cleanup)
         self.root = os.path.realpath(root)
         dirs = make_state(self.root)

@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from shardproof._paths import refuse_empty
+
 __all__ = ["cache_root"]
 
 _MAX_BYTES = 200
@@ -31,6 +33,7 @@ def cache_root(
         >>> cache_root("data", "https://example.org/a/b").as_posix()
         'data/http_shards/example.org_443/a+b/all'
     """
+    refuse_empty(cache_dir=cache_dir)
     kind, owner, name = _source(source_url)
     return Path(cache_dir, f"{kind}_shards", _part(owner), _part(name), _part(split or "all"))
 

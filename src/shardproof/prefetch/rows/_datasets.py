@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardproof._arguments import checked
+from shardproof._paths import refuse_empty
 from shardproof.errors import SourceError
 from shardproof.prefetch.cache._cleanup import Cleanup, cleanup_policy
 from shardproof.prefetch.rows._origins import HubAddress, Origin, opened
@@ -107,6 +108,7 @@ def _listed(
     spec: HubSpec, cache_dir: Path | None, data_files: DataFiles | None, origin: Origin
 ) -> ParquetShards:
     """Return the shards that are meant, as the source lists them."""
+    refuse_empty(cache_dir=cache_dir)
     with opened(origin) as source:
         url = source.url
         there = () if data_files is not None and not data_files else _files_of(source)

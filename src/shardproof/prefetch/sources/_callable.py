@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shardproof._arguments import checked
+from shardproof._paths import refuse_empty
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
 
@@ -49,6 +50,7 @@ class CallableSource:
         name: str = "default",
         scratch: str | os.PathLike[str] | None = None,
     ) -> None:
+        refuse_empty(scratch=scratch)
         if not name or not set(name.lower()) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-"):
             raise ValueError(f"name: expected letters, digits, '.', '_', '-', found {name[:80]!a}")
         self.url = f"own://{name}"

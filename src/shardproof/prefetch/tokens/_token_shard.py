@@ -17,6 +17,7 @@ from shardproof._names import (
     quoted,
     refusals,
 )
+from shardproof._paths import refuse_empty
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.tokens._npy import (
     HeaderError,
@@ -91,6 +92,7 @@ def token_shard(
     allow_length_mismatch: bool = False,
 ) -> TokenShard:
     """Return what is meant, or refuse it; arguments as for `SharedShardedDataset`."""
+    refuse_empty(shards_path=shards_path)
     refuse_number("shard_index", shard_index, least=0, most=_MAX_INDEX)
     refuse_number("sequence_length", sequence_length, least=1)
     if ids_prefix is None:

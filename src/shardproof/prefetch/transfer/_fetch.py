@@ -14,6 +14,7 @@ import msgspec
 from shardproof import _digest, _files
 from shardproof._arguments import checked
 from shardproof._names import OPEN_FLAGS, file_type, quoted, refusals
+from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError, SourceError
 from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal, try_again
@@ -101,6 +102,7 @@ def fetch_shard(
         >>> fetched.path.read_bytes(), fetched.proven
         (b'1234', False)
     """
+    refuse_empty(path=path)
     for refusal in refusals([name]):
         raise ValueError(f"name: {quoted(name)} is refused: {refusal.reason}")
     target = os.path.abspath(path)

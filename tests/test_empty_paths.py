@@ -1,0 +1,174 @@
+"""An empty path is refused wherever one is taken: mostly a variable of a script is not set."""
+
+import inspect
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import shardproof
+from shardproof import checkpoint, cli, prefetch, receipts
+from shardproof.prefetch.cache import Cache, cache_root
+
+METADATA = shardproof.Metadata(
+    family="clip",
+    ckpt="c",
+    layers=(0,),
+    content_tokens_per_example=1,
+    cls_token=False,
+    d_model=1,
+    n_examples=1,
+    max_tokens_per_shard=1,
+    data="",
+    dataset="/d",
+)
+STATE = {"bias": np.arange(3)}
+SAVER, LOADER = shardproof.MultiShardSaver(), shardproof.MultiShardLoader()
+
+ENTRANCES = {
+    "validate path": lambda: shardproof.validate(""),
+    "stage shards_dir": lambda: shardproof.stage(""),
+    "stage to": lambda: shardproof.stage("/nowhere", ""),
+    "ShardInfo.load shards_dir": lambda: shardproof.ShardInfo.load(""),
+    "ShardInfo.dump shards_dir": lambda: shardproof.ShardInfo().dump(""),
+    "ShardInfo.validate shards_dir": lambda: shardproof.ShardInfo().validate(""),
+    "Metadata.load shards_dir": lambda: shardproof.Metadata.load(""),
+    "Metadata.dump shards_dir": lambda: METADATA.dump(""),
+    "OrderedDataLoader shards": lambda: shardproof.OrderedDataLoader("", layer=0),
+    "ShuffledDataLoader shards": lambda: shardproof.ShuffledDataLoader("", layer=0),
+    "IndexedDataset shards": lambda: shardproof.IndexedDataset("", layer=0),
+    "ReceiptStore plan_dir": lambda: shardproof.ReceiptStore(""),
+    "read_plan plan_dir": lambda: receipts.read_plan(""),
+    "open_run output_dir": lambda: receipts.open_run("", datasets=["corpus"]),
+    "source_files root": lambda: receipts.source_files(""),
+    "pin_files path": lambda: receipts.pin_files(""),
+    "pin_hub output_dir": lambda: receipts.pin_hub("org/name", "0" * 40, output_dir=""),
+    "claims_in root": lambda: list(receipts.claims_in("")),
+    "save_shard prefix": lambda: SAVER.save_shard("", 0, STATE),
+    "save_metadata prefix": lambda: SAVER.save_metadata("", world_size=1),
+    "load_shard prefix": lambda: LOADER.load_shard("", 0),
+    "load_metadata prefix": lambda: LOADER.load_metadata(""),
+    "load_all_shards prefix": lambda: LOADER.load_all_shards(""),
+    "verify_checkpoint prefix": lambda: shardproof.ShardFileVerifier().verify_checkpoint(""),
+    "latest_checkpoint directory": lambda: shardproof.latest_checkpoint(""),
+    "prune directory": lambda: checkpoint.prune(""),
+    "to_safetensors prefix": lambda: checkpoint.to_safetensors("", "/nowhere"),
+    "to_safetensors directory": lambda: checkpoint.to_safetensors("/nowhere/model", ""),
+    "from_safetensors source": lambda: checkpoint.from_safetensors("", "/nowhere/model"),
+    "from_safetensors prefix": lambda: checkpoint.from_safetensors("/nowhere", ""),
+    "fetch_shard path": lambda: shardproof.fetch_shard(own_source(), "x", ""),
+    "ShardPrefetcher cache_dir": lambda: shardproof.ShardPrefetcher(own_source(), ["x"], ""),
+    "CallableSource scratch": lambda: own_source(scratch=""),
+    "Cache root": lambda: Cache(""),
+    "cache_root cache_dir": lambda: cache_root("", "hf://datasets/org/name"),
+    "SharedShardedDataset shards_path": lambda: shardproof.SharedShardedDataset(
+        0, 1, shards_path=""
+    ),
+    "locate_shards shards_path": lambda: shardproof.SharedShardedDataset.locate_shards(0, ""),
+    "ShardedDatasetManager shards_path": lambda: shardproof.ShardedDatasetManager(
+        1, 0, 1, own_source(), shards_path=""
+    ),
+    "hf_load_dataset_sharded cache_dir": lambda: shardproof.hf_load_dataset_sharded(
+        "org/name", cache_dir="", source=own_source()
+    ),
+    "load_dataset_from_spec cache_dir": lambda: prefetch.load_dataset_from_spec(
+        "hf:org/name", cache_dir="", source=own_source()
+    ),
+    "resolve_resume_plan cache_dir": lambda: shardproof.resolve_resume_plan(
+        "hf:org/name", cache_dir="", source=own_source()
+    ),
+}
+
+
+def own_source(**keywords: object) -> prefetch.CallableSource:
+    return prefetch.CallableSource(lambda name, path: None, ["x"], **keywords)
+
+
+@pytest.fixture(autouse=True)
+def a_place_where_an_empty_path_would_do(make_shards_dir, monkeypatch) -> Path:
+    """The current directory is a healthy one, which is what made a wrong script pass."""
+    shards_dir = make_shards_dir(2)
+    monkeypatch.chdir(shards_dir)
+    return shards_dir
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_in_the_library(entrance: str) -> None:
+    before = sorted(os.listdir())
+    with pytest.raises(ValueError, match="is a variable not set") as caught:
+        ENTRANCES[entrance]()
+    assert str(caught.value).startswith(f"{entrance.split()[1]}: expected a path, found an empty")
+    assert sorted(os.listdir()) == before
+
+
+def test_each_public_name_that_takes_a_path_is_in_the_list() -> None:
+    words = {"path", "shards_dir", "shards", "prefix", "directory", "cache_dir", "plan_dir"}
+    words |= {"output_dir", "to", "root", "shards_path", "source", "scratch"}
+    tried = {entrance.split()[0] for entrance in ENTRANCES}
+    for module in (shardproof, receipts, checkpoint, prefetch):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value) and words & set(inspect.signature(value).parameters):
+                assert name in tried | {"promise"}, name
+
+
+COMMANDS = [
+    ["validate", ""],
+    ["validate", "{here}", ""],
+    ["stage", ""],
+    ["stage", "{here}", "--to", ""],
+    ["fetch", "", "{here}"],
+    ["fetch", "file://{here}/acts000000.bin", ""],
+    ["receipts", ""],
+    ["checkpoint", "verify", ""],
+    ["checkpoint", "show", ""],
+    ["checkpoint", "latest", ""],
+    ["checkpoint", "convert", "", "{here}/new"],
+    ["checkpoint", "convert", "{here}", ""],
+    ["demo", "--keep", ""],
+]
+
+
+@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
+def test_on_the_command_line(args: list[str], monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    before = sorted(os.listdir())
+    result = CliRunner().invoke(cli.app, [arg.format(here=Path.cwd()) for arg in args])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Invalid value for" in result.stderr
+    assert "is a variable not set?" in result.stderr
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--shards-dir="], "--shards-dir=PATH"),
+        (["-o", "shards_dirs="], "ini option shards_dirs"),
+        (["-o", "shards_dirs=''"], "ini option shards_dirs"),
+    ],
+)
+def test_in_a_test_run(pytester: pytest.Pytester, options: list[str], problem: str) -> None:
+    pytester.makeini("[pytest]\nvalidate_shards = true")
+    result = pytester.runpytest_inprocess("--validate-shards", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {problem}: expected a path, found *variable not set?*"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", "[pytest]\nvalidate_shards = true\nshards_dirs =\n"),
+        (
+            "pyproject.toml",
+            '[tool.pytest.ini_options]\nvalidate_shards = true\nshards_dirs = ["data", ""]\n',
+        ),
+    ],
+)
+def test_in_a_configuration_file(pytester: pytest.Pytester, name: str, text: str) -> None:
+    (pytester.path / name).write_text(text)
+    result = pytester.runpytest_inprocess()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: ini option shards_dirs: expected a path, found *"])
