@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shardproof
@@ -75,6 +76,78 @@ def test_links_lead_somewhere(page: Path) -> None:
             headings = re.findall(r"(?m)^#+ (.*)$", target.read_text())
             slugs = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
             assert anchor[1:] in slugs, anchor
+
+
+def test_what_the_readme_says_of_checkpoints_runs(tmp_path, monkeypatch) -> None:
+    """Before the first one there is none to load."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = (block for block in blocks if "latest_checkpoint" in block)
+    save, _, load = block.partition("\n\n")
+    monkeypatch.chdir(tmp_path)
+    names = {"shardproof": shardproof, "rank": 0, "n_ranks": 1, "step": 3, "state": None}
+    exec(load, names)
+    assert (names["prefix"], names["state"]) == (None, None)
+    saved = {"bias": np.arange(3)}
+    exec(save, names | {"state": saved})
+    exec(load, names)
+    assert names["state"].keys() == saved.keys()
+
+
+def test_each_page_is_in_the_index() -> None:
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert pages <= {path for path, _ in links(ROOT / "docs" / "index.md")}
+
+
+def test_each_public_name_is_in_the_list_of_them() -> None:
+    named = set(re.findall(r"(?m)^::: shardproof\.(\S+)$", (ROOT / "docs" / "api.md").read_text()))
+    rooms = {"prefetch", "errors"} & named  # of which all names are shown
+    inside = {name for room in rooms for name in public_names(room)}
+    assert set(shardproof.__all__) <= named | inside
+
+
+def public_names(room: str) -> list[str]:
+    return importlib.import_module(f"shardproof.{room}").__all__
+
+
+def test_no_line_of_a_script_loses_an_exit_code() -> None:
+    """A command in the argument of another one does: the shell knows only the other's code."""
+    texts = [*PAGES, *(ROOT / "src").rglob("*.py")]
+    lines = [line for text in texts for line in text.read_text().splitlines()]
+    inside = [line for line in lines if re.search(r"\$\((python -m )?shardproof ", line)]
+    assert len(inside) >= 5
+    warning = re.compile(r"# not: .*|as in train .*")
+    for line in inside:
+        assert not re.search(r'[^=]"?\$\((python -m )?shardproof ', warning.sub("", line)), line
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("damage", [{}, {"missing": [1]}])
+def test_the_job_script_of_the_page_about_staging(tmp_path, damage: dict) -> None:
+    """Run with stubs of slurm and of the training: it begins with a copy that is whole, or not."""
+    page = (ROOT / "docs" / "staging.md").read_text()
+    script = re.search(r"```sh\n(#!/bin/bash.*?)```", page, re.DOTALL)
+    shards_dir = testing.write_layout(testing.layout(n_shards=2, **damage), tmp_path / "source")
+    assert script
+    text = script[1].replace("/project/me/saev/shards/abc12345", str(shards_dir))
+    for name, code in {
+        "srun": 'while [[ $1 == --* ]]; do shift; done; "$@"',
+        "shardproof": f'exec {sys.executable} -m shardproof "$@"',
+        "python": 'echo "trained on $2"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{code}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "TMPDIR": str(tmp_path),
+    }
+    # Whole, and without the first line that stages, so that the second one is tried alone.
+    for lines in (text, re.sub(r"(?m)^srun .*\|\| exit\n", "", text)):
+        done = subprocess.run(
+            ["bash", "-c", lines], capture_output=True, text=True, env=environment
+        )
+        assert (done.returncode, "trained" in done.stdout) == ((1, False) if damage else (0, True))
+        assert damage or f"trained on {tmp_path}/shardproof-" in done.stdout
 
 
 def test_the_failing_run_of_the_readme_is_what_the_command_prints(tmp_path) -> None:

@@ -40,10 +40,12 @@ def stage(
 ) -> None:
     """Copy a shards directory to a local disk, whole and proven, and print where it is.
 
-    What an earlier call copied is used again.
+    What an earlier call copied is used again. In a script: dir=$(shardproof stage DIR) && train
+    "$dir"; in the argument of another command, as in train "$(shardproof stage DIR)", the exit code
+    is lost.
 
     Exit codes: 0 it is there; 1 the source doesn't keep its promises; 2 no readable promise, or
-    wrong usage; 3 could not look or copy; 130 interrupted.
+    wrong usage; 3 could not look, copy or print; 130 interrupted.
     """
     from shardproof import staging  # noqa: PLC0415 - not for the other commands
 

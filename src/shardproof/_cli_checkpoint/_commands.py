@@ -244,6 +244,9 @@ def latest(
 ) -> None:
     """Print the prefix of the newest whole checkpoint in a directory, or in one of its own.
 
+    In a script: prefix=$(shardproof checkpoint latest DIR) || [ $? -eq 1 ] || exit; in the argument
+    of another command the exit code is lost.
+
     Exit codes: 0 there is one; 1 there is none; 2 no such directory; 3 could not look.
     """
     from shardproof.checkpoint import latest_checkpoint  # noqa: PLC0415 - not for other commands
