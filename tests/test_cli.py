@@ -1,15 +1,20 @@
 """The command: what it prints, where, and its exit codes."""
 
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import pty
 import re
 import secrets
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -329,6 +334,11 @@ def nobody_reads() -> int:
     return write
 
 
+def bytes_in(pipe: int) -> int:
+    """How many bytes wait to be read (ioctl_pipe(2))."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+
+
 @pytest.mark.once
 class TestOutputThatFailsLate:
     """What nobody has flushed before is written when the command ends."""
@@ -351,6 +361,31 @@ class TestOutputThatFailsLate:
                 assert done.returncode == expected
                 assert done.stderr.count("\n") == (expected == 3)
         os.close(end)
+
+    def test_an_interrupt_ends_it_where_nobody_reads_yet(self) -> None:
+        """What is left to write is not waited for: its reader may never come."""
+        code = (
+            "import sys, typer; from shardproof import cli\n"
+            "app = typer.Typer()\n"
+            "@app.command()\n"
+            "def say():\n"
+            "    while True: typer.echo(1000 * 'x')\n"
+            "cli.app = app; cli.main()"
+        )
+        read, write = os.pipe()
+        command = [sys.executable, "-c", code]
+        with subprocess.Popen(command, stdout=write, stderr=subprocess.PIPE, text=True) as child:
+            os.close(write)
+            before = -1
+            while before != (there := bytes_in(read)) or not there:
+                before = there
+                time.sleep(0.05)
+            child.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=20)
+            child.kill()
+            assert (child.wait(), child.stderr.read()) == (130, "")
+        os.close(read)
 
     def test_a_pipe_that_does_not_block_is_waited_for(self, make_shards_dir) -> None:
         """As where node, or ssh, has the other end."""

@@ -39,7 +39,10 @@ class _Patient(io.FileIO):
 
 
 class _Output(_Patient):
-    """Standard output. The first write that fails ends the command; later ones do nothing."""
+    """Standard output. The first write that fails ends the command; later ones do nothing.
+
+    Nor do they where one was interrupted: its reader may never come.
+    """
 
     _is_lost = False
 
@@ -47,11 +50,13 @@ class _Output(_Patient):
         """Write some bytes."""
         if self._is_lost:
             return len(data)
+        self._is_lost = True
         try:
-            return super().write(data)
+            n_bytes = super().write(data)
         except OSError as error:
-            self._is_lost = True
             raise OutputError(error) from error
+        self._is_lost = False
+        return n_bytes
 
 
 class _Errors(_Patient):
