@@ -172,6 +172,20 @@ class TestValidate:
             "line 1, field $[0]: object missing required field `name`, found '{}'" in result.stderr
         )
 
+    @pytest.mark.parametrize("command", ["validate", "stage", "receipts"])
+    def test_a_directory_that_may_not_be_read_is_no_promise(
+        self, run, make_shards_dir, command
+    ) -> None:
+        shards_dir = make_shards_dir(1)
+        shards_dir.chmod(0)
+        try:
+            with testing.without_root_override():
+                result = run(command, shards_dir)
+        finally:
+            shards_dir.chmod(0o755)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "permission denied" in result.stderr
+
     @pytest.mark.parametrize("name", ["shards.json", "acts000001.bin"])
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
     def test_what_could_not_be_looked_at_is_3(

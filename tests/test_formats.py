@@ -1,5 +1,6 @@
 """Which directories are whose, and what saev's promise."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from shardproof import ManifestError, ManifestNotFoundError, formats, validate
 from shardproof.manifest import PromisedFile
+from shardproof.testing.faults import faults
 
 
 def test_a_saev_directory_is_recognised(make_shards_dir) -> None:
@@ -41,6 +43,25 @@ def test_another_directory_is_nobodys(tmp_path, names: list[str], holds: str) ->
         "*.metadata.json (checkpoint), "
         f"found {holds}"
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("stat", "shards.json"),
+        ("stat", "plan.json"),
+        ("open", "x.metadata.json"),
+        ("stat", "x.metadata.json"),
+    ],
+)
+def test_what_could_not_be_looked_at_is_not_taken_for_absent(tmp_path, call, name) -> None:
+    (tmp_path / "receipts").mkdir()
+    (tmp_path / name).write_text("{}")
+    with faults(tmp_path) as fs:
+        fs.fail(call, errno.EIO, match=name)
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            formats.detect(str(tmp_path))
+    assert not isinstance(caught.value, ManifestError)
 
 
 def test_the_promise(make_shards_dir) -> None:
