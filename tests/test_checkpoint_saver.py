@@ -237,7 +237,7 @@ class TestWrongArguments:
 
     @pytest.mark.parametrize("prefix", ["", "/tmp/", ".", "a/.."])
     def test_a_prefix_without_a_name(self, saver, prefix: str) -> None:
-        with pytest.raises(ValueError, match="prefix: expected a path that ends with a name"):
+        with pytest.raises(ValueError, match="prefix: expected a path"):
             saver.save_shard(prefix, 0, ARRAYS)
 
     def test_a_timestamp_that_is_none(self, saver, prefix: Path) -> None:
