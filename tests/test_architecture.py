@@ -39,6 +39,7 @@ RECEIPTS = (
     "_done",
     "_indices",
     "_layout",
+    "_outputs",
     "_pins",
     "_plan",
     "_promise",
@@ -79,7 +80,7 @@ MAY_IMPORT = {
     "receipts._canonical": set(),
     "receipts._claim_files": {"receipts._layout"} | GROUND,
     "receipts._claims": {"receipts._claim_files", "receipts._layout"} | GROUND,
-    "receipts._done": {"receipts._layout", "receipts._quick", "receipts._records"}
+    "receipts._done": {f"receipts.{name}" for name in ("_layout", "_outputs", "_quick", "_records")}
     | LOOK
     | PROMISE
     | GROUND,
@@ -91,21 +92,24 @@ MAY_IMPORT = {
     "receipts._plan": {
         "receipts._assignment",
         "receipts._canonical",
+        "receipts._header",
         "receipts._layout",
         "receipts._pins",
         "receipts._sources",
     }
     | GROUND,
     "receipts._promise": {
-        f"receipts.{name}" for name in ("_done", "_header", "_layout", "_quick", "_records")
+        f"receipts.{name}" for name in ("_done", "_header", "_layout", "_outputs", "_quick")
     }
     | LOOK
     | PROMISE
     | GROUND,
-    "receipts._quick": GROUND,
+    "receipts._outputs": {"receipts._records"} | GROUND,
+    "receipts._quick": {"receipts._layout", "receipts._outputs"} | GROUND,
     "receipts._records": {"receipts._canonical", "receipts._layout"} | GROUND,
     "receipts._runs": {
         "receipts._canonical",
+        "receipts._header",
         "receipts._layout",
         "receipts._plan",
         "receipts._store",
@@ -114,12 +118,31 @@ MAY_IMPORT = {
     "receipts._sources": {"receipts._canonical"} | GROUND,
     "receipts._store": {
         f"receipts.{name}"
-        for name in ("_claims", "_done", "_header", "_indices", "_plan", "_records", "_work")
+        for name in (
+            "_claims",
+            "_done",
+            "_header",
+            "_indices",
+            "_layout",
+            "_plan",
+            "_records",
+            "_sources",
+            "_work",
+        )
     }
     | PROMISE
     | GROUND,
     "receipts._work": {
-        f"receipts.{name}" for name in ("_claims", "_heartbeat", "_layout", "_records", "_sources")
+        f"receipts.{name}"
+        for name in (
+            "_canonical",
+            "_claims",
+            "_heartbeat",
+            "_layout",
+            "_outputs",
+            "_records",
+            "_sources",
+        )
     }
     | GROUND,
     "formats": {"formats.checkpoint", "formats.receipts", "formats.saev"} | PROMISE | GROUND,

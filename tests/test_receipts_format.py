@@ -27,7 +27,7 @@ def write_plan_dir(value, base: Path) -> Path:
     """Each shard of a layout as the output of a shard of a plan."""
     root = base / "plan"
     (root / "receipts").mkdir(parents=True)
-    plan = {"plan_hash": SAMPLE_PLAN, "num_shards": max(1, value.n_shards), "dataset_name": "d"}
+    plan = {"plan_hash": SAMPLE_PLAN, "num_shards": max(1, value.n_shards), "kinds": ["bin"]}
     (root / "plan.json").write_text(json.dumps(plan))
     for index, name in enumerate(value.shard_names):
         data = content(value, name)
@@ -120,12 +120,13 @@ class TestPromise:
         assert found(store, "valid")[2:] == [("digest", "shard_000002.bin")]
 
     def test_a_placeholder_is_not_proven(self, store) -> None:
-        files = {"bin": {"path": "shard_000000.bin", "bytes": 6, "checksum": "xxh64:unknown"}}
+        files = json.loads(receipt_path(store, 0).read_bytes())["files"]
+        files["bin"]["checksum"] = "xxh64:unknown"
         rewrite_receipt(store, 0, files=files)
         report = shardproof.validate(store.path, level="valid")
         assert report.ok
         assert report.unproven == (store.path / "shard_000000.bin",)
-        assert "2 proven, 1 without a digest" in str(report)
+        assert "3 proven, 1 without a digest" in str(report)
 
     def test_what_an_empty_shard_does_not_owe(self, store) -> None:
         files = {"bin": {"path": "none.bin", "bytes": 0, "checksum": "xxh64:empty"}}

@@ -64,7 +64,7 @@ def is_done(path: Path, index: int, level: str) -> bool:
         assert receipt["plan_hash"] == plan["plan_hash"]
         assert (receipt["shard_index"], receipt["status"]) == (index, "completed")
         is_empty = receipt["stats"]["num_sequences"] == 0
-        assert is_empty or receipt["files"]
+        assert is_empty or set(receipt["files"]) == set(plan["kinds"])
         files = [file for file in receipt["files"].values() if file["bytes"] or not is_empty]
         assert all(is_kept(path, file, level) for file in files)
     except (OSError, ValueError, KeyError, AssertionError):

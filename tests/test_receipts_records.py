@@ -8,14 +8,8 @@ from hypothesis import strategies as st
 
 from shardproof import ManifestError, ReceiptError
 from shardproof.receipts import Receipt
-from shardproof.receipts._records import (
-    Output,
-    decode_receipt,
-    encode_receipt,
-    is_empty,
-    outputs_of,
-    owed,
-)
+from shardproof.receipts._outputs import Output, is_empty, outputs_of, owed
+from shardproof.receipts._records import decode_receipt, encode_receipt
 
 SHA = "sha256:" + "a" * 64
 BASE = {"status": "completed", "plan_hash": "p", "shard_index": 3, "run_hash": "r"}
@@ -48,7 +42,7 @@ class TestNemotrons:
     def test_json_lines(self) -> None:
         fields = {"stats": {"num_records": 2}, "files": {}, "checksum": "xxh64:0123456789abcdef"}
         assert outputs(**fields, output_file="x.jsonl") == [
-            Output("output_file", "x.jsonl", None, "xxh64:0123456789abcdef")
+            Output("jsonl", "x.jsonl", None, "xxh64:0123456789abcdef")
         ]
 
     def test_a_web_dataset(self) -> None:
@@ -97,7 +91,7 @@ def test_no_outputs_and_not_empty_is_no_receipt(fields) -> None:
 )
 def test_unknown_fields_are_kept(extra) -> None:
     extra = {f"new {name}": value for name, value in extra.items()}
-    text = BASE | extra | {"schema_version": 2, "files": {"bin": FILES["bin"] | {"more": [1]}}}
+    text = BASE | extra | {"schema_version": 1, "files": {"bin": FILES["bin"] | {"more": [1]}}}
     receipt = decode_receipt(json.dumps(text).encode(), "/r.json")
     assert receipt.extra == extra
     assert json.loads(encode_receipt(receipt)) == text

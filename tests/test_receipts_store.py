@@ -368,7 +368,7 @@ def left_by_the_quick_look(store: ReceiptStore) -> list[int]:
     root_fd = os.open(store.path, os.O_RDONLY)
     receipts_fd = os.open(store.path / "receipts", os.O_RDONLY)
     try:
-        return _quick.not_plainly_done(store.plan_hash, root_fd, receipts_fd, [0])
+        return _quick.not_plainly_done(store._scope, root_fd, receipts_fd, [0])
     finally:
         os.close(root_fd)
         os.close(receipts_fd)

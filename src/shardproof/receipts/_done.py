@@ -10,7 +10,7 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from shardproof import _fanout, _json
 from shardproof._names import OPEN_FLAGS, open_root
@@ -18,13 +18,13 @@ from shardproof._paths import permission_denied
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Manifest, PromisedFile
-from shardproof.receipts._layout import MAX_RECEIPT_BYTES, RECEIPTS, receipt_name
+from shardproof.receipts._layout import MAX_RECEIPT_BYTES, RECEIPTS, Scope, receipt_name
+from shardproof.receipts._outputs import owed
 from shardproof.receipts._quick import not_plainly_done
-from shardproof.receipts._records import Receipt, decode_receipt, owed
+from shardproof.receipts._records import Receipt, decode_receipt
 from shardproof.report import Finding, Level, Report
 
 __all__ = [
-    "Scope",
     "Verdict",
     "VerdictStatus",
     "not_done",
@@ -59,18 +59,6 @@ class Verdict:
     def __bool__(self) -> bool:
         """Whether the shard is done, so that ``if verdict`` means what it says."""
         return self.done
-
-
-class Scope(NamedTuple):
-    """Whose receipts are looked at.
-
-    Attributes:
-        root: Real absolute path of the plan directory.
-        plan_hash: The plan's.
-    """
-
-    root: str
-    plan_hash: str
 
 
 def not_done(
@@ -128,7 +116,7 @@ def _look_at_all(
     if receipts_fd is None:
         return [_absent(index) for index in indices]
     if level == "complete":
-        indices = not_plainly_done(scope.plan_hash, root_fd, receipts_fd, indices)
+        indices = not_plainly_done(scope, root_fd, receipts_fd, indices)
     return [found for index in indices if not (found := verdict(scope, index, level)).done]
 
 
@@ -196,19 +184,19 @@ def _unfinished(receipt: Receipt) -> str:
     return f"it failed: {error[:200]!a}"
 
 
-def promised(receipt: Receipt, path: str) -> list[PromisedFile]:
+def promised(scope: Scope, receipt: Receipt, path: str) -> list[PromisedFile]:
     """Return what a completed receipt promises; ``path`` is where it was read.
 
     Raises:
-        ManifestError: That can't be told.
+        ManifestError: That can't be told, or is less than the plan owes.
     """
-    outputs = owed(receipt, path)
+    outputs = owed(receipt, path, scope.kinds)
     return [PromisedFile(output.path, output.bytes, output.checksum) for output in outputs]
 
 
 def _look_at_outputs(scope: Scope, receipt: Receipt, index: int, level: Level) -> Verdict:
     source = Path(scope.root, RECEIPTS, receipt_name(index))
-    files = promised(receipt, os.fspath(source))
+    files = promised(scope, receipt, os.fspath(source))
     manifest = Manifest(Path(scope.root), source, "receipts", files)
     report = check(manifest, level=level, workers=1, list_first=False)
     if reasons := [*map(_broken, report.findings), *_unproven(report)]:

@@ -5,10 +5,11 @@ import os
 import msgspec
 
 from shardproof import _json
+from shardproof._names import quoted
 from shardproof.errors import ManifestError
 from shardproof.receipts._layout import MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
 
-__all__ = ["Header", "read_header"]
+__all__ = ["Header", "read_header", "refuse_version"]
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -19,12 +20,16 @@ class Header(msgspec.Struct, frozen=True):
         n_shards: How many shards there are.
         dataset_name: The data set.
         run_hash: The run that it is part of; no text where the plan doesn't say.
+        kinds: The kinds of outputs that each shard owes; none where the plan doesn't say.
+        version: Of the file's form.
     """
 
     plan_hash: str
     n_shards: int = msgspec.field(name="num_shards")
     dataset_name: str = ""
     run_hash: str = ""
+    kinds: tuple[str, ...] = ()
+    version: str = "1.0"
 
 
 def read_header(root: str) -> Header:
@@ -32,12 +37,21 @@ def read_header(root: str) -> Header:
 
     Raises:
         ManifestNotFoundError: There is no plan.
-        ManifestError: It can't be read.
+        ManifestError: It can't be read, or is of a form that is not known.
         OSError: The file system failed.
     """
     header = _json.read(root, PLAN_FILE, Header, max_bytes=MAX_PLAN_BYTES)
+    refuse_version(header.version, root)
     if not 1 <= header.n_shards <= MAX_SHARDS:
         problem = f"expected 1 to {MAX_SHARDS} shards, found {header.n_shards}"
         path = os.path.join(root, PLAN_FILE)
         raise ManifestError(problem, path=path, field="$.num_shards")
     return header
+
+
+def refuse_version(version: str, root: str) -> None:
+    """Raise a `ManifestError` if a plan's form is none that is known: 1.0, and what adds to it."""
+    if version.partition(".")[0] != "1":
+        path = os.path.join(root, PLAN_FILE)
+        problem = f"expected a plan of version 1.0, found {quoted(version)}"
+        raise ManifestError(problem, path=path, field="$.version")

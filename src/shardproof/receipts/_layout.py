@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = [
     "CLAIMS",
@@ -12,6 +13,7 @@ __all__ = [
     "MAX_SHARDS",
     "PLAN_FILE",
     "RECEIPTS",
+    "Scope",
     "plan_dirs",
     "receipt_index",
     "receipt_name",
@@ -32,6 +34,20 @@ MAX_RECEIPT_BYTES = 2**20
 """Largest receipt; in use they have under a thousand bytes, a traceback some thousands."""
 
 _RECEIPT = re.compile(r"shard_([0-9]{6})\.json")
+
+
+class Scope(NamedTuple):
+    """Whose receipts are looked at.
+
+    Attributes:
+        root: Real absolute path of the plan directory.
+        plan_hash: The plan's.
+        kinds: The kinds of outputs that it owes; none where it doesn't say.
+    """
+
+    root: str
+    plan_hash: str
+    kinds: tuple[str, ...] = ()
 
 
 def receipt_name(index: int) -> str:

@@ -15,6 +15,7 @@ from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, ReceiptError
 from shardproof.receipts._assignment import METHOD, Assignment, assign
 from shardproof.receipts._canonical import canonical_json, canonical_path, hash_of, plain
+from shardproof.receipts._header import refuse_version
 from shardproof.receipts._layout import MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
 from shardproof.receipts._pins import Pin
 from shardproof.receipts._sources import SourceFile, identity_of
@@ -25,8 +26,8 @@ __all__ = ["Plan", "encode_plan", "make_plan", "read_plan", "resolved_tokenizer"
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The deterministic assignment of a data set's files to shards.
 
-    The fields are those of ``plan.json`` as NVIDIA-NeMo/Nemotron's data_prep writes it, and three
-    more: ``config``, ``pins``, ``run_hash``.
+    The fields are those of ``plan.json`` as NVIDIA-NeMo/Nemotron's data_prep writes it, and four
+    more: ``config``, ``pins``, ``run_hash``, ``kinds``.
 
     Attributes:
         version: Of the file's form: ``"1.0"``.
@@ -42,6 +43,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         config: What the shards' content depends on beside all this.
         pins: The inputs that were pinned, for later plans to reuse.
         run_hash: The run that the plan is part of.
+        kinds: The kinds of outputs that each shard owes, unless it is empty; none where the plan
+            doesn't say. No part of the hash.
     """
 
     version: str
@@ -57,6 +60,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any] = {}
     pins: tuple[Pin, ...] = ()
     run_hash: str = ""
+    kinds: tuple[str, ...] = ()
 
 
 @checked
@@ -69,6 +73,7 @@ def make_plan(
     tokenizer: Mapping[str, object] | None = None,
     determinism: Mapping[str, str] | None = None,
     pins: Sequence[Pin] = (),
+    kinds: Sequence[str] = (),
 ) -> Plan:
     """Return the plan for a data set: the same one from the same inputs, on every machine.
 
@@ -80,6 +85,10 @@ def make_plan(
         tokenizer: ``pin.tokenizer(...)``; its ``resolved_revision`` must be there.
         determinism: Versions of libraries and whatever else the bytes depend on.
         pins: Pinned inputs to write down; the source files' own revisions count by themselves.
+        kinds: The kinds of outputs without which no shard is done, such as ``["bin", "idx"]``; see
+            `Work.output`. Where none are named, each shard owes what its work has written. They
+            are no part of ``plan_hash``: a plan that is there already takes them over, and keeps
+            what was done.
 
     Raises:
         ReceiptError: A tokenizer without a revision, no files, a file twice, a name that no plan
@@ -121,7 +130,16 @@ def make_plan(
         file_assignments=assign(files, n_shards),
         config=settings,
         pins=tuple(pins),
+        kinds=_told_apart(kinds),
     )
+
+
+def _told_apart(kinds: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(kinds, str):
+        raise TypeError("kinds: expected a list, found str")
+    if wrong := [kind for kind in kinds if not (kind and kind.isprintable())]:
+        raise ReceiptError(f"kinds: expected names such as 'bin', found {wrong[0]!a}")
+    return tuple(sorted(set(kinds)))
 
 
 def _now() -> str:
@@ -202,6 +220,7 @@ def read_plan(plan_dir: str | os.PathLike[str]) -> Plan:
     refuse_empty(plan_dir=plan_dir)
     root = os.path.realpath(plan_dir)
     plan = _json.read(root, PLAN_FILE, Plan, max_bytes=MAX_PLAN_BYTES)
+    refuse_version(plan.version, root)
     found = [assignment.shard_index for assignment in plan.file_assignments]
     if found != list(range(plan.n_shards)):
         problem = f"expected an assignment for each of {plan.n_shards} shards, in order"

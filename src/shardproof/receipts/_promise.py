@@ -10,16 +10,15 @@ from shardproof._names import open_root
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.receipts._done import (
-    Scope,
     open_receipts,
     promised,
     read_receipt,
     why_foreign,
 )
 from shardproof.receipts._header import read_header
-from shardproof.receipts._layout import PLAN_FILE, RECEIPTS, receipt_index, receipt_name
+from shardproof.receipts._layout import PLAN_FILE, RECEIPTS, Scope, receipt_index, receipt_name
+from shardproof.receipts._outputs import provable
 from shardproof.receipts._quick import UsualFile, is_plain, usual_files
-from shardproof.receipts._records import provable
 
 __all__ = ["promise"]
 
@@ -39,7 +38,7 @@ def promise(root: str) -> Manifest:
         OSError: The file system failed.
     """
     header = read_header(root)
-    scope = Scope(root, header.plan_hash)
+    scope = Scope(root, header.plan_hash, header.kinds)
     files: list[PromisedFile] = []
     damaged: list[Contradiction] = []
     for promises, problems in _all_promises(scope, header.n_shards):
@@ -73,7 +72,7 @@ def _listed(receipts_fd: int) -> list[int]:
 def _promises(
     scope: Scope, receipts_fd: int, n_shards: int, indices: Sequence[int]
 ) -> list[_Promises]:
-    usual = usual_files(scope.plan_hash, receipts_fd, indices)
+    usual = usual_files(scope, receipts_fd, indices)
     return [
         _promise_of(scope, index, files) if index < n_shards else _beyond(index, n_shards)
         for index, files in zip(indices, usual, strict=True)
@@ -94,7 +93,7 @@ def _read_closely(scope: Scope, index: int) -> _Promises:
         if foreign := why_foreign(scope, receipt, index):
             return [], [Contradiction(name, Mismatch("a receipt of this plan and shard", foreign))]
         is_done = receipt.status == "completed"
-        return promised(receipt, os.path.join(scope.root, name)) if is_done else [], []
+        return promised(scope, receipt, os.path.join(scope.root, name)) if is_done else [], []
     except ManifestNotFoundError:
         return [], []
     except ManifestError as error:

@@ -12,6 +12,8 @@ from typing import Literal
 import msgspec
 
 from shardproof._names import OPEN_FLAGS
+from shardproof.receipts._layout import Scope
+from shardproof.receipts._outputs import why_lacking
 
 __all__ = ["UsualFile", "is_plain", "not_plainly_done", "usual_files"]
 
@@ -36,11 +38,14 @@ class _Usual(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     stats: dict[str, float]
     files: dict[str, UsualFile]
     started_at: float | None = None
-    schema_version: int | None = None
+    schema_version: Literal[1] | None = None
+    output_file: str | None = None
+    kinds: tuple[str, ...] | None = None
 
 
 _USUAL_BYTES = 4096
 _N_ALWAYS = 12  # keys and strings: eight fields of _Usual, of which four are strings
+_N_OF_OUTPUT_FILE = 2  # its key, and a string
 _N_OF_A_FILE = 6  # its key, its three fields, and two strings
 
 is_plain = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.\-]{0,200}").fullmatch
@@ -51,18 +56,19 @@ _REGULAR_FOR_ALL = 0o100444
 
 
 def usual_files(
-    plan_hash: str, receipts_fd: int, indices: Sequence[int]
+    scope: Scope, receipts_fd: int, indices: Sequence[int]
 ) -> Iterator[Iterable[UsualFile] | None]:
     """Yield for each shard the files that its receipt records as completed; None: look closer.
 
-    They are only given of a receipt of this plan and shard that has the usual fields, each once.
-    Their names are untrusted; `is_plain` tells the harmless ones.
+    They are only given of a receipt of this plan and shard that has the usual fields, each once,
+    and names each kind of output that the plan owes. Their names are untrusted; `is_plain` tells
+    the harmless ones.
 
     That no key stands twice is known from the number of quotation marks: two for each key and each
     string. A duplicate brings at least two more, and so does nothing else but an escaped mark.
 
     Args:
-        plan_hash: The plan's.
+        scope: Whose receipts are looked at.
         receipts_fd: A descriptor of the directory of receipts.
         indices: The shards.
     """
@@ -84,20 +90,33 @@ def usual_files(
             _N_ALWAYS
             + (receipt.started_at is not None)
             + (receipt.schema_version is not None)
+            + (0 if receipt.kinds is None else 1 + len(receipt.kinds))
+            + _N_OF_OUTPUT_FILE * (receipt.output_file is not None)
             + len(receipt.stats)
             + _N_OF_A_FILE * len(files)
         )
         is_usual = (
-            receipt.plan_hash == plan_hash
+            receipt.plan_hash == scope.plan_hash
             and receipt.shard_index == index
             and len(data) < _USUAL_BYTES
             and data.count(b'"') == 2 * n_keys_and_strings
+            and why_lacking(receipt.files, scope.kinds or receipt.kinds) is None
+            and _name_each_once(receipt)
         )
         yield files if is_usual and files else None
 
 
+def _name_each_once(receipt: _Usual) -> bool:
+    """Whether no two outputs are one file, and what is named beside them is one of them."""
+    names = [file.path for file in receipt.files.values()]
+    beside = receipt.output_file
+    return len({name.lower() for name in names}) == len(names) and (
+        beside is None or beside in names
+    )
+
+
 def not_plainly_done(
-    plan_hash: str, root_fd: int, receipts_fd: int, indices: Sequence[int]
+    scope: Scope, root_fd: int, receipts_fd: int, indices: Sequence[int]
 ) -> list[int]:
     """Return the shards that are not done beyond doubt, at level ``complete``.
 
@@ -106,14 +125,14 @@ def not_plainly_done(
     read.
 
     Args:
-        plan_hash: The plan's.
+        scope: Whose receipts are looked at.
         root_fd: A descriptor of the plan directory.
         receipts_fd: A descriptor of the directory of receipts.
         indices: The shards.
     """
     lstat, plain = os.lstat, is_plain
     odd = []
-    for index, files in zip(indices, usual_files(plan_hash, receipts_fd, indices), strict=True):
+    for index, files in zip(indices, usual_files(scope, receipts_fd, indices), strict=True):
         if files is None:
             odd.append(index)
             continue

@@ -1,54 +1,57 @@
 """Receipts: what became of one shard, as a small JSON file that outlives the job.
 
-The fields are those of NVIDIA-NeMo/Nemotron's data_prep, whose receipts are read as they are, and
-which reads these. It also writes ``output_file`` with ``checksum`` beside each other and without
-``files`` (JSON lines), and ``files: {shard_path, shard_name}`` (WebDataset).
+The fields are those of NVIDIA-NeMo/Nemotron's data_prep, whose receipts are read as they are.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
-from shardproof import _digest, _json
-from shardproof._names import quoted, refusals
+from shardproof import _json
 from shardproof.errors import ManifestError, ReceiptError
 from shardproof.receipts._canonical import plain
 from shardproof.receipts._layout import MAX_RECEIPT_BYTES
 
 __all__ = [
-    "Output",
+    "OUTPUT_FILE",
+    "OWN_FIELDS",
+    "SCHEMA_VERSION",
     "Receipt",
     "Status",
     "decode_receipt",
     "encode_receipt",
-    "is_empty",
-    "outputs_of",
-    "owed",
-    "provable",
 ]
+
+OUTPUT_FILE = "output_file"
+"""The field by which Nemotron finds the output of a shard of JSON lines."""
+
+SCHEMA_VERSION = 1
+"""Of the fields below. A receipt that doesn't say, as Nemotron's, has these."""
 
 Status = Literal["started", "completed", "failed"]
 
-_COUNTS = ("num_sequences", "num_records", "num_samples")
+
+class _Fields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a receipt that this version knows; see `Receipt`."""
+
+    status: Status
+    plan_hash: str
+    shard_index: int
+    run_hash: str | None = None
+    dataset_name: str | None = None
+    schema_version: int = SCHEMA_VERSION
+    started_at: float | None = None
+    completed_at: float | None = None
+    failed_at: float | None = None
+    stats: dict[str, Any] | None = None
+    files: dict[str, Any] | None = None
+    kinds: tuple[str, ...] | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    traceback: str | None = None
 
 
-class Output(NamedTuple):
-    """One file that a shard's work wrote.
-
-    Attributes:
-        kind: What it is called in the receipt, such as ``"bin"``.
-        path: Relative to the plan directory; untrusted.
-        bytes: Its size, where it was recorded.
-        checksum: ``"<algorithm>:<hex>"``, where one was recorded that can be proven.
-    """
-
-    kind: str
-    path: str
-    bytes: int | None = None
-    checksum: str | None = None
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class Receipt(_Fields, frozen=True, kw_only=True):
     """The record that one shard was started, completed or failed.
 
     Attributes:
@@ -63,38 +66,22 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         failed_at: See ``started_at``.
         stats: Counts of the stage, such as ``num_sequences``.
         files: What it wrote: ``{kind: {"path": ..., "bytes": ..., "checksum": ...}}``.
+        kinds: The kinds of outputs that the shard owes, where its plan doesn't say; Nemotron's
+            receipts have none.
         error_type: Class of the exception that ended it.
         error_message: Its text.
         traceback: Where it came from.
-        extra: Fields that this version doesn't know: they are kept.
+        extra: Further fields of the same text, such as ``output_file``; those that this version
+            doesn't know are kept.
     """
 
-    status: Status
-    plan_hash: str
-    shard_index: int
-    run_hash: str | None = None
-    dataset_name: str | None = None
-    schema_version: int = 1
-    started_at: float | None = None
-    completed_at: float | None = None
-    failed_at: float | None = None
-    stats: dict[str, Any] | None = None
-    files: dict[str, Any] | None = None
-    error_type: str | None = None
-    error_message: str | None = None
-    traceback: str | None = None
     extra: dict[str, Any] = {}
 
 
-_FIELDS = frozenset(Receipt.__struct_fields__) - {"extra"}
+_FIELDS = frozenset(_Fields.__struct_fields__)
 
-
-class _File(msgspec.Struct):
-    """One of a receipt's files, as far as it is known."""
-
-    path: str
-    bytes: int | None = None
-    checksum: str | None = None
+OWN_FIELDS = _FIELDS | {OUTPUT_FILE}
+"""Fields that say what became of a shard: nobody else may write them."""
 
 
 def decode_receipt(data: bytes, path: str) -> Receipt:
@@ -105,67 +92,13 @@ def decode_receipt(data: bytes, path: str) -> Receipt:
     """
     if len(data) > MAX_RECEIPT_BYTES:
         raise ManifestError(f"expected at most {MAX_RECEIPT_BYTES} bytes, found more", path=path)
-    receipt = _json.decode(data, Receipt, path=path)
+    known = _json.decode(data, _Fields, path=path)
+    if known.schema_version != SCHEMA_VERSION:
+        problem = f"expected schema_version {SCHEMA_VERSION}, found {known.schema_version}"
+        raise ManifestError(problem, path=path, field="$.schema_version")
     said = msgspec.json.decode(data)
     extra = {name: value for name, value in said.items() if name not in _FIELDS}
-    return msgspec.structs.replace(receipt, extra=extra)
-
-
-def outputs_of(receipt: Receipt, path: str) -> list[Output]:
-    """Return the outputs that a receipt names.
-
-    Raises:
-        ManifestError: They can't be told; the text names ``path``, which is the receipt's.
-    """
-    files = receipt.files or {}
-    if isinstance(name := files.get("shard_name"), str):
-        return [Output("shard_name", name)]
-    if not files and isinstance(name := receipt.extra.get("output_file"), str):
-        files = {"output_file": {"path": name, "checksum": receipt.extra.get("checksum")}}
-    return [_output(kind, file, path) for kind, file in files.items()]
-
-
-def _output(kind: str, file: object, path: str) -> Output:
-    field = f"$.files.{kind[:80]}"
-    try:
-        said = msgspec.convert(file, _File)
-    except msgspec.ValidationError as error:
-        raise ManifestError(str(error), path=path, field=field) from error
-    if refused := refusals([said.path]):
-        problem = f"the name {quoted(said.path)} is refused: {refused[0].reason}"
-        raise ManifestError(problem, path=path, field=field)
-    if said.bytes is not None and said.bytes < 0:
-        raise ManifestError(f"expected 0 bytes or more, found {said.bytes}", path=path, field=field)
-    return Output(kind, said.path, said.bytes, provable(said.checksum))
-
-
-def provable(checksum: str | None) -> str | None:
-    """Return the digest where it is one that can be computed: a placeholder proves nothing."""
-    try:
-        return None if checksum is None else str(_digest.parse(checksum))
-    except ValueError:
-        return None
-
-
-def is_empty(receipt: Receipt) -> bool:
-    """Whether the receipt says that its shard holds nothing."""
-    stats = receipt.stats or {}
-    return any(type(stats.get(name)) is int and stats[name] == 0 for name in _COUNTS)
-
-
-def owed(receipt: Receipt, path: str) -> list[Output]:
-    """Return the outputs that must be there: all, but those of 0 bytes of an empty shard.
-
-    Raises:
-        ManifestError: They can't be told; or there are none, and the shard isn't said to be empty.
-    """
-    outputs = outputs_of(receipt, path)
-    if is_empty(receipt):
-        return [output for output in outputs if output.bytes]
-    if not outputs:
-        problem = "it says completed, names no files, and does not say that the shard is empty"
-        raise ManifestError(problem, path=path, field="$.files")
-    return outputs
+    return Receipt(**msgspec.structs.asdict(known), extra=extra)
 
 
 def encode_receipt(receipt: Receipt) -> bytes:

@@ -10,9 +10,11 @@ import msgspec
 
 from shardproof import _files
 from shardproof._arguments import checked
+from shardproof._names import quoted
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError
 from shardproof.receipts._canonical import canonical_json, hash_of, plain
+from shardproof.receipts._header import read_header
 from shardproof.receipts._layout import PLAN_FILE, RECEIPTS
 from shardproof.receipts._plan import Plan, encode_plan, read_plan, resolved_tokenizer
 from shardproof.receipts._store import ReceiptStore
@@ -40,7 +42,8 @@ class Run(msgspec.Struct, frozen=True):
         """Return the receipts of a plan in this run; the plan is written if it is new.
 
         Where another plan for the same data set is here, which shares nothing with this one, a
-        warning says in what they differ.
+        warning says in what they differ. Where this plan is here and owed other kinds of outputs,
+        it owes those of ``plan`` from now on, and a warning says so.
 
         Args:
             plan: What to do.
@@ -49,6 +52,7 @@ class Run(msgspec.Struct, frozen=True):
 
         Raises:
             ReceiptError: The plan is too large to be read again.
+            ManifestError: The plan that is here can't be read.
             OSError: It can't be written.
         """
         plan_dir = self.path / "datasets" / plan.dataset_name / plan.plan_hash
@@ -57,9 +61,15 @@ class Run(msgspec.Struct, frozen=True):
         if not (plan_dir / PLAN_FILE).exists():
             _warn_of_others(plan_dir.parent, plan)
             _files.make_directories(plan_dir / RECEIPTS)
-            recorded = msgspec.structs.replace(plan, run_hash=self.run_hash)
-            _files.write_whole(plan_dir / PLAN_FILE, encode_plan(recorded))
+            self._write(plan_dir, plan)
+        elif plan.kinds not in {(), (found := read_header(os.fspath(plan_dir))).kinds}:
+            _warn_of_kinds(found.kinds, plan)
+            self._write(plan_dir, msgspec.structs.replace(read_plan(plan_dir), kinds=plan.kinds))
         return ReceiptStore(plan_dir, heartbeat=heartbeat, stale_after=stale_after, plan=plan)
+
+    def _write(self, plan_dir: Path, plan: Plan) -> None:
+        recorded = msgspec.structs.replace(plan, run_hash=self.run_hash)
+        _files.write_whole(plan_dir / PLAN_FILE, encode_plan(recorded))
 
 
 @checked
@@ -143,6 +153,12 @@ def _make_generation(runs: Path, name: str, generation: int) -> int:
             generation += 1
         else:
             return generation
+
+
+def _warn_of_kinds(found: Sequence[str], plan: Plan) -> None:
+    was = ", ".join(map(quoted, found)) or "what each receipt says"
+    now = ", ".join(plan.kinds)
+    logger.warning("Plan %s owed %s; from now on each shard owes %s", plan.plan_hash, was, now)
 
 
 _COMPARED = (

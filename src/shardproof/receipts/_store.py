@@ -10,11 +10,13 @@ from shardproof._arguments import checked
 from shardproof._paths import refuse_empty
 from shardproof.errors import ShardClaimedError, ShardCompletedError
 from shardproof.receipts._claims import Claims
-from shardproof.receipts._done import Scope, Verdict, not_done, read_receipt, verdict
+from shardproof.receipts._done import Verdict, not_done, read_receipt, verdict
 from shardproof.receipts._header import read_header
 from shardproof.receipts._indices import as_ranges
+from shardproof.receipts._layout import Scope
 from shardproof.receipts._plan import Plan, read_plan
 from shardproof.receipts._records import Receipt
+from shardproof.receipts._sources import SourceFile
 from shardproof.receipts._work import Work
 from shardproof.report import Level
 
@@ -29,9 +31,9 @@ class ReceiptStore:
     """The receipts of one plan directory.
 
     A shard is done when its receipt can be read, is of this plan and this shard, says completed,
-    and each output that it names is a regular file of exactly the recorded size (level
-    ``"complete"``), or also has the recorded digest (``"valid"``). Nothing else is done: not a
-    shard that was started, nor one whose outputs are gone.
+    names each kind of output that the plan owes, and each output that it names is a regular file of
+    exactly the recorded size (level ``"complete"``), or also has the recorded digest (``"valid"``).
+    Nothing else is done: not a shard that was started, nor one whose outputs are gone.
 
     Args:
         plan_dir: The directory that holds ``plan.json`` and ``receipts/``; made by `Run.open`, or
@@ -87,7 +89,7 @@ class ReceiptStore:
         self.n_shards = header.n_shards
         self._header = header
         self._plan = plan
-        self._scope = Scope(root, header.plan_hash)
+        self._scope = Scope(root, header.plan_hash, header.kinds)
         self._claims = Claims(root, header.plan_hash, heartbeat, stale_after, clock)
 
     def __repr__(self) -> str:
@@ -206,7 +208,10 @@ class ReceiptStore:
         except BaseException:
             claim.release()
             raise
-        return Work(claim, self._header_of(index), lambda: self.plan.file_assignments[index].files)
+        return Work(claim, self._header_of(index), self._scope.kinds, self._files_of)
+
+    def _files_of(self, index: int) -> Sequence[SourceFile]:
+        return self.plan.file_assignments[index].files
 
     @checked
     def claim_pending(self, level: Level = "complete", *, wait: bool = False) -> Iterator[Work]:

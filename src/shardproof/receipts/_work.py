@@ -5,8 +5,8 @@ import os
 import stat
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -16,10 +16,12 @@ from shardproof import _digest, _files
 from shardproof._arguments import checked
 from shardproof._names import OPEN_FLAGS, file_type, refusals
 from shardproof.errors import ClaimLostError, ReceiptError
+from shardproof.receipts._canonical import plain
 from shardproof.receipts._claims import Claim
 from shardproof.receipts._heartbeat import Heartbeat
 from shardproof.receipts._layout import RECEIPTS, receipt_name, reserved
-from shardproof.receipts._records import Receipt, encode_receipt, is_empty
+from shardproof.receipts._outputs import beside_files, is_empty, kind_of, why_lacking
+from shardproof.receipts._records import OWN_FIELDS, Receipt, encode_receipt
 from shardproof.receipts._sources import SourceFile
 
 __all__ = ["Work"]
@@ -27,6 +29,9 @@ __all__ = ["Work"]
 logger = logging.getLogger("shardproof.receipts")
 
 _MAX_TEXT = 50_000
+
+_MAX_RECORDED = 2**16
+"""Most bytes of further fields: with an error's text they fit into a receipt that is read again."""
 
 
 class Work:
@@ -38,13 +43,18 @@ class Work:
     """
 
     def __init__(
-        self, claim: Claim, receipt: Receipt, source_files: Callable[[], Sequence[SourceFile]]
+        self,
+        claim: Claim,
+        receipt: Receipt,
+        kinds: Sequence[str],
+        files_of: Callable[[int], Sequence[SourceFile]],
     ) -> None:
         self.index = claim.index
         self.stats: dict[str, Any] = {}
         self._claim = claim
         self._receipt = receipt
-        self._source_files = source_files
+        self._kinds = kinds
+        self._files_of = files_of
         self._root = Path(claim.claims.root)
         self._names: dict[str, str] = {}
         self._heartbeat: Heartbeat | None = None
@@ -54,7 +64,7 @@ class Work:
     @property
     def files(self) -> Sequence[SourceFile]:
         """The source files that the plan gives to the shard, or the rows of them."""
-        return self._source_files()
+        return self._files_of(self.index)
 
     @checked
     def output(self, name: str, kind: str | None = None) -> Path:
@@ -64,12 +74,14 @@ class Work:
 
         Args:
             name: Its path relative to the plan directory.
-            kind: What the receipt calls it; by default the name's suffix without the dot.
+            kind: What the receipt calls it; by default the name's suffix without the dot, and
+                ``"jsonl"`` also for ``.jsonl.zst``. An output of that kind stands at the top of the
+                receipt too, as ``output_file``, by which Nemotron goes.
 
         Raises:
             ReceiptError: A name that no output can have, or another output of this kind.
         """
-        kind = kind or PurePosixPath(name).suffix[1:] or name
+        kind = kind or kind_of(name)
         reasons = [reason for _, _, reason in refusals([name])]
         if reserved(name):
             reasons.append("the plan directory needs it")
@@ -83,6 +95,37 @@ class Work:
         path = Path(self._claim.workspace, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    @checked
+    def record(self, /, **fields: object) -> None:
+        """Write further fields at the top of the receipt, be it completed or failed.
+
+        Args:
+            **fields: Values of JSON, 64 KiB in all; what is named again is replaced.
+
+        Raises:
+            ReceiptError: A field of the receipt's own, too many bytes, or the work is over.
+            TypeError: A value that JSON has no word for.
+            ValueError: NaN, infinity, or an integer that other readers of JSON would round.
+
+        Example:
+            >>> import shardproof
+            >>> store = shardproof.ReceiptStore(plan_dir)
+            >>> with store.claim(0) as work:
+            ...     work.record(split="train")
+            ...     work.mark_empty()
+            >>> store.read(0).extra
+            {'split': 'train'}
+        """
+        if self._is_over:
+            raise self._problem("the work is over, and its receipt is written")
+        if taken := OWN_FIELDS.intersection(fields):
+            raise self._problem(f"the field {min(taken)!a} is the receipt's own; use another name")
+        extra = self._receipt.extra | {name: plain(fields[name], name) for name in fields}
+        if (size := len(msgspec.json.encode(extra))) > _MAX_RECORDED:
+            problem = f"expected at most {_MAX_RECORDED} bytes of further fields, found {size}"
+            raise self._problem(problem)
+        self._receipt = msgspec.structs.replace(self._receipt, extra=extra)
 
     def mark_empty(self) -> None:
         """Say that the shard holds nothing, and that no outputs are owed."""
@@ -165,9 +208,10 @@ class Work:
         files = {
             kind: said for kind, name in self._names.items() if (said := self._described(name))
         }
-        if not files and not is_empty(receipt):
-            raise self._problem("expected outputs, found none; mark_empty() says that it is empty")
-        receipt = msgspec.structs.replace(receipt, files=files)
+        self._refuse_too_few(receipt, files)
+        extra = receipt.extra | beside_files(files)
+        kinds = tuple(files) if files and not self._kinds else None
+        receipt = msgspec.structs.replace(receipt, files=files, kinds=kinds, extra=extra)
         encode_receipt(receipt)  # what can't be recorded is refused before any output is replaced
         self.check()
         for file in files.values():
@@ -177,6 +221,14 @@ class Work:
         self.check()
         self._write(receipt)
         logger.info("Shard %d of '%s' is completed", self.index, self._root)
+
+    def _refuse_too_few(self, receipt: Receipt, kinds: Collection[str]) -> None:
+        if is_empty(receipt):
+            return
+        if not kinds:
+            raise self._problem("expected outputs, found none; mark_empty() says that it is empty")
+        if problem := why_lacking(kinds, self._kinds or kinds):
+            raise self._problem(problem)
 
     def _described(self, name: str) -> dict[str, Any] | None:
         """Sync and hash an output; None for one that an empty shard has not written."""

@@ -80,9 +80,9 @@ def hostile_receipts(
     """Return a strategy for receipts by which no shard is done, whatever files there are.
 
     They are no JSON, or not quite (`hostile_json`); or a field that a reader goes by has the wrong
-    type, or a wrong value; or the outputs have names that no path may be made of, some of which
-    lead to the very files that were meant. A right reader takes each for a shard that is left to
-    do, and raises nothing.
+    type, or a wrong value, such as one output where two are owed; or the outputs have names that no
+    path may be made of, some of which lead to the very files that were meant. A right reader takes
+    each for a shard that is left to do, and raises nothing.
 
     Args:
         value: The plan directory; by default ``receipts_layout(n_shards=1)``.
@@ -136,6 +136,14 @@ def _lies(value: ReceiptsLayout, index: int) -> Iterator[_Lie]:
         yield {("files",): {}, ("stats", "num_sequences"): lie}
 
 
+def _halves(value: ReceiptsLayout, index: int) -> Iterator[dict[str, Any]]:
+    """Lists of one of the two outputs, which is whole: twice, or without the other."""
+    files = json.loads(receipt_bytes(value, index) or b"")["files"]
+    for kind, other in (("bin", "idx"), ("idx", "bin")):
+        yield {kind: files[kind]}
+        yield {kind: files[kind], other: files[kind]}
+
+
 def _wrong_values(value: ReceiptsLayout, index: int) -> dict[tuple[str, ...], tuple[object, ...]]:
     """Fields that every reader must go by, and what else than wrong types may not be there."""
     name, plan_hash = value.bin_names[index], value.plan_hash
@@ -143,7 +151,8 @@ def _wrong_values(value: ReceiptsLayout, index: int) -> dict[tuple[str, ...], tu
         ("status",): (0, "", "Completed", "completed ", "started", "failed", "unknown"),
         ("plan_hash",): (0, "", plan_hash[:-1], plan_hash + " ", f"0x{plan_hash}"),
         ("shard_index",): (str(index), -1, index + 1, 10**30, 2**64 + index),
-        ("files",): ("bin", 0, [{"path": name, "bytes": 96}]),
+        ("schema_version",): (0, 2, 99, -1, "1"),
+        ("files",): ("bin", 0, [{"path": name, "bytes": 96}], *_halves(value, index)),
         ("files", "bin"): (name, 0, [name]),
         _PATH: (0, f"../{plan_hash}/{name}", f"receipts/../{name}", f"./{name}", f".//{name}"),
     }

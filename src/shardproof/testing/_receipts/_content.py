@@ -41,6 +41,8 @@ def output_bytes(value: ReceiptsLayout, index: int, kind: str) -> bytes:
 def plan_bytes(value: ReceiptsLayout) -> bytes:
     """Return the text of ``plan.json``, with the fields of NVIDIA-NeMo/Nemotron's data_prep.
 
+    It says too that each shard owes outputs of the kinds ``bin`` and ``idx``.
+
     Args:
         value: What became of its shards does not matter.
 
@@ -61,6 +63,7 @@ def plan_bytes(value: ReceiptsLayout) -> bytes:
         "resolved_tokenizer": {"type": "none"},
         "file_assignments": [_assignment(index) for index in range(value.n_shards)],
         "pins": [],
+        "kinds": ["bin", "idx"],
     }
     return json.dumps(plan, indent=1).encode()
 
@@ -141,6 +144,14 @@ def _unname(receipt: dict[str, Any]) -> None:
     receipt["files"] = {}
 
 
+def _unname_idx(receipt: dict[str, Any]) -> None:
+    del receipt["files"]["idx"]
+
+
+def _unname_bin(receipt: dict[str, Any]) -> None:
+    del receipt["files"]["bin"]
+
+
 def _empty(receipt: dict[str, Any]) -> None:
     receipt["stats"]["num_sequences"] = 0
     for file in receipt["files"].values():
@@ -163,6 +174,8 @@ _CHANGES: dict[ReceiptState, Callable[[dict[str, Any]], None]] = {
     ReceiptState.MISPLACED: _swap_shard,
     ReceiptState.UNLISTED: _unlist,
     ReceiptState.NAMELESS: _unname,
+    ReceiptState.ONLY_BIN: _unname_idx,
+    ReceiptState.ONLY_IDX: _unname_bin,
     ReceiptState.EMPTY_SHARD: _empty,
     ReceiptState.ESCAPING: _escape,
     ReceiptState.PLACEHOLDER: _prove_nothing,

@@ -30,6 +30,8 @@ class ReceiptsKeywords(TypedDict, total=False):
     twice: Iterable[int]
     unlisted: Iterable[int]
     nameless: Iterable[int]
+    only_bin: Iterable[int]
+    only_idx: Iterable[int]
     empty_shard: Iterable[int]
     missing_bin: Iterable[int]
     missing_idx: Iterable[int]

@@ -21,7 +21,7 @@ def expected_pending(value: ReceiptsLayout, level: str = "complete") -> tuple[in
     """Return the shards that are not done, ascending.
 
     A shard is done when its receipt can be read, is of this plan and of this shard, says completed,
-    and each output that it names is as the level demands. An empty shard owes no outputs of 0
+    names both outputs, and each is as the level demands. An empty shard owes no outputs of 0
     bytes. Whatever is unclear is not done: to do it again costs time, to skip it costs data.
 
     Unreadable outputs are expected to be unreadable: for root that takes `without_root_override`.

@@ -82,6 +82,8 @@ def _as(state: ShardState) -> Callable[[Path], None]:
 
 
 _CHANGES: dict[ReceiptState, Callable[[Path], None]] = {
+    ReceiptState.ONLY_BIN: _remove_idx,
+    ReceiptState.ONLY_IDX: _as(ShardState.MISSING),
     ReceiptState.MISSING_BIN: _as(ShardState.MISSING),
     ReceiptState.MISSING_IDX: _remove_idx,
     ReceiptState.MISSING_BOTH: _remove_both,
