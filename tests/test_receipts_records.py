@@ -45,6 +45,11 @@ class TestNemotrons:
             Output("jsonl", "x.jsonl", None, "xxh64:0123456789abcdef")
         ]
 
+    def test_packed_json_lines_have_a_digest_of_other_bytes(self) -> None:
+        """Of the lines before they were packed: whole files were said to be damaged by it."""
+        fields = {"stats": {"num_records": 2}, "checksum": "xxh64:0123456789abcdef"}
+        assert outputs(**fields, output_file="x.jsonl.zst") == [Output("jsonl", "x.jsonl.zst")]
+
     def test_a_web_dataset(self) -> None:
         files = {"shard_path": "/abs/train/x.tar", "shard_name": "train/x.tar"}
         assert outputs(files=files, stats={"num_samples": 2}) == [

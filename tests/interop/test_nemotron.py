@@ -1,12 +1,13 @@
-"""NVIDIA-NeMo/Nemotron's own code reads our receipts and plans, and we read what it writes.
+"""NVIDIA-NeMo/Nemotron's own stages go on with our shards, and we with theirs.
 
 It is on no package index, so its source comes from a checkout::
 
     git clone https://github.com/NVIDIA-NeMo/Nemotron
     NEMOTRON_CHECKOUT=$PWD/Nemotron tox -e interop
 
-Its package imports Ray and more. Only the modules for plans, receipts and indexed data sets are
-imported here, as they stand, with an empty `ray` and `pyarrow` whose versions they ask for.
+Everything is imported as it stands, with the real Ray, cosmos-xenna, transformers and pyarrow. The
+stages are set up and given their work as cosmos-xenna does it in a worker, but in this process: no
+cluster is started, and nothing is downloaded.
 """
 
 import importlib
@@ -14,7 +15,9 @@ import json
 import os
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -23,28 +26,33 @@ import pytest
 from shardproof import ReceiptStore, receipts, validate
 
 N_SHARDS = 4
+LEVELS = ("present", "complete", "valid")
+MODULES = {
+    "blend": "blend",
+    "config": "config",
+    "context": "stages.context",
+    "filesystem": "utils.filesystem",
+    "indexed": "formats.indexed_dataset",
+    "lines": "stages.jsonl_write",
+    "plan": "stages.plan",
+    "planning": "core.planning",
+    "pretrain": "recipes.pretrain",
+    "receipt": "core.receipt",
+    "rl": "recipes.rl",
+    "tokens": "stages.megatron_bin_idx",
+    "work": "core.work_items",
+}
 
 
 @pytest.fixture(scope="session")
-def nemotron() -> types.SimpleNamespace:
-    source = Path(os.environ["NEMOTRON_CHECKOUT"], "src", "nemotron")
-    for name in ("", ".data_prep", ".data_prep.core", ".data_prep.utils", ".data_prep.formats"):
-        package = types.ModuleType(f"nemotron{name}")
-        package.__path__ = [str(source.joinpath(*name.split(".")))]
-        sys.modules[package.__name__] = package
-    for name in ("ray", "pyarrow"):
-        sys.modules.setdefault(name, types.ModuleType(name)).__version__ = "0"
-    modules = {
-        name: importlib.import_module(f"nemotron.data_prep.{path}")
-        for name, path in {
-            "config": "config",
-            "planning": "core.planning",
-            "receipt": "core.receipt",
-            "filesystem": "utils.filesystem",
-            "indexed": "formats.indexed_dataset",
-        }.items()
-    }
-    return types.SimpleNamespace(**modules, fs=fsspec.filesystem("file"))
+def nemotron() -> Iterator[types.SimpleNamespace]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(Path(os.environ["NEMOTRON_CHECKOUT"], "src")), *sys.path])
+        modules = {
+            name: importlib.import_module(f"nemotron.data_prep.{path}")
+            for name, path in MODULES.items()
+        }
+        yield types.SimpleNamespace(**modules, fs=fsspec.filesystem("file"))
 
 
 @pytest.fixture
@@ -52,7 +60,7 @@ def corpus(tmp_path) -> Path:
     base = tmp_path / "corpus"
     base.mkdir()
     for index in range(2):
-        (base / f"{index}.jsonl").write_text('{"text": "x"}\n' * (index + 3))
+        (base / f"{index}.jsonl").write_text('{"text": "x y"}\n' * (index + 3))
     return base
 
 
@@ -170,3 +178,185 @@ def test_what_they_lose_and_we_do_not(ours, nemotron) -> None:
     assert pending(nemotron, ours.path) == ours.pending() == [1, 2, 3]
     assert skips(nemotron, ours.path, 2)
     assert not ours.is_completed(2)
+
+
+class Pipeline:
+    """One of Nemotron's recipes: its planning stage, and the stage that writes shards."""
+
+    def __init__(self, nemotron, item: Any, adapter: Any, stage: Any) -> None:
+        context = stage._ctx
+        self.item, self.stage, self.root = item, stage, Path(item.run_dir)
+        self.planning = nemotron.plan.PlanStage(nemotron.plan.PlanStageConfig(), context, adapter)
+        self.planning.setup(None)
+        self.stage.setup(None)
+
+    def plan(self) -> list[Any]:
+        """What it hands to its second stage: the shards that are not done."""
+        return self.planning.process_data([self.item])
+
+    def store(self) -> ReceiptStore:
+        (plan_dir,) = self.root.glob(f"datasets/{self.item.dataset_name}/*")
+        return ReceiptStore(plan_dir)
+
+    def on_disk(self) -> dict[str, tuple[int, int]]:
+        """Which files there are; another if it was written again."""
+        files = (path for path in self.root.rglob("shard_*") if path.is_file())
+        return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.fixture(params=["none", "zstd"])
+def lines(nemotron, corpus, tmp_path, request) -> Pipeline:
+    """The recipe for reinforcement learning: JSON lines."""
+    run_dir = tmp_path / "out" / "runs" / "run"
+    item = nemotron.work.JsonlDatasetWorkItem(
+        "corpus__train", f"{corpus}/*.jsonl", 1.0, None, None, "text", "run", str(run_dir),
+        "config", N_SHARDS, compression=request.param,
+    )  # fmt: skip
+    context = nemotron.context.PipelineContext(str(tmp_path / "out"), "run", str(run_dir), "config")
+    stage = nemotron.lines.JsonlShardStage(nemotron.lines.JsonlShardStageConfig(), context)
+    return Pipeline(nemotron, item, nemotron.rl.JsonlPlanAdapter(), stage)
+
+
+def write_lines(store: ReceiptStore, suffix: str) -> list[int]:
+    """Do what is left by shardproof."""
+    made = []
+    for work in store.claim_pending():
+        with work:
+            rows = [
+                row
+                for file in work.files
+                for number, row in enumerate(Path(file.local_path).read_text().splitlines())
+                if file.has_row(number)
+            ]
+            work.output(f"shard_{work.index:06d}.{suffix}").write_text("\n".join(rows))
+            work.stats["num_records"] = len(rows)
+        made.append(work.index)
+    return made
+
+
+class TestJsonLines:
+    def test_their_stages_find_our_shards_done(self, lines, nemotron, tmp_path) -> None:
+        items = lines.plan()
+        lines.stage.process_data(items[:1])
+        suffix = "jsonl.zst" if lines.item.compression == "zstd" else "jsonl"
+        assert write_lines(lines.store(), suffix) == [1, 2, 3]
+
+        before = lines.on_disk()
+        assert lines.plan() == []
+        lines.stage.process_data(items)
+        assert lines.on_disk() == before
+        done = nemotron.rl.finalize_rl_run(str(lines.root), tmp_path / "out", ["train"], "corpus")
+        assert done.total_records == 7
+        assert done.split_paths == {"train": str(lines.store().path / f"shard_000000.{suffix}")}
+        assert lines.store().pending() == []
+
+    def test_their_manifest_names_our_shard(self, lines, nemotron, tmp_path) -> None:
+        items = lines.plan()
+        write_lines(lines.store(), "jsonl")
+        done = nemotron.rl.finalize_rl_run(str(lines.root), tmp_path / "out", ["train"], "corpus")
+        assert (len(items), done.total_records) == (N_SHARDS, 7)
+        assert done.split_paths == {"train": str(lines.store().path / "shard_000000.jsonl")}
+        assert json.loads((tmp_path / "out/manifest.json").read_text())["train"].endswith(".jsonl")
+
+    def test_their_stages_make_again_what_was_lost(self, lines) -> None:
+        items = lines.plan()
+        write_lines(lines.store(), "jsonl")
+        (lines.store().path / "shard_000002.jsonl").unlink()
+        assert [item.shard_index for item in lines.plan()] == lines.store().pending() == [2]
+        lines.stage.process_data(items)
+        assert lines.plan() == lines.store().pending() == []
+
+    def test_we_find_their_shards_done(self, lines) -> None:
+        lines.stage.process_data(lines.plan())
+        store = lines.store()
+        assert write_lines(store, "jsonl") == []
+        outputs = [store.path / store.read(i).extra["output_file"] for i in range(N_SHARDS)]
+        report = validate(store.path, level="valid")
+        assert report.ok
+        if lines.item.compression == "zstd":  # their digest is that of the lines, not of the file
+            assert sorted(report.unproven) == outputs
+            return
+        assert store.pending("valid") == []
+        outputs[3].write_bytes(outputs[3].read_bytes()[:-1] + b"?")
+        assert store.pending("valid") == [3]
+
+
+@pytest.fixture
+def tokens(nemotron, corpus, tmp_path) -> Pipeline:
+    """The recipe for pretraining: .bin and .idx, with a tokenizer that knows three words."""
+    import tokenizers
+    import transformers
+
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "x": 1, "y": 2}, "?"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?")
+    whole.save_pretrained(tmp_path / "tokenizer")
+    dataset = nemotron.blend.Dataset(name="corpus", path=f"{corpus}/*.jsonl", weight=1.0)
+    (item,), context, resolved = nemotron.pretrain.setup_pretrain_run(
+        nemotron.blend.DataBlend(datasets=[dataset]),
+        tmp_path / "out",
+        {"model": str(tmp_path / "tokenizer"), "add_eos": False},
+        num_shards=N_SHARDS,
+    )
+    context = nemotron.context.PipelineContext(
+        str(tmp_path / "out"), context.run_hash, context.run_dir, None, resolved
+    )
+    config = nemotron.tokens.BinIdxTokenizationStageConfig()
+    stage = nemotron.tokens.BinIdxTokenizationStage(config, context)
+    return Pipeline(nemotron, item, nemotron.pretrain.PretrainPlanAdapter(), stage)
+
+
+def write_tokens(nemotron, store: ReceiptStore) -> list[int]:
+    """Do what is left by shardproof, with Nemotron's builder."""
+    made = []
+    for work in store.claim_pending():
+        with work:
+            outputs = [work.output(f"shard_{work.index:06d}.{kind}") for kind in ("bin", "idx")]
+            work.stats |= build(nemotron, outputs[0].parent, work.index)[0]
+        made.append(work.index)
+    return made
+
+
+class TestTokens:
+    def test_their_stages_find_our_shards_done(self, tokens, nemotron) -> None:
+        items = tokens.plan()
+        tokens.stage.process_data(items[:1])
+        assert write_tokens(nemotron, tokens.store()) == [1, 2, 3]
+
+        before = tokens.on_disk()
+        assert tokens.plan() == []
+        tokens.stage.process_data(items)
+        assert tokens.on_disk() == before
+        assert tokens.store().pending("valid") == []
+
+    @pytest.mark.parametrize("kind", ["bin", "idx"])
+    def test_one_output_of_two_is_neither_done_there_nor_here(self, tokens, nemotron, kind) -> None:
+        items = tokens.plan()
+        write_tokens(nemotron, tokens.store())
+        store = tokens.store()
+        path = store.path / "receipts" / "shard_000002.json"
+        receipt = json.loads(path.read_bytes())
+        receipt.pop("kinds", None)
+        (store.path / receipt["files"].pop(kind)["path"]).unlink()
+        path.write_text(json.dumps(receipt))
+
+        assert [item.shard_index for item in tokens.plan()] == store.pending() == [2]
+        tokens.stage.process_data(items)
+        assert tokens.plan() == store.pending("valid") == []
+
+    def test_we_find_their_shards_done(self, tokens) -> None:
+        tokens.stage.process_data(tokens.plan())
+        store = tokens.store()
+        for level in LEVELS:
+            assert store.pending(level) == []
+            assert validate(store.path, level=level).ok
+        assert not validate(store.path, level="valid").unproven
+        (store.path / "shard_000001.idx").unlink()
+        assert [item.shard_index for item in tokens.plan()] == store.pending() == [1]
+
+
+def test_they_name_a_plan_of_the_same_inputs_otherwise(lines) -> None:
+    """So their planning goes on with runs that it began, and not with a plan of ours."""
+    source = receipts.source_files(Path(lines.item.path).parent)
+    ours = receipts.make_plan(lines.item.dataset_name, source, N_SHARDS)
+    assert lines.plan()[0].plan_hash != ours.plan_hash

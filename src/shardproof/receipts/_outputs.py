@@ -31,6 +31,7 @@ _COUNTS = ("num_sequences", "num_records", "num_samples")
 _PAIR = ("bin", "idx")
 _PAIRED = frozenset(_PAIR)
 _JSONL = "jsonl"
+_PACKED = ".zst"
 _SHOWN = 5
 
 
@@ -71,7 +72,9 @@ def outputs_of(receipt: Receipt, path: str) -> list[Output]:
     beside = receipt.extra.get(OUTPUT_FILE)
     if beside is not None and beside not in [output.path for output in outputs]:
         said = {"path": beside, "checksum": receipt.extra.get("checksum")}
-        outputs.append(_output(_JSONL, said, path, f"$.{OUTPUT_FILE}"))
+        output = _output(_JSONL, said, path, f"$.{OUTPUT_FILE}")
+        # Nemotron's digest is that of the lines before they were packed: it proves no file.
+        outputs.append(output._replace(checksum=None) if beside.endswith(_PACKED) else output)
     return outputs
 
 
@@ -90,8 +93,8 @@ def _output(kind: str, file: object, path: str, field: str) -> Output:
 
 def kind_of(name: str) -> str:
     """Return what an output is called in a receipt if nobody says: by its suffix."""
-    is_packed_jsonl = name.endswith(f".{_JSONL}.zst")
-    return _JSONL if is_packed_jsonl else PurePosixPath(name).suffix[1:] or name
+    is_packed = name.endswith(f".{_JSONL}{_PACKED}")
+    return _JSONL if is_packed else PurePosixPath(name).suffix[1:] or name
 
 
 def beside_files(files: dict[str, Any]) -> dict[str, Any]:
