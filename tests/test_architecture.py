@@ -39,12 +39,12 @@ RECEIPTS = (
     "_done",
     "_indices",
     "_layout",
-    "_outputs",
     "_pins",
     "_plan",
     "_promise",
     "_records",
     "_runs",
+    "_search",
     "_sources",
     "_store",
     "_work",
@@ -88,7 +88,10 @@ MAY_IMPORT = {
     "receipts._heartbeat": {"_threads", "receipts._claims"},
     "receipts._indices": set(),
     "receipts._layout": set(),
-    "receipts._pins": {"receipts._canonical", "receipts._layout", "receipts._sources"} | GROUND,
+    "receipts._pins": {
+        f"receipts.{name}" for name in ("_canonical", "_layout", "_search", "_sources")
+    }
+    | GROUND,
     "receipts._plan": {
         "receipts._assignment",
         "receipts._canonical",
@@ -115,6 +118,7 @@ MAY_IMPORT = {
         "receipts._store",
     }
     | GROUND,
+    "receipts._search": {"receipts._layout"},
     "receipts._sources": {"receipts._canonical"} | GROUND,
     "receipts._store": {
         f"receipts.{name}"

@@ -23,7 +23,7 @@ from shardproof import (
     _files,
     receipts,
 )
-from shardproof.receipts import _claims
+from shardproof.receipts import _claim_files, _claims
 
 
 @pytest.fixture
@@ -40,13 +40,13 @@ def store(tmp_path) -> ReceiptStore:
 @pytest.fixture
 def other(store, clock, monkeypatch) -> ReceiptStore:
     """Another worker, on a machine that can't tell whether a process of this one is gone."""
-    monkeypatch.setattr(_claims, "is_gone", lambda _: False)
+    monkeypatch.setattr(_claim_files, "is_gone", lambda _: False)
     return ReceiptStore(store.path, heartbeat=10.0, stale_after=100.0, clock=clock)
 
 
 @pytest.fixture
 def patient(store, clock, monkeypatch) -> ReceiptStore:
-    monkeypatch.setattr(_claims, "is_gone", lambda _: False)
+    monkeypatch.setattr(_claim_files, "is_gone", lambda _: False)
     return ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, clock=clock)
 
 
@@ -165,7 +165,7 @@ class TestTakeover:
         other.claim(0)
 
     def test_of_many_at_once_one_takes_over(self, store, monkeypatch) -> None:
-        monkeypatch.setattr(_claims, "is_gone", lambda _: False)
+        monkeypatch.setattr(_claim_files, "is_gone", lambda _: False)
         store.claim(0)
         clock = HandClock()
         workers = [

@@ -3,12 +3,15 @@
 import errno
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from planning import complete, new_store, receipt_path
+from planning import complete, new_store, receipt_path, source
 from typer.testing import CliRunner
 
-from shardproof import ReceiptStore, cli
+from shardproof import ReceiptStore, cli, receipts
 
 
 @pytest.fixture
@@ -27,6 +30,11 @@ def run(*args: object):
     result = CliRunner().invoke(cli.app, ["receipts", *map(str, args)], prog_name="shardproof")
     assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
     return result
+
+
+def words(text: str) -> str:
+    """What is in a box, on one line."""
+    return " ".join(text.replace("│", " ").split())
 
 
 def lines(result) -> list[list[str]]:
@@ -117,6 +125,153 @@ def test_json(store) -> None:
     assert said["shards"][0] == {"shard": 2, "state": "pending", "why": "there is no receipt"}
 
 
+@pytest.mark.once
+class TestADeadWorker:
+    """Whose claim would say for ever that somebody is at the shard."""
+
+    @pytest.fixture(autouse=True)
+    def killed(self, store) -> None:
+        code = """
+import os, signal, sys, shardproof
+store = shardproof.ReceiptStore(sys.argv[1])
+for index in (2, 4):
+    work = store.claim(index)
+    if index == 2:
+        work.__enter__()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+        assert subprocess.run([sys.executable, "-c", code, store.path]).returncode == -9
+        store.claim(5)
+
+    def change(self, store, process) -> None:
+        """As if the claim came from elsewhere."""
+        path = store.path / "claims" / "shard_000002.0001.json"
+        claim = json.loads(path.read_bytes())
+        *here, pid, started = claim["process"].split("/")
+        path.write_text(json.dumps(claim | {"process": process(here, pid, started)}))
+
+    def states(self, store) -> list[tuple[int, str]]:
+        said = json.loads(run(store.path, "--json").stdout)["shards"]
+        return [(row["shard"], row["state"]) for row in said]
+
+    def test_it_is_called_dead(self, store) -> None:
+        shown = {number: (state, why.strip()) for number, state, why in lines(run(store.path))[2:]}
+        assert shown["2"][0] == shown["4"][0] == "dead"
+        assert shown["2"][1].endswith("that process is gone; it was started, and not completed")
+        assert "that process is gone; it failed: 'ValueError: bad" in shown["4"][1]
+        assert shown["5"][0] == "claimed"
+        expected = [(2, "dead"), (3, "pending"), (4, "dead"), (5, "claimed"), (6, "pending")]
+        assert self.states(store) == expected
+        assert [found.is_dead for _, found in receipts.claims_in(str(store.path))] == [1, 1, 0]
+
+    @pytest.mark.parametrize(
+        "process",
+        [
+            lambda here, pid, started: f"other-boot/{here[1]}/{pid}/{started}",
+            lambda here, pid, started: f"{here[0]}/1/{pid}/{started}",  # another container
+            lambda here, pid, started: "",
+            lambda here, pid, started: f"{pid}",
+            lambda here, pid, started: f"{'/'.join(here)}/{os.getpid()}/{started_at()}",
+        ],
+        ids=["another machine", "another container", "not told", "torn", "it lives"],
+    )
+    def test_in_doubt_it_lives(self, store, process) -> None:
+        self.change(store, process)
+        assert self.states(store)[0] == (2, "claimed")
+
+    def test_its_number_is_that_of_another_process_now(self, store) -> None:
+        self.change(store, lambda here, pid, started: f"{'/'.join(here)}/{os.getpid()}/{started}")
+        assert self.states(store)[0] == (2, "dead")
+
+
+def started_at() -> str:
+    return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+
+
+class TestOutputDirectory:
+    """Who does not know the hashes by heart names the directory that they gave to the job."""
+
+    @pytest.fixture
+    def output_dir(self, store, tmp_path) -> Path:
+        """A run with two plans, one of them done, and another run without any."""
+        plan = receipts.make_plan("other", [source("a")], 1)
+        complete(receipts.open_run(tmp_path, datasets=["corpus"]).open(plan), 0)
+        receipts.open_run(tmp_path, datasets=["none"])
+        return tmp_path
+
+    @pytest.fixture
+    def plans(self, output_dir) -> list[str]:
+        return sorted(str(path.parent) for path in output_dir.glob("runs/*/datasets/*/*/plan.json"))
+
+    def test_all_its_plans_are_shown(self, output_dir, plans) -> None:
+        result = run(output_dir)
+        assert result.exit_code == 1
+        titles = [line for line in result.stdout.splitlines() if " completed in " in line]
+        assert titles == [
+            f"3 of 8 shards completed in '{plans[0]}'",
+            f"1 of 1 shards completed in '{plans[1]}'",
+        ]
+        said = json.loads(run(output_dir, "--json").stdout)
+        assert said["root"] == str(output_dir)
+        assert [plan["root"] for plan in said["plans"]] == plans
+        assert [plan["n_completed"] for plan in said["plans"]] == [3, 1]
+
+    def test_of_every_part_of_it(self, output_dir, plans) -> None:
+        runs = output_dir / "runs"
+        for part in (runs, Path(plans[0]).parents[2], Path(plans[0]).parents[1]):
+            said = json.loads(run(part, "--json").stdout)
+            assert [plan["root"] for plan in said["plans"]] == plans, part
+        assert f"'{plans[1]}'" in run(Path(plans[1]).parent).stdout
+        assert run(Path(plans[1]).parent).exit_code == 0
+
+    def test_data_sets_may_be_called_as_directories_are(self, store, tmp_path) -> None:
+        for name in ("runs", "datasets", "receipts"):
+            plan = receipts.make_plan(name, [source("a")], 1)
+            receipts.open_run(tmp_path, datasets=["corpus"]).open(plan)
+        assert len(json.loads(run(tmp_path, "--json").stdout)["plans"]) == 4
+
+    def test_a_plan_that_can_not_be_read_hides_no_other(self, output_dir, plans) -> None:
+        (Path(plans[0]) / "plan.json").unlink()
+        result = run(output_dir, "--json")
+        assert result.exit_code == 2
+        assert f"'{plans[0]}/plan.json': there is no such file" in result.stderr
+        first, second = json.loads(result.stdout)["plans"]
+        assert (first["root"], first["exit_code"]) == (plans[0], 2)
+        assert second["n_completed"] == 1
+
+    def test_a_directory_that_can_not_be_listed_is_told(
+        self, output_dir, plans, shard_faults
+    ) -> None:
+        place = Path(plans[1]).parent
+        shard_faults(output_dir).fail("scandir", errno.EIO, match="other", times=2)
+        result = run(output_dir)
+        assert result.exit_code == 3
+        assert f"Could not look at '{place}'" in result.stderr
+        assert f"3 of 8 shards completed in '{plans[0]}'" in result.stdout
+        result = run(output_dir, "--pending")
+        assert (result.exit_code, result.stdout) == (3, "")
+
+    def test_nor_the_directory_itself(self, output_dir, shard_faults) -> None:
+        shard_faults(output_dir).fail("scandir", errno.ESTALE)
+        result = run(output_dir)
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert f"Could not look at '{output_dir}'" in result.stderr
+
+    def test_links_that_lead_round_in_a_circle(self, tmp_path) -> None:
+        for name in ("runs", "datasets", "x"):
+            (tmp_path / name).symlink_to(tmp_path)
+        assert run(tmp_path).exit_code == 2
+
+    def test_numbers_are_those_of_one_plan(self, output_dir, plans) -> None:
+        result = run(output_dir, "--pending")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "expected one plan, found 2 below" in words(result.stderr)
+        (Path(plans[1]) / "plan.json").unlink()
+        (Path(plans[1]) / "receipts" / "shard_000000.json").unlink()
+        (Path(plans[1]) / "receipts").rmdir()
+        assert run(output_dir, "--pending").stdout == "2\n3\n4\n5\n6\n"
+
+
 class TestTrouble:
     def test_no_plan(self, tmp_path) -> None:
         for path in (tmp_path, tmp_path / "none"):
@@ -124,6 +279,7 @@ class TestTrouble:
             assert result.exit_code == 2
             assert "there is no such" in result.stderr
             assert result.stdout == ""
+        assert "no plan below: runs/*/datasets/*/*/plan.json" in run(tmp_path).stderr
 
     def test_could_not_look(self, store, shard_faults) -> None:
         shard_faults(store.path / "receipts").fail("read", errno.EIO)
@@ -131,6 +287,14 @@ class TestTrouble:
         assert result.exit_code == 3
         assert result.stdout == ""
         assert f"Could not look at '{store.path}'" in result.stderr
+
+    @pytest.mark.parametrize("form", ["lines", "slurm"])
+    def test_a_form_of_what_is_not_printed(self, store, form) -> None:
+        """Who forgets --pending would hand a table to sbatch."""
+        result = run(store.path, "--format", form)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "--format" in result.stderr
+        assert "give --pending too" in words(result.stderr)
 
     def test_wrong_usage(self, store) -> None:
         assert run(store.path, "--format", "pbs").exit_code == 2

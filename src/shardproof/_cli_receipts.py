@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from shardproof._cli_paths import given_path
 from shardproof._terminal import printable
-from shardproof.errors import ManifestError
+from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.report import Level
 
 if TYPE_CHECKING:
@@ -36,20 +36,57 @@ class _Row(NamedTuple):
     why: str
 
 
+class _Outcome(NamedTuple):
+    """What became of one directory: its receipts, or the error because of which there are none."""
+
+    path: str
+    store: "ReceiptStore | None" = None
+    rows: tuple[_Row, ...] = ()
+    error: Exception | None = None
+
+    @property
+    def exit_code(self) -> int:
+        if self.error is None:
+            return 1 if self.rows else 0
+        return 2 if isinstance(self.error, ManifestError) else 3
+
+    @property
+    def problem(self) -> str:
+        where = f"Could not look at '{self.path}': " * (self.exit_code == 3)
+        return f"{where}{self.error}"
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.store is None:
+            return {"root": self.path, "exit_code": self.exit_code, "error": self.problem}
+        return {
+            "root": str(self.store.path),
+            "plan_hash": self.store.plan_hash,
+            "n_shards": self.store.n_shards,
+            "n_completed": self.store.n_shards - len(self.rows),
+            "shards": [row._asdict() for row in self.rows],
+        }
+
+
 def receipts(
-    plan_dir: Annotated[
+    directory: Annotated[
         Path,
         typer.Argument(
-            metavar="PLAN_DIR", parser=given_path, help="Directory with plan.json and receipts/."
+            metavar="DIR",
+            parser=given_path,
+            help="Directory with plan.json and receipts/, or an output directory that holds runs.",
         ),
     ],
     pending: Annotated[
         bool, typer.Option("--pending", help="Print only the numbers of shards that are not done.")
     ] = False,
     form: Annotated[
-        Form,
-        typer.Option("--format", help="Of --pending: one a line, or 3,7,12-40 for sbatch --array."),
-    ] = "lines",
+        Form | None,
+        typer.Option(
+            "--format",
+            help="Of --pending: one a line, or 3,7,12-40 for sbatch --array.",
+            show_default="lines",
+        ),
+    ] = None,
     level: Annotated[
         Level,
         typer.Option(
@@ -59,53 +96,91 @@ def receipts(
     ] = "complete",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show which shards of a data-prep run are done.
+    """Show which shards of a data-prep run are done: of one plan, or of all below a directory.
 
     Exit codes: 0 all of them, or --pending could tell; 1 some are not; 2 no readable plan; 3 could
-    not look.
+    not look. Of several plans the highest counts.
     """
-    from shardproof.receipts import ReceiptStore  # noqa: PLC0415 - not for the other commands
-
-    try:
-        store = ReceiptStore(plan_dir)
-        verdicts = store.pending_verdicts(level)
-        rows = _rows(store, verdicts)
-    except ManifestError as error:
-        _quit(str(error), 2)
-    except OSError as error:
-        _quit(f"Could not look at '{os.path.abspath(plan_dir)}': {error}", 3)
+    if form is not None and not pending:
+        problem = "it says how --pending prints; give --pending too, or leave --format out"
+        raise typer.BadParameter(problem, param_hint="--format")
+    top = os.path.abspath(directory)
+    outcomes = _look(top, level)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            typer.echo(printable(outcome.problem), err=True)
+    code = max(outcome.exit_code for outcome in outcomes)
     if pending:
-        _print_pending([found.index for found in verdicts], form)
-        return
+        _print_pending(top, outcomes, form or "lines")
+        raise typer.Exit(code if code > 1 else 0)
     if as_json:
-        typer.echo(json.dumps(_to_dict(store, rows), indent=2))
+        _print_json(top, outcomes)
     else:
-        _print_table(store, rows)
-    raise typer.Exit(1 if rows else 0)
-
-
-def _quit(problem: str, code: int) -> NoReturn:
-    typer.echo(printable(problem), err=True)
+        _print_tables(outcomes)
     raise typer.Exit(code)
 
 
-def _print_pending(indices: list[int], form: Form) -> None:
+def _look(top: str, level: Level) -> list[_Outcome]:
+    """Look at a plan directory; or where it is none, at all that are below."""
+    from shardproof.receipts import plan_dirs  # noqa: PLC0415 - not for the other commands
+
+    outcome = _look_at(top, level)
+    if not isinstance(outcome.error, ManifestNotFoundError):
+        return [outcome]
+    unseen: list[OSError] = []
+    try:
+        found = [_look_at(str(path), level) for path in plan_dirs(top, unseen.append)]
+    except (FileNotFoundError, NotADirectoryError):
+        return [outcome]
+    except OSError as error:
+        return [_Outcome(top, error=error)]
+    found += [_Outcome(str(error.filename), error=error) for error in unseen]
+    return found or [_Outcome(top, error=_no_plan(top))]
+
+
+def _no_plan(top: str) -> ManifestNotFoundError:
+    problem = "there is no such file, and no plan below: runs/*/datasets/*/*/plan.json"
+    return ManifestNotFoundError(problem, path=os.path.join(top, "plan.json"))
+
+
+def _look_at(path: str, level: Level) -> _Outcome:
+    from shardproof.receipts import ReceiptStore  # noqa: PLC0415 - as above
+
+    try:
+        store = ReceiptStore(path)
+        return _Outcome(path, store, _rows(store, store.pending_verdicts(level)))
+    except (ManifestError, OSError) as error:
+        return _Outcome(path, error=error)
+
+
+def _print_pending(top: str, outcomes: list[_Outcome], form: Form) -> None:
     from shardproof.receipts import as_ranges  # noqa: PLC0415 - as above
 
+    if any(outcome.error for outcome in outcomes):
+        return
+    if len(outcomes) > 1:
+        problem = f"expected one plan, found {len(outcomes)} below '{top}'; name one of them"
+        raise typer.BadParameter(problem, param_hint="--pending")
+    indices = [row.shard for row in outcomes[0].rows]
     if indices:
         typer.echo(as_ranges(indices) if form == "slurm" else "\n".join(map(str, indices)))
 
 
-def _rows(store: "ReceiptStore", verdicts: "list[Verdict]") -> list[_Row]:
+def _rows(store: "ReceiptStore", verdicts: "list[Verdict]") -> tuple[_Row, ...]:
     from shardproof.receipts import claims_in  # noqa: PLC0415 - as above
 
-    claimed = {index: _claimant(found.record) for index, found in claims_in(os.fspath(store.path))}
-    return [
-        _Row(found.index, "claimed", claimed[found.index])
-        if found.index in claimed
-        else _Row(found.index, "failed" if found.status == "failed" else "pending", found.reason)
-        for found in verdicts
-    ]
+    claims = dict(claims_in(os.fspath(store.path)))
+    return tuple(_row(found, claims.get(found.index)) for found in verdicts)
+
+
+def _row(verdict: "Verdict", claim: Any) -> _Row:
+    if claim is None:
+        state = "failed" if verdict.status == "failed" else "pending"
+        return _Row(verdict.index, state, verdict.reason)
+    if claim.is_dead:
+        why = f"{_claimant(claim.record)}; that process is gone; {verdict.reason}"
+        return _Row(verdict.index, "dead", why)
+    return _Row(verdict.index, "claimed", _claimant(claim.record))
 
 
 def _claimant(record: Any) -> str:
@@ -116,19 +191,23 @@ def _claimant(record: Any) -> str:
     return f"by {record.owner}, for {datetime.timedelta(seconds=seconds)}"
 
 
-def _to_dict(store: "ReceiptStore", rows: list[_Row]) -> dict[str, Any]:
-    return {
-        "root": str(store.path),
-        "plan_hash": store.plan_hash,
-        "n_shards": store.n_shards,
-        "n_completed": store.n_shards - len(rows),
-        "shards": [row._asdict() for row in rows],
-    }
+def _print_json(top: str, outcomes: list[_Outcome]) -> None:
+    said = [outcome.to_dict() for outcome in outcomes]
+    if outcomes[0].path != top:
+        typer.echo(json.dumps({"root": top, "plans": said}, indent=2))
+    elif outcomes[0].store is not None:
+        typer.echo(json.dumps(said[0], indent=2))
 
 
-def _print_table(store: "ReceiptStore", rows: list[_Row]) -> None:
+def _print_tables(outcomes: list[_Outcome]) -> None:
     # What is no terminal is a file or a program: they take lines as they are.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100_000)
+    for outcome in outcomes:
+        if outcome.store is not None:
+            _print_table(console, outcome.store, outcome.rows)
+
+
+def _print_table(console: Console, store: "ReceiptStore", rows: tuple[_Row, ...]) -> None:
     n_done = store.n_shards - len(rows)
     title = f"{n_done} of {store.n_shards} shards completed in '{store.path}'"
     console.print(Text(printable(title), "red" if rows else "green"))

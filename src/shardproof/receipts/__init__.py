@@ -22,6 +22,7 @@ from shardproof.receipts._plan import Plan, make_plan, read_plan
 from shardproof.receipts._promise import promise
 from shardproof.receipts._records import Receipt, Status
 from shardproof.receipts._runs import Run, open_run
+from shardproof.receipts._search import plan_dirs
 from shardproof.receipts._sources import Identity, SourceFile, source_files
 from shardproof.receipts._store import ReceiptStore
 from shardproof.receipts._work import Work
@@ -49,6 +50,7 @@ __all__ = [
     "open_run",
     "pin_files",
     "pin_hub",
+    "plan_dirs",
     "promise",
     "read_plan",
     "source_files",

@@ -8,6 +8,7 @@ import msgspec
 
 from shardproof._names import OPEN_FLAGS
 from shardproof._paths import refuse_empty
+from shardproof._processes import is_gone
 from shardproof.receipts._layout import CLAIMS
 
 __all__ = ["ClaimFiles", "ClaimRecord", "Found", "claims_in", "encode_claim"]
@@ -59,6 +60,15 @@ class Found(msgspec.Struct, frozen=True):
     def owner(self) -> str:
         """Who has it, for people."""
         return self.record.owner if self.record else "a worker that can't be told"
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its process surely runs no more: it ran on this machine, and is not there.
+
+        A process of another machine or container is never called dead, nor is one that has the
+        number of a process that began at another time called alive.
+        """
+        return self.record is not None and is_gone(self.record.process)
 
 
 class ClaimFiles:

@@ -20,9 +20,15 @@ from collections.abc import Callable
 import msgspec
 
 from shardproof import _files
-from shardproof._processes import is_gone, this_process
+from shardproof._processes import this_process
 from shardproof.errors import ClaimLostError, ShardClaimedError
-from shardproof.receipts._claim_files import ClaimFiles, ClaimRecord, Found, encode_claim
+from shardproof.receipts._claim_files import (
+    ClaimFiles,
+    ClaimRecord,
+    Found,
+    claims_in,
+    encode_claim,
+)
 from shardproof.receipts._layout import RECEIPTS
 
 __all__ = ["Claim", "Claims"]
@@ -79,12 +85,7 @@ class Claims:
 
     def orphans(self) -> list[int]:
         """Return the claimed shards whose holder surely runs no more."""
-        holders = ((index, self.files.holder(index)) for index in self.files.claimed())
-        return [
-            index
-            for index, found in holders
-            if found is not None and found.record is not None and is_gone(found.record.process)
-        ]
+        return [index for index, found in claims_in(self.root) if found.is_dead]
 
     def bury(self, index: int) -> None:
         """Remove all claims on a shard that is done, with what their workers left."""
@@ -108,7 +109,7 @@ class Claims:
 
     def _is_abandoned(self, index: int, found: Found) -> bool:
         """Whether its worker is gone, or showed no sign of life for as long as was looked."""
-        if found.record is not None and is_gone(found.record.process):
+        if found.is_dead:
             return True
         seen, since = self._seen.get(index, (None, 0.0))
         now = self.clock()

@@ -1,9 +1,6 @@
 """Where what is: ``runs/<run_hash>/datasets/<dataset_name>/<plan_hash>/`` and the names in it."""
 
-import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 __all__ = [
@@ -14,7 +11,6 @@ __all__ = [
     "PLAN_FILE",
     "RECEIPTS",
     "Scope",
-    "plan_dirs",
     "receipt_index",
     "receipt_name",
     "reserved",
@@ -64,10 +60,3 @@ def receipt_index(name: str) -> int | None:
 def reserved(name: str) -> bool:
     """Whether an output may not have this name, because the plan directory needs it."""
     return name.split("/", 1)[0].lower() in {PLAN_FILE, RECEIPTS, CLAIMS}
-
-
-def plan_dirs(output_dir: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield every plan directory below an output directory, sorted by path."""
-    yield from sorted(
-        path.parent for path in Path(output_dir).glob(f"runs/*/datasets/*/*/{PLAN_FILE}")
-    )

@@ -19,7 +19,8 @@ from shardproof._arguments import checked
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, RevisionError
 from shardproof.receipts._canonical import canonical_json
-from shardproof.receipts._layout import MAX_PLAN_BYTES, PLAN_FILE, plan_dirs
+from shardproof.receipts._layout import MAX_PLAN_BYTES, PLAN_FILE
+from shardproof.receipts._search import plan_dirs
 from shardproof.receipts._sources import describe, source_files
 
 __all__ = ["Offline", "Pin", "RepoType", "pin_files", "pin_hub"]
@@ -83,6 +84,7 @@ def pin_hub(
     Raises:
         RevisionError: The hub knows no such revision; or it can't be asked and there is no earlier
             plan to take it from. The text says how to pin it.
+        OSError: Earlier plans could not be looked for.
         ImportError: huggingface_hub is not installed: ``pip install shardproof[hf]``.
 
     Example:
@@ -171,7 +173,11 @@ class _Pins(msgspec.Struct):
 
 
 def _plans_with_pins(output_dir: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[Pin, ...]]]:
-    for plan_dir in plan_dirs(os.path.realpath(output_dir)):
+    try:
+        found = plan_dirs(os.path.realpath(output_dir))
+    except FileNotFoundError:
+        return  # there was no run yet
+    for plan_dir in found:
         try:
             plan = _json.read(os.fspath(plan_dir), PLAN_FILE, _Pins, max_bytes=MAX_PLAN_BYTES)
         except ManifestError:

@@ -1,0 +1,62 @@
+"""Where plan directories are: found by listing, and never passed over in silence."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from shardproof.receipts._layout import PLAN_FILE, RECEIPTS
+
+__all__ = ["plan_dirs"]
+
+_RUNS, _DATASETS = "runs", "datasets"
+_MAX_STEPS = 5  # runs/<run_hash>/datasets/<dataset_name>/<plan_hash>
+_MAX_UNNAMED = 2  # of them in a row: <dataset_name>/<plan_hash>
+
+OnError = Callable[[OSError], None]
+
+
+def plan_dirs(directory: str | os.PathLike[str], on_error: OnError | None = None) -> Iterator[Path]:
+    """Yield the plan directories in an output directory or any part of one, sorted by path.
+
+    A directory with receipts that has lost its ``plan.json`` is among them.
+
+    Args:
+        directory: An output directory, a run, a data set of it, or a plan directory itself.
+        on_error: What is done where a directory below it can't be listed; by default that is
+            raised.
+
+    Raises:
+        FileNotFoundError: The directory is not there.
+        OSError: It can't be listed.
+    """
+    top = os.path.abspath(directory)
+    return _search(top, os.listdir(top), _MAX_STEPS, _MAX_UNNAMED, on_error or _raise)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _search(
+    directory: str, names: list[str], steps: int, unnamed: int, on_error: OnError
+) -> Iterator[Path]:
+    # What is in a directory of data sets is a data set, whatever it is called.
+    is_of_datasets = os.path.basename(directory) == _DATASETS
+    wanted = [] if is_of_datasets else [name for name in (_RUNS, _DATASETS) if name in names]
+    if PLAN_FILE in names or (RECEIPTS in names and not wanted and not is_of_datasets):
+        yield Path(directory)
+    elif steps and (wanted or unnamed):
+        left = _MAX_UNNAMED if wanted else unnamed - 1
+        for path, below in _listed(directory, wanted or sorted(names), on_error):
+            yield from _search(path, below, steps - 1, left, on_error)
+
+
+def _listed(directory: str, names: list[str], on_error: OnError) -> Iterator[tuple[str, list[str]]]:
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
+            yield path, os.listdir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            on_error(error)
