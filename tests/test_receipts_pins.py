@@ -1,5 +1,6 @@
 """Pinned inputs: the hub's commit, the user's, the earlier plan's, or an error; never a guess."""
 
+import errno
 import os
 from collections.abc import Iterator
 
@@ -102,6 +103,13 @@ class TestOffline:
         for output_dir in (None, tmp_path, tmp_path / "none"):
             with pytest.raises(RevisionError, match="There is no earlier plan"):
                 receipts.pin_hub(NAME, offline="reuse", output_dir=output_dir)
+
+    def test_earlier_plans_that_can_not_be_looked_for(self, down, tmp_path, shard_faults) -> None:
+        """They are not taken for none: another commit would begin everything anew."""
+        receipts.open_run(tmp_path, datasets=["corpus"])
+        shard_faults(tmp_path).fail("scandir", errno.EIO, match="runs")
+        with pytest.raises(OSError, match="Input/output error"):
+            receipts.pin_hub(NAME, offline="reuse", output_dir=tmp_path)
 
     def test_the_earlier_plans_commit_is_reused(self, down, tmp_path) -> None:
         earlier = receipts.Pin(kind="model", name=NAME, revision="c" * 40)

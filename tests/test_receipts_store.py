@@ -314,10 +314,14 @@ def test_nothing_is_left_behind(store) -> None:
     assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
 
 
-@pytest.fixture(scope="module")
-def one_shard(tmp_path_factory) -> ReceiptStore:
+@pytest.fixture(scope="module", params=["bin", "jsonl"])
+def one_shard(tmp_path_factory, request) -> ReceiptStore:
     store = new_store(tmp_path_factory.mktemp("quick"), 1)
-    complete(store, 0)
+    if request.param == "bin":
+        complete(store, 0)
+    else:  # whose receipt has a field more
+        with store.claim(0) as work:
+            work.output("shard_000000.jsonl").write_bytes(b"{}")
     return store
 
 

@@ -62,8 +62,8 @@ class Run(msgspec.Struct, frozen=True):
             _warn_of_others(plan_dir.parent, plan)
             _files.make_directories(plan_dir / RECEIPTS)
             self._write(plan_dir, plan)
-        elif plan.kinds not in {(), (found := read_header(os.fspath(plan_dir))).kinds}:
-            _warn_of_kinds(found.kinds, plan)
+        elif plan.kinds and plan.kinds != (found := read_header(os.fspath(plan_dir)).kinds):
+            _warn_of_kinds(found, plan)
             self._write(plan_dir, msgspec.structs.replace(read_plan(plan_dir), kinds=plan.kinds))
         return ReceiptStore(plan_dir, heartbeat=heartbeat, stale_after=stale_after, plan=plan)
 
