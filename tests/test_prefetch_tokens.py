@@ -3,9 +3,12 @@
 import copy
 import errno
 import gc
+import hashlib
+import itertools
 import logging
 import os
 import pickle
+import struct
 import sys
 import threading
 import time
@@ -321,6 +324,66 @@ class TestLengths:
         np.save(tmp_path / "sample_ids_000003.npy", np.zeros(2, np.uint64))
         assert why(refusal(tmp_path)).endswith(
             "expected 3 ids, for 12 tokens in sequences of 4, found 2"
+        )
+
+
+class TestIdsOfTemplarsScript:
+    """Written as ``02_consolidate_shards.py`` does it, by the same operations of numpy."""
+
+    LENGTH, N = 64, 20
+
+    def handled(self, tokens: np.ndarray) -> int:
+        digest = hashlib.blake2b(tokens.tobytes(), digest_size=8).digest()
+        return struct.unpack("<Q", digest)[0]
+
+    def prepared(self, path: Path, dtype=np.uint32, *, header: bool = True) -> Path:
+        """The script maps the whole file, of which the header is a part."""
+        length = self.LENGTH * 4 // np.dtype(dtype).itemsize
+        tokens = path / "train_000003.npy"
+        np.save(tokens, np.random.default_rng(3).integers(0, 250, self.N * length).astype(dtype))
+        view = np.memmap(tokens, dtype=dtype, mode="r") if header else np.load(tokens)
+        words = view.view(np.uint32)
+        bounds = np.arange(0, words.shape[0] + 1, self.LENGTH)
+        bits = [self.handled(words[i:j]) for i, j in itertools.pairwise(bounds)]
+        ids = np.stack(bits).view(np.uint64)
+        assert np.stack(bits).dtype == np.float64, "else it is no such shard"
+        np.save(path / "sample_ids_000003.npy", ids)
+        return tokens
+
+    @pytest.mark.parametrize("dtype", [np.uint32, np.uint16, np.uint8])
+    @pytest.mark.parametrize("header", [True, False])
+    def test_they_prove_their_sequences(self, tmp_path, caplog, dtype, header: bool) -> None:
+        self.prepared(tmp_path, dtype, header=header)
+        length = self.LENGTH * 4 // np.dtype(dtype).itemsize
+        dataset = opened(tmp_path, length, token_dtype=dtype, level="valid")
+        assert len(dataset) == self.N
+        n_last = 128 // np.dtype(dtype).itemsize
+        warning = f"none proves its last {n_last} tokens"
+        assert (warning in caplog.text) == header
+
+    @pytest.mark.parametrize("sequence", [0, 7, 19])
+    @pytest.mark.parametrize("header", [True, False])
+    def test_a_wrong_token_is_found(self, tmp_path, sequence: int, header: bool) -> None:
+        tokens = self.prepared(tmp_path, header=header)
+        with tokens.open("r+b") as file:
+            file.seek((0 if header else 128) + (sequence * self.LENGTH + 50) * 4)
+            file.write(b"\xff")
+        note = why(refusal(tmp_path, self.LENGTH, level="valid"))
+        assert "stored as the bits of a float64" in note
+        assert note.endswith(f"found 1 others: {sequence}")
+
+    def test_an_id_of_another_form_among_them_is_found(self, tmp_path) -> None:
+        self.prepared(tmp_path, header=False)
+        tokens, ids = (np.load(tmp_path / f"{n}_000003.npy") for n in ("train", "sample_ids"))
+        ids[9] = sequence_id(tokens.reshape(self.N, -1)[9])
+        np.save(tmp_path / "sample_ids_000003.npy", ids)
+        assert why(refusal(tmp_path, self.LENGTH, level="valid")).endswith("found 1 others: 9")
+
+    def test_tokens_of_another_shard_are_found(self, tmp_path) -> None:
+        tokens = self.prepared(tmp_path)
+        np.save(tokens, np.load(tokens)[::-1])
+        assert why(refusal(tmp_path, self.LENGTH, level="valid")).endswith(
+            "found 20 others: 0, 1, 2, 3, 4, ..."
         )
 
 

@@ -1,12 +1,10 @@
 """Whether a shard of tokens is what it must be, and each sequence the one that its id was made of.
 
-An id is the blake2b digest of a sequence's bytes, in 8 bytes that are read as a little-endian
-number: a checksum of every sequence that is on the disk already. Level ``valid`` proves it.
+An id is a checksum of a sequence that is on the disk already. Level ``valid`` proves it.
 """
 
 import contextlib
 import functools
-import hashlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -14,17 +12,17 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from shardproof import _fanout
 from shardproof.checks import check
 from shardproof.errors import ShardReadError, ShardValidationError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.prefetch.tokens._id_forms import IdForm, form_of, wrong_sequences
 from shardproof.prefetch.tokens._npy import HeaderError, read_header, wrong_size
 from shardproof.prefetch.tokens._token_shard import IDS, Items, TokenShard, open_tokens
 from shardproof.report import Finding, FindingKind, Report
 
-__all__ = ["OpenShard", "ProofLevel", "check_tokens", "open_proven", "sequence_id"]
+__all__ = ["OpenShard", "ProofLevel", "check_tokens", "open_proven"]
 
 logger = logging.getLogger("shardproof.prefetch")
 
@@ -160,41 +158,30 @@ def _agreed(shard: TokenShard, n_tokens: int, n_ids: int) -> int:
 
 
 def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
-    sequence_bytes = found.shard.sequence_length * found.shard.dtype.itemsize
-    step = max(1, _CHUNK_BYTES // sequence_bytes)
-    starts = range(0, found.n_sequences, step)
-    compare = functools.partial(_compare, found, step)
-    runs = _fanout.over_threads(compare, starts, _fanout.available_cpus(), chunk=1)
+    length, n = found.shard.sequence_length, found.n_sequences
+    form = form_of(found.tokens, found.ids, length, n)
+    step = max(1, _CHUNK_BYTES // (length * found.shard.dtype.itemsize))
+    compare = functools.partial(_compare, found, form, step)
+    runs = _fanout.over_threads(compare, range(0, n, step), _fanout.available_cpus(), chunk=1)
     with contextlib.closing(runs):
         wrong = [index for _, indices in runs for index in indices]
     if wrong:
         some = ", ".join(map(str, wrong[:5])) + (", ..." if len(wrong) > 5 else "")
-        yield Finding(
-            FindingKind.DIGEST,
+        expected = f"{n} sequences of which the ids were made (stored {form})"
+        found_ = f"{len(wrong)} others: {some}"
+        yield Finding(FindingKind.DIGEST, found.shard.paths[0], expected, found_)
+    elif form.has_header:
+        logger.warning(
+            "'%s': the ids were made of the file with its header, so that none proves its last "
+            "%s tokens",
             found.shard.paths[0],
-            f"{found.n_sequences} sequences of which the ids were made",
-            f"{len(wrong)} others: {some}",
+            found.tokens.n_in_header,
         )
 
 
-def _compare(found: OpenShard, step: int, starts: Sequence[int]) -> list[int]:
+def _compare(found: OpenShard, form: IdForm, step: int, starts: Sequence[int]) -> list[int]:
     """Which of the sequences from some places on are not those that their ids were made of."""
-    wrong: list[int] = []
-    length = found.shard.sequence_length
-    for start in starts:
-        n = min(step, found.n_sequences - start)
-        ids = found.ids.read(start, n).tolist()
-        sequences = found.tokens.read(start * length, n * length).reshape(n, length)
-        wrong += [start + i for i in range(n) if sequence_id(sequences[i]) != ids[i]]
-    return wrong
-
-
-def sequence_id(sequence: npt.NDArray[Any]) -> int:
-    """Return the id of a sequence: a checksum of its bytes as they are stored, little-endian.
-
-    Example:
-        >>> hex(sequence_id(np.arange(4, dtype=np.uint32)))
-        '0xfa9e3d6af5bd1df6'
-    """
-    digest = hashlib.blake2b(np.ascontiguousarray(sequence).data, digest_size=8).digest()
-    return int.from_bytes(digest, "little")
+    n = found.n_sequences
+    parts = (range(start, min(start + step, n)) for start in starts)
+    args = found.tokens, found.ids, form, found.shard.sequence_length
+    return [index for numbers in parts for index in wrong_sequences(*args, numbers)]

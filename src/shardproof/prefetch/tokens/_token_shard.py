@@ -133,6 +133,16 @@ class Items:
     def n_items(self) -> int:
         return self._header.n_items
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._header.dtype
+
+    @property
+    def n_in_header(self) -> int | None:
+        """As how many items the header can be read; None if it is no whole number of them."""
+        n, rest = divmod(self._header.start, self._header.dtype.itemsize)
+        return None if rest else n
+
     def close(self) -> None:
         self._finalizer()
 

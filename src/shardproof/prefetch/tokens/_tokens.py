@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._arguments import checked
-from shardproof.prefetch.tokens._token_checks import ProofLevel, open_proven, sequence_id
+from shardproof.prefetch.tokens._id_forms import sequence_id
+from shardproof.prefetch.tokens._token_checks import ProofLevel, open_proven
 from shardproof.prefetch.tokens._token_shard import AnyPath, TokenShard, refuse_number, token_shard
 
 __all__ = ["SharedShardedDataset", "dataset_of", "refuse_ranks", "sequence_id"]
@@ -148,7 +149,7 @@ class SharedShardedDataset:
         return batch
 
     def sample_id(self, index: int) -> int:
-        """Return the id of one sequence; errors as for the sequence."""
+        """Return the id of one sequence, as it is stored; errors as for the sequence."""
         return int(self._open.ids.read(self._checked(index), 1)[0])
 
     def _checked(self, index: Any) -> int:
