@@ -203,7 +203,7 @@ MAY_IMPORT = {
     "prefetch._bring": {"prefetch._stats"} | FETCH | GROUND,
     "prefetch._prefetcher": {"_progress", "prefetch._bring", "prefetch._stats"} | FETCH | GROUND,
     "prefetch.rows.*": {"_fanout", "prefetch._prefetcher"} | FETCH | GROUND,
-    "prefetch.tokens.*": {"prefetch._bring"} | FETCH | LOOK | PROMISE | GROUND,
+    "prefetch.tokens.*": {"prefetch._bring", "prefetch._stats"} | FETCH | LOOK | PROMISE | GROUND,
     "staging.*": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "validation": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "cli": {"", "_terminal", "testing", "validation", "formats"}

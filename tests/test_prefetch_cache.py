@@ -95,6 +95,20 @@ def state(root: Path) -> list[str]:
     return sorted(path.suffix for path in (root / ".shardproof").glob("*/*"))
 
 
+@pytest.fixture
+def reads(root, monkeypatch) -> list[int]:
+    """One item for each look into a shard."""
+    reads, real = [], os.pread
+
+    def pread(fd: int, *args: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{fd}") == str(root / NAME):
+            reads.append(fd)
+        return real(fd, *args)
+
+    monkeypatch.setattr(os, "pread", pread)
+    return reads
+
+
 class TestFind:
     def test_what_was_placed(self, cache, other) -> None:
         with bring(cache, remote()) as lease:
@@ -129,19 +143,6 @@ class TestFind:
         (root / NAME).write_bytes(DATA)
         assert not found(cache, file)
         assert files(root) == [NAME], "it may be right: it stays until another one is there"
-
-    @pytest.fixture
-    def reads(self, root, monkeypatch) -> list[int]:
-        """One item for each look into a shard."""
-        reads, real = [], os.pread
-
-        def pread(fd: int, *args: int) -> bytes:
-            if os.readlink(f"/proc/self/fd/{fd}") == str(root / NAME):
-                reads.append(fd)
-            return real(fd, *args)
-
-        monkeypatch.setattr(os, "pread", pread)
-        return reads
 
     def test_a_digest_is_computed_once(self, cache, root, reads) -> None:
         (root / "train").mkdir()
@@ -180,11 +181,11 @@ class TestFind:
         assert files(root) == [NAME]
         assert state(root) == []
 
-    def test_a_bad_size_is_enough(self, cache, root) -> None:
+    def test_a_bad_size_is_not_believed_before_the_shard_has_come(self, cache, root) -> None:
         (root / "train").mkdir()
         (root / NAME).write_bytes(DATA)
         assert not found(cache, revision("v1", 5))
-        assert files(root)[0].startswith(f"{NAME}.bad-")
+        assert files(root) == [NAME]
 
     @pytest.mark.parametrize("data", [b"", b"123", b"1235", b"12345"])
     def test_a_bad_one_is_moved_aside(self, cache, root, data, caplog) -> None:
@@ -290,6 +291,37 @@ class TestPlace:
         assert (root / aside).read_bytes() == b"mine"
         assert found(cache, revision("v1"))
 
+    @pytest.mark.parametrize(
+        "file", [revision("v1"), RemoteFile(NAME), remote(), revision("v1", 9)]
+    )
+    def test_what_is_in_the_way_stays_if_it_has_the_same_bytes(self, cache, root, file) -> None:
+        (root / NAME).parent.mkdir()
+        (root / NAME).write_bytes(DATA)
+        inode = (root / NAME).stat().st_ino
+        with cache.hold(NAME) as lease:
+            lease.part.write_bytes(DATA)
+            assert cache.place(lease.part, file, lease, digest=remote().digest) == root / NAME
+            assert not lease.part.exists()
+            assert cache.in_use(NAME)
+        assert files(root) == [NAME]
+        assert (root / NAME).stat().st_ino == inode
+        assert not cache.discard(NAME), "it is not this package's"
+        if file.size != 9:
+            assert found(cache, file), "it is proven now"
+
+    def test_a_comparison_that_is_stopped_moves_nothing(self, cache, root) -> None:
+        (root / NAME).parent.mkdir()
+        (root / NAME).write_bytes(b"mine")
+        stop = threading.Event()
+        stop.set()
+        with cache.hold(NAME) as lease:
+            lease.part.write_bytes(DATA)
+            with pytest.raises(FetchError, match="it was stopped"):
+                cache.place(lease.part, revision("v1"), lease, digest=remote().digest, stop=stop)
+        assert files(root) == [NAME]
+        assert (root / NAME).read_bytes() == b"mine"
+        assert state(root) == []
+
     def test_another_revision_goes_if_it_is_ours(self, cache, root) -> None:
         put(cache, revision("v1"), b"old!")
         put(cache, revision("v2"), b"new!")
@@ -362,7 +394,6 @@ class TestPlace:
         lease.part.write_bytes(b"new!")
         with pytest.raises(FetchError, match="is read by"):
             other.place(lease.part, remote(b"new!"), lease)
-        assert other.set_aside(NAME) is None
         assert files(root) == [NAME]
 
     def test_without_hard_links_too(self, cache, root, monkeypatch) -> None:
@@ -447,7 +478,7 @@ class TestDiscard:
 
     @pytest.mark.parametrize("name", ["", "../x", "/etc/passwd", ".shardproof/proofs"])
     def test_names_that_are_refused(self, cache, name: str) -> None:
-        for call in (cache.discard, cache.hold, cache.path_of, cache.set_aside):
+        for call in (cache.discard, cache.distrust, cache.hold, cache.path_of, cache.is_unknown):
             with pytest.raises(ValueError, match="is refused"):
                 call(name)
 
@@ -517,7 +548,7 @@ class TestLures:
         (root / "train").symlink_to(beside / "train")
         assert not cache.discard(NAME)
         assert cache.make_room(1, cache.hold("b"))
-        for call in (cache.hold, cache.path_of, cache.set_aside):
+        for call in (cache.distrust, cache.hold, cache.path_of, cache.is_unknown):
             with pytest.raises(NotADirectoryError):
                 call(NAME)
 
@@ -599,28 +630,59 @@ def looks(root: Path) -> list[tuple[str, bytes, int]]:
     )
 
 
-class TestSetAside:
-    def test_to_a_name_that_no_pattern_matches(self, cache, root) -> None:
-        path = put(cache, remote())
-        aside = cache.set_aside(NAME)
-        assert files(root) == [f"train/{aside.name}"]
-        assert aside.read_bytes() == DATA
-        for pattern in ("*.bin", "*.parquet", "train_*", "0.bi?"):
-            assert not list(path.parent.glob(pattern))
-        assert state(root) == [], "what is moved back is not believed"
+class TestDistrust:
+    @pytest.mark.parametrize("cleanup", ["auto", "keep", 100])
+    def test_what_this_package_put_there_goes(self, new_cache, root, cleanup) -> None:
+        cache = new_cache(cleanup=cleanup)
+        put(cache, remote())
+        with cache.hold(NAME):
+            cache.distrust(NAME)
+        assert files(root) == state(root) == []
 
-    def test_nothing(self, cache) -> None:
-        assert cache.set_aside(NAME) is None
-        assert cache.set_aside("0.bin") is None
-
-    def test_by_its_only_reader(self, cache, other, root) -> None:
+    def test_unless_it_is_read(self, cache, other, root) -> None:
         lease = bring(cache, remote())
-        assert cache.set_aside(NAME) is None
-        with other.hold(NAME) as second:
-            assert other.find(remote(), second)
-            assert cache.set_aside(NAME, lease) is None
-        assert cache.set_aside(NAME, lease)
-        assert NAME not in files(root)
+        other.distrust(NAME)
+        assert files(root) == [NAME]
+        assert cache.find(remote(), lease)
+
+    def test_what_it_did_not_stays_and_is_proven_anew(self, cache, root, reads) -> None:
+        (root / "train").mkdir()
+        (root / NAME).write_bytes(DATA)
+        assert found(cache, remote())
+        cache.distrust(NAME)
+        reads.clear()
+        assert found(cache, remote())
+        assert reads
+
+    def test_nothing(self, cache, root) -> None:
+        cache.distrust(NAME)
+        (root / "train").mkdir()
+        cache.distrust(NAME)
+        (root / NAME).write_bytes(b"mine")
+        cache.distrust(NAME)
+        assert files(root) == [NAME]
+
+
+class TestWhatIsKnown:
+    def test_of_a_file(self, cache, root) -> None:
+        assert not cache.is_unknown(NAME)
+        put(cache, remote())
+        assert cache.owns(NAME)
+        assert not cache.is_unknown(NAME)
+        (root / NAME).write_bytes(DATA)
+        assert not cache.owns(NAME)
+        assert cache.is_unknown(NAME)
+        assert found(cache, remote())
+        assert not cache.owns(NAME)
+        assert not cache.is_unknown(NAME)
+
+    def test_where_it_can_not_be_looked_at(self, cache, root, shard_faults) -> None:
+        put(cache, remote())
+        shard_faults(root).fail("stat", errno.EIO, match=NAME, times=2)
+        with pytest.raises(OSError, match=re.escape(os.strerror(errno.EIO))):
+            cache.is_unknown(NAME)
+        assert not cache.owns(NAME)
+        assert cache.owns(NAME)
 
 
 class TestRoom:
@@ -769,13 +831,18 @@ class TestDownloading:
 DIES_WHILE_IT_REMOVES = """
 import os, sys
 from shardproof.prefetch.cache._cache import Cache
+from shardproof.prefetch.sources._source import RemoteFile
 real = os.rename
 def rename(*args, **fds):
     real(*args, **fds)
     os.kill(os.getpid(), 9)
 os.rename = rename
 cache = Cache(sys.argv[1])
-getattr(cache, sys.argv[2])("train/0.bin")
+if sys.argv[2] == "discard":
+    cache.discard("train/0.bin")
+else:
+    file = RemoteFile("train/0.bin", digest="sha256:" + 64 * "0")
+    cache.find(file, cache.hold(file.name))
 """
 
 
@@ -807,7 +874,7 @@ class TestWhatTheKilledLeft:
     def test_a_foreign_file_is_kept(self, cache, root, new_cache, caplog) -> None:
         (root / NAME).parent.mkdir()
         (root / NAME).write_bytes(b"mine")
-        self.killed(root, "set_aside")
+        self.killed(root, "find")
         with cache.hold(NAME):
             new_cache()
         [aside] = files(root)

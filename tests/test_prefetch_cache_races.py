@@ -346,7 +346,7 @@ class TestKilled:
 
     def test_while_it_moves_aside(self, root) -> None:
         """A file of somebody else is there, whole, under one name or another."""
-        wrong = RemoteFile(NAME, 2, "v2")
+        wrong = RemoteFile(NAME, 2, "v2", "sha256:" + 64 * "0")
 
         def prepare() -> None:
             self.begin(root, None)

@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -21,8 +24,18 @@ from token_files import ids_of
 
 from shardproof import ShardValidationError
 from shardproof.errors import FetchError, FetchTimeoutError
+from shardproof.prefetch import (
+    Delivery,
+    HttpSource,
+    HubSource,
+    Limits,
+    PrefetchEvent,
+    PrefetchStats,
+    RemoteFile,
+)
 from shardproof.prefetch.tokens import _ranks
 from shardproof.prefetch.tokens._manager import ShardedDatasetManager
+from shardproof.prefetch.transfer import _clock, _relay
 from shardproof.testing.hub import Fault, Hub, serve_hub
 
 N_SHARDS, LENGTH = 4, 8
@@ -495,11 +508,382 @@ class TestFunctions:
 
     def test_what_it_brings_is_looked_at(self, there, tmp_path) -> None:
         async def fetch(name: str, dest: Path) -> None:
-            dest.write_bytes((there / name).read_bytes()[:-3])
+            dest.write_bytes(bytes_of(np.load(there / name).astype(np.int16)))
 
         with pytest.raises(ShardValidationError):
             self.fetched_by(fetch, tmp_path / "here")
         assert shards_in(tmp_path / "here") == set()
+
+    @pytest.mark.parametrize("n_bytes", [0, 5, 60, 128, 140, -1])
+    @pytest.mark.parametrize("kind", ["train", "sample_ids"])
+    def test_a_file_that_is_cut_is_a_failed_attempt(
+        self, there, tmp_path, caplog, kind: str, n_bytes: int
+    ) -> None:
+        calls = []
+
+        def fetch(name: str, dest: Path) -> None:
+            calls.append(name)
+            is_cut = name.startswith(kind) and calls.count(name) < 3
+            data = (there / name).read_bytes()
+            dest.write_bytes(data[:n_bytes] if is_cut else data)
+
+        with caplog.at_level(logging.WARNING, "shardproof.prefetch"):
+            self.fetched_by(fetch, tmp_path / "here")
+        assert calls.count(f"{kind}_000000.npy") == 3
+        cut = f"the function has written no whole '{kind}_000000.npy': expected"
+        assert f"Could not download shard 0 (attempt 1/3): {cut}" in caplog.text
+        assert f"(attempt 2/3): {cut}" in caplog.text
+
+    def test_one_that_always_cuts(self, there, tmp_path) -> None:
+        def fetch(name: str, dest: Path) -> None:
+            dest.write_bytes((there / name).read_bytes()[:-3])
+
+        with pytest.raises(FetchError) as caught:
+            self.fetched_by(fetch, tmp_path / "here")
+        assert str(caught.value).count("expected 168 bytes for 5 items, found 165 bytes") == 3
+        assert shards_in(tmp_path / "here") == set()
+
+    @pytest.mark.parametrize("what", ["nothing", "a directory"])
+    def test_one_that_brings_no_file(self, tmp_path, what: str) -> None:
+        def fetch(name: str, dest: Path) -> None:
+            if what == "a directory":
+                dest.mkdir()
+
+        with pytest.raises(FetchError, match="has written no file"):
+            self.fetched_by(fetch, tmp_path / "here")
+
+
+def put_there(path: Path, *indices: int) -> None:
+    """Whole shards of another tool."""
+    path.mkdir(exist_ok=True)
+    for index in indices:
+        np.save(path / f"train_{index:06d}.npy", tokens_of(index))
+        np.save(path / f"sample_ids_{index:06d}.npy", ids_of(tokens_of(index), LENGTH))
+
+
+def inodes(path: Path) -> dict[str, int]:
+    return {name: (path / name).stat().st_ino for name in shards_in(path)}
+
+
+class Nowhere:
+    """A function that a test must not call."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    def __call__(self, name: str, dest: Path) -> None:
+        self.called.append(name)
+        raise OSError("no network")
+
+
+class TestWhatLiesThere:
+    """Shards that somebody else put into the directory are taken, if they stand the look."""
+
+    def taken(self, comms, path: Path, index: int = 0, **keywords):
+        async def main() -> list[list[int]]:
+            usual = {"shards_path": path, "max_dataset_idx": N_SHARDS, "download_timeout": 5}
+            async with ShardedDatasetManager(
+                LENGTH, 0, 1, comms, **{**usual, **keywords}
+            ) as shards:
+                await shards.initialize_datasets(index)
+                await shards.upcoming_dataset
+                return rows(shards.active_dataset)
+
+        return run(main())
+
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    @pytest.mark.parametrize("comms", ["function", "http", "file"])
+    def test_without_a_request(self, hub, tmp_path, caplog, comms: str, level: str) -> None:
+        path, nowhere = tmp_path / "here", Nowhere()
+        put_there(path, 0, 1)
+        before = inodes(path)
+        sources = {"function": nowhere, "http": f"{hub.url}/t", "file": f"file://{tmp_path}/no"}
+        assert self.taken(sources[comms], path, level=level) == expected(0)
+        assert inodes(path) == before
+        assert nowhere.called == []
+        assert not hub.requests
+        assert caplog.text == ""
+        assert_clean(path)
+
+    def test_they_are_not_removed(self, tmp_path) -> None:
+        async def main() -> None:
+            async with ShardedDatasetManager(
+                LENGTH, 0, 1, Nowhere(), shards_path=tmp_path, max_dataset_idx=N_SHARDS
+            ) as shards:
+                await shards.initialize_datasets(0)
+                for _ in range(6):
+                    await shards.swap_datasets()
+
+        put_there(tmp_path, *range(N_SHARDS))
+        before = inodes(tmp_path)
+        run(main())
+        assert inodes(tmp_path) == before
+
+    def test_from_the_hub_of_which_they_are_proven(self, tmp_path) -> None:
+        path = tmp_path / "here"
+        put_there(path, 0, 1)
+        before = inodes(path)
+        with serve_hub() as hub:
+            for name in names(0, 1):
+                hub.put(name, (path / name).read_bytes(), repo="org/name")
+            source = HubSource("org/name", endpoint=hub.url)
+            assert self.taken(source, path, max_dataset_idx=2) == expected(0)
+            source.close()
+            assert not hub.requests_for("*.npy", method="GET")
+        assert inodes(path) == before
+
+    def test_from_the_hub_that_has_others(self, tmp_path) -> None:
+        path = tmp_path / "here"
+        put_there(path, 0, 1)
+        np.save(path / "train_000000.npy", tokens_of(2))
+        with serve_hub() as hub:
+            for index in (0, 1):
+                for kind, data in (
+                    ("train", tokens_of(index)),
+                    ("sample_ids", ids_of(tokens_of(index), LENGTH)),
+                ):
+                    hub.put(f"{kind}_{index:06d}.npy", bytes_of(data), repo="org/name")
+            source = HubSource("org/name", endpoint=hub.url)
+            assert self.taken(source, path, max_dataset_idx=2) == expected(0)
+            source.close()
+        (aside,) = shards_in(path) - names(0, 1)
+        assert aside.startswith("train_000000.npy.bad-")
+        assert np.array_equal(np.load(path / aside), tokens_of(2))
+
+    def test_from_the_hub_that_can_not_be_asked(self, tmp_path) -> None:
+        put_there(tmp_path, 0, 1)
+        source = HubSource("org/name", endpoint="http://127.0.0.1:9")
+        assert self.taken(source, tmp_path, max_dataset_idx=2) == expected(0)
+        source.close()
+        assert shards_in(tmp_path) == names(0, 1)
+
+    @pytest.mark.parametrize("missing", ["train", "sample_ids"])
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_one_file_is_proven_by_the_other(self, hub, tmp_path, missing: str, level: str) -> None:
+        put_there(tmp_path, 0, 1)
+        (tmp_path / f"{missing}_000000.npy").unlink()
+        before = inodes(tmp_path)
+        assert self.taken(f"{hub.url}/t", tmp_path, level=level) == expected(0)
+        assert inodes(tmp_path).items() >= before.items()
+        assert {request.path for request in hub.requests} == {f"t/{missing}_000000.npy"}
+
+    @pytest.mark.parametrize("missing", ["train", "sample_ids"])
+    def test_one_file_of_another_shard_is_replaced(self, hub, tmp_path, missing: str) -> None:
+        """At level complete too, where a pair that lies there is not compared token by token."""
+        put_there(tmp_path, 0, 1)
+        there = {"train", "sample_ids"} - {missing}
+        (tmp_path / f"{missing}_000000.npy").unlink()
+        for kind in there:
+            (tmp_path / f"{kind}_000001.npy").rename(tmp_path / f"{kind}_000000.npy")
+        assert self.taken(f"{hub.url}/t", tmp_path) == expected(0)
+        asides = {name.partition(".bad-")[0] for name in shards_in(tmp_path) if "bad" in name}
+        assert f"{there.pop()}_000000.npy" in asides
+
+    def test_what_is_no_shard_is_fetched_and_only_what_differs_is_called_bad(
+        self, hub, tmp_path, caplog
+    ) -> None:
+        put_there(tmp_path, 0)
+        tokens = tmp_path / "train_000000.npy"
+        os.truncate(tokens, tokens.stat().st_size - 4)
+        before = inodes(tmp_path)
+        assert self.taken(f"{hub.url}/t", tmp_path, level="valid") == expected(0)
+        assert inodes(tmp_path)["sample_ids_000000.npy"] == before["sample_ids_000000.npy"]
+        (aside,) = shards_in(tmp_path) - names(0, 1)
+        assert (tmp_path / aside).stat().st_ino == before["train_000000.npy"]
+        assert "What lies there is not taken for shard 0" in caplog.text
+
+    def test_what_is_no_shard_at_its_source_either_is_not_called_bad(self, hub, tmp_path) -> None:
+        put_there(tmp_path, 0)
+        np.save(tmp_path / "train_000000.npy", tokens_of(2))
+        hub.put("t/train_000000.npy", bytes_of(tokens_of(2)))
+        before = inodes(tmp_path)
+        for _ in range(2):
+            with pytest.raises(ShardValidationError):
+                self.taken(f"{hub.url}/t", tmp_path, level="valid")
+            assert inodes(tmp_path) == before
+        put(hub, 0)
+        assert self.taken(f"{hub.url}/t", tmp_path, level="valid") == expected(0)
+
+    def test_what_can_not_be_replaced_stays(self, tmp_path) -> None:
+        put_there(tmp_path, 0)
+        np.save(tmp_path / "train_000000.npy", tokens_of(2))
+        before, nowhere = inodes(tmp_path), Nowhere()
+        with pytest.raises(FetchError, match="no network"):
+            self.taken(nowhere, tmp_path, level="valid")
+        assert inodes(tmp_path) == before
+        assert nowhere.called
+
+    def test_what_can_not_be_looked_at_is_neither_taken_nor_replaced(
+        self, hub, tmp_path, shard_faults
+    ) -> None:
+        put_there(tmp_path, 0)
+        before = inodes(tmp_path)
+        shard_faults(tmp_path).fail("open", errno.EIO, match="train_000000.npy")
+        with pytest.raises(ShardValidationError, match=r"Unreadable files \(1\)"):
+            self.taken(f"{hub.url}/t", tmp_path)
+        assert inodes(tmp_path) == before
+        assert not hub.requests
+
+    def test_what_it_fetched_itself_is_of_the_source_of_now(self, hub, tmp_path) -> None:
+        """A shard of an earlier run is asked for: there may be another revision."""
+        self.taken(f"{hub.url}/t", tmp_path, cleanup="keep")
+        hub.put("t/train_000000.npy", bytes_of(tokens_of(2)))
+        hub.put("t/sample_ids_000000.npy", bytes_of(ids_of(tokens_of(2), LENGTH)))
+        assert self.taken(f"{hub.url}/t", tmp_path, level="valid") == expected(2)
+        assert shards_in(tmp_path) == names(0, 1)
+
+    @pytest.mark.parametrize("cleanup", ["auto", "keep"])
+    def test_what_it_fetched_for_nothing_leaves_no_copies(
+        self, hub, tmp_path, cleanup: str
+    ) -> None:
+        hub.put("t/train_000000.npy", bytes_of(tokens_of(2)))
+        for _ in range(3):
+            with pytest.raises(ShardValidationError):
+                self.taken(f"{hub.url}/t", tmp_path, level="valid", cleanup=cleanup)
+            assert shards_in(tmp_path) == set()
+
+    def test_after_its_records_are_lost(self, tmp_path) -> None:
+        with serve_hub() as hub:
+            for index in (0, 1):
+                put(hub, index)
+            self.taken(f"{hub.url}/t", tmp_path, max_dataset_idx=2)
+        before = inodes(tmp_path)
+        shutil.rmtree(tmp_path / ".shardproof")
+        assert self.taken(Nowhere(), tmp_path, max_dataset_idx=2) == expected(0)
+        assert inodes(tmp_path) == before
+
+    def test_other_ranks_take_it_too(self, tmp_path) -> None:
+        async def train(rank: int) -> None:
+            async with ShardedDatasetManager(
+                LENGTH, rank, 3, Nowhere(), shards_path=tmp_path, max_dataset_idx=2
+            ) as shards:
+                await shards.initialize_datasets(0)
+                for index in (0, 1, 0):
+                    assert rows(shards.active_dataset) == expected(index)
+                    await shards.swap_datasets()
+
+        put_there(tmp_path, 0, 1)
+        pids = [forked(lambda rank=rank: train(rank)) for rank in range(3)]
+        assert [ended(pid) for pid in pids] == [0] * 3
+
+
+class TestLimits:
+    def test_a_download_timeout_is_all_that_ends_an_attempt(self, tmp_path, monkeypatch) -> None:
+        """A source that is silent for four minutes by its clock, of the half hour that it has."""
+        clock = types.SimpleNamespace(monotonic=lambda: 1000 * time.monotonic(), sleep=time.sleep)
+        monkeypatch.setattr(_relay, "time", clock)
+        monkeypatch.setattr(_clock, "time", clock)
+        waits = []
+
+        class Slow(HttpSource):
+            @contextlib.contextmanager
+            def read(self, name: str, *, timeout: float, **_: object) -> Iterator[Delivery]:
+                waits.append(timeout)
+                time.sleep(0.24)
+                data = (tmp_path / "there" / name).read_bytes()
+                yield Delivery(RemoteFile(name, len(data)), 0, len(data), iter([data]))
+
+            def stat(self, name: str, *, timeout: float, cut: object = None) -> RemoteFile:
+                return RemoteFile(name, (tmp_path / "there" / name).stat().st_size)
+
+        async def main() -> None:
+            async with ShardedDatasetManager(
+                LENGTH,
+                0,
+                1,
+                source,
+                max_download_retries=1,
+                download_timeout=1800,
+                shards_path=tmp_path / "here",
+            ) as shards:
+                await shards.initialize_datasets(0)
+                assert rows(shards.active_dataset) == expected(0)
+                assert shards.stats.attempts == 2
+                shards.upcoming_dataset.cancel()
+
+        put_there(tmp_path / "there", 0)
+        source = Slow("http://127.0.0.1:9")
+        run(main())
+        assert min(waits) > 1000
+
+    def test_limits_say_it_all(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000000*", Fault.STALL_IN_BODY, times=2)
+        limits = Limits(max_download_retries=3, download_timeout=PATIENCE, stall_after=0.2)
+
+        async def main() -> None:
+            async with manager(hub, tmp_path, limits=limits, download_timeout=600) as shards:
+                await shards.initialize_datasets(0)
+                assert rows(shards.active_dataset) == expected(0)
+                assert shards.stats.retries == 2
+
+        run(main())
+
+    @pytest.mark.parametrize("said", [{"download_timeout": 5}, {"max_download_retries": 2}])
+    def test_nothing_is_said_twice(self, tmp_path, said: dict) -> None:
+        with pytest.raises(ValueError, match="limits: max_download_retries and download_timeout"):
+            ShardedDatasetManager(
+                LENGTH, 0, 1, "http://127.0.0.1:9", shards_path=tmp_path, limits=Limits(), **said
+            )
+
+
+class TestStatsAndEvents:
+    def test_they_tell_what_happened(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000001*", Fault.STATUS_503, times=1)
+        events: list[PrefetchEvent] = []
+
+        async def main() -> PrefetchStats:
+            async with manager(hub, tmp_path, on_event=events.append) as shards:
+                assert shards.stats == PrefetchStats()
+                await shards.initialize_datasets(0)
+                assert await shards.upcoming_dataset
+                await shards.swap_datasets()
+                assert await shards.upcoming_dataset
+                return shards.stats
+
+        put_there(tmp_path, 2)
+        stats = run(main())
+        assert (stats.opened, stats.ready, stats.hit_rate) == (2, 1, 0.5)
+        assert (stats.attempts, stats.retries, stats.failures) == (5, 1, 0)
+        n_bytes = sum(len(bytes_of(tokens_of(i))) for i in (0, 1))
+        n_bytes += sum(len(bytes_of(ids_of(tokens_of(i), LENGTH))) for i in (0, 1))
+        assert stats.n_bytes == n_bytes
+        assert stats.seconds_waited > 0
+        told = {(event.kind, event.name) for event in events}
+        assert {name for kind, name in told if kind == "fetched"} == names(0, 1)
+        assert {name for kind, name in told if kind == "found"} == names(2)
+        assert {name for kind, name in told if kind == "removed"} == names(0)
+        opened = [event.name for event in events if event.kind == "opened"]
+        assert opened == ["train_000000.npy", "train_000001.npy"]
+
+    def test_what_fails(self, hub, tmp_path) -> None:
+        hub.put("t/train_000001.npy", bytes_of(tokens_of(2)))
+        hub.fault("t/train_000002*", Fault.STATUS_503)
+        events: list[PrefetchEvent] = []
+
+        async def main() -> None:
+            async with manager(hub, tmp_path, level="valid", on_event=events.append) as shards:
+                for index, error in ((1, ShardValidationError), (2, FetchError)):
+                    with pytest.raises(error):
+                        await shards.initialize_datasets(index)
+                assert shards.stats.failures == 1
+                assert shards.stats.opened == 0
+
+        run(main())
+        failed = [event for event in events if event.kind == "failed"]
+        assert [event.name for event in failed] == ["train_000001.npy", "train_000002.npy"]
+        assert "Files with another digest" in failed[0].problem
+        assert "503" in failed[1].problem
+
+    def test_of_other_ranks(self, hub, tmp_path) -> None:
+        async def train(rank: int) -> None:
+            async with manager(hub, tmp_path, rank, 2) as shards:
+                await shards.initialize_datasets(0)
+                await shards.swap_datasets()
+                assert shards.stats.opened == 2
+                assert bool(shards.stats.attempts) == (rank == 0)
+
+        pids = [forked(lambda rank=rank: train(rank)) for rank in range(2)]
+        assert [ended(pid) for pid in pids] == [0, 0]
 
 
 @contextlib.contextmanager
@@ -810,6 +1194,23 @@ class TestArguments:
         usual = {"sequence_length": 8, "rank": 0, "world_size": 1, "comms": "http://127.0.0.1:9"}
         with pytest.raises(TypeError):
             ShardedDatasetManager(**{**usual, **keywords}, shards_path=tmp_path)
+
+    def test_a_swap_before_a_shard_is_active(self, hub, tmp_path) -> None:
+        async def main() -> None:
+            async with manager(hub, tmp_path) as shards:
+                for _ in range(2):
+                    with pytest.raises(RuntimeError, match="call initialize_datasets first"):
+                        await shards.swap_datasets()
+                assert not hub.requests
+                hub.fault("t/train_000000*", Fault.STATUS_404, times=3)
+                with pytest.raises(FetchError):
+                    await shards.initialize_datasets(0)
+                with pytest.raises(RuntimeError, match="call initialize_datasets first"):
+                    await shards.swap_datasets()
+                await shards.initialize_datasets(0)
+                assert await shards.swap_datasets() == 1
+
+        run(main())
 
     def test_calls_that_can_not_be_made(self, hub, tmp_path) -> None:
         async def main() -> None:

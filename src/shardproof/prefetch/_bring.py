@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +20,6 @@ from shardproof.prefetch.transfer._limits import Limits
 
 __all__ = ["Bringer", "Brought"]
 
-OnEvent = Callable[[PrefetchEvent], object]
-
 
 class Brought(NamedTuple):
     """Where a shard is, and how it came there."""
@@ -37,27 +35,26 @@ class Bringer:
         source: Where they come from.
         cache: Where they go.
         limits: How long and how often to try.
-        on_event: Told of each thing that happens.
-
-    Attributes:
-        tally: What it has cost until now.
+        tally: What it costs, and who is told of each thing that happens.
     """
 
-    def __init__(
-        self, source: Source, cache: Cache, limits: Limits, on_event: OnEvent | None
-    ) -> None:
-        self.tally = Tally()
+    def __init__(self, source: Source, cache: Cache, limits: Limits, tally: Tally) -> None:
+        self.tally = tally
         self._source, self._cache, self._limits = source, cache, limits
-        self._on_event = on_event or _ignore
         self._lock = threading.Lock()
         self._files: dict[str, RemoteFile] = {}
         self._leases: dict[str, Lease] = {}
         self._here: dict[str, tuple[int, int]] = {}
 
-    def prepare(self, name: str, position: int, stop: threading.Event) -> None:
-        """Ask for a shard ahead of its turn; what comes of that is seen when it is brought."""
+    def prepare(self, name: str, position: int, stop: threading.Event) -> RemoteFile | None:
+        """Ask for a shard ahead of its turn; return what the source tells, if it can be asked."""
         with suppress(FetchError):
-            self._file(name, f"shard {position}", stop)
+            return self._file(name, f"shard {position}", stop)
+        return None
+
+    def take(self, name: str) -> None:
+        """Hold what lies under a shard's name, whatever it is: nobody takes it away any more."""
+        self._hold(name).begin_reading()
 
     def bring(self, name: str, position: int, stop: threading.Event) -> Brought:
         """Return where a shard is, whole, proven and held; fetch it if it isn't there.
@@ -73,15 +70,11 @@ class Bringer:
             if not stop.is_set():
                 n_attempts = len(error.causes)
                 self.tally.add(attempts=n_attempts, failures=1, retries=max(0, n_attempts - 1))
-                self.tell(PrefetchEvent("failed", name, problem=str(error)))
+                self.tally.tell(PrefetchEvent("failed", name, problem=str(error)))
             raise
         except BaseException:
             self._let_go(name)
             raise
-
-    def tell(self, event: PrefetchEvent) -> None:
-        """Tell whoever wanted to know."""
-        self._on_event(event)
 
     def _bring(self, name: str, label: str, lease: Lease, stop: threading.Event) -> Brought:
         try:
@@ -122,7 +115,7 @@ class Bringer:
             stop=stop,
             on_bytes=lambda n_bytes, size: self._come(name, n_bytes, size),
         )
-        path = self._cache.place(fetched.path, file, lease, digest=fetched.digest)
+        path = self._cache.place(fetched.path, file, lease, digest=fetched.digest, stop=stop)
         self._count(fetched)
         return Brought(path, PrefetchEvent("fetched", name, fetched.seconds, fetched.n_bytes))
 
@@ -168,11 +161,6 @@ class Bringer:
         """Return how many bytes of a shard are here, and of how many."""
         return self._here.get(name, (0, 0))
 
-    def opened(self, name: str, seconds: float, *, is_ready: bool) -> None:
-        """Take in that the reader has a shard, and how long it has waited for it."""
-        self.tally.add(opened=1, ready=is_ready, seconds_waited=seconds)
-        self.tell(PrefetchEvent("opened", name, seconds))
-
     def _held(self) -> list[str]:
         with self._lock:
             return list(self._leases)
@@ -195,19 +183,15 @@ class Bringer:
         for name in {*self._held(), *passed}.difference(wanted):
             self._let_go(name)
             if self._cache.discard(name):
-                self.tell(PrefetchEvent("removed", name))
+                self.tally.tell(PrefetchEvent("removed", name))
 
     def sweep(self, wanted: Collection[str]) -> None:
         """Let go of what an earlier run has left, if the policy is not to keep it."""
         for name in self._cache.discard_others(wanted):
-            self.tell(PrefetchEvent("removed", name))
+            self.tally.tell(PrefetchEvent("removed", name))
 
     def close(self) -> None:
         """Hold nothing any more."""
         with ExitStack() as stack:
             for name in self._held():
                 stack.callback(self._let_go, name)
-
-
-def _ignore(event: PrefetchEvent) -> None:
-    """Tell nobody."""

@@ -20,7 +20,7 @@ from shardproof._paths import refuse_empty
 from shardproof._progress import bar
 from shardproof.errors import FetchError
 from shardproof.prefetch._bring import Bringer, Brought
-from shardproof.prefetch._stats import PrefetchEvent, PrefetchStats
+from shardproof.prefetch._stats import PrefetchEvent, PrefetchStats, Tally
 from shardproof.prefetch.cache._cache import Cache
 from shardproof.prefetch.cache._cleanup import cleanup_policy
 from shardproof.prefetch.cache._roots import cache_root
@@ -64,7 +64,7 @@ class _Task:
         else:
             self.future.set_result(brought.path)
             self._ended.put(None)
-            self._bringer.tell(brought.event)
+            self._bringer.tally.tell(brought.event)
 
     def wait(self, seconds: float) -> bool:
         """Wait until it is there or can't be had; return whether it is so.
@@ -158,7 +158,7 @@ class ShardPrefetcher:
         self._owns_source = isinstance(source, str)
         self._source = open_source(source) if isinstance(source, str) else source
         self._cache = Cache(cache_root(cache_dir, self._source.url, split), cleanup=policy)
-        self._bringer = Bringer(self._source, self._cache, limits, on_event)
+        self._bringer = Bringer(self._source, self._cache, limits, Tally(on_event))
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._tasks: dict[str, _Task] = {}
@@ -204,7 +204,7 @@ class ShardPrefetcher:
         task = self._schedule(self._positions[name])[name]
         is_ready = task.future.done() and not task.future.exception()
         path = self._taken(name, task)
-        self._bringer.opened(name, time.monotonic() - began, is_ready=is_ready)
+        self._bringer.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
         return path
 
     def _taken(self, name: str, task: _Task) -> Path:
@@ -223,7 +223,7 @@ class ShardPrefetcher:
         finally:
             with self._lock:
                 self._tasks.pop(name, None)
-        self._bringer.tell(brought.event)
+        self._bringer.tally.tell(brought.event)
         return brought.path
 
     def _schedule(self, position: int) -> Mapping[str, _Task]:

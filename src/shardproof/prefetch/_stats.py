@@ -2,11 +2,12 @@
 
 import dataclasses
 import threading
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from shardproof.prefetch.transfer._limits import Limits
 
-__all__ = ["PrefetchEvent", "PrefetchStats", "Tally"]
+__all__ = ["OnEvent", "PrefetchEvent", "PrefetchStats", "Tally"]
 
 _PATIENCE = 4.0
 _WEIGHT = 0.3
@@ -59,12 +60,21 @@ class PrefetchStats:
         return self.ready / self.opened if self.opened else 0.0
 
 
-class Tally:
-    """Adds up from several threads."""
+OnEvent = Callable[[PrefetchEvent], object]
+"""Called with each event, from several threads."""
 
-    def __init__(self) -> None:
+
+class Tally:
+    """Adds up from several threads, and tells whoever wants to know.
+
+    Args:
+        on_event: Who wants to know.
+    """
+
+    def __init__(self, on_event: OnEvent | None = None) -> None:
         self._lock = threading.Lock()
         self._speed: float | None = None
+        self.tell = on_event or _ignore
         self.stats = PrefetchStats()
 
     def add(self, **more: float) -> None:
@@ -72,6 +82,11 @@ class Tally:
         with self._lock:
             now = {name: getattr(self.stats, name) + value for name, value in more.items()}
             self.stats = dataclasses.replace(self.stats, **now)
+
+    def opened(self, name: str, seconds: float, *, is_ready: bool) -> None:
+        """Take in that the reader has a shard, and how long it has waited for it."""
+        self.add(opened=1, ready=is_ready, seconds_waited=seconds)
+        self.tell(PrefetchEvent("opened", name, seconds))
 
     def took(self, n_bytes: int, seconds: float) -> None:
         """Take in how long one download took."""
@@ -90,3 +105,7 @@ class Tally:
 
 def _mean(old: float, new: float) -> float:
     return (1 - _WEIGHT) * old + _WEIGHT * new
+
+
+def _ignore(event: PrefetchEvent) -> None:
+    """Tell nobody."""

@@ -2,7 +2,7 @@
 
 Nothing is ever written over. Nothing is removed but what this package put there, is as it was then,
 and nobody holds; `_lease_files` says why that can be relied on. What else is in the way of a shard
-is moved aside.
+is moved aside, unless it has the shard's bytes.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from shardproof.prefetch.cache._cleanup import Cleanup, cleanup_policy
 from shardproof.prefetch.cache._leases import HEARTBEAT, STALE_AFTER, Lease, Leases
 from shardproof.prefetch.cache._locks import locked
 from shardproof.prefetch.cache._places import Place, key_of, make_state, place_of
-from shardproof.prefetch.cache._proofs import Proofs, digests_of, mark_of, proof_of
+from shardproof.prefetch.cache._proofs import Proof, Proofs, digests_of, mark_of, proof_of
 from shardproof.prefetch.cache._prover import Prover
 from shardproof.prefetch.cache._removals import Removals
 from shardproof.prefetch.sources._source import RemoteFile
@@ -134,8 +134,8 @@ class Cache:
         """Return where a shard is, if it is there and proven to be the source's; else None.
 
         Until the lease is released, nobody takes it away or puts another one there. A file is
-        hashed where its digest is known and nobody remembers that it was proven. One that is
-        wrong is moved aside.
+        hashed where its digest is known and nobody remembers that it was proven. One that has
+        another digest is moved aside.
 
         Args:
             file: What the source tells of it.
@@ -166,20 +166,22 @@ class Cache:
         lease: Lease,
         *,
         digest: str | None = None,
+        stop: threading.Event | None = None,
     ) -> Path:
         """Give a fetched file its name in the cache, unless the right one is there by now.
 
         It is the lease holder's to read then. What is in the way is removed if this package put
-        it there, and moved aside if not.
+        it there. If not, it stays if it has the same bytes, and is moved aside if it has others.
 
         Args:
             temporary: The file, whole and synced to the disk: the lease's part.
             file: What the source tells of it; the bytes were compared with that.
             lease: A hold on it.
             digest: ``"<algorithm>:<hex>"`` of its bytes, to be remembered.
+            stop: Set by another thread, it ends the comparison with what is there.
 
         Raises:
-            FetchError: Another process reads other bytes under that name.
+            FetchError: Another process reads other bytes under that name; or it was stopped.
             OSError: It could not be moved there.
         """
         _refuse_other(file, lease)
@@ -189,7 +191,7 @@ class Cache:
             assert place is not None, "it was made"  # noqa: S101 - for a type checker
             self._proofs.write(proof)
             try:
-                self._put(os.fspath(temporary), place, file, lease)
+                self._put(os.fspath(temporary), place, (file, _exactly(proof)), lease, stop)
             finally:
                 there = place.status()
                 if there is None or mark_of(there) != proof.mark:
@@ -197,16 +199,25 @@ class Cache:
             lease.reserve(0)
             return Path(place.path)
 
-    def _put(self, temporary: str, place: Place, file: RemoteFile, lease: Lease) -> None:
+    def _put(
+        self,
+        temporary: str,
+        place: Place,
+        wanted: Sequence[RemoteFile],
+        lease: Lease,
+        stop: threading.Event | None,
+    ) -> None:
         for _ in range(_ATTEMPTS):
             status = place.status()
             if status is None:
                 lease.begin_reading()
                 if _files.move_new(temporary, place.base, dir_fd=place.fd):
                     return
-            elif self.find(file, lease) is not None:
+            elif any(self.find(file, lease, stop) for file in wanted):
                 _files.remove(temporary)
                 return
+            elif stop is not None and stop.is_set():
+                raise FetchError("it was stopped", path=place.path)
             elif not self._clear(place, status, lease):
                 there = place.status()
                 if there is not None and mark_of(there) == mark_of(status):
@@ -228,18 +239,41 @@ class Cache:
         )
         return FetchError(problem, path=place.path)
 
-    def set_aside(self, name: str, lease: Lease | None = None) -> Path | None:
-        """Move a bad shard to ``<name>.bad-<8 digits>``, and return that path.
+    def is_unknown(self, name: str) -> bool:
+        """Return whether something is there of which nothing was proven.
 
-        Returns:
-            None if there is none, or somebody reads it whose lease isn't ``lease``.
+        Raises:
+            OSError: It could not be looked at.
         """
         with place_of(self.root, name) as place:
             status = place.status() if place else None
-            if place is None or status is None:
-                return None
-            aside = self._removals.move_aside(place, status, lease)
-            return None if aside is None else Path(aside)
+            return status is not None and self._proofs.read(name, status) is None
+
+    def owns(self, name: str) -> bool:
+        """Return whether this package put there what is there; not where that can't be seen."""
+        with contextlib.suppress(OSError), place_of(self.root, name) as place:
+            status = place.status() if place else None
+            proof = self._proofs.read(name, status) if status else None
+            return proof is not None and proof.placed
+        return False
+
+    def distrust(self, name: str) -> None:
+        """Believe no more what is there, which is no good, though the source has nothing else.
+
+        It goes if this package put it there, whatever the policy, unless somebody reads it. If
+        not, it stays, and nothing is known of it.
+
+        Raises:
+            OSError: It could not be removed.
+        """
+        with place_of(self.root, name) as place:
+            status = place.status() if place else None
+            proof = self._proofs.read(name, status) if status else None
+            if place is not None and proof is not None:
+                if proof.placed:
+                    self._removals.remove(place, "reader")
+                else:
+                    self._proofs.forget(proof)
 
     def discard(self, name: str) -> bool:
         """Remove a shard that is not needed, if it is this package's, unchanged, and nobody's.
@@ -331,6 +365,11 @@ class Cache:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _exactly(proof: Proof) -> RemoteFile:
+    """What a source tells whose bytes are those that were proven, if there is a digest of them."""
+    return RemoteFile(proof.name, proof.size, proof.identity, next(iter(proof.digests), None))
 
 
 def _refuse_other(file: RemoteFile, lease: Lease) -> None:

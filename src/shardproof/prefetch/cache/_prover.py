@@ -65,10 +65,12 @@ def _looks_right(
     place: Place, file: RemoteFile, status: os.stat_result, stop: threading.Event | None
 ) -> bool | None:
     """Whether a file that nobody remembers is the right one; None if that can't be told."""
-    if not stat.S_ISREG(status.st_mode) or file.size not in {None, status.st_size}:
+    if not stat.S_ISREG(status.st_mode):
         return False
     if file.digest is None:
-        return None
+        return None  # a size alone may be a mistake of the source: what it gives will tell
+    if file.size not in {None, status.st_size}:
+        return False
     wanted = _digest.parse(file.digest)
     found = _hashed(place, wanted.algorithm, status, stop or threading.Event())
     return None if found is None else _digest.same(found, wanted)

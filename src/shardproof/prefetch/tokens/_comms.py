@@ -11,12 +11,16 @@ from typing import Any
 
 from shardproof import _files
 from shardproof._processes import is_gone, this_process
+from shardproof.errors import SourceError
 from shardproof.prefetch.cache._places import STATE
 from shardproof.prefetch.sources._callable import CallableSource
+from shardproof.prefetch.sources._fsspec import FsspecSource
+from shardproof.prefetch.sources._http import HttpSource
 from shardproof.prefetch.sources._open import open_source
 from shardproof.prefetch.sources._source import Cut, Delivery, Source
+from shardproof.prefetch.tokens._npy import CutHeaderError, HeaderError, read_header, wrong_size
 
-__all__ = ["Comms", "FunctionSource", "source_of"]
+__all__ = ["Comms", "FunctionSource", "source_of", "states_no_digests"]
 
 Comms = str | Source | Callable[[str, Path], object]
 """An address, a source, or a function ``fetch(name, dest)``, which may be asynchronous."""
@@ -37,6 +41,11 @@ def source_of(comms: Comms, root: str) -> Source:
     return FunctionSource(comms, _scratch(root))
 
 
+def states_no_digests(source: Source) -> bool:
+    """Whether it is known, without a request, that a source has no digest of any file."""
+    return type(source) in {FsspecSource, FunctionSource, HttpSource}
+
+
 def _scratch(root: str) -> str:
     """Make a directory of this process's own, and remove those of processes that are gone."""
     home = os.path.join(root, STATE, "scratch")
@@ -51,6 +60,8 @@ def _scratch(root: str) -> str:
 
 class FunctionSource(CallableSource):
     """A function of the user's own, called in a thread; if it is asynchronous, its loop runs it.
+
+    What it brings must be a whole ``.npy`` file. One that is empty or cut is a failed attempt.
 
     Args:
         fetch: The function.
@@ -67,7 +78,10 @@ class FunctionSource(CallableSource):
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def _call(self, name: str, dest: Path) -> None:
-        result = self._function(name, dest)
+        self._wait_for(self._function(name, dest))
+        _refuse_cut(name, dest)
+
+    def _wait_for(self, result: object) -> None:
         if not inspect.isawaitable(result):
             return
         if self.loop is None:
@@ -89,6 +103,20 @@ class FunctionSource(CallableSource):
         cut = keywords.get("cut") or Cut()
         with cut.by(self._cancel), super().read(name, **keywords) as delivery:
             yield delivery
+
+
+def _refuse_cut(name: str, path: Path) -> None:
+    """Nobody states how large it is to be but its own header."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            mismatch = wrong_size(read_header(file.fileno()), os.fstat(file.fileno()).st_size)
+    except CutHeaderError as error:
+        mismatch = error.mismatch
+    except (FileNotFoundError, IsADirectoryError, HeaderError):  # told by who looks at it next
+        return
+    if mismatch is not None:
+        problem = f"the function has written no whole '{name}'"
+        raise SourceError(f"{problem}: expected {mismatch.expected}, found {mismatch.found}")
 
 
 async def _awaited(result: Awaitable[object]) -> object:

@@ -1,12 +1,11 @@
 """Shards of tokens one after the other: the next one is fetched while all ranks train on this."""
 
 import asyncio
-import dataclasses
 import functools
 import logging
-import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -19,12 +18,14 @@ import numpy.typing as npt
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
 from shardproof.errors import FetchError, ShardproofError
+from shardproof.prefetch._stats import PrefetchEvent, PrefetchStats, Tally
 from shardproof.prefetch.cache._cache import Cache
 from shardproof.prefetch.sources._source import Source
 from shardproof.prefetch.tokens._comms import Comms, source_of
+from shardproof.prefetch.tokens._patience import limits_of, patience
 from shardproof.prefetch.tokens._ranks import Follower, Leader, key_of_run
 from shardproof.prefetch.tokens._token_checks import ProofLevel
-from shardproof.prefetch.tokens._token_parts import OtherRank, Part, RankZero
+from shardproof.prefetch.tokens._token_parts import Had, OtherRank, Part, RankZero
 from shardproof.prefetch.tokens._token_shard import TokenShard, refuse_number, token_shard
 from shardproof.prefetch.tokens._tokens import SharedShardedDataset, dataset_of, refuse_ranks
 from shardproof.prefetch.transfer._limits import Limits
@@ -38,9 +39,11 @@ class ShardedDatasetManager:
     """The dataset of the current shard of tokens, and the next one on its way.
 
     Rank 0 fetches; the others wait for its word, for a bounded time, and are told why if a shard
-    can't be had. Every rank makes the same calls in the same order. A shard is fetched whole,
-    compared with what its source states, and looked at, before its dataset becomes the active one.
-    If that fails, the active dataset stays what it was, and `swap_datasets` may be called again.
+    can't be had. Every rank makes the same calls in the same order. A shard whose two files lie in
+    the directory is taken as it is, if it stands the look; the source is asked only where it states
+    digests. Else it is fetched whole, compared with what its source states, and looked at, before
+    its dataset becomes the active one. If that fails, the active dataset stays what it was, and
+    `swap_datasets` may be called again.
 
     Args:
         sequence_length: Tokens of a sequence.
@@ -52,7 +55,7 @@ class ShardedDatasetManager:
         token_dtype: Type of a token in the files.
         file_prefix: As for `SharedShardedDataset`.
         max_download_retries: Attempts for each file, in all.
-        download_timeout: Seconds for one attempt.
+        download_timeout: Seconds for one attempt, however slowly it goes.
         shards_path: Directory of the shards, which all ranks see; None for ``$DATASET_BINS_PATH``.
         ids_prefix: As for `SharedShardedDataset`.
         level: ``"complete"``, or ``"valid"`` to prove each sequence by its id before it is used.
@@ -64,6 +67,10 @@ class ShardedDatasetManager:
             attempts may take, and a minute.
         run_id: What no other run is called that uses the same directory, the same for all ranks. It
             lets a rank believe what a rank 0 said that ended before this rank began.
+        limits: All that can be said of attempts, in place of ``max_download_retries`` and
+            ``download_timeout``; also how soon a stall ends one. Of a function nobody sees how far
+            it is: it never stalls.
+        on_event: Called with each `PrefetchEvent`, from several threads.
 
     Attributes:
         active_dataset: The dataset of the current shard; None before `initialize_datasets`.
@@ -107,6 +114,8 @@ class ShardedDatasetManager:
         cleanup: Literal["auto", "keep"] = "auto",
         wait_timeout: int | float | None = None,
         run_id: str | None = None,
+        limits: Limits | None = None,
+        on_event: Callable[[PrefetchEvent], object] | None = None,
     ) -> None:
         refuse_ranks(rank, world_size)
         if max_dataset_idx is not None:
@@ -129,16 +138,22 @@ class ShardedDatasetManager:
         self._is_busy = self._is_closed = False
         self._pid = os.getpid()
         run = _Run(key_of_run(sequence_length, world_size, self._shard(0).names, run_id), run_id)
-        limits = _limits(comms, max_download_retries, download_timeout)
+        limits = limits_of(comms, limits, max_download_retries, download_timeout)
         self._cache = Cache(self._shard(0).root, cleanup=cleanup)
         self._threads = LoopThreads()
+        self._tally = Tally(on_event)
         self._part = (
             _rank_zero(self, comms, limits, run)
             if rank == 0
-            else _other_rank(self, _patience(wait_timeout, limits), run)
+            else _other_rank(self, patience(wait_timeout, limits), run)
         )
         # One that nobody closes ends with the process, and leaves nothing behind either.
         weakref.finalize(self, _end, self._pid, self._threads, self._part, self._cache)
+
+    @property
+    def stats(self) -> PrefetchStats:
+        """What it has cost and saved until now; at other ranks than 0, only the waits."""
+        return self._tally.stats
 
     def prepare_shard(self, shard_index: int) -> "asyncio.Task[bool]":
         """Begin to fetch a shard in the background, if this is rank 0.
@@ -181,20 +196,31 @@ class ShardedDatasetManager:
             ShardValidationError: What the source has is no shard of tokens.
             RuntimeError: Another call is under way, or the manager is closed.
         """
+        return await self._opened(shard_index, time.monotonic())
+
+    async def _opened(
+        self, shard_index: int, began: float, *, is_prepared: bool = True
+    ) -> SharedShardedDataset:
         self._refuse_use()
         shard = self._shard(shard_index)
         self._part.on_loop(asyncio.get_running_loop())
+        had = await self._had(shard)
+        is_ready, seconds = is_prepared and had.is_ready, time.monotonic() - began
+        self._tally.opened(shard.names[0], seconds, is_ready=is_ready)
+        return had.dataset
+
+    async def _had(self, shard: TokenShard) -> Had:
         self._n_calls += 1
         work = functools.partial(self._part.dataset, self._n_calls, shard)
         self._is_busy = True
         try:
-            return await self._threads.run(work, f"shardproof-shard-{shard_index}")
+            return await self._threads.run(work, f"shardproof-shard-{shard.index}")
         except FetchError as error:
             if self.rank:
                 raise
             _log_failure(shard, error)
             tokens, ids = shard.paths
-            problem = f"Shard {shard_index} ('{tokens}', '{ids}') can't be had: {error}"
+            problem = f"Shard {shard.index} ('{tokens}', '{ids}') can't be had: {error}"
             raise type(error)(problem, path=tokens) from error
         finally:
             self._is_busy = False
@@ -224,12 +250,16 @@ class ShardedDatasetManager:
         Raises:
             FetchError: As for `create_dataset`; the active dataset stays what it was.
             ShardValidationError: As for `create_dataset`.
+            RuntimeError: As for `create_dataset`; or no shard is active yet.
         """
         self._refuse_use()
-        following = self._after(self.shard_index)
-        if self.upcoming_dataset is not None and not await _succeeded(self.upcoming_dataset):
+        if self.upcoming_dataset is None:
+            raise RuntimeError("no shard is active yet: call initialize_datasets first")
+        following, began = self._after(self.shard_index), time.monotonic()
+        is_prepared = self.upcoming_dataset.done()
+        if not await _succeeded(self.upcoming_dataset):
             logger.warning("Shard %d could not be prepared; trying once more", following)
-        dataset = await self.create_dataset(following)
+        dataset = await self._opened(following, began, is_prepared=is_prepared)
         self._activate(dataset, following)
         return self.shard_index
 
@@ -308,6 +338,7 @@ def _rank_zero(manager: ShardedDatasetManager, comms: Comms, limits: Limits, run
         limits,
         functools.partial(dataset_of, rank=0, world_size=manager.world_size, level=manager.level),
         leader,
+        tally=manager._tally,
         owns_source=isinstance(comms, str),
     )
 
@@ -317,23 +348,6 @@ def _other_rank(manager: ShardedDatasetManager, timeout: float, run: _Run) -> Ot
     open_ = functools.partial(dataset_of, rank=manager.rank, world_size=manager.world_size)
     follower = Follower(manager._cache.root, run.key, manager.rank, trusts=run.name is not None)
     return OtherRank(manager._cache, open_, follower, timeout)
-
-
-def _limits(comms: Comms, max_download_retries: int, download_timeout: float) -> Limits:
-    limits = Limits(max_download_retries=max_download_retries, download_timeout=download_timeout)
-    if isinstance(comms, str | Source):
-        return limits
-    # Of a function nobody sees how far it is.
-    return dataclasses.replace(limits, stall_after=download_timeout)
-
-
-def _patience(wait_timeout: float | None, limits: Limits) -> float:
-    if wait_timeout is None:
-        once = limits.download_timeout + limits.max_wait
-        return 2 * limits.max_download_retries * once + 60.0
-    if isinstance(wait_timeout, bool) or not 0 < wait_timeout < math.inf:
-        raise ValueError(f"wait_timeout: expected a positive number, found {wait_timeout}")
-    return wait_timeout
 
 
 def _end(pid: int, threads: LoopThreads, part: Part, cache: Cache) -> None:

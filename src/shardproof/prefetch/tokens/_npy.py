@@ -17,7 +17,15 @@ from shardproof._names import quoted
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Mismatch
 
-__all__ = ["HeaderError", "NpyHeader", "little_endian", "read_header", "read_into", "wrong_size"]
+__all__ = [
+    "CutHeaderError",
+    "HeaderError",
+    "NpyHeader",
+    "little_endian",
+    "read_header",
+    "read_into",
+    "wrong_size",
+]
 
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # characters; numpy's own limit for what nobody vouches for
@@ -60,6 +68,10 @@ class HeaderError(Exception):
         self.mismatch = mismatch
 
 
+class CutHeaderError(HeaderError):
+    """No header at all, or one that ends too early."""
+
+
 def little_endian(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """Return the type as it is stored.
 
@@ -82,13 +94,15 @@ def read_header(fd: int) -> NpyHeader:
     start = os.pread(fd, 12, 0)
     n_length = _LENGTH_BYTES.get(start[6:8], 0)
     if start[:6] != _MAGIC or not n_length or len(start) < 8 + n_length:
-        raise _refused("the header of a .npy file, version 1 to 3", repr(start[:12]))
+        raise CutHeaderError(
+            Mismatch("the header of a .npy file, version 1 to 3", repr(start[:12]))
+        )
     length = int.from_bytes(start[8 : 8 + n_length], "little")
     if length > _MAX_HEADER:
         raise _refused(f"a header of at most {_MAX_HEADER} bytes", f"one of {length}")
     text = os.pread(fd, length, 8 + n_length)
     if len(text) < length:
-        raise _refused(f"a header of {length} bytes", f"{len(text)} bytes")
+        raise CutHeaderError(Mismatch(f"a header of {length} bytes", f"{len(text)} bytes"))
     return _parsed(text.decode("latin-1"), 8 + n_length + length)
 
 

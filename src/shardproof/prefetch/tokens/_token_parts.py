@@ -2,33 +2,37 @@
 
 import asyncio
 import contextlib
-import dataclasses
-import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from typing import NamedTuple
 
 from shardproof.errors import FetchError, FetchTimeoutError, ShardReadError, ShardValidationError
 from shardproof.prefetch._bring import Bringer
+from shardproof.prefetch._stats import PrefetchEvent, Tally
 from shardproof.prefetch.cache._cache import Cache
 from shardproof.prefetch.cache._leases import Lease
 from shardproof.prefetch.cache._proofs import Mark, mark_of
 from shardproof.prefetch.sources._source import Source
 from shardproof.prefetch.tokens._comms import FunctionSource
+from shardproof.prefetch.tokens._held_shard import HeldShard, Open
 from shardproof.prefetch.tokens._ranks import Follower, Leader, Outcome, cut_text
 from shardproof.prefetch.tokens._token_shard import TokenShard
 from shardproof.prefetch.tokens._tokens import SharedShardedDataset
 from shardproof.prefetch.transfer._limits import Limits
 
-__all__ = ["OtherRank", "Part", "RankZero"]
-
-logger = logging.getLogger("shardproof.prefetch")
-
-Open = Callable[[TokenShard], SharedShardedDataset]
+__all__ = ["Had", "OtherRank", "Part", "RankZero"]
 
 _POLL = 0.05
 _VISIBLE_SECONDS = 60.0  # nfs(5): for so long may a directory look as it did before
+
+
+class Had(NamedTuple):
+    """A dataset, and whether it was there when it was asked for."""
+
+    dataset: SharedShardedDataset
+    is_ready: bool
 
 
 class RankZero:
@@ -40,6 +44,7 @@ class RankZero:
         limits: How long and how often to try.
         open_: Looks at a shard and opens it.
         leader: How the others are told; None where there are none.
+        tally: What it costs, and who is told of each thing that happens.
         owns_source: Whether to close it.
     """
 
@@ -51,20 +56,21 @@ class RankZero:
         open_: Open,
         leader: Leader | None,
         *,
+        tally: Tally,
         owns_source: bool,
     ) -> None:
         self.source = source
         self._cache, self._limits, self._open, self._leader = cache, limits, open_, leader
-        self._owns_source = owns_source
+        self._tally, self._owns_source = tally, owns_source
         self._ready: dict[int, SharedShardedDataset] = {}
-        self._held: dict[int, _Held] = {}
-        self._leaving: dict[int, tuple[str, str]] = {}
+        self._held: dict[int, HeldShard] = {}
+        self._leaving: dict[int, tuple[str, ...]] = {}
 
     def prepare(self, shard: TokenShard, stop: threading.Event) -> None:
         """Fetch a shard that will be wanted next, and look at it."""
         self._ready = {shard.index: self._fetched(shard, stop)}
 
-    def dataset(self, call: int, shard: TokenShard, stop: threading.Event) -> SharedShardedDataset:
+    def dataset(self, call: int, shard: TokenShard, stop: threading.Event) -> Had:
         """Return the dataset of a shard that is wanted now; whatever comes of it, tell the others.
 
         Raises:
@@ -73,7 +79,8 @@ class RankZero:
         """
         try:
             dataset = self._ready.pop(shard.index, None)
-            if dataset is None or None in map(_mark, shard.paths):  # or purged meanwhile
+            is_ready = dataset is not None and None not in map(_mark, shard.paths)
+            if dataset is None or not is_ready:  # or purged meanwhile
                 dataset = self._fetched(shard, stop)
             marks = tuple(map(_mark, shard.paths))
             self._held[shard.index].call = call
@@ -81,7 +88,7 @@ class RankZero:
             self._tell(Outcome(call, shard.index, problem=cut_text(f"{error}")))
             raise
         self._tell(Outcome(call, shard.index, marks=marks))
-        return dataset
+        return Had(dataset, is_ready)
 
     def _tell(self, outcome: Outcome) -> None:
         if self._leader is not None:
@@ -89,29 +96,28 @@ class RankZero:
 
     def _fetched(self, shard: TokenShard, stop: threading.Event) -> SharedShardedDataset:
         self._release(shard.index)  # whatever is known of it may be out of date
-        bringer = Bringer(self.source, self._cache, self._limits, None)
-        self._held[shard.index] = _Held(bringer, shard.names)
+        bringer = Bringer(self.source, self._cache, self._limits, self._tally)
+        held = HeldShard(shard, self.source, self._cache, bringer, self._open)
+        self._held[shard.index] = held
         try:
-            for name in reversed(shard.names):  # the small one first: there may be no such shard
-                bringer.bring(name, shard.index, stop)
-            return self._open(shard)
+            return held.dataset(stop)
         except BaseException as error:
             self._release(shard.index)
             if isinstance(error, ShardReadError | ShardValidationError):
-                self._put_aside(shard)
+                self._tally.tell(PrefetchEvent("failed", shard.names[0], problem=str(error)))
+                self._distrust(shard)
             raise
 
     def _release(self, index: int) -> None:
         held = self._held.pop(index, None)
         if held is not None:
-            held.bringer.close()
+            held.close()
 
-    def _put_aside(self, shard: TokenShard) -> None:
+    def _distrust(self, shard: TokenShard) -> None:
         """Whoever tries again is to fetch it anew."""
         for name in shard.names:
             with contextlib.suppress(OSError):
-                if not self._cache.discard(name):
-                    self._cache.set_aside(name)
+                self._cache.distrust(name)
 
     def let_go(self, wanted: Collection[int]) -> None:
         """Hold no other shards but what a slower rank may be about to open; remove what nobody has.
@@ -129,10 +135,13 @@ class RankZero:
                 del self._leaving[index]
 
     def _stays(self, name: str) -> bool:
-        """Whether a shard is still to be removed: somebody reads it, or it isn't this package's."""
-        if self._cache.cleanup != "auto" or self._cache.discard(name):
+        """Whether a shard of this package is still to be removed, since somebody reads it."""
+        if self._cache.cleanup != "auto":
             return False
-        return os.path.lexists(self._cache.path_of(name))
+        if self._cache.discard(name):
+            self._tally.tell(PrefetchEvent("removed", name))
+            return False
+        return self._cache.owns(name)
 
     def close(self) -> None:
         """Fetch and say nothing any more."""
@@ -148,15 +157,6 @@ class RankZero:
         """Take in which loop runs an asynchronous function."""
         if isinstance(self.source, FunctionSource):
             self.source.loop = loop
-
-
-@dataclasses.dataclass(slots=True)
-class _Held:
-    """A shard that rank 0 holds: by what, and which call it was for, if it was for one yet."""
-
-    bringer: Bringer
-    names: tuple[str, str]
-    call: int = 0
 
 
 def _mark(path: str | os.PathLike[str]) -> Mark | None:
@@ -183,7 +183,7 @@ class OtherRank:
     def prepare(self, shard: TokenShard, stop: threading.Event) -> None:
         """Do nothing: that is rank 0's part."""
 
-    def dataset(self, call: int, shard: TokenShard, stop: threading.Event) -> SharedShardedDataset:
+    def dataset(self, call: int, shard: TokenShard, stop: threading.Event) -> Had:
         """Return the dataset of a shard when rank 0 has it.
 
         Raises:
@@ -195,24 +195,26 @@ class OtherRank:
         for name in shard.names:
             if name not in held:
                 held[name] = self._cache.hold(name)
-        outcome = self._outcome(call, shard, stop)
+        outcome, is_ready = self._outcome(call, shard, stop)
         if outcome.problem is not None:
             raise FetchError(f"{_at_rank_0(shard)}: {outcome.problem}", path=shard.paths[0])
         if outcome.shard != shard.index:
             problem = f"rank 0 is at shard {outcome.shard}: all ranks must make the same calls"
             raise FetchError(f"{_at_rank_0(shard)}: {problem}", path=shard.paths[0])
         self._see(shard, outcome, stop)
-        return self._open(shard)
+        return Had(self._open(shard), is_ready)
 
-    def _outcome(self, call: int, shard: TokenShard, stop: threading.Event) -> Outcome:
-        end = time.monotonic() + self._timeout
+    def _outcome(self, call: int, shard: TokenShard, stop: threading.Event) -> tuple[Outcome, bool]:
+        """What rank 0 says, and whether it was said already."""
+        end, is_ready = time.monotonic() + self._timeout, True
         while True:
             try:
                 outcome = self._follower.look(call)
             except FetchError as error:
                 raise FetchError(f"{_at_rank_0(shard)}: {error}", path=shard.paths[0]) from error
             if outcome is not None:
-                return outcome
+                return outcome, is_ready
+            is_ready = False
             if time.monotonic() > end:
                 problem = f"nothing was heard of it for {self._timeout:.0f}s"
                 raise FetchTimeoutError(f"{_at_rank_0(shard)}: {problem}", path=shard.paths[0])
