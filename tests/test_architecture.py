@@ -195,7 +195,8 @@ MAY_IMPORT = {
     "loaders._submissions": set(),
     "loaders._torch": {"loaders._source"},
     "prefetch": {f"prefetch.{name}" for name in ("rows", "sources", "tokens", "transfer")}
-    | {"prefetch._prefetcher", "prefetch._stats"},
+    | {"prefetch._adopt", "prefetch._prefetcher", "prefetch._stats"},
+    "prefetch._adopt": FETCH | LOOK | PROMISE | GROUND,
     "prefetch.sources.*": GROUND,
     "prefetch.transfer.*": {"prefetch.sources"} | GROUND,
     "prefetch.cache.*": {"prefetch.sources"} | GROUND,
@@ -207,10 +208,11 @@ MAY_IMPORT = {
     "staging.*": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "validation": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "cli": {"", "_terminal", "testing", "validation", "formats"}
-    | {"_cli_checkpoint", "_cli_fetch", "_cli_paths", "_cli_receipts", "_cli_stage"}
+    | {f"_cli_{name}" for name in ("adopt", "checkpoint", "fetch", "paths", "receipts", "stage")}
     | LOOK
     | PROMISE
     | GROUND,
+    "_cli_adopt": {"_cli_paths", "_terminal", "_threads", "prefetch"} | PROMISE,
     "_cli_checkpoint.*": {"_cli_paths", "_terminal", "checkpoint"} | PROMISE,
     "_cli_fetch": {"_cli_paths", "_progress", "_terminal", "_threads", "prefetch"},
     "_cli_paths": {"_paths"},
@@ -244,6 +246,7 @@ THIRD_PARTY = {
     "checkpoint._dtypes": {"ml_dtypes", "numpy"},
     "checkpoint._fsspec_storage": {"fsspec"},
     "checkpoint._torch": {"numpy", "torch"},
+    "_cli_adopt": {"typer"},
     "_cli_checkpoint": {"msgspec", "rich", "typer"},
     "_cli_fetch": {"typer"},
     "_cli_paths": {"typer"},

@@ -769,8 +769,8 @@ class TestWhatLiesThere:
 
 class TestLimits:
     def test_a_download_timeout_is_all_that_ends_an_attempt(self, tmp_path, monkeypatch) -> None:
-        """A source that is silent for four minutes by its clock, of the half hour that it has."""
-        clock = types.SimpleNamespace(monotonic=lambda: 1000 * time.monotonic(), sleep=time.sleep)
+        """A source that is silent for 48 s by its clock, of the half hour that it has."""
+        clock = types.SimpleNamespace(monotonic=lambda: 200 * time.monotonic(), sleep=time.sleep)
         monkeypatch.setattr(_relay, "time", clock)
         monkeypatch.setattr(_clock, "time", clock)
         waits = []

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from shardproof import FetchError, ShardPrefetcher
-from shardproof.prefetch import HttpSource, HubSource, Limits, PrefetchEvent, RemoteFile
+from shardproof.prefetch import (
+    CallableSource,
+    HttpSource,
+    HubSource,
+    Limits,
+    PrefetchEvent,
+    RemoteFile,
+)
 from shardproof.prefetch._stats import Tally
 from shardproof.testing.hub import Hub
 
@@ -172,6 +180,74 @@ def test_without_a_network_what_was_proven_is_there(
     assert "The source can't be asked for shard 0; the proven copy is taken" in caplog.text
 
 
+class TestAfterTheRecordsAreLost:
+    """Whole shards lie under their names, and nothing is known of them any more."""
+
+    def lost(self, source: object, cache: Path, name: str) -> Path:
+        with ShardPrefetcher(source, [name], cache, cleanup="keep") as prefetcher:
+            path = prefetcher.wait_for(name)
+        (state,) = cache.rglob(".shardproof")
+        shutil.rmtree(state)
+        return path
+
+    def again(self, source: object, cache: Path, name: str) -> bytes:
+        with ShardPrefetcher(source, [name], cache, limits=LIMITS) as prefetcher:
+            return prefetcher.wait_for(name).read_bytes()
+
+    def test_those_with_digests_are_proven(
+        self, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        path = self.lost(source, tmp_path, NAMES[0])
+        inode, n_gets = path.stat().st_ino, len(shard_hub.requests_for("*.bin", method="GET"))
+        assert self.again(source, tmp_path, NAMES[0]) == content(NAMES[0])
+        assert path.stat().st_ino == inode
+        assert len(shard_hub.requests_for("*.bin", method="GET")) == n_gets
+
+    @pytest.mark.parametrize("kind", ["http", "function"])
+    def test_others_are_compared_and_not_called_bad(
+        self, shard_hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+    ) -> None:
+        shard_hub.put("a/0.bin", b"1234")
+        calls = []
+
+        def fetch(name: str, dest: Path) -> None:
+            calls.append(name)
+            dest.write_bytes(b"1234")
+
+        source = {"http": f"{shard_hub.url}/a", "function": CallableSource(fetch)}[kind]
+        path = self.lost(source, tmp_path, "0.bin")
+        inode = path.stat().st_ino
+        for _ in range(2):
+            assert self.again(source, tmp_path, "0.bin") == b"1234"
+            assert path.stat().st_ino == inode
+        assert len(calls) + len(shard_hub.requests_for("a/*", method="GET")) == 2
+        assert [file.name for file in path.parent.iterdir() if file.is_file()] == ["0.bin"]
+        assert f"'{path}' lies there, but nothing is known of it" in caplog.text
+        assert "was not the right one" not in caplog.text
+
+    def test_others_that_differ_are(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("a/0.bin", b"1234")
+        path = self.lost(f"{shard_hub.url}/a", tmp_path, "0.bin")
+        shard_hub.put("a/0.bin", b"5678")
+        assert self.again(f"{shard_hub.url}/a", tmp_path, "0.bin") == b"5678"
+        (aside,) = path.parent.glob("0.bin.bad-*")
+        assert aside.read_bytes() == b"1234"
+
+    @pytest.mark.parametrize("is_told", [True, False])
+    def test_what_can_not_be_fetched_stays(
+        self, shard_hub: Hub, tmp_path: Path, is_told: bool
+    ) -> None:
+        """Though its size is not the one that is told: that alone may be a mistake."""
+        shard_hub.put("a/0.bin", b"1234")
+        path = self.lost(f"{shard_hub.url}/a", tmp_path, "0.bin")
+        shard_hub.put("a/0.bin", b"12345")
+        shard_hub.fault("a/0.bin", "status-503", method="GET" if is_told else None)
+        with pytest.raises(FetchError):
+            self.again(f"{shard_hub.url}/a", tmp_path, "0.bin")
+        assert path.read_bytes() == b"1234"
+        assert not list(path.parent.glob("*.bad-*"))
+
+
 class TestFailures:
     def test_what_fails_in_the_background_is_fetched_when_it_is_asked_for(
         self, source: HubSource, shard_hub: Hub, tmp_path: Path
@@ -258,8 +334,6 @@ class TestArguments:
             ShardPrefetcher(source, NAMES, tmp_path, cleanup=enough - 1)
 
     def test_a_limit_without_sizes(self, tmp_path: Path) -> None:
-        from shardproof.prefetch import CallableSource
-
         source = CallableSource(lambda *_: None, NAMES)
         with pytest.raises(ValueError, match=r"does not tell the size of 'train/0.bin'"):
             ShardPrefetcher(source, NAMES, tmp_path, cleanup=10**6)

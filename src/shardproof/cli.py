@@ -21,6 +21,7 @@ from rich.text import Text
 
 import shardproof
 from shardproof import _threads
+from shardproof._cli_adopt import adopt
 from shardproof._cli_checkpoint import app as checkpoint
 from shardproof._cli_fetch import fetch
 from shardproof._cli_paths import given_path
@@ -194,6 +195,7 @@ def _verdict(outcome: _Outcome) -> Text:
 
 
 app.add_typer(checkpoint, name="checkpoint")
+app.command()(adopt)
 app.command()(fetch)
 app.command()(receipts)
 app.command()(stage)

@@ -1,5 +1,6 @@
 """Fetch shards whole and proven, ahead of the reader, and forget them after it."""
 
+from shardproof.prefetch._adopt import adopt
 from shardproof.prefetch._prefetcher import ShardPrefetcher
 from shardproof.prefetch._stats import PrefetchEvent, PrefetchStats
 from shardproof.prefetch.rows import (
@@ -47,6 +48,7 @@ __all__ = [
     "SharedShardedDataset",
     "Source",
     "TextSpec",
+    "adopt",
     "fetch_shard",
     "hf_load_dataset_sharded",
     "load_dataset_from_spec",

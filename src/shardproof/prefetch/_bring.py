@@ -82,6 +82,7 @@ class Bringer:
         except FetchError:
             path = self._cache.find(RemoteFile(name), lease, stop)
             if path is None or stop.is_set():
+                self._tell_unknown(name)
                 raise
             logger.warning(
                 "The source can't be asked for %s; the proven copy is taken: %s", label, path
@@ -101,6 +102,7 @@ class Bringer:
         self, file: RemoteFile, label: str, lease: Lease, stop: threading.Event
     ) -> Brought:
         name = file.name
+        self._tell_unknown(name)
         if not self._cache.make_room(file.size or 0, lease):
             logger.warning("There is no room for %s, since others hold what is there", label)
         limits = self.tally.limits_for(file.size, self._limits)
@@ -118,6 +120,15 @@ class Bringer:
         path = self._cache.place(fetched.path, file, lease, digest=fetched.digest, stop=stop)
         self._count(fetched)
         return Brought(path, PrefetchEvent("fetched", name, fetched.seconds, fetched.n_bytes))
+
+    def _tell_unknown(self, name: str) -> None:
+        """Say why what lies there does not do."""
+        if self._cache.is_unknown(name):
+            logger.warning(
+                "'%s' lies there, but nothing is known of it: it is compared with what is fetched. "
+                "'shardproof adopt' takes over what other tools fetched",
+                self._cache.path_of(name),
+            )
 
     def _come(self, name: str, n_bytes: int, size: int | None) -> None:
         self._here[name] = (n_bytes, size or n_bytes)

@@ -6,6 +6,7 @@ is moved aside, unless it has the shard's bytes.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import threading
@@ -238,6 +239,23 @@ class Cache:
             "wait for its end, or use another cache directory"
         )
         return FetchError(problem, path=place.path)
+
+    def take_over(self, file: RemoteFile, stop: threading.Event, *, trust: bool) -> bool:
+        """Record a file that somebody else put there; return whether its digest is proven.
+
+        Args:
+            file: What the source tells of it.
+            stop: Set by another thread, it ends the hashing.
+            trust: Whether to record what nobody states a digest of.
+
+        Raises:
+            OtherBytesError: It is not the source's; or that can't be told, and ``trust`` is False.
+            OSError: It could not be looked at, or is gone.
+        """
+        with place_of(self.root, file.name) as place:
+            if place is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.name)
+            return self._prover.take_over(place, file, stop, trust=trust)
 
     def is_unknown(self, name: str) -> bool:
         """Return whether something is there of which nothing was proven.

@@ -38,6 +38,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
         identity: Of the source's file whose bytes these are.
         digests: Of the bytes, each ``"<algorithm>:<hex>"``.
         placed: Whether this package put the file there: then it may remove it.
+        vouched: Whether nobody states a digest, and a user said that these are the source's bytes.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     identity: str | None = None
     digests: tuple[str, ...] = ()
     placed: bool = False
+    vouched: bool = False
 
     @property
     def filename(self) -> str:
@@ -62,13 +64,19 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
         """Whether these are the source's bytes; None if only a digest of the file can tell.
 
         A digest that is stated must be known of the bytes; else an identity must be the same. A
-        source that states neither is taken by name and size.
+        source that states neither is taken by name and size. Who vouches for a file and names no
+        source means what is there when it is first asked.
         """
         if file.size not in {None, self.size}:
             return False
         if file.digest is not None:
             return self._has(_digest.parse(file.digest))
-        return file.identity in {None, self.identity}
+        return file.identity in {None, self.identity} or self.wants_identity
+
+    @property
+    def wants_identity(self) -> bool:
+        """Whether the file is taken for the one that the source has when it is asked."""
+        return self.vouched and self.identity is None
 
     def _has(self, asked: _digest.Digest) -> bool | None:
         digests = map(_digest.parse, self.digests)
@@ -96,7 +104,12 @@ def digests_of(*digests: str | None) -> tuple[str, ...]:
 
 
 def proof_of(
-    file: RemoteFile, status: os.stat_result, digests: Sequence[str], *, placed: bool
+    file: RemoteFile,
+    status: os.stat_result,
+    digests: Sequence[str],
+    *,
+    placed: bool,
+    vouched: bool = False,
 ) -> Proof:
     """Return the proof that a file with this status has the source's bytes."""
     size, mtime_ns, inode = mark_of(status)
@@ -109,6 +122,7 @@ def proof_of(
         identity=file.identity if is_short else None,
         digests=tuple(digests),
         placed=placed,
+        vouched=vouched,
     )
 
 

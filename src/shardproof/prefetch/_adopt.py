@@ -1,0 +1,233 @@
+"""Files that other tools fetched become shards of a cache: proven, or on a user's word."""
+
+import contextlib
+import fnmatch
+import functools
+import logging
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+from shardproof import _fanout
+from shardproof._arguments import checked
+from shardproof._names import file_type, quoted
+from shardproof.errors import FetchError
+from shardproof.prefetch.cache._cache import Cache
+from shardproof.prefetch.cache._places import refuse_name
+from shardproof.prefetch.cache._prover import OtherBytesError
+from shardproof.prefetch.sources._open import open_source
+from shardproof.prefetch.sources._source import RemoteFile, Source
+from shardproof.prefetch.transfer._attempts import Goal, try_again
+from shardproof.prefetch.transfer._clock import Clock, StoppedError
+from shardproof.prefetch.transfer._fetch import ask
+from shardproof.prefetch.transfer._limits import Limits
+from shardproof.prefetch.transfer._relay import call
+from shardproof.report import Finding, FindingKind, Report
+
+__all__ = ["adopt"]
+
+logger = logging.getLogger("shardproof.prefetch")
+
+_FILE = "a regular file"
+_ASIDE = re.compile(r".*\.bad-[0-9a-f]{8}", re.DOTALL)
+
+
+@checked
+def adopt(
+    path: str | os.PathLike[str],
+    source: Source | str | None = None,
+    *,
+    match: str = "*",
+    trust: bool = True,
+    workers: int | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    stop: threading.Event | None = None,
+) -> Report:
+    """Take over what other tools fetched, so that it need not be fetched again.
+
+    A file whose digest the source states is proven by reading every byte. One of which nobody
+    states a digest is taken over on your word, if its size is not another one; the report has it
+    among the ``unproven``. Nothing is moved, changed or removed, neither now nor when it is not
+    needed any more; links are not followed, and files whose names begin with a dot are left out.
+
+    Args:
+        path: The directory that a prefetcher keeps the source's shards in, or a manager.
+        source: Where they come from: a `Source`, or an address for `open_source`. None if nobody
+            can be asked; then they are taken for what the source has when it is first asked.
+        match: Which files, as in `fnmatch`, by their paths below ``path``.
+        trust: Whether your word counts; if not, what can't be proven is a finding.
+        workers: Files that are read at once; by default as many as there are processors.
+        limits: How long and how often the source is asked.
+        stop: Set from another thread, it ends the call with an error.
+
+    Returns:
+        A report of level ``valid``. A finding is not taken over: it has another size or digest, is
+        not at the source, is no regular file, or could not be looked at.
+
+    Raises:
+        FetchError: The source can't be asked, or the call was stopped.
+        NotADirectoryError: There is something else.
+        OSError: The directory can't be used.
+        ValueError: An address that names no source; an empty path.
+
+    Example:
+        >>> output_dir.mkdir()
+        >>> n_bytes = (output_dir / "0.bin").write_bytes(b"1234")
+        >>> report = adopt(output_dir)
+        >>> report.ok, [file.name for file in report.unproven]
+        (True, ['0.bin'])
+    """
+    if not os.fspath(path):
+        raise ValueError("path: expected a directory, found ''")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers: expected 1 or more, found {workers}")
+    root = os.path.realpath(path)
+    entries = list(_entries(root, "", match))
+    with ExitStack() as stack:
+        if isinstance(source, str):
+            source = stack.enter_context(closing(open_source(source)))
+        asked = _Asked(source, root, limits, stop or threading.Event())
+        cache = stack.enter_context(Cache(root, cleanup="keep"))
+        look = functools.partial(_looks, cache, asked, trust)
+        runs = stack.enter_context(
+            closing(
+                _fanout.over_threads(look, entries, workers or _fanout.available_cpus(), chunk=1)
+            )
+        )
+        looks = [look for _, some in runs for look in some]
+    asked.refuse_stopped()
+    findings = tuple(look.finding for look in looks if look.finding)
+    unproven = tuple(look.path for look in looks if not look.finding and not look.is_proven)
+    return Report(Path(root), "adopted", "valid", len(looks), findings, unproven)
+
+
+class _Entry(NamedTuple):
+    """Something that is there: its path below the root, and its type."""
+
+    name: str
+    mode: int
+
+
+class _Look(NamedTuple):
+    """What became of a file that is meant: a finding, or whether its digest is proven."""
+
+    path: Path
+    finding: Finding | None = None
+    is_proven: bool = False
+
+
+def _entries(root: str, below: str, match: str) -> Iterator[_Entry]:
+    """What lies in a directory and those below it, but what is hidden, or moved aside."""
+    with os.scandir(os.path.join(root, below)) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        name = os.path.join(below, entry.name)
+        if entry.name.startswith(".") or _ASIDE.fullmatch(entry.name):
+            continue
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode):
+            yield from _entries(root, name, match)
+        elif fnmatch.fnmatchcase(name, match):
+            yield _Entry(name, mode)
+
+
+def _looks(cache: Cache, asked: "_Asked", trust: bool, entries: Sequence[_Entry]) -> list[_Look]:
+    """Take over what can be; what the source does not have is left out."""
+    looks = (_look(cache, asked, trust, entry) for entry in entries if not asked.stop.is_set())
+    return [look for look in looks if look is not None]
+
+
+def _look(cache: Cache, asked: "_Asked", trust: bool, entry: _Entry) -> _Look | None:
+    path = Path(cache.root, entry.name)
+    finding = _refusal(path, entry)
+    if finding is not None:
+        return _Look(path, finding)
+    file = asked.file(entry.name)
+    if file is None:
+        logger.warning("'%s' is left alone: the source tells nothing of such a file", path)
+        return None
+    try:
+        return _Look(path, is_proven=cache.take_over(file, asked.stop, trust=trust))
+    except OtherBytesError as error:
+        kind = FindingKind.SIZE if error.is_size else FindingKind.DIGEST
+        return _Look(path, Finding(kind, path, error.expected, error.found))
+    except OSError as error:
+        problem = error.strerror or str(error)
+        return _Look(path, Finding(FindingKind.UNREADABLE, path, _FILE, problem, error.errno))
+
+
+def _refusal(path: Path, entry: _Entry) -> Finding | None:
+    """What is there cannot be a shard."""
+    if not stat.S_ISREG(entry.mode):
+        return Finding(FindingKind.NOT_REGULAR, path, _FILE, file_type(entry.mode))
+    try:
+        refuse_name(entry.name)
+    except ValueError as error:
+        return Finding(FindingKind.UNREADABLE, path, "a name that a shard can have", str(error))
+    return None
+
+
+class _Asked:
+    """What a source tells of files, if there is one.
+
+    Args:
+        source: The source; None if nobody can be asked.
+        root: Where the files are, for messages.
+        limits: How long and how often to ask.
+        stop: Ends it.
+    """
+
+    def __init__(
+        self, source: Source | None, root: str, limits: Limits, stop: threading.Event
+    ) -> None:
+        self.stop = stop
+        self._source, self._root, self._limits = source, root, limits
+        self._listed = {file.name: file for file in self._listing(source)} if source else {}
+
+    def _listing(self, source: Source) -> Sequence[RemoteFile]:
+        """What is there, as far as the source can list it: a web server can't."""
+        clock, goal = Clock(self._limits.deadline, self.stop), self._goal("")
+
+        def once(clock: Clock) -> Sequence[RemoteFile]:
+            return call(lambda _: source.files(), self._limits, clock)
+
+        with self._stoppable():
+            return try_again(once, goal, self._limits, clock)
+
+    def file(self, name: str) -> RemoteFile | None:
+        """Return what is told of a file; None if the source does not know of it.
+
+        Raises:
+            FetchError: The source can't be asked.
+        """
+        if self._source is None:
+            return RemoteFile(name)
+        listed = self._listed.get(name)
+        if listed not in {None, RemoteFile(name)} or (self._listed and listed is None):
+            return listed
+        clock = Clock(self._limits.deadline, self.stop)
+        with self._stoppable():
+            goal = self._goal(name)
+            file = ask(self._source, name, goal=goal, limits=self._limits, clock=clock)
+        return listed if file == RemoteFile(name) else file
+
+    def _goal(self, name: str) -> Goal:
+        url = self._source.url if self._source else ""
+        return Goal(quoted(name), f"{url}/{name}", os.path.join(self._root, name))
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        try:
+            yield
+        except StoppedError:
+            self.refuse_stopped()
+
+    def refuse_stopped(self) -> None:
+        """Raise if it is wanted no more."""
+        if self.stop.is_set():
+            raise FetchError("it was stopped", path=self._root)
