@@ -260,6 +260,26 @@ class TestWhatLiesThere:
         (finding,) = adopt(tmp_path).findings
         assert "control character" in finding.found
 
+    @pytest.mark.parametrize("data", [b"", None])
+    def test_what_is_empty_or_can_not_be_read(
+        self, tmp_path: Path, shard_faults, data: bytes | None
+    ) -> None:
+        put_there(tmp_path)
+        if data is None:
+            shard_faults(tmp_path).fail("open", errno.EACCES, match=NAMES[1])
+        else:
+            (tmp_path / NAMES[1]).write_bytes(data)
+        report = adopt(tmp_path)
+        assert [finding.path for finding in report.findings] == [tmp_path / NAMES[1]]
+        assert report.exit_code == 1
+
+    def test_a_directory_of_several_sources(self, root: Path, tmp_path: Path) -> None:
+        put_there(root)
+        adopt(root)
+        with pytest.raises(ValueError, match="expected the directory of one source"):
+            adopt(tmp_path)
+        assert not (tmp_path / ".shardproof").exists()
+
     def test_some_of_it(self, tmp_path: Path) -> None:
         put_there(tmp_path, [*NAMES, "notes.txt"])
         assert adopt(tmp_path, match="train/[01].bin").n_files == 2

@@ -33,7 +33,7 @@ from shardproof.prefetch import (
     PrefetchStats,
     RemoteFile,
 )
-from shardproof.prefetch.tokens import _ranks
+from shardproof.prefetch.tokens import _held_shard, _ranks
 from shardproof.prefetch.tokens._manager import ShardedDatasetManager
 from shardproof.prefetch.transfer import _clock, _relay
 from shardproof.testing.hub import Fault, Hub, serve_hub
@@ -751,6 +751,41 @@ class TestWhatLiesThere:
         shutil.rmtree(tmp_path / ".shardproof")
         assert self.taken(Nowhere(), tmp_path, max_dataset_idx=2) == expected(0)
         assert inodes(tmp_path) == before
+
+    @pytest.mark.once
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_several_jobs_at_once(self, hub, tmp_path, level: str) -> None:
+        """One shard is torn, of one a file is missing, one is whole."""
+
+        async def train() -> None:
+            async with manager(hub, tmp_path, level=level) as shards:
+                await shards.initialize_datasets(0)
+                for index in range(3):
+                    assert rows(shards.active_dataset) == expected(index)
+                    await shards.swap_datasets()
+
+        put_there(tmp_path, 0, 1, 2)
+        os.truncate(tmp_path / "train_000000.npy", 200)
+        (tmp_path / "sample_ids_000001.npy").unlink()
+        pids = [forked(train) for _ in range(4)]
+        assert [ended(pid) for pid in pids] == [0] * 4
+        assert len([name for name in shards_in(tmp_path) if ".bad-" in name]) == 1
+
+    def test_one_that_is_replaced_while_it_is_looked_at(self, hub, tmp_path, monkeypatch) -> None:
+        real = _held_shard.mark_at
+
+        def mark_at(path: Path):
+            mark = real(path)
+            if path.name == "train_000000.npy" and not replaced:
+                replaced.append(path)
+                np.save(tmp_path / "new", tokens_of(0)[::-1])
+                (tmp_path / "new.npy").replace(path)
+            return mark
+
+        replaced: list[Path] = []
+        put_there(tmp_path, 0, 1)
+        monkeypatch.setattr(_held_shard, "mark_at", mark_at)
+        assert self.taken(f"{hub.url}/t", tmp_path) == expected(0)
 
     def test_other_ranks_take_it_too(self, tmp_path) -> None:
         async def train(rank: int) -> None:

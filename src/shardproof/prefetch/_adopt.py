@@ -18,7 +18,7 @@ from shardproof._arguments import checked
 from shardproof._names import file_type, quoted
 from shardproof.errors import FetchError
 from shardproof.prefetch.cache._cache import Cache
-from shardproof.prefetch.cache._places import refuse_name
+from shardproof.prefetch.cache._places import STATE, refuse_name
 from shardproof.prefetch.cache._prover import OtherBytesError
 from shardproof.prefetch.sources._open import open_source
 from shardproof.prefetch.sources._source import RemoteFile, Source
@@ -127,6 +127,9 @@ def _entries(root: str, below: str, match: str) -> Iterator[_Entry]:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
         name = os.path.join(below, entry.name)
+        if below and entry.name == STATE:
+            problem = f"expected the directory of one source, found one in it: '{below}'"
+            raise ValueError(f"path: {problem}")
         if entry.name.startswith(".") or _ASIDE.fullmatch(entry.name):
             continue
         mode = entry.stat(follow_symlinks=False).st_mode

@@ -94,6 +94,7 @@ class Prover:
         if file.digest is None:
             if not trust:
                 raise OtherBytesError("a digest that the source states", "none")
+            os.close(place.open())  # what can't be read is nobody's shard
             if known is None or known.wants_identity:
                 self._vouch(file, status, known)
             return False
@@ -122,6 +123,8 @@ class OtherBytesError(Exception):
 
 
 def _refuse_others(file: RemoteFile, status: os.stat_result, known: Proof | None) -> None:
+    if file.size is None and not status.st_size:
+        raise OtherBytesError("more than 0 bytes", "0 bytes", is_size=True)
     if file.size not in {None, status.st_size}:
         raise OtherBytesError(f"{file.size} bytes", f"{status.st_size} bytes", is_size=True)
     if file.digest is None and known is not None and not known.fits(file):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 
@@ -9,12 +10,13 @@ from shardproof.errors import ShardValidationError
 from shardproof.prefetch._bring import Bringer
 from shardproof.prefetch._stats import PrefetchEvent
 from shardproof.prefetch.cache._cache import Cache
+from shardproof.prefetch.cache._proofs import Mark, mark_of
 from shardproof.prefetch.sources._source import Source
 from shardproof.prefetch.tokens._comms import states_no_digests
 from shardproof.prefetch.tokens._token_shard import TokenShard
 from shardproof.prefetch.tokens._tokens import SharedShardedDataset
 
-__all__ = ["HeldShard", "Open"]
+__all__ = ["HeldShard", "Open", "mark_at"]
 
 logger = logging.getLogger("shardproof.prefetch")
 
@@ -76,8 +78,7 @@ class HeldShard:
 
     def _taken(self, unknown: Sequence[str]) -> SharedShardedDataset | None:
         """The dataset of what lies there, if it stands the look."""
-        for name in unknown:
-            self._bringer.take(name)
+        marks = [mark_at(path) for path in self._shard.paths]
         try:
             dataset = self._open(self._shard) if len(unknown) == 2 else self._open_proven()
         except ShardValidationError as error:
@@ -86,6 +87,11 @@ class HeldShard:
             logger.warning(
                 "What lies there is not taken for shard %d: %s", self._shard.index, error
             )
+            return None
+        for name in unknown:  # not before: who fetches it at the same time must be able to move it
+            self._bringer.take(name)
+        if marks != [mark_at(path) for path in self._shard.paths]:
+            dataset.close()
             return None
         for name in unknown:
             self._bringer.tally.tell(PrefetchEvent("found", name))
@@ -99,3 +105,11 @@ class HeldShard:
     def close(self) -> None:
         """Hold nothing any more."""
         self._bringer.close()
+
+
+def mark_at(path: str | os.PathLike[str]) -> Mark | None:
+    """Return what tells the file that is there from others; None if there is none."""
+    try:
+        return mark_of(os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return None

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Collection
@@ -13,10 +12,9 @@ from shardproof.prefetch._bring import Bringer
 from shardproof.prefetch._stats import PrefetchEvent, Tally
 from shardproof.prefetch.cache._cache import Cache
 from shardproof.prefetch.cache._leases import Lease
-from shardproof.prefetch.cache._proofs import Mark, mark_of
 from shardproof.prefetch.sources._source import Source
 from shardproof.prefetch.tokens._comms import FunctionSource
-from shardproof.prefetch.tokens._held_shard import HeldShard, Open
+from shardproof.prefetch.tokens._held_shard import HeldShard, Open, mark_at
 from shardproof.prefetch.tokens._ranks import Follower, Leader, Outcome, cut_text
 from shardproof.prefetch.tokens._token_shard import TokenShard
 from shardproof.prefetch.tokens._tokens import SharedShardedDataset
@@ -79,10 +77,10 @@ class RankZero:
         """
         try:
             dataset = self._ready.pop(shard.index, None)
-            is_ready = dataset is not None and None not in map(_mark, shard.paths)
+            is_ready = dataset is not None and None not in map(mark_at, shard.paths)
             if dataset is None or not is_ready:  # or purged meanwhile
                 dataset = self._fetched(shard, stop)
-            marks = tuple(map(_mark, shard.paths))
+            marks = tuple(map(mark_at, shard.paths))
             self._held[shard.index].call = call
         except BaseException as error:
             self._tell(Outcome(call, shard.index, problem=cut_text(f"{error}")))
@@ -159,13 +157,6 @@ class RankZero:
             self.source.loop = loop
 
 
-def _mark(path: str | os.PathLike[str]) -> Mark | None:
-    try:
-        return mark_of(os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return None
-
-
 class OtherRank:
     """Waits for what rank 0 says.
 
@@ -226,7 +217,7 @@ class OtherRank:
         end = time.monotonic() + min(_VISIBLE_SECONDS, self._timeout)
         for lease in self._leases[shard.index].values():
             lease.begin_reading()
-        while (marks := tuple(map(_mark, shard.paths))) != outcome.marks:
+        while (marks := tuple(map(mark_at, shard.paths))) != outcome.marks:
             if time.monotonic() > end or stop.wait(_POLL):
                 problem = f"rank 0 has {outcome.marks} (size, time, inode), here are {marks}"
                 raise FetchError(f"{_at_rank_0(shard)}: {problem}", path=shard.paths[0])
