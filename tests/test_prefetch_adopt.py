@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hub_sources import repository
 from typer.testing import CliRunner, Result
 
 from shardproof import FetchError, ShardPrefetcher
@@ -52,6 +53,11 @@ def nowhere(name: str, dest: Path) -> None:
     raise AssertionError(f"{name} was fetched")
 
 
+def fetched(url: str, cache: Path, name: str = "0.bin") -> Path:
+    with ShardPrefetcher(url, [name], cache) as prefetcher:
+        return prefetcher.wait_for(name)
+
+
 def gets(hub: Hub) -> list[str]:
     """Which were fetched; the hub leads to its CDN."""
     paths = [request.path for request in hub.requests_for("*.bin", method="GET")]
@@ -60,11 +66,8 @@ def gets(hub: Hub) -> list[str]:
 
 @pytest.fixture
 def source(shard_hub: Hub) -> Iterator[HubSource]:
-    for name in NAMES:
-        shard_hub.put(name, content(name), repo="org/name")
-    source = HubSource("org/name", endpoint=shard_hub.url)
-    yield source
-    source.close()
+    with repository(shard_hub, {name: content(name) for name in NAMES}) as source:
+        yield source
 
 
 @pytest.fixture
@@ -107,8 +110,7 @@ class TestAgainstASource:
     def test_of_a_size_alone_it_is_the_users_word(self, shard_hub: Hub, tmp_path: Path) -> None:
         """And the revision of then: another one is fetched."""
         url = shard_hub.put(NAMES[0], content(NAMES[0])).removesuffix(f"/{NAMES[0]}")
-        with ShardPrefetcher(url, NAMES, tmp_path) as prefetcher:
-            path = prefetcher.wait_for(NAMES[0])
+        path = fetched(url, tmp_path, NAMES[0])
         root = path.parent.parent
         shutil.rmtree(tmp_path)
         put_there(root, NAMES[:1])
@@ -116,13 +118,11 @@ class TestAgainstASource:
         assert report.ok
         assert report.unproven == (path,)
         n_gets = len(gets(shard_hub))
-        with ShardPrefetcher(url, NAMES[:1], tmp_path) as prefetcher:
-            assert prefetcher.wait_for(NAMES[0]) == path
+        assert fetched(url, tmp_path, NAMES[0]) == path
         assert len(gets(shard_hub)) == n_gets
 
         shard_hub.put(NAMES[0], content(NAMES[0])[::-1])
-        with ShardPrefetcher(url, NAMES[:1], tmp_path) as prefetcher:
-            assert prefetcher.wait_for(NAMES[0]).read_bytes() == content(NAMES[0])[::-1]
+        assert fetched(url, tmp_path, NAMES[0]).read_bytes() == content(NAMES[0])[::-1]
 
     def test_a_wrong_size_is_none(self, shard_hub: Hub, tmp_path: Path) -> None:
         url = shard_hub.put("0.bin", b"1234").removesuffix("/0.bin")
@@ -171,8 +171,7 @@ class TestAgainstASource:
         self, shard_hub: Hub, tmp_path: Path
     ) -> None:
         url = shard_hub.put("0.bin", b"1234").removesuffix("/0.bin")
-        with ShardPrefetcher(url, ["0.bin"], tmp_path) as prefetcher:
-            path = prefetcher.wait_for("0.bin")
+        path = fetched(url, tmp_path)
         shard_hub.put("0.bin", b"5678")
         (finding,) = adopt(path.parent, url).findings
         assert "at the source" in finding.expected
@@ -193,8 +192,7 @@ class TestOnTheUsersWord:
         self, shard_hub: Hub, tmp_path: Path
     ) -> None:
         url = shard_hub.put("0.bin", b"1234").removesuffix("/0.bin")
-        with ShardPrefetcher(url, ["0.bin"], tmp_path) as prefetcher:
-            path = prefetcher.wait_for("0.bin")
+        path = fetched(url, tmp_path)
         shutil.rmtree(path.parent)
         path.parent.mkdir()
         path.write_bytes(b"1234")
@@ -202,8 +200,7 @@ class TestOnTheUsersWord:
         n_gets = len(gets(shard_hub))
         for data in (b"1234", b"1234", b"5678"):
             shard_hub.put("0.bin", data)
-            with ShardPrefetcher(url, ["0.bin"], tmp_path) as prefetcher:
-                assert prefetcher.wait_for("0.bin").read_bytes() == data
+            assert fetched(url, tmp_path).read_bytes() == data
             assert len(gets(shard_hub)) == n_gets + (data == b"5678")
 
     def test_a_digest_that_is_stated_later_goes_before_it(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hub_sources import repository
 
 from shardproof import FetchError, ShardPrefetcher
 from shardproof.prefetch import (
@@ -33,11 +34,8 @@ def content(name: str) -> bytes:
 
 @pytest.fixture
 def source(shard_hub: Hub) -> Iterator[HubSource]:
-    for name in NAMES:
-        shard_hub.put(name, content(name), repo="org/name")
-    source = HubSource("org/name", endpoint=shard_hub.url)
-    yield source
-    source.close()
+    with repository(shard_hub, {name: content(name) for name in NAMES}) as source:
+        yield source
 
 
 def shards_in(cache: Path) -> set[str]:
