@@ -4,8 +4,13 @@ import dataclasses
 import hashlib
 import json
 import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import orjson
 import pytest
 from hypothesis import given
@@ -19,6 +24,7 @@ from shardproof import (
     ShardInfo,
     ShardValidationError,
     testing,
+    validate,
 )
 
 FIELDS = {
@@ -411,7 +417,6 @@ class TestMetadata:
             ("dtype", "int8"),
             ("pixel_agg", "mean"),
             ("family", None),
-            ("surprise", 1),
         ],
     )
     def test_an_unknown_convention_is_refused(self, tmp_path, field: str, value) -> None:
@@ -424,6 +429,36 @@ class TestMetadata:
         metadata = Metadata(**FIELDS, pixel_agg="prefer-fg", protocol="1.1")
         metadata.dump(tmp_path)
         assert Metadata.load(tmp_path) == metadata
+
+    @pytest.mark.parametrize(
+        ("field", "value", "text"),
+        [
+            ("dtype", "float64", "expected 'float32', 'float16' or 'bfloat16', found 'float64'"),
+            ("protocol", "3.0", "expected '1.0.0', '1.1' or '2.1', found '3.0'"),
+            ("pixel_agg", "mean", "expected 'majority', 'prefer-fg' or None, found 'mean'"),
+            ("family", 3, "expected str, found 3"),
+            ("ckpt", None, "expected str, found None"),
+            ("data", b"", "expected str, found b''"),
+            ("cls_token", 1, "expected bool, found 1"),
+            ("d_model", True, "expected int, found True"),
+            ("d_model", "8", "expected int, found '8'"),
+        ],
+    )
+    def test_a_wrong_value_is_refused_when_it_is_given(self, field: str, value, text: str) -> None:
+        with pytest.raises(TypeError) as caught:
+            Metadata(**FIELDS | {field: value})
+        assert str(caught.value) == f"shardproof.Metadata(): {field}: {text}"
+
+    def test_numbers_of_numpy_are_numbers(self, tmp_path) -> None:
+        fields = FIELDS | {
+            name: np.int64(FIELDS[name])
+            for name in ("content_tokens_per_example", "d_model", "n_examples")
+        }
+        metadata = Metadata(**fields | {"layers": tuple(map(np.int32, FIELDS["layers"]))})
+        metadata.dump(tmp_path)
+        assert Metadata.load(tmp_path) == metadata == Metadata(**FIELDS)
+        assert metadata.hash == Metadata(**FIELDS).hash
+        assert type(metadata.shard_bytes) is int
 
     def test_the_pickle_stays_text(self, tmp_path) -> None:
         bomb = "Y3Bvc2l4CnN5c3RlbQooUyd0b3VjaCBwd25lZCcKdFIu"  # base64 of a pickle that runs touch
@@ -444,7 +479,9 @@ class TestMetadata:
 
     def test_the_fields_stand_in_saevs_order(self) -> None:
         """On which the hash depends; as src/saev/data/shards.py of saev declares them."""
-        assert Metadata.__struct_fields__ == (
+        *names, private = Metadata.__struct_fields__
+        assert private == "_file"
+        assert tuple(names) == (
             "family",
             "ckpt",
             "layers",
@@ -459,6 +496,63 @@ class TestMetadata:
             "dtype",
             "protocol",
         )
+
+    FUTURE = '{"tokenizer": {"name": "x", "big": 123456789012345678901234, "f": 1.0}, '
+
+    @pytest.fixture
+    def future(self, make_shards_dir) -> Path:
+        """A directory of a later saev: with a field before those that are known, and one behind."""
+        shards_dir = make_shards_dir(2)
+        path = shards_dir / "metadata.json"
+        text = path.read_text().strip().removeprefix("{").removesuffix("}")
+        path.write_text(f'{self.FUTURE}{text}, "\\u001b[31m": null}}')
+        return shards_dir
+
+    def test_unknown_fields_are_kept(self, future: Path, tmp_path) -> None:
+        metadata = pickle.loads(pickle.dumps(Metadata.load(future)))
+        before = json.loads((future / "metadata.json").read_text())
+        changed = msgspec.structs.replace(metadata, family="other")
+        changed.dump(tmp_path)
+        after = json.loads((tmp_path / "metadata.json").read_text())
+        assert list(after.items()) == list((before | {"family": "other"}).items())
+        assert Metadata.load(tmp_path).hash == changed.hash != metadata.hash
+        compact = msgspec.json.format((tmp_path / "metadata.json").read_bytes(), indent=-1)
+        assert changed.hash == hashlib.sha256(compact).hexdigest()[:8]
+
+    def test_unknown_fields_are_told_once(self, future: Path, caplog) -> None:
+        assert validate(future, level="valid").ok
+        assert Metadata.load(future) == Metadata.load(future)
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        assert record.getMessage() == (
+            f"'{future}/metadata.json' has fields that are not known here, and are kept: "
+            "'\\x1b[31m', 'tokenizer'"
+        )
+
+    def test_unknown_fields_are_no_finding_on_the_command_line(self, future: Path) -> None:
+        command = [sys.executable, "-Werror", "-m", "shardproof", "validate", str(future)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("tokenizer") == 1
+
+    def test_unknown_fields_are_no_finding_of_pytest(self, future: Path, pytester) -> None:
+        result = pytester.runpytest_inprocess("--validate-shards", str(future), "-Werror")
+        result.assert_outcomes(passed=1)
+
+    @pytest.mark.parametrize("value", ["5", "{}", '"x"', "null"])
+    def test_a_field_by_the_name_of_ours_is_unknown(self, future: Path, value: str) -> None:
+        path = future / "metadata.json"
+        path.write_text(path.read_text().replace("{", f'{{"_file": {value}, ', 1))
+        metadata = Metadata.load(future)
+        metadata.dump(future)
+        assert f'"_file": {value}' in path.read_text()
+        assert Metadata.load(future) == metadata
+
+    def test_an_unknown_field_hides_no_broken_one(self, future: Path) -> None:
+        path = future / "metadata.json"
+        path.write_text(path.read_text().replace('"family"', '"famly"'))
+        with pytest.raises(ManifestError, match="family"):
+            Metadata.load(future)
 
     def test_the_fixtures_directory_is_named_by_the_hash(self, make_shards_dir) -> None:
         shards_dir = make_shards_dir(2)

@@ -66,8 +66,6 @@ def validate(
 
 
 def _refuse_workers(workers: int | None, executor: Executor | None) -> None:
-    if isinstance(workers, bool):
-        raise TypeError("workers: expected int or None, found bool")
     if workers is not None and workers < 1:
         raise ValueError(f"workers: expected 1 or more, found {workers}")
     if workers is not None and executor is not None:

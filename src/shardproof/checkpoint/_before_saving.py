@@ -13,11 +13,8 @@ def refuse_number(name: str, value: int, least: int, most: int) -> None:
     """Raise unless an argument is a number in these limits.
 
     Raises:
-        TypeError: It is True or False.
         ValueError: It is too small or too large.
     """
-    if isinstance(value, bool):
-        raise TypeError(f"{name}: expected int, found bool")
     if not least <= value <= most:
         raise ValueError(f"{name}: expected {least} to {most}, found {value}")
 

@@ -247,18 +247,21 @@ class MultiShardLoader:
     def _given_away(self, array: Array, tensor: TensorEntry) -> Any:
         return to_torch(array, tensor.dtype) if self._framework == "torch" else array
 
+    @checked
     async def load_shard_async(self, prefix: str | os.PathLike[str], rank: int) -> dict[str, Any]:
         """Do as `load_shard` in a thread, which has ended when this returns or is cancelled."""
         return await LoopThreads().run(
             lambda stop: self._load_shard(prefix, rank, stop), "shardproof-load"
         )
 
+    @checked
     async def load_all_shards_async(self, prefix: str | os.PathLike[str]) -> list[dict[str, Any]]:
         """Do as `load_all_shards` in a thread, which has ended when this returns."""
         return await LoopThreads().run(
             lambda stop: self._load_all_shards(prefix, stop), "shardproof-load"
         )
 
+    @checked
     async def load_tensors_async(
         self,
         prefix: str | os.PathLike[str],

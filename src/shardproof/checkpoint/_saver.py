@@ -169,6 +169,7 @@ class MultiShardSaver:
         place.storage.sweep(place.directory)
         return address
 
+    @checked
     async def save_shard_async(
         self,
         prefix: str | os.PathLike[str],
@@ -189,6 +190,7 @@ class MultiShardSaver:
             "shardproof-save",
         )
 
+    @checked
     async def save_metadata_async(
         self,
         prefix: str | os.PathLike[str],

@@ -7,7 +7,7 @@ from typing import Any, Self, TypedDict
 
 import msgspec
 
-from shardproof._arguments import checked
+from shardproof._arguments import as_int, checked
 from shardproof.loaders._delivery import Delivery
 from shardproof.loaders._forks import start_in_children
 from shardproof.loaders._memory import Blocks
@@ -272,7 +272,5 @@ def refuse(options: Options) -> None:
 
 def refuse_number(name: str, value: object, *, least: int) -> None:
     """Raise for what is no integer, as True is none, or is too small."""
-    if type(value) is not int:
-        raise TypeError(f"{name}: expected int, found {value!r}")
-    if value < least:
+    if as_int(name, value) < least:
         raise ValueError(f"{name}: expected {least} or more, found {value}")

@@ -67,7 +67,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         recorded = self.metadata.layers
-        if isinstance(self.layer, bool) or (self.layer != "all" and self.layer not in recorded):
+        if self.layer != "all" and self.layer not in recorded:
             known = ", ".join(map(str, recorded))
             raise ValueError(f"layer: expected one of {known}, or 'all'; found {self.layer!r}")
         if self.tokens == "special" and not self.metadata.cls_token:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._arguments import checked
+from shardproof._arguments import as_int, checked
 from shardproof.loaders._loader import BatchLoader, Options, refuse, refuse_number
 from shardproof.loaders._orders import Order, PoolOrder, RowOrder
 from shardproof.loaders._selection import LayerChoice, TokenChoice
@@ -91,7 +91,7 @@ class ShuffledDataLoader(BatchLoader):
         refuse(options)
         _refuse_numbers(seed, buffer_size, ignore_labels)
         source = open_source(shards, layer, tokens)
-        ignored = sorted(set(ignore_labels))
+        ignored = sorted({as_int("ignore_labels", label) for label in ignore_labels})
         order = _order(source, ignored, seed, buffer_size, batch_size)
         super().__init__(source, order, options)
 

@@ -150,8 +150,8 @@ class ShardPrefetcher:
         if refused:
             lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused[:20]]
             raise ValueError(f"names that are refused ({len(refused)}): " + "; ".join(lines))
-        if isinstance(lookahead, bool) or lookahead < 0:
-            raise ValueError(f"lookahead: expected 0 or more, found {lookahead!r}")
+        if lookahead < 0:
+            raise ValueError(f"lookahead: expected 0 or more, found {lookahead}")
         policy = cleanup_policy(cleanup)
         self._names, self._lookahead, self._progress = list(names), lookahead, progress
         self._positions = {name: position for position, name in enumerate(names)}

@@ -13,6 +13,7 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 
 __all__ = ["HASH_DIGITS", "canonical_json", "canonical_path", "hash_of", "plain"]
 
@@ -65,10 +66,11 @@ def _scalar(value: object, where: str) -> object:
         return value
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, int):
-        if abs(value) > _MAX_EXACT:
-            raise ValueError(f"{where}: expected integers up to 2**53, found {value}")
-        return int(value)
+    if isinstance(value, Integral):
+        number = int(value)
+        if abs(number) > _MAX_EXACT:
+            raise ValueError(f"{where}: expected integers up to 2**53, found {number}")
+        return number
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{where}: expected a finite number, found {value}")

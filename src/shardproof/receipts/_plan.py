@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shardproof import _json
-from shardproof._arguments import checked
+from shardproof._arguments import as_int, checked
 from shardproof._names import refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, ReceiptError
@@ -104,6 +104,7 @@ def make_plan(
     """
     _refuse_count(n_shards)
     _refuse_name(dataset_name)
+    files = list(map(_with_int_as_size, files))
     _refuse_files(files)
     resolved = resolved_tokenizer(tokenizer)
     settings = msgspec.convert(plain(config or {}, "config"), dict[str, Any])
@@ -142,6 +143,11 @@ def _told_apart(kinds: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(kinds)))
 
 
+def _with_int_as_size(file: SourceFile) -> SourceFile:
+    size = as_int("size", file.size)
+    return file if size is file.size else msgspec.structs.replace(file, size=size)
+
+
 def _now() -> str:
     now = datetime.datetime.now(datetime.UTC)
     return now.isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -168,8 +174,6 @@ def resolved_tokenizer(tokenizer: Mapping[str, object] | None) -> dict[str, Any]
 
 
 def _refuse_count(n_shards: int) -> None:
-    if isinstance(n_shards, bool):
-        raise TypeError("n_shards: expected int, found bool")
     if not 1 <= n_shards <= MAX_SHARDS:
         raise ValueError(f"n_shards: expected 1 to {MAX_SHARDS}, found {n_shards}")
 

@@ -102,6 +102,7 @@ class ReceiptStore:
             self._plan = read_plan(self.path)
         return self._plan
 
+    @checked
     def read(self, index: int) -> Receipt:
         """Return a shard's receipt.
 
@@ -280,8 +281,6 @@ class ReceiptStore:
             raise ShardCompletedError(f"shard {index} of '{self.path}': {found.reason}")
 
     def _refuse_index(self, index: int) -> None:
-        if type(index) is not int:
-            raise TypeError(f"index: expected int, found {index!r}")
         if not 0 <= index < self.n_shards:
             raise IndexError(f"index: expected 0 to {self.n_shards - 1}, found {index}")
 

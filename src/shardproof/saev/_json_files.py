@@ -9,7 +9,7 @@ from shardproof import _files, _json
 from shardproof._names import quoted
 from shardproof.errors import ManifestNotFoundError
 
-__all__ = ["LABELS_FILE", "METADATA_FILE", "SHARDS_FILE", "AnyPath", "dump", "read"]
+__all__ = ["LABELS_FILE", "METADATA_FILE", "SHARDS_FILE", "AnyPath", "dump", "read", "read_bytes"]
 
 METADATA_FILE = "metadata.json"
 SHARDS_FILE = "shards.json"
@@ -28,8 +28,13 @@ def dump(value: Any, shards_dir: AnyPath, name: str) -> None:
 
 def read(root: str, name: str, kind: type[T]) -> T:
     """Return what one of them says; where it is missing, the error says what is there instead."""
+    return _json.decode(read_bytes(root, name), kind, path=os.path.join(root, name))
+
+
+def read_bytes(root: str, name: str) -> bytes:
+    """Return the text of one of them; raises as `read`."""
     try:
-        return _json.read(root, name, kind)
+        return _json.read_bytes(root, name, max_bytes=_json.MAX_BYTES)
     except ManifestNotFoundError as error:
         if error.path == root:
             raise

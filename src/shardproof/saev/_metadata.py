@@ -1,23 +1,31 @@
 """What a directory's activations are, and the shape that follows from it."""
 
+import functools
 import hashlib
+import logging
 import os
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from shardproof._arguments import checked
+from shardproof import _json
+from shardproof._arguments import accepted_fields, as_int, checked
+from shardproof._names import quoted
 from shardproof._paths import refuse_empty
-from shardproof.saev._counts import MAX_COUNT, Count, Positive, refuse_count
-from shardproof.saev._json_files import METADATA_FILE, AnyPath, dump, read
+from shardproof.saev._counts import MAX_COUNT, Count, Positive, count_of
+from shardproof.saev._json_files import METADATA_FILE, AnyPath, dump, read_bytes
 
 __all__ = ["Metadata"]
 
+logger = logging.getLogger("shardproof.saev")
+
+_SHOWN = 20
 _MAX_SHARD_BYTES = 2**63 - 1  # off_t
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
-class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """What a directory's activations are: ``metadata.json``.
 
     Attributes:
@@ -36,7 +44,11 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         dtype: How a value is stored.
         protocol: Version of the protocol.
 
+    Fields of a file that are none of these are kept: `dump` writes them again, and `hash` is that
+    of all fields.
+
     Raises:
+        TypeError: A value of another type, or none of those that are known.
         ValueError: A count below 1, layers twice or none, or not one example fits into a shard.
 
     Example:
@@ -62,6 +74,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pixel_agg: Literal["majority", "prefer-fg"] | None = "majority"
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     protocol: Literal["1.0.0", "1.1", "2.1"] = "2.1"
+    _file: Any = ""
+    """The object of the file as text, where it has other fields than these."""
 
     _POSITIVE: ClassVar[tuple[str, ...]] = (
         "content_tokens_per_example",
@@ -70,10 +84,14 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
 
     def __post_init__(self) -> None:
+        layers = tuple(as_int("layers", layer) for layer in self.layers)
+        msgspec.structs.force_setattr(self, "layers", layers)
+        for name, value in accepted_fields(self).items():
+            msgspec.structs.force_setattr(self, name, value)
         for name in (*self._POSITIVE, "n_examples"):
-            refuse_count(name, getattr(self, name), at_least=int(name in self._POSITIVE))
+            count_of(name, getattr(self, name), at_least=int(name in self._POSITIVE))
         for layer in self.layers:
-            refuse_count("layers", layer, at_least=-MAX_COUNT)
+            count_of("layers", layer, at_least=-MAX_COUNT)
         if not self.layers or len(set(self.layers)) != len(self.layers):
             raise ValueError(f"layers: expected one or more, none twice, found {self.layers}")
         if self.examples_per_shard < 1:
@@ -131,7 +149,14 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Of the compact JSON in the order of the fields above: saev asks orjson for sorted keys, and
         orjson sorts those of dictionaries, not those of a dataclass.
         """
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:8]
+        text = msgspec.json.format(msgspec.json.encode(self._object()), indent=-1)
+        return hashlib.sha256(text).hexdigest()[:8]
+
+    def _object(self) -> Mapping[str, Any]:
+        """What the file holds: where it was read, in its order, with all its fields."""
+        ours = msgspec.structs.asdict(self)
+        file = ours.pop("_file")
+        return _fields(file) | ours if file else ours
 
     @classmethod
     @checked
@@ -146,7 +171,15 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ManifestError: It is not what the protocol describes; the text names line and field.
         """
         refuse_empty(shards_dir=shards_dir)
-        return read(os.path.realpath(shards_dir), METADATA_FILE, cls)
+        path = os.path.join(os.path.realpath(shards_dir), METADATA_FILE)
+        data = read_bytes(*os.path.split(path))
+        metadata = msgspec.structs.replace(_json.decode(data, cls, path=path), _file="")
+        if unknown := tuple(_fields(data).keys() - metadata._object().keys()):
+            _tell(path, unknown)
+            return msgspec.structs.replace(
+                metadata, _file=msgspec.json.format(data, indent=-1).decode()
+            )
+        return metadata
 
     @checked
     def dump(self, shards_dir: AnyPath) -> None:
@@ -159,4 +192,16 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             OSError: It could not be written.
         """
         refuse_empty(shards_dir=shards_dir)
-        dump(self, shards_dir, METADATA_FILE)
+        dump(self._object(), shards_dir, METADATA_FILE)
+
+
+def _fields(text: str | bytes) -> dict[str, Any]:
+    """Return the fields of an object, each as it is spelled there."""
+    return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+
+
+@functools.cache
+def _tell(path: str, unknown: tuple[str, ...]) -> None:
+    """Say once that a file has fields that nobody here knows."""
+    names = ", ".join(map(quoted, sorted(unknown)[:_SHOWN]))
+    logger.warning("'%s' has fields that are not known here, and are kept: %s", path, names)

@@ -12,7 +12,7 @@ from shardproof._arguments import checked
 from shardproof._paths import refuse_empty
 from shardproof.checks import check
 from shardproof.manifest import Manifest, PromisedFile, refuse_names
-from shardproof.saev._counts import Count, refuse_count
+from shardproof.saev._counts import Count, count_of
 from shardproof.saev._json_files import SHARDS_FILE, AnyPath, dump, read
 
 __all__ = ["Shard", "ShardInfo", "read_shards"]
@@ -52,13 +52,7 @@ class ShardInfo:
     shards: Sequence[Shard] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shards", tuple(self.shards))
-        for shard in self.shards:
-            if type(shard) is not Shard:
-                raise TypeError(f"shards: expected Shard, found {type(shard).__name__}")
-            if type(shard.name) is not str:
-                raise TypeError(f"name: expected str, found {type(shard.name).__name__}")
-            refuse_count("n_examples", shard.n_examples, at_least=0)
+        object.__setattr__(self, "shards", tuple(map(_taken, self.shards)))
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -122,6 +116,15 @@ class ShardInfo:
         root = Path(os.path.realpath(shards_dir))
         files = [PromisedFile(shard.name) for shard in self.shards]
         check(Manifest(root, root / SHARDS_FILE, "saev", files)).raise_for_findings()
+
+
+def _taken(shard: object) -> Shard:
+    if type(shard) is not Shard:
+        raise TypeError(f"shards: expected Shard, found {type(shard).__name__}")
+    if type(shard.name) is not str:
+        raise TypeError(f"name: expected str, found {type(shard.name).__name__}")
+    n_examples = count_of("n_examples", shard.n_examples, at_least=0)
+    return shard if n_examples is shard.n_examples else Shard(shard.name, n_examples)
 
 
 def read_shards(root: str) -> list[Shard]:

@@ -74,8 +74,6 @@ def stage(
         (True, True)
     """
     refuse_empty(shards_dir=shards_dir, to=to)
-    if isinstance(workers, bool):
-        raise TypeError("workers: expected int or None, found bool")
     if workers is not None and workers < 1:
         raise ValueError(f"workers: expected 1 or more, found {workers}")
     source = StageSource.read(os.path.realpath(shards_dir))

@@ -3,7 +3,9 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, SupportsIndex
+
+from shardproof._arguments import as_int
 
 __all__ = ["CLEANUP_VARIABLE", "Cleanup", "cleanup_policy"]
 
@@ -36,9 +38,11 @@ def cleanup_policy(
     """
     if cleanup is None:
         return _from_text(environ.get(CLEANUP_VARIABLE, "").strip() or "auto")
-    if isinstance(cleanup, bool) or not isinstance(cleanup, (int, str)):
+    if isinstance(cleanup, bool) or not isinstance(cleanup, (SupportsIndex, str)):
         found = type(cleanup).__name__
         raise TypeError(f"cleanup: expected 'auto', 'keep' or a number of bytes, found {found}")
+    if isinstance(cleanup, SupportsIndex):
+        cleanup = as_int("cleanup", cleanup)
     if cleanup not in {"auto", "keep"} and not (isinstance(cleanup, int) and cleanup > 0):
         problem = f"expected 'auto', 'keep' or a number of bytes over 0, found {cleanup!r:.80}"
         raise ValueError(f"cleanup: {problem}")

@@ -3,9 +3,9 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
-from shardproof._arguments import checked
+from shardproof._arguments import as_int, checked
 from shardproof._paths import refuse_empty
 from shardproof.errors import SourceError
 from shardproof.prefetch.cache._cleanup import Cleanup, cleanup_policy
@@ -195,7 +195,7 @@ def load_dataset_from_spec(
 
 @checked
 def resolve_resume_plan(
-    spec: Spec | Sequence[tuple[str, int]],
+    spec: Spec | Sequence[tuple[str, SupportsIndex]],
     row_offset: int | None = 0,
     cache_dir: Path | None = None,
     data_files: DataFiles | None = None,
@@ -235,7 +235,8 @@ def resolve_resume_plan(
     row_offset = row_offset or 0
     refuse_count("row_offset", row_offset, least=0)
     if not isinstance(spec, str | HubSpec | TextSpec):
-        return plan_of([name for name, _ in spec], (rows for _, rows in spec), row_offset)
+        counts = (as_int("spec", rows) for _, rows in spec)
+        return plan_of([name for name, _ in spec], counts, row_offset)
     found = _one(spec)
     if isinstance(found, TextSpec):
         names = [data_files] if isinstance(data_files, str) else data_files

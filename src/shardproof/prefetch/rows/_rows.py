@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import msgspec
 
+from shardproof._arguments import as_int, checked
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.rows._rows_state import Data, Place, State, place_in, read_state
 from shardproof.prefetch.sources._source import RemoteFile
@@ -136,6 +137,7 @@ class ShardedRows:
             return iter([shard.batches(start, self._batch_size)])
         return iter([[_dataset_of(shard.table(start))]])
 
+    @checked
     def skip(self, n: int) -> Self:
         """Return the same data without ``n`` more rows at its beginning; nothing of them is read.
 
@@ -215,7 +217,5 @@ def _need_datasets() -> Any:
 
 def refuse_count(name: str, value: object, *, least: int) -> None:
     """Raise for what is no integer, as True is none, or is too small."""
-    if type(value) is not int:
-        raise TypeError(f"{name}: expected an integer, found {value!r}")
-    if value < least:
+    if as_int(name, value) < least:
         raise ValueError(f"{name}: expected {least} or more, found {value}")

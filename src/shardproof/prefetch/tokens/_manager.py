@@ -155,6 +155,7 @@ class ShardedDatasetManager:
         """What it has cost and saved until now; at other ranks than 0, only the waits."""
         return self._tally.stats
 
+    @checked
     def prepare_shard(self, shard_index: int) -> "asyncio.Task[bool]":
         """Begin to fetch a shard in the background, if this is rank 0.
 
@@ -184,6 +185,7 @@ class ShardedDatasetManager:
             return False
         return True
 
+    @checked
     async def create_dataset(self, shard_index: int) -> SharedShardedDataset:
         """Return the dataset of a shard: fetched by rank 0, looked at by every rank.
 
@@ -225,6 +227,7 @@ class ShardedDatasetManager:
         finally:
             self._is_busy = False
 
+    @checked
     async def initialize_datasets(self, current_shard_index: int) -> None:
         """Make a shard the active one, and begin with the next one.
 

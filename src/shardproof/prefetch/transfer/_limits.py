@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+from shardproof._arguments import plain_number
+
 __all__ = ["Limits"]
 
 
@@ -46,6 +48,8 @@ class Limits:
     connections: int = 4
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, plain_number(getattr(self, field.name)))
         for name in ("max_download_retries", "connections"):
             _refuse_count(name, getattr(self, name))
         for name in ("download_timeout", "least_timeout", "stall_after"):
