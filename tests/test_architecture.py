@@ -70,7 +70,7 @@ MAY_IMPORT = {
     "checks": {"_fanout"} | PROMISE | GROUND,
     "checkpoint.*": LOOK | PROMISE | GROUND,
     "saev": SAEV,
-    "saev._counts": set(),
+    "saev._counts": GROUND,
     "saev._json_files": GROUND,
     "saev._metadata": {"saev._counts", "saev._json_files"} | GROUND,
     "saev._promise": SAEV | PROMISE,

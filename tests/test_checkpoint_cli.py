@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shardproof import _cli_checkpoint
-from shardproof.checkpoint import FsspecStorage, MultiShardLoader, MultiShardSaver
+from shardproof.checkpoint import FsspecStorage, LocalStorage, MultiShardLoader, MultiShardSaver
 
 
 def save(prefix: Path, n_ranks: int = 2, step: int = 0) -> Path:
@@ -53,6 +54,15 @@ def run(*args: object):
     result = CliRunner().invoke(_cli_checkpoint.app, list(map(str, args)), prog_name="shardproof")
     assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
     return result
+
+
+def unfinished(prefix: Path, age: float = 0) -> Path:
+    """Save the shards of two ranks, so long ago, and no metadata."""
+    for rank in range(2):
+        MultiShardSaver().save_shard(prefix, rank, {"w": np.arange(3)})
+    for path in prefix.parent.iterdir():
+        os.utime(path, (time.time() - age,) * 2)
+    return prefix
 
 
 class TestVerify:
@@ -163,6 +173,51 @@ class TestVerify:
         (said,) = json.loads(run("verify", prefix, "--json").stdout)
         assert said["ok"]
         assert said["warnings"] == result.stdout.splitlines()[1:]
+
+    def test_an_unfinished_step_is_told(self, run_dir) -> None:
+        prefix = unfinished(run_dir / "step_40" / "model", age=3 * 86400 + 60)
+        said = f"unfinished step '{prefix}': 2 shard files, last written 3 days ago; its save "
+        for options in ([], ["--json"], ["--level", "complete"]):
+            result = run("verify", run_dir, *options)
+            assert result.exit_code == 0
+            assert result.stderr == f"{said}was killed or still runs\n"
+        assert len(json.loads(run("verify", run_dir, "--json").stdout)) == 4
+        assert run("verify", run_dir, "-q").output == ""
+        assert run("verify", run_dir / "step_3", run_dir / "best").stderr == ""
+
+    def test_an_unfinished_step_alone(self, tmp_path) -> None:
+        prefix = unfinished(tmp_path / "run" / "model", age=100)
+        for path in (prefix, prefix.parent, tmp_path, metadata(prefix)):
+            result = run("verify", path)
+            assert (result.exit_code, result.stdout) == (2, "")
+            problem, warning = result.stderr.splitlines()
+            assert "there is no checkpoint: expected " in problem
+            assert "2 shard files, last written 100 s ago" in warning
+
+    def test_of_an_unfinished_step_nobody_can_look_at(self, run_dir, monkeypatch) -> None:
+        def modified(self, path: str) -> float:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+        unfinished(run_dir / "step_40" / "model")
+        monkeypatch.setattr(LocalStorage, "modified", modified)
+        result = run("verify", run_dir)
+        assert result.exit_code == 3
+        assert f"Could not look at '{run_dir}'" in result.stderr
+        assert result.stdout.count("valid: 2 of 2 files") == 4
+
+    def test_what_is_no_unfinished_step(self, run_dir) -> None:
+        pruned = run_dir / "step_1" / "model"
+        metadata(pruned).rename(f"{metadata(pruned)}.pruned")
+        for name in ("x_shard_a.shard", "_shard_0.shard", "x_shard_0.safetensors", "shard_0.shard"):
+            (run_dir / name).touch()
+        assert run("verify", run_dir).stderr == ""
+
+    def test_the_name_of_an_unfinished_step_is_quoted(self, tmp_path) -> None:
+        unfinished(tmp_path / "run" / "\x1b[31m\n")
+        for command in ("verify", "latest"):
+            *_, warning = run(command, tmp_path / "run").stderr.splitlines()
+            assert "\\x1b[31m\\n" in "".join(run(command, tmp_path / "run").stderr)
+            assert warning.isprintable()
 
     def test_the_highest_code_counts(self, tmp_path) -> None:
         whole, damaged = save(tmp_path / "a"), save(tmp_path / "b")
@@ -390,6 +445,27 @@ class TestLatest:
         save(tmp_path / "model")
         shard_faults(tmp_path).fail("scandir", errno.EIO)
         assert run("latest", tmp_path).exit_code == 3
+
+    def test_an_unfinished_step_is_told(self, run_dir) -> None:
+        prefix = unfinished(run_dir / "step_40" / "model", age=7200)
+        said = f"unfinished step '{prefix}': 2 shard files, last written 2 h ago; its save was "
+        result = run("latest", run_dir)
+        assert (result.exit_code, result.stdout) == (0, f"{run_dir}/step_20/model\n")
+        assert result.stderr == f"{said}killed or still runs\n"
+        result = run("latest", prefix.parent)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.splitlines()[0] == f"{said}killed or still runs"
+
+    def test_of_an_unfinished_step_nobody_can_look_at(self, run_dir, shard_faults) -> None:
+        prefix = unfinished(run_dir / "step_40" / "model")
+        shard_faults(run_dir).fail("stat", errno.EIO, match=shard(prefix).name)
+        result = run("latest", run_dir)
+        assert (result.exit_code, result.stdout) == (3, "")
+
+    def test_what_is_passed_over_is_told(self, run_dir) -> None:
+        flip(shard(run_dir / "step_20" / "model"))
+        result = run("latest", run_dir)
+        assert result.stderr.startswith(f"Passing over step 20 of '{run_dir}/step_20/model': ")
 
 
 class TestProcess:

@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,14 @@ import checkpoint_files as files
 import numpy as np
 import pytest
 
-from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, latest_checkpoint, prune
+from shardproof.checkpoint import (
+    LocalStorage,
+    MultiShardLoader,
+    MultiShardSaver,
+    latest_checkpoint,
+    prune,
+    unfinished_steps,
+)
 from shardproof.testing.faults import faults
 
 DAMAGES = ["missing", "torn", "zero tail"]
@@ -442,3 +450,114 @@ class TestPrune:
         assert not files.metadata_path(path / "step_1" / "model").exists()
         assert files.is_whole(tmp_path / "elsewhere" / "model")
         assert files.is_whole(path / "step_3" / "model")
+
+
+class TestUnfinished:
+    """Shards and notes, and no metadata: a save was killed, or still runs."""
+
+    @pytest.fixture
+    def step(self, tmp_path: Path) -> Path:
+        """The first of two ranks has saved its shard; beside it there is a step that is whole."""
+        save(tmp_path / "step_1" / "model", 1)
+        prefix = tmp_path / "step_2" / "model"
+        MultiShardSaver().save_shard(prefix, 0, {"w": np.arange(3)}, step=2)
+        return prefix
+
+    @pytest.mark.parametrize(
+        ("seconds", "words"),
+        [
+            (-5, "0 s"),
+            (0, "0 s"),
+            (119, "119 s"),
+            (120, "2 min"),
+            (7199, "119 min"),
+            (7200, "2 h"),
+            (172799, "47 h"),
+            (172800, "2 days"),
+            (10**9, "11574 days"),
+        ],
+    )
+    def test_the_log_tells_it_with_its_age(
+        self, step: Path, caplog, monkeypatch, seconds: int, words: str
+    ) -> None:
+        for path in step.parent.iterdir():
+            os.utime(path, (1000, 1000))
+        monkeypatch.setattr("shardproof.checkpoint._unfinished.clock", lambda: 1000 + seconds)
+        assert latest_checkpoint(step.parent.parent) == f"{step.parent.parent}/step_1/model"
+        (said,) = caplog.messages
+        assert said == (
+            f"unfinished step '{step}': 1 shard file, last written {words} ago; "
+            "its save was killed or still runs"
+        )
+
+    def test_the_youngest_file_tells_the_age(self, step: Path) -> None:
+        note = files.shard_path(step, 0).with_suffix(".tensors.json")
+        os.utime(files.shard_path(step, 0), (1000, 1000))
+        (found,) = unfinished_steps(step)
+        assert found.age == pytest.approx(time.time() - note.stat().st_mtime, abs=60)
+        assert (found.prefix, found.n_shards, found.n_notes) == (str(step), 1, 1)
+
+    def test_what_is_left_is_told(self, step: Path) -> None:
+        note = files.shard_path(step, 0).with_suffix(".tensors.json")
+        files.shard_path(step, 0).unlink()
+        assert "no shard file, notes of 1, last written" in str(*unfinished_steps(step))
+        note.unlink()
+        assert unfinished_steps(step) == []
+        files.shard_path(step, 0).touch()
+        assert str(*unfinished_steps(step)).endswith("or its metadata file was removed")
+
+    def test_with_metadata_it_is_finished(self, step: Path, caplog) -> None:
+        MultiShardSaver().save_metadata(step, world_size=1, step=2)
+        assert latest_checkpoint(step.parent.parent) == str(step)
+        assert caplog.messages == []
+        assert unfinished_steps(step.parent.parent) == unfinished_steps(step) == []
+
+    def test_one_that_is_being_removed_is_none(self, step: Path) -> None:
+        MultiShardSaver().save_metadata(step, world_size=1, step=2)
+        path = Path(f"{step}.metadata.json")
+        path.rename(f"{path}.pruned")
+        assert unfinished_steps(step.parent) == []
+
+    def test_by_name(self, step: Path, caplog) -> None:
+        assert latest_checkpoint(step.parent, name="other") is None
+        assert caplog.messages == []
+        latest_checkpoint(step.parent, name="model")
+        assert len(caplog.messages) == 1
+
+    @pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE, errno.EACCES])
+    @pytest.mark.parametrize("operation", ["stat", "scandir"])
+    def test_could_not_look(self, step: Path, shard_faults, operation: str, error: int) -> None:
+        shard_faults(step.parent).fail(operation, error)
+        for call in (latest_checkpoint, unfinished_steps):
+            with pytest.raises(OSError, match=os.strerror(error)) as caught:
+                call(step.parent)
+            assert caught.value.errno == error
+
+    def test_one_that_goes_meanwhile_is_none(self, step: Path, shard_faults) -> None:
+        shard_faults(step.parent).fail("stat", errno.ENOENT)
+        assert [found.age for found in unfinished_steps(step.parent)] == [None]
+        assert "1 shard file; its save" in str(*unfinished_steps(step.parent))
+
+    def test_of_many_ranks_it_is_one_line(self, tmp_path: Path, caplog) -> None:
+        for rank in range(1000):
+            (tmp_path / f"model_shard_{rank}.shard").touch()
+        assert latest_checkpoint(tmp_path) is None
+        assert "1000 shard files, last written" in caplog.text
+        assert len(caplog.messages) == 1
+
+    def test_in_memory(self) -> None:
+        MultiShardSaver().save_shard("memory://unfinished/step/model", 0, {"w": np.arange(3)})
+        (found,) = unfinished_steps("memory://unfinished")
+        assert found.prefix == "memory:///unfinished/step/model"
+        assert 0 <= found.age < 3600
+
+    def test_a_storage_that_tells_no_times(self, step: Path) -> None:
+        class Plain:
+            """What was asked of a storage before ages were told."""
+
+        for name in [name for name in dir(LocalStorage) if not name.startswith("_")]:
+            setattr(Plain, name, staticmethod(getattr(LocalStorage(), name)))
+        del Plain.modified
+        assert latest_checkpoint(step.parent, storage=Plain()) is None
+        (found,) = unfinished_steps(step.parent, storage=Plain())
+        assert found.age is None

@@ -1,6 +1,7 @@
 """Loading: what is returned, into what, and what is refused before anything is returned."""
 
 import asyncio
+import errno
 import json
 import os
 import sys
@@ -128,13 +129,93 @@ def test_the_same_in_coroutines(prefix: Path) -> None:
             loader.load_shard_async(prefix, 1),
             loader.load_all_shards_async(prefix),
             loader.load_tensors_async(prefix, ["c"]),
+            loader.load_metadata_async(prefix),
         )
 
-    one, every, some = asyncio.run(load())
+    one, every, some, metadata = asyncio.run(load())
+    assert metadata == MultiShardLoader().load_metadata(prefix)
     assert equal(one, ARRAYS[1])
     assert equal(every[0], ARRAYS[0])
     assert equal(some, {"c": ARRAYS[1]["c"]})
     assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
+
+
+class TestWhatToType:
+    """Where a path is no prefix, the error says which is."""
+
+    LOADS = (
+        lambda path: MultiShardLoader().load_shard(path, 0),
+        lambda path: MultiShardLoader().load_all_shards(path),
+        lambda path: MultiShardLoader().load_metadata(path),
+        lambda path: MultiShardLoader().load_tensors(path, ["a"]),
+        lambda path: asyncio.run(MultiShardLoader().load_shard_async(path, 0)),
+    )
+
+    @pytest.mark.parametrize("load", LOADS)
+    def test_of_a_directory(self, tmp_path: Path, load) -> None:
+        prefix = saved(tmp_path / "run" / "step_100" / "model", ARRAYS)
+        for path in (prefix.parent, prefix.parent.parent):
+            with pytest.raises(CheckpointNotFoundError) as caught:
+                load(path)
+            assert str(caught.value) == (
+                f"Checkpoint file '{path}.metadata.json': there is no such file; "
+                f"expected a prefix, found a directory: give '{prefix}'"
+            )
+
+    def test_of_a_directory_of_many(self, tmp_path: Path) -> None:
+        for n in range(5):
+            saved(tmp_path / f"step_{n}" / "model", ARRAYS)
+        with pytest.raises(CheckpointNotFoundError) as caught:
+            MultiShardLoader().load_shard(tmp_path, 0)
+        assert str(caught.value).endswith(
+            f"give '{tmp_path}/step_0/model' or '{tmp_path}/step_1/model' or "
+            f"'{tmp_path}/step_2/model' (or another of 5)"
+        )
+
+    def test_of_a_directory_with_a_separator(self, tmp_path: Path) -> None:
+        saved(tmp_path / "step" / "model", ARRAYS)
+        with pytest.raises(ValueError, match=r"such as '.*step/model', found '.*step/'"):
+            MultiShardLoader().load_shard(f"{tmp_path}/step/", 0)
+
+    def test_of_a_metadata_file(self, prefix: Path) -> None:
+        with pytest.raises(CheckpointNotFoundError) as caught:
+            MultiShardLoader().load_shard(f"{prefix}.metadata.json", 0)
+        assert str(caught.value).endswith(f"found the name of a metadata file: give '{prefix}'")
+
+    def test_of_what_was_saved_in_part(self, tmp_path: Path) -> None:
+        path = tmp_path / "step" / "model"
+        MultiShardSaver().save_shard(path, 0, ARRAYS[0])
+        for asked in (path, path.parent):
+            with pytest.raises(
+                CheckpointNotFoundError, match=r"unfinished step .*: 1 shard"
+            ):
+                MultiShardLoader().load_shard(asked, 0)
+
+    @pytest.mark.parametrize("kind", ["none", "empty", "file"])
+    def test_of_nothing(self, tmp_path: Path, kind: str) -> None:
+        if kind == "empty":
+            (tmp_path / "x").mkdir()
+        elif kind == "file":
+            (tmp_path / "x").touch()
+        with pytest.raises(CheckpointNotFoundError, match=r"there is no such file$"):
+            MultiShardLoader().load_shard(tmp_path / "x", 0)
+
+    def test_where_nobody_can_look(self, tmp_path: Path, shard_faults) -> None:
+        saved(tmp_path / "step" / "model", ARRAYS)
+        shard_faults(tmp_path).fail("scandir", errno.EIO)
+        with pytest.raises(CheckpointNotFoundError, match=r"there is no such file$"):
+            MultiShardLoader().load_shard(tmp_path / "step", 0)
+
+    def test_in_memory(self) -> None:
+        saved("memory://what-to-type/step/model", ARRAYS)
+        with pytest.raises(CheckpointNotFoundError, match="give 'memory:///what-to-type/step/mod"):
+            MultiShardLoader().load_shard("memory://what-to-type/step", 0)
+
+    def test_control_characters_are_quoted(self, tmp_path: Path) -> None:
+        saved(tmp_path / "a" / "\x1b[31m", ARRAYS)
+        with pytest.raises(CheckpointNotFoundError) as caught:
+            MultiShardLoader().load_shard(tmp_path / "a", 0)
+        assert str(caught.value).isprintable()
 
 
 class TestSomeTensors:

@@ -1,7 +1,10 @@
 """Verifying: everything that is wrong, at once, in words; and what is only a warning."""
 
+import asyncio
 import errno
+import itertools
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -73,12 +76,86 @@ def test_a_step_s_shard_under_another_step_is_named_so(make_checkpoint) -> None:
 
 
 def test_metadata_that_are_missing_or_torn(make_checkpoint) -> None:
-    for metadata, kind in (("missing", "MISSING"), ("truncated", "STRUCTURE")):
+    for metadata, kind, n in (("missing", "MISSING", 1), ("truncated", "STRUCTURE", 2)):
         prefix = make_checkpoint(world_size=2, metadata=metadata)
         result = verify(prefix)
         assert [finding.kind for finding in result.findings] == [FindingKind[kind]]
         assert result.findings[0].path == Path(f"{prefix}.metadata.json")
-        assert len(result.warnings) == 2  # the shards that nothing names
+        assert len(result.warnings) == n  # of the step, or of each shard that nothing names
+
+
+def test_an_unfinished_step_is_a_warning_with_its_age(tmp_path, monkeypatch) -> None:
+    prefix = tmp_path / "model"
+    path = MultiShardSaver().save_shard(prefix, 0, {"w": np.arange(3)})
+    MultiShardSaver().save_shard(tmp_path / "model2", 0, {"w": np.arange(3)})
+    written = os.stat(path).st_mtime
+    monkeypatch.setattr("shardproof.checkpoint._unfinished.clock", lambda: written + 9000)
+    result = verify(prefix)
+
+    assert not result.is_valid
+    (warning,) = result.warnings
+    assert warning == (
+        f"unfinished step '{prefix}': 1 shard file, last written 2 h ago; "
+        "its save was killed or still runs"
+    )
+
+
+def test_what_can_not_be_looked_at_of_an_unfinished_step_is_told(tmp_path, shard_faults) -> None:
+    prefix = tmp_path / "model"
+    MultiShardSaver().save_shard(prefix, 0, {"w": np.arange(3)})
+    shard_faults(tmp_path).fail("stat", errno.EIO, match="model_shard_0.shard")
+    (warning,) = verify(prefix).warnings
+    assert "it can't be looked at: " in warning
+
+
+def test_the_same_in_coroutines(make_checkpoint) -> None:
+    whole, torn = make_checkpoint(world_size=3), make_checkpoint(world_size=3, flipped_ranks=[1])
+
+    async def look() -> list[VerificationResult]:
+        verifier = ShardFileVerifier()
+        return await asyncio.gather(
+            verifier.verify_checkpoint_async(whole),
+            verifier.verify_checkpoint_async(torn),
+            verifier.verify_checkpoint_async(torn, level="complete"),
+        )
+
+    assert asyncio.run(look()) == [verify(whole), verify(torn), verify(torn, "complete")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
+    with pytest.raises(TypeError, match=r"ShardFileVerifier\.verify_checkpoint_async\(\): level"):
+        asyncio.run(ShardFileVerifier().verify_checkpoint_async(whole, level="vaild"))
+
+
+def test_a_look_that_is_wanted_no_more_ends_at_its_next_piece(make_checkpoint, monkeypatch) -> None:
+    prefix, began, go_on = make_checkpoint(world_size=3), threading.Event(), threading.Event()
+    n_reads = itertools.count()
+
+    class Slow(LocalStorage):
+        def open(self, path: str):
+            file = super().open(path)
+            if path.endswith(".shard"):
+                read = file.read_into
+
+                def read_into(buffer, offset):
+                    next(n_reads)
+                    began.set()
+                    go_on.wait(60)
+                    return read(buffer, offset)
+
+                file.read_into = read_into
+            return file
+
+    async def look() -> None:
+        task = asyncio.ensure_future(ShardFileVerifier(Slow()).verify_checkpoint_async(prefix))
+        await asyncio.to_thread(began.wait, 60)
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(look())
+    assert next(n_reads) < 2 * 3  # which all shards would take: header and data of each
+    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
 
 
 def test_what_is_unproven_is_a_warning_and_never_proven(make_checkpoint) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardproof.checkpoint import (
+        MultiShardCheckpointFormat,
         MultiShardLoader,
         MultiShardSaver,
         ShardFileVerifier,
@@ -70,6 +71,7 @@ __all__ = [
     "ManifestNotFoundError",
     "ManifestPermissionError",
     "Metadata",
+    "MultiShardCheckpointFormat",
     "MultiShardLoader",
     "MultiShardSaver",
     "OrderedDataLoader",
@@ -116,6 +118,7 @@ _HOME = {
     "ManifestNotFoundError": "errors",
     "ManifestPermissionError": "errors",
     "Metadata": "saev",
+    "MultiShardCheckpointFormat": "checkpoint",
     "MultiShardLoader": "checkpoint",
     "MultiShardSaver": "checkpoint",
     "OrderedDataLoader": "loaders",

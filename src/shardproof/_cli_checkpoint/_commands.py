@@ -18,6 +18,8 @@ from shardproof._cli_checkpoint._paths import (
     only_prefix,
     prefixes_of,
     refusals_end_it,
+    told_log,
+    warn,
 )
 from shardproof._cli_checkpoint._tables import console, print_metadata
 from shardproof._cli_paths import given_text
@@ -87,11 +89,13 @@ def verify(
 ) -> None:
     """Prove checkpoints: each shard is there, and has the bytes that were written.
 
+    Steps of which there are shards but no metadata are told on standard error, with their age.
+
     Exit codes: 0 all are whole; 1 findings; 2 no checkpoint, or one whose metadata can't be read;
     3 something could not be looked at. The highest counts.
     """
     outcomes = []
-    for outcome in (outcome for path in paths for outcome in _look(path, level)):
+    for outcome in (outcome for path in paths for outcome in _look(path, level, quiet)):
         outcomes.append(outcome)
         if outcome.result is not None and not quiet and not as_json:
             _print_result(outcome.prefix, outcome.result)  # the next one may take an hour
@@ -102,17 +106,38 @@ def verify(
     raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
 
 
-def _look(path: str, level: _Level) -> Iterator[_Outcome]:
+def _look(path: str, level: _Level, quiet: bool) -> Iterator[_Outcome]:
+    prefixes = []
     try:
         prefixes = prefixes_of(path)
     except CheckpointNotFoundError as error:
         yield _Outcome(path, None, str(error), 2)
-        return
     except OSError as error:
         yield _Outcome(path, None, could_not("look at", path, error), 3)
         return
     for prefix in prefixes:
         yield _verified(prefix, level)
+    if not _is_prefix(path, prefixes):
+        yield from _unfinished(path, quiet)
+
+
+def _is_prefix(path: str, prefixes: list[str]) -> bool:
+    """Whether a path means that one checkpoint, of whose directory nothing more is asked."""
+    prefix = path.removesuffix(METADATA)
+    return prefixes == [prefix if "://" in path else os.path.abspath(prefix)]
+
+
+def _unfinished(path: str, quiet: bool) -> Iterator[_Outcome]:
+    """Warn of steps without metadata; yield an outcome only where nobody could look."""
+    from shardproof.checkpoint import unfinished_steps  # noqa: PLC0415 - not for other commands
+
+    try:
+        steps = unfinished_steps(path.removesuffix(METADATA))
+    except OSError as error:
+        yield _Outcome(path, None, could_not("look at", path, error), 3)
+        return
+    for step in [] if quiet else steps:
+        warn(step)
 
 
 def _verified(prefix: str, level: _Level) -> _Outcome:
@@ -244,6 +269,8 @@ def latest(
 ) -> None:
     """Print the prefix of the newest whole checkpoint in a directory, or in one of its own.
 
+    What is passed over, and steps that are unfinished, is told on standard error.
+
     In a script: prefix=$(shardproof checkpoint latest DIR) || [ $? -eq 1 ] || exit; in the argument
     of another command the exit code is lost.
 
@@ -251,7 +278,7 @@ def latest(
     """
     from shardproof.checkpoint import latest_checkpoint  # noqa: PLC0415 - not for other commands
 
-    with refusals_end_it("look at", directory, 2):
+    with refusals_end_it("look at", directory, 2), told_log():
         if "://" not in directory and not os.path.isdir(directory):
             end_with(f"'{directory}': there is no such directory", 2)
         prefix = latest_checkpoint(directory, level=level)

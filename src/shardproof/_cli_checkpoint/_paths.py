@@ -1,6 +1,7 @@
 """What a path on the command line means, and how a command ends where that can't be told."""
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ __all__ = [
     "only_prefix",
     "prefixes_of",
     "refusals_end_it",
+    "told_log",
+    "warn",
 ]
 
 METADATA = ".metadata.json"
@@ -110,6 +113,27 @@ def _code_of(error: BaseException, code: int) -> int:
         looked = Finding(FindingKind.UNREADABLE, Path(), "", "", cause.errno).looked
         return code if looked else 3
     return code
+
+
+@contextlib.contextmanager
+def told_log() -> Iterator[None]:
+    """Tell on standard error what the library logs meanwhile."""
+    logger, told = logging.getLogger("shardproof.checkpoint"), _Told()
+    logger.addHandler(told)
+    try:
+        yield
+    finally:
+        logger.removeHandler(told)
+
+
+class _Told(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        warn(record.getMessage())
+
+
+def warn(problem: object) -> None:
+    """Say on standard error what should be known."""
+    typer.echo(printable(str(problem)), err=True)
 
 
 def could_not(verb: str, path: str, error: OSError) -> str:

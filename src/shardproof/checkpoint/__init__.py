@@ -1,5 +1,6 @@
 """Checkpoints of many ranks: written in parallel, proven, loaded together or alone."""
 
+from shardproof.checkpoint._bytes import MultiShardCheckpointFormat
 from shardproof.checkpoint._convert import from_safetensors, to_safetensors
 from shardproof.checkpoint._fsspec_storage import FsspecStorage
 from shardproof.checkpoint._latest import latest_checkpoint
@@ -15,6 +16,7 @@ from shardproof.checkpoint._promise import promise
 from shardproof.checkpoint._prune import prune
 from shardproof.checkpoint._saver import MultiShardSaver
 from shardproof.checkpoint._storage import CheckpointStorage, StoredFile
+from shardproof.checkpoint._unfinished import UnfinishedStep, unfinished_steps
 from shardproof.checkpoint._verifier import ShardFileVerifier, VerificationResult
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "CheckpointStorage",
     "FsspecStorage",
     "LocalStorage",
+    "MultiShardCheckpointFormat",
     "MultiShardLoader",
     "MultiShardSaver",
     "ShardEntry",
@@ -29,10 +32,12 @@ __all__ = [
     "Sharding",
     "StoredFile",
     "TensorEntry",
+    "UnfinishedStep",
     "VerificationResult",
     "from_safetensors",
     "latest_checkpoint",
     "promise",
     "prune",
     "to_safetensors",
+    "unfinished_steps",
 ]

@@ -1,6 +1,7 @@
 """Checkpoints in whatever fsspec opens: object stores, other machines, memory."""
 
 import contextlib
+import datetime
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -75,6 +76,14 @@ class FsspecStorage:
             (entry["name"].rstrip("/").rpartition("/")[2], entry["type"] == "directory")
             for entry in found
         ]
+
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written; None if it is gone, or nobody knows."""
+        try:
+            time: datetime.datetime = self._fs.modified(path)
+        except (FileNotFoundError, NotImplementedError):
+            return None
+        return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp()
 
     def move(self, source: str, target: str) -> None:
         """Copy a file, and remove it when the copy is there."""

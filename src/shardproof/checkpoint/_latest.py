@@ -1,13 +1,18 @@
 """Which checkpoint of a directory is the newest that is whole."""
 
+import logging
 import os
 
 from shardproof._arguments import checked
-from shardproof.checkpoint._steps import is_whole, newest_first, prefixes_in
+from shardproof.checkpoint._prefixes import prefixes_in
+from shardproof.checkpoint._steps import is_whole, newest_first
 from shardproof.checkpoint._storage import CheckpointStorage
+from shardproof.checkpoint._unfinished import unfinished_of
 from shardproof.report import Level
 
 __all__ = ["latest_checkpoint"]
+
+logger = logging.getLogger("shardproof.checkpoint")
 
 
 @checked
@@ -21,7 +26,8 @@ def latest_checkpoint(
     """Return the prefix of the newest whole checkpoint; None if there is none.
 
     Newest is what has the highest step, and of those the latest timestamp. What is torn, partial
-    or of mixed steps is passed over, and the log says why.
+    or of mixed steps is passed over, and the log says why; it warns of unfinished steps,
+    too: shards without metadata, whose save was killed or still runs.
 
     Args:
         directory: Where checkpoints are: in it, or in its direct subdirectories, such as
@@ -46,8 +52,12 @@ def latest_checkpoint(
         >>> latest_checkpoint(f"{output_dir}/steps").removeprefix(str(output_dir))
         '/steps/step_20/model'
     """
-    places = prefixes_in(directory, storage).committed
-    for candidate in newest_first([place for place in places if name in {None, place.name}]):
+    prefixes = prefixes_in(directory, storage)
+    for step in unfinished_of(prefixes):
+        if name is None or os.path.basename(step.prefix) == name:
+            logger.warning("%s", step)
+    places = [place for place in prefixes.committed if name in {None, place.name}]
+    for candidate in newest_first(places):
         if is_whole(candidate, level):
             return candidate.place.storage.address(candidate.place.path)
     return None

@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,14 +17,13 @@ from shardproof.checkpoint._mapped import mapped_tensors
 from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry, TensorEntry
 from shardproof.checkpoint._metadata_file import read_metadata
 from shardproof.checkpoint._opened import open_shard
+from shardproof.checkpoint._shard_arrays import Framework, given_away, tensors_in
 from shardproof.checkpoint._shard_reader import read_shard, read_tensor
 from shardproof.checkpoint._storage import CheckpointStorage, Place, place_of
-from shardproof.checkpoint._torch import to_torch
 
 __all__ = ["MultiShardLoader"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Framework = Literal["numpy", "torch"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -185,7 +184,10 @@ class MultiShardLoader:
         arrays: dict[str, Array] = {}
         for some in self._in_threads(load, [*found.by_shard()], stop):
             arrays |= some
-        return {name: self._given_away(arrays[name], found.tensors[name]) for name in found.tensors}
+        return {
+            name: given_away(arrays[name], found.tensors[name], self._framework)
+            for name in found.tensors
+        }
 
     @checked
     def iter_tensors(
@@ -202,7 +204,7 @@ class MultiShardLoader:
         for shard, tensors in found.by_shard():
             for tensor in tensors:
                 arrays = self._read_some(place, shard, [tensor], {}, None)
-                yield tensor.name, self._given_away(arrays.pop(tensor.name), tensor)
+                yield tensor.name, given_away(arrays.pop(tensor.name), tensor, self._framework)
 
     def _read_some(
         self,
@@ -235,17 +237,19 @@ class MultiShardLoader:
         digest_threads: int | None = None,
     ) -> dict[str, Any]:
         with open_shard(place, shard) as file:
-            arrays = {tensor.name: fresh(tensor) for tensor in shard.tensors}
-            views = {name: view_of(array) for name, array in arrays.items()}
-            read_shard(
-                file, shard, views, verify=self._verify, stop=stop, digest_threads=digest_threads
+            return tensors_in(
+                file,
+                shard,
+                framework=self._framework,
+                verify=self._verify,
+                stop=stop,
+                digest_threads=digest_threads,
             )
-        return {
-            tensor.name: self._given_away(arrays[tensor.name], tensor) for tensor in shard.tensors
-        }
 
-    def _given_away(self, array: Array, tensor: TensorEntry) -> Any:
-        return to_torch(array, tensor.dtype) if self._framework == "torch" else array
+    @checked
+    async def load_metadata_async(self, prefix: str | os.PathLike[str]) -> CheckpointMetadata:
+        """Do as `load_metadata` in a thread, which has ended when this returns."""
+        return await LoopThreads().run(lambda _: self.load_metadata(prefix), "shardproof-load")
 
     @checked
     async def load_shard_async(self, prefix: str | os.PathLike[str], rank: int) -> dict[str, Any]:

@@ -75,6 +75,13 @@ class LocalStorage:
         except FileNotFoundError:
             return []
 
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written; None if it is gone."""
+        try:
+            return os.stat(path, follow_symlinks=False).st_mtime
+        except FileNotFoundError:
+            return None
+
     def move(self, source: str, target: str) -> None:
         """Rename a file, for good."""
         _files.move_whole(source, target)

@@ -1,6 +1,7 @@
 """One look at one shard: whether it is the one that the metadata names."""
 
 import errno
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from shardproof.checkpoint._local_storage import NotRegularFileError
 from shardproof.checkpoint._metadata import ShardEntry
 from shardproof.checkpoint._opened import header_mismatch, open_file, read_at
 from shardproof.checkpoint._shard_reader import checksum_found
+from shardproof.checkpoint._stop import go_on
 from shardproof.checkpoint._storage import Place, StoredFile
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Finding, FindingKind, Level
@@ -30,12 +32,15 @@ class Look(NamedTuple):
     is_unproven: bool
 
 
-def look_at(place: Place, shard: ShardEntry, level: Level) -> Look:
-    """Return what is seen of a shard at a level."""
+def look_at(
+    place: Place, shard: ShardEntry, level: Level, stop: threading.Event | None = None
+) -> Look:
+    """Return what is seen of a shard at a level; raise `StoppedError` once ``stop`` is set."""
+    go_on(stop)
     path = place.address(shard.file)
     try:
         with open_file(place.storage, place.beside(shard.file)) as file:
-            finding = _look_inside(file, shard, level)
+            finding = _look_inside(file, shard, level, stop)
     except CheckpointError as error:
         finding = unread(error, "a regular file")
     return Look(path, finding, level == "valid" and not shard.checksum)
@@ -53,14 +58,16 @@ def unread(error: CheckpointError, expected: str) -> Finding:
     return Finding(FindingKind.STRUCTURE, path, expected, error.problem)
 
 
-def _look_inside(file: StoredFile, shard: ShardEntry, level: Level) -> Finding | None:
+def _look_inside(
+    file: StoredFile, shard: ShardEntry, level: Level, stop: threading.Event | None
+) -> Finding | None:
     path = Path(file.path)
     if not file.size:
         return Finding(FindingKind.EMPTY, path, f"{shard.file_size} bytes", "0 bytes")
     if level == "present":
         return None
     finding = _incomplete(file, path, shard)
-    return finding or (_invalid(file, path, shard) if level == "valid" else None)
+    return finding or (_invalid(file, path, shard, stop) if level == "valid" else None)
 
 
 def _incomplete(file: StoredFile, path: Path, shard: ShardEntry) -> Finding | None:
@@ -71,8 +78,10 @@ def _incomplete(file: StoredFile, path: Path, shard: ShardEntry) -> Finding | No
     return Finding(FindingKind.STRUCTURE, path, *mismatch) if mismatch else None
 
 
-def _invalid(file: StoredFile, path: Path, shard: ShardEntry) -> Finding | None:
-    found = checksum_found(file, shard) if shard.checksum else ""
+def _invalid(
+    file: StoredFile, path: Path, shard: ShardEntry, stop: threading.Event | None
+) -> Finding | None:
+    found = checksum_found(file, shard, stop) if shard.checksum else ""
     if found == shard.checksum:
         return None
     return Finding(FindingKind.DIGEST, path, shard.checksum, found)

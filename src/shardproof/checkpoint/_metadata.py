@@ -35,6 +35,7 @@ MAX_NAME = 4096
 """Most characters in the name of a tensor."""
 
 _MAX_DIMENSIONS = 32  # numpy's, before 2.0
+_MAX_BYTES = 2**63 - 1  # numpy's: without the lengths that are 0
 _SHOWN = 20
 
 TIMESTAMP = re.compile(
@@ -213,6 +214,9 @@ def _broken_by_tensor(tensor: TensorEntry) -> Iterator[str]:
     if len(shape) > _MAX_DIMENSIONS:
         yield f"shape: expected at most {_MAX_DIMENSIONS} dimensions, found {len(shape)}"
         return
+    if math.prod(filter(None, shape)) * ITEM_SIZES[tensor.dtype] > _MAX_BYTES:
+        shown = quoted(str(shape))
+        yield f"shape: expected lengths that an array can have, found {shown}"
     expected = math.prod(shape) * ITEM_SIZES[tensor.dtype]
     if tensor.size != expected:
         shown = quoted(str(expected))

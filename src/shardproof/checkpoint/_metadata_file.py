@@ -1,6 +1,7 @@
 """The file that makes a checkpoint one, and the notes of ranks from which it is made."""
 
 from shardproof import _json
+from shardproof.checkpoint._advice import advice
 from shardproof.checkpoint._layout import metadata_name, note_name
 from shardproof.checkpoint._metadata import (
     CheckpointMetadata,
@@ -15,7 +16,7 @@ from shardproof.checkpoint._opened import open_file, read_at
 from shardproof.checkpoint._refusal import refusal
 from shardproof.checkpoint._sealed import seal, unseal
 from shardproof.checkpoint._storage import Place
-from shardproof.errors import CheckpointError, ManifestError
+from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
 __all__ = ["read_metadata", "read_note", "write_metadata", "write_note"]
 
@@ -28,10 +29,15 @@ def read_metadata(place: Place, name: str | None = None) -> CheckpointMetadata:
         name: Of the file, where it has another than the usual one.
 
     Raises:
-        CheckpointNotFoundError: There is none.
+        CheckpointNotFoundError: There is none; the text says what to type, where that is seen.
         CheckpointError: It can't be read, or breaks a law of the format.
     """
-    data, address = _read(place, name or metadata_name(place.name))
+    try:
+        data, address = _read(place, name or metadata_name(place.name))
+    except CheckpointNotFoundError as error:
+        if name is None and (tip := advice(place)):
+            raise CheckpointNotFoundError(f"{error.problem}; {tip}", path=error.path) from error
+        raise
     try:
         return decode(data, path=address, prefix_name=place.name)
     except ManifestError as error:

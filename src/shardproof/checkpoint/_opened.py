@@ -10,7 +10,14 @@ from shardproof.checkpoint._metadata import ShardEntry
 from shardproof.checkpoint._storage import CheckpointStorage, Place, StoredFile
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
-__all__ = ["header_mismatch", "open_file", "open_shard", "read_at", "read_into"]
+__all__ = [
+    "header_mismatch",
+    "open_file",
+    "open_shard",
+    "read_at",
+    "read_into",
+    "refuse_other_file",
+]
 
 
 @contextlib.contextmanager
@@ -44,15 +51,19 @@ def open_shard(place: Place, entry: ShardEntry) -> Iterator[StoredFile]:
         CheckpointError: It can't be opened, or they are others.
     """
     with open_file(place.storage, place.beside(entry.file)) as file:
-        if file.size != entry.file_size:
-            problem = f"expected {entry.file_size} bytes, found {file.size}; restore it"
-            raise CheckpointError(problem, path=file.path)
-        begin = read_at(file, 0, header_size(entry.checksum))
-        if mismatch := header_mismatch(entry, begin):
-            expected, found = mismatch
-            problem = f"expected {expected} in its header, found {found}; restore it"
-            raise CheckpointError(problem, path=file.path)
+        refuse_other_file(file, entry)
         yield file
+
+
+def refuse_other_file(file: StoredFile, entry: ShardEntry) -> None:
+    """Raise `CheckpointError` unless size and header are those that the metadata implies."""
+    if file.size != entry.file_size:
+        problem = f"expected {entry.file_size} bytes, found {file.size}; restore it"
+        raise CheckpointError(problem, path=file.path)
+    if mismatch := header_mismatch(entry, read_at(file, 0, header_size(entry.checksum))):
+        expected, found = mismatch
+        problem = f"expected {expected} in its header, found {found}; restore it"
+        raise CheckpointError(problem, path=file.path)
 
 
 def read_at(file: StoredFile, offset: int, n_bytes: int) -> bytes:

@@ -10,7 +10,8 @@ from shardproof.checkpoint._before_saving import refuse_number
 from shardproof.checkpoint._layout import metadata_name, note_name, pruned_name
 from shardproof.checkpoint._metadata import CheckpointMetadata
 from shardproof.checkpoint._metadata_file import read_metadata
-from shardproof.checkpoint._steps import Candidate, is_whole, newest_first, prefixes_in
+from shardproof.checkpoint._prefixes import prefixes_in
+from shardproof.checkpoint._steps import Candidate, is_whole, newest_first
 from shardproof.checkpoint._storage import CheckpointStorage, Place
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Level

@@ -21,7 +21,7 @@ from shardproof.checkpoint._storage import Place
 from shardproof.checkpoint._tensors import Tensor
 from shardproof.errors import CheckpointError
 
-__all__ = ["DIGESTS", "write_shard"]
+__all__ = ["DIGESTS", "write_shard", "write_to"]
 
 DIGESTS = {"sha256": "", "sha256-tree": "sha256-tree:", "blake3": "blake3:"}
 """By which a shard's data can be proven, and how the checksum begins."""
@@ -52,11 +52,25 @@ def write_shard(
     path = place.beside(name)
     place.storage.make_directories(place.directory)
     with place.storage.being_written(path, sync=sync) as fd:
-        entry = _Writer(fd, place.address(name), digest, sync=sync, stop=stop).write(
-            rank, name, tensors
-        )
+        address = place.address(name)
+        entry = write_to(fd, address, rank, name, tensors, digest=digest, sync=sync, stop=stop)
     write_note(place, Note(step, entry, ""))
     return place.storage.address(path)
+
+
+def write_to(
+    fd: int,
+    address: str,
+    rank: int,
+    name: str,
+    tensors: Iterable[Tensor],
+    *,
+    digest: str,
+    sync: bool = False,
+    stop: threading.Event | None = None,
+) -> ShardEntry:
+    """Write the shard of a rank into an empty file; return its entry of the metadata."""
+    return _Writer(fd, address, digest, sync=sync, stop=stop).write(rank, name, tensors)
 
 
 class _Writer:

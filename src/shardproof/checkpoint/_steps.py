@@ -1,21 +1,18 @@
 """The checkpoints of a directory, by step."""
 
 import logging
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shardproof._paths import refuse_empty
-from shardproof.checkpoint._layout import metadata_name, pruned_name
 from shardproof.checkpoint._look import unread
 from shardproof.checkpoint._metadata import CheckpointMetadata
 from shardproof.checkpoint._metadata_file import read_metadata
-from shardproof.checkpoint._storage import CheckpointStorage, Place, storage_of
+from shardproof.checkpoint._storage import Place
 from shardproof.checkpoint._verifier import verify
 from shardproof.errors import CheckpointError
 from shardproof.report import Finding, Level
 
-__all__ = ["Candidate", "Prefixes", "is_whole", "newest_first", "prefixes_in"]
+__all__ = ["Candidate", "is_whole", "newest_first"]
 
 logger = logging.getLogger("shardproof.checkpoint")
 
@@ -25,39 +22,6 @@ class Candidate(NamedTuple):
 
     place: Place
     metadata: CheckpointMetadata
-
-
-class Prefixes(NamedTuple):
-    """Where checkpoints are.
-
-    Attributes:
-        committed: Those with a metadata file.
-        half_removed: Those whose removal was interrupted.
-    """
-
-    committed: Sequence[Place]
-    half_removed: Sequence[Place]
-
-
-def prefixes_in(directory: str | os.PathLike[str], storage: CheckpointStorage | None) -> Prefixes:
-    """Return the checkpoints in a directory and in those directly in it."""
-    refuse_empty(directory=directory)
-    found = storage_of(directory, storage)
-    names = list(_names(found, found.absolute(os.fspath(directory)), depth=1))
-    committed, removed = metadata_name(""), pruned_name("")
-    return Prefixes(
-        [Place(found, path.removesuffix(committed)) for path in names if path.endswith(committed)],
-        [Place(found, path.removesuffix(removed)) for path in names if path.endswith(removed)],
-    )
-
-
-def _names(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[str]:
-    for name, is_directory in sorted(storage.entries(directory)):
-        path = f"{directory.rstrip('/')}/{name}"
-        if is_directory and depth:
-            yield from _names(storage, path, depth - 1)
-        elif name not in {metadata_name(""), pruned_name("")}:
-            yield path
 
 
 def _refuse_blind(findings: Iterable[Finding]) -> None:

@@ -9,7 +9,7 @@ from shardproof._paths import refuse_empty
 from shardproof.checkpoint._fsspec_storage import FsspecStorage
 from shardproof.checkpoint._local_storage import LocalStorage
 
-__all__ = ["CheckpointStorage", "Place", "StoredFile", "place_of", "storage_of"]
+__all__ = ["CheckpointStorage", "Dated", "Place", "StoredFile", "place_of", "storage_of"]
 
 
 class StoredFile(Protocol):
@@ -71,6 +71,14 @@ class CheckpointStorage(Protocol):
         """Remove what killed writers of this package left there."""
 
 
+@runtime_checkable
+class Dated(Protocol):
+    """A storage that knows how old files are; what it raises is an `OSError`."""
+
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written, as `time.time` counts; None if that is not known."""
+
+
 class Place(NamedTuple):
     """A prefix, and the storage in which it is."""
 
@@ -105,7 +113,9 @@ def place_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) 
     refuse_empty(prefix=prefix)
     path = os.fspath(prefix)
     if path.rpartition("/")[2] in {"", ".", ".."}:
-        raise ValueError(f"prefix: expected a path that ends with a name, found {path!a}")
+        example = os.path.join(path, "model")
+        problem = f"expected a path that ends with a name, such as {example!a}, found {path!a}"
+        raise ValueError(f"prefix: {problem}")
     found = storage_of(path, storage)
     return Place(found, found.absolute(path))
 

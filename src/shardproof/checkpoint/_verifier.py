@@ -3,11 +3,13 @@
 import dataclasses
 import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shardproof import _fanout
 from shardproof._arguments import checked
+from shardproof._loop_threads import LoopThreads
 from shardproof.checkpoint._layout import (
     metadata_name,
     note_name,
@@ -18,6 +20,7 @@ from shardproof.checkpoint._look import Look, look_at, unread
 from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint._metadata_file import read_metadata
 from shardproof.checkpoint._storage import CheckpointStorage, Place, place_of
+from shardproof.checkpoint._unfinished import unfinished_at
 from shardproof.errors import CheckpointError
 from shardproof.report import Finding, Level, Report
 
@@ -33,8 +36,9 @@ class VerificationResult(Report):
 
     Attributes:
         errors: One sentence for each promise that is not kept, as `findings` has it as data.
-        warnings: What is no error and should be known: shards that the metadata doesn't name, and
-            shards that can't be proven since no checksum is stated.
+        warnings: What is no error and should be known: shards that the metadata doesn't name,
+            shards that can't be proven since no checksum is stated, and where there are only
+            shards, how old this unfinished step is.
     """
 
     errors: tuple[str, ...] = ()
@@ -88,16 +92,28 @@ class ShardFileVerifier:
         """
         return verify(place_of(prefix, self._storage), level)
 
+    @checked
+    async def verify_checkpoint_async(
+        self, prefix: str | os.PathLike[str], *, level: Level = "valid"
+    ) -> VerificationResult:
+        """Do as `verify_checkpoint` in a thread, which has ended when this returns."""
+        place = place_of(prefix, self._storage)
+        return await LoopThreads().run(lambda stop: verify(place, level, stop), "shardproof-verify")
 
-def verify(place: Place, level: Level) -> VerificationResult:
-    """Return everything that is wrong with the checkpoint at a place."""
+
+def verify(place: Place, level: Level, stop: threading.Event | None = None) -> VerificationResult:
+    """Return everything that is wrong with the checkpoint at a place.
+
+    Raises:
+        StoppedError: ``stop`` was set.
+    """
     try:
         metadata = read_metadata(place)
     except CheckpointError as error:
         finding = unread(error, "metadata of a checkpoint")
         errors = [_sentence(error.path, finding)]
-        return _result(place, level, 0, [finding], errors, _strays(place, 0), [])
-    looks = list(_looks(place, metadata, level))
+        return _result(place, level, 0, [finding], errors, _without_metadata(place), [])
+    looks = list(_looks(place, metadata, level, stop))
     findings = [look.finding for look in looks if look.finding]
     errors = [_sentence(look.path, look.finding) for look in looks if look.finding]
     unproven = [look.path for look in looks if look.is_unproven and not look.finding]
@@ -132,9 +148,11 @@ def _result(  # noqa: PLR0917 - as many fields as a report has
     )
 
 
-def _looks(place: Place, metadata: CheckpointMetadata, level: Level) -> Iterator[Look]:
+def _looks(
+    place: Place, metadata: CheckpointMetadata, level: Level, stop: threading.Event | None
+) -> Iterator[Look]:
     def work(shards: Sequence[ShardEntry]) -> list[Look]:
-        return [look_at(place, shard, level) for shard in shards]
+        return [look_at(place, shard, level, stop) for shard in shards]
 
     threads = _threads_for(metadata.shards, level)
     for _, looks in _fanout.over_threads(work, metadata.shards, threads, chunk=1):
@@ -146,6 +164,14 @@ def _threads_for(shards: Sequence[ShardEntry], level: Level) -> int | None:
     if len(shards) <= _FEW and sum(shard.file_size for shard in shards) <= _SMALL_BYTES:
         return 1  # which takes less time than to start more
     return _fanout.available_cpus() if level == "valid" else None
+
+
+def _without_metadata(place: Place) -> list[str]:
+    try:
+        unfinished = list(map(str, unfinished_at(place)))
+    except OSError as error:
+        return [f"{place.storage.address(place.directory)}: it can't be looked at: {error}"]
+    return unfinished or _strays(place, 0)
 
 
 def _strays(place: Place, world_size: int) -> list[str]:

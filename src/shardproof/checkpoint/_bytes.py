@@ -1,0 +1,142 @@
+"""One shard to bytes and back: for who sends it elsewhere than to a file."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from shardproof import _digest
+from shardproof._arguments import checked
+from shardproof.checkpoint._before_saving import refuse_number
+from shardproof.checkpoint._layout import MAX_RANK, header_size, parse_header, shard_name
+from shardproof.checkpoint._metadata import ShardEntry, broken_by_shard, refuse
+from shardproof.checkpoint._note import Note
+from shardproof.checkpoint._opened import refuse_other_file
+from shardproof.checkpoint._refusal import refusal
+from shardproof.checkpoint._saver import DigestName
+from shardproof.checkpoint._sealed import seal, unseal
+from shardproof.checkpoint._shard_arrays import Framework, tensors_in
+from shardproof.checkpoint._shard_writer import write_to
+from shardproof.checkpoint._tensors import tensors_of
+from shardproof.errors import CheckpointError, ManifestError
+
+__all__ = ["MultiShardCheckpointFormat"]
+
+_PATH = "<bytes>"
+_PREFIX_NAME = "bytes"
+_MOST_OF_HEADER = 2**10
+
+
+class MultiShardCheckpointFormat:
+    """Turn one shard into bytes and back, each byte proven before it is given away.
+
+    The bytes are those of the file that `MultiShardSaver` writes, and behind them the shard's entry
+    of the metadata, which has the tensors' names, types and shapes: as a note of a rank has it.
+
+    Args:
+        digest: By which the data can be proven, as for `MultiShardSaver`.
+        framework: Of what `deserialize` returns, as for `MultiShardLoader`.
+
+    Raises:
+        TypeError: An argument of the wrong type.
+        ValueError: The package that computes the digest is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> from shardproof import MultiShardCheckpointFormat
+        >>> shards = MultiShardCheckpointFormat()
+        >>> data = shards.serialize({"bias": np.arange(3)}, rank=1)
+        >>> shards.deserialize(data)["bias"]
+        array([0, 1, 2])
+    """
+
+    @checked
+    def __init__(self, *, digest: DigestName = "sha256", framework: Framework = "numpy") -> None:
+        _digest.begin(digest, 0)
+        self._digest, self._framework = digest, framework
+
+    @checked
+    def serialize(self, arrays: Mapping[str, Any], *, rank: int = 0) -> bytes:
+        """Return the bytes of a shard; they need as much memory again as the arrays.
+
+        Args:
+            arrays: Arrays of numpy or tensors of torch, by name, as for `MultiShardSaver`.
+            rank: Of the process that they are of.
+
+        Raises:
+            TypeError: An argument of the wrong type, or a tensor whose type the format lacks.
+            ValueError: A rank below 0, a tensor's name that is empty or over 4096 characters.
+        """
+        refuse_number("rank", rank, 0, MAX_RANK)
+        tensors = tensors_of(arrays)
+        with open(os.memfd_create("shardproof"), "w+b", buffering=0) as file:
+            name = shard_name(_PREFIX_NAME, rank)
+            entry = write_to(file.fileno(), _PATH, rank, name, tensors, digest=self._digest)
+            os.pwrite(file.fileno(), seal(Note(None, entry, "")), entry.file_size)
+            file.seek(0)
+            return file.read()
+
+    @checked
+    def deserialize(
+        self, data: bytes | bytearray | memoryview, *, entry: ShardEntry | None = None
+    ) -> dict[str, Any]:
+        """Return the arrays of a shard, by name, in memory of their own.
+
+        Args:
+            data: What `serialize` returned; or with ``entry``, what a shard's file holds.
+            entry: The shard's of the metadata: ``load_metadata(prefix).shards[rank]``.
+
+        Raises:
+            CheckpointError: They are not the bytes that were written.
+            TypeError: An argument of the wrong type.
+        """
+        view = memoryview(data).cast("B")
+        if entry is None:
+            entry, view = _entry_behind(view)
+        _refuse_lies(entry)
+        file = _Memory(view)
+        refuse_other_file(file, entry)
+        return tensors_in(file, entry, framework=self._framework)
+
+
+class _Memory:
+    """Bytes that are read as a file is."""
+
+    path = _PATH
+
+    def __init__(self, view: memoryview) -> None:
+        self._view, self.size = view, len(view)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        found = self._view[offset : offset + len(buffer)]
+        buffer[: len(found)] = found
+        return len(found)
+
+    def close(self) -> None:
+        self._view.release()
+
+
+def _entry_behind(view: memoryview) -> tuple[ShardEntry, memoryview]:
+    """Return the entry that stands behind a shard, and the shard."""
+    try:
+        header = parse_header(bytes(view[:_MOST_OF_HEADER]))
+    except ValueError as error:
+        raise CheckpointError(f"they are no shard: {error}", path=_PATH) from None
+    end = header_size(header.checksum) + header.data_length
+    if header.data_length < 0 or not end < len(view):
+        problem = (
+            f"expected {header.data_length} bytes of data and an entry of metadata behind them, "
+            f"found {len(view)} bytes in all; of a shard without one, give entry="
+        )
+        raise CheckpointError(problem, path=_PATH)
+    try:
+        return unseal(bytes(view[end:]), Note, path=_PATH).shard, view[:end]
+    except ManifestError as error:
+        raise refusal(error) from error
+
+
+def _refuse_lies(entry: ShardEntry) -> None:
+    prefix_name = entry.file.removesuffix(shard_name("", entry.rank))
+    try:
+        refuse(broken_by_shard(entry, prefix_name), _PATH)
+    except ManifestError as error:
+        raise refusal(error) from error

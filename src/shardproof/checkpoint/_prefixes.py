@@ -1,0 +1,64 @@
+"""Where in a directory checkpoints are: whole or torn, unfinished, or half removed."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardproof._paths import refuse_empty
+from shardproof.checkpoint._layout import metadata_name, pruned_name
+from shardproof.checkpoint._storage import CheckpointStorage, Place, storage_of
+
+__all__ = ["Prefixes", "prefixes_among", "prefixes_in"]
+
+_OF_A_SHARD = re.compile(r"(.*[^/])_shard_[0-9]+\.(?:shard|tensors\.json)", re.DOTALL)
+
+
+class Prefixes(NamedTuple):
+    """Where checkpoints are.
+
+    Attributes:
+        committed: Those with a metadata file.
+        half_removed: Those whose removal was interrupted.
+        unfinished: Those of which there are only shards and notes, with the paths of these.
+    """
+
+    committed: Sequence[Place]
+    half_removed: Sequence[Place]
+    unfinished: Sequence[tuple[Place, Sequence[str]]]
+
+
+def prefixes_in(directory: str | os.PathLike[str], storage: CheckpointStorage | None) -> Prefixes:
+    """Return the checkpoints in a directory and in those directly in it.
+
+    Raises:
+        OSError: A directory can't be listed.
+    """
+    refuse_empty(directory=directory)
+    found = storage_of(directory, storage)
+    return prefixes_among(found, [*_paths(found, found.absolute(os.fspath(directory)), depth=1)])
+
+
+def _paths(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[str]:
+    for name, is_directory in sorted(storage.entries(directory)):
+        path = f"{directory.rstrip('/')}/{name}"
+        if is_directory and depth:
+            yield from _paths(storage, path, depth - 1)
+        elif name not in {metadata_name(""), pruned_name("")}:
+            yield path
+
+
+def prefixes_among(storage: CheckpointStorage, paths: Sequence[str]) -> Prefixes:
+    """Return the checkpoints of which some paths are files."""
+    committed, half_removed = (
+        [Place(storage, path.removesuffix(end)) for path in paths if path.endswith(end)]
+        for end in (metadata_name(""), pruned_name(""))
+    )
+    known = {place.path for place in (*committed, *half_removed)}
+    unfinished: defaultdict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        if (found := _OF_A_SHARD.fullmatch(path)) and found[1] not in known:
+            unfinished[found[1]].append(path)
+    parts = [(Place(storage, prefix), files) for prefix, files in unfinished.items()]
+    return Prefixes(committed, half_removed, parts)
