@@ -186,9 +186,7 @@ class TestWhatToType:
         path = tmp_path / "step" / "model"
         MultiShardSaver().save_shard(path, 0, ARRAYS[0])
         for asked in (path, path.parent):
-            with pytest.raises(
-                CheckpointNotFoundError, match=r"unfinished step .*: 1 shard"
-            ):
+            with pytest.raises(CheckpointNotFoundError, match=r"unfinished step .*: 1 shard"):
                 MultiShardLoader().load_shard(asked, 0)
 
     @pytest.mark.parametrize("kind", ["none", "empty", "file"])
