@@ -269,6 +269,7 @@ THIRD_PARTY = {
     "prefetch.tokens._ranks": {"msgspec"},
     "prefetch.transfer._attempts": {"tenacity"},
     "prefetch.transfer._fetch": {"msgspec"},
+    "prefetch.transfer._record": {"msgspec", "xxhash"},
     "staging._proofs": {"msgspec"},
     "receipts": {"msgspec"},
     "receipts._pins": {"huggingface_hub", "msgspec"},

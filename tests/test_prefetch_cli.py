@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept_parts import beside_parts
 from typer.testing import CliRunner, Result
 
 from shardproof import FetchError, _cli_fetch, prefetch
@@ -101,7 +102,8 @@ def test_what_takes_too_long_ends(option: str, url: str, shard_hub: Hub, tmp_pat
 
     assert result.exit_code == 1
     assert "failed to download 'train-0.bin' after 1 attempt" in result.stderr
-    assert not list(tmp_path.iterdir())
+    assert "51200 of 102400 bytes are kept, and the next try goes on from there" in result.stderr
+    assert beside_parts(tmp_path) == set()
 
 
 def test_attempts_are_told_where_that_is_wanted(url: str, shard_hub: Hub, tmp_path: Path) -> None:
@@ -125,6 +127,37 @@ def test_wrong_usage(url: str, tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.once
+def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['s3fs'] = None; from shardproof import cli; cli.main()"
+    command = [sys.executable, "-c", code, "fetch", "s3://bucket/0.bin", tmp_path]
+
+    child = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert (child.returncode, child.stdout) == (2, "")
+    assert child.stderr == "s3:// needs s3fs: pip install s3fs\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "exit_code", "text"),
+    [
+        ("ftp://127.0.0.1:1/x", 1, "ConnectionRefusedError"),
+        ("ftp://no.such.host.invalid/x", 1, "gaierror"),
+        ("ftp://127.0.0.1:99999/x", 2, "Port out of range"),
+        ("reference://x/y", 2, "missing 1 required positional argument"),
+    ],
+)
+def test_what_a_file_system_refuses_is_two_lines(
+    url: str, exit_code: int, text: str, tmp_path: Path
+) -> None:
+    result = run(url, tmp_path, "--retries", "1")
+
+    assert result.exit_code == exit_code
+    assert text in result.stderr
+    assert len(result.stderr.splitlines()) == 2
     assert not list(tmp_path.iterdir())
 
 
@@ -177,7 +210,7 @@ def test_nothing_is_drawn_when_it_is_stopped(url: str, tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("fault", ["stall-before-header", "stall-in-body", "drip"])
-def test_an_interrupt_ends_with_130_and_leaves_nothing(
+def test_an_interrupt_ends_with_130_and_leaves_a_part_at_most(
     fault: str, url: str, shard_hub: Hub, tmp_path: Path
 ) -> None:
     """A real SIGINT, at a moment that is another one each time."""
@@ -207,7 +240,7 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(
         assert child.returncode == 130, error
         assert error.splitlines()[-1] == "['MainThread']"
         assert "Traceback" not in error
-        assert not [name for _, _, names in os.walk(tmp_path) for name in names]
+        assert not os.path.exists(tmp_path / str(delay)) or not beside_parts(tmp_path / str(delay))
 
 
 @pytest.mark.parametrize("n_interrupts", [1, 2])
@@ -238,4 +271,4 @@ def test_interrupts_leave_the_terminal_as_it_was(
 
     assert child.wait(60) == 130
     assert drawn.rindex(SHOW_CURSOR) > drawn.rindex(HIDE_CURSOR)
-    assert (not list(tmp_path.iterdir())) or n_interrupts == 2
+    assert (not beside_parts(tmp_path)) or n_interrupts == 2

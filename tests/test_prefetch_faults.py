@@ -1,9 +1,8 @@
-"""Whatever a server does: the right bytes, or an error and nothing; never later than agreed."""
+"""Whatever a server does: the right bytes, or an error and no name; never later than agreed."""
 
 import dataclasses
 import hashlib
 import logging
-import os
 import random
 import threading
 import urllib.request
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kept_parts import beside_parts, parts_in
 
 from shardproof import FetchError
 from shardproof.prefetch import Fetched, HttpSource, Limits, fetch_shard
@@ -54,7 +54,8 @@ def hub() -> Iterator[Hub]:
 @pytest.fixture(autouse=True)
 def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
     yield
-    assert set(os.listdir(tmp_path)) <= {"0.bin"}
+    assert beside_parts(tmp_path) <= {"0.bin"}
+    assert len(parts_in(tmp_path)) <= (not (tmp_path / "0.bin").exists())
     assert not [t for t in threading.enumerate() if t.name.startswith("shardproof-fetch")]
 
 

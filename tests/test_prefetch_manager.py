@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from forking import PATIENCE, ended, forked
 from hub_sources import repository
+from kept_parts import beside_parts
 from token_files import ids_of
 
 from shardproof import ShardValidationError
@@ -103,11 +104,12 @@ def names(*indices: int) -> set[str]:
 
 
 def assert_clean(path: Path) -> None:
-    """No temporary file, no lease, nothing on its way."""
+    """No temporary file, no lease, nothing on its way but what the next run goes on from."""
     state = path / ".shardproof"
     left = [file for file in state.rglob("*") if file.is_file()]
     kinds = {file.relative_to(state).parts[0] for file in left}
-    assert kinds <= {"proofs", "ranks", "locks"}, left
+    assert kinds <= {"kept", "proofs", "ranks", "locks"}, left
+    assert beside_parts(state / "kept") == set()
     assert not [file for file in path.rglob("*") if file.suffix in {".tmp", ".lease"}]
 
 

@@ -1,6 +1,9 @@
 """Sources: what they tell, what they give, and what they keep to themselves."""
 
+import importlib
 import logging
+import re
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -220,15 +223,15 @@ class TestFsspec:
     ) -> None:
         memory = fsspec.filesystem("memory")
         memory.pipe("/changing/0.bin", b"old")
-        give = memory.cat_file
+        give = type(memory).cat_file
 
-        def give_and_change(path: str, **span: int) -> bytes:
-            data = give(path, **span)
+        def give_and_change(self: object, path: str, **span: int) -> bytes:
+            data = give(self, path, **span)
             if data == b"old":
                 memory.pipe("/changing/0.bin", b"new")
             return data
 
-        monkeypatch.setattr(memory, "cat_file", give_and_change)
+        monkeypatch.setattr(type(memory), "cat_file", give_and_change)
 
         fetched = fetch(FsspecSource("memory://changing"), "0.bin", tmp_path)
 
@@ -247,6 +250,60 @@ class TestFsspec:
     def test_an_unknown_scheme(self) -> None:
         with pytest.raises(ValueError, match="nonsense"):
             open_source("nonsense://a/b")
+
+    @pytest.mark.parametrize(
+        ("url", "module", "package"),
+        [
+            ("s3://bucket/a", "s3fs", "s3fs"),
+            ("gs://bucket/a", "gcsfs", "gcsfs"),
+            ("abfs://bucket/a", "adlfs", "adlfs"),
+            ("sftp://host/a", "paramiko", "paramiko"),
+            ("smb://host/a", "smbclient", "smbprotocol"),
+            ("simplecache::s3://bucket/a", "s3fs", "s3fs"),
+        ],
+    )
+    def test_a_missing_package_names_what_to_install(
+        self, url: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, module, None)
+        scheme = url.partition("://")[0].rpartition(":")[2]
+        registry = importlib.import_module("fsspec.registry")._registry
+        monkeypatch.delitem(registry, scheme, raising=False)
+        monkeypatch.delitem(sys.modules, f"fsspec.implementations.{scheme}", raising=False)
+
+        with pytest.raises(ImportError, match=rf"^\w+:// needs {package}: pip install {package}$"):
+            open_source(url)
+
+    @pytest.mark.parametrize(
+        ("url", "text"),
+        [
+            ("zip://x/y", "'zip://x/y' can't be opened: "),
+            ("dir://x/y", "'dir://x/y' can't be opened: "),
+            ("ftp://no.such.host.invalid/y", "can't be opened: gaierror: "),
+            ("ftp://127.0.0.1:1/y", "can't be opened: ConnectionRefusedError: "),
+        ],
+    )
+    def test_what_a_constructor_raises_is_a_fetch_error(
+        self, url: str, text: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(FetchError, match=re.escape(text)) as caught:
+            fetch(open_source(url), "0.bin", tmp_path)
+
+        assert isinstance(caught.value.__cause__, SourceError)
+        assert caught.value.__cause__.__cause__ is not None
+        assert len(str(caught.value).splitlines()) == 2
+
+    @pytest.mark.parametrize("error", [OSError, EOFError, TypeError, NotImplementedError, KeyError])
+    def test_whatever_it_is(
+        self, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise error("no\nmore")
+
+        monkeypatch.setattr(type(fsspec.filesystem("memory")), "__init__", refuse)
+
+        with pytest.raises(FetchError, match=f"{error.__name__}: '?no"):
+            fetch(open_source("memory://a"), "0.bin", tmp_path)
 
 
 class TestCallable:

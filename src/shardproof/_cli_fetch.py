@@ -15,7 +15,7 @@ from shardproof import _threads
 from shardproof._cli_paths import given_path, given_text
 from shardproof._progress import bar
 from shardproof._terminal import printable
-from shardproof.errors import FetchError
+from shardproof.errors import FetchError, SourceError
 
 if TYPE_CHECKING:
     from shardproof.prefetch import Fetched, Limits
@@ -87,9 +87,20 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
         raise typer.Exit(2) from error
     except FetchError as error:
         typer.echo(printable(str(error)), err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(2 if _is_wrong_usage(error) else 1) from error
     if not quiet:
         _tell(fetched)
+
+
+def _is_wrong_usage(error: FetchError) -> bool:
+    """Whether a file system could not even be made of the address, or for want of a package."""
+    cause = error.__cause__
+    wrong = (ImportError, NotImplementedError, TypeError, ValueError)
+    return (
+        isinstance(cause, SourceError)
+        and cause.again == "no"
+        and isinstance(cause.__cause__, wrong)
+    )
 
 
 def _fetched(

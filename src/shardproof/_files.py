@@ -14,7 +14,7 @@ import secrets
 import shutil
 import socket
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 __all__ = [
@@ -301,19 +301,25 @@ def _host() -> str:
     return f"{zlib.crc32(socket.gethostname().encode()):08x}"
 
 
-def sweep_leftovers(directory: str | os.PathLike[str]) -> list[str]:
+def sweep_leftovers(
+    directory: str | os.PathLike[str], names: Iterable[str] | None = None
+) -> list[str]:
     """Remove temporary files of this package whose writer is dead; return their names.
 
     Only a writer of this host can be known to be dead; another host's leftovers stay.
+
+    Args:
+        directory: Where.
+        names: What is there, for who has just looked.
     """
-    leftovers = sorted(_dead_leftovers(directory))
+    leftovers = sorted(_dead_leftovers(os.listdir(directory) if names is None else names))
     for name in leftovers:
         _unlink_if_there(os.path.join(directory, name))
     return leftovers
 
 
-def _dead_leftovers(directory: str | os.PathLike[str]) -> Iterator[str]:
-    for name in os.listdir(directory):
+def _dead_leftovers(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
         match = _LEFTOVER.fullmatch(name)
         if match and match["host"] == _host() and not is_alive(int(match["pid"])):
             yield name

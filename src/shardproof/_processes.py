@@ -9,7 +9,7 @@ import os
 
 from shardproof._files import is_alive
 
-__all__ = ["is_gone", "this_process"]
+__all__ = ["is_gone", "is_here", "this_process"]
 
 
 def this_process() -> str:
@@ -28,6 +28,12 @@ def is_gone(process: str) -> bool:
     found = _started(int(rest))
     # A process may be hidden from other users (hidepid in proc(5)), and live.
     return found != started if found is not None else not is_alive(int(rest))
+
+
+def is_here(process: str) -> bool:
+    """Whether a process is, or was, of this boot and namespace, so that it can be looked at."""
+    here = process.rpartition("/")[0].rpartition("/")[0]
+    return bool(here) and here == _here()
 
 
 def _here() -> str:

@@ -25,11 +25,12 @@ passes through as `OSError`; a wrong argument is a `TypeError` or a `ValueError`
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from shardproof.report import Report
 
@@ -191,10 +192,18 @@ class FetchError(ShardproofError, RuntimeError):
         self.path = os.fspath(path)
         self.causes = tuple(causes)
         text = f"Could not fetch '{url}' to '{self.path}': {problem}" if url else problem
-        attempts = [f"\n  - attempt {n}: {cause}" for n, cause in enumerate(self.causes, 1)]
-        super().__init__(text + "".join(attempts))
+        super().__init__(text + "".join(_told(self.causes)))
 
     __str__ = Exception.__str__
+
+
+def _told(causes: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each cause; for one of several attempts that follow each other, one line."""
+    n_before = 0
+    for cause, equal in itertools.groupby(causes):
+        first, n_before = n_before + 1, n_before + len(list(equal))
+        which = f"attempt {first}" if first == n_before else f"attempts {first} to {n_before}"
+        yield f"\n  - {which}: {cause}"
 
 
 class FetchTimeoutError(FetchError, TimeoutError):

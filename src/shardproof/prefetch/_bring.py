@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal
 from shardproof.prefetch.transfer._clock import Clock, StoppedError
 from shardproof.prefetch.transfer._fetch import Fetched, ask, bring, logger
+from shardproof.prefetch.transfer._kept import drop_parts, key_in, sweep_parts
 from shardproof.prefetch.transfer._limits import Limits
 
 __all__ = ["Bringer", "Brought"]
@@ -116,6 +117,7 @@ class Bringer:
             limits=limits,
             stop=stop,
             on_bytes=lambda n_bytes, size: self._come(name, n_bytes, size),
+            parts=self._cache.kept,
         )
         path = self._cache.place(fetched.path, file, lease, digest=fetched.digest, stop=stop)
         self._count(fetched)
@@ -189,17 +191,32 @@ class Bringer:
         if lease is not None:
             lease.release()
 
-    def let_go(self, passed: Iterable[str], wanted: Collection[str]) -> None:
+    def let_go(self, passed: Sequence[str], wanted: Collection[str]) -> None:
         """Hold nothing but what is wanted; the policy says what becomes of what was passed."""
         for name in {*self._held(), *passed}.difference(wanted):
             self._let_go(name)
             if self._cache.discard(name):
                 self.tally.tell(PrefetchEvent("removed", name))
+        if passed:
+            self._drop_parts(self._keys(passed).__contains__)
+
+    def _drop_parts(self, is_unwanted: Callable[[str], bool]) -> None:
+        """What has come of a shard goes as the shard would."""
+        if self._cache.cleanup != "keep":
+            drop_parts(self._cache.kept, is_unwanted)
+
+    def _keys(self, names: Iterable[str]) -> set[str]:
+        """By what the parts of shards are known."""
+        root, kept = self._cache.root, self._cache.kept
+        return {key_in(kept, os.path.join(root, name)) for name in names}
 
     def sweep(self, wanted: Collection[str]) -> None:
         """Let go of what an earlier run has left, if the policy is not to keep it."""
         for name in self._cache.discard_others(wanted):
             self.tally.tell(PrefetchEvent("removed", name))
+        sweep_parts(self._cache.kept)
+        keys = self._keys(wanted)
+        self._drop_parts(lambda key: key not in keys)
 
     def close(self) -> None:
         """Hold nothing any more."""

@@ -52,6 +52,7 @@ class Cache:
     Attributes:
         root: Its real absolute path.
         cleanup: See above.
+        kept: A directory for what is on its way and outlives its fetch.
 
     Raises:
         NotADirectoryError: Something else is where a directory should be, such as a symbolic link.
@@ -82,7 +83,7 @@ class Cache:
         self.cleanup = cleanup_policy(cleanup)
         self.root = os.path.realpath(root)
         dirs = make_state(self.root)
-        self._locks = dirs.locks
+        self._locks, self.kept = dirs.locks, dirs.kept
         self._proofs = Proofs(dirs.proofs)
         self._leases = Leases(dirs, heartbeat, stale_after, clock)
         self._removals = Removals(self.root, self._proofs, self._leases)

@@ -56,14 +56,16 @@ class StateDirs(NamedTuple):
     Attributes:
         leases: Who holds what.
         proofs: What was proven.
-        parts: What is on its way.
+        parts: What is about to get its place.
         locks: Files to lock, which saves work.
+        kept: What is on its way, from where the next fetch goes on.
     """
 
     leases: str
     proofs: str
     parts: str
     locks: str
+    kept: str
 
 
 def refuse_name(name: str) -> None:

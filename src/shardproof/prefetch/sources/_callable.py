@@ -86,7 +86,7 @@ class CallableSource:
             size = path.stat().st_size
             with open(path, "rb", buffering=0) as file:
                 chunks = iter(lambda: file.read(_BLOCK), b"")
-                yield Delivery(RemoteFile(name, size), 0, size, chunks)
+                yield Delivery(RemoteFile(name, size), 0, size, chunks, has_parts=False)
 
     def close(self) -> None:
         """Nothing: the function is the user's."""

@@ -1,6 +1,7 @@
 """What fsspec opens as a source: s3://, gs://, file://, memory:// and others."""
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,18 @@ _BLOCK = 8 * 2**20
 
 _VERSIONS = ("VersionId", "version_id", "generation", "ETag", "etag", "md5Hash", "content_md5")
 _MOMENTS = ("mtime", "LastModified", "last_modified", "updated", "created")
+_NO_VERSION = {"", "None", "null"}  # what a bucket says that keeps no versions (any more)
+
+_WRONG_USAGE = (ImportError, NotImplementedError, TypeError, ValueError)
+_DISTRIBUTIONS = {
+    "dropboxdrivefs": "dropboxdrivefs dropbox requests",
+    "fsspec_xrootd": "fsspec-xrootd",
+    "gdrive_fsspec": "gdrive-fsspec",
+    "lakefs_spec": "lakefs-spec",
+    "libarchive": "libarchive-c",
+    "smbclient": "smbprotocol",
+}
+"""What has to be installed for a module, where that is called otherwise."""
 
 
 class FsspecSource:
@@ -22,7 +35,8 @@ class FsspecSource:
 
     Credentials are those of the file system's own library: for ``s3://`` those of the AWS tools.
     Whether a file has changed is told by its version, entity tag or generation, where there is one,
-    and by size and time of change otherwise; it is looked at before and after each reading.
+    and by size and time of change otherwise; it is looked at before and after each reading. The
+    file system is opened when something is asked of it.
 
     Args:
         url: ``s3://bucket/folder``, ``gs://bucket``, ``file:///folder``, ``memory://folder``, ...
@@ -30,7 +44,7 @@ class FsspecSource:
 
     Raises:
         ValueError: An address that fsspec does not know.
-        ImportError: The package for it is not installed; fsspec tells which.
+        ImportError: The package for it is not installed; the text says which.
 
     Example:
         >>> import fsspec
@@ -43,16 +57,42 @@ class FsspecSource:
 
     @checked
     def __init__(self, url: str, **options: object) -> None:
+        self.url = bare(url)
+        for scheme in url.partition("://")[0].split("::"):
+            _refuse_unknown(scheme)
+        self._address, self._options = url, options
+
+    @functools.cached_property
+    def _opened(self) -> tuple[Any, str]:
+        """The file system, and where in it the files are."""
         from fsspec.core import url_to_fs  # noqa: PLC0415 - takes 60 ms
 
-        self.url = bare(url)
-        self._fs, root = url_to_fs(url, **options)
-        self._root = root.rstrip("/")
+        # fsspec keeps what it opens for good, for each thread again.
+        options = {"skip_instance_cache": True, **self._options}
+        try:
+            filesystem, root = url_to_fs(self._address, **options)
+        except Exception as error:
+            lines = str(error).strip().splitlines()
+            problem = f"{type(error).__name__}: {lines[0][:200] if lines else 'no more is known'}"
+            raise SourceError(
+                f"'{self.url}' can't be opened: {problem}",
+                again="no" if isinstance(error, _WRONG_USAGE) else "yes",
+            ) from error
+        return filesystem, root.rstrip("/")
+
+    @property
+    def _fs(self) -> Any:
+        return self._opened[0]
+
+    @property
+    def _root(self) -> str:
+        return self._opened[1]
 
     def files(self) -> Sequence[RemoteFile]:
         """Return what is there.
 
         Raises:
+            SourceError: The file system can't be opened.
             OSError: It can't be listed.
         """
         self._fs.invalidate_cache()
@@ -82,7 +122,7 @@ class FsspecSource:
     ) -> Iterator[Delivery]:
         """Open a file or a part of it; see `Source.read`."""
         file = self.stat(name, timeout=timeout)
-        if known is not None and known.identity != file.identity:
+        if known is not None and known.identity not in {None, file.identity}:
             start, stop = 0, None
         end = file.size if stop is None else stop
         yield Delivery(file, start, end, self._chunks(file, start, end, timeout, cut or Cut()))
@@ -101,22 +141,51 @@ class FsspecSource:
             raise SourceError("the file has changed while it was read", keep=False)
 
     def close(self) -> None:
-        """Nothing: fsspec keeps its connections for others."""
+        """Nothing: connections end with their file system, and that with this source."""
+
+
+def _refuse_unknown(scheme: str) -> None:
+    """Raise if there is no such file system, or what it needs is not installed."""
+    import fsspec  # noqa: PLC0415 - takes 60 ms
+
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        package = _package(scheme, error)
+        raise ImportError(f"{scheme}:// needs {package}: pip install {package}") from error
+
+
+def _package(scheme: str, error: ImportError) -> str:
+    """What to install: the package that has the file system, or what that one lacks."""
+    from fsspec.registry import known_implementations  # noqa: PLC0415 - as above
+
+    module = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
+    if module in {"", "fsspec"}:
+        cause = error.__cause__
+        name = cause.name if isinstance(cause, ImportError) else None
+        module = (name or f"a package for {scheme}").partition(".")[0]
+    return _DISTRIBUTIONS.get(module, module)
 
 
 def _file(name: str, info: Mapping[str, Any]) -> RemoteFile:
-    size = info.get("size")
+    size, version = info.get("size"), _version(info)
     return RemoteFile(
         name,
         size if isinstance(size, int) else None,
-        _identity(info),
+        version or _moment(info),
         ranges=True,
+        is_lasting=version is not None,
     )
 
 
-def _identity(info: Mapping[str, Any]) -> str | None:
+def _version(info: Mapping[str, Any]) -> str | None:
     for key in _VERSIONS:
-        if info.get(key):
-            return f"{key}={info[key]}"
+        version = str(info.get(key, ""))
+        if version not in _NO_VERSION and not version.startswith("W/"):
+            return f"{key}={version}"
+    return None
+
+
+def _moment(info: Mapping[str, Any]) -> str | None:
     moments = [f"{key}={info[key]}" for key in _MOMENTS if info.get(key)]
     return f"{moments[0]} size={info.get('size')} ino={info.get('ino')}" if moments else None

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from shardproof._arguments import checked
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
-from shardproof.prefetch.sources._urls import bare, below
+from shardproof.prefetch.sources._urls import bare, below, resource_of
 from shardproof.prefetch.sources._web import Web
 
 __all__ = ["HttpSource"]
@@ -46,6 +46,7 @@ class HttpSource:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"url: expected http(s)://host/..., found '{bare(url)}'")
         self.url = bare(url)
+        self.resource = resource_of(url)
         self._address = url
         self._files = [RemoteFile(file) if isinstance(file, str) else file for file in files]
         given = dict(headers or {})

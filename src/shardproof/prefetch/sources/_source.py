@@ -23,6 +23,8 @@ class RemoteFile(msgspec.Struct, frozen=True):
         digest: ``"sha256:<hex>"``, ``"git-sha1:<hex>"`` or what else `shardproof` can prove, where
             the source states it.
         ranges: Whether the source gives parts of it.
+        is_lasting: Whether the identity tells versions apart for good. Not if it is a time of
+            change: another process does not go on from bytes that were fetched under it.
     """
 
     name: str
@@ -30,6 +32,7 @@ class RemoteFile(msgspec.Struct, frozen=True):
     identity: str | None = None
     digest: str | None = None
     ranges: bool = False
+    is_lasting: bool = True
 
 
 class Cut:
@@ -85,6 +88,8 @@ class Delivery:
         framed: Whether an end that is not the right one would be an error. False for an answer that
             ends with its connection, whatever ended that.
         is_page: Whether they are a web page, as a login or an error is, under another name.
+        has_parts: Whether a part of the file could be asked for. False where it is known that only
+            whole files are given, so that nobody could go on from what has come.
     """
 
     file: RemoteFile
@@ -93,6 +98,7 @@ class Delivery:
     chunks: Iterator[bytes]
     framed: bool = True
     is_page: bool = False
+    has_parts: bool = True
 
 
 @runtime_checkable

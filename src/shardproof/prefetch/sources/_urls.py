@@ -1,8 +1,9 @@
 """Addresses for messages, without what is secret in them, and addresses of files below others."""
 
+import hashlib
 from urllib.parse import quote, urlsplit, urlunsplit
 
-__all__ = ["bare", "below"]
+__all__ = ["bare", "below", "resource_of"]
 
 
 def bare(url: str) -> str:
@@ -17,3 +18,10 @@ def below(url: str, name: str) -> str:
     parts = urlsplit(url)
     path = f"{parts.path.rstrip('/')}/{quote(name)}" if name else parts.path
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+def resource_of(url: str) -> str:
+    """Return what tells two addresses apart, queries too, and gives no secret away."""
+    parts = urlsplit(url)
+    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return hashlib.blake2b(address.encode(errors="surrogatepass"), digest_size=16).hexdigest()

@@ -247,6 +247,7 @@ def _whole(response: "httpx.Response", name: str) -> Delivery:
         chunks=_chunks(response, size),
         framed=size is not None or chunked,
         is_page=kind == "text/html" and not name.lower().endswith(_PAGES),
+        has_parts=response.headers.get("accept-ranges", "").strip().lower() != "none",
     )
 
 

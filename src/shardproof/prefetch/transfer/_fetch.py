@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,11 +16,13 @@ from shardproof._arguments import checked
 from shardproof._names import OPEN_FLAGS, file_type, quoted, refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError, SourceError
-from shardproof.prefetch.sources._source import RemoteFile, Source
+from shardproof.prefetch.sources._source import Delivery, RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal, try_again
 from shardproof.prefetch.transfer._clock import Clock, StoppedError
+from shardproof.prefetch.transfer._kept import key_in, own_part, sweep_parts
 from shardproof.prefetch.transfer._limits import Limits
 from shardproof.prefetch.transfer._part import Part
+from shardproof.prefetch.transfer._record import Provenance
 from shardproof.prefetch.transfer._relay import Answered, Came, call, relay
 from shardproof.prefetch.transfer._spans import Spans, is_worth_sharing
 
@@ -68,11 +70,14 @@ def fetch_shard(
     on_bytes: OnBytes | None = None,
     label: str | None = None,
 ) -> Fetched:
-    """Bring a shard under its name, whole and proven; whatever happens, nothing else is ever there.
+    """Bring a shard under its name, whole and proven; nothing else ever has the name.
 
-    Bytes go to a temporary file beside it. When a connection breaks, the next attempt goes on from
-    where it was, if the source says that the file is still the same one (RFC 9110, 13.1.5), and
-    from the first byte otherwise. Size and digest are compared before the name exists. A regular
+    Bytes go to a part beside it. When a connection breaks, the next attempt goes on from where it
+    was, if the source says that the file is still the same one (RFC 9110, 13.1.5), or the digest of
+    the whole is known, and from the first byte otherwise. So does the next fetch, in this process
+    or in another one, after an error or a kill: until then a directory
+    ``.shardproof-<...>.part`` is beside the name, for a week at most. Size and digest are compared
+    before the name exists. A regular
     file that has the name already is left where it is if it is the right one, and moved aside if
     not: to ``<name>.bad-<8 digits>``.
 
@@ -130,8 +135,9 @@ def bring(
     limits: Limits,
     stop: threading.Event,
     on_bytes: OnBytes | None,
+    parts: str | None = None,
 ) -> Fetched:
-    """Do what `fetch_shard` says; messages tell of ``goal``."""
+    """Do what `fetch_shard` says; messages tell of ``goal``, and parts are in ``parts``."""
     work = _Work(source, name, limits, on_bytes, is_asked=file is None)
     clock = Clock(limits.deadline, stop)
     wanted = _promised(file, digest)
@@ -143,11 +149,15 @@ def bring(
         if there is not None:
             return work.fetched(target, wanted, there, clock)
         _files.make_directories(os.path.dirname(target))
-        _files.sweep_leftovers(os.path.dirname(target))
-        with _files.being_written(target) as fd:
-            found = work.fetch(Part(fd), wanted, goal, clock)
+        parts = parts or os.path.dirname(target)
+        names = _swept(parts)
+        with own_part(parts, key_in(parts, goal.path)) as own:
+            part = own.opened(work.provenance_of(wanted), names, clock)
+            with _telling_what_is_kept(part, goal):
+                found = work.fetch(part, wanted, goal, clock)
             # Somebody may have been faster.
             _look(target, RemoteFile(name, digest=found), goal, clock)
+            own.publish(target)
         return work.fetched(target, wanted, found, clock)
     except StoppedError as error:
         raise FetchError("it was stopped", url=goal.url, path=goal.path) from error
@@ -156,6 +166,34 @@ def bring(
     except OSError as error:
         problem = f"{error.strerror or error}; see to the disk, and fetch it again"
         raise FetchError(problem, url=goal.url, path=goal.path) from error
+
+
+def _swept(directory: str) -> list[str]:
+    """Remove what earlier fetches have left of no use, and return what was there."""
+    names = os.listdir(directory)
+    _files.sweep_leftovers(directory, names)
+    sweep_parts(directory, names)
+    return names
+
+
+@contextlib.contextmanager
+def _telling_what_is_kept(part: Part, goal: Goal) -> Iterator[None]:
+    try:
+        yield
+    except StoppedError as error:
+        problem = f"it was stopped{_kept(part)}"
+        raise FetchError(problem, url=goal.url, path=goal.path) from error
+    except FetchError as error:
+        problem, cause = f"{error.problem}{_kept(part)}", error.__cause__
+        again = type(error)(problem, url=error.url, path=error.path, causes=error.causes)
+        raise again from cause
+
+
+def _kept(part: Part) -> str:
+    if not part.can_go_on:
+        return ""
+    size = "" if part.size is None else f" of {part.size}"
+    return f"; {part.n_bytes}{size} bytes are kept, and the next try goes on from there"
 
 
 def _promised(file: RemoteFile | None, digest: str | None) -> RemoteFile:
@@ -245,23 +283,41 @@ class _Work:
     def fetch(self, part: Part, wanted: RemoteFile, goal: Goal, clock: Clock) -> str:
         """Return ``"sha256:<hex>"`` of what is in the part, whole and proven."""
         asked: RemoteFile | None = wanted
+        if part.is_left:
+            logger.info("Going on with %s: %d bytes of it are here", goal.label, part.n_bytes)
+            self._on_bytes(part.n_bytes, part.size)
 
         def once(clock: Clock) -> str:
             nonlocal asked
             self._n_attempts += 1
-            try:
-                asked = asked or self._ask_again(wanted, clock)
-                self._transfer(part, asked, clock)
-                return part.prove(asked, clock)
-            except SourceError as error:
-                if not error.keep:
-                    part.restart()
-                    asked = None
-                if not error.ranges:
-                    self._connections = 1
-                raise
+            while True:
+                was_left = part.is_left
+                try:
+                    asked = asked or self._ask_again(wanted, clock)
+                    self._transfer(part, asked, clock)
+                    return part.prove(asked, clock)
+                except SourceError as error:
+                    if not error.keep:
+                        part.restart()
+                        asked = None
+                    if not error.ranges:
+                        self._connections = 1
+                    if error.keep or not was_left:
+                        raise
+                    logger.info("What was left of %s is of no use: %s", goal.label, error.problem)
 
         return try_again(once, goal, self._limits, clock)
+
+    def provenance_of(self, wanted: RemoteFile) -> Provenance:
+        """Return which file a part is of, as far as that is known before it comes."""
+        url = self._source.url.encode(errors="backslashreplace").decode()
+        return Provenance(
+            source=url,
+            resource=getattr(self._source, "resource", url),
+            name=self._name,
+            size=wanted.size,
+            digest=wanted.digest,
+        )
 
     def _ask_again(self, wanted: RemoteFile, clock: Clock) -> RemoteFile:
         """What the source said has turned out to be wrong; what a caller said stays."""
@@ -271,9 +327,11 @@ class _Work:
         return msgspec.structs.replace(asked, digest=wanted.digest or asked.digest)
 
     def _transfer(self, part: Part, wanted: RemoteFile, clock: Clock) -> None:
-        if part.n_bytes and part.identity is None:
+        if part.n_bytes and part.identity is None and wanted.digest is None:
             part.restart()  # nobody can say whether the rest would be of the same file
         part.expect(wanted.size)
+        if part.n_bytes and part.size is not None and not part.missing():
+            return
         known = RemoteFile(self._name, part.size, part.identity) if part.n_bytes else None
         connections = self._connections if wanted.ranges else 1
         gaps = part.missing()
@@ -287,11 +345,19 @@ class _Work:
             for event in events:
                 if isinstance(event, Answered):
                     _agree(part, event, wanted, is_alone=spans.connections == 1)
+                    self._write_down(part, event.answer, wanted)
                 else:
                     self._n_bytes += part.write(event.at, event.chunks)
                     self._on_bytes(part.n_bytes, part.size)
         if part.size is not None and part.missing():
             raise SourceError(f"it ended after {part.n_bytes} of {part.size} bytes")
+
+    def _write_down(self, part: Part, answer: Delivery, wanted: RemoteFile) -> None:
+        """Let another fetch go on from here, if it could tell that it is the same file."""
+        identity = answer.file.identity if answer.file.is_lasting else None
+        if answer.has_parts and (identity is not None or wanted.digest is not None):
+            known = self.provenance_of(wanted)
+            part.begin_record(msgspec.structs.replace(known, size=part.size, identity=identity))
 
 
 def _ignore(n_bytes: int, size: int | None) -> None:

@@ -2,19 +2,22 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from shardproof import _digest, _files
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import RemoteFile
 from shardproof.prefetch.transfer._clock import Clock
+from shardproof.prefetch.transfer._record import Extent, PartRecord, Provenance, hash_of
 from shardproof.prefetch.transfer._spans import missing
 
 __all__ = ["Part"]
 
 _BLOCK = 2**20
 _SYNC_BYTES = 16 * 2**20
+_RECORD_BYTES = 256 * 2**20
+"""After so many its record is synced: what a power cut may cost of what came, and no more."""
 _MAX_UNSIZED = 2**34  # bytes of a file whose size nobody knows
 
 
@@ -23,24 +26,92 @@ class Part:
 
     Args:
         fd: Its descriptor, which reads and writes.
+        record: Where to write down what has come; None for nowhere.
 
     Attributes:
         size: How large it is to be; None until that is known.
         identity: Of the file at the source, whose bytes are here.
+        is_left: Whether it has bytes that another fetch has left.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self.restart()
+    def __init__(self, fd: int, record: PartRecord | None = None) -> None:
+        self._fd, self._record = fd, record
+        self._forget()
 
     def restart(self) -> None:
         """Forget all that has come."""
+        if self._record is not None:
+            self._record.forget()
         os.ftruncate(self._fd, 0)
+        self._forget()
+
+    def _forget(self) -> None:
         self.size: int | None = None
         self.identity: str | None = None
+        self.is_left = False
         self._have: list[tuple[int, int]] = []
-        self._hashed = self._unsynced = 0
+        self._hashed = self._unsynced = self._unrecorded = 0
         self._sha256: Any = hashlib.sha256()
+
+    def begin_record(self, provenance: Provenance) -> None:
+        """Write down of which file the bytes are that come from here on, if none have come."""
+        if self._record is not None and not self._record.is_begun and not self._have:
+            self._record.begin(provenance)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether another fetch could go on from here."""
+        return self._record is not None and self._record.is_begun and bool(self._have)
+
+    def take_over(
+        self, provenance: Provenance, extents: Iterable[Extent], fd: int, clock: Clock
+    ) -> None:
+        """Take in those bytes that another fetch has left whose hash is right.
+
+        Args:
+            provenance: Of which file they are.
+            extents: What was written down of them.
+            fd: Where they are: here, or in another file, from which they are copied.
+            clock: Ends it when it is stopped.
+
+        Raises:
+            StoppedError: The clock was stopped.
+        """
+        size = os.fstat(fd).st_size
+        # With no digest, the source has to be asked for something, to say whose bytes these are.
+        last = provenance.size if provenance.digest is None else None
+        proven = [
+            extent
+            for extent in sorted(extents)
+            if extent.start < extent.stop <= size
+            and extent.stop != last
+            and self._take(extent, fd, clock)
+        ]
+        os.ftruncate(self._fd, max((extent.stop for extent in proven), default=0))
+        if not proven:
+            return
+        self.size, self.identity, self.is_left = provenance.size, provenance.identity, True
+        if self._record is not None:
+            self._record.begin(provenance, proven)
+
+    def _take(self, extent: Extent, fd: int, clock: Clock) -> bool:
+        """The digest of the whole goes on, too, where an extent follows what is proven."""
+        start, stop, expected = extent
+        sha256 = self._sha256.copy() if start == self._hashed else None
+        found = hash_of(start, stop)
+        for at, block in _blocks(fd, start, stop):
+            clock.go_on()
+            found.update(block)
+            if sha256 is not None:
+                sha256.update(block)
+            if fd != self._fd:
+                _write_all(self._fd, [block], at, len(block))
+        if found.hexdigest() != expected:
+            return False
+        self._add(start, stop)
+        if sha256 is not None:
+            self._sha256, self._hashed = sha256, stop
+        return True
 
     @property
     def n_bytes(self) -> int:
@@ -74,15 +145,24 @@ class Part:
             raise SourceError(f"expected {most} bytes, found more", keep=False)
         _write_all(self._fd, chunks, at, n_bytes)
         self._add(at, at + n_bytes)
-        self._unsynced += n_bytes
-        if self._unsynced >= _SYNC_BYTES:
-            _files.begin_to_sync(self._fd)
-            self._unsynced = 0
+        if self._record is not None:
+            self._record.add(at, chunks, n_bytes)
+        self._sync_now_and_then(n_bytes)
         if at == self._hashed:
             for chunk in chunks:
                 self._sha256.update(chunk)
             self._hashed += n_bytes
         return n_bytes
+
+    def _sync_now_and_then(self, n_bytes: int) -> None:
+        self._unsynced += n_bytes
+        self._unrecorded += n_bytes
+        if self._unsynced >= _SYNC_BYTES:
+            _files.begin_to_sync(self._fd)
+            self._unsynced = 0
+        if self._unrecorded >= _RECORD_BYTES and self._record is not None:
+            self._record.sync()
+            self._unrecorded = 0
 
     def _add(self, start: int, stop: int) -> None:
         spans = sorted([*self._have, (start, stop)])
@@ -128,6 +208,13 @@ class Part:
         if not _digest.same(expected, found):
             problem = f"expected the digest {expected}, found {found} of {size} bytes"
             raise SourceError(problem, keep=False)
+
+
+def _blocks(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    """Yield what is there, block by block, and where."""
+    while start < stop and (block := os.pread(fd, min(_BLOCK, stop - start), start)):
+        yield start, block
+        start += len(block)
 
 
 def _write_all(fd: int, chunks: Sequence[bytes], at: int, n_bytes: int) -> None:
