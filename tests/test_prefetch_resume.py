@@ -5,6 +5,7 @@ import errno
 import hashlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fsspec
 import pytest
+from forking import ended, forked
 from kept_parts import beside_parts, parts_in
+from killing import Begin, at_every_state, skip_where_not_permitted
 
 from shardproof import FetchError, ShardPrefetcher, _files
+from shardproof._processes import this_process
 from shardproof.prefetch import (
     CallableSource,
     FsspecSource,
@@ -25,14 +30,17 @@ from shardproof.prefetch import (
     Limits,
     fetch_shard,
 )
-from shardproof.prefetch.sources import _web
+from shardproof.prefetch.sources import _fsspec, _web
 from shardproof.prefetch.transfer import _relay, _spans
+from shardproof.prefetch.transfer._kept import sweep_parts
 from shardproof.testing.hub import Fault, Hub, serve_hub
 
 DATA = random.Random(1).randbytes(400_000)
 OTHER = random.Random(2).randbytes(400_000)
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
-ONCE = Limits(max_download_retries=1, stall_after=0.3, max_wait=0.01)
+SMALL = DATA[:8000]
+SMALL_DIGEST = f"sha256:{hashlib.sha256(SMALL).hexdigest()}"
+ONCE = Limits(max_download_retries=1)
 DAY = 24 * 3600
 
 
@@ -78,32 +86,210 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
+def children_fetch(hub: Hub, directory: Path, digest: str | None, *, until: float) -> None:
+    """Fetch in a child, and kill that when so many bytes were sent to it."""
+
+    def act() -> None:
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetch_shard(source, "0.bin", directory / "0.bin", digest=digest)
+
+    before = got(hub).n_bytes
+    child = forked(act)
+    while got(hub).n_bytes - before < until:
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    assert ended(child) == -signal.SIGKILL
+
+
 class TestKilled:
     @pytest.mark.once
-    @pytest.mark.parametrize("proven", [True, False], ids=["digest", "no digest"])
-    @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-    def test_a_command_goes_on_from_where_it_was(
-        self, share: float, proven: bool, tmp_path: Path
-    ) -> None:
-        size = len(DATA)
-        with serve_hub({"a/0.bin": DATA}, rate=200_000) as hub:
+    @pytest.mark.parametrize("digest", [None, DIGEST])
+    def test_a_command_goes_on_from_where_it_was(self, tmp_path: Path, digest: str | None) -> None:
+        with serve_hub({"a/0.bin": DATA}, rate=400_000) as hub:
             command = [sys.executable, "-m", "shardproof", "fetch", f"{hub.url}/a/0.bin", tmp_path]
-            command += ["--sha256", DIGEST] if proven else []
+            command += ["--sha256", digest] if digest else []
             child = subprocess.Popen(command, stderr=subprocess.PIPE)
-            while got(hub).n_bytes < share * size:
+            while got(hub).n_bytes < 200_000:
                 time.sleep(0.005)
             child.send_signal(signal.SIGKILL)
             child.communicate()
             assert not (tmp_path / "0.bin").exists()
+            hub._server.rate = None
 
             subprocess.run(command, check=True, capture_output=True)
 
-            first, second = got(hub).starts
-            n_bytes = got(hub).n_bytes
+            (first, second), n_bytes = got(hub)
         assert first == 0
-        assert second > (share - 0.1) * size
-        assert n_bytes < 1.2 * size
+        assert second > 120_000
+        assert n_bytes < 480_000
         assert (tmp_path / "0.bin").read_bytes() == DATA
+        assert os.listdir(tmp_path) == ["0.bin"]
+
+    @pytest.mark.once
+    @pytest.mark.parametrize("digest", [None, DIGEST])
+    def test_again_and_again(self, tmp_path: Path, digest: str | None) -> None:
+        """What comes in a tenth of a second is lost each time, and no more."""
+        with serve_hub({"a/0.bin": DATA}, rate=200_000) as hub:
+            for _ in range(5):
+                children_fetch(hub, tmp_path, digest, until=60_000)
+                assert len(parts_in(tmp_path)) == 1
+            hub._server.rate = None
+
+            assert fetch(hub, tmp_path, digest=digest) == DATA
+            starts, n_bytes = got(hub)
+        assert starts == sorted(starts)
+        assert starts[-1] > 150_000
+        assert n_bytes < 1.5 * len(DATA)
+
+    @pytest.mark.once
+    @pytest.mark.parametrize("digest", [None, SMALL_DIGEST])
+    @pytest.mark.parametrize("begins", ["anew", "from what was left"])
+    def test_at_every_system_call(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str | None, begins: str
+    ) -> None:
+        skip_where_not_permitted()
+        monkeypatch.setattr(os, "fsync", lambda _: None)  # a kill is no power cut
+        monkeypatch.setattr(_relay, "_BATCH_BYTES", 1000)
+        directory, n_resumed = tmp_path / "here", 0
+
+        def act(begin: Begin) -> None:
+            begin()
+            with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+                fetch_shard(source, "0.bin", directory / "0.bin", digest=digest, limits=ONCE)
+
+        def check(n_calls: int) -> None:
+            nonlocal n_resumed
+            hub._server.rate = None
+            n_before = len(hub.requests_for("*", method="GET"))
+            path = directory / "0.bin"
+            assert not path.exists() or path.read_bytes() == SMALL
+            path.unlink(missing_ok=True)  # what is there is not looked for leftovers beside it
+            wanted = SMALL if digest or n_calls % 2 else SMALL[::-1]
+            hub.put("a/0.bin", wanted)
+            assert fetch(hub, directory, digest=digest) == wanted
+            n_resumed += any(got(hub, n_before).starts)
+
+        with serve_hub({"a/0.bin": SMALL}, rate=100_000) as hub:
+            directory.mkdir()
+            if begins == "from what was left":
+                fail(hub, directory, at=3000, digest=digest)
+            n_states = at_every_state(act, directory, check=check)
+
+        assert n_states > 10
+        assert n_resumed > 5
+
+
+def leave(hub: Hub, directory: Path, process: str, *, at: int = 300_000) -> Path:
+    """Leave a part as a process does that was killed, and return it."""
+    before = set(directory.iterdir())
+    fail(hub, directory, at=at)
+    (part,) = set(directory.iterdir()) - before
+    named = part.with_name(part.name.replace(".left.", f".{process.replace('/', ',')}."))
+    return part.rename(named)
+
+
+def age(part: Path, days: float) -> None:
+    then = time.time() - days * DAY
+    for path in (*part.iterdir(), part):
+        os.utime(path, (then, then))
+
+
+ELSEWHERE = "0f0f0f0f-0000-0000-0000-000000000000/4026531836/1/1"
+
+
+class TestWhoseItIs:
+    def test_nobody_takes_over_what_another_process_writes(self, hub: Hub, tmp_path: Path) -> None:
+        part = leave(hub, tmp_path, this_process())
+        age(part, 100)
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert fetched.path.read_bytes() == DATA
+        assert got(hub).starts == [0, 0]
+        assert set(os.listdir(tmp_path)) == {"0.bin", part.name}
+        assert (part / "data").read_bytes() == DATA[:300_000]
+
+    @pytest.mark.parametrize("process", [ELSEWHERE, ""], ids=["elsewhere", "not told"])
+    def test_what_may_still_be_written_elsewhere_is_copied(
+        self, hub: Hub, tmp_path: Path, process: str
+    ) -> None:
+        part = leave(hub, tmp_path, process)
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert fetched.path.read_bytes() == DATA
+        assert got(hub) == ([0, 300_000], 400_000)
+        assert (part / "data").read_bytes() == DATA[:300_000]
+        assert (part / "data").stat().st_nlink == 1
+        age(part, 8)
+        sweep_parts(str(tmp_path))
+        assert os.listdir(tmp_path) == ["0.bin"]
+
+    @pytest.mark.parametrize(("days", "stays"), [(6.9, True), (7.1, False)])
+    def test_a_week_is_long_enough(
+        self, hub: Hub, tmp_path: Path, days: float, stays: bool
+    ) -> None:
+        part = leave(hub, tmp_path, "left")
+        shutil.copytree(
+            part, part.with_name(part.name.replace("left", ELSEWHERE.replace("/", ",")))
+        )
+        for each in parts_in(tmp_path):
+            age(each, days)
+
+        sweep_parts(str(tmp_path))
+
+        assert len(parts_in(tmp_path)) == 2 * stays
+
+    def test_of_one_file_the_longest_is_kept(self, hub: Hub, tmp_path: Path) -> None:
+        for at in (100_000, 300_000, 200_000):
+            directory = tmp_path / "one" / str(at)
+            directory.mkdir(parents=True)
+            part = leave(hub, directory, "left", at=at)
+            part.rename(tmp_path / part.name)
+        shutil.rmtree(tmp_path / "one")
+        assert len(parts_in(tmp_path)) == 3
+
+        assert fetch(hub, tmp_path) == DATA
+        assert got(hub, 3).starts == [300_000]
+
+    def test_a_link_in_its_place_is_not_followed(self, hub: Hub, tmp_path: Path) -> None:
+        part = leave(hub, tmp_path, "left")
+        outside = tmp_path / "outside"
+        (part / "data").rename(outside)
+        (part / "data").symlink_to(outside)
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert got(hub).starts == [0, 0]
+        assert outside.read_bytes() == DATA[:300_000]
+
+    def test_what_is_hard_linked_is_not_written_to(self, hub: Hub, tmp_path: Path) -> None:
+        part = leave(hub, tmp_path, "left")
+        (tmp_path / "mine").hardlink_to(part / "data")
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert (tmp_path / "mine").read_bytes() == DATA[:300_000]
+
+    def test_of_many_who_go_on_at_once_one_does(self, tmp_path: Path) -> None:
+        with serve_hub({"a/0.bin": DATA}, rate=2_000_000) as hub:
+            leave(hub, tmp_path, "left")
+
+            def act() -> None:
+                with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+                    path = tmp_path / "0.bin"
+                    assert fetch_shard(source, "0.bin", path, digest=DIGEST).proven
+                    assert path.read_bytes() == DATA
+
+            children = [forked(act) for _ in range(4)]
+            assert [ended(child) for child in children] == [0] * 4
+            starts = got(hub, 1).starts
+
+        assert starts.count(300_000) == 1
         assert os.listdir(tmp_path) == ["0.bin"]
 
 
@@ -343,3 +529,129 @@ class TestChanged:
         hub.put("a/0.bin", OTHER)
 
         assert fetch(hub, tmp_path) == OTHER
+
+
+class TestPrefetcher:
+    """Parts of a cache: in a directory of its own, and gone with what nobody wants."""
+
+    NAMES = ("0.bin", "1.bin", "2.bin")
+
+    @pytest.fixture
+    def shards(self) -> Iterator[Hub]:
+        with serve_hub({f"a/{name}": DATA for name in self.NAMES}) as hub:
+            yield hub
+
+    def kept(self, directory: Path) -> list[Path]:
+        (kept,) = directory.rglob(".shardproof/kept")
+        return parts_in(kept)
+
+    def wait_for_a_part(self, directory: Path) -> None:
+        """Until some bytes are in one, and written down."""
+        while not any(b"\n" in path.read_bytes()[:-1] for path in directory.rglob("kept/*/record")):
+            time.sleep(0.001)
+
+    def prefetcher(self, hub: Hub, directory: Path, **options: Any) -> ShardPrefetcher:
+        return ShardPrefetcher(f"{hub.url}/a", self.NAMES, directory, limits=ONCE, **options)
+
+    @pytest.mark.once
+    def test_a_killed_one_is_gone_on_from(self, shards: Hub, tmp_path: Path) -> None:
+        def act() -> None:
+            with self.prefetcher(shards, tmp_path) as prefetcher:
+                list(prefetcher)
+
+        shards.fault("a/0.bin", Fault.STALL_IN_BODY)
+        child = forked(act)
+        self.wait_for_a_part(tmp_path)
+        os.kill(child, signal.SIGKILL)
+        assert ended(child) == -signal.SIGKILL
+        shards.heal()
+
+        with self.prefetcher(shards, tmp_path, lookahead=0) as prefetcher:
+            assert prefetcher.wait_for("0.bin").read_bytes() == DATA
+        assert got(shards).starts[1] > 0
+        assert self.kept(tmp_path) == []
+
+    def close_while_the_second_one_comes(self, hub: Hub, directory: Path, **options: Any) -> None:
+        hub.fault("a/1.bin", Fault.STALL_IN_BODY)
+        with self.prefetcher(hub, directory, **options) as prefetcher:
+            prefetcher.wait_for("0.bin")
+            self.wait_for_a_part(directory)
+        hub.heal()
+
+    def test_what_is_ahead_when_it_is_closed_is_kept(self, shards: Hub, tmp_path: Path) -> None:
+        self.close_while_the_second_one_comes(shards, tmp_path)
+        assert len(self.kept(tmp_path)) == 1
+
+        with ShardPrefetcher(f"{shards.url}/a", ["1.bin"], tmp_path) as prefetcher:
+            assert prefetcher.wait_for("1.bin").read_bytes() == DATA
+        assert got(shards).starts[-1] > 0
+
+    @pytest.mark.parametrize(("cleanup", "n_kept"), [("auto", 0), ("keep", 1), (10**6, 0)])
+    def test_what_is_not_wanted_any_more_goes_as_shards_do(
+        self, shards: Hub, tmp_path: Path, cleanup: Any, n_kept: int
+    ) -> None:
+        self.close_while_the_second_one_comes(shards, tmp_path)
+
+        with self.prefetcher(shards, tmp_path, lookahead=0, cleanup=cleanup) as prefetcher:
+            prefetcher.wait_for("2.bin")
+
+        assert len(self.kept(tmp_path)) == n_kept
+
+    @pytest.mark.parametrize(("cleanup", "n_kept"), [("auto", 0), ("keep", 1)])
+    def test_so_does_what_the_reader_has_passed(
+        self, shards: Hub, tmp_path: Path, cleanup: Any, n_kept: int
+    ) -> None:
+        shards.fault("a/1.bin", Fault.STALL_IN_BODY)
+        with self.prefetcher(shards, tmp_path, cleanup=cleanup) as prefetcher:
+            prefetcher.wait_for("0.bin")
+            self.wait_for_a_part(tmp_path)
+            prefetcher.wait_for("2.bin")
+
+            assert len(self.kept(tmp_path)) == n_kept
+
+
+class TestFsspec:
+    def test_an_entity_tag_is_gone_on_from(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory = type(fsspec.filesystem("memory"))
+        memory().pipe("/tagged/0.bin", DATA)
+        info, give, asked = memory.info, memory.cat_file, []
+
+        def give_some(self: Any, path: str, start: int, **options: Any) -> bytes:
+            asked.append(start)
+            if len(asked) == 4:
+                raise OSError(errno.ECONNRESET, "the store is gone")
+            return give(self, path, start=start, **options)
+
+        monkeypatch.setattr(memory, "info", lambda *args: {**info(*args), "ETag": '"abc"'})
+        monkeypatch.setattr(memory, "cat_file", give_some)
+        monkeypatch.setattr(_fsspec, "_BLOCK", 100_000)
+
+        with pytest.raises(FetchError, match="300000 of 400000 bytes are kept"):
+            fetch_shard(FsspecSource("memory://tagged"), "0.bin", tmp_path / "0.bin", limits=ONCE)
+        source = FsspecSource("memory://tagged")
+        assert fetch_shard(source, "0.bin", tmp_path / "0.bin").path.read_bytes() == DATA
+
+        assert asked == [0, 100_000, 200_000, 300_000, 300_000]
+
+    @pytest.mark.parametrize(
+        ("info", "identity", "is_lasting"),
+        [
+            ({"ETag": '"a"'}, 'ETag="a"', True),
+            ({"VersionId": "v1", "ETag": '"a"'}, "VersionId=v1", True),
+            ({"VersionId": "null", "ETag": '"a"'}, 'ETag="a"', True),
+            ({"VersionId": None, "ETag": '"a"'}, 'ETag="a"', True),
+            ({"generation": 17, "etag": "b"}, "generation=17", True),
+            ({"etag": 'W/"a"', "mtime": 1.5}, "mtime=1.5 size=3 ino=None", False),
+            ({"etag": 'W/"a"'}, None, False),
+            ({"mtime": 1.5, "ino": 7}, "mtime=1.5 size=3 ino=7", False),
+            ({}, None, False),
+        ],
+    )
+    def test_what_tells_versions_apart_for_good(
+        self, info: dict[str, Any], identity: str | None, is_lasting: bool
+    ) -> None:
+        file = _fsspec._file("0.bin", {"size": 3, **info})
+
+        assert (file.identity, file.is_lasting) == (identity, is_lasting)
