@@ -62,6 +62,7 @@ MAY_IMPORT = {
     "_names": {"_paths"},
     "_paths": set(),
     "_processes": {"_files"},
+    "_real_imports": set(),
     "_threads": set(),
     "_fanout": set(),
     "_progress": set(),
@@ -221,6 +222,7 @@ MAY_IMPORT = {
     "_terminal": set(),
     "__main__": {"cli"},
     "": {
+        "_real_imports",
         "checkpoint",
         "loaders",
         "prefetch",

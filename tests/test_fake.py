@@ -32,8 +32,6 @@ import shardproof
 from shardproof.testing import DamageKind, Layout, ShardState, damaged, layout, shards_dir
 from shardproof.testing.fake import NotFakedError, fake_shards_dir, fake_shards_dir_maker
 
-shardproof.validate, shardproof.FindingKind  # loaded before a file system is faked  # noqa: B018
-
 REAL_ONLY = {ShardState.FIFO, ShardState.SOCKET, ShardState.SPARSE}
 STATES = [state for state in ShardState if state not in REAL_ONLY]
 NAME = "acts000000.bin"

@@ -9,6 +9,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from shardproof import _real_imports
+
 if TYPE_CHECKING:
     from shardproof.checkpoint import (
         MultiShardCheckpointFormat,
@@ -102,6 +104,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_real_imports.install()
 
 _HOME = {
     "Batch": "loaders",

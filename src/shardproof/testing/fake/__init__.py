@@ -37,7 +37,7 @@ those with a descriptor fail with EBADF and those with a path with ENOENT. C cod
 itself (pyarrow, h5py, safetensors) and other processes see the real file system.
 
 Import what you test before the context begins: modules that are imported inside are forgotten at
-its end, and imported anew.
+its end, and imported anew. Those of shardproof and numpy are not.
 
 **Where pyfakefs differs from a disk** (5.7.0 to 6.3.2): `os.open` gives the file that it opens the
 mode 0o755; ``DirEntry.is_file()`` of a dangling or looping link is True; reading a directory's

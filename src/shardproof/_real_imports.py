@@ -1,0 +1,128 @@
+"""What is imported while pyfakefs fakes the file system is imported as if it did not.
+
+A module that is imported under its patches holds fake modules, and pyfakefs forgets the module at
+the end; but whoever has a name of it uses that name again, and numpy can't be loaded twice. So its
+patches are off while our modules, and what they need, are loaded.
+"""
+
+import sys
+import threading
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+__all__ = ["install"]
+
+_OURS = ("shardproof", "numpy")
+"""Packages that are loaded so; numpy, because a process can load it only once."""
+
+
+def install() -> None:
+    """Load our modules with real files, from now on."""
+    # pyfakefs, where it is active, expects its own finder in the first place.
+    sys.meta_path.insert(_patcher() is not None, _Finder())
+
+
+def _patcher() -> Any:
+    """What fakes the file system at this moment, or None."""
+    pyfakefs = sys.modules.get("pyfakefs.fake_filesystem_unittest")
+    patcher = pyfakefs and pyfakefs.Patcher.PATCHER
+    return patcher if patcher and patcher.is_patching else None
+
+
+class _Finder:
+    """Finds our modules where the finders after it do."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not _is_ours(name) or not (_patcher() or _REAL_FILES.is_entered):
+            return None
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            if spec := finder.find_spec(name, path, target):
+                spec.loader = spec.loader and _Loader(spec, spec.loader)
+                return spec
+        return None
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] in _OURS
+
+
+class _Loader(Loader):
+    """Loads a module as another loader does, with real files, and leaves no trace of itself."""
+
+    def __init__(self, spec: ModuleSpec, loader: Loader) -> None:
+        self._spec = spec
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._spec.loader = self._loader
+        with _REAL_FILES:
+            self._loader.exec_module(module)
+
+
+class _RealFiles:
+    """A context in which no file is fake, for no thread; it may be entered by several."""
+
+    def __init__(self) -> None:
+        # Not held inside: a thread that waits for it may hold the lock of a module.
+        self._lock = threading.RLock()
+        self._n_inside = 0
+        self._off: _PatchesOff | None = None
+
+    @property
+    def is_entered(self) -> bool:
+        return self._n_inside > 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if patcher := _patcher():
+                self._off = _PatchesOff(patcher)
+            self._n_inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if self._off and not self._n_inside:
+                self._off.put_on()
+                self._off = None
+
+
+class _PatchesOff:
+    """Patches that are off, and the modules that pyfakefs forgot thereby."""
+
+    def __init__(self, patcher: Any) -> None:
+        self._patcher = patcher
+        before = dict(sys.modules)
+        patcher.pause()
+        self._forgotten = {
+            name: module for name, module in before.items() if name not in sys.modules
+        }
+        for name, module in self._forgotten.items():
+            if _is_ours(name) or _is_being_loaded(module):
+                sys.modules[name] = module
+
+    def put_on(self) -> None:
+        """Patch everything again, and what was imported meanwhile, unless it is over."""
+        if self._patcher is not type(self._patcher).PATCHER:
+            return
+        with warnings.catch_warnings(action="ignore"):
+            self._patcher._find_modules()  # which only its setUp calls
+        self._patcher.resume()
+        for name, module in self._forgotten.items():
+            if sys.modules.setdefault(name, module) is module and not _is_ours(name):
+                self._patcher._dyn_patcher.needs_patch(name)  # forgets it at the end
+
+
+def _is_being_loaded(module: ModuleType) -> bool:
+    return getattr(module.__spec__, "_initializing", False)
+
+
+_REAL_FILES = _RealFiles()

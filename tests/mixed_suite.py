@@ -1,0 +1,184 @@
+"""Somebody's suite: the fixture fs, fake directories, real ones. test_any_order.py runs it."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyfakefs.fake_filesystem_unittest import Patcher
+
+import shardproof
+
+Make = Callable[..., Path]
+
+
+def wrong(path: Path) -> list[str]:
+    return [finding.kind for finding in shardproof.validate(path, level="valid").findings]
+
+
+def test_fs_where_nothing_is(fs: Any) -> None:
+    fs.create_dir("/d")
+    with pytest.raises(shardproof.ManifestNotFoundError, match="'/d'"):
+        shardproof.validate("/d")
+
+
+def test_fs_with_a_directory(fs: Any) -> None:
+    from shardproof.testing import layout, write_layout
+
+    path = write_layout(layout(4, missing=[1], empty=[2]), "/d")
+    assert wrong(path) == ["missing", "empty"]
+    assert not os.path.exists(__file__)
+
+
+def test_fs_and_a_name(fs: Any) -> None:
+    from shardproof import validate
+
+    with pytest.raises(shardproof.ManifestError):
+        validate("/nowhere")
+
+
+def test_fs_and_the_kit(fs: Any) -> None:
+    import shardproof.testing
+
+    path = shardproof.testing.write_layout(shardproof.testing.layout(2), "/d")
+    assert sorted(os.listdir(path))[:2] == ["acts000000.bin", "acts000001.bin"]
+
+
+def test_fs_and_a_module(fs: Any) -> None:
+    import shardproof.receipts
+
+    with pytest.raises(shardproof.ManifestNotFoundError):
+        shardproof.receipts.ReceiptStore("/nowhere")
+
+
+def test_fs_and_numpy(fs: Any) -> None:
+    import numpy as np
+
+    np.save("/array.npy", np.arange(9))
+    assert np.load("/array.npy").sum() == 36
+    assert shardproof.ShardInfo
+
+
+def test_fs_and_somebodys_module(fs: Any, request: pytest.FixtureRequest) -> None:
+    import mine
+
+    import shardproof.loaders
+    import shardproof.prefetch
+
+    assert mine.validate is shardproof.validate
+    assert sys.modules["mine"] is mine
+    with pytest.raises(shardproof.ManifestError):
+        mine.look("/nowhere")
+
+
+def test_fs_and_threads(fs: Any) -> None:
+    fs.create_dir("/d")
+    found: list[Any] = []
+
+    def look() -> None:
+        with pytest.raises(shardproof.ManifestNotFoundError):
+            shardproof.validate("/d")
+        found.append(shardproof.OrderedDataLoader)
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+
+
+def test_fs_stays_as_it_was(fs: Any) -> None:
+    fs.create_file("/mine", contents="here")
+    assert all(getattr(shardproof, name) for name in shardproof.__all__)
+    assert Path("/mine").read_text() == "here"
+    assert not os.path.exists(__file__)
+
+
+def test_patched_by_hand() -> None:
+    with Patcher() as patcher:
+        assert shardproof.fetch_shard
+        assert patcher.fs
+        assert not os.path.exists(__file__)
+    assert Patcher.PATCHER is None
+    assert os.path.exists(__file__)
+
+
+def test_fake(fake_shards_dir: Make) -> None:
+    path = fake_shards_dir(4, missing_shards=[1], unreadable_shards=[3])
+    assert wrong(path) == ["missing", "unreadable"]
+
+
+def test_fake_and_the_kit(fake_shards_dir: Make) -> None:
+    path = fake_shards_dir(2)
+    from shardproof import testing
+
+    with testing.damaged(path / "acts000000.bin", "grow"):
+        assert wrong(path) == ["size"]
+    with (
+        pytest.raises(shardproof.ShardValidationError),
+        testing.damaged(path / "acts000000.bin", "drop"),
+    ):
+        shardproof.validate(path).raise_for_findings()
+
+
+def test_fake_by_hand() -> None:
+    from shardproof.testing import layout
+    from shardproof.testing.fake import fake_shards_dir
+
+    with fake_shards_dir(layout(2, empty=[0])) as path:
+        info = shardproof.ShardInfo.load(path)
+        with pytest.raises(FileNotFoundError):
+            info.validate(path)
+
+
+def test_fake_metadata(fake_shards_dir: Make) -> None:
+    assert shardproof.Metadata.load(fake_shards_dir(1)).d_model == 8
+
+
+def test_real(make_shards_dir: Make) -> None:
+    assert wrong(make_shards_dir(4, missing_shards=[1], fifo=[2])) == ["missing", "not-regular"]
+
+
+def test_real_unreadable(make_shards_dir: Make) -> None:
+    assert wrong(make_shards_dir(2, unreadable_shards=[0])) == ["unreadable"]
+
+
+def test_real_rows(make_shards_dir: Make) -> None:
+    loader = shardproof.OrderedDataLoader(make_shards_dir(2), layer=6, batch_size=4)
+    assert sum(len(batch["act"]) for batch in loader) == 7 * 3
+
+
+def test_real_by_hand() -> None:
+    from shardproof.testing import Layout, layout, shards_dir
+
+    with shards_dir(layout(3, truncated=[1])) as path:
+        assert wrong(path) == ["size"]
+    assert isinstance(layout(), Layout)
+
+
+def test_real_for_the_session(shards_dir_factory: Make) -> None:
+    assert wrong(shards_dir_factory(2)) == []
+
+
+def test_real_receipts(make_receipts_dir: Make) -> None:
+    assert shardproof.validate(make_receipts_dir(2)).ok
+
+
+def test_real_checkpoint(make_checkpoint: Make) -> None:
+    prefix = make_checkpoint(world_size=2, missing_ranks=[1])
+    assert not shardproof.ShardFileVerifier().verify_checkpoint(prefix).is_valid
+
+
+def test_real_errors(make_shards_dir: Make) -> None:
+    from shardproof import Report
+    from shardproof.errors import ShardValidationError
+
+    report = shardproof.validate(make_shards_dir(2, missing_shards=[0]))
+    assert isinstance(report, Report)
+    assert ShardValidationError is shardproof.ShardValidationError
+    with pytest.raises(ShardValidationError):
+        report.raise_for_findings()
