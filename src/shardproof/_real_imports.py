@@ -5,14 +5,18 @@ the end; but whoever has a name of it uses that name again, and numpy can't be l
 patches are off while our modules, and what they need, are loaded.
 """
 
+from __future__ import annotations
+
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 __all__ = ["install"]
 
@@ -43,7 +47,7 @@ class _Finder:
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             if spec := finder.find_spec(name, path, target):
-                spec.loader = spec.loader and _Loader(spec, spec.loader)
+                spec.loader = spec.loader and cast("Loader", _Loader(spec, spec.loader))
                 return spec
         return None
 
@@ -52,7 +56,7 @@ def _is_ours(name: str) -> bool:
     return name.partition(".")[0] in _OURS
 
 
-class _Loader(Loader):
+class _Loader:
     """Loads a module as another loader does, with real files, and leaves no trace of itself."""
 
     def __init__(self, spec: ModuleSpec, loader: Loader) -> None:
