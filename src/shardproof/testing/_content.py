@@ -8,11 +8,12 @@ import base64
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from shardproof.testing._layout import Layout
 
-__all__ = ["content", "directory_name", "manifest_files"]
+__all__ = ["content", "directory_name", "manifest_files", "shard_content"]
 
 _PERIOD = 2**24  # float32 holds every integer up to here exactly
 
@@ -59,15 +60,28 @@ def content(value: Layout, name: str) -> bytes:
         >>> struct.unpack("<4f", content(layout(n_shards=2), "acts000001.bin")[:16])
         (257.0, 258.0, 259.0, 260.0)
     """
-    if name not in value.file_names:
-        raise ValueError(f"name: expected one of {', '.join(value.file_names)}, found {name!r}")
-    if name in value.shard_names:
-        return _activations(value, value.shard_names.index(name))
-    n_labels = value.n_examples * value.content_tokens_per_example
-    return bytes(place % 256 for place in range(n_labels))
+    if name == "labels.bin" and value.labels:
+        n_labels = value.n_examples * value.content_tokens_per_example
+        return bytes(place % 256 for place in range(n_labels))
+    return shard_content(value, _index_of(value, name))
 
 
-def _activations(value: Layout, index: int) -> bytes:
+def _index_of(value: Layout, name: str) -> int:
+    """Whose name it is, without making all names: this is asked for each shard."""
+    digits = name.removeprefix("acts").removesuffix(".bin")
+    index = int(digits) if digits.isdecimal() else value.n_shards
+    if index >= value.n_shards or name != value.shard_name(index):
+        expected = ", ".join(_shortened(value.file_names))
+        raise ValueError(f"name: expected one of {expected}, found {name!r}")
+    return index
+
+
+def _shortened(names: Sequence[str]) -> Sequence[str]:
+    return names if len(names) < 9 else [*names[:3], "...", *names[-2:]]
+
+
+def shard_content(value: Layout, index: int) -> bytes:
+    """Return the bytes of a whole shard; see `content`."""
     examples, layers, tokens, d_model = value.shard_shape
     values_per_example = layers * tokens * d_model
     first = index * examples * values_per_example

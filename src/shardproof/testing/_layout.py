@@ -138,7 +138,7 @@ class Layout:
     @property
     def shard_names(self) -> tuple[str, ...]:
         """File name of each shard, in order."""
-        return tuple(f"acts{index:06}.bin" for index in range(self.n_shards))
+        return tuple(map(self.shard_name, range(self.n_shards)))
 
     @property
     def shard_bytes(self) -> int:
@@ -149,6 +149,10 @@ class Layout:
     def file_names(self) -> tuple[str, ...]:
         """Name of each file that the manifest promises, in its order: shards, then labels."""
         return (*self.shard_names, *["labels.bin"] * self.labels)
+
+    def shard_name(self, index: int) -> str:
+        """Return the file name of one shard; `shard_names` makes all of them, each time."""
+        return f"acts{index:06}.bin"
 
     def indices(self, state: ShardState) -> tuple[int, ...]:
         """Return which shards are in this state."""

@@ -5,11 +5,11 @@ This module imports nothing of shardproof: an oracle must not share the code tha
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof.testing._content import content
+from shardproof.testing._content import content, shard_content
 from shardproof.testing._layout import Layout
 from shardproof.testing._states import ShardState
 
@@ -80,12 +80,11 @@ def expected_findings(
         ('missing', 'size')
     """
     _refuse_level(level)
-    seen = _seen(level, digests=digests)
-    kinds = [seen(value, index) for index in range(value.n_shards)]
+    seen = _seen(value, level, digests=digests)
+    kinds = ((index, seen(index)) for index in range(value.n_shards))
+    directory = Path(os.path.abspath(root))
     return tuple(
-        ExpectedFinding(kind, Path(os.path.abspath(root), name))
-        for name, kind in zip(value.shard_names, kinds, strict=True)
-        if kind is not None
+        ExpectedFinding(kind, directory / value.shard_name(index)) for index, kind in kinds if kind
     )
 
 
@@ -113,7 +112,8 @@ def expected_unproven(
         _refuse_level(level)
         return ()
     broken = {finding.path for finding in expected_findings(value, root, level)}
-    paths = [Path(os.path.abspath(root), name) for name in value.file_names]
+    directory = Path(os.path.abspath(root))
+    paths = (directory / name for name in value.file_names)
     return tuple(path for path in paths if path not in broken)
 
 
@@ -137,36 +137,36 @@ _NOT_PRESENT = {
 _NOT_COMPLETE = _NOT_PRESENT | {ShardState.TRUNCATED: "size", ShardState.EXTENDED: "size"}
 
 
-def _seen(level: str, *, digests: bool) -> Callable[[Layout, int], str | None]:
+def _seen(value: Layout, level: str, *, digests: bool) -> Callable[[int], str | None]:
     """Return how a shard looks at a level."""
     if level == "present":
-        return lambda value, index: _NOT_PRESENT.get(value.states[index])
+        return lambda index: _NOT_PRESENT.get(value.states[index])
     if level == "complete" or not digests:
-        return lambda value, index: _NOT_COMPLETE.get(value.states[index])
-    return _seen_with_digests
+        return lambda index: _NOT_COMPLETE.get(value.states[index])
+    ring = value.indices(ShardState.SWAPPED)
+    following = dict(zip(ring, ring[1:] + ring[:1], strict=True))
+    return lambda index: _seen_with_digests(value, index, following)
 
 
-def _seen_with_digests(value: Layout, index: int) -> str | None:
-    kind = _NOT_COMPLETE.get(value.states[index])
-    if kind is None and _found_content(value, index) != content(value, value.shard_names[index]):
-        return "digest"
-    return kind
+def _seen_with_digests(value: Layout, index: int, following: Mapping[int, int]) -> str | None:
+    if kind := _NOT_COMPLETE.get(value.states[index]):
+        return kind
+    whole = shard_content(value, index)
+    if value.states[index] is ShardState.SWAPPED:
+        found = shard_content(value, following[index])
+    else:
+        found = _found_content(whole, value.states[index])
+    return "digest" if found != whole else None
 
 
-def _found_content(value: Layout, index: int) -> bytes:
+def _found_content(whole: bytes, state: ShardState) -> bytes:
     """The bytes of a shard of the right size, as its state left them.
 
     They may be the right ones: a shard that holds no example is all zeros, written or not.
     """
-    state = value.states[index]
-    whole = content(value, value.shard_names[index])
     if state is ShardState.SPARSE:
         return bytes(len(whole))
     if state is ShardState.FLIPPED:
         middle = len(whole) // 2
         return whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
-    if state is ShardState.SWAPPED:
-        ring = value.indices(ShardState.SWAPPED)
-        following = ring[(ring.index(index) + 1) % len(ring)]
-        return content(value, value.shard_names[following])
     return whole

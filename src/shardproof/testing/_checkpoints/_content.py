@@ -20,6 +20,7 @@ __all__ = [
     "checkpoint_tensor_bytes",
     "header_size",
     "offsets",
+    "shard_bytes_at",
 ]
 
 _MAGIC = 0x53484152
@@ -45,7 +46,11 @@ def checkpoint_tensor_bytes(value: CheckpointLayout, rank: int, name: str) -> by
         48
     """
     tensor = {tensor.name: tensor for tensor in value.tensors[rank]}[name]
-    text = f"{name} of rank {rank}, step {value.step}, seed {value.seed}"
+    return _tensor_bytes(value, rank, tensor, value.step)
+
+
+def _tensor_bytes(value: CheckpointLayout, rank: int, tensor: CheckpointTensor, step: int) -> bytes:
+    text = f"{tensor.name} of rank {rank}, step {step}, seed {value.seed}"
     content = bytearray(hashlib.shake_256(text.encode()).digest(tensor.size))
     _make_numbers(content, tensor.dtype)
     if content:
@@ -75,18 +80,23 @@ def checkpoint_shard_bytes(value: CheckpointLayout, rank: int) -> bytes:
         >>> checkpoint_shard_bytes(checkpoint_layout(), 2)[:8].hex(" ", 4)
         '52414853 02000000'
     """
-    data = _data(value, rank)
+    return shard_bytes_at(value, rank, value.step)
+
+
+def shard_bytes_at(value: CheckpointLayout, rank: int, step: int) -> bytes:
+    """Return what would be in the whole shard of a rank, had it been saved at another step."""
+    data = _data(value, rank, step)
     checksum = _checksum(value, rank, data).encode()
     start = struct.pack("<Iii", _MAGIC, rank, len(checksum)) + checksum
     return start + struct.pack("<iq", len(value.tensors[rank]), len(data)) + data
 
 
-def _data(value: CheckpointLayout, rank: int) -> bytes:
+def _data(value: CheckpointLayout, rank: int, step: int) -> bytes:
     start = header_size(value, rank)
     placed = [*zip(value.tensors[rank], offsets(value, rank), strict=True)]
     data = bytearray(max((offset + tensor.size for tensor, offset in placed), default=start))
     for tensor, offset in placed:
-        data[offset : offset + tensor.size] = checkpoint_tensor_bytes(value, rank, tensor.name)
+        data[offset : offset + tensor.size] = _tensor_bytes(value, rank, tensor, step)
     return bytes(data[start:])
 
 
@@ -126,7 +136,7 @@ def checkpoint_entry(value: CheckpointLayout, rank: int) -> dict[str, Any]:
     checked = value.states[rank] is not CheckpointShardState.UNCHECKED
     return {
         "rank": rank,
-        "file": value.shard_names[rank],
+        "file": value.shard_name(rank),
         "file_size": len(shard),
         "checksum": _checksum(value, rank, shard[start:]),
         "tensors": [_described(shard, *each, checked=checked) for each in placed],

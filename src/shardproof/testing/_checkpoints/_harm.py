@@ -3,12 +3,16 @@
 This module imports nothing of shardproof: it must not share the code that it helps to judge.
 """
 
-import dataclasses
 import itertools
 import struct
 from collections.abc import Callable
 
-from shardproof.testing._checkpoints._content import checkpoint_shard_bytes, header_size, offsets
+from shardproof.testing._checkpoints._content import (
+    checkpoint_shard_bytes,
+    header_size,
+    offsets,
+    shard_bytes_at,
+)
 from shardproof.testing._checkpoints._layout import CheckpointLayout
 from shardproof.testing._checkpoints._states import CheckpointShardState
 
@@ -50,7 +54,7 @@ def _save_at_another_step(whole: bytes, value: CheckpointLayout, rank: int) -> b
     """The last step before with other bytes, else the next: a few may be the same by chance."""
     before = range(value.step - 1, max(-1, value.step - _NEAR), -1)
     steps = itertools.chain(before, range(value.step + 1, value.step + _NEAR))
-    others = (checkpoint_shard_bytes(dataclasses.replace(value, step=step), rank) for step in steps)
+    others = (shard_bytes_at(value, rank, step) for step in steps)
     return next(other for other in others if other != whole)
 
 

@@ -119,7 +119,7 @@ class CheckpointLayout:
     @property
     def shard_names(self) -> tuple[str, ...]:
         """Each rank's file, in order."""
-        return tuple(f"{self.prefix}_shard_{rank}.shard" for rank in range(self.world_size))
+        return tuple(map(self.shard_name, range(self.world_size)))
 
     @property
     def note_names(self) -> tuple[str, ...]:
@@ -130,6 +130,10 @@ class CheckpointLayout:
     def metadata_name(self) -> str:
         """The file that speaks for all."""
         return f"{self.prefix}.metadata.json"
+
+    def shard_name(self, rank: int) -> str:
+        """Return one rank's file; `shard_names` makes all of them, each time."""
+        return f"{self.prefix}_shard_{rank}.shard"
 
     def ranks(self, state: CheckpointShardState) -> tuple[int, ...]:
         """Return whose shards are in this state."""

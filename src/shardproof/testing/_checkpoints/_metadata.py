@@ -56,7 +56,7 @@ def sealed(text: bytes) -> bytes:
 
 def elsewhere(value: CheckpointLayout) -> str:
     """Return where the file lies that ``escaping`` metadata name, relative to the directory."""
-    return f"../{value.prefix}-step-{value.step}/{value.shard_names[-1]}"
+    return f"../{value.prefix}-step-{value.step}/{value.shard_name(value.world_size - 1)}"
 
 
 def wrapping_shape(n_elements: int, item_size: int) -> list[int]:

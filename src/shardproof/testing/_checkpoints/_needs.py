@@ -3,6 +3,7 @@
 This module imports nothing of shardproof: it must not share the code that it helps to judge.
 """
 
+import collections
 from collections.abc import Sequence
 
 from shardproof.testing._checkpoints._states import CheckpointMetadataState, CheckpointShardState
@@ -80,6 +81,6 @@ def refuse_impossible(
 
 
 def _refuse_twins(rank: int, tensors: _Tensors) -> None:
-    names = [tensor.name for tensor in tensors]
-    if twins := sorted({name for name in names if names.count(name) > 1}):
+    counts = collections.Counter(tensor.name for tensor in tensors)
+    if twins := sorted(name for name, count in counts.items() if count > 1):
         raise ValueError(f"tensors: expected one {twins[0]!r} in rank {rank}, found more")

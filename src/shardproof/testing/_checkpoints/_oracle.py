@@ -3,6 +3,7 @@
 This module imports nothing of shardproof: an oracle must not share the code that it judges.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from shardproof.testing._checkpoints._content import checkpoint_shard_bytes
@@ -53,7 +54,9 @@ def expected_problems(value: CheckpointLayout, level: str = "valid") -> tuple[Ex
         raise ValueError(f"level: expected one of {', '.join(_LEVELS)}, found {level!r}")
     if value.metadata is not CheckpointMetadataState.WHOLE:
         return (ExpectedProblem(None, _METADATA.get(value.metadata, "refused")),)
-    kinds = [_kind(value, rank, level) for rank in range(value.world_size)]
+    ring = value.ranks(CheckpointShardState.SWAPPED)
+    following = dict(zip(ring, ring[1:] + ring[:1], strict=True))
+    kinds = [_kind(value, rank, level, following) for rank in range(value.world_size)]
     return tuple(ExpectedProblem(rank, kind) for rank, kind in enumerate(kinds) if kind)
 
 
@@ -96,11 +99,11 @@ _VALID = _COMPLETE | {
 _KINDS = dict(zip(_LEVELS, (_PRESENT, _COMPLETE, _VALID), strict=True))
 
 
-def _kind(value: CheckpointLayout, rank: int, level: str) -> str | None:
+def _kind(
+    value: CheckpointLayout, rank: int, level: str, following: Mapping[int, int]
+) -> str | None:
     kind = _KINDS[level].get(value.states[rank])
     if kind == "structure" and value.states[rank] is CheckpointShardState.SWAPPED:
-        ring = value.ranks(CheckpointShardState.SWAPPED)
-        following = ring[(ring.index(rank) + 1) % len(ring)]
-        sizes = {len(checkpoint_shard_bytes(value, each)) for each in (rank, following)}
+        sizes = {len(checkpoint_shard_bytes(value, each)) for each in (rank, following[rank])}
         return "structure" if len(sizes) == 1 else "size"
     return kind

@@ -1,0 +1,97 @@
+"""Twice the shards are twice the work: the kit makes directories as large as those in use."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardproof.testing import (
+    CheckpointLayout,
+    CheckpointShardState,
+    Layout,
+    ShardState,
+    checkpoint_layout,
+    content,
+    expected_findings,
+    expected_problems,
+    expected_unproven,
+    layout,
+    promises,
+    write_checkpoint,
+    write_layout,
+)
+
+FEW, MANY = 2, 8  # of each state
+
+
+def n_calls(work: Callable[[], object]) -> int:
+    """How many functions of Python and of C are called, and generators resumed."""
+    count = 0
+
+    def hear(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(hear)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def directory(n_each: int) -> Layout:
+    """So many shards in each state, and as many whole ones as all those."""
+    states = [state for state in ShardState if state is not ShardState.OK]
+    return layout(2 * n_each * len(states), labels=True, **named(states, "", n_each))
+
+
+def checkpoint(n_each: int) -> CheckpointLayout:
+    states = [state for state in CheckpointShardState if state is not CheckpointShardState.WHOLE]
+    return checkpoint_layout(n_each * len(states), **named(states, "_ranks", n_each))
+
+
+def named(states: Sequence[str], suffix: str, n_each: int) -> dict[str, Any]:
+    return {
+        f"{state}{suffix}": range(place * n_each, (place + 1) * n_each)
+        for place, state in enumerate(states)
+    }
+
+
+DIRECTORIES: dict[str, Callable[[Layout, Path], object]] = {
+    "write": write_layout,
+    "whole": lambda value, path: write_layout(layout(value.n_shards), path),
+    "repr": lambda value, path: eval(repr(value)),
+    "find": expected_findings,
+    "find by digest": lambda value, path: expected_findings(value, path, "valid", digests=True),
+    "unproven": lambda value, path: expected_unproven(value, path, "valid"),
+    "promises": lambda value, path: promises(value),
+    "content": lambda value, path: [content(value, name) for name in value.file_names],
+}
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_directories(name: str, tmp_path: Path) -> None:
+    few, many = (
+        n_calls(lambda n=n: DIRECTORIES[name](directory(n), tmp_path / str(n))) for n in (FEW, MANY)
+    )
+    assert many < 1.5 * MANY / FEW * few
+
+
+CHECKPOINTS: dict[str, Callable[[CheckpointLayout, Path], object]] = {
+    "write": write_checkpoint,
+    "repr": lambda value, path: eval(repr(value)),
+    "problems": lambda value, path: expected_problems(value),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_checkpoints(name: str, tmp_path: Path) -> None:
+    few, many = (
+        n_calls(lambda n=n: CHECKPOINTS[name](checkpoint(n), tmp_path / str(n)))
+        for n in (FEW, MANY)
+    )
+    assert many < 1.5 * MANY / FEW * few
