@@ -115,7 +115,7 @@ class TestLayout:
             ({"torn": [-1]}, ValueError, "torn: expected indices from 0 below 3, found -1"),
             ({"torn": [1.0]}, TypeError, "torn: expected indices of type int, found 1.0"),
             ({"torn": [1], "short": [1]}, ValueError, "short: shard 1 is already named under torn"),
-            ({"completed": [1]}, TypeError, "expected keywords among .* found completed"),
+            ({"completed": [1]}, TypeError, "expected one of .*, found 'completed'"),
         ],
     )
     def test_wrong_arguments(self, keywords: dict, error: type[Exception], text: str) -> None:

@@ -4,16 +4,16 @@ import contextlib
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol, Unpack
+from typing import Any, Protocol, Unpack
 
 from shardproof.testing._capabilities import without_root_override
-from shardproof.testing._layout import Layout, LayoutKeywords, layout
+from shardproof.testing._layout import Layout, LayoutKeywords, layout_of
 from shardproof.testing._states import ShardState
 from shardproof.testing._writing import write_layout
 
-__all__ = ["MakeShardsDir", "restore_modes", "shards_dir", "shards_dir_maker"]
+__all__ = ["MakeShardsDir", "layout_of_maker", "restore_modes", "shards_dir", "shards_dir_maker"]
 
 
 class MakeShardsDir(Protocol):
@@ -23,17 +23,17 @@ class MakeShardsDir(Protocol):
         self,
         n_shards: int = 3,
         *,
-        empty_shards: Iterable[int] = (),
-        missing_shards: Iterable[int] = (),
-        unreadable_shards: Iterable[int] = (),
-        directory_shards: Iterable[int] = (),
+        empty_shards: Iterable[int] | None = None,
+        missing_shards: Iterable[int] | None = None,
+        unreadable_shards: Iterable[int] | None = None,
+        directory_shards: Iterable[int] | None = None,
         **keywords: Unpack[LayoutKeywords],
     ) -> Path:
         """Write a new shards directory of saev and return its path.
 
         Args:
             n_shards: How many shards the manifest lists.
-            empty_shards: Indices of shards of 0 bytes.
+            empty_shards: Indices of shards of 0 bytes; None, as for all of these, means none.
             missing_shards: Indices of shards that are listed and not there.
             unreadable_shards: Indices of shards that nobody may read (``chmod 0``).
             directory_shards: Indices of shards in whose place there is a directory.
@@ -44,7 +44,7 @@ class MakeShardsDir(Protocol):
             An absolute path that ends in ``saev/shards/<hash>``; each call has its own.
 
         Raises:
-            TypeError: A count or an index that is no integer.
+            TypeError: An argument that it does not have; a count or an index that is no integer.
             ValueError: An index out of range or named twice, or a shape that no directory can have.
         """
         ...
@@ -88,20 +88,8 @@ def shards_dir_maker(
     """
     with contextlib.ExitStack() as stack:
 
-        def make(
-            n_shards: int = 3,
-            *,
-            empty_shards: Iterable[int] = (),
-            missing_shards: Iterable[int] = (),
-            unreadable_shards: Iterable[int] = (),
-            directory_shards: Iterable[int] = (),
-            **keywords: Unpack[LayoutKeywords],
-        ) -> Path:
-            keywords.setdefault("missing", missing_shards)
-            keywords.setdefault("empty", empty_shards)
-            keywords.setdefault("unreadable", unreadable_shards)
-            keywords.setdefault("directory", directory_shards)
-            value = layout(n_shards, **keywords)
+        def make(n_shards: int = 3, **keywords: Any) -> Path:
+            value = layout_of_maker({"n_shards": n_shards, **keywords})
             base = new_base()
             stack.callback(restore_modes, base)
             if drop_root_override and value.indices(ShardState.UNREADABLE):
@@ -109,6 +97,18 @@ def shards_dir_maker(
             return write_layout(value, base)
 
         yield make
+
+
+def layout_of_maker(keywords: Mapping[str, Any]) -> Layout:
+    """Return the layout that is meant by the keywords of `MakeShardsDir`."""
+    return layout_of(
+        "make_shards_dir",
+        keywords,
+        missing_shards=ShardState.MISSING,
+        empty_shards=ShardState.EMPTY,
+        unreadable_shards=ShardState.UNREADABLE,
+        directory_shards=ShardState.DIRECTORY,
+    )
 
 
 def restore_modes(path: str | os.PathLike[str]) -> None:

@@ -5,13 +5,21 @@ This module imports nothing of shardproof: it must not share the code that it he
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from shardproof.testing._named_states import indices_by_state, refuse_unknown, states_by_index
+from shardproof.testing._keywords import integer, integers, refuse_unknown
+from shardproof.testing._named_states import indices_by_state, taken_states
 from shardproof.testing._states import ShardState
 
-__all__ = ["Defaults", "Layout", "LayoutKeywords", "Shape", "layout"]
+__all__ = ["Defaults", "Layout", "LayoutKeywords", "Shape", "layout", "layout_of"]
+
+_LEAST = {
+    "examples_per_shard": 1,
+    "content_tokens_per_example": 1,
+    "d_model": 1,
+    "n_examples": 0,
+}
 
 
 class Defaults:
@@ -40,23 +48,23 @@ class Shape(TypedDict, total=False):
 class LayoutKeywords(Shape, total=False):
     """The keywords of `layout`; for those who pass them on."""
 
-    missing: Iterable[int]
-    empty: Iterable[int]
-    unreadable: Iterable[int]
-    directory: Iterable[int]
-    dangling: Iterable[int]
-    loop: Iterable[int]
-    outside: Iterable[int]
-    linked: Iterable[int]
-    fifo: Iterable[int]
-    socket: Iterable[int]
-    truncated: Iterable[int]
-    extended: Iterable[int]
-    flipped: Iterable[int]
-    swapped: Iterable[int]
-    sparse: Iterable[int]
-    leftover: Iterable[int]
-    unfinished: Iterable[int]
+    missing: Iterable[int] | None
+    empty: Iterable[int] | None
+    unreadable: Iterable[int] | None
+    directory: Iterable[int] | None
+    dangling: Iterable[int] | None
+    loop: Iterable[int] | None
+    outside: Iterable[int] | None
+    linked: Iterable[int] | None
+    fifo: Iterable[int] | None
+    socket: Iterable[int] | None
+    truncated: Iterable[int] | None
+    extended: Iterable[int] | None
+    flipped: Iterable[int] | None
+    swapped: Iterable[int] | None
+    sparse: Iterable[int] | None
+    leftover: Iterable[int] | None
+    unfinished: Iterable[int] | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -89,9 +97,9 @@ class Layout:
     labels: bool = Defaults.labels
 
     def __post_init__(self) -> None:
-        for name in ("examples_per_shard", "content_tokens_per_example", "d_model"):
-            _refuse_count(name, getattr(self, name), at_least=1)
-        _refuse_count("n_examples", self.n_examples, at_least=0)
+        for name, least in _LEAST.items():
+            self._set(name, integer(name, getattr(self, name), at_least=least))
+        self._set("layers", integers("layers", self.layers, what="integers"))
         for name in ("cls_token", "labels"):
             _refuse_other_than_bool(name, getattr(self, name))
         _refuse_layers(self.layers)
@@ -100,6 +108,9 @@ class Layout:
             raise ValueError("labels: expected examples to label, found n_examples=0")
         if len(self.indices(ShardState.SWAPPED)) == 1:
             raise ValueError("swapped: expected none, or two or more, found one")
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # before anybody else has it
 
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={value!r}" for name, value in self._said())
@@ -195,19 +206,22 @@ def layout(n_shards: int = 3, **keywords: Unpack[LayoutKeywords]) -> Layout:
         >>> layout(n_shards=4, missing=[1], empty=[2])
         layout(n_shards=4, missing=[1], empty=[2])
     """
-    _refuse_count("n_shards", n_shards, at_least=0)
-    said: dict[str, Any] = dict(keywords)
-    named: dict[ShardState, Iterable[int]] = {
-        state: said.pop(state, ()) for state in ShardState if state is not ShardState.OK
-    }
-    known = LayoutKeywords.__annotations__
-    refuse_unknown("layout", said.keys() - known.keys(), known)
+    return layout_of("layout", {"n_shards": n_shards, **keywords})
+
+
+def layout_of(function: str, keywords: Mapping[str, Any], **aliases: ShardState) -> Layout:
+    """Return what `layout` returns, for a function that has other names for some states too."""
+    names = {state.value: state for state in ShardState if state is not ShardState.OK} | aliases
+    known = {"n_shards", *LayoutKeywords.__annotations__, *names}
+    refuse_unknown(function, keywords.keys() - known, sorted(known))
+    said = dict(keywords)
+    n_shards = integer("n_shards", said.pop("n_shards"), at_least=0)
     room = said.setdefault("examples_per_shard", Defaults.examples_per_shard)
-    _refuse_count("examples_per_shard", room, at_least=1)
+    room = integer("examples_per_shard", room, at_least=1)
     if said.get("n_examples") is None:
         said["n_examples"] = _default_n_examples(n_shards, room)
-    said["layers"] = tuple(said.get("layers", Defaults.layers))
-    return Layout(states=states_by_index(n_shards, named, ShardState.OK), **said)
+    states = taken_states(said, n_shards, names, ShardState.OK)
+    return Layout(states=states, **said)
 
 
 def _default_n_examples(n_shards: int, examples_per_shard: int) -> int:
@@ -221,21 +235,12 @@ def _shape_defaults() -> Iterator[tuple[str, object]]:
             yield field.name, field.default
 
 
-def _refuse_count(name: str, value: object, *, at_least: int) -> None:
-    if type(value) is not int:
-        raise TypeError(f"{name}: expected int, found {value!r}")
-    if value < at_least:
-        raise ValueError(f"{name}: expected {at_least} or more, found {value}")
-
-
 def _refuse_other_than_bool(name: str, value: object) -> None:
     if type(value) is not bool:
         raise TypeError(f"{name}: expected bool, found {value!r}")
 
 
 def _refuse_layers(layers: tuple[int, ...]) -> None:
-    if any(type(layer) is not int for layer in layers):
-        raise TypeError(f"layers: expected integers, found {layers}")
     if not layers or len(set(layers)) != len(layers):
         raise ValueError(f"layers: expected one or more, none twice, found {layers}")
 

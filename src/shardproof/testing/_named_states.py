@@ -3,44 +3,42 @@
 This module imports nothing of shardproof: it must not share the code that it helps to judge.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["indices_by_state", "refuse_unknown", "states_by_index"]
+from shardproof.testing._keywords import integers
+
+__all__ = ["indices_by_state", "taken_states"]
 
 State = TypeVar("State", bound=StrEnum)
 
 
-def states_by_index(
-    n_shards: int, named: Mapping[State, Iterable[int]], otherwise: State
+def taken_states(
+    said: dict[str, Any], n_shards: int, keywords: Mapping[str, State], otherwise: State
 ) -> tuple[State, ...]:
-    """Return the state of each shard.
+    """Take the keywords that name states out of those that were said; return each shard's state.
 
     Args:
+        said: What was said; ``None`` is as good as nothing.
         n_shards: How many shards there are.
-        named: Indices of shards by state.
+        keywords: Which keyword names which state; a state may have several.
         otherwise: The state of shards that are not named.
 
     Raises:
-        TypeError: An index that is no integer.
+        TypeError: An index that is no integer, or something else than a list of indices.
         ValueError: An index out of range, or named twice.
     """
-    states: dict[int, State] = {}
-    for state, indices in named.items():
-        for index in indices:
-            _refuse_index(state, index, n_shards)
-            if index in states:
-                raise ValueError(f"{state}: shard {index} is already named under {states[index]}")
-            states[index] = state
-    return tuple(states.get(index, otherwise) for index in range(n_shards))
-
-
-def _refuse_index(state: StrEnum, index: object, n_shards: int) -> None:
-    if type(index) is not int:
-        raise TypeError(f"{state}: expected indices of type int, found {index!r}")
-    if not 0 <= index < n_shards:
-        raise ValueError(f"{state}: expected indices from 0 below {n_shards}, found {index}")
+    names: dict[int, str] = {}
+    for name in keywords:
+        for index in integers(name, said.pop(name, None)):
+            if not 0 <= index < n_shards:
+                raise ValueError(f"{name}: expected indices from 0 below {n_shards}, found {index}")
+            if index in names:
+                raise ValueError(f"{name}: shard {index} is already named under {names[index]}")
+            names[index] = name
+    named = {index: keywords[name] for index, name in names.items()}
+    return tuple(named.get(index, otherwise) for index in range(n_shards))
 
 
 def indices_by_state(states: Sequence[State], otherwise: State) -> Iterator[tuple[str, list[int]]]:
@@ -49,9 +47,3 @@ def indices_by_state(states: Sequence[State], otherwise: State) -> Iterator[tupl
         indices = [index for index, found in enumerate(states) if found is state]
         if state is not otherwise and indices:
             yield state.value, indices
-
-
-def refuse_unknown(function: str, unknown: Iterable[str], known: Iterable[str]) -> None:
-    """Raise a TypeError that lists the keywords that a function does not have, if there are any."""
-    if found := ", ".join(sorted(unknown)):
-        raise TypeError(f"{function}: expected keywords among {', '.join(known)}, found {found}")

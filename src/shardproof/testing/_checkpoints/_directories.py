@@ -11,7 +11,7 @@ from shardproof.testing._capabilities import without_root_override
 from shardproof.testing._checkpoints._layout import (
     CheckpointKeywords,
     CheckpointLayout,
-    checkpoint_layout,
+    checkpoint_layout_of,
 )
 from shardproof.testing._checkpoints._writing import write_checkpoint
 from shardproof.testing._directories import restore_modes
@@ -45,7 +45,7 @@ class MakeCheckpoint(Protocol):
             An absolute path that ends in ``step_1/model``: the paths of all files begin with it.
 
         Raises:
-            TypeError: A number or a rank that is no integer.
+            TypeError: An argument that it does not have; a number or a rank that is no integer.
             ValueError: No ranks, or a rank out of range or named twice; a state that these tensors
                 can't be in.
             FileExistsError: There is a checkpoint of this prefix in the directory.
@@ -98,8 +98,9 @@ def checkpoint_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeCheckpoin
             directory: str | os.PathLike[str] | None = None,
             **keywords: Unpack[CheckpointKeywords],
         ) -> Path:
-            value = checkpoint_layout(world_size, step, **keywords)
-            place = new_base() / f"step_{step}" if directory is None else Path(directory)
+            said = {"world_size": world_size, "step": step, **keywords}
+            value = checkpoint_layout_of("make_checkpoint", said, also=["directory"])
+            place = new_base() / f"step_{value.step}" if directory is None else Path(directory)
             stack.callback(restore_modes, os.path.abspath(place))
             if value.is_unreadable():
                 stack.enter_context(without_root_override())

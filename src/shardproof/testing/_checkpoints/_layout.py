@@ -4,15 +4,21 @@ This module imports nothing of shardproof: it must not share the code that it he
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypedDict, Unpack
 
 from shardproof.testing._checkpoints._needs import refuse_impossible
 from shardproof.testing._checkpoints._states import CheckpointMetadataState, CheckpointShardState
 from shardproof.testing._checkpoints._tensors import CheckpointTensor, as_tensor
-from shardproof.testing._named_states import indices_by_state, refuse_unknown, states_by_index
+from shardproof.testing._keywords import integer, member, refuse_unknown
+from shardproof.testing._named_states import indices_by_state, taken_states
 
-__all__ = ["CheckpointKeywords", "CheckpointLayout", "checkpoint_layout"]
+__all__ = [
+    "CheckpointKeywords",
+    "CheckpointLayout",
+    "checkpoint_layout",
+    "checkpoint_layout_of",
+]
 
 _DIGESTS = ("sha256", "sha256-tree")
 
@@ -25,28 +31,28 @@ class CheckpointKeywords(TypedDict, total=False):
     metadata: str
     digest: str
     seed: int
-    missing_ranks: Iterable[int]
-    empty_ranks: Iterable[int]
-    truncated_ranks: Iterable[int]
-    extended_ranks: Iterable[int]
-    flipped_ranks: Iterable[int]
-    flipped_header_ranks: Iterable[int]
-    flipped_padding_ranks: Iterable[int]
-    zero_tail_ranks: Iterable[int]
-    directory_ranks: Iterable[int]
-    outside_ranks: Iterable[int]
-    fifo_ranks: Iterable[int]
-    unreadable_ranks: Iterable[int]
-    swapped_ranks: Iterable[int]
-    stale_ranks: Iterable[int]
-    wrong_magic_ranks: Iterable[int]
-    wrong_rank_ranks: Iterable[int]
-    negative_checksum_ranks: Iterable[int]
-    huge_checksum_ranks: Iterable[int]
-    wrong_count_ranks: Iterable[int]
-    negative_data_ranks: Iterable[int]
-    huge_data_ranks: Iterable[int]
-    unchecked_ranks: Iterable[int]
+    missing_ranks: Iterable[int] | None
+    empty_ranks: Iterable[int] | None
+    truncated_ranks: Iterable[int] | None
+    extended_ranks: Iterable[int] | None
+    flipped_ranks: Iterable[int] | None
+    flipped_header_ranks: Iterable[int] | None
+    flipped_padding_ranks: Iterable[int] | None
+    zero_tail_ranks: Iterable[int] | None
+    directory_ranks: Iterable[int] | None
+    outside_ranks: Iterable[int] | None
+    fifo_ranks: Iterable[int] | None
+    unreadable_ranks: Iterable[int] | None
+    swapped_ranks: Iterable[int] | None
+    stale_ranks: Iterable[int] | None
+    wrong_magic_ranks: Iterable[int] | None
+    wrong_rank_ranks: Iterable[int] | None
+    negative_checksum_ranks: Iterable[int] | None
+    huge_checksum_ranks: Iterable[int] | None
+    wrong_count_ranks: Iterable[int] | None
+    negative_data_ranks: Iterable[int] | None
+    huge_data_ranks: Iterable[int] | None
+    unchecked_ranks: Iterable[int] | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -76,11 +82,9 @@ class CheckpointLayout:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, number in (("step", self.step), ("seed", self.seed)):
-            if type(number) is not int:
-                raise TypeError(f"{name}: expected int, found {number!r}")
-        if self.step < 0:
-            raise ValueError(f"step: expected 0 or more, found {self.step}")
+        for name, least in (("step", 0), ("seed", None)):
+            number = integer(name, getattr(self, name), at_least=least)
+            object.__setattr__(self, name, number)  # before anybody else has it
         if not self.states:
             raise ValueError("world_size: expected 1 or more, found 0")
         if not self.prefix or {"/", "\0"} & {*self.prefix}:
@@ -174,22 +178,29 @@ def checkpoint_layout(
         >>> checkpoint_layout(4, missing_ranks=[1], metadata="truncated")
         checkpoint_layout(world_size=4, missing_ranks=[1], metadata='truncated')
     """
-    if type(world_size) is not int:
-        raise TypeError(f"world_size: expected int, found {world_size!r}")
-    said: dict[str, Any] = dict(keywords)
-    named: dict[CheckpointShardState, Iterable[int]] = {
-        state: said.pop(f"{state}_ranks", ())
-        for state in CheckpointShardState
-        if state is not CheckpointShardState.WHOLE
-    }
-    refuse_unknown("checkpoint_layout", {*said} - _PLAIN, CheckpointKeywords.__annotations__)
-    said["metadata"] = CheckpointMetadataState(said.get("metadata", "whole"))
+    said = {"world_size": world_size, "step": step, **keywords}
+    return checkpoint_layout_of("checkpoint_layout", said)
+
+
+def checkpoint_layout_of(
+    function: str, keywords: Mapping[str, Any], also: Iterable[str] = ()
+) -> CheckpointLayout:
+    """Return what `checkpoint_layout` returns, for a function that has more arguments."""
+    known = ["world_size", "step", *CheckpointKeywords.__annotations__, *also]
+    refuse_unknown(function, keywords.keys() - {*known}, known)
+    said = dict(keywords)
+    world_size = integer("world_size", said.pop("world_size"), at_least=1)
+    said["metadata"] = member("metadata", said.get("metadata", "whole"), CheckpointMetadataState)
     said["tensors"] = _tensors(said.get("tensors"), world_size)
-    states = states_by_index(world_size, named, CheckpointShardState.WHOLE)
-    return CheckpointLayout(states=states, step=step, **said)
+    states = taken_states(said, world_size, _STATES, CheckpointShardState.WHOLE)
+    return CheckpointLayout(states=states, **said)
 
 
-_PLAIN = {"tensors", "prefix", "metadata", "digest", "seed"}
+_STATES = {
+    f"{state}_ranks": state
+    for state in CheckpointShardState
+    if state is not CheckpointShardState.WHOLE
+}
 
 
 def _tensors(given: Any, world_size: int) -> tuple[tuple[CheckpointTensor, ...], ...]:

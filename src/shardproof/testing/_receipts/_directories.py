@@ -4,11 +4,15 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol, Unpack
+from typing import Any, Protocol, Unpack
 
 from shardproof.testing._capabilities import without_root_override
 from shardproof.testing._directories import restore_modes
-from shardproof.testing._receipts._layout import ReceiptsKeywords, ReceiptsLayout, receipts_layout
+from shardproof.testing._receipts._layout import (
+    ReceiptsKeywords,
+    ReceiptsLayout,
+    receipts_layout_of,
+)
 from shardproof.testing._receipts._states import ReceiptState
 from shardproof.testing._receipts._writing import write_receipts
 
@@ -22,7 +26,7 @@ class MakeReceiptsDir(Protocol):
         self,
         n_shards: int = 3,
         *,
-        missing_outputs: Iterable[int] = (),
+        missing_outputs: Iterable[int] | None = None,
         **keywords: Unpack[ReceiptsKeywords],
     ) -> Path:
         """Write a new plan directory of a data-prep run and return its path.
@@ -38,7 +42,7 @@ class MakeReceiptsDir(Protocol):
             output directory of its own, ``path.parents[4]``.
 
         Raises:
-            TypeError: A number or an index that is no integer.
+            TypeError: An argument that it does not have; a number or an index that is no integer.
             ValueError: No shards, or an index out of range or named twice.
         """
         ...
@@ -82,14 +86,12 @@ def receipts_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeReceiptsDir
     """
     with contextlib.ExitStack() as stack:
 
-        def make(
-            n_shards: int = 3,
-            *,
-            missing_outputs: Iterable[int] = (),
-            **keywords: Unpack[ReceiptsKeywords],
-        ) -> Path:
-            keywords.setdefault("missing_both", missing_outputs)
-            value = receipts_layout(n_shards, **keywords)
+        def make(n_shards: int = 3, **keywords: Any) -> Path:
+            value = receipts_layout_of(
+                "make_receipts_dir",
+                {"n_shards": n_shards, **keywords},
+                missing_outputs=ReceiptState.MISSING_BOTH,
+            )
             base = new_base()
             stack.callback(restore_modes, base)
             if value.indices(ReceiptState.UNREADABLE):

@@ -5,45 +5,46 @@ This module imports nothing of shardproof: it must not share the code that it he
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypedDict, Unpack
 
-from shardproof.testing._named_states import indices_by_state, refuse_unknown, states_by_index
+from shardproof.testing._keywords import integer, refuse_unknown
+from shardproof.testing._named_states import indices_by_state, taken_states
 from shardproof.testing._receipts._states import ReceiptState
 
-__all__ = ["ReceiptsKeywords", "ReceiptsLayout", "receipts_layout"]
+__all__ = ["ReceiptsKeywords", "ReceiptsLayout", "receipts_layout", "receipts_layout_of"]
 
 
 class ReceiptsKeywords(TypedDict, total=False):
     """The keywords of `receipts_layout`; for those who pass them on."""
 
     seed: int
-    absent: Iterable[int]
-    started: Iterable[int]
-    failed: Iterable[int]
-    corrupt: Iterable[int]
-    torn: Iterable[int]
-    blank: Iterable[int]
-    foreign: Iterable[int]
-    misplaced: Iterable[int]
-    twice: Iterable[int]
-    unlisted: Iterable[int]
-    nameless: Iterable[int]
-    only_bin: Iterable[int]
-    only_idx: Iterable[int]
-    empty_shard: Iterable[int]
-    missing_bin: Iterable[int]
-    missing_idx: Iterable[int]
-    missing_both: Iterable[int]
-    emptied: Iterable[int]
-    short: Iterable[int]
-    long: Iterable[int]
-    flipped: Iterable[int]
-    directory: Iterable[int]
-    unreadable: Iterable[int]
-    escaping: Iterable[int]
-    placeholder: Iterable[int]
+    absent: Iterable[int] | None
+    started: Iterable[int] | None
+    failed: Iterable[int] | None
+    corrupt: Iterable[int] | None
+    torn: Iterable[int] | None
+    blank: Iterable[int] | None
+    foreign: Iterable[int] | None
+    misplaced: Iterable[int] | None
+    twice: Iterable[int] | None
+    unlisted: Iterable[int] | None
+    nameless: Iterable[int] | None
+    only_bin: Iterable[int] | None
+    only_idx: Iterable[int] | None
+    empty_shard: Iterable[int] | None
+    missing_bin: Iterable[int] | None
+    missing_idx: Iterable[int] | None
+    missing_both: Iterable[int] | None
+    emptied: Iterable[int] | None
+    short: Iterable[int] | None
+    long: Iterable[int] | None
+    flipped: Iterable[int] | None
+    directory: Iterable[int] | None
+    unreadable: Iterable[int] | None
+    escaping: Iterable[int] | None
+    placeholder: Iterable[int] | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -63,8 +64,7 @@ class ReceiptsLayout:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if type(self.seed) is not int:
-            raise TypeError(f"seed: expected int, found {self.seed!r}")
+        object.__setattr__(self, "seed", integer("seed", self.seed))
         if not self.states:
             raise ValueError("n_shards: expected 1 or more, found 0")
 
@@ -153,13 +153,18 @@ def receipts_layout(n_shards: int = 3, **keywords: Unpack[ReceiptsKeywords]) -> 
         >>> receipts_layout(n_shards=8, started=[1], missing_bin=[2])
         receipts_layout(n_shards=8, started=[1], missing_bin=[2])
     """
-    if type(n_shards) is not int:
-        raise TypeError(f"n_shards: expected int, found {n_shards!r}")
-    said: dict[str, Any] = dict(keywords)
-    seed = said.pop("seed", 0)
-    named: dict[ReceiptState, Iterable[int]] = {
-        state: said.pop(state, ()) for state in ReceiptState if state is not ReceiptState.COMPLETED
-    }
-    refuse_unknown("receipts_layout", said, ReceiptsKeywords.__annotations__)
-    states = states_by_index(n_shards, named, ReceiptState.COMPLETED)
-    return ReceiptsLayout(states=states, seed=seed)
+    return receipts_layout_of("receipts_layout", {"n_shards": n_shards, **keywords})
+
+
+def receipts_layout_of(
+    function: str, keywords: Mapping[str, Any], **aliases: ReceiptState
+) -> ReceiptsLayout:
+    """Return what `receipts_layout` returns, for a function with other names for some states."""
+    states = [state for state in ReceiptState if state is not ReceiptState.COMPLETED]
+    names = {state.value: state for state in states} | aliases
+    known = {"n_shards", *ReceiptsKeywords.__annotations__, *names}
+    refuse_unknown(function, keywords.keys() - known, sorted(known))
+    said = dict(keywords)
+    n_shards = integer("n_shards", said.pop("n_shards"), at_least=1)
+    found = taken_states(said, n_shards, names, ReceiptState.COMPLETED)
+    return ReceiptsLayout(states=found, **said)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shardproof.testing import Layout, MakeShardsDir, ShardState, layout, write_layout
+from shardproof.testing import Layout, MakeShardsDir, ShardState, write_layout
+from shardproof.testing._directories import layout_of_maker
 from shardproof.testing.fake._calls import faked
 
 __all__ = ["fake_shards_dir", "fake_shards_dir_maker"]
@@ -76,9 +77,9 @@ def fake_shards_dir_maker(base: str | os.PathLike[str] = "/scratch") -> Iterator
         numbers = itertools.count()
 
         def make(n_shards: int = 3, **keywords: Any) -> Path:
-            names = {name.removesuffix("_shards"): value for name, value in keywords.items()}
+            value = layout_of_maker({"n_shards": n_shards, **keywords})
             own = os.path.join(base, str(next(numbers)))
-            return stack.enter_context(fake_shards_dir(layout(n_shards, **names), own))
+            return stack.enter_context(fake_shards_dir(value, own))
 
         yield make
 

@@ -1,0 +1,87 @@
+"""Arguments of what makes samples: a wrong one is told in one line, by the name that was written.
+
+This module imports nothing of shardproof: it must not share the code that it helps to judge.
+"""
+
+import difflib
+import operator
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, TypeVar
+
+__all__ = ["integer", "integers", "member", "refuse_unknown"]
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def integer(name: str, given: Any, *, at_least: int | None = None) -> int:
+    """Return an integer, numpy's too, as one of Python's.
+
+    Raises:
+        TypeError: It is none.
+        ValueError: It is below the least.
+    """
+    found = _as_int(given)
+    if found is None:
+        raise TypeError(f"{name}: expected int, found {given!r}")
+    if at_least is not None and found < at_least:
+        raise ValueError(f"{name}: expected {at_least} or more, found {found}")
+    return found
+
+
+def _as_int(given: Any) -> int | None:
+    try:
+        return None if isinstance(given, bool) else operator.index(given)
+    except TypeError:
+        return None
+
+
+def integers(name: str, given: Any, *, what: str = "indices") -> tuple[int, ...]:
+    """Return integers from a list, an array or whatever has some; none for None.
+
+    Raises:
+        TypeError: It is no list, or one of other things.
+    """
+    if given is None:
+        return ()
+    try:
+        if isinstance(given, str | bytes):
+            raise TypeError
+        items = tuple(given)
+    except TypeError:
+        raise TypeError(f"{name}: expected {what}, such as [1], found {given!r}") from None
+    found = tuple(map(_as_int, items))
+    if None in found:
+        raise TypeError(f"{name}: expected {what} of type int, found {items[found.index(None)]!r}")
+    return found  # type: ignore[return-value]
+
+
+def member(name: str, given: Any, kind: type[E]) -> E:
+    """Return the member of an enumeration that has this value.
+
+    Raises:
+        ValueError: There is none.
+    """
+    try:
+        return kind(given)
+    except ValueError:
+        raise ValueError(f"{name}: {_expected(str(given), [*kind])}") from None
+
+
+def refuse_unknown(function: str, unknown: Iterable[str], known: Iterable[str]) -> None:
+    """Raise a TypeError for the first keyword that a function does not have, if there is one."""
+    for name in sorted(unknown):
+        raise TypeError(f"{function}: {_expected(name, [*known])}")
+
+
+def _expected(found: str, known: list[str]) -> str:
+    near, likely = (difflib.get_close_matches(found, known, 1, cutoff) for cutoff in (0.9, 0.7))
+    for name in [*near, *_beginnings(found, known), *likely]:
+        return f"there is no {found!r}; did you mean '{name}'?"
+    return f"expected one of {', '.join(known)}, found {found!r}"
+
+
+def _beginnings(found: str, known: list[str]) -> list[str]:
+    """Those with which it begins, or that begin with it: ``missing`` and ``missing_ranks``."""
+    start = f"{found}_"
+    return [name for name in known if name.startswith(start) or start.startswith(f"{name}_")]

@@ -1,0 +1,180 @@
+"""Wrong arguments of what makes samples are told in one line, by the name that was written."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardproof.testing import (
+    checkpoint_dir_maker,
+    checkpoint_layout,
+    layout,
+    receipts_dir_maker,
+    receipts_layout,
+    shards_dir_maker,
+)
+from shardproof.testing.fake import fake_shards_dir_maker
+
+Makers = dict[str, Callable[..., Any]]
+
+
+@pytest.fixture
+def makers(tmp_path: Path) -> Iterator[Makers]:
+    numbers = count()
+
+    def new_base() -> Path:
+        return tmp_path / str(next(numbers))
+
+    with ExitStack() as stack:
+        yield {
+            "layout": layout,
+            "receipts_layout": receipts_layout,
+            "checkpoint_layout": checkpoint_layout,
+            "make_shards_dir": stack.enter_context(
+                shards_dir_maker(new_base, drop_root_override=True)
+            ),
+            "make_receipts_dir": stack.enter_context(receipts_dir_maker(new_base)),
+            "make_checkpoint": stack.enter_context(checkpoint_dir_maker(new_base)),
+            "fake_shards_dir": stack.enter_context(fake_shards_dir_maker()),
+        }
+
+
+def made(value: Any) -> Any:
+    """What was made, without where."""
+    return (
+        sorted(file.name for file in value.parent.rglob("*")) if isinstance(value, Path) else value
+    )
+
+
+LISTS = {
+    "layout": ("missing", "fifo"),
+    "make_shards_dir": ("missing_shards", "empty_shards", "unreadable_shards", "missing"),
+    "fake_shards_dir": ("missing_shards",),
+    "receipts_layout": ("started",),
+    "make_receipts_dir": ("missing_outputs", "torn"),
+    "checkpoint_layout": ("stale_ranks",),
+    "make_checkpoint": ("missing_ranks",),
+}
+each_list = pytest.mark.parametrize(
+    ("maker", "name"), [(maker, name) for maker, names in LISTS.items() for name in names]
+)
+
+
+@each_list
+def test_none_is_as_good_as_nothing(maker: str, name: str, makers: Makers) -> None:
+    assert made(makers[maker](**{name: None})) == made(makers[maker]())
+
+
+@each_list
+@pytest.mark.parametrize("given", [1, True, 1.5, "12", b"1", object, np.array(1)])
+def test_what_is_no_list(maker: str, name: str, given: Any, makers: Makers) -> None:
+    with pytest.raises(
+        TypeError, match=rf"^{name}: expected indices, such as \[1\], found "
+    ) as error:
+        makers[maker](**{name: given})
+    assert len(str(error.value)) < 80
+
+
+@each_list
+@pytest.mark.parametrize("index", [True, 1.0, "1", None, np.float64(1), np.bool_(True)])
+def test_what_is_no_index(maker: str, name: str, index: Any, makers: Makers) -> None:
+    with pytest.raises(TypeError, match=f"^{name}: expected indices of type int, found "):
+        makers[maker](**{name: [0, index]})
+
+
+@each_list
+@pytest.mark.parametrize("index", [-1, 3, np.int8(-1), 10**30])
+def test_an_index_out_of_range(maker: str, name: str, index: Any, makers: Makers) -> None:
+    with pytest.raises(
+        ValueError, match=f"^{name}: expected indices from 0 below 3, found {index}$"
+    ):
+        makers[maker](**{name: [index]})
+
+
+@each_list
+@pytest.mark.parametrize(
+    "given", [np.array([1]), [np.int64(1)], (np.uint8(1),), {1}, range(1, 2), {1: 2}]
+)
+def test_integers_of_every_kind(maker: str, name: str, given: Any, makers: Makers) -> None:
+    assert made(makers[maker](**{name: given})) == made(makers[maker](**{name: [1]}))
+
+
+NUMBERS = [
+    ("layout", "n_shards"),
+    ("layout", "d_model"),
+    ("layout", "examples_per_shard"),
+    ("make_shards_dir", "n_shards"),
+    ("fake_shards_dir", "n_shards"),
+    ("receipts_layout", "n_shards"),
+    ("receipts_layout", "seed"),
+    ("make_receipts_dir", "n_shards"),
+    ("checkpoint_layout", "world_size"),
+    ("checkpoint_layout", "step"),
+    ("make_checkpoint", "world_size"),
+    ("make_checkpoint", "seed"),
+]
+
+
+@pytest.mark.parametrize(("maker", "name"), NUMBERS)
+def test_numbers(maker: str, name: str, makers: Makers) -> None:
+    assert made(makers[maker](**{name: np.int64(2)})) == made(makers[maker](**{name: 2}))
+    for wrong in (True, 2.0, "2", None, [2]):
+        with pytest.raises(TypeError, match=f"^{name}: expected int, found "):
+            makers[maker](**{name: wrong})
+
+
+def test_a_layout_of_numpy_integers_is_one_of_integers() -> None:
+    value = layout(np.int64(3), n_examples=np.int32(9), layers=np.array([2, 5]), d_model=np.int8(4))
+    assert repr(value) == "layout(n_shards=3, n_examples=9, layers=(2, 5), d_model=4)"
+    assert {type(number) for number in (value.n_examples, value.d_model, *value.layers)} == {int}
+
+
+MISSPELT = [
+    ("layout", "mising", "missing"),
+    ("layout", "missing_shards", "missing"),
+    ("layout", "truncated_shards", "truncated"),
+    ("checkpoint_layout", "missing", "missing_ranks"),
+    ("layout", "n_shard", "n_shards"),
+    ("layout", "dmodel", "d_model"),
+    ("make_shards_dir", "missing_shard", "missing_shards"),
+    ("make_shards_dir", "mising", "missing"),
+    ("make_shards_dir", "unreadble_shards", "unreadable_shards"),
+    ("make_shards_dir", "shards", "n_shards"),
+    ("fake_shards_dir", "missing_shard", "missing_shards"),
+    ("receipts_layout", "missing_bins", "missing_bin"),
+    ("make_receipts_dir", "missing_output", "missing_outputs"),
+    ("checkpoint_layout", "missing_rank", "missing_ranks"),
+    ("make_checkpoint", "worldsize", "world_size"),
+    ("make_checkpoint", "directori", "directory"),
+]
+
+
+@pytest.mark.parametrize(("maker", "wrong", "right"), MISSPELT)
+def test_a_misspelt_keyword_names_the_nearest(
+    maker: str, wrong: str, right: str, makers: Makers
+) -> None:
+    with pytest.raises(TypeError, match=f"^[a-z_]+: there is no '{wrong}'; did you mean '{right}'"):
+        makers[maker](**{wrong: [1]})
+
+
+@pytest.mark.parametrize("maker", LISTS)
+def test_what_is_near_to_nothing_is_told_what_there_is(maker: str, makers: Makers) -> None:
+    with pytest.raises(TypeError, match=r"expected one of .*\bmissing(|_ranks|_idx), .*'zzz'$"):
+        makers[maker](zzz=[1])
+
+
+def test_both_names_of_a_state_count(makers: Makers) -> None:
+    path = makers["make_shards_dir"](4, missing_shards=[1], missing=[2])
+    assert sorted(file.name for file in path.glob("acts*")) == ["acts000000.bin", "acts000003.bin"]
+    with pytest.raises(ValueError, match="missing_shards: shard 1 is already named under missing"):
+        makers["make_shards_dir"](4, missing_shards=[1], missing=[1])
+
+
+def test_a_state_of_metadata() -> None:
+    text = "^metadata: there is no 'trunctated'; did you mean 'truncated'"
+    with pytest.raises(ValueError, match=text):
+        checkpoint_layout(metadata="trunctated")
