@@ -340,19 +340,20 @@ class TestCommand:
         put_there(root)
         result = run(root, "--from", "hf://datasets/org/name", "--proven-only")
         assert (result.exit_code, result.stderr) == (0, "")
-        assert result.stdout == f"valid: 3 of 3 files of '{root}'\n"
+        assert result.stdout == f"3 proven, 0 on your word, 0 not taken over: '{root}'\n"
 
     def test_on_the_users_word(self, tmp_path: Path) -> None:
         put_there(tmp_path, NAMES[:1])
         result = run(tmp_path)
         assert result.exit_code == 0
-        assert "0 proven, 1 without a digest" in result.stdout
+        assert "0 proven, 1 on your word, 0 not taken over: " in result.stdout
         assert result.stderr == f"on your word, not proven: {tmp_path / NAMES[0]}\n"
         result = run(tmp_path, "--quiet")
         assert (result.exit_code, result.output) == (0, "")
 
     def test_not(self, tmp_path: Path) -> None:
         put_there(tmp_path, NAMES[:1])
+        assert "0 proven, 0 on your word, 1 not taken" in run(tmp_path, "--proven-only").stdout
         result = run(tmp_path, "--proven-only", "--quiet")
         assert (result.exit_code, result.stdout) == (1, "")
         assert "expected a digest that the source states, found none" in result.stderr

@@ -75,7 +75,7 @@ def _tell(report: "Report", *, as_json: bool, quiet: bool) -> None:
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))
     elif not quiet:
-        typer.echo(printable(str(report)))
+        typer.echo(printable(_summary(report)))
     for finding in report.findings:
         text = f"not taken over: {finding.path}: expected {finding.expected}, found {finding.found}"
         typer.echo(printable(text), err=True)
@@ -83,6 +83,13 @@ def _tell(report: "Report", *, as_json: bool, quiet: bool) -> None:
         typer.echo(printable(f"nothing to take over in '{report.root}'"), err=True)
     for path in () if quiet else report.unproven:
         typer.echo(printable(f"on your word, not proven: {path}"), err=True)
+
+
+def _summary(report: "Report") -> str:
+    n_unproven, n_findings = len(report.unproven), len(report.findings)
+    n_proven = report.n_files - n_unproven - n_findings
+    counts = f"{n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"
+    return f"{counts}: '{report.root}'"
 
 
 @contextlib.contextmanager
