@@ -78,9 +78,9 @@ def load_saev(checkout: str, module: str) -> Any:
         sys.modules[package] = made
     _stand_in_for_torchvision(always=True)
     # saev is for Python 3.12, where a queue's type takes a parameter; 3.11 has all else it needs.
-    if not hasattr(multiprocessing.queues.Queue, "__class_getitem__"):
-        generic: Any = classmethod(types.GenericAlias)
-        multiprocessing.queues.Queue.__class_getitem__ = generic  # type: ignore[attr-defined]
+    queue: Any = multiprocessing.queues.Queue
+    if not hasattr(queue, "__class_getitem__"):
+        queue.__class_getitem__ = classmethod(types.GenericAlias)
     logging.disable(logging.INFO)
     return importlib.import_module(f"saev.data.{module}")
 
