@@ -164,6 +164,11 @@ class TestMessages:
         with pytest.raises(TypeError, match="found <Bad instance at"):
             shardproof.validate(Bad())
 
+    @pytest.mark.parametrize("value", [10**5000, [10**5000], fractions.Fraction(10**5000)])
+    def test_very_many_digits(self, value: object) -> None:
+        with pytest.raises(TypeError, match=r"path: expected str or PathLike\[str\], found"):
+            shardproof.validate(value)
+
     def test_a_token_is_not_shown(self) -> None:
         with pytest.raises(TypeError) as caught:
             prefetch.HubSource("org/x", token=b"hf_secret")
@@ -236,11 +241,18 @@ class TestTheDecorator:
         assert some(np.uint64(2**64 - 1), np.int16(30), np.int64(1)) == [int, int, int]
         assert some(kinds.ONE, np.float32(0.5), True) == [int, float, bool]
         assert some(10**400, 10**400) == [int, int, int]
-        assert some(x=fractions.Fraction(1, 2)) == [type(None), float, int]
         for n in (True, np.bool_(True), "1", b"1", 1.0, np.float64(1), np.array([1]), 1j, [1]):
             with pytest.raises(TypeError, match=r"some\(\): n: expected int or None, found"):
                 some(n)
-        for x in (True, np.bool_(True), "1", 1j, np.complex64(1), None, np.array([1.0])):
+        for x in (
+            True,
+            np.bool_(True),
+            "1",
+            1j,
+            np.complex64(1),
+            None,
+            fractions.Fraction(10**400),
+        ):
             with pytest.raises(TypeError, match=r"some\(\): x: expected float, found"):
                 some(x=x)
 

@@ -318,7 +318,7 @@ def test_a_repository_that_is_not_there(load: Load, repo: Hub, tmp_path: Path) -
     ("options", "error", "said"),
     [
         ({"skip": -1}, ValueError, "skip: expected 0 or more, found -1"),
-        ({"skip": True}, TypeError, "skip: expected an integer"),
+        ({"skip": True}, TypeError, "skip: expected int, found True"),
         ({"skip": N_ROWS + 1}, ValueError, f"at most {N_ROWS}, the rows of all 4 files"),
         ({"prefetch": -1}, ValueError, "prefetch: expected 0 or more"),
         ({"lookahead": -1}, ValueError, "lookahead: expected 0 or more"),

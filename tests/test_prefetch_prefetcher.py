@@ -319,9 +319,9 @@ class TestArguments:
         with pytest.raises(ValueError, match="names that are refused"):
             ShardPrefetcher("memory://x", names, tmp_path)
 
-    @pytest.mark.parametrize("lookahead", [-1, True])
-    def test_a_lookahead_that_is_none(self, lookahead: int, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="lookahead"):
+    @pytest.mark.parametrize(("lookahead", "error"), [(-1, ValueError), (True, TypeError)])
+    def test_a_lookahead_that_is_none(self, lookahead: int, error: type, tmp_path: Path) -> None:
+        with pytest.raises(error, match="lookahead"):
             ShardPrefetcher("memory://x", ["a"], tmp_path, lookahead=lookahead)
 
     def test_a_limit_that_holds_too_few_shards(self, source: HubSource, tmp_path: Path) -> None:

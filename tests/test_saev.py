@@ -442,6 +442,7 @@ class TestMetadata:
             ("cls_token", 1, "expected bool, found 1"),
             ("d_model", True, "expected int, found True"),
             ("d_model", "8", "expected int, found '8'"),
+            ("layers", 6, "expected tuple[int, ...], found 6"),
         ],
     )
     def test_a_wrong_value_is_refused_when_it_is_given(self, field: str, value, text: str) -> None:

@@ -10,7 +10,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from beartype import BeartypeConf
@@ -68,7 +68,9 @@ def plain_number(value: Any) -> Any:
         return value
     if isinstance(value, Integral):
         return operator.index(value)
-    return float(value) if isinstance(value, Real) else value
+    if isinstance(value, Real) and not isinstance(value, Rational):  # which no float may hold
+        return float(value)
+    return value
 
 
 def accepted_fields(owner: Any) -> dict[str, Any]:
@@ -179,7 +181,11 @@ def _words(choice: Any) -> list[str]:
 
 def _shown(value: object) -> str:
     """Return a value for a message: on one line, in ASCII, cut."""
-    return _cut(re.sub(r"[^ -~]", lambda found: ascii(found[0])[1:-1], _REPR.repr(value)))
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # of an integer with very many digits
+        text = f"<{type(value).__name__}>"
+    return _cut(re.sub(r"[^ -~]", lambda found: ascii(found[0])[1:-1], text))
 
 
 def _cut(text: str) -> str:

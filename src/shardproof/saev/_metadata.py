@@ -4,7 +4,7 @@ import functools
 import hashlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -84,8 +84,9 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
     )
 
     def __post_init__(self) -> None:
-        layers = tuple(as_int("layers", layer) for layer in self.layers)
-        msgspec.structs.force_setattr(self, "layers", layers)
+        if isinstance(self.layers, Sequence):
+            layers = tuple(as_int("layers", layer) for layer in self.layers)
+            msgspec.structs.force_setattr(self, "layers", layers)
         for name, value in accepted_fields(self).items():
             msgspec.structs.force_setattr(self, name, value)
         for name in (*self._POSITIVE, "n_examples"):
