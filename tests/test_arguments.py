@@ -164,7 +164,11 @@ class TestMessages:
         with pytest.raises(TypeError, match="found <Bad instance at"):
             shardproof.validate(Bad())
 
-    @pytest.mark.parametrize("value", [10**5000, [10**5000], fractions.Fraction(10**5000)])
+    @pytest.mark.parametrize(
+        "value",
+        [10**5000, [10**5000], fractions.Fraction(10**5000)],
+        ids=["int", "list", "fraction"],
+    )
     def test_very_many_digits(self, value: object) -> None:
         with pytest.raises(TypeError, match=r"path: expected str or PathLike\[str\], found"):
             shardproof.validate(value)
