@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import Phase, find, given, seed, settings
 from hypothesis import strategies as st
 
 from shardproof import ManifestError, Metadata, ShardInfo
@@ -32,6 +32,13 @@ from shardproof.testing.strategies import (
     shard_states,
     twins,
 )
+
+FOUR = {"missing", "empty", "unreadable", "directory"}
+
+
+class FoundError(Exception):
+    """It was drawn."""
+
 
 once = settings(max_examples=300, derandomize=True, database=None)
 
@@ -73,6 +80,26 @@ class TestLayouts:
         whole = sum(set(value.states) == {ShardState.OK} for value in values)
         assert len(values) / 5 < whole < len(values) / 2
         assert any(ShardState.OK not in value.states for value in values if value.n_shards > 2)
+
+    @pytest.mark.parametrize("number", range(20))
+    def test_the_four_common_states_come_together_within_200_examples(self, number: int) -> None:
+        @seed(number)
+        @settings(max_examples=200, database=None, phases=[Phase.generate])
+        @given(value=layouts())
+        def look(value: Layout) -> None:
+            if set(value.states) >= FOUR:
+                raise FoundError
+
+        with pytest.raises(FoundError):
+            look()
+
+    def test_the_four_shrink_to_four_shards(self) -> None:
+        least = find(layouts(), lambda value: set(value.states) >= FOUR)
+        assert least == layout(4, missing=[0], empty=[1], unreadable=[2], directory=[3])
+
+    def test_of_the_four_only_those_that_are_asked_for(self) -> None:
+        values = drawn(layouts(states=["directory", "fifo"]))
+        assert {state for value in values for state in value.states} == {"ok", "directory", "fifo"}
 
     def test_sizes_vary(self) -> None:
         values = drawn(layouts(max_shards=3))

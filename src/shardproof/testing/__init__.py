@@ -64,6 +64,7 @@ from shardproof.testing._receipts import (
     write_receipts,
 )
 from shardproof.testing._states import ShardState, apply_states
+from shardproof.testing._time_limit import time_limit
 from shardproof.testing._writing import write_layout
 
 __all__ = [
@@ -114,6 +115,7 @@ __all__ = [
     "receipts_layout",
     "shards_dir",
     "shards_dir_maker",
+    "time_limit",
     "without_root_override",
     "write_checkpoint",
     "write_layout",

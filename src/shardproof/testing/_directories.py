@@ -70,6 +70,7 @@ def shards_dir(value: Layout) -> Iterator[Path]:
     """
     with contextlib.ExitStack() as stack:
         base = stack.enter_context(tempfile.TemporaryDirectory(prefix="shardproof-"))
+        stack.callback(restore_modes, base)
         if value.indices(ShardState.UNREADABLE):
             stack.enter_context(without_root_override())
         yield write_layout(value, base)
@@ -114,7 +115,8 @@ def layout_of_maker(keywords: Mapping[str, Any]) -> Layout:
 def restore_modes(path: str | os.PathLike[str]) -> None:
     """Give the owner back read, write and search on a directory and on everything below it.
 
-    Symbolic links are not followed.
+    Symbolic links are not followed. Whoever waits at a named pipe is let go: a thread that does
+    would keep the process from ending.
 
     Args:
         path: The directory; one that no longer exists is no error.
@@ -132,6 +134,7 @@ def restore_modes(path: str | os.PathLike[str]) -> None:
             restore_modes(entry.path)
         else:
             _allow(entry.path, 0o600)
+            _let_go(entry.path)
 
 
 def _allow(path: str | os.PathLike[str], bits: int) -> None:
@@ -139,3 +142,8 @@ def _allow(path: str | os.PathLike[str], bits: int) -> None:
     mode = stat.S_IMODE(os.stat(path, follow_symlinks=False).st_mode)
     if mode & bits != bits:
         os.chmod(path, mode | bits)
+
+
+def _let_go(path: str) -> None:
+    if stat.S_ISFIFO(os.stat(path, follow_symlinks=False).st_mode):
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # a writer, for a moment

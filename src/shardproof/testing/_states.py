@@ -34,7 +34,8 @@ class ShardState(enum.StrEnum):
     LINKED = "linked"
     """A symbolic link to a whole file inside the shards directory: nothing is wrong with it."""
     FIFO = "fifo"
-    """A named pipe; whoever opens it without O_NONBLOCK waits for a writer (fifo(7))."""
+    """A named pipe; whoever opens it without O_NONBLOCK waits for a writer (fifo(7)): so read what
+    has one inside a `time_limit`."""
     SOCKET = "socket"
     """A socket; open(2) answers ENXIO."""
     TRUNCATED = "truncated"

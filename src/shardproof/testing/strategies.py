@@ -76,7 +76,12 @@ def layouts(
 
     About a third of them are whole: a validator that cries wolf is as wrong as a blind one. It
     shrinks to few shards, to whole shards, to the default shape: a bug that one shard shows shrinks
-    to a directory of one shard.
+    to a directory of one shard. About one in ten has ``missing``, ``empty``,
+    ``unreadable`` and ``directory`` shards at once.
+
+    **A loader that opens what is no file waits for ever:** nobody writes to the named pipe of a
+    ``fifo``. Call it inside `shardproof.testing.time_limit`, which turns that into an error, or
+    leave the state out.
 
     Args:
         min_shards: Least number of shards.
@@ -106,13 +111,35 @@ def layouts(
     ruins = st.lists(one, min_size=min_shards, max_size=max_shards)
     # Many shards with the same thing wrong, for code that gives up after the second.
     alike = st.tuples(sizes, one).flatmap(_alike)
+    # All that is common wrong at once, for code that looks for one thing after the other.
+    mixed = _mixed(states).map(lambda drawn: _fitted(drawn, min_shards, max_shards))
     shape = _shapes() if shapes else st.just({})
-    return _layouts(st.one_of(whole, ruins, alike, alike), shape)
+    return _layouts(_often(whole, ruins, alike, mixed, whole, mixed, mixed), shape)
+
+
+def _often(*strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """One of them; those named twice come twice as often, which one_of() does not do."""
+    return st.sampled_from(strategies).flatmap(lambda strategy: strategy)
 
 
 def _alike(drawn: tuple[int, ShardState]) -> st.SearchStrategy[list[ShardState]]:
     n, state = drawn
     return st.lists(st.sampled_from([ShardState.OK, state, state]), min_size=n, max_size=n)
+
+
+_COMMON = [ShardState.MISSING, ShardState.EMPTY, ShardState.UNREADABLE, ShardState.DIRECTORY]
+
+
+def _mixed(states: Collection[str]) -> st.SearchStrategy[list[list[ShardState]]]:
+    common = [state for state in _COMMON if state in states]
+    one = st.sampled_from([ShardState.OK, *common, *common])
+    # Lists of lists are longer than lists, and shrink as well.
+    return st.lists(st.lists(one, min_size=1, max_size=8))
+
+
+def _fitted(drawn: list[list[ShardState]], at_least: int, at_most: int) -> list[ShardState]:
+    states = [state for some in drawn for state in some]
+    return (states + [ShardState.OK] * (at_least - len(states)))[:at_most]
 
 
 @st.composite  # not builds(), which would print its own call instead of the layout's

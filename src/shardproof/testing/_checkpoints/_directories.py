@@ -73,6 +73,7 @@ def checkpoint_dir(value: CheckpointLayout) -> Iterator[Path]:
     """
     with contextlib.ExitStack() as stack:
         base = stack.enter_context(tempfile.TemporaryDirectory(prefix="shardproof-"))
+        stack.callback(restore_modes, base)
         if value.is_unreadable():
             stack.enter_context(without_root_override())
         yield write_checkpoint(value, Path(base, f"step_{value.step}"))

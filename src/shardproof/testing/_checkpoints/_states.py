@@ -34,7 +34,8 @@ class CheckpointShardState(enum.StrEnum):
     OUTSIDE = "outside"
     """A symbolic link to a whole shard outside the directory."""
     FIFO = "fifo"
-    """A named pipe; whoever opens it without O_NONBLOCK waits for a writer (fifo(7))."""
+    """A named pipe; whoever opens it without O_NONBLOCK waits for a writer (fifo(7)): so read what
+    has one inside a `time_limit`."""
     UNREADABLE = "unreadable"
     """Nobody may read it (``chmod 0``)."""
     SWAPPED = "swapped"

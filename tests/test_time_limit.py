@@ -1,0 +1,173 @@
+"""A limit ends what waits for ever, and leaves the process as it was."""
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shardproof.testing import checkpoint_dir, checkpoint_layout, layout, shards_dir, time_limit
+
+SOON = 0.05
+FIFO = layout(2, fifo=[0])
+
+
+@pytest.fixture(autouse=True)
+def all_is_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGALRM)
+    yield
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+@pytest.fixture
+def fifo() -> Iterator[Path]:
+    with shards_dir(FIFO) as path:
+        yield path / "acts000000.bin"
+
+
+def compute(_: Path) -> None:
+    while True:
+        pass
+
+
+WAITING: dict[str, Callable[[Path], object]] = {
+    "open": open,
+    "os.open": lambda path: os.open(path, os.O_RDONLY),
+    "pathlib": lambda path: path.read_bytes(),
+    "write": lambda path: open(path, "wb"),  # noqa: SIM115
+    "lock": lambda _: threading.Semaphore(0).acquire(),
+    "queue": lambda _: queue.Queue().get(),
+    "sleep": lambda _: time.sleep(60),
+    "process": lambda _: subprocess.run(["sleep", "60"]),
+    "compute": compute,
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_what_waits_is_ended(name: str, fifo: Path) -> None:
+    text = f"^expected an end within {SOON} s, found none"
+    with pytest.raises(TimeoutError, match=text), time_limit(SOON):
+        WAITING[name](fifo)
+
+
+def test_what_ends_in_time_is_not() -> None:
+    with time_limit(60):
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 50
+
+
+def test_an_error_comes_through() -> None:
+    with pytest.raises(ZeroDivisionError), time_limit(60):
+        1 / 0  # noqa: B018
+
+
+def skip_bad_files(path: Path) -> None:
+    for _ in range(3):  # of which each would wait for ever
+        with contextlib.suppress(OSError):
+            path.read_bytes()
+
+
+def test_who_holds_the_error_back_is_told_again(fifo: Path) -> None:
+    with pytest.raises(TimeoutError), time_limit(SOON):
+        skip_bad_files(fifo)
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(SOON, 60), (60, SOON)])
+def test_the_one_that_ends_first_counts(outer: float, inner: float, fifo: Path) -> None:
+    with (
+        pytest.raises(TimeoutError, match=f"within {SOON} s"),
+        time_limit(outer),
+        time_limit(inner),
+    ):
+        fifo.read_bytes()
+
+
+def test_somebody_elses_timer_runs_on() -> None:
+    rung: list[int] = []
+    handler = signal.signal(signal.SIGALRM, lambda number, _: rung.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(TimeoutError), time_limit(SOON):
+            time.sleep(60)
+        assert not rung
+        while not rung:
+            signal.pause()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_what_is_no_time_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="seconds: expected a number above 0, found"):
+        time_limit(seconds).__enter__()
+
+
+def test_another_thread_is_refused() -> None:
+    errors: list[BaseException] = []
+
+    def enter() -> None:
+        try:
+            time_limit(1).__enter__()
+        except RuntimeError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(errors[0])
+
+
+@contextlib.contextmanager
+def shard_of_checkpoint() -> Iterator[Path]:
+    with checkpoint_dir(checkpoint_layout(1, fifo_ranks=[0])) as prefix:
+        yield Path(f"{prefix}_shard_0.shard")
+
+
+@contextlib.contextmanager
+def shard_of_directory() -> Iterator[Path]:
+    with shards_dir(FIFO) as path:
+        yield path / "acts000000.bin"
+
+
+@pytest.mark.parametrize("shard", [shard_of_checkpoint, shard_of_directory])
+def test_a_thread_that_waits_at_a_pipe_is_let_go_at_the_end(
+    shard: Callable[[], contextlib.AbstractContextManager[Path]],
+) -> None:
+    found: queue.Queue[bytes] = queue.Queue()
+    with shard() as path:
+        threading.Thread(target=lambda: found.put(path.read_bytes())).start()
+        with pytest.raises(TimeoutError), time_limit(SOON):
+            found.get()
+    assert found.get(timeout=60) == b""
+
+
+LOADER = """
+from hypothesis import given, settings
+from shardproof.testing import shards_dir, time_limit
+from shardproof.testing.strategies import layouts
+
+def load(path):
+    return [file.read_bytes() for file in sorted(path.glob("acts*"))]
+
+@settings(deadline=None, database=None)
+@given(value=layouts(states=["fifo"]))
+def test_a_loader_that_opens_blindly(value):
+    with shards_dir(value) as path, time_limit(0.1):
+        load(path)
+"""
+
+
+@pytest.mark.once
+def test_a_blind_loader_fails_by_the_least_directory(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(LOADER)
+    run = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=120)
+    run.assert_outcomes(failed=1)
+    run.stdout.fnmatch_lines(["*TimeoutError: expected an end within 0.1 s*"])
+    run.stdout.fnmatch_lines(["*layout(n_shards=1, fifo=?0?)*"])
