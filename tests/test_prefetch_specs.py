@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import random
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from shardproof.errors import SourceError
 from shardproof.prefetch.rows._resume import plan_of
 from shardproof.prefetch.rows._specs import HubSpec, TextSpec, parse_dataset_specs
-from shardproof.prefetch.rows._splits import chosen_files, in_natural_order, split_files
+from shardproof.prefetch.rows._splits import chosen_files, split_files
 from shardproof.prefetch.sources._source import RemoteFile
 
 URL = "hf://datasets/owner/name"
@@ -164,14 +163,13 @@ def chosen(names: list[str], split: str = "train", name: str | None = None) -> l
 
 
 SHARDS = [f"data/{split}-{n:05d}-of-00002.parquet" for split in ("test", "train") for n in (0, 1)]
-FOLDERS = ["en/train-0.parquet", "en/test-0.parquet", "de/train-0.parquet"]
+FOLDERS = ["de/train-0.parquet", "en/test-0.parquet", "en/train-0.parquet"]
 CONVERTED = [
     "default/train/0000.parquet",
     "default/train/0001.parquet",
     "default/test/0000.parquet",
 ]
-CRAWL = ["data/CC-1/000_0.parquet", "data/CC-2/000_0.parquet", "sample/10BT/0.parquet"]
-HIVE = ["subset=Web/source=Wiki Books/a.parquet", "subset=Web/source=News/b.parquet"]
+NUMBERS = ["train_0.parquet", "train_10.parquet", "train_2.parquet"]
 
 
 @pytest.mark.parametrize(
@@ -180,40 +178,48 @@ HIVE = ["subset=Web/source=Wiki Books/a.parquet", "subset=Web/source=News/b.parq
         ([*SHARDS, "README.md"], "train", None, SHARDS[2:]),
         (SHARDS, "test", None, SHARDS[:2]),
         (SHARDS, "test", "default", SHARDS[:2]),
+        ([*FOLDERS, *SHARDS], "train", None, SHARDS[2:]),
         (["train.parquet", "valid.parquet"], "validation", None, ["valid.parquet"]),
         (["my-test-file.parquet", "testfile.parquet"], "test", None, ["my-test-file.parquet"]),
-        (FOLDERS, "train", "de", FOLDERS[2:]),
+        (FOLDERS, "train", None, [FOLDERS[0], FOLDERS[2]]),
+        (FOLDERS, "train", "de", FOLDERS[:1]),
         (FOLDERS, "test", "en", FOLDERS[1:2]),
-        ([*FOLDERS, *SHARDS], "train", None, SHARDS[2:]),
         (CONVERTED, "train", None, CONVERTED[:2]),
         (CONVERTED, "test", "default", CONVERTED[2:]),
         (["train/a/0.parquet", "train/b/0.parquet"], "train", None, None),
         (["a.parquet", "b10.parquet", "b9.parquet"], "train", None, None),
-        (CRAWL, "train", None, CRAWL[:2]),
-        (CRAWL, "train", "CC-2", CRAWL[1:2]),
-        (CRAWL, "train", "sample-10BT", CRAWL[2:]),
-        (HIVE, "wikibooks", "web", HIVE[:1]),
-        (["train/test-0.parquet", "train/0.parquet"], "train", None, ["train/0.parquet"]),
-        (["books-0.parquet", "train-0.parquet"], "books", None, ["books-0.parquet"]),
+        (NUMBERS, "train", None, None),
+        (["x/train_10.parquet", "x/train_9.parquet"], "train", "x", None),
+        (["a-train.parquet", "train.parquet"], "train", None, ["train.parquet", "a-train.parquet"]),
+        (["train/test-0.parquet", "train/0.parquet"], "test", None, None),
+        (["0.parquet", ".0.parquet", "__a/0.parquet"], "train", None, ["0.parquet"]),
     ],
 )
 def test_which_files_are_those_of_a_split(
     names: list[str], split: str, name: str | None, expected: list[str] | None
 ) -> None:
-    assert chosen(names, split, name) == (in_natural_order(names) if expected is None else expected)
+    if expected is None and split == "test":
+        with pytest.raises(SourceError, match="There are the splits: 'train'"):
+            chosen(names, split, name)
+    else:
+        assert chosen(names, split, name) == (sorted(names) if expected is None else expected)
 
 
 @pytest.mark.parametrize(
     ("names", "split", "name", "said"),
     [
         (SHARDS, "validation", None, ["the split 'validation'", "4 files", repr(SHARDS[3])]),
-        (SHARDS, "train", "en", ["the split 'train' of 'en'"]),
-        (FOLDERS, "train", None, ["in 2 directories: 'de', 'en'", "<config>", "data_files"]),
-        (["a.csv", "b.jsonl"], "train", None, ["'a.csv', 'b.jsonl'", "refs/convert/parquet"]),
-        ([*SHARDS, "a.md"], "books", None, ["There are 4 parquet files"]),
+        (SHARDS, "train", "en", ["the configuration 'en'", "there are: 'data'"]),
+        (["train-0.parquet"], "train", "en", ["there are: none"]),
+        (["a.csv", "b.jsonl"], "train", None, ["'train': jsonl", "refs/convert/parquet"]),
+        (["train.parquet", "test.csv"], "train", None, ["'train': parquet, 'test': csv"]),
+        ([*SHARDS, "a.md"], "books", None, ["There are 4 parquet files", "'test', 'train'"]),
         ([], "train", None, ["There are 0 files"]),
         (["test-0.parquet"], "train", None, ["the split 'train'"]),
-        ([f"{n}.csv" for n in range(1000)], "train", None, ["'19.csv' and 980 more"]),
+        (["train-train-0.parquet"], "train", None, ["meant more than once"]),
+        (["train.parquet", "train.parquet.gz"], "train", None, ["found 'train.parquet.gz'"]),
+        (["data/a-b-00000-of-00001.parquet"], "a-b", None, ["no split can be called 'a-b'"]),
+        ([f"{n}.csv" for n in range(1000)], "train", None, ["'train': csv"]),
     ],
 )
 def test_no_files_or_too_many_kinds_of_them(
@@ -232,27 +238,17 @@ def test_files_that_are_named() -> None:
 
     assert names(SHARDS[1], SHARDS[0]) == [SHARDS[1], SHARDS[0]]
     assert names("*/train-*", SHARDS[0]) == [*SHARDS[2:], SHARDS[0]]
+    assert names("**/*.parquet") == SHARDS
     with pytest.raises(SourceError, match=r"2 of data_files: 'x.parquet', 'y\*'"):
         names("x.parquet", SHARDS[0], "y*")
+    with pytest.raises(SourceError, match=r"1 of data_files: '\*.parquet'"):
+        names("*.parquet")
     with pytest.raises(ValueError, match="more than once: 'data/test-00000"):
         names("data/*", SHARDS[0])
     with pytest.raises(ValueError, match=r"only .parquet files are read, found 'README.md'"):
         names("README.md")
-
-
-@given(st.lists(st.text("0129ab-", max_size=6), unique=True, max_size=8))
-def test_the_natural_order_is_one_order(names: list[str]) -> None:
-    ordered = in_natural_order(names)
-    random.Random(0).shuffle(names)
-    assert in_natural_order(names) == ordered
-    padded = [name.zfill(9) for name in map(str, range(0, 3000, 7))]
-    assert in_natural_order(padded) == sorted(padded)
-
-
-def test_the_natural_order_goes_by_numbers_however_long() -> None:
-    names = ["2", "10", "a-9-x", "a-10-b", "1" + "0" * 200, "9" * 200]
-    assert in_natural_order(reversed(names)) == ["2", "10", "9" * 200, names[4], *names[2:4]]
-    assert in_natural_order(["a-9", "a-02", "a-2"]) == ["a-02", "a-2", "a-9"]
+    with pytest.raises(ValueError, match=r"data_files: '../\*': it has an empty, '.' or '..' part"):
+        names("../*")
 
 
 # Where to go on

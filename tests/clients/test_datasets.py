@@ -1,6 +1,5 @@
 """The package datasets: it reads the same rows of the same files, and takes what we deliver."""
 
-import io
 import itertools
 import json
 from collections.abc import Iterator
@@ -9,11 +8,8 @@ from typing import Any
 
 import datasets
 import pytest
-from datasets.data_files import DataFilesPatternsDict, get_data_patterns
 
 from shardproof.prefetch.rows._datasets import hf_load_dataset_sharded, load_dataset_from_spec
-from shardproof.prefetch.rows._splits import split_files
-from shardproof.prefetch.sources._source import RemoteFile
 from shardproof.testing.hub import Hub
 
 COUNTS = (5, 0, 1, 7)
@@ -95,34 +91,3 @@ def test_it_takes_our_rows_for_a_generator(options: Any, expected: list[Any]) ->
     stream = datasets.IterableDataset.from_generator(lambda: iter(rows))
     assert list(stream.map(lambda row: {"next": row["id"] + 1}))[-1]["next"] == len(expected)
     assert list(stream.skip(4).take(2)) == expected[4:6]
-
-
-LAYOUTS = {
-    "sharded": ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"],
-    "any split": ["data/books-00000-of-00001.parquet", "data/train-00000-of-00001.parquet"],
-    "files": ["train.parquet", "test.parquet", "valid.parquet"],
-    "words": ["my-train-file.parquet", "the_test_file.parquet", "dev.0.parquet"],
-    "directories": ["train/0.parquet", "train/1.parquet", "test/0.parquet"],
-    "below directories": ["data/train/a/0.parquet", "data/train/b/0.parquet"],
-    "none": ["0.parquet", "1.parquet"],
-    "numbers": [f"train-{n}.parquet" for n in range(12)],
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_it_takes_the_same_files_for_those_of_a_split(layout: str, tmp_path: Path) -> None:
-    for name in LAYOUTS[layout]:
-        path = tmp_path / "repo" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        buffer = io.BytesIO()
-        datasets.Dataset.from_dict({"x": [1]}).to_parquet(buffer)
-        path.write_bytes(buffer.getvalue())
-    base = str(tmp_path / "repo")
-    patterns = DataFilesPatternsDict.from_patterns(get_data_patterns(base))
-    listed = [RemoteFile(name) for name in LAYOUTS[layout]]
-    resolved = patterns.resolve(base)
-    assert resolved
-    for split, paths in resolved.items():
-        theirs = {str(Path(path).relative_to(base)) for path in paths}
-        ours = [file.name for file in split_files(listed, str(split), None, base)]
-        assert set(ours) == theirs, split

@@ -7,15 +7,16 @@ from typing import Any, SupportsIndex
 
 from shardproof._arguments import as_int, checked
 from shardproof._paths import refuse_empty
-from shardproof.errors import SourceError
 from shardproof.prefetch.cache._cleanup import Cleanup, cleanup_policy
+from shardproof.prefetch.rows._card import configs_of
+from shardproof.prefetch.rows._kept import KeptListings
+from shardproof.prefetch.rows._listings import Listing, UnreachableError, ask_listing
 from shardproof.prefetch.rows._origins import HubAddress, Origin, opened
 from shardproof.prefetch.rows._resume import ResumePlan, plan_of
 from shardproof.prefetch.rows._rows import Kind, ShardedRows, refuse_count
 from shardproof.prefetch.rows._shard_lists import ParquetShards, text_shards
 from shardproof.prefetch.rows._specs import HubSpec, TextSpec, parse_dataset_specs
 from shardproof.prefetch.rows._splits import chosen_files, split_files
-from shardproof.prefetch.sources._hub import HubSource
 from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._limits import Limits
 
@@ -49,16 +50,18 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
 ) -> ShardedRows:
     """Return the rows of a dataset on the Hub: read shard by shard, the next one on its way.
 
-    The order is that of the files, and in each that in which pyarrow reads it. Shards are parquet
-    files, kept in ``<cache_dir>/hf_shards/<repo_id>/<split>/`` while they are needed.
+    Which files they are, the dataset card says, or the names do; the order is that in which the
+    library datasets reads them. Shards are parquet files, kept in
+    ``<cache_dir>/hf_shards/<repo_id>/<split>/`` while they are needed. Where the Hub can't be
+    asked, what is kept in ``<cache_dir>/listings`` of the commit is taken.
 
     Args:
         repo_id: ``"owner/name"``.
         split: ``"train"``, ``"test"``, ...
         name: Of the configuration, which the Hub calls a subset; None for the default one.
         cache_dir: Where shards are kept; None for ``"data"``.
-        data_files: Names of files in the repository, or patterns with ``*``, in place of what
-            split and name mean; none of them: no rows.
+        data_files: Names of files in the repository, or patterns with ``*`` and ``**``, in place
+            of what card, split and name mean; none of them: no rows.
         prefetch: How many shards are fetched ahead.
         skip: Rows at the beginning that are not delivered. Shards before them are not fetched (only
             the end of each is read, for the number of its rows), and row groups not read.
@@ -93,51 +96,78 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
         cache_dir,
         data_files,
         source or HubAddress(repo_id=repo_id, revision=revision, endpoint=endpoint, token=token),
+        limits,
     )
     shards = dataclasses.replace(
         shards,
         columns=None if columns is None else tuple(columns),
         lookahead=ahead,
         cleanup=policy,
-        limits=limits,
     )
     return ShardedRows(shards, as_, batch_size, skip)
 
 
 def _listed(
-    spec: HubSpec, cache_dir: Path | None, data_files: DataFiles | None, origin: Origin
+    spec: HubSpec,
+    cache_dir: Path | None,
+    data_files: DataFiles | None,
+    origin: Origin,
+    limits: Limits,
 ) -> ParquetShards:
     """Return the shards that are meant, as the source lists them."""
     refuse_empty(cache_dir=cache_dir)
+    root = os.path.abspath("data" if cache_dir is None else cache_dir)
+    listing = Listing()
     with opened(origin) as source:
         url = source.url
-        there = () if data_files is not None and not data_files else _files_of(source)
-        if isinstance(origin, HubAddress) and isinstance(source, HubSource) and there:
-            origin = dataclasses.replace(origin, commit=source.commit)
-            url = f"hf://datasets/{spec.repo_id}@{source.commit}"
-    if data_files is None:
-        files = split_files(there, spec.split, spec.name, url)
-    else:
-        names = [data_files] if isinstance(data_files, str) else data_files
-        files = chosen_files(there, names, url)
-    root = os.path.abspath("data" if cache_dir is None else cache_dir)
+        if data_files is None or data_files:
+            kept = KeptListings(root, spec.repo_id) if isinstance(origin, HubAddress) else None
+            listing = _told(source, kept, spec.revision, limits, with_card=data_files is None)
+    if isinstance(origin, HubAddress) and listing.commit is not None:
+        url = f"hf://datasets/{spec.repo_id}@{listing.commit}"
+    files = tuple(_meant(spec, data_files, listing, url))
+    if isinstance(origin, HubAddress):
+        origin = dataclasses.replace(origin, commit=listing.commit, files=files)
     counts = os.path.join(root, "row_counts", f"{spec.repo_id.replace('/', '--')}.json")
     return ParquetShards(
         origin=origin,
         url=url,
-        files=tuple(files),
+        files=files,
         cache_dir=root,
         split=spec.split,
         counts_path=counts,
+        limits=limits,
     )
 
 
-def _files_of(source: Source) -> Sequence[RemoteFile]:
+def _told(
+    source: Source,
+    kept: KeptListings | None,
+    revision: str | None,
+    limits: Limits,
+    *,
+    with_card: bool,
+) -> Listing:
+    """Return what the source says; where a hub can't be asked, what it said before."""
     try:
-        return source.files()
-    except SourceError as error:
-        problem = f"'{source.url}' can't be listed: {error.problem}"
-        raise SourceError(problem, again=error.again) from error
+        listing = ask_listing(source, limits, with_card=with_card)
+    except UnreachableError as error:
+        if kept is None:
+            raise
+        return kept.instead(revision, error, with_card=with_card)
+    if kept is not None:
+        kept.keep(listing, revision)
+    return listing
+
+
+def _meant(
+    spec: HubSpec, data_files: DataFiles | None, listing: Listing, url: str
+) -> Sequence[RemoteFile]:
+    if data_files is not None:
+        names = [data_files] if isinstance(data_files, str) else data_files
+        return chosen_files(listing.files, names, url)
+    configs = configs_of(listing.card or {}, url)
+    return split_files(listing.files, spec.split, spec.name, url, configs)
 
 
 @checked
@@ -203,6 +233,7 @@ def resolve_resume_plan(
     endpoint: str | None = None,
     token: str | None = None,
     source: Source | str | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> ResumePlan:
     """Return where to go on after so many rows: the files that are left, and what of the first.
 
@@ -219,6 +250,7 @@ def resolve_resume_plan(
         endpoint: As `hf_load_dataset_sharded` has it.
         token: As `hf_load_dataset_sharded` has it.
         source: As `hf_load_dataset_sharded` has it.
+        limits: As `hf_load_dataset_sharded` has it.
 
     Raises:
         ValueError: There are not so many rows; no spec, or several.
@@ -244,7 +276,7 @@ def resolve_resume_plan(
     address = HubAddress(
         repo_id=found.repo_id, revision=found.revision, endpoint=endpoint, token=token
     )
-    return _listed(found, cache_dir, data_files, source or address).plan(row_offset)
+    return _listed(found, cache_dir, data_files, source or address, limits).plan(row_offset)
 
 
 def _one(spec: Spec) -> HubSpec | TextSpec:

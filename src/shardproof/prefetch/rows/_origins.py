@@ -2,12 +2,12 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from shardproof.prefetch.sources._hub import HubSource
 from shardproof.prefetch.sources._open import open_source
-from shardproof.prefetch.sources._source import Source
+from shardproof.prefetch.sources._source import RemoteFile, Source
 
 __all__ = ["HubAddress", "Origin", "opened"]
 
@@ -20,6 +20,7 @@ class HubAddress:
         repo_id: Of a dataset.
         revision: What was asked for.
         commit: What that was, once it is known.
+        files: What was listed at that commit; of these the hub is not asked again.
         endpoint: As `HubSource` has it.
         token: As `HubSource` has it.
     """
@@ -27,6 +28,7 @@ class HubAddress:
     repo_id: str
     revision: str | None = None
     commit: str | None = None
+    files: Sequence[RemoteFile] = ()
     endpoint: str | None = None
     token: str | None = dataclasses.field(default=None, repr=False)
 
@@ -46,6 +48,8 @@ class _HubAt(HubSource):
             token=address.token,
         )
         at = f"@{quote(address.revision, safe='')}" if address.revision else ""
+        self._commit = address.commit
+        self._known.update({file.name: file for file in address.files})
         self._url = f"hf://datasets/{address.repo_id}{at}"
 
     @property

@@ -57,8 +57,8 @@ class Shards(Protocol):
     def paths(self, first: int) -> Generator[Path, None, None]:
         """Yield the path of each shard from ``first`` on; it is there until the next is asked."""
 
-    def open(self, path: Path) -> Shard:
-        """Open a shard."""
+    def open(self, path: Path, index: int) -> Shard:
+        """Open a shard, of which the number is given too."""
 
     def place_of(self, n_rows: int) -> Place:
         """Return where so many rows are done."""
@@ -113,7 +113,7 @@ class ShardedRows:
             return
         with contextlib.closing(self._shards.paths(place.shard)) as paths:
             for path in paths:
-                with contextlib.closing(self._shards.open(path)) as shard:
+                with contextlib.closing(self._shards.open(path, place.shard)) as shard:
                     _refuse_place(shard, place, path)
                     end = yield from self._of_shard(shard, place)
                 if end.shard == place.shard:  # nobody knew where it ends

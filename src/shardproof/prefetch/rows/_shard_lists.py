@@ -17,7 +17,6 @@ from shardproof.prefetch.rows._resume import ResumePlan, plan_of
 from shardproof.prefetch.rows._row_counts import CountsFile, row_counts
 from shardproof.prefetch.rows._rows_state import Place
 from shardproof.prefetch.rows._specs import TextSpec
-from shardproof.prefetch.rows._splits import in_natural_order
 from shardproof.prefetch.sources._source import RemoteFile
 from shardproof.prefetch.transfer._limits import Limits
 
@@ -73,9 +72,13 @@ class ParquetShards:
         ):
             yield from prefetcher
 
-    def open(self, path: Path) -> ParquetShard:
-        """Open a shard."""
-        return ParquetShard(path, self.columns)
+    def open(self, path: Path, index: int) -> ParquetShard:
+        """Open a shard, and keep how many rows it has: a later skip need not ask for it."""
+        shard = ParquetShard(path, self.columns)
+        counts = CountsFile(self.counts_path)
+        counts.put(self.files[index], shard.n_rows)
+        counts.save()
+        return shard
 
     def plan(self, n_rows: int) -> ResumePlan:
         """Return where so many rows are done; the ends of the files are read for it, no more.
@@ -119,7 +122,7 @@ class TextShards:
         """Yield the path of each file from ``first`` on."""
         yield from map(Path, self.local_paths[first:])
 
-    def open(self, path: Path) -> TextShard:
+    def open(self, path: Path, index: int) -> TextShard:  # noqa: ARG002 - as others have it
         """Open a file."""
         return TextShard(path, self.text_key)
 
@@ -142,7 +145,7 @@ def _place(plan: ResumePlan, n_files: int, n_rows: int) -> Place:
 
 
 def text_shards(spec: TextSpec, data_files: Sequence[str] | None = None) -> TextShards:
-    """Return the files that a spec means, in natural order, or those of ``data_files`` in theirs.
+    """Return the files that a spec means, sorted, or those of ``data_files`` in theirs.
 
     Raises:
         SourceError: There are none.
@@ -155,7 +158,7 @@ def text_shards(spec: TextSpec, data_files: Sequence[str] | None = None) -> Text
     elif os.path.exists(path):
         found = [path]
     else:
-        found = in_natural_order(glob.glob(os.path.join(glob.escape(directory), pattern)))
+        found = sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
     if data_files is None and not found:
         there = "there is no such directory"
         if os.path.isdir(directory):

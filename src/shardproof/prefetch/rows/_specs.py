@@ -31,14 +31,14 @@ SPLIT_WORDS = {
     "training": "train",
     "validation": "validation",
     "valid": "validation",
-    "val": "validation",
     "dev": "validation",
+    "val": "validation",
     "test": "test",
     "testing": "test",
     "eval": "test",
     "evaluation": "test",
 }
-"""The usual names of splits, and which mean the same.
+"""The usual names of splits and what each means, in the order in which datasets looks for them.
 
 From https://huggingface.co/docs/hub/datasets-file-names-and-splits.
 """

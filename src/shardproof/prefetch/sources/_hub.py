@@ -1,18 +1,63 @@
 """The Hugging Face Hub as a source: one revision of one repository."""
 
 import contextlib
+import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal, Protocol, TypeVar
+from urllib.parse import quote, urlsplit
 
+import msgspec
+
+from shardproof import _json
 from shardproof._arguments import checked
-from shardproof.errors import SourceError
+from shardproof._names import quoted
+from shardproof.errors import ManifestError, SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
+from shardproof.prefetch.sources._urls import bare
 from shardproof.prefetch.sources._web import Web
 
-__all__ = ["HubSource"]
+__all__ = ["Asked", "HubSource"]
+
+_TIMEOUT = 30.0
+_MAX_PAGES = 10_000  # of 1000 files each
+_MAX_PAGE_BYTES = 64 * 2**20
 
 Result = TypeVar("Result")
+
+
+class _Info(msgspec.Struct):
+    """What the hub says of a repository."""
+
+    sha: str
+
+
+class _Lfs(msgspec.Struct):
+    """What the hub says of a large file."""
+
+    oid: str
+
+
+class _Entry(msgspec.Struct):
+    """One line of the hub's listing."""
+
+    type: str
+    path: str
+    oid: str
+    size: Annotated[int, msgspec.Meta(ge=0)] = 0
+    lfs: _Lfs | None = None
+
+
+class Asked(Protocol):
+    """Makes a request, which is given seconds for a wait and by what to end it."""
+
+    def __call__(self, request: Callable[[float, Cut | None], Result], /) -> Result:
+        """Return what the request returns."""
+        ...
+
+
+def _ask_once(request: Callable[[float, Cut | None], Result], /) -> Result:
+    return request(_TIMEOUT, None)
 
 
 class HubSource:
@@ -87,45 +132,83 @@ class HubSource:
         """
         with self._lock:
             if self._commit is None:
-                self._commit = str(self._asked(self._ask_for_commit))
+                self._commit = self._ask_commit(_TIMEOUT, None)
             return self._commit
 
-    def _ask_for_commit(self) -> str | None:
-        info = self._api.repo_info(
-            self.repo_id, repo_type=self.repo_type, revision=self.revision, timeout=30
-        )
-        return info.sha
-
-    def files(self) -> Sequence[RemoteFile]:
+    def files(self, asked: "Asked | None" = None) -> Sequence[RemoteFile]:
         """Return what is there, from one listing that is kept.
+
+        Args:
+            asked: Makes each request, of which there are several: tries again where that helps.
 
         Raises:
             SourceError: The hub doesn't tell.
         """
-        commit = self.commit
+        ask = asked or _ask_once
+        if self._commit is None:
+            self._commit = ask(self._ask_commit)
         if self._listed is None:
-            self._listed = tuple(self._asked(lambda: self._list(commit)))
+            self._listed = tuple(self._list(self._commit, ask))
             self._known.update({file.name: file for file in self._listed})
         return self._listed
 
-    def _list(self, commit: str) -> list[RemoteFile]:
-        entries = self._api.list_repo_tree(
-            self.repo_id,
-            self._folder.rstrip("/") or None,
-            recursive=True,
-            revision=commit,
-            repo_type=self.repo_type,
-        )
-        return [self._file(entry) for entry in entries if hasattr(entry, "blob_id")]
+    def _ask_commit(self, timeout: float, cut: Cut | None) -> str:
+        revision = "" if self.revision is None else f"/revision/{quote(self.revision, safe='')}"
+        return self._page(f"{self._api_url}{revision}", _Info, timeout, cut)[0].sha
 
-    def _file(self, entry: Any) -> RemoteFile:
-        name = str(entry.path).removeprefix(self._folder)
-        sha256 = entry.lfs.sha256 if entry.lfs else None
-        digest = f"sha256:{sha256}" if sha256 else f"git-sha1:{entry.blob_id}"
-        return RemoteFile(name, int(entry.size), sha256 or entry.blob_id, digest, ranges=True)
+    def _list(self, commit: str, ask: "Asked") -> Iterator[RemoteFile]:
+        tree = f"{self._api_url}/tree/{commit}/{quote(self._folder)}".rstrip("/")
+        page = f"{tree}?recursive=true&expand=false"
+        for _ in range(_MAX_PAGES):
+            get = functools.partial(self._page, page, list[_Entry])
+            entries, following = ask(get)
+            for entry in entries:
+                if entry.type == "file":
+                    sha256 = entry.lfs.oid if entry.lfs else None
+                    yield self._file(entry.path, entry.size, entry.oid, sha256)
+            if following is None:
+                return
+            if urlsplit(following)[:2] != urlsplit(tree)[:2]:  # the token is for the hub alone
+                problem = f"the hub's listing of '{self.url}' leads to {quoted(following)}"
+                raise SourceError(problem, again="no")
+            page = following
+        raise SourceError(f"'{self.url}' has more than {_MAX_PAGES} pages of files", again="no")
+
+    @property
+    def _api_url(self) -> str:
+        return f"{self._api.endpoint}/api/{self.repo_type}s/{self.repo_id}"
+
+    def _page(
+        self, address: str, kind: type[Result], timeout: float, cut: Cut | None
+    ) -> tuple[Result, str | None]:
+        """Ask once: `huggingface_hub` would wait and try again by rules of its own."""
+        from huggingface_hub import constants  # noqa: PLC0415 - an extra
+
+        if constants.HF_HUB_OFFLINE:
+            problem = "HF_HUB_OFFLINE is set, so that the hub is not asked"
+            raise SourceError(problem, again="no")
+        try:
+            body, following = self._web.page(address, _MAX_PAGE_BYTES, timeout=timeout, cut=cut)
+            return _json.decode(body, kind, path=bare(address)), following
+        except ManifestError as error:
+            raise SourceError(f"the hub does not tell of '{self.url}': {error}") from error
+        except SourceError as error:
+            raise SourceError(
+                f"the hub does not tell of '{self.url}': {error.problem}",
+                again=error.again,
+                retry_after=error.retry_after,
+                late=error.late,
+            ) from error
+
+    def _file(self, path: str, size: int, blob_id: str, sha256: str | None) -> RemoteFile:
+        name = path.removeprefix(self._folder)
+        digest = f"sha256:{sha256}" if sha256 else f"git-sha1:{blob_id}"
+        return RemoteFile(name, size, sha256 or blob_id, digest, ranges=True)
 
     def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
         """Return what the hub states of a file: size and digest."""
+        from huggingface_hub.hf_api import RepoFile  # noqa: PLC0415 - an extra
+
         if name not in self._known:
             commit = self.commit
             entries = self._asked(
@@ -136,8 +219,11 @@ class HubSource:
                     repo_type=self.repo_type,
                 )
             )
-            files = [self._file(entry) for entry in entries if hasattr(entry, "blob_id")]
-            self._known.update({file.name: file for file in files})
+            for entry in entries:
+                if isinstance(entry, RepoFile):
+                    sha256 = entry.lfs.sha256 if entry.lfs else None
+                    file = self._file(entry.path, entry.size, entry.blob_id, sha256)
+                    self._known[file.name] = file
         if name not in self._known:
             raise SourceError(f"'{self.url}' has no file '{name}' at {self.commit}", again="once")
         return self._known[name]

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from shardproof._names import quoted
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._retry_after import seconds_to_wait
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
@@ -96,6 +97,21 @@ class Web:
                 yield _whole(response, name)
             else:
                 _refuse(response, address)
+
+    def page(
+        self, address: str, max_bytes: int, *, timeout: float, cut: Cut | None
+    ) -> tuple[bytes, str | None]:
+        """Return a short text, and the address of the page that follows it (RFC 8288)."""
+        with self._response("GET", address, {}, timeout, cut) as response:
+            _refuse_encoded(response)
+            if response.status_code != 200:
+                _refuse(response, address, response.headers.get("x-error-code", ""))
+            body = bytearray()
+            for chunk in response.iter_raw():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise SourceError(f"expected at most {max_bytes} bytes, found more", again="no")
+            return bytes(body), response.links.get("next", {}).get("url")
 
     @contextlib.contextmanager
     def _response(
@@ -213,10 +229,12 @@ def _translated() -> Iterator[None]:
         raise SourceError(f"{type(error).__name__}: {error}") from error
 
 
-def _refuse(response: "httpx.Response", address: str) -> None:
-    """Raise what the status means."""
+def _refuse(response: "httpx.Response", address: str, code: str = "") -> None:
+    """Raise what the status means; some servers have a code of their own for it."""
     status = response.status_code
     problem = f"'{bare(address)}' answers {status} {response.reason_phrase}"
+    if code:
+        problem += f" ({quoted(code)})"
     if status in {401, 403}:
         problem += ": credentials are missing, wrong or not enough"
     if status in {206, 416}:

@@ -394,6 +394,7 @@ def read_range(
     stop: int,
     *,
     known: RemoteFile | None = None,
+    digest: str | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
     stopped: threading.Event | None = None,
 ) -> bytes:
@@ -405,6 +406,7 @@ def read_range(
         start: The first byte.
         stop: The byte behind the last one.
         known: What an earlier answer said of the file; it must be the same one still.
+        digest: Of these bytes, where it is known.
         limits: How long and how often to try.
         stopped: Set from another thread, it ends the call with an error.
 
@@ -429,9 +431,18 @@ def read_range(
         data = b"".join(taken)
         if len(data) != stop - start:
             raise SourceError(f"expected {stop - start} bytes, found {len(data)}")
+        if digest is not None and not _digest.same(_digest.parse(digest), _of_bytes(data, digest)):
+            raise SourceError(f"expected bytes whose digest is {digest}, found others")
         return data
 
     try:
         return try_again(once, goal, limits, clock)
     except StoppedError as error:
         raise FetchError("it was stopped", url=goal.url, path=goal.path) from error
+
+
+def _of_bytes(data: bytes, like: str) -> _digest.Digest:
+    algorithm = _digest.parse(like).algorithm
+    found = _digest.begin(algorithm, len(data))
+    found.update(data)
+    return _digest.Digest(algorithm, found.hexdigest())

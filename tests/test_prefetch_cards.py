@@ -1,0 +1,268 @@
+"""Dataset cards: which rows they mean, and what is refused of them."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shardproof.errors import SourceError
+from shardproof.prefetch.rows import _listings, _yaml
+from shardproof.prefetch.rows._card import configs_of, yaml_block
+from shardproof.prefetch.rows._datasets import hf_load_dataset_sharded, resolve_resume_plan
+from shardproof.prefetch.rows._patterns import matching
+from shardproof.prefetch.rows._yaml import yaml_field
+from shardproof.prefetch.transfer._limits import Limits
+from shardproof.testing.hub import Hub
+
+LIMITS = Limits(max_download_retries=2, stall_after=5, max_wait=0)
+URL = "hf://datasets/org/name"
+CARD = """\
+---
+license: mit
+configs:
+- config_name: en
+  data_files:
+  - split: train
+    path: en/x.parquet
+  - split: test
+    path: en/y.parquet
+- config_name: raw
+  data_files: raw/part-*
+---
+# Data
+"""
+NAMES = ["en/x.parquet", "en/y.parquet", "raw/part-2.parquet", "raw/part-10.parquet"]
+
+
+def parquet(name: str) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"file": [name] * 2}), buffer)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def repo(shard_hub: Hub) -> Hub:
+    for name in [*NAMES, "junk/train-0.parquet", "train.parquet"]:
+        shard_hub.put(name, parquet(name), repo="org/name")
+    shard_hub.put("README.md", CARD.encode(), repo="org/name")
+    return shard_hub
+
+
+Read = Callable[..., list[str]]
+
+
+@pytest.fixture
+def read(repo: Hub, tmp_path: Path) -> Read:
+    """The files of the rows, one for two of them."""
+
+    def read(*arguments: Any, **options: Any) -> list[str]:
+        options = {"cache_dir": tmp_path, "endpoint": repo.url, "limits": LIMITS} | options
+        rows = hf_load_dataset_sharded("org/name", *arguments, **options)
+        return [row["file"] for row in rows][::2]
+
+    return read
+
+
+def test_the_card_says_which_files_are_those_of_a_split(read: Read, repo: Hub) -> None:
+    assert read("train", "en") == ["en/x.parquet"]
+    assert read("test", "en") == ["en/y.parquet"]
+    assert read("train", "raw") == ["raw/part-10.parquet", "raw/part-2.parquet"]
+    assert read(data_files="raw/*.parquet") == ["raw/part-10.parquet", "raw/part-2.parquet"]
+    for wrong, said in {
+        ("test", "raw"): "There are the splits: 'train'",
+        ("train", "fr"): "no configuration 'fr', but: 'en', 'raw'",
+        ("train", None): "no default configuration, but: 'en', 'raw'",
+    }.items():
+        with pytest.raises(SourceError, match=said):
+            read(*wrong)
+
+
+def test_files_are_read_in_the_order_of_their_names(shard_hub: Hub, tmp_path: Path) -> None:
+    names = [f"train_{n}.parquet" for n in (0, 10, 2)]
+    for name in names:
+        shard_hub.put(name, parquet(name), repo="org/numbers")
+    options: Any = {"cache_dir": tmp_path, "endpoint": shard_hub.url, "limits": LIMITS}
+    rows = hf_load_dataset_sharded("org/numbers", **options)
+    assert rows.data_files == names
+    assert [row["file"] for row in rows.skip(3)] == [names[1], names[2], names[2]]
+    plan = resolve_resume_plan("hf:org/numbers", 3, tmp_path, endpoint=shard_hub.url, limits=LIMITS)
+    assert (plan.data_files, plan.in_shard_offset) == (tuple(names[1:]), 1)
+
+
+def test_a_card_elsewhere_counts_too(tmp_path: Path) -> None:
+    source = tmp_path / "copy"
+    for name in NAMES:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(parquet(name))
+    (source / "README.md").write_text(CARD)
+    rows = hf_load_dataset_sharded(
+        "org/name", "test", "en", tmp_path / "cache", source=f"file://{source}"
+    )
+    assert rows.data_files == ["en/y.parquet"]
+    (source / "README.md").write_bytes(b"---\nconfigs: \xff\n---\n")
+    with pytest.raises(SourceError, match=r"README.md': expected UTF-8, found b'\\xff'"):
+        hf_load_dataset_sharded("org/name", source=f"file://{source}")
+
+
+@pytest.mark.parametrize(
+    "fault", ["status-503", "bit-flip", "truncated", "reset-in-body", "stall-in-body"]
+)
+def test_a_card_that_does_not_come_at_once_is_asked_for_again(
+    fault: str, read: Read, repo: Hub
+) -> None:
+    repo.fault("README.md", fault, times=1)
+    limits = Limits(max_download_retries=2, stall_after=2, max_wait=0)
+    assert read("test", "en", limits=limits) == ["en/y.parquet"]
+    assert repo.requests_for("README.md", fault=fault)
+
+
+def test_a_card_that_is_not_given_is_not_guessed(read: Read, repo: Hub) -> None:
+    repo.fault("README.md", "status-503")
+    with pytest.raises(SourceError, match=r"can't be listed, after 2 attempts: .* answers 503"):
+        read("train", "en")
+    repo.heal()
+    repo.fault("README.md", "bit-flip")
+    with pytest.raises(SourceError, match="expected bytes whose digest is git-sha1:"):
+        read("train", "en")
+    assert read(data_files="train.parquet") == ["train.parquet"]
+
+
+def test_a_card_that_is_too_long_is_not_read(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_listings, "_MAX_CARD_BYTES", len(CARD) - 1)
+    with pytest.raises(SourceError, match=f"expected at most .* found {len(CARD)}. Name the"):
+        read("train", "en")
+
+
+# What a card says
+
+
+def configs(*items: Any) -> str:
+    return json.dumps({"configs": list(items)})
+
+
+EN = {"config_name": "en", "data_files": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (configs(3), r"configs\[0\]: expected fields"),
+        (configs({"data_files": "x"}), r"configs\[0\].config_name: .* found 'None'"),
+        (configs(EN | {"config_name": "a/b"}), r"found 'a/b'"),
+        (configs(EN, EN), "configurations of different names, found 'en'"),
+        (configs(EN | {"data_files": {"train": "x"}}), r"configs\[0\].data_files: expected a path"),
+        (configs(EN | {"data_files": None}), "data_files: expected a path"),
+        (configs(EN | {"data_files": ["x", 3]}), "expected a path, or a list of paths"),
+        (configs(EN | {"data_files": ["x", {}]}), r"data_files\[0\]: expected the fields split"),
+        (configs(EN | {"data_files": [{"split": "a-b", "path": "x"}]}), r"\.split: .*'a-b'"),
+        (configs(EN | {"data_files": [{"split": True, "path": "x"}]}), r"\.split: .*'True'"),
+        (configs(EN | {"data_files": [{"split": "a", "path": 1}]}), r"\.path: .*'1'"),
+        (configs(EN | {"data_files": [{"split": "a", "path": "x"}] * 2}), "different names"),
+        (configs(EN | {"data_dir": 3}), "data_dir: expected a directory, found '3'"),
+        (configs(EN | {"default": "no"}), "default: expected true or false, found 'no'"),
+        ("configs: {a: b}", "configs: expected a list"),
+        ("- a", "line 1 of its YAML: expected fields"),
+        ("configs: [\n", "line 2 of its YAML: not YAML"),
+        ("a: \x00", "not YAML"),
+        ("a: 1\n---\nb: 2", "not YAML"),
+        ("a: 1\nconfigs: []\nconfigs: []", "line 3 of its YAML: the field 'configs' stands twice"),
+        (
+            "configs:\n- {config_name: en, data_files: x, data_files: y}",
+            "'data_files' stands twice",
+        ),
+        ("configs: &a []", "line 1 of its YAML: it has an anchor or an alias"),
+        ("a: b\nc: *a", "line 2 of its YAML: it has an anchor or an alias"),
+        ("configs: !!python/object/apply:os.system [x]", "it has a tag, 'tag:yaml.org"),
+        ("configs: !own []", "it has a tag, '!own'"),
+        ("1: a", "expected a text for the name of a field"),
+        ("configs: [{<<: {config_name: a}}]", "expected a text for the name of a field"),
+        ("configs:\n- 1" + ":1" * 50_000, "no value that can be read"),
+        ("configs: " + "[" * 100, "expected at most 64 levels"),
+        ("configs: " + "[" * 100_000, "expected at most 64 levels"),
+        ("configs: [" + "a," * 300_000 + "]", "and 300000 items"),
+        ("configs: 2001-99-99", "no value that can be read: '2001-99-99'"),
+    ],
+)
+def test_a_card_that_cannot_be_understood_is_refused(text: str, said: str) -> None:
+    with pytest.raises(SourceError, match=said) as caught:
+        configs_of({"README.md": text}, URL)
+    assert str(caught.value).startswith(f"the dataset card '{URL}/README.md'")
+    assert len(str(caught.value)) < 400
+    assert caught.value.again == "no"
+
+
+def test_a_long_yaml_is_not_read() -> None:
+    with pytest.raises(SourceError, match="expected at most 2097152 bytes of YAML"):
+        yaml_field("a: " + "b" * _yaml.MAX_YAML_BYTES, "a", "it")
+
+
+@pytest.mark.parametrize("field", ["columns", "filters", "on_bad_files"])
+def test_fields_that_change_the_rows_are_refused(field: str, read: Read, repo: Hub) -> None:
+    card = configs({"config_name": "en", "data_files": "en/x.parquet", field: ["a"]})
+    repo.put("README.md", f"---\n{card}\n---\n".encode(), repo="org/name")
+    with pytest.raises(SourceError, match=f"configuration 'en' has {field}, which is not read"):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("text", "block"),
+    [
+        ("---\na: 1\n---\n# x", "a: 1"),
+        ("\n ---\r\na: 1\r\n--- \r\n", "a: 1"),
+        ("---\na: 1\n---", "a: 1"),
+        ("---\na: 1\n", ""),
+        ("---\n---\n", ""),
+        ("# x\n---\na: 1\n---\n", ""),
+        ("", ""),
+    ],
+)
+def test_where_the_yaml_of_a_readme_is(text: str, block: str) -> None:
+    assert yaml_block(text) == block
+
+
+def test_without_a_package_for_yaml_the_command_is_told(
+    read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ImportError, match=r"pip install shardproof\[hf\]"):
+        read("train", "en")
+
+
+# Patterns
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*", ["a", "b.c"]),
+        ("**", ["a", "b.c", "d/e", "d/f/e", "d/f/g"]),
+        ("d/**", ["d/e", "d/f/e", "d/f/g"]),
+        ("**/e", ["d/e", "d/f/e"]),
+        ("**/f/**/e", ["d/f/e"]),
+        ("*/*", ["d/e"]),
+        ("?", ["a"]),
+        ("[!a].c", ["b.c"]),
+        (".h/*", [".h/a"]),
+        ("__p/*", ["__p/a"]),
+        ("*/a", []),
+        ("README.*", []),
+        ("README.m[d]", []),
+        ("d", []),
+        ("a[", []),
+    ],
+)
+def test_what_a_pattern_means(pattern: str, expected: list[str]) -> None:
+    names = sorted(["a", "b.c", "d/e", "d/f/e", "d/f/g", ".h/a", "__p/a", "README.md"])
+    assert matching(pattern, names) == expected
+
+
+def test_a_hostile_pattern_does_not_take_for_ever() -> None:
+    name = "/".join(["a"] * 1000)
+    assert matching("/".join(["**", "a"] * 200) + "/b", [name]) == []
+    assert matching("*a" * 60 + "b", ["a" * 200]) == []

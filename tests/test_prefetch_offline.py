@@ -1,0 +1,313 @@
+"""The listing of a repository: asked for by limits; kept, and believed only if it is right."""
+
+import hashlib
+import io
+import itertools
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import constants
+
+from shardproof.errors import FetchError, SourceError
+from shardproof.prefetch.rows import _kept
+from shardproof.prefetch.rows._datasets import hf_load_dataset_sharded
+from shardproof.prefetch.rows._rows import ShardedRows
+from shardproof.prefetch.transfer._limits import Limits
+from shardproof.testing.hub import Hub, serve_hub
+
+NAMES = [f"data/train-{n:05d}-of-00003.parquet" for n in range(3)]
+CARD = b"---\nconfigs: [{config_name: a, data_files: 'data/train-*'}]\n---\n"
+ROWS = [{"n": n} for n in range(6)]
+LIMITS = Limits(max_download_retries=2, stall_after=10, max_wait=0)
+
+Load = Callable[..., ShardedRows]
+
+
+def fill(hub: Hub) -> None:
+    for n, name in enumerate(NAMES):
+        buffer = io.BytesIO()
+        pq.write_table(pa.table({"n": [2 * n, 2 * n + 1]}), buffer)
+        hub.put(name, buffer.getvalue(), repo="org/name")
+    hub.put("README.md", CARD, repo="org/name")
+
+
+@pytest.fixture
+def repo(shard_hub: Hub) -> Hub:
+    fill(shard_hub)
+    return shard_hub
+
+
+@pytest.fixture
+def load(repo: Hub, tmp_path: Path) -> Load:
+    def load(**options: Any) -> ShardedRows:
+        options = {"limits": LIMITS, "cache_dir": tmp_path, "cleanup": "keep"} | options
+        return hf_load_dataset_sharded("org/name", endpoint=repo.url, **options)
+
+    return load
+
+
+def commit_of(rows: ShardedRows) -> str:
+    return str(rows.state_dict()["source"]).partition("@")[2]
+
+
+# Again, by limits
+
+
+@pytest.mark.parametrize("request_", ["api/datasets/org/name", "api/*/tree/*"])
+@pytest.mark.parametrize(
+    ("fault", "options"),
+    [
+        ("status-503", {}),
+        ("status-429", {"retry_after": "0"}),
+        ("stall-before-header", {}),
+        ("reset-in-body", {}),
+        ("truncated", {}),
+    ],
+)
+def test_a_listing_is_asked_for_again(
+    request_: str, fault: str, options: Any, load: Load, repo: Hub
+) -> None:
+    repo.fault(request_, fault, times=1, **options)
+    patience = 2 if fault.startswith("stall") else 10
+    limits = Limits(max_download_retries=2, stall_after=patience, max_wait=0)
+    assert list(load(limits=limits)) == ROWS
+    assert repo.requests_for(request_, fault=fault)
+
+
+def test_a_listing_is_asked_for_no_more_than_limits_say(load: Load, repo: Hub) -> None:
+    repo.fault("api/*/tree/*", "status-503")
+    with pytest.raises(SourceError, match=r"can't be listed, after 2 attempts: .* 503 Service"):
+        load()
+    assert len(repo.requests_for("api/*/tree/*")) == 2
+    with pytest.raises(SourceError, match="after 1 attempt: "):
+        load(limits=Limits(max_download_retries=1))
+    assert len(repo.requests_for("api/*/tree/*")) == 3
+
+
+def test_a_wait_that_the_hub_asks_for_ends_at_the_limit(load: Load, repo: Hub) -> None:
+    repo.fault("api/*/tree/*", "status-429", times=1, retry_after="3600")
+    assert list(load()) == ROWS
+
+
+def test_a_listing_of_many_pages(shard_hub: Hub, tmp_path: Path) -> None:
+    fill(shard_hub)
+    for n in range(1100):
+        shard_hub.put(f"a/{n}.txt", b"x", repo="org/name")
+    options: Any = {"cache_dir": tmp_path, "endpoint": shard_hub.url, "limits": LIMITS}
+    assert list(hf_load_dataset_sharded("org/name", **options)) == ROWS
+    assert len(shard_hub.requests_for("api/*/tree/*")) == 2
+
+
+# Without a hub
+
+
+@pytest.fixture
+def gone(tmp_path: Path) -> tuple[Load, str]:
+    """Load from a hub that was there once; and the commit that it had."""
+    with serve_hub() as hub:
+        fill(hub)
+        options: Any = {"endpoint": hub.url, "cache_dir": tmp_path, "cleanup": "keep"}
+        commit = commit_of(hf_load_dataset_sharded("org/name", **options))
+        assert list(hf_load_dataset_sharded("org/name", revision=commit, **options)) == ROWS
+
+    def load(**changes: Any) -> ShardedRows:
+        return hf_load_dataset_sharded(
+            "org/name", **options | {"limits": Limits(max_download_retries=1)} | changes
+        )
+
+    return load, commit
+
+
+def test_a_commit_starts_from_what_is_kept(gone: tuple[Load, str]) -> None:
+    load, commit = gone
+    rows = load(revision=commit)
+    assert list(rows) == ROWS == list(rows)
+    assert [list(load(revision=commit, skip=n)) for n in range(7)] == [ROWS[n:] for n in range(7)]
+    iterator = iter(rows)
+    list(itertools.islice(iterator, 3))
+    later = load(revision=commit)
+    later.load_state_dict(json.loads(json.dumps(rows.state_dict())))
+    assert list(later) == ROWS[3:]
+    assert list(load(revision=commit, data_files=NAMES[1])) == ROWS[2:4]
+
+
+def test_a_branch_is_taken_for_its_last_known_commit(
+    gone: tuple[Load, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    load, commit = gone
+    with caplog.at_level(logging.WARNING):
+        rows = load()
+    assert commit_of(rows) == commit
+    assert f"what is kept of commit {commit} is taken" in caplog.text
+    with pytest.raises(SourceError, match=r"nothing is kept of it in '.*listings/org--name'"):
+        load(revision="v1")
+
+
+def test_proofs_that_are_lost_are_made_again(gone: tuple[Load, str], tmp_path: Path) -> None:
+    load, commit = gone
+    for state in tmp_path.glob("hf_shards/*/*/*/.shardproof"):
+        shutil.rmtree(state)
+    assert list(load(revision=commit)) == ROWS
+
+
+def test_a_shard_that_is_not_there_is_an_error_in_its_place(
+    gone: tuple[Load, str], tmp_path: Path
+) -> None:
+    load, commit = gone
+    (there,) = tmp_path.glob(f"hf_shards/org/name@{commit}/train/{NAMES[1]}")
+    there.unlink()
+    iterator = iter(load(revision=commit))
+    assert list(itertools.islice(iterator, 2)) == ROWS[:2]
+    with pytest.raises(FetchError, match=NAMES[1]):
+        next(iterator)
+
+
+def test_without_a_listing_the_error_says_what_to_do(
+    gone: tuple[Load, str], tmp_path: Path
+) -> None:
+    load, commit = gone
+    with pytest.raises(SourceError, match=r"nothing is kept of it .* Load it once while the hub"):
+        load(revision="0" * 40)
+    with pytest.raises(SourceError, match="nothing is kept of it"):
+        load(revision=commit, cache_dir=tmp_path / "other")
+
+
+def test_a_refusal_is_an_answer(load: Load, repo: Hub) -> None:
+    commit = commit_of(load())
+    repo.fault("api/*", "status-404")
+    with pytest.raises(SourceError, match="after 2 attempts") as caught:
+        load(revision=commit)
+    assert caught.value.again == "once"
+
+
+def test_a_listing_that_is_kept_without_its_card(load: Load, repo: Hub) -> None:
+    commit = commit_of(load(data_files="data/*"))
+    repo.fault("*", "status-503")
+    assert load(revision=commit, data_files="data/*").data_files == NAMES
+    with pytest.raises(SourceError, match="it was kept without the dataset card"):
+        load(revision=commit)
+    repo.heal()
+    load(revision=commit)
+    load(revision=commit, data_files="data/*")  # which takes nothing away
+    repo.fault("*", "status-503")
+    assert load(revision=commit).data_files == NAMES
+
+
+def sealed(listing: Any) -> bytes:
+    text = json.dumps(listing, separators=(",", ":")).encode()
+    digest = hashlib.sha256(text).hexdigest()
+    return json.dumps({"listing": listing, "digest": f"sha256:{digest}"}).encode()
+
+
+def changed(**fields: Any) -> Callable[[bytes], bytes]:
+    return lambda data: sealed(json.loads(data)["listing"] | fields)
+
+
+def with_file(**fields: Any) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        listing = json.loads(data)["listing"]
+        listing["files"][1].update(fields)
+        return sealed(listing)
+
+    return change
+
+
+HARM: dict[str, Callable[[bytes], bytes]] = {
+    "cut off": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "another name": lambda data: data.replace(b"00001-of", b"00009-of"),
+    "another digest": lambda data: data.replace(b"sha256:", b"sha512:"),
+    "another repository": changed(repo_id="org/other"),
+    "another commit": changed(commit="0" * 40),
+    "another version": changed(version=2),
+    "an unknown field": changed(more=1),
+    "another card": changed(card={"../README.md": ""}),
+    "a size below 0": with_file(size=-1),
+    "no size": with_file(size=None),
+    "no digest": with_file(digest=None),
+    "a digest that is none": with_file(digest="sha256:00"),
+    "a digest that proves little": with_file(digest="md5:" + "0" * 32),
+    "a file twice": with_file(name="README.md"),
+    "a key twice": lambda data: data.replace(b'"version"', b'"commit":"","version"'),
+    "no JSON": lambda data: b"\x80\x04.",
+    "deep": lambda data: b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_listing_that_is_not_right_is_not_believed(
+    harm: str, gone: tuple[Load, str], tmp_path: Path
+) -> None:
+    load, commit = gone
+    path = tmp_path / "listings" / "org--name" / f"{commit}.json"
+    data = path.read_bytes()
+    assert sealed(json.loads(data)["listing"]) != data or load(revision=commit)
+    path.write_bytes(HARM[harm](data))
+    with pytest.raises(SourceError, match="what is kept of it is not believed") as caught:
+        load(revision=commit)
+    assert str(path) in str(caught.value)
+    path.write_bytes(changed()(data))
+    assert list(load(revision=commit)) == ROWS
+
+
+def test_what_is_in_the_way_of_a_listing(gone: tuple[Load, str], tmp_path: Path) -> None:
+    load, commit = gone
+    path = tmp_path / "listings" / "org--name" / f"{commit}.json"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(SourceError, match="expected a regular file, found a directory"):
+        load(revision=commit)
+    (branch,) = path.parent.glob("revision-*.json")
+    for other in ({"commit": "../x"}, {"revision": "v1"}, {"repo_id": "org/other"}):
+        branch.write_text(json.dumps(json.loads(branch.read_text()) | other))
+        with pytest.raises(SourceError, match=r"not believed: .*revision-"):
+            load()
+
+
+def test_what_is_wrong_is_written_anew_and_what_fails_is_told(
+    load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit = commit_of(load())
+    path = tmp_path / "listings" / "org--name" / f"{commit}.json"
+    data = path.read_bytes()
+    path.write_bytes(data[:-9])
+    load()
+    assert path.read_bytes() == data
+    shutil.rmtree(path.parent)
+    path.parent.write_bytes(b"")
+    assert list(load()) == ROWS
+    assert "Could not keep a listing in" in caplog.text
+
+
+def test_so_many_listings_are_kept(
+    load: Load, repo: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_kept, "MOST_LISTINGS", 2)
+    foreign = tmp_path / "listings" / "org--name" / "mine.json"
+    commits = []
+    for n in range(4):
+        repo.put("x.txt", b"%d" % n, repo="org/name")
+        commits.append(commit_of(load()))
+        foreign.write_text("{}")
+    kept = {path.stem for path in foreign.parent.glob("?" * 40 + ".json")}
+    assert len(kept) == 2
+    assert commits[-1] in kept
+    assert foreign.read_text() == "{}"
+
+
+def test_the_word_of_the_library_that_there_is_no_network(
+    load: Load, repo: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit = commit_of(load())
+    n_requests = len(repo.requests)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load(revision=commit).data_files == NAMES
+    assert caplog.text.count("HF_HUB_OFFLINE is set") >= 1
+    assert len(repo.requests) == n_requests
