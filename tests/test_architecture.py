@@ -119,7 +119,7 @@ MAY_IMPORT = {
         "receipts._store",
     }
     | GROUND,
-    "receipts._search": {"receipts._layout"},
+    "receipts._search": {"receipts._layout"} | GROUND,
     "receipts._sources": {"receipts._canonical"} | GROUND,
     "receipts._store": {
         f"receipts.{name}"

@@ -53,6 +53,7 @@ ENTRANCES = {
     "load_all_shards prefix": lambda: LOADER.load_all_shards(""),
     "verify_checkpoint prefix": lambda: shardproof.ShardFileVerifier().verify_checkpoint(""),
     "latest_checkpoint directory": lambda: shardproof.latest_checkpoint(""),
+    "unfinished_steps directory": lambda: list(checkpoint.unfinished_steps("")),
     "prune directory": lambda: checkpoint.prune(""),
     "to_safetensors prefix": lambda: checkpoint.to_safetensors("", "/nowhere"),
     "to_safetensors directory": lambda: checkpoint.to_safetensors("/nowhere/model", ""),
@@ -70,6 +71,8 @@ ENTRANCES = {
     "ShardedDatasetManager shards_path": lambda: shardproof.ShardedDatasetManager(
         1, 0, 1, own_source(), shards_path=""
     ),
+    "adopt path": lambda: prefetch.adopt(""),
+    "plan_dirs directory": lambda: list(receipts.plan_dirs("")),
     "hf_load_dataset_sharded cache_dir": lambda: shardproof.hf_load_dataset_sharded(
         "org/name", cache_dir="", source=own_source()
     ),
@@ -121,6 +124,8 @@ COMMANDS = [
     ["stage", "{here}", "--to", ""],
     ["fetch", "", "{here}"],
     ["fetch", "file://{here}/acts000000.bin", ""],
+    ["adopt", ""],
+    ["adopt", "{here}", "--from", ""],
     ["receipts", ""],
     ["checkpoint", "verify", ""],
     ["checkpoint", "show", ""],

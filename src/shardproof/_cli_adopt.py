@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from shardproof import _threads
+from shardproof._cli_paths import given_text
 from shardproof._terminal import printable
 from shardproof.errors import FetchError
 
@@ -22,11 +23,19 @@ __all__ = ["adopt"]
 
 def adopt(  # noqa: PLR0917 - typer makes options of them
     directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="Where the shards of one source are kept.")
+        str,
+        typer.Argument(
+            metavar="DIR", parser=given_text, help="Where the shards of one source are kept."
+        ),
     ],
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="URL", help="Who can prove them: hf://, https://, s3://..."),
+        typer.Option(
+            "--from",
+            metavar="URL",
+            parser=given_text,
+            help="Who can prove them: hf://, https://, s3://...",
+        ),
     ] = None,
     match: Annotated[
         str, typer.Option(metavar="PATTERN", help="Which files, by their paths below DIR.")

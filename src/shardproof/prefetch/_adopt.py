@@ -16,6 +16,7 @@ from typing import NamedTuple
 from shardproof import _fanout
 from shardproof._arguments import checked
 from shardproof._names import file_type, quoted
+from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError
 from shardproof.prefetch.cache._cache import Cache
 from shardproof.prefetch.cache._places import STATE, refuse_name
@@ -82,8 +83,7 @@ def adopt(
         >>> report.ok, [file.name for file in report.unproven]
         (True, ['0.bin'])
     """
-    if not os.fspath(path):
-        raise ValueError("path: expected a directory, found ''")
+    refuse_empty(path=path)
     if workers is not None and workers < 1:
         raise ValueError(f"workers: expected 1 or more, found {workers}")
     root = os.path.realpath(path)

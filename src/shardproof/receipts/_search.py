@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from shardproof._arguments import checked
+from shardproof._paths import refuse_empty
 from shardproof.receipts._layout import PLAN_FILE, RECEIPTS
 
 __all__ = ["plan_dirs"]
@@ -15,6 +17,7 @@ _MAX_UNNAMED = 2  # of them in a row: <dataset_name>/<plan_hash>
 OnError = Callable[[OSError], None]
 
 
+@checked
 def plan_dirs(directory: str | os.PathLike[str], on_error: OnError | None = None) -> Iterator[Path]:
     """Yield the plan directories in an output directory or any part of one, sorted by path.
 
@@ -29,6 +32,7 @@ def plan_dirs(directory: str | os.PathLike[str], on_error: OnError | None = None
         FileNotFoundError: The directory is not there.
         OSError: It can't be listed.
     """
+    refuse_empty(directory=directory)
     top = os.path.abspath(directory)
     return _search(top, os.listdir(top), _MAX_STEPS, _MAX_UNNAMED, on_error or _raise)
 
