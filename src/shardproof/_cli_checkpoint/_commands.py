@@ -3,28 +3,26 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
+from shardproof._cli_checkpoint._outcomes import Level, outcomes_of
 from shardproof._cli_checkpoint._paths import (
     METADATA,
     SHOWN,
-    could_not,
     end_with,
     only_prefix,
     prefixes_of,
     refusals_end_it,
     told_log,
-    warn,
 )
 from shardproof._cli_checkpoint._tables import console, print_metadata
 from shardproof._cli_paths import given_text
 from shardproof._terminal import printable
-from shardproof.errors import CheckpointNotFoundError, ShardproofError
+from shardproof.errors import CheckpointNotFoundError
 
 if TYPE_CHECKING:
     from shardproof.checkpoint import VerificationResult
@@ -38,8 +36,6 @@ app = typer.Typer(
     "3 could not look (EIO, ESTALE), 130 interrupted.",
 )
 
-_Level = Literal["complete", "valid"]
-
 _THEIRS = (".safetensors", ".safetensors.index.json")
 
 _Where = Annotated[
@@ -50,21 +46,6 @@ _Where = Annotated[
         help="A prefix, its metadata file, or a directory with one checkpoint.",
     ),
 ]
-
-
-class _Outcome(NamedTuple):
-    """What became of one checkpoint: a result, and the reason why it is none that says much."""
-
-    prefix: str
-    result: "VerificationResult | None"
-    error: str
-    exit_code: int
-
-    def to_dict(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"ok": False, "error": self.error}
-        if self.result is not None:
-            said = self.result.to_dict() | {"warnings": list(self.result.warnings)}
-        return {"prefix": self.prefix} | said | {"exit_code": self.exit_code}
 
 
 @app.command()
@@ -79,7 +60,7 @@ def verify(
         ),
     ],
     level: Annotated[
-        _Level,
+        Level,
         typer.Option(help="complete: sizes and headers; valid: also every byte."),
     ] = "valid",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -95,7 +76,7 @@ def verify(
     3 something could not be looked at. The highest counts.
     """
     outcomes = []
-    for outcome in (outcome for path in paths for outcome in _look(path, level, quiet)):
+    for outcome in (outcome for path in paths for outcome in outcomes_of(path, level, quiet=quiet)):
         outcomes.append(outcome)
         if outcome.result is not None and not quiet and not as_json:
             _print_result(outcome.prefix, outcome.result)  # the next one may take an hour
@@ -104,54 +85,6 @@ def verify(
     if as_json:
         typer.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
     raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
-
-
-def _look(path: str, level: _Level, quiet: bool) -> Iterator[_Outcome]:
-    prefixes = []
-    try:
-        prefixes = prefixes_of(path)
-    except CheckpointNotFoundError as error:
-        yield _Outcome(path, None, str(error), 2)
-    except OSError as error:
-        yield _Outcome(path, None, could_not("look at", path, error), 3)
-        return
-    for prefix in prefixes:
-        yield _verified(prefix, level)
-    if not _is_prefix(path, prefixes):
-        yield from _unfinished(path, quiet)
-
-
-def _is_prefix(path: str, prefixes: list[str]) -> bool:
-    """Whether a path means that one checkpoint, of whose directory nothing more is asked."""
-    prefix = path.removesuffix(METADATA)
-    return prefixes == [prefix if "://" in path else os.path.abspath(prefix)]
-
-
-def _unfinished(path: str, quiet: bool) -> Iterator[_Outcome]:
-    """Warn of steps without metadata; yield an outcome only where nobody could look."""
-    from shardproof.checkpoint import unfinished_steps  # noqa: PLC0415 - not for other commands
-
-    try:
-        steps = unfinished_steps(path.removesuffix(METADATA))
-    except OSError as error:
-        yield _Outcome(path, None, could_not("look at", path, error), 3)
-        return
-    for step in [] if quiet else steps:
-        warn(step)
-
-
-def _verified(prefix: str, level: _Level) -> _Outcome:
-    from shardproof.checkpoint import ShardFileVerifier  # noqa: PLC0415 - not for other commands
-
-    try:
-        result = ShardFileVerifier().verify_checkpoint(prefix, level=level)
-    except (ShardproofError, ImportError, ValueError) as error:
-        return _Outcome(prefix, None, str(error), 2)
-    except OSError as error:
-        return _Outcome(prefix, None, could_not("look at", prefix, error), 3)
-    names_no_shard = not result.n_files  # its metadata can't be read
-    code = 2 if names_no_shard and result.exit_code == 1 else result.exit_code
-    return _Outcome(prefix, result, "\n".join(result.errors) if names_no_shard else "", code)
 
 
 def _print_result(prefix: str, result: "VerificationResult") -> None:
@@ -264,7 +197,7 @@ def latest(
         str, typer.Argument(metavar="DIR", parser=given_text, help="Where checkpoints are.")
     ],
     level: Annotated[
-        _Level, typer.Option(help="complete: sizes and headers; valid: also every byte.")
+        Level, typer.Option(help="complete: sizes and headers; valid: also every byte.")
     ] = "valid",
 ) -> None:
     """Print the prefix of the newest whole checkpoint in a directory, or in one of its own.
