@@ -601,24 +601,13 @@ def test_an_answer_to_head_has_no_body(hub: Hub, fault: Fault) -> None:
         assert data.count(b"\r\n\r\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("pattern", "suffers"),
-    [
-        ("data/x.bin", True),
-        ("data/?.bin", True),
-        ("data/[a-x].bin", True),
-        ("*", True),
-        ("*.bin", True),
-        ("x.bin", False),
-        ("DATA/*", False),
-        ("/data/x.bin", False),
-        ("", False),
-    ],
-)
-def test_patterns(hub: Hub, pattern: str, suffers: bool) -> None:
+@pytest.mark.parametrize("pattern", ["data/x.bin", "data/?.bin", "data/[a-x].bin", "*", "*.bin"])
+def test_patterns(hub: Hub, pattern: str) -> None:
+    hub.put("DATA/y.txt", DATA)
     hub.fault(pattern, "status-500")
     ask(hub, "data/x.bin")
-    assert faults(hub) == ["status-500" if suffers else None]
+    ask(hub, "DATA/y.txt")
+    assert faults(hub) == ["status-500", "status-500" if pattern == "*" else None]
 
 
 @pytest.mark.parametrize(
@@ -640,6 +629,7 @@ def test_patterns(hub: Hub, pattern: str, suffers: bool) -> None:
         (ValueError, "retry_after: expected a line", {"retry_after": "\u00e9"}),
         (TypeError, "retry_after: expected a str, found int", {"retry_after": 1}),
         (TypeError, "pattern: expected a str, found PosixPath", {"pattern": Path("x")}),
+        (ValueError, "method: expected 'GET', found 'get'", {"method": "get"}),
         (TypeError, "interval: expected a number, found str", {"fault": "drip", "interval": "1"}),
     ],
 )
@@ -650,6 +640,38 @@ def test_wrong_arguments(
         hub.fault(**{"pattern": "*", "fault": "status-503", **arguments})
     ask(hub, "data/x.bin")
     assert faults(hub) == [None]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "near"),
+    [
+        ("data/y.bin", "data/x.bin"),
+        ("data/*.bni", "data/x.bin"),
+        ("x.bin", "data/x.bin"),
+        ("train.bn", "train.bin"),
+        ("datasets/owner/nmae/train.bin", "datasets/owner/name/train.bin"),
+        ("DATA/*", "data/x.bin"),
+        ("/data/x.bin", "data/x.bin"),
+        ("", "train.bin"),
+    ],
+)
+def test_a_pattern_that_fits_no_file_is_refused(hub: Hub, pattern: str, near: str) -> None:
+    hub.put("train.bin", DATA, repo="owner/name")
+    with pytest.raises(ValueError, match=f"pattern: expected one that fits a file, .*'{near}'"):
+        hub.fault(pattern, "status-503")
+
+
+def test_without_files_only_requests_can_be_meant() -> None:
+    with serve_hub() as hub:
+        for pattern in ("*", "api/*", "*/resolve/*", "api/models/*/tree/*"):
+            hub.fault(pattern, "status-503")
+        with pytest.raises(ValueError, match="nothing was put there yet"):
+            hub.fault("*.bin", "status-503")
+
+
+def test_an_unknown_fault_is_asked_for(hub: Hub) -> None:
+    with pytest.raises(ValueError, match="near it: bit-flip"):
+        hub.requests_for("*", fault="bitflip")
 
 
 def test_in_a_repository_only_the_get_that_gets_the_bytes_counts(hub: Hub) -> None:
@@ -683,13 +705,16 @@ def test_in_a_repository_a_head_that_is_redirected_counts(hub: Hub, method: str 
 def test_in_a_repository_files_have_longer_names(
     hub: Hub, pattern: str, suffer: list[bool]
 ) -> None:
+    kinds = ("dataset", "model")
+    places = [hub.put("train.txt", DATA, repo="owner/name", repo_type=kind) for kind in kinds]
     hub.fault(pattern, "status-500")
-    for kind in ("dataset", "model"):
-        ask(hub, hub.put("train.txt", DATA, repo="owner/name", repo_type=kind))
+    for place in places:
+        ask(hub, place)
     assert [fault is not None for fault in faults(hub)] == suffer
 
 
 def test_in_a_repository_attempts_are_counted_whatever_the_revision(hub: Hub) -> None:
+    hub.put("train.txt", DATA, repo="owner/name")
     hub.fault("train.txt", "status-500", times=1)
     for revision in ("main", "v1"):
         ask(hub, hub.put("train.txt", DATA, repo="owner/name", revision=revision))

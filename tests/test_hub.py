@@ -1029,6 +1029,23 @@ def test_what_cannot_be_a_gate(hub: Hub) -> None:
         hub.gate("a b", "hf_token")
 
 
+def test_a_gate_before_nothing_is_refused(hub: Hub) -> None:
+    with pytest.raises(ValueError, match=r"found 'datasets/owner/name'; nothing was put there yet"):
+        hub.gate("owner/name", "hf_token")
+    hub.put("a.bin", b"", repo="owner/shards")
+    hub.put("a.bin", b"", repo="someone/else", repo_type="model")
+    for repo, repo_type, near in (
+        ("owner/shard", "dataset", "datasets/owner/shards"),
+        ("owner/shards", "model", "datasets/owner/shards"),
+        ("some/else", "model", "models/someone/else"),
+    ):
+        text = f"expected one that has files, found '{repo_type}s/{repo}'; the nearest is '{near}'"
+        with pytest.raises(ValueError, match=text):
+            hub.gate(repo, "hf_token", repo_type=repo_type)
+    with pytest.raises(ValueError, match="nearest"):  # the refused gate made no repository
+        hub.gate("owner/shard", "hf_token")
+
+
 def test_the_other_port_sees_no_token(
     hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_path: Path
 ) -> None:

@@ -155,7 +155,8 @@ class Rule:
 
     Raises:
         TypeError: A number that is none.
-        ValueError: An unknown fault, an option that it does not have, a value out of range.
+        ValueError: An unknown fault, an option that it does not have, a value out of range, a
+            method that is not in capitals.
     """
 
     pattern: str
@@ -170,6 +171,8 @@ class Rule:
     def __post_init__(self) -> None:
         _refuse_other_than("pattern", self.pattern, str)
         _refuse_other_than("method", self.method, str)
+        if self.method and self.method != self.method.upper():
+            raise ValueError(f"method: expected {self.method.upper()!r}, found {self.method!r}")
         for name, faults in _OPTIONS.items():
             if getattr(self, name) is not None and self.fault not in faults:
                 known = ", ".join(sorted(faults))

@@ -4,17 +4,18 @@ Sources: the Hub's API page (https://huggingface.co/docs/hub/api), and what `hug
 to 2.4 asks for and reads.
 """
 
+import difflib
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qs, quote, urlencode
 
 from shardproof.testing.hub._answers import Answer, Header, Incoming, answer, answer_file
 from shardproof.testing.hub._repos import Commit, File, Repo, sha1
 
-__all__ = ["Found", "RepoType", "Repos"]
+__all__ = ["Found", "RepoType", "Repos", "nearest"]
 
 RepoType = Literal["dataset", "model"]
 
@@ -79,12 +80,26 @@ class Repos:
         Raises:
             ValueError: No repository can be called so.
         """
-        kind = f"{repo_type}s"
-        if kind not in _KINDS:
-            raise ValueError(f"repo_type: expected 'dataset' or 'model', found {repo_type!r}")
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError(f"repo: expected 'owner/name', found {name!r}")
-        return self._repos.setdefault((kind, name), Repo(kind, name))
+        key = _key(repo_type, name)
+        return self._repos.setdefault(key, Repo(*key))
+
+    def known(self, repo_type: str, name: str) -> Repo:
+        """Return a repository into which something was put.
+
+        Raises:
+            ValueError: There is none; the nearest is told.
+        """
+        kind, _ = key = _key(repo_type, name)
+        if repo := self._repos.get(key):
+            return repo
+        near = nearest(f"{kind}/{name}", ("/".join(each) for each in self._repos))
+        raise ValueError(f"repo: expected one that has files, found '{kind}/{name}'; {near}")
+
+    def names(self) -> Iterator[str]:
+        """Yield every name of every file, by which faults and requests may call it."""
+        for (kind, name), repo in self._repos.items():
+            for path, place in repo.names():
+                yield from (path, f"{kind}/{name}/{path}", place)
 
     def find(self, incoming: Incoming, parts: list[str], query: Query) -> Found | None:
         """Answer a request that the Hub would understand; give None for others.
@@ -113,6 +128,21 @@ class Repos:
         if file is None or (right.status == 302 and incoming.method == "GET"):
             return Found(right, (path,), file)  # a redirect only leads to the GET that counts
         return Found(right, (path, file, f"{kind}/{repo.name}/{file}"), file)
+
+
+def _key(repo_type: str, name: str) -> tuple[str, str]:
+    kind = f"{repo_type}s"
+    if kind not in _KINDS:
+        raise ValueError(f"repo_type: expected 'dataset' or 'model', found {repo_type!r}")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"repo: expected 'owner/name', found {name!r}")
+    return kind, name
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which of those that there are is most like a name that is none of them."""
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0)
+    return f"the nearest is {near[0]!r}" if near else "nothing was put there yet"
 
 
 def _place(parts: list[str]) -> tuple[str, str, list[str]] | None:

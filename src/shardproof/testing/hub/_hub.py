@@ -1,6 +1,7 @@
 """The server as tests see it: what it serves, what it does wrong, what it was asked."""
 
 import contextlib
+import fnmatch
 import math
 import os
 import re
@@ -12,7 +13,7 @@ from urllib.parse import parse_qs, quote, unquote
 from shardproof.testing.hub._answers import Content, Incoming, Wire, answer, answer_file
 from shardproof.testing.hub._faults import OTHER_HOST, Fault, Rule, Script, known_fault
 from shardproof.testing.hub._harms import Case, harmed
-from shardproof.testing.hub._hf import Found, Repos, RepoType
+from shardproof.testing.hub._hf import Found, Repos, RepoType, nearest
 from shardproof.testing.hub._log import HubRequest, Log, Tally, without_secrets
 from shardproof.testing.hub._repos import File
 from shardproof.testing.hub._server import Server
@@ -135,7 +136,8 @@ class Hub:
 
         Raises:
             TypeError: A number that is none.
-            ValueError: An unknown fault, an option that it does not have, a value out of range.
+            ValueError: An unknown fault, an option that it does not have, a value out of range, a
+                pattern that fits no file that was put; the nearest is told.
 
         Example:
             >>> from urllib.request import urlopen
@@ -156,7 +158,18 @@ class Hub:
             interval=interval,
         )
         with self._lock:
+            self._refuse_what_fits_nothing(pattern)
             self._script.add(rule)
+
+    def _refuse_what_fits_nothing(self, pattern: str) -> None:
+        # Requests that are for no file: what they may ask for is not known.
+        of_requests = pattern.startswith(("api/", "cdn/")) or "/resolve/" in pattern
+        if of_requests or fnmatch.fnmatchcase("api/", pattern):
+            return
+        names = {*self._files, *self._repos.names()}
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            near = nearest(pattern, names)
+            raise ValueError(f"pattern: expected one that fits a file, found {pattern!r}; {near}")
 
     def heal(self) -> None:
         """Let nothing go wrong any more; answers that are under way stay as they are."""
@@ -175,12 +188,12 @@ class Hub:
 
         Raises:
             TypeError: A token that is no str.
-            ValueError: No repository can be called so.
+            ValueError: Nothing was put into a repository of this name; the nearest is told.
         """
         if not isinstance(token, str):
             raise TypeError(f"token: expected a str, found {type(token).__name__}")
         with self._lock:
-            self._repos.repo(repo_type, repo).token = token
+            self._repos.known(repo_type, repo).token = token
 
     @property
     def requests(self) -> tuple[HubRequest, ...]:
@@ -201,6 +214,9 @@ class Hub:
             method: What the request did; None for anything.
             fault: What it suffered; None for anything and nothing.
 
+        Raises:
+            ValueError: An unknown fault.
+
         Example:
             >>> from urllib.request import Request, urlopen
             >>> with serve_hub() as hub:
@@ -210,12 +226,13 @@ class Hub:
             b'34'
             ['bytes=2-']
         """
+        suffered = None if fault is None else known_fault(fault)
         return tuple(
             request
             for request in self._log.read()
             if request.is_for(pattern)
             and method in {None, request.method}
-            and fault in {None, request.fault}
+            and suffered in {None, request.fault}
         )
 
     def _respond(self, incoming: Incoming) -> tuple[Wire, Tally]:

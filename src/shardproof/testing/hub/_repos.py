@@ -96,6 +96,12 @@ class Repo:
         prefix = "" if self.kind == "models" else f"{self.kind}/"
         return f"{prefix}{self.name}/resolve/{quote(revision, safe='')}/{quote(path)}"
 
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Yield each file of each branch: its path, and where a server has it."""
+        for revision, files in self._branches.items():
+            for path in files:
+                yield path, self.place(path, revision)
+
     def heads(self) -> Iterator[tuple[str, str]]:
         """Yield name and SHA-1 of each branch."""
         for name in list(self._branches):
