@@ -29,7 +29,9 @@ LOOK = {"_fanout", "checks"}
 SAEV = {"saev._json_files", "saev._metadata", "saev._promise", "saev._shard_info"}
 ROWS = {"loaders._selection", "loaders._shards"}
 EPOCH = {"loaders._source", "loaders._streams"}
-LOADER = {f"loaders.{name}" for name in ("_loader", "_orders", "_selection", "_source")} | GROUND
+LOADER = {
+    f"loaders.{name}" for name in ("_loader", "_options", "_orders", "_selection", "_source")
+} | GROUND
 
 FETCH = {"prefetch.cache", "prefetch.sources", "prefetch.transfer"}
 
@@ -155,36 +157,48 @@ MAY_IMPORT = {
     "formats.receipts": {"receipts"} | PROMISE | GROUND,
     "formats.saev": {"saev"} | PROMISE | GROUND,
     "loaders": {f"loaders.{name}" for name in ("_indexed", "_ordered", "_shuffled", "_source")},
+    "loaders._course": {"loaders._dealing", "loaders._passes", "loaders._state"},
+    "loaders._dealing": {
+        "loaders._options",
+        "loaders._orders",
+        "loaders._state",
+        "loaders._streams",
+    },
     "loaders._delivery": {"loaders._gather", "loaders._memory", "loaders._read_ahead"}
     | EPOCH
     | ROWS,
     "loaders._destinations": set(),
     "loaders._gather": {"loaders._destinations", "loaders._memory", "loaders._streams"} | ROWS,
-    "loaders._forks": set(),
     "loaders._indexed": {
-        "loaders._forks",
         "loaders._destinations",
         "loaders._gather",
         "loaders._memory",
+        "loaders._options",
+        "loaders._processes",
         "saev",
     }
     | EPOCH
     | ROWS
     | GROUND,
     "loaders._loader": {
+        "loaders._course",
+        "loaders._dealing",
         "loaders._delivery",
-        "loaders._forks",
         "loaders._memory",
+        "loaders._options",
         "loaders._orders",
+        "loaders._processes",
         "loaders._state",
-        "loaders._torch",
         "saev",
     }
     | EPOCH
     | GROUND,
     "loaders._memory": set(),
+    "loaders._options": {"loaders._torch"} | GROUND,
     "loaders._ordered": LOADER,
     "loaders._orders": {"loaders._selection", "loaders._streams"},
+    "loaders._passes": {"loaders._state"},
+    "loaders._processes": set(),
     "loaders._read_ahead": set(),
     "loaders._selection": {"saev"},
     "loaders._shards": {"loaders._destinations", "loaders._selection", "loaders._submissions"}
@@ -194,7 +208,7 @@ MAY_IMPORT = {
     "loaders._state": set(),
     "loaders._streams": {"loaders._selection"},
     "loaders._submissions": set(),
-    "loaders._torch": {"loaders._source"},
+    "loaders._torch": {"loaders._passes", "loaders._source", "loaders._state"},
     "prefetch": {f"prefetch.{name}" for name in ("rows", "sources", "tokens", "transfer")}
     | {"prefetch._adopt", "prefetch._prefetcher", "prefetch._stats"},
     "prefetch._adopt": FETCH | LOOK | PROMISE | GROUND,

@@ -81,6 +81,7 @@ def test_a_loader_is_a_context(kind, path):
 def test_iterations_do_not_disturb_each_other(kind, path):
     loader = kind(path, layer=6, batch_size=8)
     expected = taken(loader, 6)
+    loader.set_epoch(0)
     pairs = zip(loader, loader, strict=True)
     both = [(taken([one], 6), taken([other], 6)) for one, other in pairs]
     assert [one for one, _ in both] == [other for _, other in both] == [[rows] for rows in expected]
@@ -117,9 +118,37 @@ def test_nothing_is_printed_when_the_interpreter_ends_during_an_iteration(kind, 
     assert run.stdout == run.stderr == b""
 
 
+def test_nothing_is_printed_whoever_holds_what_is_open_at_the_end(path):
+    """It is closed while the modules are still there that closing needs."""
+    script = f"""
+        import builtins, json, os, sys
+        import shardproof
+        class Holder: pass
+        cycle = Holder()
+        cycle.cycle = cycle
+        for holder in (json, os, sys, builtins, shardproof, cycle, Holder):
+            holder.held = [
+                iter(kind({str(path)!r}, layer=6, batch_size=4))
+                for kind in (shardproof.OrderedDataLoader, shardproof.ShuffledDataLoader)
+            ]
+            for iteration in holder.held:
+                next(iteration)
+            dataset = shardproof.IndexedDataset({str(path)!r}, layer=6)
+            holder.held.append((dataset, dataset[[0, 1]]))
+    """
+    run = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(script)],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert run.stdout == run.stderr == b""
+
+
 @ALL
 def test_copies_for_other_processes(kind, path):
-    loader = kind(path, layer=6)
+    options = {} if kind is IndexedDataset else {"batch_size": 8}
+    loader = kind(path, layer=6, **options)
     copy = pickle.loads(pickle.dumps(loader))
     if kind is IndexedDataset:
         assert np.array_equal(loader[range(10)]["act"], copy[range(10)]["act"])
@@ -209,6 +238,7 @@ def test_another_directory_in_its_place_raises(kind, path, shards_dir_factory):
 def test_a_directory_replaced_during_iteration_does_not_mix_in(kind, path):
     loader = kind(path, layer=6, batch_size=8)
     expected = taken(loader, 6)
+    loader.set_epoch(0)
     iteration = iter(loader)
     first = next(iteration)
     path.rename(f"{path}.old")
@@ -381,6 +411,17 @@ def test_numbers_of_the_shuffled_one(wrong, error, text, path):
 def test_no_epoch(kind, epoch, path):
     with pytest.raises((TypeError, ValueError), match="epoch"):
         kind(path, layer=6).set_epoch(epoch)
+
+
+@KINDS
+def test_tensors_without_torch_are_refused_at_construction(kind, path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "shardproof.loaders._torch", raising=False)
+    text = "as_torch=True needs torch, which is not installed: pip install torch"
+    with pytest.raises(ImportError, match=text):
+        kind(path, layer=6, as_torch=True)
+    with pytest.raises(ImportError, match=r"torch_dataset\(\) needs torch"):
+        kind(path, layer=6).torch_dataset()
 
 
 @ALL

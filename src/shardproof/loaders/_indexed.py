@@ -2,6 +2,7 @@
 
 import operator
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -13,12 +14,13 @@ import numpy.typing as npt
 
 from shardproof._arguments import checked
 from shardproof.loaders._destinations import Piece
-from shardproof.loaders._forks import start_in_children
 from shardproof.loaders._gather import Gathering
 from shardproof.loaders._memory import Blocks
+from shardproof.loaders._options import torch_module
+from shardproof.loaders._processes import end_with_process
 from shardproof.loaders._selection import LayerChoice, Rows, TokenChoice
 from shardproof.loaders._shards import OpenShards, Span
-from shardproof.loaders._source import UNLABELLED, Batch, arrays, open_source
+from shardproof.loaders._source import UNLABELLED, Batch, WholeBatch, arrays, open_source
 from shardproof.loaders._streams import Window
 from shardproof.saev import Metadata
 
@@ -32,9 +34,8 @@ _ROWS_FOR_TWO = 1024
 class IndexedDataset:
     """The activations of a saev directory by number, in the file's order: example, layer, token.
 
-    A map-style dataset: ``torch.utils.data.DataLoader(dataset, batch_size=..., collate_fn=...)``
-    asks it for whole batches (``__getitems__``), which need no collating: give it
-    ``collate_fn=torch.utils.data.default_convert``. It may be sent to other processes, each of
+    A map-style dataset: ``torch.utils.data.DataLoader(dataset, batch_size=...)`` asks it for whole
+    batches (``__getitems__``), which need no collating. It may be sent to other processes, each of
     which opens the shards for itself.
 
     Args:
@@ -71,7 +72,7 @@ class IndexedDataset:
 
     def start(self) -> None:
         """Begin without open shards, as a process does that was forked or was sent a copy."""
-        start_in_children(self)
+        end_with_process(self)
         self._shards: OpenShards | None = None
         self._blocks: Blocks | None = None
         self._end: Callable[[], object] = _nothing
@@ -105,17 +106,24 @@ class IndexedDataset:
         """
         _refuse_slice(index)
         if isinstance(index, (Sequence, np.ndarray)):
-            return self.__getitems__(index)
+            return self._rows(index)
         return self._row(self._checked(operator.index(index)))
 
-    def __getitems__(self, indices: "Sequence[int] | npt.NDArray[np.integer[Any]]") -> Batch:
+    def __getitems__(self, indices: "Sequence[int] | npt.NDArray[np.integer[Any]]") -> WholeBatch:
         """Return several rows as one batch, in the order of their numbers given.
+
+        torch's DataLoader calls this, and its ``default_collate`` makes tensors of the batch.
 
         Raises:
             IndexError: A number out of range.
             TypeError: Something that is no number.
             ShardReadError: A shard can't be read.
         """
+        if "torch" in sys.modules:
+            torch_module("collating")
+        return WholeBatch(self._rows(indices))
+
+    def _rows(self, indices: "Sequence[int] | npt.NDArray[np.integer[Any]]") -> Batch:
         rows = np.asarray(indices)
         if rows.size == 0:
             rows = rows.astype(np.int64)

@@ -3,7 +3,8 @@
 import os
 
 from shardproof._arguments import checked
-from shardproof.loaders._loader import BatchLoader, Options, refuse
+from shardproof.loaders._loader import BatchLoader
+from shardproof.loaders._options import Options, refuse
 from shardproof.loaders._orders import FileOrder
 from shardproof.loaders._selection import LayerChoice, TokenChoice
 from shardproof.loaders._source import open_source
@@ -32,6 +33,7 @@ class OrderedDataLoader(BatchLoader):
         ValueError: A layer that was not recorded, special tokens where there are none, a number out
             of range.
         TypeError: An argument of another type.
+        ModuleNotFoundError: ``as_torch``, and there is no torch.
 
     Example:
         >>> loader = OrderedDataLoader(shards_dir, layer=6, batch_size=5)

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._arguments import as_int, checked
-from shardproof.loaders._loader import BatchLoader, Options, refuse, refuse_number
+from shardproof.loaders._loader import BatchLoader
+from shardproof.loaders._options import Options, refuse, refuse_number
 from shardproof.loaders._orders import Order, PoolOrder, RowOrder
 from shardproof.loaders._selection import LayerChoice, TokenChoice
 from shardproof.loaders._source import UNLABELLED, Source, open_source
@@ -53,6 +54,7 @@ class ShuffledDataLoader(BatchLoader):
         ValueError: A layer that was not recorded, special tokens where there are none, labels to
             ignore where there are none, a number out of range.
         TypeError: An argument of another type.
+        ModuleNotFoundError: ``as_torch``, and there is no torch.
 
     Example:
         >>> loader = ShuffledDataLoader(shards_dir, layer=6, batch_size=5, seed=1)

@@ -16,7 +16,7 @@ from shardproof.loaders._selection import LayerChoice, Rows, Selection, TokenCho
 from shardproof.loaders._shards import OpenShards, Span
 from shardproof.saev import LABELS_FILE, Metadata, promise
 
-__all__ = ["UNLABELLED", "Batch", "Source", "arrays", "open_source"]
+__all__ = ["UNLABELLED", "Batch", "Source", "WholeBatch", "arrays", "open_source"]
 
 UNLABELLED = 255
 """The label of a special token, which has none."""
@@ -39,6 +39,18 @@ class Batch(TypedDict):
     """Label of the token, uint8, where the directory has labels; 255 for a special one."""
     layer: NotRequired[Any]
     """Which layer, int64, where all were asked for."""
+
+
+class WholeBatch(dict[str, Any]):
+    """A batch that needs no collating, for a collating function that asks for its first sample.
+
+    torch's own looks at that sample's type to find out what is to be done: see `_torch`.
+    """
+
+    def __missing__(self, key: object) -> "WholeBatch":
+        if key == 0:
+            return self
+        raise KeyError(key)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

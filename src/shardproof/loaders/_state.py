@@ -1,11 +1,12 @@
 """Where in an epoch a loader is, as data that outlives the process."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-__all__ = ["Part", "State", "differences", "read_state"]
+__all__ = ["Part", "Place", "State", "differences", "read_state"]
 
 _OWN = ("epoch", "delivered")
 _MAX = 2**53
@@ -23,6 +24,21 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     world_size: Annotated[int, msgspec.Meta(ge=1, le=_MAX)]
     n_batches: Count
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """A place in an epoch, between two batches.
+
+    Attributes:
+        epoch: Number of the epoch.
+        before: What of it was delivered with other world sizes.
+        n_batches: How many batches each rank has had since then.
+    """
+
+    epoch: int
+    before: tuple[Part, ...] = ()
+    n_batches: int = 0
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -220,6 +220,17 @@ class Plan:
         size = self.batch_size
         return min(count // size if self.drop_last else -(-count // size) for count in counts)
 
+    @property
+    def n_steps(self) -> int:
+        """How many batches the rank with the most has."""
+        return self.n_batches(self.world_size - 1)
+
+    def n_left(self, n_batches: int) -> int:
+        """How many rows are left when each rank has delivered so many batches."""
+        done = n_batches * self.batch_size
+        ranks = range(self.world_size)
+        return self.stream.n_rows - sum(min(self.n_rows(rank), done) for rank in ranks)
+
     def n_delivered(self, rank: int) -> int:
         """How many rows a rank delivers in an epoch."""
         return min(self.n_rows(rank), self.n_batches(rank) * self.batch_size)

@@ -1,0 +1,48 @@
+"""What begins anew in a forked process, and ends before the interpreter does.
+
+A forked process must not take over locks that a thread of its parent may hold. What is still open
+when the interpreter ends would be closed after the modules are gone that closing it needs.
+"""
+
+import atexit
+import contextlib
+import os
+import weakref
+from typing import Protocol
+
+__all__ = ["Living", "end_with_process"]
+
+
+class Living(Protocol):
+    """Something with locks, threads or descriptors of its own."""
+
+    def start(self) -> None:
+        """Forget those there are, and begin with new ones when they are needed."""
+        ...
+
+    def close(self) -> None:
+        """Give them back."""
+        ...
+
+
+_living: weakref.WeakSet[Living] = weakref.WeakSet()
+
+
+def end_with_process(one: Living) -> None:
+    """Let an object start anew in each process that is forked from this one, and close in time."""
+    _living.add(one)
+
+
+def _start_all() -> None:
+    for one in list(_living):
+        one.start()
+
+
+def _close_all() -> None:
+    for one in list(_living):
+        with contextlib.suppress(ValueError):  # a daemon thread is in the midst of it
+            one.close()
+
+
+os.register_at_fork(after_in_child=_start_all)
+atexit.register(_close_all)
