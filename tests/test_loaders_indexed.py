@@ -119,3 +119,14 @@ def test_numbers_of_a_short_type(dtype, shards_dir_factory):
     with IndexedDataset(path, layer=6) as dataset:
         (found,) = taken([dataset[numbers]], 6)
         assert found == [expected[number] for number in (0, 5, 127)]
+
+
+def test_a_whole_batch_is_its_own_first_sample(path):
+    """By whose type torch's default_collate finds out that nothing is to be collated."""
+    batch = IndexedDataset(path, layer=6).__getitems__([2, 0])
+    assert batch[0] is batch
+    assert isinstance(batch, dict)
+    assert len(batch["act"]) == 2
+    for key in (1, "nothing"):
+        with pytest.raises(KeyError):
+            batch[key]

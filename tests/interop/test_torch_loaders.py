@@ -268,29 +268,32 @@ def test_the_state_of_one_rank_resumes_others_and_their_workers(kind, shards_dir
     assert sorted(rows) == rows_in(shards_dir)
 
 
-def test_the_parent_does_not_see_how_far_workers_are(shards_dir) -> None:
+def test_the_parent_sees_which_epoch_workers_have_finished_and_no_more(shards_dir) -> None:
     """As the page on training says; so that it saves between epochs."""
     loader, resumed = (open_loader("shuffled", shards_dir) for _ in range(2))
+    batches = DataLoader(loader.torch_dataset(), batch_size=None, **FORKED)
     state = loader.state_dict()
-    rows = proven_rows(shards_dir, DataLoader(loader.torch_dataset(), batch_size=None, **FORKED))
-    assert sorted(rows) == rows_in(shards_dir)
+    running = iter(batches)
+    first = next(running)
     assert loader.state_dict() == state
+    assert sorted(proven_rows(shards_dir, [first, *running])) == rows_in(shards_dir)
 
-    loader.set_epoch(1)
     resumed.load_state_dict(loader.state_dict())
-    assert resumed.epoch == 1
-    assert proven_rows(shards_dir, resumed) == proven_rows(shards_dir, loader)
+    rows = proven_rows(shards_dir, resumed)
+    loader.set_epoch(1)
+    assert rows == proven_rows(shards_dir, loader)
 
 
-def test_workers_that_persist_repeat_the_first_epoch(shards_dir) -> None:
-    """As the page on training says: torch sends them nothing."""
+def test_workers_that_persist_hear_which_epoch_is_set(shards_dir) -> None:
     loader = open_loader("shuffled", shards_dir)
     options = {"batch_size": None, "persistent_workers": True, **FORKED}
     batches = DataLoader(loader.torch_dataset(), **options)
     first = proven_rows(shards_dir, batches)
-    loader.set_epoch(1)
+    loader.set_epoch(5)
+    sixth = proven_rows(shards_dir, batches)
+    loader.set_epoch(0)
 
-    assert proven_rows(shards_dir, batches) == first
+    assert proven_rows(shards_dir, batches) == first != sixth
 
 
 @kinds
@@ -336,6 +339,18 @@ def test_a_batch_by_number_needs_no_collating(workers, collate, dataset, shards_
     rows = proven_rows(shards_dir, batches)
 
     assert sorted(rows) == rows_in(shards_dir) != rows
+
+
+@workers
+def test_a_dataset_needs_no_collate_fn(workers, dataset, shards_dir) -> None:
+    """Nor one of its parts."""
+    batches = DataLoader(dataset, batch_size=7, shuffle=True, **workers)
+    found = list(batches)
+    assert sorted(proven_rows(shards_dir, found)) == rows_in(shards_dir)
+    assert {type(value) for batch in found for value in batch.values()} == {torch.Tensor}
+    part = torch.utils.data.Subset(dataset, range(3, 17))
+    whole = proven_rows(shards_dir, [dataset[range(3, 17)] | {}])
+    assert proven_rows(shards_dir, DataLoader(part, batch_size=5, **workers)) == whole
 
 
 @here_or_forked
@@ -447,6 +462,31 @@ def assert_gone(pids: list[int]) -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+# The end of the interpreter
+
+
+@pytest.mark.parametrize("as_torch", [False, True])
+def test_nothing_is_printed_when_the_interpreter_ends_during_an_iteration(
+    as_torch, shards_dir
+) -> None:
+    """Whoever holds the iteration, and whenever torch is imported."""
+    script = f"""if True:
+        import json, torch
+        from shardproof import OrderedDataLoader, ShuffledDataLoader
+        from torch.utils.data import DataLoader
+        for holder, kind in ((json, OrderedDataLoader), (torch, ShuffledDataLoader)):
+            loader = kind({str(shards_dir)!r}, layer=6, batch_size=4, as_torch={as_torch})
+            in_torch = DataLoader(loader.torch_dataset(), batch_size=None)
+            holder.held = [iter(loader), iter(in_torch)]
+            for iteration in holder.held:
+                next(iteration)
+        it = iter(loader)
+        next(it)
+    """
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert run.stdout == run.stderr == b""
 
 
 # The page on training

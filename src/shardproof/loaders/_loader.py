@@ -38,10 +38,12 @@ class BatchLoader:
         drop_last: False, for the same reason.
         sampler: None, since the order is the loader's own.
         batch_sampler: None.
+        num_workers: 0, since threads of this process read.
+        prefetch_factor: None, which belongs to workers.
     """
 
-    batch_size = sampler = batch_sampler = None
-    drop_last = False
+    batch_size = sampler = batch_sampler = prefetch_factor = None
+    drop_last, num_workers = False, 0
 
     def __init__(self, source: Source, order: Order, options: Options) -> None:
         n_ranks = options["world_size"]
