@@ -1,6 +1,6 @@
 """A shards directory that lives: appended to, damaged, repaired, and validated all along.
 
-Needs hypothesis (``pip install shardproof[testing]``).
+Needs hypothesis (``pip install 'shardproof[testing]'``).
 """
 
 import contextlib
@@ -9,17 +9,20 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from shardproof.testing._extras import extra
 
-from shardproof.testing._capabilities import without_root_override
-from shardproof.testing._content import content, manifest_files
-from shardproof.testing._directories import restore_modes
-from shardproof.testing._layout import Layout, layout
-from shardproof.testing._oracle import expected_findings
-from shardproof.testing._states import ShardState, apply_states, temporary_of
-from shardproof.testing._writing import write_layout
-from shardproof.testing.strategies import shard_states
+with extra():
+    import hypothesis.strategies as st
+    from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+    from shardproof.testing._capabilities import without_root_override
+    from shardproof.testing._content import content, manifest_files
+    from shardproof.testing._directories import restore_modes
+    from shardproof.testing._layout import Layout, layout
+    from shardproof.testing._oracle import expected_findings
+    from shardproof.testing._states import ShardState, apply_states, temporary_of
+    from shardproof.testing._writing import write_layout
+    from shardproof.testing.strategies import shard_states
 
 __all__ = ["ShardsDirMachine"]
 

@@ -1,6 +1,6 @@
 """Hypothesis strategies for shards directories, receipts and checkpoints: whole, damaged, hostile.
 
-Needs hypothesis (``pip install shardproof[testing]``). With it installed, ``st.from_type(Layout)``
+Needs hypothesis (``pip install 'shardproof[testing]'``). With it installed, ``st.from_type(Layout)``
 finds `layouts` by itself; so do the types of the layouts of receipts and of checkpoints.
 """
 
@@ -8,25 +8,28 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from hypothesis import strategies as st
+from shardproof.testing._extras import extra
 
-from shardproof.testing._checkpoint_strategies import (
-    checkpoint_layouts,
-    checkpoint_metadata_states,
-    checkpoint_shard_states,
-    hostile_checkpoint_metadata,
-)
-from shardproof.testing._choice import chosen
-from shardproof.testing._content import manifest_files
-from shardproof.testing._damage import Damage, DamageKind
-from shardproof.testing._hostile import hostile_json, hostile_names, twins
-from shardproof.testing._layout import Layout, layout
-from shardproof.testing._receipt_strategies import (
-    hostile_receipts,
-    receipt_states,
-    receipts_layouts,
-)
-from shardproof.testing._states import ShardState
+with extra():
+    from hypothesis import strategies as st
+
+    from shardproof.testing._checkpoint_strategies import (
+        checkpoint_layouts,
+        checkpoint_metadata_states,
+        checkpoint_shard_states,
+        hostile_checkpoint_metadata,
+    )
+    from shardproof.testing._choice import chosen
+    from shardproof.testing._content import manifest_files
+    from shardproof.testing._damage import Damage, DamageKind
+    from shardproof.testing._hostile import hostile_json, hostile_names, twins
+    from shardproof.testing._layout import Layout, layout
+    from shardproof.testing._receipt_strategies import (
+        hostile_receipts,
+        receipt_states,
+        receipts_layouts,
+    )
+    from shardproof.testing._states import ShardState
 
 __all__ = [
     "checkpoint_layouts",

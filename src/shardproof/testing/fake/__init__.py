@@ -45,8 +45,11 @@ descriptor fails with EBADF and not with EISDIR; a file that was emptied and tha
 extends reads as empty; nothing has holes.
 """
 
-from shardproof.testing.fake._calls import NotFakedError
-from shardproof.testing.fake._fake import fake_shards_dir, fake_shards_dir_maker
+from shardproof.testing._extras import extra
+
+with extra():
+    from shardproof.testing.fake._calls import NotFakedError
+    from shardproof.testing.fake._fake import fake_shards_dir, fake_shards_dir_maker
 
 __all__ = [
     "NotFakedError",

@@ -1,0 +1,63 @@
+"""What is not installed names what to install."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shardproof.testing._extras import extra
+
+IMPORT = """
+import sys
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+__import__(sys.argv[2])
+"""
+NEEDS = [
+    ("hypothesis", "shardproof.testing.strategies"),
+    ("hypothesis", "shardproof.testing.stateful"),
+    ("hypothesis", "shardproof.testing.receipts_stateful"),
+    ("hypothesis", "shardproof.testing.contracts"),
+    ("pytest", "shardproof.testing.contracts"),
+    ("pyfakefs", "shardproof.testing.fake"),
+]
+
+
+def run(*command: str) -> str:
+    done = subprocess.run([sys.executable, "-c", *command], capture_output=True, text=True)
+    return done.stderr.strip()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("package", "module"), NEEDS)
+def test_a_missing_package_is_told_with_its_extra(package: str, module: str) -> None:
+    last = run(IMPORT, package, module).splitlines()[-1]
+    assert last == (
+        f"ModuleNotFoundError: No module named {package!r}: pip install 'shardproof[testing]'"
+    )
+
+
+@pytest.mark.once
+def test_others_need_none() -> None:
+    blocked = "sys.modules.update(dict.fromkeys(['hypothesis', 'pyfakefs', 'pytest']))"
+    ours = "import shardproof.testing, shardproof.testing.hub, shardproof.testing.faults"
+    assert not run(f"import sys; {blocked}; {ours}")
+
+
+def test_a_package_of_somebody_else_is_not_ours() -> None:
+    with pytest.raises(ModuleNotFoundError, match="named 'another'"), extra():
+        __import__("another")
+
+
+@pytest.mark.once
+def test_the_fixture_says_it_too(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("import sys; sys.modules['pyfakefs'] = None")
+    pytester.makepyfile("def test(fake_shards_dir): fake_shards_dir()")
+    result = pytester.runpytest_subprocess("-p", "no:pytest_fakefs", "-p", "no:cacheprovider")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["E*: pip install 'shardproof[[]testing]'"])
