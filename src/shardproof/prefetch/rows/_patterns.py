@@ -26,6 +26,7 @@ SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
 """What a split may be called."""
 
 _MAGIC = re.compile(r"[*?\[]")
+_WILD = re.compile(r"\[[^\]]*\]|[*?]")
 _NO_DATA = {
     "README.md",
     "config.json",
@@ -66,11 +67,12 @@ def matching(pattern: str, names: Sequence[str]) -> list[str]:
     _refuse_parts(pattern, parts)
     ignored = _NO_DATA - {parts[-1]}
     n_hidden, n_special = _n_hidden(parts), _n_special(parts)
-    fits = _matcher(pattern)
+    fits, has = _matcher(pattern), _literal(pattern)
     return [
         name
         for name in _beginning_with(_MAGIC.split(pattern)[0], names)
-        if fits(found := name.split("/"))
+        if has in name  # which most names have not, and which is told at once
+        and fits(found := name.split("/"))
         and found[-1] not in ignored
         and _n_hidden(found) == n_hidden
         and _n_special(found) == n_special
@@ -80,6 +82,14 @@ def matching(pattern: str, names: Sequence[str]) -> list[str]:
 def _beginning_with(start: str, names: Sequence[str]) -> Iterator[str]:
     first = bisect.bisect_left(names, start)
     return itertools.takewhile(lambda name: name.startswith(start), names[first:])
+
+
+def _literal(pattern: str) -> str:
+    """Return a text that every name has which the pattern means."""
+    if "[]" in pattern or "[!]" in pattern:  # where a set ends is less plain then
+        return ""
+    pieces = (piece.strip("/") for piece in _WILD.split(pattern))
+    return max((piece for piece in pieces if "]" not in piece), key=len, default="")
 
 
 def _refuse_parts(pattern: str, parts: Sequence[str]) -> None:
