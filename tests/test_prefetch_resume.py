@@ -28,11 +28,13 @@ from shardproof.prefetch import (
     FsspecSource,
     HttpSource,
     Limits,
+    RemoteFile,
     fetch_shard,
 )
 from shardproof.prefetch.sources import _fsspec, _web
 from shardproof.prefetch.transfer import _relay, _spans
 from shardproof.prefetch.transfer._kept import sweep_parts
+from shardproof.prefetch.transfer._record import hash_of
 from shardproof.testing.hub import Fault, Hub, serve_hub
 
 DATA = random.Random(1).randbytes(400_000)
@@ -479,6 +481,32 @@ class TestChanged:
 
         assert fetch(hub, tmp_path) == DATA
 
+    def test_bytes_that_no_record_tells_of_are_cut_off(self, hub: Hub, tmp_path: Path) -> None:
+        fail(hub, tmp_path)
+        (part,) = parts_in(tmp_path)
+        with open(part / "data", "ab") as file:
+            file.write(bytes(200_000))
+
+        assert fetch(hub, tmp_path) == DATA
+
+    def test_a_hash_is_of_one_place(self) -> None:
+        """Where a record was damaged, zeros are not those of another place."""
+        assert hash_of(0, 9).hexdigest() != hash_of(9, 18).hexdigest()
+
+    def test_what_is_left_stays_when_the_look_at_it_is_stopped(
+        self, hub: Hub, tmp_path: Path
+    ) -> None:
+        fail(hub, tmp_path)
+        stop = threading.Event()
+        stop.set()
+
+        file, source = RemoteFile("0.bin", len(DATA)), HttpSource(f"{hub.url}/a")
+        with contextlib.closing(source), pytest.raises(FetchError, match="it was stopped"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, stop=stop)
+
+        assert fetch(hub, tmp_path) == DATA
+        assert got(hub).starts == [0, 300_000]
+
     @pytest.mark.parametrize("size", [0, 1, 299_000, 299_999])
     def test_bytes_that_a_power_cut_took_are_fetched_again(
         self, hub: Hub, tmp_path: Path, size: int
@@ -611,6 +639,26 @@ class TestPrefetcher:
 
 
 class TestFsspec:
+    def test_of_a_time_of_change_nothing_is_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory = type(fsspec.filesystem("memory"))
+        memory().pipe("/untagged/0.bin", DATA)
+        give = memory.cat_file
+
+        def give_some(self: Any, path: str, start: int, **options: Any) -> bytes:
+            if start:
+                raise OSError(errno.ECONNRESET, "the store is gone")
+            return give(self, path, start=start, **options)
+
+        monkeypatch.setattr(memory, "cat_file", give_some)
+        monkeypatch.setattr(_fsspec, "_BLOCK", 100_000)
+
+        with pytest.raises(FetchError, match="the store is gone"):
+            fetch_shard(FsspecSource("memory://untagged"), "0.bin", tmp_path / "0.bin", limits=ONCE)
+
+        assert os.listdir(tmp_path) == []
+
     def test_an_entity_tag_is_gone_on_from(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
