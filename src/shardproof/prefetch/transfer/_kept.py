@@ -163,8 +163,10 @@ def _drop(path: str) -> None:
     assert match is not None, "it was found by its name"  # noqa: S101 - for a type checker
     own = _path_of(directory, match[1], this_process())
     with contextlib.suppress(FileNotFoundError):
-        _files.move(path, own)
-        _remove(own)
+        try:
+            _files.move(path, own)
+        finally:  # an interrupt, too, leaves nothing that nobody would sweep
+            _remove(own)
 
 
 def _remove(path: str) -> None:
@@ -192,7 +194,7 @@ class OwnPart:
         self._record = PartRecord(os.path.join(self._path, _RECORD))
         self._fd: int | None = None
         self._part: Part | None = None
-        self._is_looked_at = False  # while what others have left is compared with its record
+        self._is_looked_at = False  # while what another has left is compared with its record
 
     def make(self) -> None:
         """Make its directory."""
@@ -236,8 +238,10 @@ class OwnPart:
                     continue
                 if not other.is_free:
                     return other.path, known
+                self._is_looked_at = True
                 _files.move(other.path, self._path)  # which is empty
             except OSError as error:  # somebody was faster, or it can't be read
+                self._is_looked_at = False
                 logger.info("Not going on from '%s': %s", other.path, error)
             else:
                 return self._path, known
@@ -248,7 +252,6 @@ class OwnPart:
         assert self._part is not None  # noqa: S101 - as above
         extents = extents_in(os.path.join(left, _RECORD))
         if left == self._path:
-            self._is_looked_at = True
             self._part.take_over(known, extents, self._fd, clock)
             self._is_looked_at = False
             return
@@ -275,10 +278,13 @@ class OwnPart:
             os.close(fd)
         try:
             if can_go_on:
+                _files.remove(os.path.join(self._path, _NEW))
                 _files.move(self._path, _path_of(self._directory, self._key, _LEFT))
                 sweep_parts(self._directory)
             else:
                 _remove(self._path)
+        except FileNotFoundError:
+            pass  # it was left before
         except OSError as error:
             logger.warning("What was fetched to '%s' stays there: %s", self._path, error)
 
@@ -301,4 +307,8 @@ def own_part(directory: str, key: str) -> Iterator[OwnPart]:
         keep = False
         raise
     finally:
-        own.leave(keep=keep)
+        try:
+            own.leave(keep=keep)
+        except BaseException:  # an interrupt, which leaves nothing either
+            own.leave(keep=keep)
+            raise

@@ -144,9 +144,9 @@ class Part:
         if at + n_bytes > most:
             raise SourceError(f"expected {most} bytes, found more", keep=False)
         _write_all(self._fd, chunks, at, n_bytes)
-        self._add(at, at + n_bytes)
         if self._record is not None:
             self._record.add(at, chunks, n_bytes)
+        self._add(at, at + n_bytes)
         self._sync_now_and_then(n_bytes)
         if at == self._hashed:
             for chunk in chunks:
