@@ -159,22 +159,17 @@ def test_a_state_that_is_loaded_during_an_iteration_counts(make, expected):
 
 
 @pytest.mark.parametrize("even", [False, True])
-def test_ranks_stay_in_step(make, even):
-    """Of 93 rows in batches of 4, one rank may have a batch more than another."""
-    for world_size in (1, 2, 3, 5):
-        ranks = [
-            make(rank=rank, world_size=world_size, even_batches=even) for rank in range(world_size)
-        ]
-        for epoch in range(3):
-            found = [flat(taken(rank, 6)) for rank in ranks]
-            told = [
-                make(rank=rank, world_size=world_size, even_batches=even)
-                for rank in range(world_size)
-            ]
-            for rank in told:
-                rank.set_epoch(epoch)
-            assert found == [flat(taken(rank, 6)) for rank in told]
-            assert len({json.dumps(saved(rank)) for rank in ranks}) == 1
+@pytest.mark.parametrize("world_size", [1, 2, 5])
+def test_ranks_stay_in_step(make, even, world_size):
+    """Of 93 rows in batches of one, a rank may have a batch more than another."""
+    options = {"world_size": world_size, "even_batches": even, "batch_size": 1}
+    ranks, told = ([make(rank=rank, **options) for rank in range(world_size)] for _ in range(2))
+    for epoch in range(3):
+        found = [flat(taken(rank, 6)) for rank in ranks]
+        for rank in told:
+            rank.set_epoch(epoch)
+        assert found == [flat(taken(rank, 6)) for rank in told]
+        assert len({json.dumps(saved(rank)) for rank in ranks}) == 1
 
 
 def test_an_empty_directory_has_epochs_too(tmp_path):
