@@ -499,3 +499,15 @@ def test_all_functions_with_numbers_were_called_so(tmp_path, monkeypatch) -> Non
         call(np.int64, place)
     assert {name for _, name in wanted} <= {name for _, name in given}
     assert len(wanted) > 40
+
+
+def test_the_global_random_generator_stays_where_it_is(make_shards_dir) -> None:
+    before = random.getstate()
+    shardproof.ShuffledDataLoader(make_shards_dir(2), layer=6, seed=1)
+    prefetch.HttpSource("http://127.0.0.1/", ["a", "b", "c"]).close()
+    assert random.getstate() == before
+
+
+def test_any_of_the_first_items_may_be_the_wrong_one() -> None:
+    with pytest.raises(TypeError, match=r"HttpSource\(\): files: expected Sequence\[str"):
+        prefetch.HttpSource("http://127.0.0.1/", ["a", "b", 3, "c"])

@@ -841,6 +841,7 @@ class TestLoading:
         assert not loaded & HEAVY
         assert {name for name in loaded if name.startswith("shardproof.")} == {
             "shardproof._pytest_fixtures",
+            "shardproof._real_imports",
             "shardproof.pytest_plugin",
         }
 

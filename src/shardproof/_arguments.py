@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _CONF = BeartypeConf(is_pep484_tower=True)  # an int will do for a float
 _MAX_SHOWN = 100
+_MAX_ITEMS = 64
 _PACKAGE = __name__.partition(".")[0]
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _MAX_SHOWN
@@ -106,11 +107,25 @@ class _Argument(NamedTuple):
         """Return a value as it is used; raise `TypeError` for one that won't do."""
         plain = plain_number(value) if self.numbers else value
         is_other_number = isinstance(value, bool) and self.numbers and bool not in self.numbers
-        if not is_other_number and is_bearable(plain, self.hint, conf=_CONF):
+        if not is_other_number and _fits(plain, self.hint):
             return plain
         found = _shown(value) if name != "token" else type(value).__name__  # it is a secret
         problem = f"expected {_cut(_expected(self.hint))}, found {found}"
         raise TypeError(f"{name_of_owner()}(): {name}: {problem}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    return any(_is_one(value, choice) for choice in _choices(hint))
+
+
+def _is_one(value: Any, choice: Any) -> bool:
+    """Look at the first items of a sequence: beartype picks one by the global random generator."""
+    origin, items = typing.get_origin(choice), typing.get_args(choice)
+    if origin is not Sequence and items[1:] != (...,):
+        return is_bearable(value, choice, conf=_CONF)
+    if not is_bearable(value, origin):
+        return False
+    return all(_fits(item, items[0]) for item in itertools.islice(value, _MAX_ITEMS))
 
 
 class _Signature(NamedTuple):

@@ -34,7 +34,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         ValueError: No number of seconds above 0.
 
     Example:
-        >>> import os
+        >>> from shardproof.testing import layout, shards_dir, time_limit
         >>> with shards_dir(layout(fifo=[0])) as path, time_limit(0.1):
         ...     (path / "acts000000.bin").read_bytes()
         Traceback (most recent call last):
