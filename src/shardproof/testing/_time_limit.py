@@ -7,8 +7,8 @@ import contextlib
 import math
 import signal
 import threading
-import time
 from collections.abc import Iterator
+from types import FrameType
 
 __all__ = ["time_limit"]
 
@@ -22,8 +22,8 @@ def time_limit(seconds: float) -> Iterator[None]:
     `shardproof.testing.contracts` does. Who holds the error back is interrupted again after as many
     seconds, and at the end of the context it is raised all the same.
 
-    Limits nest: the one that ends first counts. It uses SIGALRM, whose handler and timer, as of
-    pytest-timeout, are put back at the end.
+    Limits nest: the one that ends first counts. It uses SIGALRM; somebody else's timer, as of
+    pytest-timeout, rings inside too, and handler and timer are put back at the end.
 
     Args:
         seconds: More than 0.
@@ -44,11 +44,9 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise ValueError(f"seconds: expected a number above 0, found {seconds!r}")
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("time_limit: expected the main thread, which alone gets signals")
-    if 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= seconds:
-        yield  # somebody else's ends first
-        return
     alarm = _Alarm(seconds)
     try:
+        alarm.start()
         yield
     finally:
         alarm.end()
@@ -57,15 +55,17 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 class _Alarm:
-    """A signal every so many seconds, which raises an error in the main thread."""
+    """A signal every so many seconds, which raises an error in the main thread.
+
+    There is one timer: somebody else's, if it was on, rings in between, as it would have. Time is
+    what the timer counts down, so that no clock that a test holds in its hand counts here.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.has_rung = False
-        self._seconds = seconds
-        self._is_on = True
-        self._began = time.monotonic()
-        self._handler = signal.signal(signal.SIGALRM, self._ring)
-        self._timer = signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+        self._seconds = self._left = seconds
+        self._handler = signal.getsignal(signal.SIGALRM)
+        self._their_left, self._interval = signal.getitimer(signal.ITIMER_REAL)
 
     def error(self) -> TimeoutError:
         return TimeoutError(
@@ -73,10 +73,46 @@ class _Alarm:
             "who opens a named pipe (a fifo) without O_NONBLOCK waits for a writer"
         )
 
-    def _ring(self, _number: int, _frame: object) -> None:
-        if self._is_on:
-            self.has_rung = True
+    def start(self) -> None:
+        """From now on it may ring, even before this returns."""
+        self._is_on = True
+        signal.signal(signal.SIGALRM, self._ring)
+        self._wind()
+
+    def _wind(self) -> None:
+        self._step = min(self._left, self._their_left or math.inf)
+        signal.setitimer(signal.ITIMER_REAL, self._step)
+
+    def _pass(self, seconds: float) -> bool:
+        """So much time is over; return whether somebody else's timer rings."""
+        self._left -= seconds
+        if not self._their_left:
+            return False
+        self._their_left -= seconds
+        is_theirs = self._their_left <= 0
+        if is_theirs:
+            self._their_left = self._interval
+        return is_theirs
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        if not self._is_on:
+            return
+        is_theirs = self._pass(self._step)
+        is_ours = self._left <= 0
+        self._left = self._seconds if is_ours else self._left
+        self.has_rung |= is_ours
+        self._wind()
+        if is_theirs:
+            self._ring_theirs(number, frame)
+        if is_ours:
             raise self.error()
+
+    def _ring_theirs(self, number: int, frame: FrameType | None) -> None:
+        if callable(self._handler):
+            self._handler(number, frame)
+        elif self._handler is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
     def end(self) -> None:
         """Put back what was there before; it may ring once more at the beginning of this."""
@@ -84,9 +120,11 @@ class _Alarm:
             self._is_on = False
         finally:
             self._is_on = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
+            if self._pass(self._step - left):
+                self._their_left = _AT_ONCE
             signal.signal(signal.SIGALRM, self._handler or signal.SIG_DFL)
-            remaining, interval = self._timer
-            if remaining:
-                left = remaining - (time.monotonic() - self._began)
-                signal.setitimer(signal.ITIMER_REAL, max(left, 1e-6), interval)
+            signal.setitimer(signal.ITIMER_REAL, self._their_left, self._interval)
+
+
+_AT_ONCE = 1e-6  # 0 would turn the timer off
