@@ -97,6 +97,11 @@ class TestLayouts:
         least = find(layouts(), lambda value: set(value.states) >= FOUR)
         assert least == layout(4, missing=[0], empty=[1], unreadable=[2], directory=[3])
 
+    def test_beside_a_bad_shard_others_are_whole(self) -> None:
+        least = find(layouts(), lambda value: value.n_shards > 2 and "missing" in value.states)
+        assert set(least.states) == {"missing", "ok"}
+        assert least.states.count(ShardState.MISSING) == 1
+
     def test_of_the_four_only_those_that_are_asked_for(self) -> None:
         values = drawn(layouts(states=["directory", "fifo"]))
         assert {state for value in values for state in value.states} == {"ok", "directory", "fifo"}

@@ -79,7 +79,7 @@ def layouts(
 
     About a third of them are whole: a validator that cries wolf is as wrong as a blind one. It
     shrinks to few shards, to whole shards, to the default shape: a bug that one shard shows shrinks
-    to a directory of one shard. About one in ten has ``missing``, ``empty``,
+    to a directory of one shard. About one in four has ``missing``, ``empty``,
     ``unreadable`` and ``directory`` shards at once.
 
     **A loader that opens what is no file waits for ever:** nobody writes to the named pipe of a
@@ -116,7 +116,7 @@ def layouts(
     # Many shards with the same thing wrong, for code that gives up after the second.
     alike = st.tuples(sizes, one).flatmap(_alike)
     # All that is common wrong at once, for code that looks for one thing after the other.
-    mixed = _many(st.sampled_from([ShardState.OK, *common, *common]), min_shards, max_shards)
+    mixed = _varied(common, min_shards, max_shards)
     shape = _shapes() if shapes else st.just({})
     return _layouts(_often(mixed, whole, ruins, alike, mixed, whole), shape)
 
@@ -134,13 +134,18 @@ def _alike(drawn: tuple[int, ShardState]) -> st.SearchStrategy[list[ShardState]]
 _COMMON = [ShardState.MISSING, ShardState.EMPTY, ShardState.UNREADABLE, ShardState.DIRECTORY]
 
 
-def _many(
-    one: st.SearchStrategy[ShardState], at_least: int, at_most: int
+def _varied(
+    common: list[ShardState], at_least: int, at_most: int
 ) -> st.SearchStrategy[list[ShardState]]:
-    """Lists of lists are longer than lists, and shrink as well."""
+    """Lists of lists are longer than lists, and shrink as well; what comes again is another."""
+    one = st.sampled_from([ShardState.OK, *common, *common])
 
     def fitted(drawn: list[list[ShardState]]) -> list[ShardState]:
-        states = [state for some in drawn for state in some]
+        states, unused = [state for some in drawn for state in some], list(common)
+        for place, state in enumerate(states):
+            if state is not ShardState.OK and unused:
+                states[place] = state if state in unused else unused[0]
+                unused.remove(states[place])
         return (states + [ShardState.OK] * (at_least - len(states)))[:at_most]
 
     return st.lists(st.lists(one, min_size=1, max_size=8)).map(fitted)
