@@ -109,3 +109,31 @@ for name, module in list(sys.modules.items()):
 def test_threads_that_load_at_once_and_outlive_it(join: str) -> None:
     script = THREADS.format(join=join)
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+FINDERS = """
+import sys
+{first}
+import shardproof, importlib
+importlib.reload(shardproof)
+importlib.reload(sys.modules["shardproof._real_imports"]).install()
+n = sum(type(finder).__module__ == "shardproof._real_imports" for finder in sys.meta_path)
+assert n == {n}, sys.meta_path
+"""
+NOT_INSTALLED = """
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pyfakefs":
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("first", "n"), [("", 1), ("import pyfakefs", 1), (NOT_INSTALLED, 0)], ids=str
+)
+def test_imports_are_looked_at_once_and_only_where_pyfakefs_is(first: str, n: int) -> None:
+    script = FINDERS.format(first=first, n=n)
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -7,6 +7,7 @@ patches are off while our modules, and what they need, are loaded.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import threading
 import warnings
@@ -25,9 +26,24 @@ _OURS = ("shardproof", "numpy")
 
 
 def install() -> None:
-    """Load our modules with real files, from now on."""
+    """Load our modules with real files, from now on, where pyfakefs is installed."""
+    if not _can_load_pyfakefs():
+        return
+    # This module itself may have been loaded before, by a reload.
+    before = [finder for finder in sys.meta_path if type(finder).__module__ == __name__]
+    for finder in before:
+        sys.meta_path.remove(finder)
     # pyfakefs, where it is active, expects its own finder in the first place.
     sys.meta_path.insert(_patcher() is not None, _Finder())
+
+
+def _can_load_pyfakefs() -> bool:
+    if "pyfakefs" in sys.modules:
+        return True
+    try:
+        return importlib.util.find_spec("pyfakefs") is not None
+    except (ImportError, ValueError):  # of a finder of somebody else
+        return False
 
 
 def _patcher() -> Any:
