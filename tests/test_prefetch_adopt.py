@@ -365,6 +365,7 @@ class TestCommand:
         found = json.loads(result.stdout)
         assert (result.exit_code, found["exit_code"], found["n_files"]) == (1, 1, 2)
         assert found["unproven"] == [str(tmp_path / NAMES[0])]
+        assert found["n_proven"] == 0
 
     def test_nothing_is_there(self, tmp_path: Path) -> None:
         result = run(tmp_path)

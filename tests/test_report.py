@@ -164,3 +164,11 @@ def test_a_failure_says_what_was_proven_too(level: str, n_unproven: int, said: s
     text = str(Report(ROOT, "saev", level, 9, broken, unproven, 8 - n_unproven))
 
     assert text == (f"{listed}\n\n{said}, of 9 files of '/d'" if said else listed)
+
+
+def test_a_failure_that_lies_in_the_manifest_counts_no_files() -> None:
+    broken = (finding(FindingKind.STRUCTURE, "shards.json"),)
+
+    text = str(Report(ROOT, "saev", "valid", 2, broken, (ROOT / "0", ROOT / "1"), 0))
+
+    assert text.endswith("\n\nvalid: 0 proven, 2 without a digest, of 2 files of '/d'")

@@ -96,8 +96,7 @@ def _tell(report: "Report", *, as_json: bool, quiet: bool) -> None:
 
 def _summary(report: "Report") -> str:
     n_unproven, n_findings = len(report.unproven), len(report.findings)
-    n_proven = report.n_files - n_unproven - n_findings
-    counts = f"{n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"
+    counts = f"{report.n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"
     return f"{counts}: '{report.root}'"
 
 

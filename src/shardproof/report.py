@@ -154,8 +154,10 @@ class Report:
                 yield from (f"  - {path}" for path in paths)
         if self.n_proven is not None and (self.level == "valid" or self.unproven):
             broken = self.n_files - self.n_proven - len(self.unproven)
+            # None are where the findings are about the manifest or a receipt, not what it promises.
+            others = [f"{broken} not as promised"] if broken else []
             yield ""
-            yield self._counts(self.n_proven, self._lacking(), f"{broken} not as promised")
+            yield self._counts(self.n_proven, self._lacking(), *others)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values, for `json.dumps`."""

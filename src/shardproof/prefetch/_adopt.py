@@ -103,7 +103,8 @@ def adopt(
     asked.refuse_stopped()
     findings = tuple(look.finding for look in looks if look.finding)
     unproven = tuple(look.path for look in looks if not look.finding and not look.is_proven)
-    return Report(Path(root), "adopted", "valid", len(looks), findings, unproven)
+    n_proven = sum(look.is_proven for look in looks)
+    return Report(Path(root), "adopted", "valid", len(looks), findings, unproven, n_proven)
 
 
 class _Entry(NamedTuple):
