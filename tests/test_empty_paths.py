@@ -177,3 +177,32 @@ def test_in_a_configuration_file(pytester: pytest.Pytester, name: str, text: str
     result = pytester.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: ini option shards_dirs: expected a path, found *"])
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["validate", "here"],
+        ["validate", "."],
+        ["stage", "here"],
+        ["receipts", "."],
+        ["adopt", "."],
+        ["fetch", "file:///nowhere/x", "."],
+        ["checkpoint", "verify", "model"],
+        ["demo", "--keep", "here"],
+    ],
+    ids=" ".join,
+)
+def test_below_a_current_directory_that_is_gone_nobody_can_look(
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    result = CliRunner().invoke(cli.app, args)
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert f"Could not look at '{args[-1]}'" in result.stderr
+    assert "current directory" in result.stderr

@@ -12,10 +12,22 @@ __all__ = ["given_directory", "given_path", "given_text"]
 
 
 def given_text(text: str) -> str:
-    """Return a path or an address as it was given, unless it is empty."""
+    """Return a path or an address as it was given, unless it is empty or leads nowhere."""
     if not text:
         raise typer.BadParameter(EMPTY)
+    if "://" not in text and not os.path.isabs(text):
+        _need_current_directory(text)
     return text
+
+
+def _need_current_directory(text: str) -> None:
+    """End by 3 where it is gone, as a job's may be: what a relative path means can't be told."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        problem = f"Could not look at {text!r}: the current directory can't be told: {error}"
+        typer.echo(problem, err=True)
+        raise typer.Exit(3) from error
 
 
 def given_path(text: str) -> Path:
