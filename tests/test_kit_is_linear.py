@@ -11,16 +11,21 @@ from shardproof.testing import (
     CheckpointLayout,
     CheckpointShardState,
     Layout,
+    ReceiptsLayout,
+    ReceiptState,
     ShardState,
     checkpoint_layout,
     content,
     expected_findings,
+    expected_pending,
     expected_problems,
     expected_unproven,
     layout,
     promises,
+    receipts_layout,
     write_checkpoint,
     write_layout,
+    write_receipts,
 )
 
 FEW, MANY = 2, 8  # of each state
@@ -52,6 +57,12 @@ def directory(n_each: int) -> Layout:
 def checkpoint(n_each: int) -> CheckpointLayout:
     states = [state for state in CheckpointShardState if state is not CheckpointShardState.WHOLE]
     return checkpoint_layout(n_each * len(states), **named(states, "_ranks", n_each))
+
+
+def receipts(n_each: int) -> ReceiptsLayout:
+    """So many shards in each state, and as many completed ones as all those."""
+    states = [state for state in ReceiptState if state is not ReceiptState.COMPLETED]
+    return receipts_layout(2 * n_each * len(states), **named(states, "", n_each))
 
 
 def named(states: Sequence[str], suffix: str, n_each: int) -> dict[str, Any]:
@@ -93,5 +104,21 @@ def test_checkpoints(name: str, tmp_path: Path) -> None:
     few, many = (
         n_calls(lambda n=n: CHECKPOINTS[name](checkpoint(n), tmp_path / str(n)))
         for n in (FEW, MANY)
+    )
+    assert many < 1.5 * MANY / FEW * few
+
+
+RECEIPTS: dict[str, Callable[[ReceiptsLayout, Path], object]] = {
+    "write": write_receipts,
+    "repr": lambda value, path: eval(repr(value)),
+    "pending": lambda value, path: expected_pending(value, "valid"),
+    "names": lambda value, path: [*value.receipt_names, *value.bin_names, *value.idx_names],
+}
+
+
+@pytest.mark.parametrize("name", RECEIPTS)
+def test_receipts(name: str, tmp_path: Path) -> None:
+    few, many = (
+        n_calls(lambda n=n: RECEIPTS[name](receipts(n), tmp_path / str(n))) for n in (FEW, MANY)
     )
     assert many < 1.5 * MANY / FEW * few

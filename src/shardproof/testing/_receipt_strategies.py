@@ -146,7 +146,7 @@ def _halves(value: ReceiptsLayout, index: int) -> Iterator[dict[str, Any]]:
 
 def _wrong_values(value: ReceiptsLayout, index: int) -> dict[tuple[str, ...], tuple[object, ...]]:
     """Fields that every reader must go by, and what else than wrong types may not be there."""
-    name, plan_hash = value.bin_names[index], value.plan_hash
+    name, plan_hash = value.bin_name(index), value.plan_hash
     return {
         ("status",): (0, "", "Completed", "completed ", "started", "failed", "unknown"),
         ("plan_hash",): (0, "", plan_hash[:-1], plan_hash + " ", f"0x{plan_hash}"),

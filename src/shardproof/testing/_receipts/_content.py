@@ -101,8 +101,8 @@ def _completed(value: ReceiptsLayout, index: int) -> dict[str, Any]:
         "completed_at": _BEGAN + index,
         "stats": {"num_sequences": _N_ROWS},
         "files": {
-            "bin": _recorded(value.bin_names[index], output_bytes(value, index, "bin")),
-            "idx": _recorded(value.idx_names[index], output_bytes(value, index, "idx")),
+            "bin": _recorded(value.bin_name(index), output_bytes(value, index, "bin")),
+            "idx": _recorded(value.idx_name(index), output_bytes(value, index, "idx")),
         },
     }
 

@@ -115,17 +115,29 @@ class ReceiptsLayout:
     @property
     def receipt_names(self) -> tuple[str, ...]:
         """Each shard's receipt, relative to the plan directory, in order."""
-        return tuple(f"receipts/shard_{index:06}.json" for index in range(self.n_shards))
+        return tuple(map(self.receipt_name, range(self.n_shards)))
 
     @property
     def bin_names(self) -> tuple[str, ...]:
         """Each shard's first output, relative to the plan directory, in order."""
-        return tuple(f"shard_{index:06}.bin" for index in range(self.n_shards))
+        return tuple(map(self.bin_name, range(self.n_shards)))
 
     @property
     def idx_names(self) -> tuple[str, ...]:
         """Each shard's second output, relative to the plan directory, in order."""
-        return tuple(f"shard_{index:06}.idx" for index in range(self.n_shards))
+        return tuple(map(self.idx_name, range(self.n_shards)))
+
+    def receipt_name(self, index: int) -> str:
+        """Return the name of one receipt; `receipt_names` makes all of them, each time."""
+        return f"receipts/shard_{index:06}.json"
+
+    def bin_name(self, index: int) -> str:
+        """Return the name of one first output; `bin_names` makes all of them, each time."""
+        return f"shard_{index:06}.bin"
+
+    def idx_name(self, index: int) -> str:
+        """Return the name of one second output; `idx_names` makes all of them, each time."""
+        return f"shard_{index:06}.idx"
 
     def indices(self, state: ReceiptState) -> tuple[int, ...]:
         """Return which shards are in this state."""

@@ -44,19 +44,19 @@ def write_receipts(value: ReceiptsLayout, base: str | os.PathLike[str]) -> Path:
         _write_receipt(value, root, index)
         if state not in {ReceiptState.ABSENT, ReceiptState.EMPTY_SHARD}:
             _write_outputs(value, root, index)
-            _CHANGES.get(state, _leave)(root / value.bin_names[index])
+            _CHANGES.get(state, _leave)(root / value.bin_name(index))
     return root
 
 
 def _write_receipt(value: ReceiptsLayout, root: Path, index: int) -> None:
     text = receipt_bytes(value, index)
     if text is not None:
-        (root / value.receipt_names[index]).write_bytes(text)
+        (root / value.receipt_name(index)).write_bytes(text)
 
 
 def _write_outputs(value: ReceiptsLayout, root: Path, index: int) -> None:
-    (root / value.bin_names[index]).write_bytes(output_bytes(value, index, "bin"))
-    (root / value.idx_names[index]).write_bytes(output_bytes(value, index, "idx"))
+    (root / value.bin_name(index)).write_bytes(output_bytes(value, index, "bin"))
+    (root / value.idx_name(index)).write_bytes(output_bytes(value, index, "idx"))
 
 
 def _leave(_path: Path) -> None:
