@@ -262,6 +262,17 @@ class TestOutputDirectory:
             (tmp_path / name).symlink_to(tmp_path)
         assert run(tmp_path).exit_code == 2
 
+    def test_a_plan_that_links_lead_to_is_shown_once(self, tmp_path) -> None:
+        store = new_store(tmp_path)
+        runs = store.path.parents[2]
+        (runs.parent / "latest").symlink_to(runs.name)
+        (runs.parent / "up").symlink_to("..")
+        (store.path.parent / "self").symlink_to(".")
+        output_dir = runs.parents[1]
+        assert len(list(receipts.plan_dirs(output_dir))) == 1
+        result = run(output_dir, "--pending")
+        assert (result.exit_code, result.stdout.split()) == (0, ["0", "1", "2"])
+
     def test_numbers_are_those_of_one_plan(self, output_dir, plans) -> None:
         result = run(output_dir, "--pending")
         assert (result.exit_code, result.stdout) == (2, "")

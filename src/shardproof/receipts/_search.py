@@ -21,7 +21,8 @@ OnError = Callable[[OSError], None]
 def plan_dirs(directory: str | os.PathLike[str], on_error: OnError | None = None) -> Iterator[Path]:
     """Yield the plan directories in an output directory or any part of one, sorted by path.
 
-    A directory with receipts that has lost its ``plan.json`` is among them.
+    A directory with receipts that has lost its ``plan.json`` is among them. Where links lead to one
+    by several ways, it is yielded once.
 
     Args:
         directory: An output directory, a run, a data set of it, or a plan directory itself.
@@ -34,7 +35,16 @@ def plan_dirs(directory: str | os.PathLike[str], on_error: OnError | None = None
     """
     refuse_empty(directory=directory)
     top = os.path.abspath(directory)
-    return _search(top, os.listdir(top), _MAX_STEPS, _MAX_UNNAMED, on_error or _raise)
+    return _each_once(_search(top, os.listdir(top), _MAX_STEPS, _MAX_UNNAMED, on_error or _raise))
+
+
+def _each_once(paths: Iterator[Path]) -> Iterator[Path]:
+    seen: set[str] = set()
+    for path in paths:
+        real = os.path.realpath(path)
+        if real not in seen:
+            seen.add(real)
+            yield path
 
 
 def _raise(error: OSError) -> None:
