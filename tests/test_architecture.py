@@ -80,7 +80,7 @@ MAY_IMPORT = {
     "saev._shard_info": {"saev._counts", "saev._json_files"} | LOOK | PROMISE | GROUND,
     "receipts": {f"receipts.{name}" for name in RECEIPTS},
     "receipts._assignment": {"receipts._sources"},
-    "receipts._canonical": set(),
+    "receipts._canonical": {"_arguments"},
     "receipts._claim_files": {"receipts._layout"} | GROUND,
     "receipts._claims": {"receipts._claim_files", "receipts._layout"} | GROUND,
     "receipts._done": {f"receipts.{name}" for name in ("_layout", "_outputs", "_quick", "_records")}

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from planning import complete, new_store, receipt_path, rewrite_receipt
 
@@ -108,11 +109,36 @@ class TestRecord:
 
     @pytest.mark.parametrize(
         ("value", "error"),
-        [({1}, TypeError), (float("nan"), ValueError), (2**60, ValueError), (b"x", TypeError)],
+        [
+            ({1}, TypeError),
+            (float("nan"), ValueError),
+            (np.float32("nan"), ValueError),
+            (2**60, ValueError),
+            (b"x", TypeError),
+        ],
     )
     def test_what_is_no_json(self, store, value, error) -> None:
         with pytest.raises(error, match=r"split(\.x\[0\])?: expected"):
             store.claim(0).record(split={"x": [value]})
+
+    def test_text_that_is_no_unicode(self, store) -> None:
+        work = store.claim(0)
+        for fields in ({"split": "\ud800"}, {"\ud800": 1}, {"split": {"\ud800": 1}}):
+            with pytest.raises(ValueError, match=r"fields: expected Unicode, found '\\ud800'"):
+                work.record(**fields)
+        with work:
+            work.mark_empty()
+        assert store.read(0).extra == {}
+
+    @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int8, np.uint64])
+    def test_numbers_of_numpy_are_numbers(self, store, kind) -> None:
+        """In counts too, which are looked at only when all the work is done."""
+        with store.claim(0) as work:
+            work.record(loss=kind(2))
+            work.stats["loss"] = kind(2)
+            work.mark_empty()
+        assert store.read(0).extra == {"loss": 2}
+        assert store.read(0).stats == {"loss": 2, "num_sequences": 0}
 
     def test_they_are_bounded_and_fit_beside_an_error(self, store) -> None:
         with pytest.raises(RuntimeError), store.claim(0) as work:  # noqa: PT012

@@ -15,6 +15,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 
+from shardproof._arguments import plain_number
+
 __all__ = ["HASH_DIGITS", "canonical_json", "canonical_path", "hash_of", "plain"]
 
 HASH_DIGITS = 16
@@ -51,7 +53,7 @@ def plain(value: object, where: str = "$", depth: int = 0) -> object:
         return [plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
     if isinstance(value, os.PathLike):
         return canonical_path(os.fsdecode(value))
-    return _scalar(value, where)
+    return _scalar(plain_number(value), where)
 
 
 def _items(value: Mapping[object, object], where: str, depth: int) -> Iterator[tuple[str, object]]:

@@ -106,7 +106,8 @@ class Work:
         Raises:
             ReceiptError: A field of the receipt's own, too many bytes, or the work is over.
             TypeError: A value that JSON has no word for.
-            ValueError: NaN, infinity, or an integer that other readers of JSON would round.
+            ValueError: NaN, infinity, text that is no Unicode, or an integer that other readers of
+                JSON would round.
 
         Example:
             >>> import shardproof
@@ -122,7 +123,7 @@ class Work:
         if taken := OWN_FIELDS.intersection(fields):
             raise self._problem(f"the field {min(taken)!a} is the receipt's own; use another name")
         extra = self._receipt.extra | {name: plain(fields[name], name) for name in fields}
-        if (size := len(msgspec.json.encode(extra))) > _MAX_RECORDED:
+        if (size := _encoded_size(extra)) > _MAX_RECORDED:
             problem = f"expected at most {_MAX_RECORDED} bytes of further fields, found {size}"
             raise self._problem(problem)
         self._receipt = msgspec.structs.replace(self._receipt, extra=extra)
@@ -275,6 +276,13 @@ class Work:
 
     def _problem(self, problem: str) -> ReceiptError:
         return ReceiptError(f"shard {self.index} of '{self._root}': {problem}")
+
+
+def _encoded_size(fields: dict[str, Any]) -> int:
+    try:
+        return len(msgspec.json.encode(fields))
+    except UnicodeEncodeError as error:
+        raise ValueError(f"fields: expected Unicode, found {error.object[:80]!a}") from None
 
 
 def _text(text: str) -> str:
