@@ -206,6 +206,13 @@ def test_what_is_beyond_the_plan_does_not_count(store) -> None:
     assert store.pending() == []
 
 
+@pytest.mark.parametrize("workers", [0, -1])
+def test_so_few_threads_look_at_nothing(store, workers: int) -> None:
+    for look in (store.pending, store.pending_verdicts):
+        with pytest.raises(ValueError, match=f"workers: expected 1 or more, found {workers}"):
+            look(workers=workers)
+
+
 def test_no_directory_of_receipts(tmp_path) -> None:
     store = new_store(tmp_path)
     (store.path / "receipts").rmdir()

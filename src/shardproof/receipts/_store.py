@@ -157,6 +157,7 @@ class ReceiptStore:
             workers: How many threads look; None to decide by how long the file system takes.
 
         Raises:
+            ValueError: ``workers`` below 1.
             OSError: One could not be looked at (EIO, ESTALE, ...): that is neither done nor not.
         """
         verdicts = self.pending_verdicts(level, workers=workers)
@@ -179,6 +180,8 @@ class ReceiptStore:
         return len(skipped), self.n_shards, what, as_ranges(skipped)
 
     def _not_done(self, indices: Sequence[int], level: Level, workers: int | None) -> list[Verdict]:
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers: expected 1 or more, found {workers}")
         return list(not_done(self._scope, indices, level, workers))
 
     @checked
