@@ -26,6 +26,7 @@ _MAX_REDIRECTS = 10
 _LARGE = 4 * 2**20
 _PIECE = 2**18
 _LATER = {408, 425, 429}  # of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)
+_ENTITY_TAG = re.compile(r'"[ -~]{1,1000}"')  # one that can be sent back
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
 _PAGES = (".htm", ".html", ".xhtml")
 
@@ -88,7 +89,7 @@ class Web:
         if start or stop is not None:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
             if known is not None and known.identity is not None:
-                headers["If-Range"] = known.identity
+                headers["If-Range"] = _sendable(known.identity)
         with self._response("GET", address, headers, timeout, cut) as response:
             _refuse_encoded(response)
             if response.status_code == 206 and headers:
@@ -318,4 +319,10 @@ def _length(response: "httpx.Response") -> int | None:
 def _identity(response: "httpx.Response") -> str | None:
     """The entity tag, if it is strong: a weak one may outlast a change (RFC 9110, 8.8.1)."""
     tag = response.headers.get("etag", "")
-    return tag if tag.startswith('"') and tag.endswith('"') and len(tag) > 2 else None
+    return tag if _ENTITY_TAG.fullmatch(tag) else None
+
+
+def _sendable(identity: str) -> str:
+    if not _ENTITY_TAG.fullmatch(identity):
+        raise SourceError(f"no entity tag of it is known, but {identity[:40]!a}", keep=False)
+    return identity
