@@ -5,13 +5,14 @@ import errno
 import hashlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from shardproof.prefetch.sources import _fsspec, _web
 from shardproof.prefetch.transfer import _relay, _spans
 from shardproof.prefetch.transfer._kept import sweep_parts
 from shardproof.prefetch.transfer._record import hash_of
+from shardproof.testing.faults import faults
 from shardproof.testing.hub import Fault, Hub, serve_hub
 
 DATA = random.Random(1).randbytes(400_000)
@@ -276,6 +278,75 @@ class TestWhoseItIs:
             fetch_shard(source, "0.bin", tmp_path / "0.bin")
 
         assert (tmp_path / "mine").read_bytes() == DATA[:300_000]
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda part: (part / "record.new").mkdir(),
+            lambda part: part.chmod(0o500),
+            lambda part: (part / "data").chmod(0),
+        ],
+        ids=["a directory in it", "can't be written", "can't be opened"],
+    )
+    def test_what_cannot_be_gone_on_from_ends_no_fetch(
+        self, hub: Hub, tmp_path: Path, spoil: Callable[[Path], None]
+    ) -> None:
+        part = leave(hub, tmp_path, "left")
+        spoil(part)
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
+
+        assert fetched.path.read_bytes() == DATA
+        assert got(hub).starts == [0, 0]
+        part.chmod(0o700)
+
+    def test_what_cannot_be_looked_at_ends_no_fetch(self, hub: Hub, tmp_path: Path) -> None:
+        part = leave(hub, tmp_path, "left")
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source, faults(tmp_path) as fs:
+            fs.fail("stat", errno.EIO, match="*.part/data")
+            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
+
+        assert fetched.path.read_bytes() == DATA
+        assert part.exists()
+
+    def test_a_record_that_is_too_long_is_not_read(self, hub: Hub, tmp_path: Path) -> None:
+        os.truncate(leave(hub, tmp_path, "left") / "record", 2**28 + 1)
+
+        assert fetch(hub, tmp_path) == DATA
+        assert got(hub).starts == [0, 0]
+
+    @pytest.mark.parametrize("tag", [r"\"a\r\nb: c\"", r"\"\u00e4\"", f'\\"{"a" * 9999}\\"'])
+    def test_what_is_no_entity_tag_is_not_sent(self, hub: Hub, tmp_path: Path, tag: str) -> None:
+        record = leave(hub, tmp_path, "left") / "record"
+        head, lines = record.read_text().split("\n", 1)
+        before, _, after = re.split(r'(?<="identity":)("[^,]*")', head)
+        record.write_text(f'{before}"{tag}"{after}\n{lines}')
+
+        assert fetch(hub, tmp_path) == DATA
+        assert got(hub).starts[-1] == 0
+
+    def test_what_another_left_goes_when_the_file_is_there(self, hub: Hub, tmp_path: Path) -> None:
+        leave(hub, tmp_path, "left")
+        (tmp_path / "0.bin").write_bytes(DATA)
+
+        assert fetch(hub, tmp_path) == DATA
+
+    def test_what_another_leaves_meanwhile_goes_when_it_has_come(
+        self, hub: Hub, tmp_path: Path
+    ) -> None:
+        part = leave(hub, tmp_path, this_process())
+
+        def killed_at_the_end(n_bytes: int, size: int | None) -> None:
+            if n_bytes == size:
+                part.rename(str(part).replace(this_process().replace("/", ","), "left"))
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            path = tmp_path / "0.bin"
+            fetch_shard(source, "0.bin", path, digest=DIGEST, on_bytes=killed_at_the_end)
+
+        assert os.listdir(tmp_path) == ["0.bin"]
 
     def test_of_many_who_go_on_at_once_one_does(self, tmp_path: Path) -> None:
         with serve_hub({"a/0.bin": DATA}, rate=2_000_000) as hub:

@@ -19,7 +19,7 @@ from shardproof.errors import FetchError, SourceError
 from shardproof.prefetch.sources._source import Delivery, RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal, try_again
 from shardproof.prefetch.transfer._clock import Clock, StoppedError
-from shardproof.prefetch.transfer._kept import key_in, own_part, sweep_parts
+from shardproof.prefetch.transfer._kept import drop_parts, key_in, own_part, sweep_parts
 from shardproof.prefetch.transfer._limits import Limits
 from shardproof.prefetch.transfer._part import Part
 from shardproof.prefetch.transfer._record import Provenance
@@ -145,19 +145,22 @@ def bring(
         if file is None:
             asked = ask(source, name, goal=goal, limits=limits, clock=clock)
             wanted = msgspec.structs.replace(asked, digest=wanted.digest or asked.digest)
+        parts = parts or os.path.dirname(target)
+        key = key_in(parts, goal.path)
         there = _look(target, wanted, goal, clock)
         if there is not None:
+            drop_parts(parts, key.__eq__)
             return work.fetched(target, wanted, there, clock)
         _files.make_directories(os.path.dirname(target))
-        parts = parts or os.path.dirname(target)
         names = _swept(parts)
-        with own_part(parts, key_in(parts, goal.path)) as own:
+        with own_part(parts, key) as own:
             part = own.opened(work.provenance_of(wanted), names, clock)
             with _telling_what_is_kept(part, goal):
                 found = work.fetch(part, wanted, goal, clock)
             # Somebody may have been faster.
             _look(target, RemoteFile(name, digest=found), goal, clock)
             own.publish(target)
+        drop_parts(parts, key.__eq__)  # of others who were killed meanwhile
         return work.fetched(target, wanted, found, clock)
     except StoppedError as error:
         raise FetchError("it was stopped", url=goal.url, path=goal.path) from error

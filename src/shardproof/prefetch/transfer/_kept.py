@@ -90,23 +90,34 @@ def key_in(directory: str, path: str) -> str:
 
 
 def _found(directory: str, names: Iterable[str]) -> list[FoundPart]:
-    """Return the parts of this user among some names."""
-    matches = ((name, _NAME.fullmatch(name)) for name in names)
-    candidates = [
-        _looked_at(os.path.join(directory, name), match[1], match[3].replace(",", "/"))
-        for name, match in matches
-        if match
-    ]
-    return [part for part in candidates if part is not None]
+    """Return the parts of this user among some names, but those that can't be looked at."""
+    found = []
+    for name, match in ((name, _NAME.fullmatch(name)) for name in names):
+        if match:
+            path = os.path.join(directory, name)
+            with _what_fails_stays(path):
+                found.append(_looked_at(path, match[1], match[3].replace(",", "/")))
+    return [part for part in found if part is not None]
+
+
+@contextlib.contextmanager
+def _what_fails_stays(path: str) -> Iterator[None]:
+    """Nobody's fetch ends since what another has left can't be looked at, or be removed."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass  # somebody was faster
+    except OSError as error:
+        logger.warning("What earlier fetches left in '%s' stays: %s", path, error)
 
 
 def _looked_at(path: str, key: str, process: str) -> FoundPart | None:
     """None if it is gone, somebody else's, or not what this package makes."""
     status = _status(path)
-    if status is None or not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+    if status is None or not stat.S_ISDIR(status.st_mode) or not _is_ours(status, 0o700):
         return None
-    data, record = (_status(os.path.join(path, name)) for name in (_DATA, _RECORD))
-    files = [each for each in (data, record) if each is not None]
+    data, record, new = (_status(os.path.join(path, name)) for name in (_DATA, _RECORD, _NEW))
+    files = [each for each in (data, record, new) if each is not None]
     if not all(_is_plain(each) for each in files):
         return None
     changed = max(each.st_mtime for each in (status, *files))
@@ -117,7 +128,12 @@ def _looked_at(path: str, key: str, process: str) -> FoundPart | None:
 def _is_plain(status: os.stat_result) -> bool:
     """Whether it is a file that nobody reads by another name."""
     is_one = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-    return is_one and status.st_uid == os.geteuid()
+    return is_one and _is_ours(status, 0o600)
+
+
+def _is_ours(status: os.stat_result, mode: int) -> bool:
+    """Whether it is this user's, who may do with it what it takes to go on."""
+    return status.st_uid == os.geteuid() and status.st_mode & mode == mode
 
 
 def _status(path: str) -> os.stat_result | None:
@@ -132,28 +148,29 @@ def sweep_parts(directory: str, names: Iterable[str] | None = None) -> None:
 
     What can't be removed stays, and is told.
     """
-    try:
-        found = _found(directory, os.listdir(directory) if names is None else names)
-        kept: set[str] = set()
-        for part in sorted(found, key=lambda part: -part.n_bytes):
-            is_second = part.is_free and part.key in kept
-            is_useless = part.is_free and not part.n_bytes
-            if not part.is_busy and (is_second or is_useless or part.is_old):
-                _drop(part.path)
-            elif part.is_free:
-                kept.add(part.key)
-    except OSError as error:
-        logger.warning("What earlier fetches left in '%s' stays: %s", directory, error)
+    found = _found(directory, _listed(directory) if names is None else names)
+    kept: set[str] = set()
+    for part in sorted(found, key=lambda part: -part.n_bytes):
+        is_second = part.is_free and part.key in kept
+        is_useless = part.is_free and not part.n_bytes
+        if not part.is_busy and (is_second or is_useless or part.is_old):
+            _drop(part.path)
+        elif part.is_free:
+            kept.add(part.key)
 
 
 def drop_parts(directory: str, is_unwanted: Callable[[str], bool]) -> None:
     """Remove the parts that nobody writes any more of files whose key is unwanted."""
-    try:
-        for part in _found(directory, os.listdir(directory)):
-            if part.is_free and is_unwanted(part.key):
-                _drop(part.path)
-    except OSError as error:
-        logger.warning("What earlier fetches left in '%s' stays: %s", directory, error)
+    for part in _found(directory, _listed(directory)):
+        if part.is_free and is_unwanted(part.key):
+            _drop(part.path)
+
+
+def _listed(directory: str) -> list[str]:
+    names: list[str] = []
+    with _what_fails_stays(directory):
+        names += os.listdir(directory)
+    return names
 
 
 def _drop(path: str) -> None:
@@ -162,7 +179,7 @@ def _drop(path: str) -> None:
     match = _NAME.fullmatch(name)
     assert match is not None, "it was found by its name"  # noqa: S101 - for a type checker
     own = _path_of(directory, match[1], this_process())
-    with contextlib.suppress(FileNotFoundError):
+    with _what_fails_stays(path):
         try:
             _files.move(path, own)
         finally:  # an interrupt, too, leaves nothing that nobody would sweep

@@ -80,13 +80,8 @@ class Part:
         size = os.fstat(fd).st_size
         # With no digest, the source has to be asked for something, to say whose bytes these are.
         last = provenance.size if provenance.digest is None else None
-        proven = [
-            extent
-            for extent in sorted(extents)
-            if extent.start < extent.stop <= size
-            and extent.stop != last
-            and self._take(extent, fd, clock)
-        ]
+        likely = (each for each in extents if each.start < each.stop <= size and each.stop != last)
+        proven = [extent for extent in sorted(likely) if self._take(extent, fd, clock)]
         os.ftruncate(self._fd, max((extent.stop for extent in proven), default=0))
         if not proven:
             return

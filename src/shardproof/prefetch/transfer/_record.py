@@ -21,6 +21,8 @@ __all__ = ["Extent", "PartRecord", "Provenance", "extents_in", "provenance_in"]
 
 _VERSION = 1
 _MAX_HEAD = 2**16
+_MAX_BYTES = 2**28
+"""Of a record that is read; a day of four connections at ten lines a second has as many."""
 _LINE = re.compile(rb"([0-9]{1,18}) ([0-9]{1,18}) ([0-9a-f]{32})\n")
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -143,9 +145,11 @@ def _line(extent: Extent) -> bytes:
 
 
 def provenance_in(path: str) -> Provenance | None:
-    """Return of which file a part is; None if its record doesn't tell."""
+    """Return of which file a part is; None if its record doesn't tell, or is too long."""
     try:
         with open(os.open(path, OPEN_FLAGS), "rb") as file:
+            if os.fstat(file.fileno()).st_size > _MAX_BYTES:
+                return None
             return msgspec.json.decode(file.readline(_MAX_HEAD), type=Provenance)
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return None
