@@ -119,6 +119,42 @@ def test_a_stateful_dataloader_reads_nothing_again(shards_dir, n_read) -> None:
     assert sum(n_read) == n_rows
 
 
+@N_WORKERS
+@pytest.mark.parametrize("batch_size", [4, 5, 1000])
+def test_the_length_is_exact(batch_size, n_workers, shards_dir) -> None:
+    loader = opened(shards_dir, batch_size=batch_size, buffer_size=max(24, batch_size))
+    dataset = loader.torch_dataset(num_workers=n_workers)
+    batches = StatefulDataLoader(dataset, batch_size=None, num_workers=n_workers)
+    assert len(batches) == len([*batches]) == len([*batches])
+
+
+def test_another_number_of_workers_is_refused(shards_dir) -> None:
+    dataset = opened(shards_dir).torch_dataset(num_workers=2)
+    with pytest.raises(ValueError, match=r"num_workers: expected 2.*found 0"):
+        next(iter(DataLoader(dataset, batch_size=None)))
+    with pytest.raises(ValueError, match=r"num_workers: expected 2.*found 1"):
+        next(iter(DataLoader(dataset, batch_size=None, num_workers=1)))
+    with pytest.raises(ValueError, match="num_workers: expected 0 or more, found -1"):
+        opened(shards_dir).torch_dataset(num_workers=-1)
+
+
+@N_WORKERS
+def test_after_the_last_batch_of_an_epoch_comes_the_next_one(n_workers, shards_dir) -> None:
+    """Nobody asked for the one after the last; then it stops where only some workers began."""
+    batches = stateful(opened(shards_dir), n_workers)
+    order_0, order_1 = (order(shards_dir, epoch, n_workers) for epoch in range(2))
+    n_batches = len([*stateful(opened(shards_dir), n_workers)])
+    assert rows(itertools.islice(batches, n_batches)) == order_0
+    resumed = stateful(opened(shards_dir), n_workers)
+    resumed.load_state_dict(batches.state_dict())
+    before = rows_of(next(iter(resumed)))
+    again = stateful(opened(shards_dir), n_workers)
+    again.load_state_dict(resumed.state_dict())
+
+    assert before + rows(again) == order_1
+    assert rows(again) == order(shards_dir, 2, n_workers)
+
+
 # Lightning
 
 
@@ -177,7 +213,17 @@ def in_stateful_workers(path: Path) -> Any:
     return stateful(opened(path), 2)
 
 
-GIVEN = [plain, in_dataloader, in_workers, in_stateful, in_stateful_workers]
+def in_stateful_sized(path: Path, n_workers: int = 0) -> Any:
+    dataset = opened(path).torch_dataset(num_workers=n_workers)
+    return StatefulDataLoader(dataset, batch_size=None, num_workers=n_workers)
+
+
+def in_stateful_sized_workers(path: Path) -> Any:
+    return in_stateful_sized(path, 2)
+
+
+SIZED = [in_stateful_sized, in_stateful_sized_workers]
+GIVEN = [plain, in_dataloader, in_workers, in_stateful, in_stateful_workers, *SIZED]
 
 
 @pytest.mark.parametrize("given", GIVEN)
@@ -205,6 +251,31 @@ def test_lightning_resumes_in_the_midst(n_before_the_end, shards_dir, tmp_path, 
 
     both = {epoch: stopped.seen.get(epoch, []) + resumed.seen.get(epoch, []) for epoch in range(2)}
     assert both == undisturbed.seen
+
+
+@pytest.mark.parametrize("given", SIZED)
+@pytest.mark.parametrize("n_before_the_end", [0, 1, 20, -1, -9], ids=str)
+def test_lightning_resumes_a_stateful_dataloader(
+    n_before_the_end, given, shards_dir, tmp_path, recwarn
+) -> None:
+    stop_after = len(given(shards_dir)) - n_before_the_end
+    undisturbed, stopped, resumed = Model(), Model(stop_after), Model()
+    trainer(tmp_path, 2).fit(undisturbed, given(shards_dir))
+    with pytest.raises(SystemExit):
+        trainer(tmp_path, 2).fit(stopped, given(shards_dir))
+    trainer(tmp_path, 2).fit(resumed, given(shards_dir), ckpt_path=tmp_path / "stopped.ckpt")
+
+    both = {epoch: stopped.seen.get(epoch, []) + resumed.seen.get(epoch, []) for epoch in range(2)}
+    assert both == undisturbed.seen
+    assert not [each for each in recwarn if "Length of IterableDataset" in str(each.message)]
+
+
+@N_WORKERS
+def test_it_is_told_that_without_a_length_a_batch_would_be_left_out(n_workers, shards_dir) -> None:
+    batches = stateful(opened(shards_dir), n_workers)
+    with pytest.warns(UserWarning, match=r"torch_dataset.num_workers=") as told:
+        lightning.fabric.utilities.data.sized_len(batches)
+    assert len(told) == 1
 
 
 def test_an_epoch_that_lightning_breaks_off_is_another_one_when_it_is_set(

@@ -138,16 +138,25 @@ class BatchLoader:
         part._course = Course(part._dealing, start, is_pinned=True)
         return part
 
-    def torch_dataset(self) -> Any:
+    @checked
+    def torch_dataset(self, *, num_workers: int | None = None) -> Any:
         """Return this loader for ``torch.utils.data.DataLoader(..., batch_size=None)``.
 
         Each of its workers delivers a part of this rank's rows. It has ``state_dict()`` and
         ``load_state_dict()`` too, which torchdata's ``StatefulDataLoader`` asks its workers for.
 
+        Args:
+            num_workers: Of the DataLoader. It has a length then: the batches of an epoch, which
+                depend on the number of workers. Iterating with another number is a ValueError.
+
         Raises:
             ModuleNotFoundError: There is no torch.
+            ValueError: ``num_workers`` is negative.
         """
-        return torch_module("torch_dataset()").TorchDataset(self, self._course.shared())
+        torch = torch_module("torch_dataset()")
+        if num_workers is not None:
+            refuse_number("num_workers", num_workers, least=0)
+        return torch.TorchDataset(self, self._course.shared(), num_workers)
 
     @property
     def dataset(self) -> Any:

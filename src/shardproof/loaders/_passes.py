@@ -45,6 +45,8 @@ _TABLE = np.dtype(
         ("place", _PLACE),
         ("joined", np.int64, _MAX_WORKERS),  # the number of the latest pass that each worker began
         ("finished", np.int64, _MAX_WORKERS),  # and of the latest of which it had its last batch
+        ("loaded", np.int64, _MAX_WORKERS),  # the epoch of the state that each worker began with
+        ("is_over", np.bool_, _MAX_WORKERS),  # whether nothing of that was left for it
     ]
 )
 
@@ -92,12 +94,13 @@ class Passes:
             self._write("start", place)
             self._table["wish"] += 1
 
-    def enter(self, turn: Turn, loaded: Place | None = None) -> Place:
+    def enter(self, turn: Turn, loaded: Place | None = None, *, is_over: bool = False) -> Place:
         """Return where a pass begins, the same for each of its workers.
 
         Args:
             turn: Of the worker that begins.
             loaded: Where this worker was told to begin.
+            is_over: Whether nothing of that epoch is left for it.
 
         Raises:
             ValueError: There are more workers than there is room for.
@@ -112,7 +115,27 @@ class Passes:
                 for name in ("seed", "turn", "n_workers"):
                     self._table[name] = getattr(turn, name if name != "turn" else "number")
             self._table["joined"][turn.worker] = self._table["number"]
-            return self._read("place")
+            place = self._read("place")
+            self._table["loaded"][turn.worker] = (loaded or place).epoch
+            self._table["is_over"][turn.worker] = is_over
+            return place
+
+    def after_end(self, turn: Turn) -> Place | None:
+        """Return what comes for a worker that was told to begin where its part of an epoch ends.
+
+        The next epoch, if others were told of that or have nothing left either; else nothing. To be
+        asked when all workers have entered.
+        """
+        with self._locked():
+            if not self._is_of(turn) or not self._has_all(turn):
+                return None
+            epochs = self._table["loaded"][: turn.n_workers]
+            is_over = bool(self._table["is_over"][: turn.n_workers].all())
+            epoch = max(int(epochs.max()), int(epochs[turn.worker]) + is_over)
+            if epoch == epochs[turn.worker]:
+                return None
+            self._write("place", Place(epoch))
+            return Place(epoch)
 
     def finish(self, turn: Turn) -> None:
         """Write down that a worker had its last batch."""
@@ -140,6 +163,9 @@ class Passes:
 
     def _is_of(self, turn: Turn) -> bool:
         return bool(self._table["seed"] == turn.seed and self._table["turn"] == turn.number)
+
+    def _has_all(self, turn: Turn) -> bool:
+        return bool((self._table["joined"][: turn.n_workers] == self._table["number"]).all())
 
     def _is_finished(self) -> bool:
         table = self._table

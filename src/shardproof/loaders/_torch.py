@@ -1,5 +1,8 @@
 """Tensors over the memory of batches, and loaders as torch's own DataLoader takes them."""
 
+import re
+import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, Self, cast
 
@@ -29,12 +32,28 @@ def _converted(batch: WholeBatch, **_: object) -> dict[str, Any]:
 default_collate_fn_map[WholeBatch] = _converted
 
 
+_SAY_HOW_MANY = "say torch_dataset(num_workers=...), as many as the DataLoader has"
+
+_FETCHING_AHEAD = ("lightning.pytorch", "pytorch_lightning")
+
+_LEFT_OUT = (
+    "Lightning fetches one batch ahead of what has no length, as this torch_dataset() has none. A "
+    "StatefulDataLoader over it that is resumed from Lightning's checkpoint leaves that batch out: "
+    + _SAY_HOW_MANY
+)
+
+
 class Divisible(Protocol):
     """Batches that several workers can share, as loaders are."""
 
     @property
     def epoch(self) -> int:
         """Which epoch was delivered last, or chosen since then."""
+        ...
+
+    @property
+    def n_batches(self) -> int:
+        """How many batches an epoch has."""
         ...
 
     @property
@@ -67,22 +86,55 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
     """A loader for ``torch.utils.data.DataLoader(..., batch_size=None)``.
 
     Each of its worker processes takes part as a rank of its own: no row comes twice, none is lost.
+
+    Args:
+        loader: Whose batches they are.
+        passes: What its workers agree by.
+        n_workers: How many there will be, if that is known.
     """
 
-    def __init__(self, loader: Divisible, passes: Passes) -> None:
-        self._loader, self._passes = loader, passes
+    def __init__(self, loader: Divisible, passes: Passes, n_workers: int | None) -> None:
+        self._loader, self._passes, self._n_workers = loader, passes, n_workers
         self._part: Divisible | None = None  # of this worker, once it has one
         self._state: Mapping[str, Any] | None = None
         self._n_passes = 0
 
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        """How many batches all workers together deliver in an epoch.
+
+        Raises:
+            TypeError: It was not told how many workers there are.
+        """
+        if self._n_workers is None:
+            if not sys.modules.keys().isdisjoint(_FETCHING_AHEAD):
+                warnings.warn(_LEFT_OUT, stacklevel=2)
+            raise TypeError(f"no length: {_SAY_HOW_MANY}")
+        # torch counts on from what was delivered before a load, across the end of an epoch too.
+        warnings.filterwarnings("ignore", f"Length of IterableDataset {re.escape(str(self))} ")
+        n_workers = max(1, self._n_workers)
+        parts = (self._loader.of_worker(n, n_workers, Place(0)) for n in range(n_workers))
+        return sum(part.n_batches for part in parts)
+
     def __iter__(self) -> Iterator[Batch]:
-        if torch.utils.data.get_worker_info() is None:
+        worker = torch.utils.data.get_worker_info()
+        self._refuse_another(0 if worker is None else worker.num_workers)
+        if worker is None:
             return iter(self._loader)
         turn = self._next_turn()
         state, self._state = self._state, None
         if state is None:
             return self._delivered(self._part_of(turn, self._passes.enter(turn)), turn)
         return self._resumed(state, turn)
+
+    def _refuse_another(self, n_workers: int) -> None:
+        if self._n_workers not in (None, n_workers):
+            raise ValueError(
+                f"num_workers: expected {self._n_workers}, as torch_dataset() was told, found "
+                f"{n_workers}: {_SAY_HOW_MANY}"
+            )
 
     def _next_turn(self) -> Turn:
         worker = torch.utils.data.get_worker_info()
@@ -98,8 +150,17 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
         part = self._part_of(turn, Place(0))
         part.load_state_dict(state)
         part.set_epoch(part.epoch)  # the rest of that one, be it nothing: others may have more
-        self._passes.enter(turn, Place(part.epoch))
-        return self._delivered(part, turn)
+        is_over = part.n_left <= 0
+        self._passes.enter(turn, Place(part.epoch), is_over=is_over)
+        return self._after_end(turn) if is_over else self._delivered(part, turn)
+
+    def _after_end(self, turn: Turn) -> Iterator[Batch]:
+        """Decide with the first batch, for which nobody is asked before all have entered."""
+        start = self._passes.after_end(turn)
+        if start is None:
+            self._passes.finish(turn)
+        else:
+            yield from self._delivered(self._part_of(turn, start), turn)
 
     def _delivered(self, part: Divisible, turn: Turn) -> Iterator[Batch]:
         """Write down the end of a pass as soon as this worker has nothing more to deliver."""
