@@ -138,6 +138,13 @@ NUMBERS = ["train_0.parquet", "train_10.parquet", "train_2.parquet"]
 SHARDED = [f"data/{s}-{n:05d}-of-00012.parquet" for s in ("train", "test") for n in range(12)]
 DEEP = ["a/b.parquet", "a/c/b1.parquet", "a/c/d/b2.parquet", "a/__x/b.parquet", "a/.h/b.parquet"]
 
+GLOBBED = ["e1/train.parquet", "e2/a/test.parquet", "f/train.parquet", "e[12]/dev.parquet"]
+TOLD = {"dataset_info": [{"config_name": "de"}, {"config_name": "de"}]}
+LABELS = """dataset_info:
+  features:
+  - {name: file, dtype: string}
+  - {name: n, dtype: {class_label: {names: {0: a, 1: b}}}}"""
+
 READ: dict[str, tuple[list[str], str | None, str | None]] = {
     "two splits of one directory": (EN_DE, card(EN), None),
     "one of two": (EN_DE, card(EN, DE), "de"),
@@ -198,6 +205,12 @@ READ: dict[str, tuple[list[str], str | None, str | None]] = {
         card(DE, config("a", data_files=[split("train", "en/*"), split("test", "fr/*")])),
         "a",
     ),
+    "a pattern of directories": (GLOBBED, card(config("a", data_dir="e[12]")), None),
+    "a default that is null": (EN_DE, card(EN | {"default": None}, DE), "en"),
+    "the only one that is told of": (EN_DE, card(EN, DE, **TOLD), None),
+    "the default, another is told of": (EN_DE, card(EN | {"default": True}, DE, **TOLD), None),
+    "a mark in the middle": (EN_DE, "license: mit\n\ufeffconfigs: []", None),
+    "numbers as names of labels": (EN_DE, LABELS, None),
     "no configurations": (NUMBERS, card(), None),
     "other fields": (NUMBERS, json.dumps({"license": "mit", "tags": ["a"]}), None),
     "the names say it": (SHARDED, card(config("a", drop_labels=True)), None),
@@ -265,6 +278,19 @@ REFUSED: dict[str, tuple[list[str], str | None, str | None]] = {
     "a name that is a path": (EN_DE, card(config("a/b", data_files="en/*")), None),
     "no list": (EN_DE, "configs: {a: b}", None),
     "no YAML": (EN_DE, "configs: [", None),
+    "a tab at the end": (EN_DE, "configs:\t\n- config_name: a\n  data_files: en/*", None),
+    "two that are told of": (
+        EN_DE,
+        card(EN, DE, dataset_info=[{"config_name": "de"}, {"config_name": "en"}]),
+        None,
+    ),
+    "one that is told of and not there": (
+        EN_DE,
+        card(EN, DE, dataset_info={"config_name": "fr"}),
+        None,
+    ),
+    "told of without a name": (EN_DE, card(EN, DE, dataset_info={"splits": []}), None),
+    "told of as no fields": (EN_DE, card(EN, DE, dataset_info=[3]), "en"),
     "no fields": (EN_DE, "- a", None),
     "another format": (["a.csv", "b.csv", "c.parquet"], None, None),
     "two formats": (["train.parquet", "test.csv"], None, None),
@@ -292,6 +318,19 @@ def test_the_other_file_goes_before_the_card(repos: Repos) -> None:
         for other in (card(DE), "", "license: mit", "configs: null", "configs: 3", "[1]")
     ]
     assert [isinstance(found, dict) for found in theirs] == [True, True, True, True, False, False]
+
+
+def test_what_older_infos_tell_of_counts_too(repos: Repos) -> None:
+    repo = repos.make([*EN_DE], card(EN, DE, **TOLD))
+    assert repos.compare(repo) == {"train": ["de/x.parquet"], "validation": ["de/y.parquet"]}
+    repos.hub.put("dataset_infos.json", b'{"en": {}}', repo=repo)
+    assert isinstance(repos.compare(repo), Exception)
+
+
+def test_the_rows_of_a_script_are_not_guessed(repos: Repos) -> None:
+    repo = repos.make(EN_DE, None)
+    repos.hub.put(f"{repo.partition('/')[2]}.py", b"", repo=repo)
+    assert isinstance(repos.compare(repo), Exception)
 
 
 def test_a_directory_without_a_card_is_what_data_dir_means(repos: Repos) -> None:

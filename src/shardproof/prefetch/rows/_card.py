@@ -14,7 +14,7 @@ from shardproof.errors import SourceError
 from shardproof.prefetch.rows._patterns import SPLIT_NAME
 from shardproof.prefetch.rows._yaml import yaml_field
 
-__all__ = ["CARD_FILES", "Config", "config_of", "configs_of", "yaml_block"]
+__all__ = ["CARD_FILES", "Config", "config_of", "configs_of", "told_default", "yaml_block"]
 
 CARD_FILES = ("README.md", ".huggingface.yaml")
 """Where a card is; the second goes before the first."""
@@ -66,12 +66,43 @@ def configs_of(texts: Mapping[str, str], url: str) -> list[Config]:
         >>> configs_of({"README.md": card}, "hf://datasets/org/name")
         [Config(name='en', directory='', patterns={'train': ['en/*.parquet']}, ...)]
     """
+    found, where = _field(texts, "configs", url)
+    return _configs(found, where) if found else []
+
+
+def _field(
+    texts: Mapping[str, str], field: str, url: str, only: str | None = None
+) -> tuple[Any, str]:
+    """Return what the first file that has a field says, and what an error calls that file."""
     for name in reversed(CARD_FILES):
         where = f"the dataset card '{url}/{name}'"
-        found = yaml_field(texts.get(name, ""), "configs", where, _MISSING)
+        found = yaml_field(texts.get(name, ""), field, where, _MISSING, only=only)
         if found is not _MISSING:
-            return _configs(found, where) if found else []
-    return []
+            return found, where
+    return None, ""
+
+
+def told_default(texts: Mapping[str, str], url: str) -> str | None:
+    """Return the only configuration that ``dataset_info`` tells of; None if there is not one.
+
+    Where no configuration is the default one, it is.
+
+    Raises:
+        SourceError: The card can't be understood; the text says where.
+
+    Example:
+        >>> told_default({"README.md": "dataset_info: {config_name: en}"}, "hf://datasets/org/name")
+        'en'
+    """
+    found, where = _field(texts, "dataset_info", url, only="config_name")
+    infos = found if isinstance(found, list) else [found] if isinstance(found, dict) else []
+    names: list[str] = []
+    for n, info in enumerate(infos):
+        name = info.get("config_name", "default") if isinstance(info, dict) else None
+        if not isinstance(name, str):
+            _refuse(where, f"dataset_info[{n}].config_name", "a name", name)
+        names.append(name)
+    return names[0] if len(set(names)) == 1 else None
 
 
 def _configs(value: Any, where: str) -> list[Config]:
@@ -92,7 +123,7 @@ def _config(item: Any, where: str, field: str) -> Config:
         _refuse(where, f"{field}.config_name", "a name that can be that of a file", name)
     if not isinstance(directory, str):
         _refuse(where, f"{field}.data_dir", "a directory", directory)
-    if not isinstance(item.get("default", False), bool):
+    if not isinstance(item.get("default") or False, bool):
         _refuse(where, f"{field}.default", "true or false", item["default"])
     return Config(
         name,
@@ -100,7 +131,7 @@ def _config(item: Any, where: str, field: str) -> Config:
         _patterns(item["data_files"], where, f"{field}.data_files")
         if "data_files" in item
         else None,
-        item.get("default", False),
+        bool(item.get("default")),
         tuple(unread for unread in _UNREAD if item.get(unread) is not None),
     )
 
@@ -141,14 +172,17 @@ def _refuse(where: str, field: str, expected: str, found: object) -> NoReturn:
     raise SourceError(f"{where}, {field}: {problem}. {_TO_DO}", again="no")
 
 
-def config_of(configs: Sequence[Config], name: str | None, url: str) -> Config:
+def config_of(
+    configs: Sequence[Config], name: str | None, url: str, told: str | None = None
+) -> Config:
     """Return the configuration that is meant.
 
     Args:
         configs: Those of the card, one or more.
         name: Of one of them; None for the default one: the only one, the one that the card calls
-            so, or the one whose name is ``default``.
+            so, or the one whose name is ``default``, or the one that is told of.
         url: Of the repository.
+        told: See `told_default`.
 
     Raises:
         SourceError: There is none, or several; the text says which there are.
@@ -158,6 +192,7 @@ def config_of(configs: Sequence[Config], name: str | None, url: str) -> Config:
     defaults = [config for config in configs if config.is_default or config.name == "default"]
     if len(configs) == 1:
         defaults = list(configs)
+    defaults = defaults or [config for config in configs if config.name == told]
     if len(defaults) > 1:
         found = " and ".join(quoted(config.name) for config in defaults[:2])
         raise SourceError(

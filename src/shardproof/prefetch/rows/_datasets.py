@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 from shardproof._arguments import as_int, checked
 from shardproof._paths import refuse_empty
 from shardproof.prefetch.cache._cleanup import Cleanup, cleanup_policy
-from shardproof.prefetch.rows._card import configs_of
+from shardproof.prefetch.rows._card import configs_of, told_default
 from shardproof.prefetch.rows._kept import KeptListings
 from shardproof.prefetch.rows._listings import Listing, UnreachableError, ask_listing
 from shardproof.prefetch.rows._origins import HubAddress, Origin, opened
@@ -16,7 +16,7 @@ from shardproof.prefetch.rows._resume import ResumePlan, plan_of
 from shardproof.prefetch.rows._rows import Kind, ShardedRows, refuse_count
 from shardproof.prefetch.rows._shard_lists import ParquetShards, text_shards
 from shardproof.prefetch.rows._specs import HubSpec, TextSpec, parse_dataset_specs
-from shardproof.prefetch.rows._splits import chosen_files, split_files
+from shardproof.prefetch.rows._splits import chosen_files, refuse_script, split_files
 from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._limits import Limits
 
@@ -166,8 +166,10 @@ def _meant(
     if data_files is not None:
         names = [data_files] if isinstance(data_files, str) else data_files
         return chosen_files(listing.files, names, url)
-    configs = configs_of(listing.card or {}, url)
-    return split_files(listing.files, spec.split, spec.name, url, configs)
+    refuse_script(listing.files, spec.repo_id, url)
+    card = listing.card or {}
+    configs, told = configs_of(card, url), told_default(card, url)
+    return split_files(listing.files, spec.split, spec.name, url, configs, told=told)
 
 
 @checked

@@ -42,6 +42,8 @@ _SHARDED_SPLIT = re.compile(r"(.+)-[0-9]{5}-of-[0-9]{4}")
 _BETWEEN = "[-._ 0-9]"
 _DIRECTORIES = ("**/{0}/**", "**/{0}{1}*/**", "**/*{1}{0}/**", "**/*{1}{0}{1}*/**")
 _FILES = ("**/{0}{1}*", "**/*{1}{0}{1}*")
+_LOGS = {"logs": ["**/*.eval"]}
+_ALL = {"train": ["**"]}
 
 
 def has_magic(pattern: str) -> bool:
@@ -159,7 +161,8 @@ def default_patterns(names: Sequence[str], below: str = "") -> dict[str, list[st
 
     Args:
         names: Of all files, sorted.
-        below: The directory that is looked at; patterns are relative to it.
+        below: The directory that is looked at, or a pattern of several; patterns are relative to
+            it.
 
     Raises:
         ValueError: A split can't be called so.
@@ -168,16 +171,13 @@ def default_patterns(names: Sequence[str], below: str = "") -> dict[str, list[st
         >>> default_patterns(["a.parquet", "my_test.parquet"])
         {'test': ['**/test[-._ 0-9]*', '**/*[-._ 0-9]test[-._ 0-9]*', ...]}
     """
-    start = len(below) + 1 if below else 0
-    inside = [name[start:] for name in names if not below or name.startswith(f"{below}/")]
-    if sharded := matching(_SHARDED.format("*"), inside):
+    start = f"{below}/" if below else ""
+    if sharded := matching(start + _SHARDED.format("*"), names):
         return {split: [_SHARDED.format(split)] for split in _sharded_splits(sharded)}
-    if matching("**/*.eval", inside):
-        return {"logs": ["**/*.eval"]}
-    for shapes in (_DIRECTORIES, _FILES):
-        if found := _with_files(_worded(shapes), inside):
+    for patterns in (_LOGS, _worded(_DIRECTORIES), _worded(_FILES), _ALL):
+        if found := _with_files(patterns, names, start):
             return found
-    return _with_files({"train": ["**"]}, inside)
+    return {}
 
 
 def _sharded_splits(names: Sequence[str]) -> list[str]:
@@ -195,9 +195,9 @@ def _worded(shapes: Sequence[str]) -> dict[str, list[str]]:
     return patterns
 
 
-def _with_files(patterns: Patterns, names: Sequence[str]) -> dict[str, list[str]]:
+def _with_files(patterns: Patterns, names: Sequence[str], start: str) -> dict[str, list[str]]:
     return {
         split: list(some)
         for split, some in patterns.items()
-        if any(matching(pattern, names) for pattern in some)
+        if any(matching(start + pattern, names) for pattern in some)
     }

@@ -19,8 +19,9 @@ from shardproof.prefetch.rows._formats import (
 from shardproof.prefetch.rows._patterns import default_patterns, has_magic, matching
 from shardproof.prefetch.sources._source import RemoteFile
 
-__all__ = ["chosen_files", "split_files"]
+__all__ = ["chosen_files", "refuse_script", "split_files"]
 
+_LEGACY_INFOS = "dataset_infos.json"
 _SHOWN = 20
 _MAX_LOOKS = 50_000_000  # a minute
 
@@ -70,12 +71,26 @@ def _twice(names: Sequence[str]) -> list[str]:
     return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
 
 
+def refuse_script(files: Sequence[RemoteFile], repo_id: str, url: str) -> None:
+    """Raise where a repository has a script of its name: that says which rows there are.
+
+    Raises:
+        SourceError: It has one.
+    """
+    script = f"{repo_id.rpartition('/')[2]}.py"
+    if any(file.name == script for file in files):
+        problem = f"its rows are what the script {quoted(script)} makes, which is not run here"
+        raise SourceError(f"'{url}': {problem}. {_CONVERTED}", again="no")
+
+
 def split_files(
     files: Sequence[RemoteFile],
     split: str,
     name: str | None,
     url: str,
     configs: Sequence[Config] = (),
+    *,
+    told: str | None = None,
 ) -> list[RemoteFile]:
     """Return the parquet files of a split, in the order in which datasets reads them.
 
@@ -86,13 +101,16 @@ def split_files(
             the default one, or for the whole repository.
         url: Where they are.
         configs: What the card says.
+        told: The configuration that it tells of elsewhere; see `told_default`.
 
     Raises:
         SourceError: There are none, or it can't be told which; the text says what is there.
     """
     there = {file.name: file for file in files}
     repository = _Repository(sorted(there), url)
-    found = repository.of_card(configs, name) if configs else repository.of_names(name)
+    if _LEGACY_INFOS in there:  # and may tell of others
+        told = None
+    found = repository.of_card(configs, name, told) if configs else repository.of_names(name)
     if split not in found:
         what = f"the split {quoted(split)}" + (f" of {quoted(name)}" if name else "")
         raise _none_found(url, what, files, found)
@@ -119,13 +137,13 @@ class _Repository:
     def __init__(self, names: Sequence[str], url: str) -> None:
         self._names, self._url = names, url
 
-    def of_card(self, configs: Sequence[Config], name: str | None) -> Splits:
+    def of_card(self, configs: Sequence[Config], name: str | None, told: str | None) -> Splits:
         """Return the files of each split of a configuration.
 
         The first one says in which format all are; for that it is looked for below the root, as
         datasets does.
         """
-        first, config = configs[0], config_of(configs, name, self._url)
+        first, config = configs[0], config_of(configs, name, self._url, told)
         where = f"the configuration {quoted(config.name)}"
         for each in configs:
             if each.patterns is None:

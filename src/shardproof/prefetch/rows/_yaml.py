@@ -4,6 +4,7 @@ An alias makes a few lines a gigabyte, and a tag another type than what is writt
 needs neither. Only the field that is asked for becomes values.
 """
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from shardproof._names import quoted
@@ -20,7 +21,9 @@ _MAX_PLAIN = 100  # a number of more characters takes long to read, and is none
 _STRING = "tag:yaml.org,2002:str"
 
 
-def yaml_field(text: str, field: str, where: str, default: Any = None) -> Any:
+def yaml_field(
+    text: str, field: str, where: str, default: Any = None, *, only: str | None = None
+) -> Any:
     """Return what a field at the top of a YAML text holds.
 
     Args:
@@ -28,6 +31,7 @@ def yaml_field(text: str, field: str, where: str, default: Any = None) -> Any:
         field: Its name.
         where: What an error calls the text.
         default: What to return where it is not there.
+        only: The field of the mappings in it that is wanted, if not all are.
 
     Raises:
         SourceError: It is no such text, or over a limit; the text says on which line.
@@ -37,7 +41,7 @@ def yaml_field(text: str, field: str, where: str, default: Any = None) -> Any:
         >>> yaml_field("a: [1, two]", "a", "README.md")
         [1, 'two']
     """
-    return _Reader(where).field(text, field, default) if text else default
+    return _Reader(where, only).field(text, field, default) if text else default
 
 
 class _Reader:
@@ -45,23 +49,23 @@ class _Reader:
 
     Args:
         where: What an error calls it.
+        only: The field of mappings that is wanted; None for all.
     """
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, only: str | None) -> None:
         try:
             import yaml  # type: ignore[import-untyped] # noqa: PLC0415 - huggingface_hub has it
         except ImportError as error:
             problem = "a dataset card needs PyYAML: pip install shardproof[hf]"
             raise ImportError(problem) from error
-        self._yaml, self._where = yaml, where
-        self._kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        self._yaml, self._where, self._only = yaml, where, only
+        self._depth = self._n_items = 0
 
     def field(self, text: str, field: str, default: Any) -> Any:
         if len(text.encode()) > MAX_YAML_BYTES:
             self._refuse(f"expected at most {MAX_YAML_BYTES} bytes of YAML")
         try:
-            self._refuse_structure(text)
-            root = self._yaml.compose(text, Loader=self._kind)
+            root = self._root(text)
         except self._yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             self._refuse(f"not YAML: {quoted(getattr(error, 'problem', None) or str(error))}", mark)
@@ -72,19 +76,32 @@ class _Reader:
         node = self._nodes(root).get(field)
         return default if node is None else self._value(node)
 
-    def _refuse_structure(self, text: str) -> None:
+    def _root(self, text: str) -> Any:
+        # The loader that datasets has: the faster one in C takes tabs and marks differently.
+        loader = self._yaml.SafeLoader(text)
+        loader.get_event = self._within_limits(loader.get_event)
+        return loader.get_single_node()
+
+    def _within_limits(self, get_event: Callable[[], Any]) -> Callable[[], Any]:
+        def get() -> Any:
+            event = get_event()
+            self._refuse_structure(event)
+            return event
+
+        return get
+
+    def _refuse_structure(self, event: Any) -> None:
         """Before anything is built of it."""
-        depth = 0
-        for n_items, event in enumerate(self._yaml.parse(text, Loader=self._kind)):
-            depth += isinstance(event, self._yaml.CollectionStartEvent)
-            depth -= isinstance(event, self._yaml.CollectionEndEvent)
-            if depth > _MAX_DEPTH or n_items > _MAX_ITEMS:
-                problem = f"expected at most {_MAX_DEPTH} levels and {_MAX_ITEMS} items"
-                self._refuse(problem, event.start_mark)
-            if getattr(event, "anchor", None) is not None:
-                self._refuse("it has an anchor or an alias (& or *)", event.start_mark)
-            if getattr(event, "tag", None) is not None:
-                self._refuse(f"it has a tag, {quoted(event.tag)}", event.start_mark)
+        self._n_items += 1
+        self._depth += isinstance(event, self._yaml.CollectionStartEvent)
+        self._depth -= isinstance(event, self._yaml.CollectionEndEvent)
+        if self._depth > _MAX_DEPTH or self._n_items > _MAX_ITEMS:
+            problem = f"expected at most {_MAX_DEPTH} levels and {_MAX_ITEMS} items"
+            self._refuse(problem, event.start_mark)
+        if getattr(event, "anchor", None) is not None:
+            self._refuse("it has an anchor or an alias (& or *)", event.start_mark)
+        if getattr(event, "tag", None) is not None:
+            self._refuse(f"it has a tag, {quoted(event.tag)}", event.start_mark)
 
     def _nodes(self, node: Any) -> dict[str, Any]:
         nodes: dict[str, Any] = {}
@@ -98,7 +115,11 @@ class _Reader:
 
     def _value(self, node: Any) -> Any:
         if isinstance(node, self._yaml.MappingNode):
-            return {key: self._value(value) for key, value in self._nodes(node).items()}
+            return {
+                key: self._value(value)
+                for key, value in self._nodes(node).items()
+                if self._only in {None, key}
+            }
         if isinstance(node, self._yaml.SequenceNode):
             return [self._value(value) for value in node.value]
         if node.tag == _STRING:
