@@ -21,6 +21,7 @@ GROUND = {
     "_mailbox",
     "_names",
     "_paths",
+    "_at_exit",
     "_processes",
     "_threads",
 }
@@ -63,6 +64,7 @@ MAY_IMPORT = {
     "_mailbox": set(),
     "_names": {"_paths"},
     "_paths": set(),
+    "_at_exit": set(),
     "_processes": {"_files"},
     "_real_imports": set(),
     "_threads": set(),
@@ -198,7 +200,7 @@ MAY_IMPORT = {
     "loaders._ordered": LOADER,
     "loaders._orders": {"loaders._selection", "loaders._streams"},
     "loaders._passes": {"loaders._state"},
-    "loaders._processes": set(),
+    "loaders._processes": {"_at_exit"},
     "loaders._read_ahead": set(),
     "loaders._selection": {"saev"},
     "loaders._shards": {"loaders._destinations", "loaders._selection", "loaders._submissions"}

@@ -1,14 +1,13 @@
 """What begins anew in a forked process, and ends before the interpreter does.
 
-A forked process must not take over locks that a thread of its parent may hold. What is still open
-when the interpreter ends would be closed after the modules are gone that closing it needs.
+A forked process must not take over locks that a thread of its parent may hold.
 """
 
-import atexit
-import contextlib
 import os
 import weakref
 from typing import Protocol
+
+from shardproof._at_exit import close_at_exit
 
 __all__ = ["Living", "end_with_process"]
 
@@ -31,6 +30,7 @@ _living: weakref.WeakSet[Living] = weakref.WeakSet()
 def end_with_process(one: Living) -> None:
     """Let an object start anew in each process that is forked from this one, and close in time."""
     _living.add(one)
+    close_at_exit(one)
 
 
 def _start_all() -> None:
@@ -38,11 +38,4 @@ def _start_all() -> None:
         one.start()
 
 
-def _close_all() -> None:
-    for one in list(_living):
-        with contextlib.suppress(ValueError):  # a daemon thread is in the midst of it
-            one.close()
-
-
 os.register_at_fork(after_in_child=_start_all)
-atexit.register(_close_all)

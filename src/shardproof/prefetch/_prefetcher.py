@@ -14,6 +14,7 @@ from typing import Literal, Self
 
 from shardproof import _threads
 from shardproof._arguments import checked
+from shardproof._at_exit import close_at_exit
 from shardproof._mailbox import Mailbox
 from shardproof._names import quoted, refusals
 from shardproof._paths import refuse_empty
@@ -165,6 +166,7 @@ class ShardPrefetcher:
         self._has_begun = self._is_closed = False
         # A prefetcher that nobody closes ends with the process, and leaves nothing behind either.
         weakref.finalize(self, _end, self._tasks)
+        close_at_exit(self)
         if isinstance(policy, int):
             self._refuse_small(policy)
 

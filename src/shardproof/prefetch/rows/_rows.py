@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 import msgspec
 
 from shardproof._arguments import as_int, checked
+from shardproof._at_exit import close_at_exit
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.rows._rows_state import Data, Place, State, place_in, read_state
 from shardproof.prefetch.sources._source import RemoteFile
@@ -106,6 +107,7 @@ class ShardedRows:
         self._place, self._resume = self._resume, self._begin
         run = self._run(self._place)
         self._running.add(run)
+        close_at_exit(run)
         return run
 
     def _run(self, place: Place) -> Generator[Any, None, None]:
