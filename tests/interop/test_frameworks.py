@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,19 @@ def test_lightning_resumes_in_the_midst(n_before_the_end, shards_dir, tmp_path, 
 
     both = {epoch: stopped.seen.get(epoch, []) + resumed.seen.get(epoch, []) for epoch in range(2)}
     assert both == undisturbed.seen
+
+
+def test_torch_does_not_find_an_epoch_after_a_load_too_long(shards_dir) -> None:
+    """It counts on from the epoch before."""
+    batches = in_stateful_sized(shards_dir)
+    rows(itertools.islice(batches, len(batches)))
+    state = batches.state_dict()
+    with warnings.catch_warnings(record=True) as told:  # as in another process
+        warnings.simplefilter("always")
+        resumed = in_stateful_sized(shards_dir)
+        resumed.load_state_dict(state)
+        assert rows(resumed) == order(shards_dir, 1)
+    assert not [each for each in told if "Length of" in str(each.message)]
 
 
 @pytest.mark.parametrize("given", SIZED)

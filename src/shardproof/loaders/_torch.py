@@ -98,6 +98,8 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
         self._part: Divisible | None = None  # of this worker, once it has one
         self._state: Mapping[str, Any] | None = None
         self._n_passes = 0
+        # torch counts on from what was delivered before a load, across the end of an epoch too.
+        warnings.filterwarnings("ignore", rf"Length of IterableDataset <{re.escape(__name__)}\.")
 
     def __bool__(self) -> bool:
         return True
@@ -112,8 +114,6 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
             if not sys.modules.keys().isdisjoint(_FETCHING_AHEAD):
                 warnings.warn(_LEFT_OUT, stacklevel=2)
             raise TypeError(f"no length: {_SAY_HOW_MANY}")
-        # torch counts on from what was delivered before a load, across the end of an epoch too.
-        warnings.filterwarnings("ignore", f"Length of IterableDataset {re.escape(str(self))} ")
         n_workers = max(1, self._n_workers)
         parts = (self._loader.of_worker(n, n_workers, Place(0)) for n in range(n_workers))
         return sum(part.n_batches for part in parts)
