@@ -7,6 +7,8 @@ from pathlib import Path
 from hypothesis import strategies as st
 from memmaps import delivered
 
+from shardproof.loaders._passes import Passes, Turn
+from shardproof.loaders._state import Place
 from shardproof.testing import Layout, layout
 
 ROWS = {"batch_size": 5, "layer": 6, "tokens": "content"}
@@ -57,3 +59,11 @@ def with_dtype(path: Path, dtype: str) -> Path:
     metadata |= {"dtype": dtype, "d_model": 2 * metadata["d_model"]}
     (path / "metadata.json").write_text(json.dumps(metadata))
     return path
+
+
+def whole_pass(passes: Passes, workers: list[Turn]) -> set[Place]:
+    """Let workers begin and finish one; here, so that a spawned process can import it."""
+    found = {passes.enter(worker) for worker in workers}
+    for worker in workers:
+        passes.finish(worker)
+    return found

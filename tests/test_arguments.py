@@ -1,6 +1,7 @@
 """Wrong arguments are one short sentence; numbers are numbers, whoever's they are."""
 
 import asyncio
+import contextlib
 import enum
 import fractions
 import importlib
@@ -337,6 +338,8 @@ def loaded(n: Number, path: Path) -> Any:
     )
     for loader in (ordered, shuffled):
         loader.set_epoch(n(2))
+        with contextlib.suppress(ModuleNotFoundError):  # where torch is not installed
+            loader.torch_dataset(num_workers=n(2))
     batches = [[b["example_idx"].tolist() for b in loader] for loader in (ordered, shuffled)]
     dataset = shardproof.IndexedDataset(shards_dir, layer=n(6))
     row = dataset[n(1)]["example_idx"].tolist()

@@ -7,7 +7,7 @@ import os
 import pickle
 
 import pytest
-from loading import counted, flat, taken
+from loading import counted, flat, taken, whole_pass
 
 from shardproof import OrderedDataLoader, ShuffledDataLoader
 from shardproof.loaders._passes import Passes, Turn
@@ -196,13 +196,6 @@ def test_a_copy_goes_its_own_way(make, expected):
 
 def turns(seed: int, number: int = 0, n_workers: int = 2) -> list[Turn]:
     return [Turn(seed, number, worker, n_workers) for worker in range(n_workers)]
-
-
-def whole_pass(passes: Passes, workers: list[Turn]) -> set[Place]:
-    found = {passes.enter(worker) for worker in workers}
-    for worker in workers:
-        passes.finish(worker)
-    return found
 
 
 def test_a_pass_is_one_epoch_for_all_whoever_comes_when():
