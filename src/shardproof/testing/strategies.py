@@ -4,6 +4,7 @@ Needs hypothesis (``pip install 'shardproof[testing]'``). With it installed, `la
 ``st.from_type(Layout)``; the strategies of receipts and of checkpoints are found so too.
 """
 
+import itertools
 import json
 from collections.abc import Collection
 from typing import Any
@@ -116,9 +117,9 @@ def layouts(
     # Many shards with the same thing wrong, for code that gives up after the second.
     alike = st.tuples(sizes, one).flatmap(_alike)
     # All that is common wrong at once, for code that looks for one thing after the other.
-    mixed = _varied(common, min_shards, max_shards)
+    mixed = _together(common, ruins, min_shards, max_shards)
     shape = _shapes() if shapes else st.just({})
-    return _layouts(_often(mixed, whole, ruins, alike, mixed, whole), shape)
+    return _layouts(_often(ruins, whole, alike, mixed, whole, mixed, mixed, whole), shape)
 
 
 def _often(*strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -134,21 +135,30 @@ def _alike(drawn: tuple[int, ShardState]) -> st.SearchStrategy[list[ShardState]]
 _COMMON = [ShardState.MISSING, ShardState.EMPTY, ShardState.UNREADABLE, ShardState.DIRECTORY]
 
 
-def _varied(
-    common: list[ShardState], at_least: int, at_most: int
+_PLACES = {state: place for place, state in enumerate(ShardState)}
+
+
+def _together(
+    common: list[ShardState],
+    ruins: st.SearchStrategy[list[ShardState]],
+    at_least: int,
+    at_most: int,
 ) -> st.SearchStrategy[list[ShardState]]:
-    """Lists of lists are longer than lists, and shrink as well; what comes again is another."""
-    one = st.sampled_from([ShardState.OK, *common, *common])
+    """Mostly all that is common, then others, turned round; each goes by itself in shrinking."""
+    also = st.tuples(*(st.sampled_from([[], [ShardState.OK], *[[state]] * 9]) for state in common))
 
-    def fitted(drawn: list[list[ShardState]]) -> list[ShardState]:
-        states, unused = [state for some in drawn for state in some], list(common)
-        for place, state in enumerate(states):
-            if state is not ShardState.OK and unused:
-                states[place] = state if state in unused else unused[0]
-                unused.remove(states[place])
-        return (states + [ShardState.OK] * (at_least - len(states)))[:at_most]
+    def fitted(
+        drawn: tuple[tuple[list[ShardState], ...], list[ShardState], int],
+    ) -> list[ShardState]:
+        some, others, turn = drawn
+        states = [*itertools.chain(*some), *others][:at_most]
+        states += [ShardState.OK] * (at_least - len(states))
+        if not turn:  # one order for equal states, so that they shrink to one layout
+            return sorted(states, key=lambda state: (state is ShardState.OK, _PLACES[state]))
+        turn %= len(states) or 1
+        return states[turn:] + states[:turn]
 
-    return st.lists(st.lists(one, min_size=1, max_size=8)).map(fitted)
+    return st.tuples(also, ruins, st.integers(0, 7)).map(fitted)
 
 
 @st.composite  # not builds(), which would print its own call instead of the layout's
