@@ -5,6 +5,7 @@ import contextlib
 import errno
 import json
 import logging
+import multiprocessing
 import os
 import re
 import shutil
@@ -790,9 +791,12 @@ class TestWhatLiesThere:
                 await shards.initialize_datasets(0)
                 for index in (0, 1, 0):
                     assert rows(shards.active_dataset) == expected(index)
+                    await asyncio.to_thread(in_step.wait, PATIENCE)  # as in training
                     await shards.swap_datasets()
+                await asyncio.to_thread(in_step.wait, PATIENCE)
 
         put_there(tmp_path, 0, 1)
+        in_step = multiprocessing.get_context("fork").Barrier(3)
         pids = [forked(lambda rank=rank: train(rank)) for rank in range(3)]
         assert [ended(pid) for pid in pids] == [0] * 3
 

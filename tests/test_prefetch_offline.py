@@ -134,6 +134,7 @@ def test_a_commit_starts_from_what_is_kept(gone: tuple[Load, str]) -> None:
     list(itertools.islice(iterator, 3))
     later = load(revision=commit)
     later.load_state_dict(json.loads(json.dumps(rows.state_dict())))
+    iterator.close()
     assert list(later) == ROWS[3:]
     assert list(load(revision=commit, data_files=NAMES[1])) == ROWS[2:4]
 
