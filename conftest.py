@@ -2,6 +2,7 @@
 
 import signal
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["pytester"]
@@ -14,3 +15,10 @@ settings.load_profile("shardproof")
 # interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let attacks run all of their cases; docs/attacks.md says what they are."""
+    group = parser.getgroup("attacks")
+    group.addoption("--exhaustive", action="store_true", help="Run all cases of each attack.")
+    group.addoption("--figures", metavar="FILE", help="Append the figures of attacks to a file.")

@@ -12,7 +12,7 @@ import typer
 
 from shardproof import _threads
 from shardproof._cli_paths import given_text
-from shardproof._terminal import printable
+from shardproof._messages import printable
 from shardproof.errors import FetchError
 
 if TYPE_CHECKING:

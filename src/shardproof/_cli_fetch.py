@@ -13,8 +13,8 @@ import typer
 
 from shardproof import _threads
 from shardproof._cli_paths import given_path, given_text
+from shardproof._messages import printable
 from shardproof._progress import bar
-from shardproof._terminal import printable
 from shardproof.errors import FetchError, SourceError
 
 if TYPE_CHECKING:

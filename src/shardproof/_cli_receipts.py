@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardproof._cli_paths import given_path
-from shardproof._terminal import printable
+from shardproof._messages import printable
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.report import Level
 

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from shardproof._cli_paths import given_directory, given_path
-from shardproof._terminal import printable
+from shardproof._messages import printable
 from shardproof.errors import ManifestError, ShardReadError, ShardValidationError
 from shardproof.report import Level
 

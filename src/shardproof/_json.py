@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from shardproof._names import NotRegularError, open_inside, open_root, quoted
+from shardproof._messages import quoted
+from shardproof._names import NotRegularError, open_inside, open_root
 from shardproof._paths import permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 

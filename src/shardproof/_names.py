@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from shardproof._messages import quoted
 from shardproof._paths import permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
@@ -19,10 +20,8 @@ __all__ = [
     "NotRegularError",
     "Refusal",
     "file_type",
-    "listed",
     "open_inside",
     "open_root",
-    "quoted",
     "refusals",
 ]
 
@@ -31,8 +30,6 @@ MAX_PATH_BYTES = 4095  # PATH_MAX of Linux, less its closing NUL
 
 OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
 """How a file is opened to look at it: never blocking, never through a link, never a terminal."""
-
-_SHOWN = 20
 
 _PLAIN_LINES = re.compile(r"[0-9A-Za-z_.\-\n]+")
 _LOWER_LINES = re.compile(r"[0-9a-z_.\-\n]+")
@@ -52,19 +49,6 @@ class NotRegularError(Exception):
     def __init__(self, found: str) -> None:
         super().__init__(found)
         self.found = found
-
-
-def quoted(text: str, limit: int = 80) -> str:
-    """Return untrusted text for a message: ASCII, escaped, cut to about ``limit`` characters."""
-    shown = ascii(text[:limit])
-    return shown if len(text) <= limit else f"{shown}... ({len(text)} characters)"
-
-
-def listed(title: str, lines: Sequence[str]) -> str:
-    """Return a title, how many cases it has, and a line for each; of very many only the first."""
-    shown = "".join(f"\n  - {line}" for line in lines[:_SHOWN])
-    more = f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    return f"{title} ({len(lines)}):{shown}{more}"
 
 
 def refusals(names: Sequence[str]) -> list[Refusal]:

@@ -1,4 +1,4 @@
-"""What the command writes: untrusted text, made harmless, to streams that may be gone."""
+"""What the command writes to: streams that may be gone."""
 
 import contextlib
 import errno
@@ -9,15 +9,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-__all__ = ["printable", "standard_streams"]
+__all__ = ["standard_streams"]
 
 _BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell says of a program that this signal ended
 _COULD_NOT_SAY = 3
-
-
-def printable(text: str) -> str:
-    """Return text whose control characters can't move the cursor or paint the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 class OutputError(Exception):

@@ -27,7 +27,8 @@ from shardproof._cli_fetch import fetch
 from shardproof._cli_paths import given_path
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
-from shardproof._terminal import printable, standard_streams
+from shardproof._messages import printable
+from shardproof._terminal import standard_streams
 from shardproof.errors import ManifestError
 from shardproof.report import Finding, FindingKind, Level, Report
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from shardproof import _digest
-from shardproof._names import listed, quoted, refusals
+from shardproof._messages import listed, quoted
+from shardproof._names import refusals
 from shardproof.errors import ManifestError
 
 __all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile"]

@@ -21,7 +21,7 @@ from shardproof._cli_checkpoint._paths import (
 )
 from shardproof._cli_checkpoint._tables import console, print_metadata
 from shardproof._cli_paths import given_text
-from shardproof._terminal import printable
+from shardproof._messages import printable
 from shardproof.errors import CheckpointNotFoundError
 
 if TYPE_CHECKING:

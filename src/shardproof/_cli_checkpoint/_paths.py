@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from shardproof._terminal import printable
+from shardproof._messages import printable
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ShardproofError
 from shardproof.report import Finding, FindingKind
 

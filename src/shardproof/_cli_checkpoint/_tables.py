@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shardproof._terminal import printable
+from shardproof._messages import printable
 
 if TYPE_CHECKING:
     from shardproof.checkpoint import CheckpointMetadata

@@ -1,6 +1,6 @@
 """What to type instead of a path that is no prefix of a checkpoint."""
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.checkpoint._layout import metadata_name
 from shardproof.checkpoint._prefixes import prefixes_in
 from shardproof.checkpoint._storage import Place

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shardproof import _files
 from shardproof._arguments import checked
-from shardproof._names import listed, quoted
+from shardproof._messages import listed, quoted
 from shardproof._paths import refuse_empty
 from shardproof.checkpoint._before_saving import make_way, refuse_step
 from shardproof.checkpoint._layout import header_size, metadata_name

@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.checkpoint._layout import metadata_name
 from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry, TensorEntry
 from shardproof.checkpoint._storage import Place

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from shardproof._names import listed, quoted
+from shardproof._messages import listed, quoted
 from shardproof.checkpoint._dtypes import ITEM_SIZES
 from shardproof.checkpoint._layout import MAX_RANK, aligned, header_size, shard_name
 from shardproof.checkpoint._sealed import seal, unseal

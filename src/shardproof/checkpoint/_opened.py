@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.checkpoint._layout import Header, header_size, pack_header, parse_header
 from shardproof.checkpoint._local_storage import NotRegularFileError
 from shardproof.checkpoint._metadata import ShardEntry

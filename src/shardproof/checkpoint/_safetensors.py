@@ -16,7 +16,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from shardproof import _json
-from shardproof._names import OPEN_FLAGS, file_type, listed, quoted
+from shardproof._messages import listed, quoted
+from shardproof._names import OPEN_FLAGS, file_type
 from shardproof.checkpoint._dtypes import ITEM_SIZES
 from shardproof.checkpoint._refusal import refusal
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.checkpoint._dtypes import ITEM_SIZES
 from shardproof.checkpoint._safetensors import (
     LENGTH,

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from shardproof import _json
-from shardproof._names import listed, quoted, refusals
+from shardproof._messages import listed, quoted
+from shardproof._names import refusals
 from shardproof.checkpoint._refusal import refusal
 from shardproof.checkpoint._safetensors import (
     StoredTensor,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from shardproof import _digest
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
-from shardproof._names import listed
+from shardproof._messages import listed
 from shardproof.checkpoint._before_saving import make_way, refuse_number, refuse_step
 from shardproof.checkpoint._layout import MAX_RANK, metadata_name, note_name
 from shardproof.checkpoint._metadata import (

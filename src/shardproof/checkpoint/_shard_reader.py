@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardproof import _digest
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.checkpoint._layout import header_size
 from shardproof.checkpoint._metadata import ShardEntry, TensorEntry
 from shardproof.checkpoint._opened import read_into

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from shardproof._arguments import checked
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.checkpoint._prefixes import Prefixes, prefixes_among, prefixes_in
 from shardproof.checkpoint._storage import CheckpointStorage, Dated, Place, storage_of
 

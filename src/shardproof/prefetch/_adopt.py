@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from shardproof import _fanout
 from shardproof._arguments import checked
-from shardproof._names import file_type, quoted
+from shardproof._messages import quoted
+from shardproof._names import file_type
 from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError
 from shardproof.prefetch.cache._cache import Cache

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.errors import FetchError
 from shardproof.prefetch._stats import PrefetchEvent, Tally
 from shardproof.prefetch.cache._cache import Cache

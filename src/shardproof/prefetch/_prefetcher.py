@@ -16,7 +16,8 @@ from shardproof import _threads
 from shardproof._arguments import checked
 from shardproof._at_exit import close_at_exit
 from shardproof._mailbox import Mailbox
-from shardproof._names import quoted, refusals
+from shardproof._messages import quoted
+from shardproof._names import refusals
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
 from shardproof.errors import FetchError

@@ -5,7 +5,7 @@ import os
 import msgspec
 
 from shardproof import _json
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.errors import ManifestError
 from shardproof.receipts._layout import MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shardproof import _digest
-from shardproof._names import quoted, refusals
+from shardproof._messages import quoted
+from shardproof._names import refusals
 from shardproof.errors import ManifestError
 from shardproof.receipts._records import OUTPUT_FILE, Receipt
 

@@ -10,7 +10,7 @@ import msgspec
 
 from shardproof import _files
 from shardproof._arguments import checked
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError
 from shardproof.receipts._canonical import canonical_json, hash_of, plain

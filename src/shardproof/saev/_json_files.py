@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from shardproof import _files, _json
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.errors import ManifestNotFoundError
 
 __all__ = ["LABELS_FILE", "METADATA_FILE", "SHARDS_FILE", "AnyPath", "dump", "read", "read_bytes"]

@@ -11,7 +11,7 @@ import msgspec
 
 from shardproof import _json
 from shardproof._arguments import accepted_fields, as_int, checked
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof._paths import refuse_empty
 from shardproof.saev._counts import MAX_COUNT, Count, Positive, count_of
 from shardproof.saev._json_files import METADATA_FILE, AnyPath, dump, read_bytes

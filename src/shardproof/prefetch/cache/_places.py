@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof import _files
-from shardproof._names import OPEN_FLAGS, file_type, quoted, refusals
+from shardproof._messages import quoted
+from shardproof._names import OPEN_FLAGS, file_type, refusals
 
 __all__ = ["STATE", "Place", "StateDirs", "key_of", "make_state", "place_of", "refuse_name"]
 

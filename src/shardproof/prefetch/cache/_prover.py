@@ -6,7 +6,7 @@ import stat
 import threading
 
 from shardproof import _digest
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.prefetch.cache._leases import Lease
 from shardproof.prefetch.cache._places import Place
 from shardproof.prefetch.cache._proofs import Proof, Proofs, digests_of, mark_of, proof_of

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.errors import SourceError
 from shardproof.prefetch.rows._patterns import SPLIT_NAME
 from shardproof.prefetch.rows._yaml import yaml_field

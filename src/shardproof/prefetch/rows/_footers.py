@@ -9,7 +9,7 @@ import struct
 import threading
 from typing import TYPE_CHECKING
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.rows._footers import END_BYTES, check_rows, footer_bytes, need_pyarrow
 

@@ -15,7 +15,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.prefetch.rows._specs import SPLIT_WORDS
 
 __all__ = ["SPLIT_NAME", "default_patterns", "has_magic", "matching"]

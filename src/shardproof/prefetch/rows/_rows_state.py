@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.prefetch.sources._source import RemoteFile
 
 __all__ = ["Data", "Place", "State", "place_in", "read_state"]

@@ -4,7 +4,8 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from shardproof._names import quoted, refusals
+from shardproof._messages import quoted
+from shardproof._names import refusals
 
 __all__ = [
     "problems_of_directory",

@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from shardproof._arguments import checked
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.prefetch.rows._spec_fields import (
     problems_of_directory,
     problems_of_repo,

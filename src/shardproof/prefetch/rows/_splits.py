@@ -6,7 +6,7 @@ The dataset card says it, if it has configurations (`_card`); else the names of 
 
 from collections.abc import Mapping, Sequence
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.errors import SourceError
 from shardproof.prefetch.rows._card import Config, config_of
 from shardproof.prefetch.rows._formats import (

@@ -7,7 +7,7 @@ needs neither. Only the field that is asked for becomes values.
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.errors import SourceError
 
 __all__ = ["MAX_YAML_BYTES", "yaml_field"]

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._retry_after import seconds_to_wait
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile

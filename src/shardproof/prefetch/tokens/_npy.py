@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._names import quoted
+from shardproof._messages import quoted
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Mismatch
 

@@ -10,13 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._names import (
-    NotRegularError,
-    open_inside,
-    open_root,
-    quoted,
-    refusals,
-)
+from shardproof._messages import quoted
+from shardproof._names import NotRegularError, open_inside, open_root, refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.tokens._npy import (

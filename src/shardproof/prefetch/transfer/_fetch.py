@@ -13,7 +13,8 @@ import msgspec
 
 from shardproof import _digest, _files
 from shardproof._arguments import checked
-from shardproof._names import OPEN_FLAGS, file_type, quoted, refusals
+from shardproof._messages import quoted
+from shardproof._names import OPEN_FLAGS, file_type, refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError, SourceError
 from shardproof.prefetch.sources._source import Delivery, RemoteFile, Source

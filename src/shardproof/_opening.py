@@ -1,0 +1,132 @@
+"""What is at a path: there, not there, or nobody could look.
+
+`os.path.exists`, `isdir` and their kin, `Path.is_file`, `glob` and `os.walk` answer "not there" for
+EIO, ESTALE, EACCES and EMFILE as well, and so a damaged disk becomes a smaller data set. They are
+banned in this package; these are what to use. Each of them raises the `OSError` of a look that
+failed.
+"""
+
+import errno
+import fnmatch
+import os
+import stat
+from collections.abc import Iterator
+
+__all__ = [
+    "is_directory",
+    "is_link",
+    "is_regular",
+    "is_there",
+    "matching",
+    "mode_of",
+    "names_in",
+    "tree",
+]
+
+# A look that ends so has been made: no path of such a name leads to anything.
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
+
+
+def mode_of(
+    path: str | os.PathLike[str], *, follow: bool = False, dir_fd: int | None = None
+) -> int:
+    """Return the ``st_mode`` of what is at a path; 0 where nothing is.
+
+    Args:
+        path: Where to look.
+        follow: Whether a symbolic link is followed; one that leads nowhere is then nothing.
+        dir_fd: A descriptor of the directory that a relative path begins at.
+
+    Raises:
+        OSError: Nobody could look (EIO, ESTALE, EACCES, ELOOP, ...).
+    """
+    try:
+        return os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return 0
+        raise
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether anything is at a path, be it a link that leads nowhere.
+
+    Raises:
+        OSError: Nobody could look.
+    """
+    return mode_of(path) != 0
+
+
+def is_directory(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory is at a path, or behind a link there.
+
+    Raises:
+        OSError: Nobody could look.
+    """
+    return stat.S_ISDIR(mode_of(path, follow=True))
+
+
+def is_regular(path: str | os.PathLike[str]) -> bool:
+    """Whether a regular file is at a path, or behind a link there.
+
+    Raises:
+        OSError: Nobody could look.
+    """
+    return stat.S_ISREG(mode_of(path, follow=True))
+
+
+def is_link(path: str | os.PathLike[str]) -> bool:
+    """Whether a symbolic link is at a path.
+
+    Raises:
+        OSError: Nobody could look.
+    """
+    return stat.S_ISLNK(mode_of(path))
+
+
+def names_in(directory: str | os.PathLike[str]) -> list[str]:
+    """Return the names in a directory, sorted; none where there is no directory.
+
+    Raises:
+        OSError: It could not be listed to its end.
+    """
+    try:
+        return sorted(os.listdir(directory))
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return []
+        raise
+
+
+def matching(directory: str | os.PathLike[str], pattern: str) -> list[str]:
+    """Return the names in a directory that a pattern of fnmatch fits, sorted.
+
+    As in a shell, names that begin with a dot are only fitted by patterns that do.
+
+    Raises:
+        OSError: The directory could not be listed to its end.
+    """
+    names = names_in(directory) if pattern.startswith(".") else _plain(names_in(directory))
+    return fnmatch.filter(names, pattern)
+
+
+def _plain(names: list[str]) -> list[str]:
+    return [name for name in names if not name.startswith(".")]
+
+
+def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk a directory as `os.walk` does, each level sorted; no link is followed.
+
+    Yields:
+        A directory's path, the names of its directories, and those of all else in it.
+
+    Raises:
+        OSError: A directory below could not be listed to its end.
+    """
+    with os.scandir(directory) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    directories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    others = set(directories)
+    yield os.fspath(directory), directories, [e.name for e in entries if e.name not in others]
+    for name in directories:
+        yield from tree(os.path.join(directory, name))

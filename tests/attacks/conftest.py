@@ -1,0 +1,22 @@
+"""What an attack is given: a tally, named by its mark."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attacks.tally import Tally
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
+    """Count cases and harm; fail at the end if there was any.
+
+    The test is marked ``attack("the row of the table")``.
+    """
+    mark = request.node.get_closest_marker("attack")
+    tally = Tally(mark.args[0], is_exhaustive=request.config.getoption("--exhaustive"))
+    yield tally
+    figures = request.config.getoption("--figures")
+    if figures:
+        tally.write(Path(figures))
+    tally.assert_harmless()
