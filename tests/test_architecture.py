@@ -14,6 +14,7 @@ SOURCE = Path(shardproof.__file__).parent
 
 GROUND = {
     "_arguments",
+    "_beneath",
     "_digest",
     "_files",
     "_json",
@@ -65,7 +66,8 @@ MAY_IMPORT = {
     "_loop_threads": {"_threads"},
     "_mailbox": set(),
     "_messages": set(),
-    "_names": {"_messages", "_paths"},
+    "_beneath": set(),
+    "_names": {"_beneath", "_messages", "_paths"},
     "_opening": set(),
     "_paths": set(),
     "_at_exit": set(),

@@ -4,6 +4,7 @@ A name is refused by its text first (`refusals`), and by the file that it leads 
 (`open_inside`): the file must lie inside the root, after every symbolic link, and be regular.
 """
 
+import errno
 import os
 import re
 import stat
@@ -11,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from shardproof._beneath import OutsideError, open_beneath
 from shardproof._messages import quoted
 from shardproof._paths import permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
@@ -144,8 +146,12 @@ def open_root(root: str) -> int:
 def open_inside(name: str, *, root: str, dir_fd: int) -> int:
     """Open a file of the root for reading and return its descriptor, if the file is one to open.
 
+    A symbolic link is followed when it stays inside the root. Whatever is renamed or replaced
+    meanwhile, what is opened was inside the root; see `_beneath`.
+
     Nothing but a regular file is opened: opening a FIFO may block or wake its writer, and opening
-    a device may act on it (open(2)). A symbolic link is followed when it stays inside the root.
+    a device may act on it (open(2)). Only what is put in the place of a regular file between the
+    look at it and the call is opened, without waiting for anybody (`OPEN_FLAGS`), and refused then.
 
     Args:
         name: A name that `refusals` accepted.
@@ -156,20 +162,35 @@ def open_inside(name: str, *, root: str, dir_fd: int) -> int:
         NotRegularError: It is something else, or lies outside the root.
         OSError: The file is missing or can't be opened.
     """
-    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    if stat.S_ISLNK(status.st_mode) or "/" in name:
-        name = _real_path_inside(root, name)
-        status = os.stat(name, follow_symlinks=False)
-    if not stat.S_ISREG(status.st_mode):
-        raise NotRegularError(file_type(status.st_mode))
-    return os.open(name, OPEN_FLAGS, dir_fd=dir_fd)
+    try:
+        return open_beneath(name, _open_regular, root=root, dir_fd=dir_fd)
+    except OutsideError as error:
+        raise NotRegularError(f"symbolic link to '{error.path}', outside the root") from error
 
 
-def _real_path_inside(root: str, name: str) -> str:
-    path = os.path.realpath(os.path.join(root, name), strict=True)
-    if os.path.commonpath([root, path]) != root:
-        raise NotRegularError(f"symbolic link to '{path}', outside the root")
-    return path
+def _open_regular(base: str, dir_fd: int) -> int | None:
+    """Open a regular file of a directory; None for a symbolic link."""
+    mode = os.stat(base, dir_fd=dir_fd, follow_symlinks=False).st_mode
+    if stat.S_ISLNK(mode):
+        return None
+    _refuse_other(mode)
+    try:
+        fd = os.open(base, OPEN_FLAGS, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # it became one meanwhile
+            return None
+        raise
+    try:
+        _refuse_other(os.fstat(fd).st_mode)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _refuse_other(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise NotRegularError(file_type(mode))
 
 
 def file_type(mode: int) -> str:

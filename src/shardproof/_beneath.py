@@ -1,0 +1,204 @@
+"""Where a name leads inside a directory that is held open, whatever is renamed meanwhile.
+
+A path that was resolved and is then opened by name may lead elsewhere by then. So no path is opened
+here: each folder is opened in the one before it and never through a link, and of a link the text is
+read and walked by the same steps. What is opened in the end was inside the directory when its
+folder was entered; a folder that is moved out later takes with it what is opened in it.
+
+Linux has one call for the folders of a name (openat2(2) with RESOLVE_BENEATH, since 5.6). It only
+saves time: what it refuses, or a sandbox refuses it, is walked.
+"""
+
+import errno
+import functools
+import os
+import stat
+import struct
+import sys
+import types
+from collections.abc import Callable
+
+__all__ = ["MAX_LINKS", "OpenAt", "OutsideError", "open_beneath"]
+
+OpenAt = Callable[[str, int], int | None]
+"""Opens what has a name of one part in the directory of a descriptor; None for a symbolic link."""
+
+MAX_LINKS = 40
+"""Links that one name may lead through: as many as Linux follows (path_resolution(7))."""
+
+_FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+
+_OPENAT2 = 437  # on every kind of machine that Linux counts in common (asm-generic/unistd.h)
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_BENEATH = 0x08
+
+
+class OutsideError(Exception):
+    """A name that leads out of the directory.
+
+    Attributes:
+        path: Where to, without links.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int) -> int:
+    """Return a descriptor of what a name leads to, inside a directory.
+
+    Args:
+        name: Parts with ``/`` between them.
+        open_at: Opens the last part.
+        root: The directory's real absolute path: a link that leaves it is followed if it leads
+            back.
+        dir_fd: A descriptor of the directory.
+
+    Raises:
+        OutsideError: The name leads out of the directory.
+        OSError: A folder or a link could not be opened or read.
+    """
+    fd = _open_without_links(name, open_at, dir_fd)
+    return _Walk(root, dir_fd).open(name, open_at) if fd is None else fd
+
+
+def _open_without_links(name: str, open_at: OpenAt, dir_fd: int) -> int | None:
+    """Open by as few calls as there can be; None where it takes a walk."""
+    folder, _, base = name.rpartition("/")
+    if not folder:
+        return open_at(base, dir_fd)
+    folder_fd = _folder_by_one_call(folder, dir_fd)
+    if folder_fd is None:
+        return None
+    try:
+        return open_at(base, folder_fd)
+    finally:
+        os.close(folder_fd)
+
+
+class _Walk:
+    """The way from a directory to what a name leads to."""
+
+    def __init__(self, root: str, dir_fd: int) -> None:
+        self._root, self._dir_fd = root, dir_fd
+        self._folders: list[tuple[str, int]] = []  # names and descriptors from there to here
+        self._parts: list[str] = []  # what is still to be walked
+        self._n_links = 0
+
+    def open(self, name: str, open_at: OpenAt) -> int:
+        """Open what the name leads to; as `open_beneath`."""
+        self._parts = _parts_of(name)
+        try:
+            while True:
+                part = self._parts.pop(0)
+                if part == "..":
+                    self._up()
+                elif self._parts:
+                    self._enter(part)
+                elif (fd := open_at(part, self._at)) is not None:
+                    return fd
+                else:
+                    self._follow(part)
+        finally:
+            self._return_to_root()
+
+    @property
+    def _at(self) -> int:
+        return self._folders[-1][1] if self._folders else self._dir_fd
+
+    def _path(self, *parts: str) -> str:
+        return os.path.join(self._root, *(name for name, _ in self._folders), *parts)
+
+    def _up(self) -> None:
+        if self._folders:
+            os.close(self._folders.pop()[1])
+            self._parts = self._parts or ["."]
+        else:
+            self._come_back(self._path("..", *self._parts))
+
+    def _enter(self, part: str) -> None:
+        try:
+            fd = os.open(part, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=self._at)
+        except OSError as error:
+            if error.errno not in {errno.ENOTDIR, errno.ELOOP} or self._is_other(part):
+                raise
+            self._follow(part)
+        else:
+            self._folders.append((part, fd))
+
+    def _is_other(self, part: str) -> bool:
+        """Whether what is no folder is no link either, nor became a folder meanwhile."""
+        mode = os.stat(part, dir_fd=self._at, follow_symlinks=False).st_mode
+        return not stat.S_ISLNK(mode) and not stat.S_ISDIR(mode)
+
+    def _follow(self, part: str) -> None:
+        """Put what a link says in the place of its name."""
+        self._count(self._path(part))
+        try:
+            text = os.readlink(part, dir_fd=self._at)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            text = part  # it is no link any more
+        if os.path.isabs(text):
+            self._come_back(os.path.join(text, *self._parts))
+        else:
+            self._parts = _parts_of("/".join([text, *self._parts]))
+
+    def _come_back(self, path: str) -> None:
+        """Walk on in the directory, if that is where a path leads that leaves it."""
+        real = self._real(path)
+        if os.path.commonpath([self._root, real]) != self._root:
+            raise OutsideError(real)
+        self._return_to_root()
+        self._parts = _parts_of(os.path.relpath(real, self._root))
+
+    def _real(self, path: str) -> str:
+        while True:
+            try:
+                return os.path.realpath(path, strict=True)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self._count(path)  # something on the way was a link, and is none any more
+
+    def _count(self, path: str) -> None:
+        self._n_links += 1
+        if self._n_links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+    def _return_to_root(self) -> None:
+        while self._folders:
+            os.close(self._folders.pop()[1])
+
+
+def _parts_of(text: str) -> list[str]:
+    """Split a path; the last part is ``.`` where it can only be that of a folder."""
+    parts = [part for part in text.split("/") if part not in {"", "."}]
+    return [*parts, "."] if not parts or text.endswith(("/", "/.")) else parts
+
+
+def _folder_by_one_call(name: str, dir_fd: int) -> int | None:
+    """Open a folder inside a directory by one call, links on the way included; None if it fails."""
+    call = _openat2()
+    # Whoever put another function there (a fake file system, planned faults) is asked by a walk.
+    if call is None or not isinstance(os.open, types.BuiltinFunctionType):
+        return None
+    fd = call(dir_fd, os.fsencode(name))
+    return None if fd < 0 else fd
+
+
+@functools.cache
+def _openat2() -> Callable[[int, bytes], int] | None:
+    """The call, which the C library has no name for; None where there is no Linux."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # noqa: PLC0415 - 5 ms, and most directories have no folders
+
+    how = struct.pack("=QQQ", _FOLDER_FLAGS, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    number, text = ctypes.c_long, ctypes.c_char_p
+    syscall.argtypes = (number, number, text, text, ctypes.c_size_t)
+    syscall.restype = ctypes.c_long
+    return lambda dir_fd, name: syscall(_OPENAT2, dir_fd, name, how, len(how))

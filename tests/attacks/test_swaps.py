@@ -1,0 +1,354 @@
+"""A folder is swapped for a link out of the root, again and again, while files of it are opened.
+
+What lies outside is a secret: neither its bytes, nor its digest, nor its size may show. Once every
+order of two swaps and the calls of one look is tried; and once, in processes of their own, luck.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import token_files
+from attacks.tally import Tally
+
+import shardproof
+from shardproof import (
+    Finding,
+    FindingKind,
+    ShardproofError,
+    _beneath,
+    _json,
+    _names,
+    checks,
+    testing,
+)
+from shardproof.manifest import Manifest, PromisedFile
+
+ROW = "a folder swapped for a link"
+
+INSIDE = b"inside, as promised"
+SECRET = b"SECRET" * 77
+SECRETS = (SECRET[:6].decode(), str(len(SECRET)), hashlib.sha256(SECRET).hexdigest())
+PROMISE = f"sha256:{hashlib.sha256(INSIDE).hexdigest()}"
+
+FOLDERS = (".", "sub", "b", "x/sub")
+
+
+@dataclasses.dataclass(frozen=True)
+class Swap:
+    """What is asked for, and what is swapped meanwhile for which link."""
+
+    asked: str
+    place: str
+    link: str
+    ways: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Links that are there all the time."""
+
+
+SWAPS = {
+    "a folder": Swap("sub/a.bin", "sub", "../outside"),
+    "a folder, absolute": Swap("sub/a.bin", "sub", "{base}/outside"),
+    "a folder in a folder": Swap("x/sub/a.bin", "x/sub", "../../outside"),
+    "a folder above a folder": Swap("x/sub/a.bin", "x", "../outside"),
+    "a file of a folder": Swap("sub/a.bin", "sub/a.bin", "../../outside/a.bin"),
+    "a file": Swap("a.bin", "a.bin", "{base}/outside/a.bin"),
+    "a folder behind a link": Swap("way", "sub", "../outside", {"way": "sub/a.bin"}),
+    "a folder behind an absolute link": Swap(
+        "way", "sub", "../outside", {"way": "{base}/root/sub/a.bin"}
+    ),
+    "a folder behind a link to a folder": Swap("way/a.bin", "sub", "../outside", {"way": "./sub/"}),
+    "a folder that a link leaves by ..": Swap(
+        "way", "sub", "../outside/sub", {"way": "sub/../b/a.bin"}
+    ),
+    "a link that comes back": Swap("way", "sub", "../outside", {"way": "../root/sub/a.bin"}),
+    "a link inside": Swap("sub/a.bin", "sub", "b"),
+}
+
+
+@pytest.fixture(params=SWAPS)
+def swap(request) -> Swap:
+    return SWAPS[request.param]
+
+
+@pytest.fixture
+def root(tmp_path, swap) -> Path:
+    """The root, the secret beside it, and the link that will stand in for something."""
+    return build(tmp_path, swap)
+
+
+def build(base: Path, swap: Swap) -> Path:
+    root = base / "root"
+    for where, content in ((root, INSIDE), (base / "outside", SECRET)):
+        for folder in FOLDERS:
+            (where / folder).mkdir(parents=True, exist_ok=True)
+            (where / folder / "a.bin").write_bytes(content)
+    for way, text in swap.ways.items():
+        (root / way).symlink_to(text.format(base=base))
+    (base / "stand-in").symlink_to(swap.link.format(base=base))
+    return root
+
+
+def exchange(place: Path, base: Path, *, back: bool) -> None:
+    """Put the link in the place of what is there, or that back."""
+    kept, stand_in = base / "kept", base / "stand-in"
+    source, target = (stand_in, kept) if back else (kept, stand_in)
+    os.rename(place, source)
+    os.rename(target, place)
+
+
+@pytest.fixture(params=["one call", "a walk"])
+def way(request, monkeypatch) -> None:
+    """Both ways of opening."""
+    if request.param == "a walk":
+        monkeypatch.setattr(_beneath, "_openat2", lambda: None)
+
+
+def promised(root: Path, asked: str) -> Manifest:
+    return Manifest(root, root / "list.json", "test", [PromisedFile(asked, digest=PROMISE)])
+
+
+def look(manifest: Manifest, tally: Tally) -> None:
+    report = checks.check(manifest, level="valid", workers=1, list_first=False)
+    tally.count()
+    for finding in report.findings:
+        judge(finding, tally)
+
+
+def judge(finding: Finding, tally: Tally) -> None:
+    what = f"{finding.path}: {finding.kind.value}, expected {finding.expected}, {finding.found}"
+    if any(secret in what for secret in SECRETS):
+        tally.harm("lie", what)
+    elif finding.kind not in {FindingKind.MISSING, FindingKind.NOT_REGULAR}:
+        tally.harm("wrong class", what)
+
+
+def old_open_inside(name: str, *, root: str, dir_fd: int) -> int:
+    """As it was: the path is resolved, and then opened by name."""
+    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode) or "/" in name:
+        name = os.path.realpath(os.path.join(root, name), strict=True)
+        if os.path.commonpath([root, name]) != root:
+            raise _names.NotRegularError(f"symbolic link to '{name}', outside the root")
+        status = os.stat(name, follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode):
+        raise _names.NotRegularError(_names.file_type(status.st_mode))
+    return os.open(name, _names.OPEN_FLAGS, dir_fd=dir_fd)
+
+
+CALLS = ("stat", "open", "readlink", "lstat", "fstat")
+
+
+class Steps:
+    """Counts calls of a look, and swaps before two of them."""
+
+    def __init__(self, monkeypatch, before: dict[int, Callable[[], None]]) -> None:
+        self.n = 0
+        self._before = before
+        self._is_busy = False
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self._counted(getattr(os, name)))
+
+    def _counted(self, real: Callable) -> Callable:
+        def call(*args, **keywords):
+            if not self._is_busy:
+                self._is_busy = True
+                self._before.get(self.n, lambda: None)()
+                self.n += 1
+                self._is_busy = False
+            return real(*args, **keywords)
+
+        return call
+
+
+def n_steps(manifest: Manifest, monkeypatch) -> int:
+    with monkeypatch.context() as patch:
+        steps = Steps(patch, {})
+        checks.check(manifest, level="valid", workers=1, list_first=False)
+    return steps.n
+
+
+def in_every_order(swap: Swap, root: Path, tally: Tally, monkeypatch) -> Iterator[None]:
+    """Swap before one call of a look, and back before a later one; begin with either."""
+    base, place, manifest = root.parent, root / swap.place, promised(root, swap.asked)
+    n = n_steps(manifest, monkeypatch) + 6  # a look that is disturbed takes more
+    orders = itertools.product(itertools.combinations(range(n + 1), 2), (False, True))
+    for (first, second), begins_swapped in tally.sample([*orders], 30):
+        if begins_swapped:
+            exchange(place, base, back=False)
+        before = {
+            first: functools.partial(exchange, place, base, back=begins_swapped),
+            second: functools.partial(exchange, place, base, back=not begins_swapped),
+        }
+        with monkeypatch.context() as patch:
+            Steps(patch, before)
+            look(manifest, tally)
+        if place.is_symlink():
+            exchange(place, base, back=True)
+        yield
+
+
+@pytest.mark.attack(ROW)
+def test_in_every_order_of_two_swaps_and_the_calls_of_a_look(
+    root, swap, tally, monkeypatch
+) -> None:
+    for _ in in_every_order(swap, root, tally, monkeypatch):
+        pass
+
+
+HELD_BEFORE = {"a file", "a file of a folder", "a folder that a link leaves by ..", "a link inside"}
+"""What was opened by its last name alone, or by a path without what was swapped."""
+
+
+@pytest.mark.parametrize("name", sorted(SWAPS.keys() - HELD_BEFORE))
+def test_the_old_way_is_caught_in_some_order(tmp_path, monkeypatch, name: str) -> None:
+    monkeypatch.setattr(checks, "open_inside", old_open_inside)
+    tally, swap = Tally("control", is_exhaustive=True), SWAPS[name]
+    orders = in_every_order(swap, build(tmp_path, swap), tally, monkeypatch)
+    assert any(tally.harms["lie"] for _ in orders)
+
+
+SWAPPER = """
+import os, sys
+place, kept, stand_in = sys.argv[1:]
+print(flush=True)
+while True:
+    os.rename(place, kept)
+    os.rename(stand_in, place)
+    os.rename(place, stand_in)
+    os.rename(kept, place)
+"""
+
+
+@contextlib.contextmanager
+def swapping(place: Path, base: Path) -> Iterator[None]:
+    """Swap as fast as a process of its own can."""
+    arguments = [place, base / "kept", base / "stand-in"]
+    with subprocess.Popen(
+        [sys.executable, "-c", SWAPPER, *map(str, arguments)], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.mark.attack(ROW)
+@pytest.mark.usefixtures("way")
+def test_as_fast_as_it_goes(root, swap, tally) -> None:
+    manifest = promised(root, swap.asked)
+    with swapping(root / swap.place, root.parent):
+        for _ in range(10_000 if tally.is_exhaustive else 100):
+            look(manifest, tally)
+
+
+def test_the_old_way_is_caught_by_luck_too(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(checks, "open_inside", old_open_inside)
+    swap = SWAPS["a folder behind a link"]
+    root, tally = build(tmp_path, swap), Tally("control", is_exhaustive=True)
+    with swapping(root / swap.place, tmp_path):
+        while not tally.harms["lie"] and tally.n_cases < 100_000:
+            look(promised(root, swap.asked), tally)
+    assert tally.harms["lie"]
+
+
+HIDDEN = np.frombuffer(b"SECRET__" * 8, "<u4")
+"""What a shard outside holds."""
+
+
+def write_all(where: Path, tokens: np.ndarray) -> None:
+    """One of everything that has a public reader."""
+    shutil.copytree(
+        testing.write_layout(testing.layout(n_shards=2), where), where, dirs_exist_ok=True
+    )
+    token_files.write_shard(where, 3, tokens)
+    saver = shardproof.MultiShardSaver()
+    saver.save_shard(where / "ckpt", 0, {"a": tokens})
+    saver.save_metadata(where / "ckpt", world_size=1, step=1)
+
+
+@pytest.fixture
+def linked(tmp_path) -> Path:
+    """A root with links into a folder of it; the same names, with a secret, are outside."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    write_all(root / "data", np.arange(16, dtype="<u4"))
+    write_all(outside, HIDDEN)
+    for path in (outside / "shards.json", *outside.glob("acts*.bin")):
+        path.write_bytes((b"SECRET" * path.stat().st_size)[: path.stat().st_size])
+    for path in filter(Path.is_file, outside.iterdir()):
+        (root / path.name).symlink_to(f"data/{path.name}")
+    (tmp_path / "stand-in").symlink_to("../outside")
+    return root
+
+
+def rows(root: Path) -> object:
+    with shardproof.OrderedDataLoader(root, layer="all", tokens="all", batch_size=64) as loader:
+        return [batch["act"].tobytes() for batch in loader]
+
+
+def row(root: Path) -> object:
+    with shardproof.IndexedDataset(root, layer="all", tokens="all") as dataset:
+        return dataset[0]["act"].tobytes()
+
+
+def sequences(root: Path) -> object:
+    with shardproof.SharedShardedDataset(3, 4, 0, 1, shards_path=root) as dataset:
+        return [row.tobytes() for row in dataset]
+
+
+def tensors(root: Path) -> object:
+    loader = shardproof.MultiShardLoader(verify=False)
+    return [array.tobytes() for array in loader.load_tensors(root / "ckpt").values()]
+
+
+READERS = {
+    "ShardInfo.load": shardproof.ShardInfo.load,
+    "Metadata.load": shardproof.Metadata.load,
+    "validate": lambda root: str(shardproof.validate(root, level="complete")),
+    "OrderedDataLoader": rows,
+    "IndexedDataset": row,
+    "SharedShardedDataset": sequences,
+    "MultiShardLoader": tensors,
+}
+
+
+def read_under_swaps(reader: Callable[[Path], object], root: Path, tally: Tally) -> None:
+    try:
+        shown = repr(reader(root))
+    except (ShardproofError, OSError) as error:
+        shown = f"{error!r} {error.__cause__!r}"
+    tally.count()
+    if "SECRET" in shown:
+        tally.harm("lie", shown)
+
+
+@pytest.mark.attack(ROW)
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("reader", READERS)
+def test_no_public_reader_shows_what_is_outside(linked, tally, reader: str) -> None:
+    before = repr(READERS[reader](linked))
+    assert "SECRET" not in before
+    with swapping(linked / "data", linked.parent):
+        for _ in range(1_000 if tally.is_exhaustive else 20):
+            read_under_swaps(READERS[reader], linked, tally)
+
+
+def test_a_reader_that_opened_as_before_shows_it(linked, monkeypatch) -> None:
+    monkeypatch.setattr(_json, "open_inside", old_open_inside)
+    tally = Tally("control", is_exhaustive=True)
+    with swapping(linked / "data", linked.parent):
+        while not tally.harms["lie"] and tally.n_cases < 100_000:
+            read_under_swaps(shardproof.ShardInfo.load, linked, tally)
+    assert tally.harms["lie"]
