@@ -84,7 +84,7 @@ MAY_IMPORT = {
     "saev._counts": GROUND,
     "saev._json_files": GROUND,
     "saev._metadata": {"saev._counts", "saev._json_files"} | GROUND,
-    "saev._promise": SAEV | PROMISE,
+    "saev._promise": SAEV | PROMISE | GROUND,
     "saev._shard_info": {"saev._counts", "saev._json_files"} | LOOK | PROMISE | GROUND,
     "receipts": {f"receipts.{name}" for name in RECEIPTS},
     "receipts._assignment": {"receipts._sources"},

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 import shardproof
 from shardproof import cli, testing
+from shardproof.testing.faults import faults
 
 
 @pytest.fixture
@@ -492,6 +493,16 @@ class TestDemo:
             assert result.exit_code == 2
             assert "new or empty directory" in result.output
         assert os.listdir(tmp_path) == ["mine"]
+
+    @pytest.mark.parametrize("call", ["stat", "scandir"])
+    def test_it_builds_nothing_where_it_could_not_look(self, run, tmp_path, call: str) -> None:
+        (tmp_path / "kept").mkdir()
+        with faults(tmp_path) as fs:
+            fs.fail(call, errno.EIO, match="kept", times=1)
+            result = run("demo", "--keep", tmp_path / "kept")
+        assert result.exit_code == 3
+        assert f"Could not look at '{tmp_path}/kept'" in result.output
+        assert os.listdir(tmp_path / "kept") == []
 
 
 def test_version_and_help(run) -> None:

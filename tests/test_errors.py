@@ -1,6 +1,7 @@
 """The exceptions: their places in the tree, their texts, their way through pickle."""
 
 import copy
+import errno
 import pickle
 from pathlib import Path
 
@@ -36,6 +37,17 @@ REPORT = Report(
 def test_what_is_not_there_is_a_file_not_found_error(error: Exception, builtin: type) -> None:
     assert isinstance(error, ShardproofError)
     assert isinstance(error, builtin)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [(ManifestNotFoundError, errno.ENOENT), (ManifestPermissionError, errno.EACCES)],
+)
+def test_they_have_what_errors_of_the_operating_system_have(kind, number: int) -> None:
+    error = kind("why", path="/d")
+    for one in (error, pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert (one.errno, one.filename, str(one)) == (number, "/d", str(error))
+    assert str(error) == "Could not read the manifest at '/d': why"
 
 
 def test_what_may_not_be_read_is_a_permission_error() -> None:

@@ -1,12 +1,20 @@
 """Which directories are whose, and what saev's promise."""
 
 import errno
+import functools
 import json
 from pathlib import Path
 
 import pytest
 
-from shardproof import ManifestError, ManifestNotFoundError, formats, validate
+from shardproof import (
+    ManifestError,
+    ManifestNotFoundError,
+    ManifestPermissionError,
+    OrderedDataLoader,
+    formats,
+    validate,
+)
 from shardproof.manifest import PromisedFile
 from shardproof.testing.faults import faults
 
@@ -62,6 +70,30 @@ def test_what_could_not_be_looked_at_is_not_taken_for_absent(tmp_path, call, nam
         with pytest.raises(OSError, match="Input/output error") as caught:
             formats.detect(str(tmp_path))
     assert not isinstance(caught.value, ManifestError)
+
+
+class TestLabels:
+    """They are optional: whether there are any is asked, and an answer is needed."""
+
+    @pytest.fixture
+    def shards_dir(self, make_shards_dir) -> Path:
+        return make_shards_dir(2, labels=True)
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES])
+    def test_that_nobody_could_look_for_are_not_left_out(self, shards_dir, number: int) -> None:
+        with faults(shards_dir) as fs:
+            fs.fail("stat", number, match="labels.bin")
+            for look in (validate, functools.partial(OrderedDataLoader, layer=6)):
+                with pytest.raises(OSError, match=r"labels\.bin") as caught:
+                    look(shards_dir)
+                assert caught.value.errno == number
+        assert validate(shards_dir).n_files == 3
+
+    def test_that_may_not_be_looked_for_are_named(self, shards_dir) -> None:
+        with faults(shards_dir) as fs:
+            fs.fail("stat", errno.EACCES, match="labels.bin")
+            with pytest.raises(ManifestPermissionError, match=r"labels\.bin': permission denied"):
+                validate(shards_dir)
 
 
 def test_the_promise(make_shards_dir) -> None:

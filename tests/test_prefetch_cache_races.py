@@ -1,9 +1,11 @@
 """Processes that meet in one cache, at every moment, and are killed at every moment."""
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +21,7 @@ from shardproof.prefetch.cache._lease_files import LeaseFiles
 from shardproof.prefetch.cache._leases import Lease
 from shardproof.prefetch.cache._places import place_of
 from shardproof.prefetch.sources._source import RemoteFile
+from shardproof.testing.faults import faults
 
 NAME = "train/0.bin"
 
@@ -363,3 +366,20 @@ class TestKilled:
             assert self.there(root) == [b"somebody's"]
 
         assert at_every_call(act, prepare=prepare, check=check) > 15
+
+
+def test_a_shard_that_nobody_could_look_for_is_not_taken_for_gone(tmp_path, monkeypatch) -> None:
+    """A move that is said to have failed may have been done; nobody knows without a look."""
+    (tmp_path / "taken").touch()
+
+    def said_to_fail(*_args, **_keywords):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(_removals._files, "move", said_to_fail)
+    place = types.SimpleNamespace(base="x", fd=None)
+    assert _removals._move(place, str(tmp_path / "taken"))
+    assert not _removals._move(place, str(tmp_path / "gone"))
+    with faults(tmp_path) as fs:
+        fs.fail("stat", errno.EIO, match="taken")
+        with pytest.raises(OSError, match="Input/output error"):
+            _removals._move(place, str(tmp_path / "taken"))

@@ -1,10 +1,13 @@
 """Datasets shard by shard: the rows, where they go on, and what is fetched and kept for it."""
 
 import contextlib
+import errno
 import io
 import itertools
 import json
+import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,9 +28,11 @@ from shardproof.prefetch.rows._datasets import (
     load_dataset_from_spec,
     resolve_resume_plan,
 )
+from shardproof.prefetch.rows._row_counts import CountsFile
 from shardproof.prefetch.rows._rows import ShardedRows
 from shardproof.prefetch.rows._specs import TextSpec
 from shardproof.prefetch.transfer._limits import Limits
+from shardproof.testing.faults import faults
 from shardproof.testing.hub import Hub
 
 LIMITS = Limits(max_download_retries=1, stall_after=5)
@@ -473,6 +478,29 @@ def test_text_files_that_are_not_there_or_not_the_same(texts: Path) -> None:
         file.write("six")
     with pytest.raises(ValueError, match="other data"):
         load_dataset_from_spec(f"txt:{texts}/*.txt").load_state_dict(state)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE])
+@pytest.mark.parametrize("call", ["scandir", "stat"])
+def test_text_files_that_nobody_could_look_for_are_not_fewer(
+    texts: Path, call: str, number: int
+) -> None:
+    with faults(texts) as fs:
+        fs.fail(call, number, times=1)
+        with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
+            load_dataset_from_spec(f"txt:{texts}/*.txt")
+    assert caught.value.errno == number
+
+
+def test_counts_that_may_not_be_read_are_told_and_done_without(tmp_path: Path, caplog) -> None:
+    path = tmp_path / "counts.json"
+    CountsFile(str(path))
+    assert not caplog.records
+    path.write_text('{"row_counts": {}}')
+    with faults(tmp_path) as fs:
+        fs.fail("stat", errno.EACCES, match=path.name)
+        CountsFile(str(path))
+    assert "permission denied" in caplog.text
 
 
 # Sources that are no hub

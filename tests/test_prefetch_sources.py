@@ -1,5 +1,6 @@
 """Sources: what they tell, what they give, and what they keep to themselves."""
 
+import errno
 import importlib
 import logging
 import re
@@ -24,6 +25,7 @@ from shardproof.prefetch import (
     fetch_shard,
     open_source,
 )
+from shardproof.testing.faults import faults
 from shardproof.testing.hub import Hub
 
 SECRET = "s3cr3t"
@@ -333,6 +335,15 @@ class TestCallable:
     def test_writing_nothing_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(FetchError, match="has written no file"):
             fetch(CallableSource(lambda name, dest: None), "0.bin", tmp_path)
+
+    def test_what_it_brought_that_nobody_could_look_at_is_not_taken_for_nothing(
+        self, tmp_path
+    ) -> None:
+        source = CallableSource(lambda name, dest: dest.write_text(name), scratch=tmp_path)
+        with faults(tmp_path) as fs:
+            fs.fail("stat", errno.EIO, match="*/shard")
+            with pytest.raises(OSError, match="Input/output error"), source.read("a", timeout=1):
+                pass
 
     def test_one_that_hangs_is_left_behind(self, tmp_path: Path) -> None:
         goes_on = threading.Event()

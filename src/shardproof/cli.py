@@ -28,6 +28,7 @@ from shardproof._cli_paths import given_path
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
 from shardproof._messages import printable
+from shardproof._opening import is_directory, is_there
 from shardproof._terminal import standard_streams
 from shardproof.errors import ManifestError
 from shardproof.report import Finding, FindingKind, Level, Report
@@ -219,10 +220,19 @@ def demo(
             _demonstrate(Path(base))
         typer.echo("\nBoth directories are gone again; --keep DIR keeps them.")
         return
-    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+    if not _is_new_or_empty(keep):
         raise typer.BadParameter(f"expected a new or empty directory, found '{keep}'")
     _demonstrate(keep)
     typer.echo(f"\nBoth directories are kept in '{keep.resolve()}'.")
+
+
+def _is_new_or_empty(path: Path) -> bool:
+    """End by 3 where nobody could look."""
+    try:
+        return not is_there(path) or (is_directory(path) and not os.listdir(path))
+    except OSError as error:
+        typer.echo(f"Could not look at '{path}': {error}", err=True)
+        raise typer.Exit(3) from error
 
 
 def _demonstrate(base: Path) -> None:

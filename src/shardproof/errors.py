@@ -25,6 +25,7 @@ passes through as `OSError`; a wrong argument is a `TypeError` or a `ValueError`
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 from typing import TYPE_CHECKING, Any, Literal
@@ -61,7 +62,9 @@ class ShardproofError(Exception):
         # Exception's own __reduce__ calls the class with `args`, which loses keyword arguments.
         state = dict(self.__dict__)
         if isinstance(self, OSError):
-            state["errno"] = self.errno  # which is not in __dict__
+            # Not in __dict__; and a None that is set is shown.
+            given = {"errno": self.errno, "filename": self.filename}
+            state |= {name: value for name, value in given.items() if value is not None}
         return _restore, (type(self), self.args, state)
 
 
@@ -108,11 +111,19 @@ class ManifestError(ShardproofError):
 class ManifestNotFoundError(ManifestError, FileNotFoundError):
     """There is no manifest: no directory, or a directory without the file that lists its shards."""
 
+    def __init__(self, problem: str, *, path: str | os.PathLike[str]) -> None:
+        super().__init__(problem, path=path)
+        self.errno, self.filename = errno.ENOENT, self.path
+
     __str__ = Exception.__str__
 
 
 class ManifestPermissionError(ManifestError, PermissionError):
     """The manifest, or the directory that holds it, may not be read by this user."""
+
+    def __init__(self, problem: str, *, path: str | os.PathLike[str]) -> None:
+        super().__init__(problem, path=path)
+        self.errno, self.filename = errno.EACCES, self.path
 
     __str__ = Exception.__str__
 

@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from shardproof._opening import is_there
+from shardproof._paths import permission_denied
+from shardproof.errors import ManifestPermissionError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.saev._json_files import LABELS_FILE, METADATA_FILE, SHARDS_FILE
 from shardproof.saev._metadata import Metadata
@@ -18,16 +21,27 @@ def promise(root: str) -> Manifest:
     """Return the promise: each listed shard, of the one size that all shards have, and the labels.
 
     ``labels.bin`` is optional; where it is there, readers use it, so it is promised too.
+
+    Raises:
+        ManifestError: What is promised can't be read.
+        OSError: The file system failed; also where nobody could see whether there are labels.
     """
     shards = read_shards(root)  # Manifest refuses their names
     metadata = Metadata.load(root)
     names = [shard.name for shard in shards]
     files = list(map(PromisedFile, names, itertools.repeat(metadata.shard_bytes)))
-    if os.path.lexists(os.path.join(root, LABELS_FILE)):
+    if _has_labels(os.path.join(root, LABELS_FILE)):
         files.append(PromisedFile(LABELS_FILE, metadata.labels_bytes))
     contradictions = functools.partial(_contradictions, metadata, shards)
     source = Path(root, SHARDS_FILE)
     return Manifest(Path(root), source, "saev", files, contradictions=contradictions)
+
+
+def _has_labels(path: str) -> bool:
+    try:
+        return is_there(path)
+    except PermissionError as error:
+        raise ManifestPermissionError(permission_denied(), path=path) from error
 
 
 def _contradictions(metadata: Metadata, shards: list[Shard]) -> Iterator[Contradiction]:

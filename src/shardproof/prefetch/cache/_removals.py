@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from shardproof import _files
+from shardproof._opening import is_there
 from shardproof._processes import is_gone
 from shardproof.prefetch.cache._lease_files import Kind
 from shardproof.prefetch.cache._leases import Lease, Leases
@@ -164,5 +165,5 @@ def _move(place: Place, taken: str) -> bool:
     try:
         _files.move(place.base, taken, source_fd=place.fd)
     except FileNotFoundError:
-        return os.path.lexists(taken)  # on NFS what was done may be said to have failed: rename(2)
+        return is_there(taken)  # on NFS what was done may be said to have failed: rename(2)
     return True

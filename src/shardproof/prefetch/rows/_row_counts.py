@@ -9,7 +9,7 @@ import msgspec
 
 from shardproof import _files, _json
 from shardproof._fanout import over_threads
-from shardproof.errors import ManifestError
+from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.prefetch.rows._footers import row_count
 from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._limits import Limits
@@ -67,9 +67,10 @@ def _read(path: str) -> dict[str, int]:
     directory, name = os.path.split(os.path.realpath(path))
     try:
         return _json.read(directory, name, _Counts).row_counts
+    except ManifestNotFoundError:
+        return {}
     except ManifestError as error:
-        if os.path.exists(path):
-            logger.warning("%s; the source is asked instead", error)
+        logger.warning("%s; the source is asked instead", error)
         return {}
     except OSError as error:
         logger.warning("Could not read '%s': %s", path, error.strerror)

@@ -2,11 +2,11 @@
 
 import contextlib
 import dataclasses
-import glob
 import os
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
+from shardproof._opening import is_directory, is_there, matching, names_in
 from shardproof.errors import SourceError
 from shardproof.prefetch._prefetcher import ShardPrefetcher
 from shardproof.prefetch.cache._cleanup import Cleanup
@@ -149,20 +149,20 @@ def text_shards(spec: TextSpec, data_files: Sequence[str] | None = None) -> Text
 
     Raises:
         SourceError: There are none.
-        OSError: One of them can't be looked at.
+        OSError: One of them, or the directory, can't be looked at.
     """
     path = os.path.abspath(spec.path)
     directory, pattern = os.path.split(path)
     if data_files is not None:
         found = [os.path.abspath(name) for name in data_files]
-    elif os.path.exists(path):
+    elif is_there(path):
         found = [path]
     else:
-        found = sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
+        found = [os.path.join(directory, name) for name in matching(directory, pattern)]
     if data_files is None and not found:
         there = "there is no such directory"
-        if os.path.isdir(directory):
-            there = f"in its directory there are {len(os.listdir(directory))} others"
+        if is_directory(directory):
+            there = f"in its directory there are {len(names_in(directory))} others"
         raise SourceError(f"no file is meant by '{path}': {there}", again="no")
     files = [RemoteFile(os.path.basename(name), os.stat(name).st_size) for name in found]
     return TextShards(tuple(found), files, spec.text_key, f"file://{directory}")

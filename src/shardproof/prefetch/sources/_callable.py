@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shardproof._arguments import checked
+from shardproof._opening import is_regular
 from shardproof._paths import refuse_empty
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
@@ -81,7 +82,7 @@ class CallableSource:
         with tempfile.TemporaryDirectory(prefix="shardproof-", dir=self._scratch) as directory:
             path = Path(directory, "shard")
             self._fetch(name, path)
-            if not path.is_file():
+            if not is_regular(path):
                 raise SourceError(f"the function has written no file for '{name}'")
             size = path.stat().st_size
             with open(path, "rb", buffering=0) as file:
