@@ -20,6 +20,7 @@ from shardproof import (
     ShardproofError,
     ShardReadError,
     ShardValidationError,
+    UnsyncedError,
 )
 
 REPORT = Report(
@@ -63,7 +64,7 @@ def test_what_cannot_be_fetched_is_a_runtime_error() -> None:
 def test_every_public_error_is_in_the_tree() -> None:
     errors = [getattr(shardproof, name) for name in shardproof.__all__ if name.endswith("Error")]
 
-    assert len(errors) == 16
+    assert len(errors) == 17
     assert all(issubclass(error, ShardproofError) for error in errors)
 
 
@@ -77,6 +78,7 @@ def test_every_public_error_is_in_the_tree() -> None:
         FetchError("gone", url="https://x/y", path="/d/y", causes=["404"]),
         FetchTimeoutError("late", url="https://x/y", path="/d/y", causes=["slow"]),
         ShardReadError("gone", path="/d/x", offset=8, wanted=4, got=2, errno=2),
+        UnsyncedError("/d/x", errno=5),
     ],
 )
 def test_an_error_crosses_processes_whole(error: ShardproofError) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shardproof import _files
+from shardproof import UnsyncedError, _files, _processes
 
 CALLS = ("open", "fsync", "replace")
 
@@ -61,10 +61,12 @@ def test_a_failing_call_raises_and_leaves_old_or_new(
         _files.write_whole(tmp_path / "x", b"new")  # it renames once only
         assert failed == []
         return
-    with pytest.raises(OSError, match=os.strerror(number)):
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
         _files.write_whole(tmp_path / "x", b"new")
 
     # The second open and the second fsync are the directory's, after the rename.
+    assert isinstance(caught.value, UnsyncedError) == (nth == 2)
+    assert caught.value.errno == number
     assert (tmp_path / "x").read_bytes() == (b"new" if nth == 2 else b"old")
     assert os.listdir(tmp_path) == ["x"]
     assert failed == [call]
@@ -117,10 +119,10 @@ def test_a_full_disk_leaves_the_old_file(tmp_path) -> None:
 
 class TestSweep:
     @pytest.fixture
-    def dead_pid(self) -> int:
-        child = subprocess.Popen([sys.executable, "-c", ""])
-        child.wait()
-        return child.pid
+    def dead(self) -> str:
+        code = "from shardproof._processes import this_process; print(this_process())"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        return run.stdout.strip()
 
     def test_a_killed_writer_leaves_a_temporary_file_that_the_next_run_sweeps(
         self, tmp_path
@@ -140,31 +142,46 @@ class TestSweep:
         assert name.startswith(".shardproof-")
         assert os.listdir(tmp_path) == ["x"]
 
-    def test_only_our_own_dead_leftovers_go(self, tmp_path, dead_pid: int) -> None:
-        host = _files._host()
-        other = "00000000" if host != "00000000" else "11111111"
+    def test_only_our_own_dead_leftovers_go(self, tmp_path, dead: str) -> None:
+        boot, namespace, pid, started = dead.split("/")
+        others = [f"{boot}/1/{pid}/{started}", f"{'0' * 36}/{namespace}/{pid}/{started}"]
+        tag, alive = _processes.tag_of(dead), _processes.tag_of(_processes.this_process())
         stay = [
-            f".shardproof-{host}-{os.getpid()}-{'0' * 16}.tmp",
-            f".shardproof-{host}-1-{'0' * 16}.tmp",
-            f".shardproof-{other}-{dead_pid}-{'0' * 16}.tmp",
-            f".shardproof-{host}-{dead_pid}-{'0' * 16}.tmp.bak",
-            f".shardproof-{host}-{'9' * 30}-{'0' * 16}.tmp",
+            *(name_of(_processes.tag_of(process)) for process in others),
+            name_of(alive),
+            name_of(tag) + ".bak",
+            name_of("unknown"),
+            f".shardproof-{'0' * 8}-{pid}-{'0' * 16}.tmp",
             "acts000000.bin",
             "x.tmp",
         ]
-        gone = f".shardproof-{host}-{dead_pid}-{'0' * 16}.tmp"
-        for name in [*stay, gone]:
+        reused = name_of(alive[:-1] + str((int(alive[-1]) + 1) % 10))
+        gone = sorted([name_of(tag), reused])
+        for name in [*stay, *gone]:
             (tmp_path / name).write_bytes(b"")
 
-        assert _files.sweep_leftovers(tmp_path) == [gone]
+        assert _files.sweep_leftovers(tmp_path) == gone
         assert sorted(os.listdir(tmp_path)) == sorted(stay)
 
-    def test_another_users_process_is_alive(self, monkeypatch) -> None:
-        def deny(pid: int, signal: int) -> None:
-            raise PermissionError
+    def test_nothing_of_another_host_goes(self, tmp_path, dead: str, monkeypatch) -> None:
+        name = name_of(_processes.tag_of(dead))
+        (tmp_path / name).write_bytes(b"")
+        with monkeypatch.context() as patched:
+            patched.setattr("socket.gethostname", lambda: "elsewhere")
+            assert _files.sweep_leftovers(tmp_path) == []
+        assert _files.sweep_leftovers(tmp_path) == [name]
 
-        monkeypatch.setattr(os, "kill", deny)
-        assert _files.is_alive(1)
+    def test_nothing_goes_where_the_system_does_not_tell(
+        self, tmp_path, dead: str, monkeypatch
+    ) -> None:
+        (tmp_path / name_of(_processes.tag_of(dead))).write_bytes(b"")
+        monkeypatch.setattr(_processes, "_here", lambda: "")
+        assert _files.sweep_leftovers(tmp_path) == []
+        assert _files._temporary_name().startswith(".shardproof-unknown-")
+
+
+def name_of(tag: str) -> str:
+    return f".shardproof-{tag}-{'0' * 16}.tmp"
 
 
 class TestPublish:

@@ -1,5 +1,6 @@
 """Who a process is, and whether it is gone."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -65,3 +66,44 @@ def test_where_the_system_does_not_tell(monkeypatch) -> None:
     monkeypatch.setattr(_processes, "_here", lambda: "")
     assert _processes.this_process() == ""
     assert not _processes.is_gone(_processes.this_process())
+
+
+def test_another_users_process_is_alive(monkeypatch) -> None:
+    def deny(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", deny)
+    assert _processes.is_alive(1)
+
+
+def test_a_tag_is_of_one_process() -> None:
+    process = _processes.this_process()
+    assert _processes.process_of(_processes.tag_of(process)) == process
+    assert _processes.tag_of("") == ""
+    other = "/".join(["0", *process.split("/")[1:]])
+    assert _processes.process_of(_processes.tag_of(other)) == ""
+
+
+def test_a_child_is_not_its_parent() -> None:
+    """Not even where it has the same number, as the first one in a namespace may."""
+    assert _processes._here()
+    child = os.fork()
+    if not child:
+        os._exit(len(_processes._known))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+NESTED = "from shardproof._processes import this_process; print(repr(this_process()))"
+
+
+@pytest.mark.parametrize("options", [["--mount-proc"], []], ids=["its own proc", "another's proc"])
+def test_a_namespace_of_numbers_within(options) -> None:
+    """Where /proc is that of the namespace around it, it shows others under the same numbers."""
+    command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", *options]
+    done = subprocess.run([*command, sys.executable, "-c", NESTED], capture_output=True, text=True)
+    if "Operation not permitted" in done.stderr:
+        pytest.skip(f"no namespaces here: {done.stderr.strip()}")
+    found = ast.literal_eval(done.stdout)
+    assert bool(found) == bool(options), done.stderr
+    assert not _processes.is_gone(found)
+    assert not _processes.is_here(found)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ShardReadError,
         ShardValidationError,
         SourceError,
+        UnsyncedError,
     )
     from shardproof.loaders import (
         Batch,
@@ -94,6 +95,7 @@ __all__ = [
     "SharedShardedDataset",
     "ShuffledDataLoader",
     "SourceError",
+    "UnsyncedError",
     "VerificationResult",
     "fetch_shard",
     "hf_load_dataset_sharded",
@@ -143,6 +145,7 @@ _HOME = {
     "SharedShardedDataset": "prefetch",
     "ShuffledDataLoader": "loaders",
     "SourceError": "errors",
+    "UnsyncedError": "errors",
     "VerificationResult": "checkpoint",
     "fetch_shard": "prefetch",
     "hf_load_dataset_sharded": "prefetch",

@@ -3,6 +3,9 @@
 The only module that renames, fsyncs or unlinks. The order is the one that rename(2) and fsync(2)
 ask for: unique temporary file in the target's own directory, write, fsync, close, replace, fsync
 the directory. A reader sees the old bytes or the new ones; after a crash so does the next run.
+
+Where only the last step fails, what was written is there, and that is said: `UnsyncedError`. Any
+other error, or an interrupt, ends a write before its name is given, or is over what is whole.
 """
 
 import contextlib
@@ -12,16 +15,17 @@ import os
 import re
 import secrets
 import shutil
-import socket
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
+
+from shardproof._opening import is_directory, is_there, mode_of
+from shardproof._processes import is_gone, process_of, tag_of, this_process
+from shardproof.errors import UnsyncedError
 
 __all__ = [
     "aside_name",
     "begin_to_sync",
     "being_written",
-    "is_alive",
     "make_directories",
     "move",
     "move_aside",
@@ -41,13 +45,14 @@ __all__ = [
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 _MAX_NAME_BYTES = 255  # NAME_MAX: limits.h(0p)
-_LEFTOVER = re.compile(r"\.shardproof-(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{16}\.tmp")
+_LEFTOVER = re.compile(r"\.shardproof-(?P<tag>[0-9a-f]{16}-[0-9]+-[0-9]+)-[0-9a-f]{16}\.tmp")
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     """Make ``path`` hold ``data``, or leave it as it was.
 
     Raises:
+        UnsyncedError: ``path`` holds ``data``, but may not after a power cut.
         OSError: It could not be written; ``path`` is as before and nothing is left beside it. A
             failed fsync is final: a retry may succeed and the data be lost all the same (fsync(2)).
     """
@@ -57,9 +62,9 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
         _write_and_sync(temporary, data)
         os.replace(temporary, path)
     except BaseException:
-        _unlink_if_there(temporary)
+        _discard(temporary)
         raise
-    _sync_directory(directory)
+    _sync_name(path)
 
 
 @contextlib.contextmanager
@@ -68,6 +73,10 @@ def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterato
 
     If it ends by an exception, the temporary file goes, and ``path`` is as it was. Without ``sync``
     that holds until a power cut: for what nobody believes after one.
+
+    Raises:
+        UnsyncedError: ``path`` is the new file, but may not be after a power cut.
+        OSError: It could not be written; ``path`` is as before and nothing is left beside it.
     """
     directory = os.path.dirname(os.path.abspath(path))
     temporary = os.path.join(directory, _temporary_name())
@@ -81,10 +90,10 @@ def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterato
             os.close(fd)
         os.replace(temporary, path)
     except BaseException:
-        _unlink_if_there(temporary)
+        _discard(temporary)
         raise
     if sync:
-        _sync_directory(directory)
+        _sync_name(path)
 
 
 def move_aside(path: str | os.PathLike[str]) -> str | None:
@@ -92,6 +101,10 @@ def move_aside(path: str | os.PathLike[str]) -> str | None:
 
     Returns:
         Its new path, ``<path>.bad-<8 hexadecimal digits>``.
+
+    Raises:
+        UnsyncedError: It has the new name, but may have the old one after a power cut.
+        OSError: It could not be moved.
     """
     directory, name = os.path.split(os.path.abspath(path))
     aside = os.path.join(directory, aside_name(name))
@@ -99,7 +112,7 @@ def move_aside(path: str | os.PathLike[str]) -> str | None:
         os.rename(path, aside)
     except FileNotFoundError:
         return None
-    _sync_directory(directory)
+    _sync_name(aside)
     return aside
 
 
@@ -120,19 +133,35 @@ def publish(path: str | os.PathLike[str], data: bytes) -> bool:
         Whether this call made it.
 
     Raises:
-        OSError: It could not be written.
+        UnsyncedError: This call made it, but it may be gone after a power cut.
+        OSError: It could not be written. Nothing that this call made is at ``path``: so it is
+            after an interrupt, too.
     """
     directory = os.path.dirname(os.path.abspath(path))
     temporary = os.path.join(directory, _temporary_name())
+    made = None
     try:
-        _write_and_sync(temporary, data)
+        made = _write_and_sync(temporary, data)
         is_made = _link(temporary, path)
+        _discard(temporary)
         if is_made is None:
             is_made = _write_new(path, data)
-    finally:
-        _unlink_if_there(temporary)
-    _sync_directory(directory)
+        if is_made:
+            _sync_name(path)
+    except UnsyncedError:
+        raise
+    except BaseException:
+        _withdraw(path, made)
+        _discard(temporary)
+        raise
     return is_made
+
+
+def _withdraw(path: str | os.PathLike[str], made: "_Inode | None") -> None:
+    """Remove a file if it is this one and no other."""
+    with contextlib.suppress(OSError):
+        if made is not None and _inode(os.lstat(path)) == made:
+            os.unlink(path)
 
 
 def _link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = None) -> bool | None:
@@ -152,9 +181,14 @@ def _link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = Non
 
 def _write_new(path: str | os.PathLike[str], data: bytes) -> bool:
     try:
-        _write_and_sync(path, data)
+        fd = os.open(path, _NEW, 0o666)
     except FileExistsError:
         return False
+    try:
+        _fill(fd, data)
+    except BaseException:
+        _discard(path)
+        raise
     return True
 
 
@@ -190,9 +224,14 @@ def sync(fd: int) -> None:
 
 
 def move_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Give a file that was synced its final name, in place of what has it, for good."""
+    """Give a file that was synced its final name, in place of what has it, for good.
+
+    Raises:
+        UnsyncedError: It has the name, but may not after a power cut.
+        OSError: It could not be moved; all is as before.
+    """
     os.replace(source, target)
-    _sync_directory(os.path.dirname(os.path.abspath(target)))
+    _sync_name(target)
 
 
 def move_new(source: str, name: str, *, dir_fd: int) -> bool:
@@ -207,24 +246,21 @@ def move_new(source: str, name: str, *, dir_fd: int) -> bool:
 
     Returns:
         Whether it has the name now.
+
+    Raises:
+        UnsyncedError: It has the name, but may not after a power cut.
+        OSError: It could not be moved.
     """
     is_made = _link(source, name, dir_fd)
     if is_made is None:
-        is_made = not _is_there(name, dir_fd)
+        is_made = not mode_of(name, dir_fd=dir_fd)
         if is_made:
             os.rename(source, name, dst_dir_fd=dir_fd)
     if is_made:
         _unlink_if_there(source)
-        os.fsync(dir_fd)
+        with _told_as_unsynced(name):
+            os.fsync(dir_fd)
     return is_made
-
-
-def _is_there(name: str, dir_fd: int) -> bool:
-    try:
-        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def move(
@@ -252,14 +288,30 @@ def remove_empty(path: str) -> bool:
 
 
 def make_directories(path: str | os.PathLike[str]) -> None:
-    """Make a directory and those above it, each of which is there after a power cut too."""
-    if os.path.isdir(path):
-        return
-    parent = os.path.dirname(os.path.abspath(path))
-    make_directories(parent)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path)
-    _sync_directory(parent)
+    """Make a directory and those above it, each of which is there after a power cut too.
+
+    Raises:
+        UnsyncedError: One was made, but may be gone after a power cut; those below it were not.
+        NotADirectoryError: Something else is in the way.
+        OSError: One could not be looked at, or not be made.
+    """
+    for directory in reversed(_missing(os.path.abspath(path))):
+        try:
+            os.mkdir(directory)
+        except FileExistsError:
+            if not is_directory(directory):
+                number = errno.ENOTDIR
+                raise NotADirectoryError(number, os.strerror(number), directory) from None
+        _sync_name(directory)
+
+
+def _missing(path: str) -> list[str]:
+    """A path and those above it, as far as there are no directories, the deepest first."""
+    missing: list[str] = []
+    while not is_directory(path) and path not in missing[-1:]:
+        missing.append(path)
+        path = os.path.dirname(path)
+    return missing
 
 
 def remove(path: str | os.PathLike[str]) -> None:
@@ -269,15 +321,31 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 def remove_tree(path: str | os.PathLike[str]) -> None:
     """Remove a directory of this package with all that is in it; a link in it is not followed."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path)
+    while is_there(path):
+        with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
+            shutil.rmtree(path)
 
 
-def _write_and_sync(path: str | os.PathLike[str], data: bytes) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+_Inode = tuple[int, int]
+
+
+def _inode(status: os.stat_result) -> _Inode:
+    return status.st_dev, status.st_ino
+
+
+def _write_and_sync(path: str, data: bytes) -> _Inode:
+    return _fill(os.open(path, _NEW, 0o666), data)
+
+
+def _fill(fd: int, data: bytes) -> _Inode:
+    """Write a file to the disk, and close it."""
+    with open(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+        return _inode(os.fstat(fd))
 
 
 def _unlink_if_there(path: str | os.PathLike[str]) -> None:
@@ -285,20 +353,33 @@ def _unlink_if_there(path: str | os.PathLike[str]) -> None:
         os.unlink(path)
 
 
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _discard(path: str | os.PathLike[str]) -> None:
+    """Remove a file as far as that goes; what stays is swept when this process is gone."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _sync_name(path: str | os.PathLike[str]) -> None:
+    """Bring a name that was given to the disk."""
+    path = os.path.abspath(path)
+    with _told_as_unsynced(path):
+        fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def _told_as_unsynced(path: str) -> Iterator[None]:
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        yield
+    except OSError as error:
+        raise UnsyncedError(path, error.errno) from error
 
 
 def _temporary_name() -> str:
-    return f".shardproof-{_host()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
-
-
-def _host() -> str:
-    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+    return f".shardproof-{tag_of(this_process()) or 'unknown'}-{secrets.token_hex(8)}.tmp"
 
 
 def sweep_leftovers(
@@ -306,7 +387,9 @@ def sweep_leftovers(
 ) -> list[str]:
     """Remove temporary files of this package whose writer is dead; return their names.
 
-    Only a writer of this host can be known to be dead; another host's leftovers stay.
+    Only a writer that runs or ran here can be known to be dead: on this host, since it was started,
+    and among the processes that this one can see. What others left stays, and so does what a
+    version of this package left whose names don't tell.
 
     Args:
         directory: Where.
@@ -321,16 +404,5 @@ def sweep_leftovers(
 def _dead_leftovers(names: Iterable[str]) -> Iterator[str]:
     for name in names:
         match = _LEFTOVER.fullmatch(name)
-        if match and match["host"] == _host() and not is_alive(int(match["pid"])):
+        if match and is_gone(process_of(match["tag"])):
             yield name
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is a process of this number; one that can't be asked is taken for alive."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True

@@ -2,20 +2,20 @@
 
 A number alone does not tell: it is given to another process later, and a container or another
 machine has one of the same number. So the kernel's boot, the namespace of numbers and the moment at
-which the process began stand beside it (proc(5)). What can't be told is taken for alive.
+which the process began stand beside it (proc(5)). What can't be told is taken for alive: so it is
+where /proc shows the numbers of another namespace, as in a container that was given its host's.
 """
 
+import hashlib
 import os
+import socket
 
-from shardproof._files import is_alive
-
-__all__ = ["is_gone", "is_here", "this_process"]
+__all__ = ["is_alive", "is_gone", "is_here", "process_of", "tag_of", "this_process"]
 
 
 def this_process() -> str:
     """Return ``"<boot>/<namespace>/<pid>/<start>"``; or no text where the system doesn't tell."""
-    started = _started(os.getpid())
-    here = _here()
+    here, started = _here(), _started(os.getpid())
     return f"{here}/{os.getpid()}/{started}" if here and started else ""
 
 
@@ -30,19 +30,74 @@ def is_gone(process: str) -> bool:
     return found != started if found is not None else not is_alive(int(rest))
 
 
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number; one that can't be asked is taken for alive."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
 def is_here(process: str) -> bool:
     """Whether a process is, or was, of this boot and namespace, so that it can be looked at."""
     here = process.rpartition("/")[0].rpartition("/")[0]
     return bool(here) and here == _here()
 
 
+def tag_of(process: str) -> str:
+    """Return a process as part of a file name: ``<16 hexadecimal digits>-<pid>-<start>``.
+
+    The digits are those of its host, boot and namespace. Of one that can't be told there is no
+    text.
+    """
+    here, _, rest = process.rpartition("/")[0].rpartition("/")
+    return f"{_digits(here)}-{rest}-{process.rpartition('/')[2]}" if here else ""
+
+
+def process_of(tag: str) -> str:
+    """Return the process that a tag is of; no text if it is not of this host and namespace."""
+    place, pid, started = tag.split("-")
+    here = _here()
+    return f"{here}/{pid}/{started}" if here and place == _digits(here) else ""
+
+
+def _digits(here: str) -> str:
+    return hashlib.blake2b(f"{socket.gethostname()}/{here}".encode(), digest_size=8).hexdigest()
+
+
+_known: dict[int, str] = {}
+# A child may have its parent's number, in a namespace of its own.
+os.register_at_fork(after_in_child=_known.clear)
+
+
 def _here() -> str:
+    """The kernel's boot and this process's namespace; asked again only where it wasn't told."""
+    pid = os.getpid()
+    if pid not in _known and (here := _asked()):
+        _known[pid] = here
+    return _known.get(pid, "")
+
+
+def _asked() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
-        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+        return f"{boot}/{namespace}" if _counts_as_we_do() else ""
     except OSError:
         return ""
+
+
+def _counts_as_we_do() -> bool:
+    """Whether /proc has the numbers of this process's own namespace, and not of one around it."""
+    with open("/proc/self/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"NSpid:"):
+                return len(line.split()) == 2
+    return os.readlink("/proc/self") == str(os.getpid())
 
 
 def _started(pid: int) -> str | None:

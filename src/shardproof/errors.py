@@ -8,6 +8,7 @@
     |   +-- ManifestPermissionError    ... because it may not be     (also a PermissionError)
     +-- ShardValidationError           promises are not kept         (also a FileNotFoundError)
     +-- ShardReadError                 a shard that was proven can't be read now  (also an OSError)
+    +-- UnsyncedError                  written, but perhaps not for good         (also an OSError)
     +-- FetchError                     a shard can't be fetched and proven  (also a RuntimeError)
     |   +-- FetchTimeoutError          ... in time                   (also a TimeoutError)
     +-- CheckpointError                a checkpoint can't be written, read or proven
@@ -52,6 +53,7 @@ __all__ = [
     "ShardValidationError",
     "ShardproofError",
     "SourceError",
+    "UnsyncedError",
 ]
 
 
@@ -173,6 +175,29 @@ class ShardReadError(ShardproofError, OSError):
         if wanted:
             text += f" (at byte {offset}: expected {wanted} bytes, found {got})"
         super().__init__(text)
+        self.errno = errno
+
+    __str__ = Exception.__str__
+
+
+class UnsyncedError(ShardproofError, OSError):
+    """What was written is there, whole and under its name, but may not survive a power cut.
+
+    The directory that has the name could not be synced. A failed sync is not to be repeated
+    (fsync(2)): what is to be there for good is written anew.
+
+    Args:
+        path: Absolute path of what is there.
+        errno: What the operating system said.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], errno: int | None = None) -> None:
+        self.path = os.fspath(path)
+        said = os.strerror(errno) if errno else "no reason was given"
+        super().__init__(
+            f"'{self.path}' is there, but may not survive a power cut: its directory could not be "
+            f"synced: {said}; see to the disk, then write it again"
+        )
         self.errno = errno
 
     __str__ = Exception.__str__

@@ -11,6 +11,7 @@ by the kernel for minutes, say) may still move its outputs into place after it l
 whole even then, and the shard is judged by receipt and sizes like any other.
 """
 
+import contextlib
 import os
 import secrets
 import socket
@@ -21,7 +22,7 @@ import msgspec
 
 from shardproof import _files
 from shardproof._processes import this_process
-from shardproof.errors import ClaimLostError, ShardClaimedError
+from shardproof.errors import ClaimLostError, ShardClaimedError, UnsyncedError
 from shardproof.receipts._claim_files import (
     ClaimFiles,
     ClaimRecord,
@@ -69,18 +70,22 @@ class Claims:
 
         Raises:
             ShardClaimedError: Another worker has it.
-            OSError: The claim can't be written.
+            OSError: The claim can't be written, and none is left.
         """
         self._sweep()
         earlier = self.files.holder(index)
         if earlier is not None and not self._is_abandoned(index, earlier):
             raise _claimed(self.root, index, earlier.owner)
         claim = Claim(self, index, earlier.generation + 1 if earlier else 1)
-        if not claim.publish():
-            raise _claimed(self.root, index, "a worker that was faster")
-        if earlier is not None and not self._is_unchanged(index, earlier):
-            claim.withdraw()  # it lives, or gave the shard back and somebody else has it
-            raise _claimed(self.root, index, earlier.owner)
+        try:
+            if not claim.publish():
+                raise _claimed(self.root, index, "a worker that was faster")
+            if earlier is not None and not self._is_unchanged(index, earlier):
+                # It lives, or gave the shard back and somebody else has it.
+                raise _claimed(self.root, index, earlier.owner)
+        except BaseException:
+            claim.withdraw()
+            raise
         return claim
 
     def orphans(self) -> list[int]:
@@ -150,16 +155,18 @@ class Claim:
         self.workspace = self._path.removesuffix("json") + self._record.token
 
     def publish(self) -> bool:
-        """Make the claim's file; False where another worker did."""
-        if not _files.publish(self._path, encode_claim(self._record)):
-            return False
-        # Kept open: whatever comes under this name later, signs of life go to this claim alone.
+        """Make the claim's file; False where another worker did.
+
+        Where it raises, the file may be there: `withdraw` takes it back.
+        """
         try:
+            is_made = _files.publish(self._path, encode_claim(self._record))
+        except UnsyncedError:
+            is_made = True  # after a power cut, nobody works under it any more
+        if is_made:
+            # Kept open: whatever comes under this name later, signs of life go to this claim alone.
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
-        except BaseException:
-            self.withdraw()
-            raise
-        return True
+        return is_made
 
     def beat(self) -> None:
         """Show life, if the claim still holds.
@@ -187,13 +194,27 @@ class Claim:
             )
 
     def withdraw(self) -> None:
-        """Remove this claim and nothing else: the one before it holds."""
+        """Remove this claim, if it was made, and nothing else: the one before it holds."""
         self.close()
-        _files.remove(self._path)
+        with contextlib.suppress(OSError):  # others take it over when it is stale
+            found = self.claims.files.read(self.index, self.generation)
+            if found and found.record and found.record.token == self._record.token:
+                _files.remove(self._path)
 
     def release(self) -> None:
-        """Remove the claim, and what claims before it left behind; if it was lost, nothing else."""
+        """Remove the claim, and what claims before it left behind; if it was lost, nothing else.
+
+        Raises:
+            OSError: Something could not be removed; the claim itself is, as far as that goes.
+        """
         self.close()
+        try:
+            self._remove()
+        except BaseException:
+            self.withdraw()
+            raise
+
+    def _remove(self) -> None:
         try:
             self.check()
         except ClaimLostError:

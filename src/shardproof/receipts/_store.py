@@ -209,10 +209,10 @@ class ReceiptStore:
         claim = self._claims.acquire(index)
         try:
             self._refuse_completed(index, level)  # by who had the claim until now
+            return Work(claim, self._header_of(index), self._scope.kinds, self._files_of)
         except BaseException:
             claim.release()
             raise
-        return Work(claim, self._header_of(index), self._scope.kinds, self._files_of)
 
     def _files_of(self, index: int) -> Sequence[SourceFile]:
         return self.plan.file_assignments[index].files

@@ -15,7 +15,7 @@ import msgspec
 from shardproof import _digest, _files
 from shardproof._arguments import checked
 from shardproof._names import OPEN_FLAGS, file_type, refusals
-from shardproof.errors import ClaimLostError, ReceiptError
+from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
 from shardproof.receipts._canonical import plain
 from shardproof.receipts._claims import Claim
 from shardproof.receipts._heartbeat import Heartbeat
@@ -60,6 +60,7 @@ class Work:
         self._heartbeat: Heartbeat | None = None
         self._pid = os.getpid()
         self._is_over = False
+        self._is_given_back = False
 
     @property
     def files(self) -> Sequence[SourceFile]:
@@ -144,10 +145,16 @@ class Work:
         self._claim.check()
 
     def close(self) -> None:
-        """Give the shard back, if the work on it did not end yet."""
-        if self._is_over or os.getpid() != self._pid:
+        """Give the shard back, if that was not done yet."""
+        if self._is_given_back or os.getpid() != self._pid:
             return
-        self._end()
+        try:
+            self._end()
+        finally:
+            self._release()
+        self._is_given_back = True
+
+    def _release(self) -> None:
         try:
             self._claim.release()
         except OSError as error:
@@ -156,6 +163,7 @@ class Work:
 
     def abandon(self) -> None:
         """Leave everything as if the process had been killed; for tests."""
+        self._is_given_back = True
         self._end()
         self._claim.close()
 
@@ -184,6 +192,7 @@ class Work:
         trace: TracebackType | None,
     ) -> Literal[False]:
         if self._is_over or os.getpid() != self._pid:
+            self.close()
             return False  # a forked child leaves its parent's block too
         try:
             if error is None:
@@ -196,12 +205,21 @@ class Work:
 
     def _complete(self) -> None:
         try:
-            self._record_outputs()
+            receipt = self._with_outputs()
         except Exception as error:
             self._fail(error)
             raise
+        try:
+            self._write(receipt)
+        except UnsyncedError:
+            raise  # it is completed, as far as anybody can see
+        except Exception as error:
+            self._fail(error)
+            raise
+        logger.info("Shard %d of '%s' is completed", self.index, self._root)
 
-    def _record_outputs(self) -> None:
+    def _with_outputs(self) -> Receipt:
+        """Move the outputs to their names; return the receipt that says so."""
         self.check()
         receipt = msgspec.structs.replace(
             self._receipt, status="completed", completed_at=time.time(), stats=self.stats
@@ -220,8 +238,7 @@ class Work:
             _files.make_directories(target.parent)
             _files.move_whole(Path(self._claim.workspace, file["path"]), target)
         self.check()
-        self._write(receipt)
-        logger.info("Shard %d of '%s' is completed", self.index, self._root)
+        return receipt
 
     def _refuse_too_few(self, receipt: Receipt, kinds: Collection[str]) -> None:
         if is_empty(receipt):
@@ -267,6 +284,8 @@ class Work:
         except ClaimLostError as lost:
             if lost is not error:
                 error.add_note(f"Nothing was recorded: {lost}")
+        except UnsyncedError as second:
+            error.add_note(f"That it failed is recorded: {second}")
         except OSError as second:
             error.add_note(f"That it failed could not be recorded: {second}")
 
