@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardproof import _threads
+from shardproof import _signals, _threads, _work
 
 
 def interrupted_wait() -> None:
@@ -31,16 +31,24 @@ def test_python_turns_this_interrupt_into_an_error_of_a_lock() -> None:
         interrupted_wait()
 
 
+class InterruptedStart(threading.Thread):
+    """Interrupts the main thread while it waits for the start."""
+
+    def start(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        super().start()
+
+
 def test_an_interrupted_start_is_an_interrupt_and_tells_the_thread_to_stop() -> None:
     stop = threading.Event()
-    thread = threading.Thread(target=stop.wait, args=(30,), daemon=True)
-    thread._started.wait = interrupted_wait
+    thread = InterruptedStart(target=stop.wait, args=(30,), daemon=True)
 
     with pytest.raises(KeyboardInterrupt):
         _threads.start(thread, stop)
 
     assert stop.is_set()
-    threading.Event.wait(thread._started, 30)  # no thread is joined before it runs
+    assert thread.ident is not None  # it was started all the same, or never would have been
     thread.join(30)
     assert not thread.is_alive()
 
@@ -62,7 +70,7 @@ def interrupted_import() -> str:
     return names["end_import"]()
 
 
-class TestUntilInterrupted:
+class TestApart:
     @pytest.fixture(autouse=True)
     def handlers(self) -> Iterator[None]:
         yield
@@ -72,10 +80,10 @@ class TestUntilInterrupted:
         assert "shardproof-work" not in [thread.name for thread in threading.enumerate()]
 
     def test_it_returns_and_raises_what_work_does(self) -> None:
-        with _threads.listening():
-            assert _threads.until_interrupted(lambda stop: stop.is_set()) is False
+        with _signals.listening():
+            assert _work.apart(lambda stop: stop.is_set()) is False
             with pytest.raises(ZeroDivisionError):
-                _threads.until_interrupted(lambda stop: 1 // 0)
+                _work.apart(lambda stop: 1 // 0)
 
     def test_work_ends_by_itself_before_the_interrupt_is_raised(self) -> None:
         ended = []
@@ -86,8 +94,8 @@ class TestUntilInterrupted:
             assert stop.wait(30)
             ended.append(True)
 
-        with pytest.raises(KeyboardInterrupt), _threads.listening():
-            _threads.until_interrupted(work)
+        with pytest.raises(KeyboardInterrupt), _signals.listening():
+            _work.apart(work)
 
         assert ended == [True]
 
@@ -102,8 +110,8 @@ class TestUntilInterrupted:
             os.kill(os.getpid(), signal.SIGINT)
             assert release.wait(30)
 
-        with pytest.raises(KeyboardInterrupt), _threads.listening():
-            _threads.until_interrupted(work)
+        with pytest.raises(KeyboardInterrupt), _signals.listening():
+            _work.apart(work)
 
         assert worker[0].is_alive()
         release.set()
@@ -119,7 +127,7 @@ class TestUntilInterrupted:
         monkeypatch.setattr(threading.Thread, "_delete", delete_slowly)
 
         assert (
-            _threads.until_interrupted(lambda _: threading.current_thread())
+            _work.apart(lambda _: threading.current_thread())
             not in threading.enumerate()
         )
 
@@ -131,14 +139,14 @@ class TestUntilInterrupted:
             ended.append(interrupted_import())
             time.sleep(30)
 
-        with _threads.listening(), pytest.raises(KeyboardInterrupt):
+        with _signals.listening(), pytest.raises(KeyboardInterrupt):
             go_on()
 
         assert ended == ["ended"]
 
     def test_none_is_raised_by_an_alarm_when_nobody_listens_any_more(self, monkeypatch) -> None:
-        monkeypatch.setattr(_threads, "_LATER", 1.0)
-        with _threads.listening():
+        monkeypatch.setattr(_signals, "_LATER", 1.0)
+        with _signals.listening():
             assert interrupted_import() == "ended"
 
         time.sleep(1.2)
@@ -157,8 +165,8 @@ class TestUntilInterrupted:
             assert stop.wait(30)
             ended.append(True)
 
-        with pytest.raises(KeyboardInterrupt), _threads.listening():
-            _threads.until_interrupted(work)
+        with pytest.raises(KeyboardInterrupt), _signals.listening():
+            _work.apart(work)
 
         assert ended == [True]
 
@@ -167,17 +175,17 @@ class TestUntilInterrupted:
         lost = []
         monkeypatch.setattr(sys, "unraisablehook", lambda seen: lost.append(seen.exc_type))
 
-        with _threads.listening():
+        with _signals.listening():
             thing = threading.Event()
             reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
             del thing
             assert (reference(), lost) == (None, [KeyboardInterrupt])  # it went no further
 
             with pytest.raises(KeyboardInterrupt):
-                _threads.until_interrupted(lambda stop: stop.wait(30))
+                _work.apart(lambda stop: stop.wait(30))
 
     def test_one_that_nothing_waits_for_is_raised_where_it_comes(self) -> None:
-        with _threads.listening(), pytest.raises(KeyboardInterrupt):
+        with _signals.listening(), pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
     def test_whoever_does_not_listen_is_interrupted_at_once_and_work_is_told(self) -> None:
@@ -189,7 +197,7 @@ class TestUntilInterrupted:
             told.append(stop.wait(30))
 
         with pytest.raises(KeyboardInterrupt):
-            _threads.until_interrupted(work)
+            _work.apart(work)
 
         worker[0].join(30)
         assert told == [True]
@@ -197,9 +205,9 @@ class TestUntilInterrupted:
     def test_ignored_ones_stay_ignored(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            with _threads.listening():
+            with _signals.listening():
                 signal.raise_signal(signal.SIGINT)
-                assert _threads.until_interrupted(lambda stop: stop.is_set()) is False
+                assert _work.apart(lambda stop: stop.is_set()) is False
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -208,8 +216,8 @@ class TestUntilInterrupted:
         found = []
 
         def listen() -> None:
-            with _threads.listening():
-                found.append(_threads.until_interrupted(lambda stop: 42))
+            with _signals.listening():
+                found.append(_work.apart(lambda stop: 42))
 
         thread = threading.Thread(target=listen)
         thread.start()

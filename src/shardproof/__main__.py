@@ -1,5 +1,17 @@
-"""``python -m shardproof``: the same as the command ``shardproof``."""
+"""``python -m shardproof``, and the command ``shardproof``."""
 
-from shardproof.cli import main
+from shardproof import _entry
 
-main()
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; never returns."""
+    _entry.take_signals()
+    from shardproof import cli  # noqa: PLC0415 - from here on, an interrupt has an exit code
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

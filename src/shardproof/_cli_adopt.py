@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from shardproof import _threads
 from shardproof._cli_paths import given_text
 from shardproof._messages import printable
+from shardproof._work import apart
 from shardproof.errors import FetchError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
 
     try:
         with _logged(quiet=quiet):
-            report = _threads.until_interrupted(
+            report = apart(
                 lambda stop: prefetch.adopt(
                     directory,
                     source,

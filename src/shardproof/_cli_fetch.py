@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardproof import _threads
 from shardproof._cli_paths import given_path, given_text
 from shardproof._messages import printable
 from shardproof._progress import bar
+from shardproof._work import apart
 from shardproof.errors import FetchError, SourceError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
     try:
         # The main thread's, which puts the terminal right even if it does not wait for the work.
         with bar(split_name(url)[1]) if not quiet else nullcontext(_show_nothing) as show:
-            fetched = _threads.until_interrupted(
+            fetched = apart(
                 lambda stop: _fetched(url, directory, sha256, limits, stop=stop, show=show)
             )
     except (ImportError, ValueError) as error:

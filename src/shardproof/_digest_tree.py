@@ -5,7 +5,8 @@ Each leaf is the digest of one MiB, the last of what is left; the root is the di
 
 import hashlib
 import os
-from concurrent.futures import ThreadPoolExecutor
+
+from shardproof._work import in_threads
 
 __all__ = ["LEAF_BYTES", "TreeDigest"]
 
@@ -60,8 +61,7 @@ def _digests(leaves: list[memoryview], threads: int) -> list[bytes]:
     n_threads = min(len(leaves), threads)
     if n_threads < 2:
         return [_digest(leaf) for leaf in leaves]
-    with ThreadPoolExecutor(n_threads, "shardproof-digest") as executor:
-        return list(executor.map(_digest, leaves))
+    return list(in_threads(_digest, leaves, n_threads=n_threads, name="shardproof-digest"))
 
 
 def _digest(leaf: memoryview) -> bytes:

@@ -11,7 +11,9 @@ import resource
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import Generic, TypeVar
+
+from shardproof._work import Crew, go_on
 
 __all__ = ["available_cpus", "max_threads", "over_executor", "over_threads"]
 
@@ -50,15 +52,19 @@ def over_threads(
         threads: How many threads; None to decide by the time that looks take.
         chunk: Most items that a thread takes at once; an interrupt waits until it did them.
     """
-    pool = _Pool(threads or max_threads(), chunk)
+    pool = _Pool(work, threads or max_threads(), chunk)
     try:
         start = 0
         while start < len(items):
+            go_on()
             for n_items, results in _run(work, items, start, threads, pool):
                 start += n_items
                 yield n_items, results
     finally:
-        pool.close()
+        try:
+            pool.end()
+        finally:
+            pool.end()  # what an interrupt has cut short
 
 
 def _run(
@@ -66,7 +72,7 @@ def _run(
     items: Sequence[Item],
     start: int,
     threads: int | None,
-    pool: "_Pool",
+    pool: "_Pool[Item, Result]",
 ) -> Done[Result]:
     """Look at the next items; how is decided anew for each run."""
     seconds, in_threads = 0.0, threads != 1
@@ -78,7 +84,7 @@ def _run(
         in_threads = seconds > SLOW_SECONDS
     run = items[start : start + (_THREADED_RUN if in_threads else _SEQUENTIAL_RUN)]
     if in_threads:
-        yield from pool.run(work, run, seconds)
+        yield from pool.run(run, seconds)
     elif run:
         yield len(run), work(run)
 
@@ -93,29 +99,21 @@ def _timed(work: Work[Item, Result], sample: Sequence[Item]) -> tuple[float, lis
     return sorted(seconds)[len(seconds) // 2], results
 
 
-class _Pool:
-    """Threads that start with the first run and are joined by `close`, come what may."""
+class _Pool(Generic[Item, Result]):
+    """Threads that begin with the first run, and look at chunks of items."""
 
-    def __init__(self, threads: int, chunk: int) -> None:
+    def __init__(self, work: Work[Item, Result], threads: int, chunk: int) -> None:
         self._threads = threads
         self._chunk = chunk
-        self._executor: Executor | None = None
+        self._crew = Crew(work, threads, "shardproof")
+        self.end = self._crew.end
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item], seconds: float) -> Done[Result]:
+    def run(self, items: Sequence[Item], seconds: float) -> Done[Result]:
         """Look in threads, each of which takes at once what keeps it for a moment only."""
-        if self._executor is None:
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - costs 10 ms
-
-            self._executor = ThreadPoolExecutor(self._threads, "shardproof")
         fair = -(-len(items) // (2 * self._threads))
         brief = int(_CHUNK_SECONDS / seconds) if seconds else self._chunk
-        chunk = max(1, min(self._chunk, fair, brief))
-        return over_executor(work, items, self._executor, chunk=chunk)
-
-    def close(self) -> None:
-        """Join the threads; what none of them has begun is not done."""
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
+        chunks = _chunks(items, max(1, min(self._chunk, fair, brief)))
+        yield from zip(map(len, chunks), self._crew.results(chunks), strict=True)
 
 
 def over_executor(
@@ -125,8 +123,12 @@ def over_executor(
 
     ``work`` and its results must be picklable, since the executor may use other processes or hosts.
     """
-    chunks = [items[start : start + chunk] for start in range(0, len(items), chunk)]
+    chunks = _chunks(items, chunk)
     yield from zip(map(len, chunks), executor.map(work, chunks), strict=True)
+
+
+def _chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def max_threads() -> int:

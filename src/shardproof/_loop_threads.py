@@ -28,7 +28,7 @@ class LoopThreads:
             work: Takes an event that is set when it is to stop.
             name: Of the thread.
         """
-        loop, stop = asyncio.get_running_loop(), threading.Event()
+        loop, stop = asyncio.get_running_loop(), _threads.Stop()
         future: asyncio.Future[Result] = loop.create_future()
 
         def run() -> None:

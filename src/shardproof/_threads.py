@@ -1,129 +1,178 @@
-"""Threads that are started, and interrupts that stay interrupts.
+"""Threads that are started, told to stop and awaited, whatever interrupts come meanwhile.
 
-Python raises KeyboardInterrupt wherever the main thread happens to be. While it starts a thread,
-it waits in a lock of Python's own, and the interrupt may come out as ``RuntimeError: release
-unlocked lock`` with the KeyboardInterrupt behind it (seen in Python 3.11 to 3.13); a thread that
-was about to be started stays listed, and never runs. In the callback of a weak reference, which
-every import ends with, the interrupt is printed (``Exception ignored in``) and lost, and may leave
-a lock behind for which every other import waits.
+Python raises KeyboardInterrupt wherever the main thread happens to be. A lock that is written in
+Python (`threading.Event`, `threading.Condition`, those of `concurrent.futures`) then stays held for
+ever: its ``__enter__`` has taken it, and the block that would give it back has not begun. Starting
+a thread and setting an event wait in such locks. So here the main thread enters none: a thread is
+started by another one, on which no interrupt is ever raised; what is told is told by a plain
+attribute; and what is waited for is a lock of the interpreter's own, which is taken or is not.
 """
 
+import _thread
 import contextlib
-import signal
+import queue
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from types import FrameType
-from typing import TypeVar
+import time
+from collections.abc import Callable
 
-__all__ = ["interruptible", "listening", "start", "until_interrupted"]
+from shardproof._mailbox import Mailbox
 
-Result = TypeVar("Result")
+__all__ = ["TICK", "Stop", "Threads", "is_main", "start"]
 
-_TICK = 0.1
-_LATER = 0.005
+TICK = 0.05
+"""Seconds after which a wait looks around, in case that it was not woken."""
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let an interrupt that a lock turned into an error be an interrupt again."""
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise error.__context__ from None
-        raise
+_LONG = 1e6
+"""Seconds that stand for no limit."""
+
+
+def is_main() -> bool:
+    """Whether interrupts are raised in this thread."""
+    return threading.get_ident() == threading.main_thread().ident
+
+
+class Stop(threading.Event):
+    """An event that the main thread may set and wait for: it has no lock that can stay held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_told = False
+        self._gate: Mailbox[None] = Mailbox()
+
+    def is_set(self) -> bool:
+        """Return whether it was told."""
+        return self._is_told
+
+    def set(self) -> None:
+        """Tell all who ask from now on, and wake who waits."""
+        self._is_told = True
+        self._gate.put(None)
+
+    def clear(self) -> None:
+        """Let it be as if it had not been told."""
+        self._is_told = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is told; return whether it is."""
+        end = time.monotonic() + (_LONG if timeout is None else timeout)
+        with contextlib.suppress(queue.Empty):
+            while not self._is_told:
+                self._gate.get(max(0.0, end - time.monotonic()))
+        if self._is_told:
+            self._gate.put(None)  # for the next one who waits
+        return self._is_told
+
+
+class Threads:
+    """Some threads that run one function, from when they begin until they have ended.
+
+    Args:
+        run: What each of them does; it takes what tells it to stop.
+        name: What their names begin with.
+    """
+
+    def __init__(self, run: Callable[[Stop], object], name: str) -> None:
+        self.stop = Stop()
+        self._work, self._name = run, name
+        self._launchers: list[int] = []
+        self._is_launched = False
+        self._threads: list[threading.Thread] = []
+        self._ended: list[None] = []
+        self._bell: Mailbox[None] = Mailbox()
+
+    def begin(self, n_threads: int = 1) -> None:
+        """Start so many of them, without a wait; to be called once.
+
+        Raises:
+            RuntimeError: The system gives no more threads.
+        """
+        _launch(self._start, n_threads, known=self._launchers)
+
+    def _start(self, n_threads: int) -> None:
+        try:
+            for number in range(n_threads):
+                name = f"{self._name}-{number}" if n_threads > 1 else self._name
+                # Daemons, so that an interpreter that ends does not wait before it tells them.
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except RuntimeError:
+            if not self._threads:  # the system gives no more of them: then this one does it
+                self._work(self.stop)
+        finally:
+            self._is_launched = True
+            self._bell.put(None)
+
+    def _run(self) -> None:
+        try:
+            self._work(self.stop)
+        finally:
+            self._ended.append(None)
+            self._bell.put(None)
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether none of them runs, or will."""
+        if not self._launchers:
+            return True
+        return self._is_launched and len(self._ended) == len(self._threads)
+
+    def end(self) -> None:
+        """Tell them to stop, and wait until they have ended.
+
+        Interrupted, it is to be called again: then nothing of the wait is lost.
+        """
+        self.stop.set()
+        while not self.have_ended:
+            _wait(self._bell)
+        # Not earlier: in Python 3.11, a join that is interrupted takes the thread for ended.
+        for thread in self._threads:
+            thread.join()
 
 
 def start(thread: threading.Thread, stop: threading.Event | None = None) -> None:
     """Start a thread; if that is interrupted, set ``stop``, since the thread may run already."""
+    if not is_main():
+        thread.start()
+        return
+    launchers: list[int] = []
+    outcome: list[BaseException | None] = []
+    bell: Mailbox[None] = Mailbox()
     try:
-        with interruptible():
-            thread.start()
+        _launch(_begin, thread, outcome, bell, known=launchers)
+        while not outcome:
+            _wait(bell)
     except BaseException:
         if stop is not None:
             stop.set()
+        while launchers and not outcome:  # from here on it runs, or never will
+            _wait(bell)
         raise
+    if outcome[0] is not None:
+        raise outcome[0]
 
 
-class _Interrupts:
-    """Counts them, so that a lost one is known, and raises them where nothing waits for them."""
-
-    def __init__(self) -> None:
-        self.n = 0
-        self._is_awaited = False
-
-    def came(self, number: int, frame: FrameType | None) -> None:
-        """Take in a signal: an interrupt, or the alarm that brings one back; another's is one."""
-        self.n += number == signal.SIGINT or not self.n
-        if self.n == 1 and self._is_awaited:
-            return
-        if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
-            signal.setitimer(signal.ITIMER_REAL, _LATER)
-            return
-        raise KeyboardInterrupt
-
-    @contextlib.contextmanager
-    def awaited(self) -> Iterator[None]:
-        """Do not raise the first one."""
-        self._is_awaited = True
-        try:
-            yield
-        finally:
-            self._is_awaited = False
-
-
-_interrupts = _Interrupts()
-
-
-@contextlib.contextmanager
-def listening() -> Iterator[None]:
-    """Raise interrupts where that does no harm, and count them; ignored ones stay ignored."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    alarm = signal.signal(signal.SIGALRM, _interrupts.came)
-    signal.signal(signal.SIGINT, _interrupts.came)
+def _begin(
+    thread: threading.Thread, outcome: list[BaseException | None], bell: Mailbox[None]
+) -> None:
+    problem = None
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, alarm)
-        _interrupts.n = 0
+        thread.start()
+    except BaseException as error:
+        problem = error
+    outcome.append(problem)
+    bell.put(None)
 
 
-def until_interrupted(work: Callable[[threading.Event], Result]) -> Result:
-    """Return what ``work`` returns, done in a thread of its own, where no interrupt is raised.
+def _launch(work: Callable[..., None], *args: object, known: list[int]) -> None:
+    """Call something in a thread of the interpreter's own, which is known if it was started.
 
-    The first interrupt sets the event that ``work`` is given, and is raised once work has ended by
-    itself; the second one is raised at once. That needs `listening`; without it, the first one is
-    raised at once, too, and sets the event. For the main thread, and for one work at a time.
+    By one call into the interpreter: between two, an interrupt may come.
     """
-    stop = threading.Event()
-    outcome: Future[Result] = Future()
-    running = threading.Lock()
-    running.acquire()
+    known.extend(map(_thread.start_new_thread, [work], [args]))
 
-    def run() -> None:
-        try:
-            outcome.set_result(work(stop))
-        except BaseException as error:
-            outcome.set_exception(error)
-        running.release()
 
-    thread = threading.Thread(target=run, name="shardproof-work", daemon=True)
-    try:
-        with _interrupts.awaited():
-            start(thread, stop)
-            # Not Thread.join, which takes a thread for ended when it is interrupted (Python 3.11).
-            while not running.acquire(timeout=_TICK):
-                if _interrupts.n:  # not set by the handler, which may come while it is being set
-                    stop.set()
-            thread.join()
-    finally:
-        stop.set()
-    if _interrupts.n:
-        raise KeyboardInterrupt
-    return outcome.result()
+def _wait(bell: Mailbox[None]) -> None:
+    with contextlib.suppress(queue.Empty):
+        bell.get(TICK)

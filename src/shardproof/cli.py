@@ -1,8 +1,9 @@
 """The command ``shardproof``, for job scripts.
 
 Exit codes: 0 every promise kept; 1 findings; 2 no readable promise, or wrong usage; 3 something
-could not be looked at (EIO, ESTALE), or said; 130 interrupted; 141 nobody reads what is printed. Of
-several directories the highest counts.
+could not be looked at (EIO, ESTALE), or said; 130 interrupted, 143 ended by SIGTERM, 129 by SIGHUP:
+in order, with nothing left behind; 141 nobody reads what is printed. Of several directories the
+highest counts.
 """
 
 import json
@@ -20,7 +21,6 @@ from rich.table import Table
 from rich.text import Text
 
 import shardproof
-from shardproof import _threads
 from shardproof._cli_adopt import adopt
 from shardproof._cli_checkpoint import app as checkpoint
 from shardproof._cli_fetch import fetch
@@ -29,11 +29,14 @@ from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
 from shardproof._messages import printable
 from shardproof._opening import is_directory, is_there
+from shardproof._signals import interruptible, listening, signals
 from shardproof._terminal import standard_streams
 from shardproof.errors import ManifestError
 from shardproof.report import Finding, FindingKind, Level, Report
 
 __all__ = ["app", "main"]
+
+_INTERRUPTED = 130
 
 app = typer.Typer(
     add_completion=False,
@@ -41,7 +44,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Shards directories that prove themselves before a job reads them.",
     epilog="Exit codes: 0 kept, 1 findings, 2 no readable promise or wrong usage, "
-    "3 could not look (EIO, ESTALE) or print, 130 interrupted, 141 nobody reads the output.",
+    "3 could not look (EIO, ESTALE) or print, 130 interrupted, 143 ended by SIGTERM (129: SIGHUP), "
+    "141 nobody reads the output.",
 )
 
 
@@ -63,10 +67,14 @@ class _Outcome(NamedTuple):
 def main() -> None:
     """Run the command line; never returns."""
     try:
-        with standard_streams(), _threads.listening(), _threads.interruptible():
+        with standard_streams(), listening(), interruptible():
             app(prog_name="shardproof")
-    except KeyboardInterrupt:  # before typer begins to look after it
-        sys.exit(130)
+    except KeyboardInterrupt:  # before typer begins to look after it, or in its midst
+        sys.exit(signals.exit_code)
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:  # as which typer takes every signal
+            sys.exit(signals.exit_code)
+        raise
 
 
 def _show_version(wanted: bool) -> None:

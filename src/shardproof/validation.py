@@ -9,6 +9,7 @@ from shardproof import formats
 from shardproof._arguments import checked
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
+from shardproof._work import apart, to_waiter
 from shardproof.checks import OnProgress, check
 from shardproof.report import Level, Report
 
@@ -57,12 +58,22 @@ def validate(
     """
     refuse_empty(path=path)
     _refuse_workers(workers, executor)
+    with _on_progress(progress) as on_progress:
+        if executor is not None:  # the user's own is used from the user's own thread
+            return _looked(path, level, None, executor, on_progress)
+        return apart(lambda _: _looked(path, level, workers, None, to_waiter(on_progress)))
+
+
+def _looked(
+    path: str | os.PathLike[str],
+    level: Level,
+    workers: int | None,
+    executor: Executor | None,
+    on_progress: OnProgress | None,
+) -> Report:
     root = os.path.realpath(path)
     manifest = formats.detect(root).read(root)
-    with _on_progress(progress) as on_progress:
-        return check(
-            manifest, level=level, workers=workers, executor=executor, on_progress=on_progress
-        )
+    return check(manifest, level=level, workers=workers, executor=executor, on_progress=on_progress)
 
 
 def _refuse_workers(workers: int | None, executor: Executor | None) -> None:

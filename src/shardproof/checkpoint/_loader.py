@@ -3,7 +3,6 @@
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from shardproof import _fanout
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
+from shardproof._work import apart, in_threads
 from shardproof.checkpoint._destinations import fresh, given, view_of
 from shardproof.checkpoint._found import Found, find
 from shardproof.checkpoint._mapped import mapped_tensors
@@ -88,7 +88,7 @@ class MultiShardLoader:
             CheckpointError: It is not the shard that the metadata names, byte for byte.
             IndexError: There is no such rank.
         """
-        return self._load_shard(prefix, rank, None)
+        return apart(lambda stop: self._load_shard(prefix, rank, stop))
 
     def _load_shard(
         self, prefix: str | os.PathLike[str], rank: int, stop: threading.Event | None
@@ -103,7 +103,7 @@ class MultiShardLoader:
     @checked
     def load_all_shards(self, prefix: str | os.PathLike[str]) -> list[dict[str, Any]]:
         """Return the arrays of every shard, in the order of ranks; raises as `load_shard`."""
-        return self._load_all_shards(prefix, threading.Event())
+        return apart(lambda stop: self._load_all_shards(prefix, stop))
 
     def _load_all_shards(
         self, prefix: str | os.PathLike[str], stop: threading.Event
@@ -121,12 +121,8 @@ class MultiShardLoader:
         n_threads = min(self._threads, len(items))
         if n_threads < 2:
             return [*map(work, items)]
-        with ThreadPoolExecutor(n_threads, "shardproof-load") as executor:
-            try:
-                return [*executor.map(work, items)]
-            except BaseException:
-                stop.set()  # the threads, which are joined, end at their next piece
-                raise
+        name = "shardproof-load"
+        return [*in_threads(work, items, n_threads=n_threads, name=name, stop=stop)]
 
     @checked
     def load_tensors(
@@ -163,7 +159,7 @@ class MultiShardLoader:
         """
         if mapped and out:
             raise ValueError("expected mapped or out, found both")
-        return self._load_tensors(prefix, names, out or {}, mapped, threading.Event())
+        return apart(lambda stop: self._load_tensors(prefix, names, out or {}, mapped, stop))
 
     def _load_tensors(
         self,

@@ -1,14 +1,14 @@
 """One iteration: windows of a plan are read ahead by threads, and delivered batch by batch."""
 
-import contextlib
 import dataclasses
 import functools
+import operator
 import threading
 from collections.abc import Callable, Generator, Iterator
 
+from shardproof._work import apart, in_threads
 from shardproof.loaders._gather import Gathering
 from shardproof.loaders._memory import Block, Blocks
-from shardproof.loaders._read_ahead import read_ahead
 from shardproof.loaders._selection import Rows
 from shardproof.loaders._shards import OpenShards
 from shardproof.loaders._source import Batch, Source, arrays
@@ -38,15 +38,29 @@ class Delivery:
     def batches(self, first: int) -> Generator[Batch, None, None]:
         """Yield batches from one on; threads and descriptors last as long as the generator."""
         n_parts = self.n_threads if self.plan.window_rows > self.plan.batch_size else 1
-        with contextlib.closing(self.source.open()) as shards:
-            tasks = self._tasks(shards, first, n_parts)
-            # One window, in its parts, is read while the one before is delivered.
-            parts = read_ahead(tasks, n_threads=self.n_threads, depth=self.n_threads + 1)
-            with contextlib.closing(parts):
-                for batches in parts:
-                    batches.reverse()
-                    while batches:  # popped, so that its memory is the caller's alone
-                        yield batches.pop()
+        shards = self.source.open()
+        # One window, in its parts, is read while the one before is delivered.
+        parts = in_threads(
+            operator.call,
+            self._tasks(shards, first, n_parts),
+            n_threads=self.n_threads,
+            name="shardproof-reader",
+            depth=self.n_threads + 1,
+        )
+        try:
+            for batches in parts:
+                batches.reverse()
+                while batches:  # popped, so that its memory is the caller's alone
+                    yield batches.pop()
+        finally:
+            try:
+                parts.close()
+            finally:
+                try:
+                    apart(shards.close)
+                finally:
+                    if shards.is_open:  # an interrupt has cut it short
+                        apart(shards.close)
 
     def _tasks(
         self, shards: OpenShards, first: int, n_parts: int

@@ -6,13 +6,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from shardproof._arguments import checked
+from shardproof._work import in_threads
 from shardproof.loaders._destinations import Piece
 from shardproof.loaders._gather import Gathering
 from shardproof.loaders._memory import Blocks
@@ -210,10 +210,11 @@ class IndexedDataset:
 
 
 def _read_in_two(gathering: Gathering) -> None:
-    with ThreadPoolExecutor(1, thread_name_prefix="shardproof-reader") as executor:
-        other = executor.submit(gathering.read, 1, 2)
-        gathering.read(0, 2)
-        other.result()
+    parts = in_threads(
+        lambda part: gathering.read(part, 2), range(2), n_threads=2, name="shardproof-reader"
+    )
+    for _ in parts:
+        pass
 
 
 def _refuse_slice(index: object) -> None:

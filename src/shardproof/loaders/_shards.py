@@ -75,26 +75,29 @@ class OpenShards:
     Args:
         root: Real absolute path of the directory.
         names: File name of each shard.
-
-    Raises:
-        ManifestError: The directory is gone.
     """
 
     def __init__(self, root: str, names: Sequence[str]) -> None:
         self._root, self._names = root, names
-        self._dir_fd = open_root(root)
+        self._dir_fd: int | None = None
         self._open: collections.OrderedDict[int, _Shard] = collections.OrderedDict()
         self._queues: list[Submissions] = []
         self._lock = threading.Lock()
 
-    def close(self) -> None:
+    @property
+    def is_open(self) -> bool:
+        """Whether there is any descriptor or queue to close."""
+        return bool(self._queues or self._open or self._dir_fd is not None)
+
+    def close(self, _: object = None) -> None:
         """Close every descriptor and queue; nobody may be reading."""
         while self._queues:
             self._queues.pop().close()
-        for shard in self._open.values():
-            os.close(shard.fd)
-        self._open.clear()
-        os.close(self._dir_fd)
+        while self._open:
+            os.close(self._open.popitem()[1].fd)
+        if self._dir_fd is not None:
+            fd, self._dir_fd = self._dir_fd, None
+            os.close(fd)
 
     def path(self, index: int) -> str:
         """Return the absolute path of a shard."""
@@ -189,7 +192,10 @@ class OpenShards:
                 self._open.move_to_end(index)
                 shard.n_readers += 1
                 return shard
-        shard = _Shard(open_inside(self._names[index], root=self._root, dir_fd=self._dir_fd))
+            if self._dir_fd is None:
+                self._dir_fd = open_root(self._root)
+            dir_fd = self._dir_fd
+        shard = _Shard(open_inside(self._names[index], root=self._root, dir_fd=dir_fd))
         with self._lock:
             other = self._open.setdefault(index, shard)
             other.n_readers += 1

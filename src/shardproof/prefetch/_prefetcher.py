@@ -1,6 +1,5 @@
 """The next shard is there before it is needed."""
 
-import concurrent.futures
 import contextlib
 import os
 import queue
@@ -12,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from shardproof import _threads
 from shardproof._arguments import checked
 from shardproof._at_exit import close_at_exit
 from shardproof._mailbox import Mailbox
@@ -20,6 +18,8 @@ from shardproof._messages import quoted
 from shardproof._names import refusals
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
+from shardproof._threads import Stop, Threads
+from shardproof._work import apart
 from shardproof.errors import FetchError
 from shardproof.prefetch._bring import Bringer, Brought
 from shardproof.prefetch._stats import PrefetchEvent, PrefetchStats, Tally
@@ -34,65 +34,77 @@ __all__ = ["ShardPrefetcher"]
 
 _MOST_THREADS = 4
 _TICK = 0.1
+_TURN = 0.01
 
 
 class _Task:
-    """A shard that is brought in a thread, when it is its turn: those before it go first.
-
-    Attributes:
-        future: Where it is, or why it can't be had.
-    """
+    """A shard that is brought in a thread, when it is its turn: those before it go first."""
 
     def __init__(
         self, bringer: Bringer, name: str, position: int, before: Sequence["_Task"], at_once: int
     ) -> None:
-        self.future: concurrent.futures.Future[Path] = concurrent.futures.Future()
         self._bringer, self._name, self._position = bringer, name, position
-        self._before = [task.future for task in before]
-        self._at_once, self._stop = at_once, threading.Event()
-        self._ended: Mailbox[None] = Mailbox()
-        # A daemon, so that an interpreter that ends does not wait for it before it is told to end.
-        self._thread = threading.Thread(
-            target=self._run, name=f"shardproof-prefetch-{position}", daemon=True
-        )
-        _threads.start(self._thread, self._stop)
+        self._before, self._at_once = list(before), at_once
+        self._outcome: list[Path | BaseException] = []
+        self._done: Mailbox[None] = Mailbox()
+        self._threads = Threads(self._run, f"shardproof-prefetch-{position}")
+        self._threads.begin()
 
-    def _run(self) -> None:
+    def _run(self, stop: Stop) -> None:
         try:
-            brought = self._bring()
+            brought = self._bring(stop)
         except BaseException as error:
-            self.future.set_exception(error)  # which the reader raises
-            self._ended.put(None)
+            self._tell(error)  # which the reader raises
         else:
-            self.future.set_result(brought.path)
-            self._ended.put(None)
+            self._tell(brought.path)
             self._bringer.tally.tell(brought.event)
 
+    def _tell(self, outcome: Path | BaseException) -> None:
+        self._before.clear()  # or each would hold all before it
+        self._outcome.append(outcome)
+        self._done.put(None)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is there or can't be had."""
+        return bool(self._outcome)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is there."""
+        return self.is_done and isinstance(self._outcome[0], Path)
+
     def wait(self, seconds: float) -> bool:
-        """Wait until it is there or can't be had; return whether it is so.
-
-        Not by the future, whose lock raises errors of its own when it is interrupted.
-        """
-        if not self.future.done():
+        """Wait until it is there or can't be had; return whether it is so."""
+        if not self.is_done:
             with contextlib.suppress(queue.Empty):
-                self._ended.get(timeout=seconds)
-        return self.future.done()
+                self._done.get(timeout=seconds)
+                self._done.put(None)  # for the next one who waits
+        return self.is_done
 
-    def _bring(self) -> Brought:
-        self._bringer.prepare(self._name, self._position, self._stop)
-        before = self._before
-        while len(before) >= self._at_once and not self._stop.is_set():
-            ended = concurrent.futures.FIRST_COMPLETED
-            before = list(concurrent.futures.wait(before, _TICK, ended).not_done)
-        return self._bringer.bring(self._name, self._position, self._stop)
+    def result(self) -> Path:
+        """Return where it is, or raise why it can't be had; once it is done."""
+        outcome = self._outcome[0]
+        if isinstance(outcome, Path):
+            return outcome
+        raise outcome
+
+    def _bring(self, stop: Stop) -> Brought:
+        self._bringer.prepare(self._name, self._position, stop)
+        while not stop.is_set():
+            before = [task for task in self._before if not task.is_done]
+            if len(before) < self._at_once:
+                break
+            before[0].wait(_TURN)  # the first that was begun is mostly the first that is done
+        return self._bringer.bring(self._name, self._position, stop)
 
     def stop(self) -> None:
         """Let it end."""
-        self._stop.set()
+        self._threads.stop.set()
 
     def join(self) -> None:
         """Wait until it has ended."""
-        self._thread.join()
+        self._threads.end()
 
 
 class ShardPrefetcher:
@@ -166,7 +178,10 @@ class ShardPrefetcher:
         self._tasks: dict[str, _Task] = {}
         self._has_begun = self._is_closed = False
         # A prefetcher that nobody closes ends with the process, and leaves nothing behind either.
-        weakref.finalize(self, _end, self._tasks)
+        own = self._source if self._owns_source else None
+        self._end = weakref.finalize(
+            self, _close, self._pid, self._tasks, self._bringer, self._cache, own
+        )
         close_at_exit(self)
         if isinstance(policy, int):
             self._refuse_small(policy)
@@ -205,7 +220,7 @@ class ShardPrefetcher:
             raise ValueError(f"name: expected one of the {len(self._names)} shards, found {name!a}")
         began = time.monotonic()
         task = self._schedule(self._positions[name])[name]
-        is_ready = task.future.done() and not task.future.exception()
+        is_ready = task.is_there
         path = self._taken(name, task)
         self._bringer.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
         return path
@@ -215,14 +230,14 @@ class ShardPrefetcher:
             while not task.wait(_TICK):
                 show(*self._bringer.progress(name))
         try:
-            return task.future.result()
+            return task.result()
         except FetchError:
             return self._again(name)
 
     def _again(self, name: str) -> Path:
         """What failed in the background may succeed now."""
         try:
-            brought = self._bringer.bring(name, self._positions[name], threading.Event())
+            brought = apart(lambda stop: self._bringer.bring(name, self._positions[name], stop))
         finally:
             with self._lock:
                 self._tasks.pop(name, None)
@@ -231,6 +246,9 @@ class ShardPrefetcher:
 
     def _schedule(self, position: int) -> Mapping[str, _Task]:
         """Let go of what is passed; then begin with what is wanted from here on."""
+        return apart(lambda _: self._scheduled(position))
+
+    def _scheduled(self, position: int) -> Mapping[str, _Task]:
         wanted = self._names[position : position + self._lookahead + 1]
         with self._lock:
             passed = [name for name in self._tasks if name not in wanted]
@@ -270,12 +288,15 @@ class ShardPrefetcher:
         """
         if self._is_closed or os.getpid() != self._pid:
             return
+        try:
+            apart(self._close)
+        finally:
+            if not self._is_closed:  # an interrupt came before it
+                apart(self._close)
+
+    def _close(self, _: object) -> None:
         self._is_closed = True
-        _end(self._tasks)
-        self._bringer.close()
-        self._cache.close()
-        if self._owns_source:
-            self._source.close()
+        self._end()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -287,6 +308,18 @@ class ShardPrefetcher:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _close(
+    pid: int, tasks: Mapping[str, _Task], bringer: Bringer, cache: Cache, source: Source | None
+) -> None:
+    if os.getpid() != pid:  # what was forked from it has none of this
+        return
+    _end(tasks)
+    bringer.close()
+    cache.close()
+    if source is not None:
+        source.close()
 
 
 def _end(tasks: Mapping[str, _Task]) -> None:

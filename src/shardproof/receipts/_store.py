@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shardproof._arguments import checked
 from shardproof._paths import refuse_empty
+from shardproof._work import apart
 from shardproof.errors import ShardClaimedError, ShardCompletedError
 from shardproof.receipts._claims import Claims
 from shardproof.receipts._done import Verdict, not_done, read_receipt, verdict
@@ -182,7 +183,7 @@ class ReceiptStore:
     def _not_done(self, indices: Sequence[int], level: Level, workers: int | None) -> list[Verdict]:
         if workers is not None and workers < 1:
             raise ValueError(f"workers: expected 1 or more, found {workers}")
-        return list(not_done(self._scope, indices, level, workers))
+        return apart(lambda _: list(not_done(self._scope, indices, level, workers)))
 
     @checked
     def claim(self, index: int, level: Level = "complete") -> Work:

@@ -11,10 +11,10 @@ import os
 import re
 import secrets
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from shardproof import _fanout, _files, _json, formats
+from shardproof._work import in_threads
 from shardproof.checks import OnProgress, check
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.manifest import Manifest, PromisedFile
@@ -191,16 +191,22 @@ class StageJob:
 
     def _runs(self, todo: Sequence[int], wait: bool) -> _fanout.Done[Finding | int]:
         work = functools.partial(self._bring, wait)
-        pool = ThreadPoolExecutor(self._threads, "shardproof-stage")
+        runs = in_threads(
+            work,
+            [[index] for index in todo],
+            n_threads=self._threads,
+            name="shardproof-stage",
+            stop=self.files.stop,
+        )
         try:
-            yield from _fanout.over_executor(work, todo, pool, chunk=1)
+            for outcomes in runs:
+                yield 1, outcomes
         except StoppedError:
             if self._error is None:
                 raise
             raise self._error from None
         finally:
-            self.files.stop.set()  # what is not done by now is not wanted
-            pool.shutdown(cancel_futures=True)
+            runs.close()
             self.files.stop.clear()
 
     def _bring(self, wait: bool, indices: Sequence[int]) -> list[Finding | int]:

@@ -18,6 +18,7 @@ from shardproof._arguments import checked
 from shardproof._names import file_type
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
+from shardproof._work import apart, to_waiter
 from shardproof.report import Level
 from shardproof.staging._job import StageJob, StageSource
 
@@ -76,13 +77,25 @@ def stage(
     refuse_empty(shards_dir=shards_dir, to=to)
     if workers is not None and workers < 1:
         raise ValueError(f"workers: expected 1 or more, found {workers}")
-    source = StageSource.read(os.path.realpath(shards_dir))
-    place = _prepared(source, os.path.realpath(to if to is not None else tempfile.gettempdir()))
     shown = bar("files") if progress is True else contextlib.nullcontext(progress or None)
     with shown as on_progress:
-        job = StageJob(source, place, level, workers or _THREADS, on_progress)
-        with contextlib.closing(job.files):
-            return job.run()
+        return apart(
+            lambda _: _staged(shards_dir, to, level, workers or _THREADS, to_waiter(on_progress))
+        )
+
+
+def _staged(
+    shards_dir: str | os.PathLike[str],
+    to: str | os.PathLike[str] | None,
+    level: Level,
+    workers: int,
+    on_progress: Callable[[int, int], None] | None,
+) -> Path:
+    source = StageSource.read(os.path.realpath(shards_dir))
+    place = _prepared(source, os.path.realpath(to if to is not None else tempfile.gettempdir()))
+    job = StageJob(source, place, level, workers, on_progress)
+    with contextlib.closing(job.files):
+        return job.run()
 
 
 def _prepared(source: StageSource, to: str) -> str:

@@ -1,0 +1,115 @@
+"""Signals that end a command: it stops what it is at, clears up, and ends by a code of its own.
+
+An interrupt (SIGINT), the end of a job (SIGTERM) and a terminal that is gone (SIGHUP) go the same
+way, as a KeyboardInterrupt of the main thread. One that is ignored when the command starts, as
+under nohup(1), stays ignored. Only the command takes signals; a call of the library never does.
+
+Python raises KeyboardInterrupt wherever the main thread happens to be. In the callback of a weak
+reference, which every import ends with, it is printed (``Exception ignored in``) and lost, and may
+leave a lock behind for which every other import waits.
+"""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from shardproof._entry import ENDING, end_at_once
+
+__all__ = ["Signals", "interruptible", "listening", "signals"]
+
+_LATER = 0.005
+
+
+class Signals:
+    """Counts them, so that a lost one is known, and raises them where nothing waits for them.
+
+    Attributes:
+        n: How many came, but for what repeats that the job ends.
+    """
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._first: int = signal.SIGINT
+        self._is_awaited = False
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell says of a program that the first of them ended."""
+        return 128 + self._first
+
+    @property
+    def is_impatient(self) -> bool:
+        """Whether somebody has interrupted more than once, and will not wait."""
+        return self.n > 1
+
+    def came(self, number: int, frame: FrameType | None) -> None:
+        """Take in a signal: an interrupt, or the alarm that brings one back; another's is one."""
+        if number != signal.SIGALRM:
+            if self.n and number != signal.SIGINT:
+                return  # whoever ends a job says so to each process, and to all of them
+            self._first = self._first if self.n else number
+        self.n += number != signal.SIGALRM or not self.n
+        if self.n == 1 and self._is_awaited:
+            return
+        if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.setitimer(signal.ITIMER_REAL, _LATER)
+            return
+        raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Do not raise the first one: whoever waits looks at ``n``."""
+        self._is_awaited = True
+        try:
+            yield
+        finally:
+            self._is_awaited = False
+
+    def reset(self) -> None:
+        """Let it be as if none had come."""
+        self.n, self._first, self._is_awaited = 0, signal.SIGINT, False
+
+
+signals = Signals()
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[None]:
+    """Raise what ends a command where that does no harm, and count it; ignored ones stay ignored.
+
+    Not in another thread than the main one, nor where somebody else handles interrupts.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    ours = (signal.default_int_handler, end_at_once)
+    if not is_main or signal.getsignal(signal.SIGINT) not in (*ours, signal.SIG_IGN):
+        yield
+        return
+    before = {
+        number: handler
+        for number in (*ENDING, signal.SIGALRM)
+        if (handler := signal.getsignal(number)) in (*ours, signal.SIG_DFL)
+    }
+    signals.reset()
+    for number in before:
+        signal.signal(number, signals.came)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if number == signal.SIGALRM:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(number, handler)
+        signals.n = 0
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let an interrupt that a lock turned into an error be an interrupt again."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise
