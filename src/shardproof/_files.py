@@ -26,6 +26,7 @@ __all__ = [
     "aside_name",
     "begin_to_sync",
     "being_written",
+    "is_temporary",
     "make_directories",
     "move",
     "move_aside",
@@ -380,6 +381,11 @@ def _told_as_unsynced(path: str) -> Iterator[None]:
 
 def _temporary_name() -> str:
     return f".shardproof-{tag_of(this_process()) or 'unknown'}-{secrets.token_hex(8)}.tmp"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name is that of a temporary file of this package, whoever's it is."""
+    return _LEFTOVER.fullmatch(name) is not None
 
 
 def sweep_leftovers(

@@ -14,11 +14,14 @@ from shardproof._names import NotRegularError, open_inside
 from shardproof.errors import ShardReadError
 from shardproof.manifest import PromisedFile
 from shardproof.report import Finding, FindingKind
-from shardproof.staging._proofs import Proof, Proofs, copy_stamp, source_stamp
+from shardproof.staging._proofs import PROOFS, Proof, Proofs, copy_stamp, source_stamp
 
-__all__ = ["BrokenPromiseError", "StagedFiles", "StoppedError"]
+__all__ = ["OURS", "BrokenPromiseError", "StagedFiles", "StoppedError"]
 
 _LOCKS = ".shardproof-stage.lock"
+OURS = {_LOCKS, PROOFS}
+"""Files of a copy that are not its source's."""
+
 _CHUNK = 2**23
 _BUFFER = 2**20
 
@@ -69,7 +72,10 @@ class StagedFiles:
         self._stack.close()
 
     def source_size(self, name: str) -> int:
-        """Return how large a file is at the source; 0 where that can't be told."""
+        """Return how large a file is at the source; 0 where that can't be told yet.
+
+        Only room and patience are reckoned with it: who copies the file is told why it can't be.
+        """
         try:
             return os.stat(name, dir_fd=self._source_fd).st_size
         except OSError:
@@ -80,7 +86,19 @@ class StagedFiles:
         proof = self._proofs.get(file.name)
         if proof is None:
             return file
-        return PromisedFile(file.name, proof.copy[0], file.digest or proof.digest, file.digest_from)
+        size = proof.copy[0] if file.size is None else file.size
+        return PromisedFile(file.name, size, file.digest or proof.digest, file.digest_from)
+
+    def is_at(self, path: str) -> bool:
+        """Whether the directory of the copy is what is at a path.
+
+        Raises:
+            OSError: Nobody could look.
+        """
+        try:
+            return os.path.samestat(os.fstat(self._target_fd), os.lstat(path))
+        except FileNotFoundError:
+            return False
 
     def distrust(self, name: str) -> None:
         """Copy a file again, whatever was written down of it."""
@@ -93,7 +111,7 @@ class StagedFiles:
         try:
             source = source_stamp(os.stat(name, dir_fd=self._source_fd))
             copy = copy_stamp(os.stat(name, dir_fd=self._target_fd, follow_symlinks=False))
-        except OSError:
+        except OSError:  # not proven, then: who copies it is told why it can't be
             return False
         return self._proofs.fits(name, source, copy, hashed=self._hashes)
 

@@ -1,8 +1,8 @@
 """What was proven of the files of a staged copy, a line a file, in ``.shardproof-stage.jsonl``.
 
 A line says what the source's file was like, and what the copy is like. A copy whose line still fits
-is not made again. A line that is cut, or lost, or older than the machine's last start, only costs a
-copy: so neither lines nor copies are synced to the disk.
+is not made again. A line that is cut, or lost, or older than the machine's last start, or that
+nobody here has written, only costs a copy: so neither lines nor copies are synced to the disk.
 """
 
 import contextlib
@@ -12,15 +12,17 @@ import threading
 
 import msgspec
 
+from shardproof import _digest
 from shardproof._names import OPEN_FLAGS
 from shardproof._processes import this_process
 
-__all__ = ["Proof", "Proofs", "Stamp", "copy_stamp", "source_stamp"]
+__all__ = ["PROOFS", "Proof", "Proofs", "Stamp", "copy_stamp", "source_stamp"]
 
 Stamp = tuple[int, ...]
 
-_FILE = ".shardproof-stage.jsonl"
+PROOFS = ".shardproof-stage.jsonl"
 _MAX_BYTES = 2**28
+_MAX_LINE = 2**16
 
 
 class Proof(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +64,7 @@ class Proofs:
         self._dir_fd = dir_fd
         self._boot = this_process().partition("/")[0] or secrets.token_hex(16)
         self._proofs: dict[str, Proof] = {}
-        self._n_read = 0
+        self._n_read = self._n_seen = 0
         self._lock = threading.Lock()
 
     def get(self, name: str) -> Proof | None:
@@ -87,18 +89,22 @@ class Proofs:
         return (
             proof is not None
             and (proof.boot, proof.source, proof.copy) == (self._boot, source, copy)
+            and source[0] == copy[0]  # whatever the line says
             and (proof.digest is not None or not hashed)
         )
 
     def _read_on(self) -> None:
         """Read what was written down since the last time."""
         with self._lock, contextlib.suppress(FileNotFoundError):
-            fd = os.open(_FILE, OPEN_FLAGS, dir_fd=self._dir_fd)
+            fd = os.open(PROOFS, OPEN_FLAGS, dir_fd=self._dir_fd)
             try:
                 size = min(os.fstat(fd).st_size, _MAX_BYTES)
-                data = os.pread(fd, max(0, size - self._n_read), self._n_read)
+                if size <= self._n_seen:
+                    return
+                data = os.pread(fd, size - self._n_read, self._n_read)
             finally:
                 os.close(fd)
+            self._n_seen = size
             whole = data.rpartition(b"\n")[0]  # somebody may be writing the rest
             self._n_read += len(whole)
             for proof in filter(None, map(_decoded, whole.split(b"\n"))):
@@ -108,7 +114,7 @@ class Proofs:
         """Write down that a copy is proven."""
         proof = msgspec.structs.replace(proof, boot=self._boot)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(_FILE, flags, 0o600, dir_fd=self._dir_fd)
+        fd = os.open(PROOFS, flags, 0o600, dir_fd=self._dir_fd)
         try:
             # One call, which appends in one piece; a new line first, as another may have been cut.
             os.write(fd, b"\n" + msgspec.json.encode(proof) + b"\n")
@@ -118,7 +124,13 @@ class Proofs:
 
 
 def _decoded(line: bytes) -> Proof | None:
-    try:
-        return msgspec.json.decode(line, type=Proof)
-    except (ValueError, msgspec.DecodeError):
+    """What a line says; None if it says nothing that this package could have written."""
+    if len(line) > _MAX_LINE:
         return None
+    try:
+        proof = msgspec.json.decode(line, type=Proof)
+        if proof.digest is not None:
+            _digest.parse(proof.digest)
+    except (ValueError, msgspec.DecodeError, RecursionError):
+        return None
+    return proof

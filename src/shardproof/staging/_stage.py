@@ -1,30 +1,28 @@
 """A shards directory on the disk of the node that reads it: copied once, whole and proven.
 
 The copy is in ``<to>/shardproof-<uid>/<name>-<hash>``, where every process of the node and every
-later job on it finds it. The hash is of the source's real path and of its manifest.
+later job on it finds it. The hash is of the source's real path and of its manifest. The directory
+has this name only when the whole copy is there and proven; until then ``.unfinished`` follows.
 """
 
 import contextlib
-import errno
-import logging
 import os
-import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from shardproof import _files
 from shardproof._arguments import checked
-from shardproof._names import file_type
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
 from shardproof._work import apart, to_waiter
+from shardproof.checks import OnProgress
+from shardproof.errors import ShardproofError
 from shardproof.report import Level
-from shardproof.staging._job import StageJob, StageSource
+from shardproof.staging._job import StageJob
+from shardproof.staging._place import Home
+from shardproof.staging._source import StageSource
 
 __all__ = ["stage"]
-
-logger = logging.getLogger("shardproof.staging")
 
 _THREADS = 8
 
@@ -88,48 +86,28 @@ def _staged(
     shards_dir: str | os.PathLike[str],
     to: str | os.PathLike[str] | None,
     level: Level,
-    workers: int,
-    on_progress: Callable[[int, int], None] | None,
+    threads: int,
+    on_progress: OnProgress | None,
 ) -> Path:
     source = StageSource.read(os.path.realpath(shards_dir))
-    place = _prepared(source, os.path.realpath(to if to is not None else tempfile.gettempdir()))
-    job = StageJob(source, place, level, workers, on_progress)
-    with contextlib.closing(job.files):
-        return job.run()
+    folders = [os.path.dirname(file.name) for file in (*source.parts, *source.promised)]
+    home = Home(os.path.realpath(tempfile.gettempdir() if to is None else to), source.name, folders)
+    while not _is_staged(source, home, level, threads, on_progress):
+        pass  # another process has finished it, and what that one made is now looked at
+    return Path(home.final)
 
 
-def _prepared(source: StageSource, to: str) -> str:
-    """Make the directory of the copy, and those in it."""
-    if not os.path.isdir(to):
-        problem = "expected an existing directory on a local disk"
-        raise NotADirectoryError(errno.ENOTDIR, problem, to)
-    base = os.path.join(to, f"shardproof-{os.geteuid()}")
-    place = os.path.join(base, source.name)
-    folders = {os.path.dirname(file.name) for file in source.files} - {""}
-    inside = sorted({part for folder in folders for part in _and_above(folder)})
-    for directory in (base, place, *(os.path.join(place, part) for part in inside)):
-        _make_own(directory)
-        if directory != base:
-            _files.sweep_leftovers(directory)
-    return place
-
-
-def _and_above(folder: str) -> Iterator[str]:
-    parts = folder.split("/")
-    return ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
-
-
-def _make_own(path: str) -> None:
-    """Make a directory for this user alone; refuse what another one may have put there."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    status = os.lstat(path)
-    found = file_type(status.st_mode)
-    mode = stat.S_IMODE(status.st_mode) & 0o777
-    if found == "directory" and status.st_uid == os.geteuid() and not mode & 0o077:
-        return
-    problem = (
-        f"expected a directory of uid {os.geteuid()} with mode 700, found a {found} of uid "
-        f"{status.st_uid} with mode {mode:o}; remove it, or stage to another directory"
-    )
-    raise PermissionError(errno.EPERM, problem, path)
+def _is_staged(
+    source: StageSource, home: Home, level: Level, threads: int, on_progress: OnProgress | None
+) -> bool:
+    """Make the copy, or mend it; False if another process finished it meanwhile."""
+    try:
+        home.prepare()
+        job = StageJob(source, home.place, level, threads, on_progress)
+        with contextlib.closing(job.files):
+            job.run()
+            return home.finish(job.files)
+    except (OSError, ShardproofError):
+        if home.is_finished_by_others():
+            return False
+        raise

@@ -1,0 +1,144 @@
+"""What is staged: a promise, all that it consists of, and all that it promises."""
+
+import dataclasses
+import fnmatch
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from shardproof import _files, _json, formats
+from shardproof._messages import listed, quoted
+from shardproof._opening import names_in
+from shardproof.checks import check
+from shardproof.errors import ManifestError, ShardReadError
+from shardproof.manifest import Manifest, Mismatch, Probe, PromisedFile
+from shardproof.report import Finding, Level, Report
+from shardproof.staging._copies import OURS
+
+__all__ = ["StageSource"]
+
+_SHOWN_NAME = 100
+_CHANGED = "it changed while it was staged: stage it when nobody writes to it"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StageSource:
+    """A shards directory that is to be copied.
+
+    Attributes:
+        root: Its real absolute path.
+        manifest: What it promises.
+        listing: Name of the file that lists the shards; of several the first.
+        stated: The bytes of that file, and of all others of the directory that state the promise.
+        parts: Every other file that the promise consists of.
+        promised: Every file that is promised.
+    """
+
+    root: str
+    manifest: Manifest
+    listing: str
+    stated: Mapping[str, bytes]
+    parts: Sequence[PromisedFile]
+    promised: Sequence[PromisedFile]
+
+    @classmethod
+    def read(cls, root: str) -> "StageSource":
+        """Return what there is to copy; raises as `shardproof.validate` does."""
+        form = formats.detect(root)
+        names = _parts_of(form, root)
+        manifest = form.read(root)
+        _refuse_ours(manifest)
+        if not names or _parts_of(form, root) != names:
+            raise ShardReadError(_CHANGED, path=manifest.source)
+        stated = {name: _read(root, name) for name in names if "/" not in name}
+        listing = min(fnmatch.filter(names, form.manifest_file))
+        promised = {file.name: file for file in manifest.files if file.name != listing}
+        parts = [name for name in names if name != listing and name not in promised]
+        files = list(map(PromisedFile, parts)), list(promised.values())
+        source = cls(root, manifest, listing, stated, *files)
+        source.refuse_change()
+        return source
+
+    @property
+    def name(self) -> str:
+        """The name of the directory of its copy."""
+        digest = hashlib.blake2b(os.fsencode(self.root), digest_size=8)
+        for name, data in self.stated.items():
+            digest.update(b"\0%b\0%d\0%b" % (os.fsencode(name), len(data), data))
+        shown = re.sub(r"[^0-9A-Za-z_.\-]", "_", os.path.basename(self.root))[:_SHOWN_NAME]
+        return f"{shown}-{digest.hexdigest()}"
+
+    def is_listed_in(self, root: str) -> bool:
+        """Whether the list of shards is in the copy, as it was read."""
+        return _read(root, self.listing) == self.stated[self.listing]
+
+    def refuse_change(self) -> None:
+        """Raise if what states the promise is not what was read."""
+        for name, data in self.stated.items():
+            if _read(self.root, name) != data:
+                raise ShardReadError(_CHANGED, path=os.path.join(self.root, name))
+
+    def refuse_other(self, copy: Manifest) -> None:
+        """Raise if a copy does not promise what this promised when it was read."""
+        if list(copy.files) != list(self.manifest.files):
+            raise ShardReadError(_CHANGED, path=self.manifest.source)
+
+    def check(self, names: Collection[str], level: Level) -> Report:
+        """Look at some of its files; digests are compared later, when they are copied."""
+        copied = {*names, self.listing}
+        files = [file for file in self.manifest.files if file.name in copied]
+        looked = dataclasses.replace(self.manifest, files=files)
+        many = 2 * len(files) >= len(self.manifest.files)
+        at = "complete" if level == "valid" else level
+        return check(looked, level=at, list_first=many)
+
+    def check_copy(self, copy: Manifest, files: Sequence[PromisedFile], level: Level) -> Report:
+        """Look at all files of a copy; the format's probe knows only those that are promised."""
+        parts = frozenset(file.name for file in self.parts)
+        probe = copy.probe and functools.partial(_probe, copy.probe, parts)
+        return check(dataclasses.replace(copy, files=files, probe=probe), level=level)
+
+    def report(self, level: Level, findings: Sequence[Finding]) -> Report:
+        """Return what was found while it was copied."""
+        n_files = len(self.manifest.files)
+        return Report(self.manifest.root, self.manifest.format, level, n_files, tuple(findings))
+
+
+def _probe(
+    probe: Probe, parts: Collection[str], file: PromisedFile, fd: int, size: int
+) -> Mismatch | None:
+    return None if file.name in parts else probe(file, fd, size)
+
+
+def _parts_of(form: formats.Format, root: str) -> list[str]:
+    """Names of all files that a promise consists of, sorted."""
+    patterns = {form.manifest_file, *form.further_parts}
+    return sorted({name for pattern in patterns for name in _named(root, pattern)})
+
+
+def _named(root: str, pattern: str) -> list[str]:
+    """Files that a pattern fits; a name without an asterisk is that of a file that must be."""
+    if "*" not in pattern:
+        return [pattern]
+    folder, base = os.path.split(pattern)
+    names = fnmatch.filter(names_in(os.path.join(root, folder)), base)
+    return [os.path.join(folder, name) for name in names]
+
+
+def _read(root: str, name: str) -> bytes:
+    return _json.read_bytes(root, name, max_bytes=_json.MAX_BYTES)
+
+
+def _refuse_ours(manifest: Manifest) -> None:
+    """Raise if a promised file has the name of one that tells what of a copy is proven."""
+    names = [file.name for file in manifest.files]
+    ours = [
+        quoted(name)
+        for name in names
+        if name in OURS or _files.is_temporary(os.path.basename(name))
+    ]
+    if ours:
+        problem = listed("names that a copy has for files of its own", ours)
+        raise ManifestError(problem, path=manifest.source)
