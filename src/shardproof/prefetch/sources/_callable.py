@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shardproof._arguments import checked
+from shardproof._messages import quoted
 from shardproof._opening import is_regular
 from shardproof._paths import refuse_empty
 from shardproof.errors import SourceError
@@ -83,7 +84,7 @@ class CallableSource:
             path = Path(directory, "shard")
             self._fetch(name, path)
             if not is_regular(path):
-                raise SourceError(f"the function has written no file for '{name}'")
+                raise SourceError(f"the function has written no file for {quoted(name)}")
             size = path.stat().st_size
             with open(path, "rb", buffering=0) as file:
                 chunks = iter(lambda: file.read(_BLOCK), b"")

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardproof._arguments import checked
+from shardproof._messages import quoted
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
+from shardproof.prefetch.sources._told import of_error, plain
 from shardproof.prefetch.sources._urls import bare
 
 __all__ = ["FsspecSource"]
@@ -72,10 +74,8 @@ class FsspecSource:
         try:
             filesystem, root = url_to_fs(self._address, **options)
         except Exception as error:
-            lines = str(error).strip().splitlines()
-            problem = f"{type(error).__name__}: {lines[0][:200] if lines else 'no more is known'}"
             raise SourceError(
-                f"'{self.url}' can't be opened: {problem}",
+                f"{quoted(self.url, 1000)} can't be opened: {of_error(error)}",
                 again="no" if isinstance(error, _WRONG_USAGE) else "yes",
             ) from error
         return filesystem, root.rstrip("/")
@@ -106,7 +106,8 @@ class FsspecSource:
         self._fs.invalidate_cache(path.rpartition("/")[0])
         info = self._fs.info(path)
         if info.get("type") != "file":
-            raise SourceError(f"'{self.url}/{name}' is a {info.get('type')}", again="no")
+            kind = plain(str(info.get("type")))
+            raise SourceError(f"{quoted(f'{self.url}/{name}', 1000)} is a {kind}", again="no")
         return _file(name, info)
 
     @contextlib.contextmanager

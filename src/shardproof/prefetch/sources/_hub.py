@@ -26,16 +26,21 @@ _MAX_PAGE_BYTES = 64 * 2**20
 Result = TypeVar("Result")
 
 
+_BlobId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
+_Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_Size = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
+
+
 class _Info(msgspec.Struct):
     """What the hub says of a repository."""
 
-    sha: str
+    sha: _BlobId
 
 
 class _Lfs(msgspec.Struct):
     """What the hub says of a large file."""
 
-    oid: str
+    oid: _Sha256
 
 
 class _Entry(msgspec.Struct):
@@ -43,8 +48,8 @@ class _Entry(msgspec.Struct):
 
     type: str
     path: str
-    oid: str
-    size: Annotated[int, msgspec.Meta(ge=0)] = 0
+    oid: _BlobId
+    size: _Size = 0
     lfs: _Lfs | None = None
 
 
@@ -130,9 +135,12 @@ class HubSource:
         Raises:
             SourceError: The hub doesn't tell.
         """
+        return self._found_commit(_TIMEOUT, None)
+
+    def _found_commit(self, timeout: float, cut: Cut | None) -> str:
         with self._lock:
             if self._commit is None:
-                self._commit = self._ask_commit(_TIMEOUT, None)
+                self._commit = self._ask_commit(timeout, cut)
             return self._commit
 
     def files(self, asked: "Asked | None" = None) -> Sequence[RemoteFile]:
@@ -159,19 +167,19 @@ class HubSource:
     def _list(self, commit: str, ask: "Asked") -> Iterator[RemoteFile]:
         tree = f"{self._api_url}/tree/{commit}/{quote(self._folder)}".rstrip("/")
         page = f"{tree}?recursive=true&expand=false"
-        for _ in range(_MAX_PAGES):
+        seen = {page}
+        while len(seen) <= _MAX_PAGES:
             get = functools.partial(self._page, page, list[_Entry])
             entries, following = ask(get)
-            for entry in entries:
-                if entry.type == "file":
-                    sha256 = entry.lfs.oid if entry.lfs else None
-                    yield self._file(entry.path, entry.size, entry.oid, sha256)
+            yield from (self._file(entry) for entry in entries if entry.type == "file")
             if following is None:
                 return
-            if urlsplit(following)[:2] != urlsplit(tree)[:2]:  # the token is for the hub alone
+            # Whoever leads back would lead on for ever, and the token is for the hub alone.
+            if following in seen or not _is_at(tree, following):
                 problem = f"the hub's listing of '{self.url}' leads to {quoted(following)}"
                 raise SourceError(problem, again="no")
             page = following
+            seen.add(page)
         raise SourceError(f"'{self.url}' has more than {_MAX_PAGES} pages of files", again="no")
 
     @property
@@ -179,7 +187,12 @@ class HubSource:
         return f"{self._api.endpoint}/api/{self.repo_type}s/{self.repo_id}"
 
     def _page(
-        self, address: str, kind: type[Result], timeout: float, cut: Cut | None
+        self,
+        address: str,
+        kind: type[Result],
+        timeout: float,
+        cut: Cut | None,
+        form: Mapping[str, str] | None = None,
     ) -> tuple[Result, str | None]:
         """Ask once: `huggingface_hub` would wait and try again by rules of its own."""
         from huggingface_hub import constants  # noqa: PLC0415 - an extra
@@ -188,7 +201,9 @@ class HubSource:
             problem = "HF_HUB_OFFLINE is set, so that the hub is not asked"
             raise SourceError(problem, again="no")
         try:
-            body, following = self._web.page(address, _MAX_PAGE_BYTES, timeout=timeout, cut=cut)
+            body, following = self._web.text(
+                address, _MAX_PAGE_BYTES, form=form, timeout=timeout, cut=cut
+            )
             return _json.decode(body, kind, path=bare(address)), following
         except ManifestError as error:
             raise SourceError(f"the hub does not tell of '{self.url}': {error}") from error
@@ -200,32 +215,25 @@ class HubSource:
                 late=error.late,
             ) from error
 
-    def _file(self, path: str, size: int, blob_id: str, sha256: str | None) -> RemoteFile:
-        name = path.removeprefix(self._folder)
-        digest = f"sha256:{sha256}" if sha256 else f"git-sha1:{blob_id}"
-        return RemoteFile(name, size, sha256 or blob_id, digest, ranges=True)
+    def _file(self, entry: _Entry) -> RemoteFile:
+        name = entry.path.removeprefix(self._folder)
+        if entry.lfs is None:
+            return RemoteFile(name, entry.size, entry.oid, f"git-sha1:{entry.oid}", ranges=True)
+        sha256 = entry.lfs.oid
+        return RemoteFile(name, entry.size, sha256, f"sha256:{sha256}", ranges=True)
 
     def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
         """Return what the hub states of a file: size and digest."""
-        from huggingface_hub.hf_api import RepoFile  # noqa: PLC0415 - an extra
-
         if name not in self._known:
-            commit = self.commit
-            entries = self._asked(
-                lambda: self._api.get_paths_info(
-                    self.repo_id,
-                    [self._folder + name],
-                    revision=commit,
-                    repo_type=self.repo_type,
-                )
-            )
-            for entry in entries:
-                if isinstance(entry, RepoFile):
-                    sha256 = entry.lfs.sha256 if entry.lfs else None
-                    file = self._file(entry.path, entry.size, entry.blob_id, sha256)
-                    self._known[file.name] = file
+            commit = self._found_commit(timeout, cut)
+            address = f"{self._api_url}/paths-info/{commit}"
+            form = {"paths": self._folder + name, "expand": "false"}
+            entries, _ = self._page(address, list[_Entry], timeout, cut, form)
+            found = [self._file(entry) for entry in entries if entry.type == "file"]
+            self._known.update({file.name: file for file in found})
         if name not in self._known:
-            raise SourceError(f"'{self.url}' has no file '{name}' at {self.commit}", again="once")
+            problem = f"'{self.url}' has no file {quoted(name, 255)} at {self.commit}"
+            raise SourceError(problem, again="once")
         return self._known[name]
 
     def read(
@@ -243,7 +251,7 @@ class HubSource:
             self.repo_id,
             self._folder + name,
             repo_type=self.repo_type,
-            revision=self.commit,
+            revision=self._found_commit(timeout, cut),
             endpoint=self._api.endpoint,
         )
         return self._web.read(address, name, start, stop, known, timeout=timeout, cut=cut)
@@ -258,16 +266,10 @@ class HubSource:
         """Close the connections."""
         self._web.close()
 
-    def _asked(self, ask: Callable[[], Result]) -> Result:
-        """Return the hub's answer; its client's errors become ours."""
-        try:
-            return ask()
-        except Exception as error:
-            status = getattr(getattr(error, "response", None), "status_code", 500)
-            lines = str(error).strip().splitlines()
-            problem = f"the hub does not tell of '{self.url}' ({type(error).__name__})"
-            is_refused = isinstance(status, int) and 400 <= status < 500 and status != 429
-            raise SourceError(
-                f"{problem}: {lines[0] if lines else 'no more is known'}",
-                again="once" if is_refused else "yes",
-            ) from error
+
+def _is_at(address: str, other: str) -> bool:
+    """Whether two addresses have one scheme and host; what is no address is nowhere."""
+    try:
+        return urlsplit(address)[:2] == urlsplit(other)[:2]
+    except ValueError:
+        return False

@@ -15,7 +15,7 @@ def seconds_to_wait(value: str | None) -> float | None:
         return float(value[:20])
     try:
         moment = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     now = datetime.datetime.now(moment.tzinfo)
     return max(0.0, (moment - now).total_seconds())

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import logging
 import re
 import socket
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardproof._messages import quoted
 from shardproof.errors import SourceError
+from shardproof.prefetch.sources._pages import begins_as_page, is_page
 from shardproof.prefetch.sources._retry_after import seconds_to_wait
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
+from shardproof.prefetch.sources._told import of_error, plain
 from shardproof.prefetch.sources._urls import bare
 
 if TYPE_CHECKING:
@@ -28,7 +31,6 @@ _PIECE = 2**18
 _LATER = {408, 425, 429}  # of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)
 _ENTITY_TAG = re.compile(r'"[ -~]{1,1000}"')  # one that can be sent back
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
-_PAGES = (".htm", ".html", ".xhtml")
 
 
 class _InOurThreads(logging.Filter):
@@ -99,11 +101,18 @@ class Web:
             else:
                 _refuse(response, address)
 
-    def page(
-        self, address: str, max_bytes: int, *, timeout: float, cut: Cut | None
+    def text(
+        self,
+        address: str,
+        max_bytes: int,
+        *,
+        form: Mapping[str, str] | None = None,
+        timeout: float,
+        cut: Cut | None,
     ) -> tuple[bytes, str | None]:
-        """Return a short text, and the address of the page that follows it (RFC 8288)."""
-        with self._response("GET", address, {}, timeout, cut) as response:
+        """Return a short text, and the address of what follows it (RFC 8288); a form is posted."""
+        method = "GET" if form is None else "POST"
+        with self._response(method, address, {}, timeout, cut, form) as response:
             _refuse_encoded(response)
             if response.status_code != 200:
                 _refuse(response, address, response.headers.get("x-error-code", ""))
@@ -116,13 +125,20 @@ class Web:
 
     @contextlib.contextmanager
     def _response(
-        self, method: str, address: str, headers: dict[str, str], timeout: float, cut: Cut | None
+        self,
+        method: str,
+        address: str,
+        headers: dict[str, str],
+        timeout: float,
+        cut: Cut | None,
+        form: Mapping[str, str] | None = None,
     ) -> "Iterator[httpx.Response]":
         with self._line() as line, (cut or Cut()).by(line.cut), _translated():
             request = line.client.build_request(
                 method,
                 address,
                 headers={"Accept-Encoding": "identity", **self._headers(), **headers},
+                data=form,
                 timeout=timeout,
                 extensions={"trace": line.trace},
             )
@@ -216,24 +232,31 @@ def _trusted() -> "ssl.SSLContext":
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """Turn the errors of the library into ours."""
+    """Turn the errors of the library into ours, and those that it did not foresee.
+
+    What a server says may make it raise anything: an IDNAError for a host, a ValueError for an
+    address, what its cookies raise.
+    """
     import httpcore  # noqa: PLC0415
     import httpx  # noqa: PLC0415
 
     try:
         yield
+    except (SourceError, OSError):
+        raise
     except (httpcore.TimeoutException, httpx.TimeoutException) as error:
         raise SourceError(f"no answer in time ({type(error).__name__})", late=True) from error
     except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
-        raise SourceError(f"it leads nowhere: {error}", again="once", keep=False) from error
-    except (httpcore.NetworkError, httpx.HTTPError) as error:
-        raise SourceError(f"{type(error).__name__}: {error}") from error
+        problem = f"it leads nowhere: {plain(str(error))}"
+        raise SourceError(problem, again="once", keep=False) from error
+    except Exception as error:
+        raise SourceError(of_error(error)) from error
 
 
 def _refuse(response: "httpx.Response", address: str, code: str = "") -> None:
     """Raise what the status means; some servers have a code of their own for it."""
     status = response.status_code
-    problem = f"'{bare(address)}' answers {status} {response.reason_phrase}"
+    problem = f"'{bare(address)}' answers {status} {plain(response.reason_phrase)}".rstrip()
     if code:
         problem += f" ({quoted(code)})"
     if status in {401, 403}:
@@ -258,14 +281,15 @@ def _refuse_encoded(response: "httpx.Response") -> None:
 def _whole(response: "httpx.Response", name: str) -> Delivery:
     size = _length(response)
     chunked = "transfer-encoding" in response.headers
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    chunks = _chunks(response, size)
+    first = next(chunks, b"")
     return Delivery(
         file=RemoteFile(name, size, _identity(response)),
         start=0,
         stop=size,
-        chunks=_chunks(response, size),
+        chunks=itertools.chain([first], chunks),
         framed=size is not None or chunked,
-        is_page=kind == "text/html" and not name.lower().endswith(_PAGES),
+        is_page=_is_page(response, name) or begins_as_page(first, name),
         has_parts=response.headers.get("accept-ranges", "").strip().lower() != "none",
     )
 
@@ -282,7 +306,12 @@ def _part(response: "httpx.Response", name: str, start: int, stop: int | None) -
         raise SourceError(f"asked for {wanted}, it gives '{said[:80]}'", keep=False)
     identity = _identity(response)
     chunks = _chunks(response, last + 1 - first)
-    return Delivery(RemoteFile(name, size, identity), first, last + 1, chunks)
+    file = RemoteFile(name, size, identity)
+    return Delivery(file, first, last + 1, chunks, is_page=_is_page(response, name))
+
+
+def _is_page(response: "httpx.Response", name: str) -> bool:
+    return is_page(response.headers.get("content-type", ""), name)
 
 
 def _chunks(response: "httpx.Response", n_bytes: int | None) -> Iterator[bytes]:

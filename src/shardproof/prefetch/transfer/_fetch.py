@@ -214,7 +214,12 @@ def ask(source: Source, name: str, *, goal: Goal, limits: Limits, clock: Clock) 
 
 def _stat(source: Source, name: str, limits: Limits, clock: Clock) -> RemoteFile:
     timeout = clock.left(limits.stall_after)
-    return call(lambda cut: source.stat(name, timeout=timeout, cut=cut), limits, clock)
+    file = call(lambda cut: source.stat(name, timeout=timeout, cut=cut), limits, clock)
+    try:
+        return _promised(file, None)
+    except ValueError as error:  # a source's word, and no argument
+        problem = f"what '{source.url}' states of {quoted(name)} can't be read: {error}"
+        raise SourceError(problem, again="once") from error
 
 
 def _look(target: str, wanted: RemoteFile, goal: Goal, clock: Clock) -> str | None:

@@ -180,6 +180,9 @@ class Part:
         expected = self.size if wanted.size is None else wanted.size
         if (expected is not None and size != expected) or self._have not in ([], [(0, size)]):
             raise SourceError(f"expected {expected} bytes, found {size}", keep=False)
+        if not size and wanted.size is None and wanted.digest is None:
+            problem = "expected a shard, found an empty file: nobody said that it is empty"
+            raise SourceError(problem, keep=False)
         found = f"sha256:{self._hash_the_rest(size, clock)}"
         if wanted.digest is not None:
             self._compare(_digest.parse(wanted.digest), found, size, clock)
