@@ -111,10 +111,12 @@ class TestHttp:
 
         assert {request.connection for request in shard_hub.requests} == {1}
 
-    def test_an_empty_file_is_a_file(self, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_an_empty_answer_is_no_shard(self, shard_hub: Hub, tmp_path: Path) -> None:
         shard_hub.put("0.bin", b"")
 
-        assert fetch(HttpSource(shard_hub.url), "0.bin", tmp_path).path.read_bytes() == b""
+        with pytest.raises(FetchError, match="expected a shard, found an empty file"):
+            fetch(HttpSource(shard_hub.url), "0.bin", tmp_path)
+        assert list(tmp_path.iterdir()) == []
 
 
 class TestHub:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from shardproof._arguments import as_int, checked
+from shardproof._messages import quoted
+from shardproof._names import refusals
 from shardproof._paths import refuse_empty
+from shardproof.errors import SourceError
 from shardproof.prefetch.cache._cleanup import Cleanup, cleanup_policy
 from shardproof.prefetch.rows._card import configs_of, told_default
 from shardproof.prefetch.rows._kept import KeptListings
@@ -126,6 +129,9 @@ def _listed(
     if isinstance(origin, HubAddress) and listing.commit is not None:
         url = f"hf://datasets/{spec.repo_id}@{listing.commit}"
     files = tuple(_meant(spec, data_files, listing, url))
+    for refusal in refusals([file.name for file in files]):
+        problem = f"'{url}' lists {quoted(refusal.name)}, which is refused: {refusal.reason}"
+        raise SourceError(problem, again="no")
     if isinstance(origin, HubAddress):
         origin = dataclasses.replace(origin, commit=listing.commit, files=files)
     counts = os.path.join(root, "row_counts", f"{spec.repo_id.replace('/', '--')}.json")

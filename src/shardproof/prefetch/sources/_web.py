@@ -112,7 +112,7 @@ class Web:
     ) -> tuple[bytes, str | None]:
         """Return a short text, and the address of what follows it (RFC 8288); a form is posted."""
         method = "GET" if form is None else "POST"
-        with self._response(method, address, {}, timeout, cut, form) as response:
+        with self._response(method, address, {}, timeout, cut, form=form) as response:
             _refuse_encoded(response)
             if response.status_code != 200:
                 _refuse(response, address, response.headers.get("x-error-code", ""))
@@ -131,6 +131,7 @@ class Web:
         headers: dict[str, str],
         timeout: float,
         cut: Cut | None,
+        *,
         form: Mapping[str, str] | None = None,
     ) -> "Iterator[httpx.Response]":
         with self._line() as line, (cut or Cut()).by(line.cut), _translated():
@@ -304,10 +305,22 @@ def _part(response: "httpx.Response", name: str, start: int, stop: int | None) -
     if first != start or last < first or last >= (stop or 10**18) or last >= (size or 10**18):
         wanted = f"bytes {start}-{'' if stop is None else stop - 1}"
         raise SourceError(f"asked for {wanted}, it gives '{said[:80]}'", keep=False)
-    identity = _identity(response)
-    chunks = _chunks(response, last + 1 - first)
-    file = RemoteFile(name, size, identity)
+    n_bytes = last + 1 - first
+    if (length := _length(response)) not in {None, n_bytes}:
+        problem = f"it gives '{said[:80]}', and says that these are {length} bytes"
+        raise SourceError(problem, keep=False)
+    file = RemoteFile(name, size, _identity(response))
+    chunks = _no_more(_chunks(response, n_bytes), n_bytes)
     return Delivery(file, first, last + 1, chunks, is_page=_is_page(response, name))
+
+
+def _no_more(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
+    """Whoever asked takes what it asked for, and would not see that more comes."""
+    for chunk in chunks:
+        n_bytes -= len(chunk)
+        if n_bytes < 0:
+            raise SourceError("it gives more bytes than it says", keep=False)
+        yield chunk
 
 
 def _is_page(response: "httpx.Response", name: str) -> bool:

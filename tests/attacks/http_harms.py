@@ -1,0 +1,692 @@
+"""What a server can do wrong, written by hand: each harm makes bytes of a right answer wrong ones.
+
+A harm is told a request and its right answer, and yields what is sent instead. The right answer is
+that of a server with entity tags and ranges.
+"""
+
+import dataclasses
+import gzip
+import random
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
+
+from attacks.raw_server import Request, Step
+
+__all__ = ["DATA", "HALF", "HARMS", "OTHER", "Answer", "Harm", "Known", "right_answer", "sent"]
+
+DATA = random.Random("shard").randbytes(40_000)
+OTHER = random.Random("the same name, later").randbytes(40_000)
+HALF = 20_000
+TAG, OTHER_TAG = '"v1"', '"v2"'
+PAGE = b"<!DOCTYPE html><title>Sign in</title>" + b" " * 500
+
+Known = Literal["digest", "size", "asked", "nothing"]
+"""What the client knows of the shard: its digest; its size; what HEAD answers; nothing."""
+
+UNSEEN: frozenset[Known] = frozenset({"size", "asked", "nothing"})
+SHORT: frozenset[Known] = frozenset({"nothing"})
+
+
+@dataclasses.dataclass
+class Answer:
+    """An answer that goes right until somebody changes it."""
+
+    status: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    version: str = "HTTP/1.1"
+
+    def put(self, name: str, value: str | None) -> "Answer":
+        """Replace a header; None leaves it out."""
+        kept = [each for each in self.headers if each[0].lower() != name.lower()]
+        self.headers = kept if value is None else [*kept, (name, value)]
+        return self
+
+    def head(self) -> bytes:
+        lines = [f"{self.version} {self.status}", *(f"{n}: {v}" for n, v in self.headers)]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def right_answer(request: Request, data: bytes = DATA, tag: str = TAG) -> Answer:
+    """The answer of a server that has this file under this entity tag."""
+    start = request.start
+    if request.headers.get("if-range", tag) != tag or start is None or start >= len(data):
+        start = None
+    body = data[start or 0 :]
+    headers = [
+        ("Content-Type", "application/octet-stream"),
+        ("ETag", tag),
+        ("Accept-Ranges", "bytes"),
+        ("Content-Length", str(len(body))),
+    ]
+    if start is None:
+        return Answer("200 OK", headers, body)
+    span = f"bytes {start}-{len(data) - 1}/{len(data)}"
+    return Answer("206 Partial Content", [*headers, ("Content-Range", span)], body)
+
+
+def sent(answer: Answer, *, keep: bool = False) -> Iterator[Step]:
+    yield answer.head() + answer.body
+    if keep:
+        yield "keep"
+
+
+Send = Callable[[Request, Answer], Iterable[Step]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Harm:
+    """What a server does wrong.
+
+    Attributes:
+        send: What it sends.
+        unseen: For whom the wrong bytes look like right ones, so that nobody could tell.
+        heads: Whether it does so to HEAD as well.
+        whole: Another file that it may give as a whole.
+    """
+
+    send: Send
+    unseen: frozenset[Known] = frozenset()
+    heads: bool = False
+    whole: bytes | None = None
+
+
+HARMS: dict[str, Harm] = {}
+
+
+def _add(name: str, send: Send, unseen: frozenset[Known] = frozenset(), **more: object) -> None:
+    assert name not in HARMS, name
+    HARMS[name] = Harm(send, unseen, **more)  # type: ignore[arg-type]
+
+
+def _raw(name: str, data: bytes, *ends: Step, heads: bool = False) -> None:
+    _add(name, lambda request, answer: [data, *ends], heads=heads)
+
+
+def _changed(
+    name: str,
+    change: Callable[[Answer], object],
+    unseen: frozenset[Known] = frozenset(),
+    *ends: Step,
+    heads: bool = False,
+) -> None:
+    def send(request: Request, answer: Answer) -> Iterator[Step]:
+        change(answer)
+        yield answer.head() + (b"" if request.method == "HEAD" else answer.body)
+        yield from ends
+
+    _add(name, send, unseen, heads=heads)
+
+
+def _header(name: str, value: str | None, unseen: frozenset[Known] = frozenset()) -> None:
+    shown = "without" if value is None else value.encode("latin-1")[:40]
+    _changed(f"{name}: {shown!r}", lambda a: a.put(name, value), unseen)
+
+
+# Statuses
+
+for _status in (
+    *("100 Continue", "101 Switching Protocols", "102 Processing", "199 X", "201 Created"),
+    *("202 Accepted", "203 Other", "204 No Content", "205 Reset Content", "207 Multi-Status"),
+    *("226 IM Used", "300 Choices", "301 Moved", "302 Found", "303 See Other", "304 Not Modified"),
+    *("305 Use Proxy", "307 Temporary", "308 Permanent", "400 Bad", "401 Who", "402 Pay"),
+    *("403 No", "404 Not Found", "405 No", "407 Proxy", "408 Late", "409 Conflict", "410 Gone"),
+    *("412 No", "416 No Range", "418 Teapot", "425 Early", "429 Slow Down", "451 Law", "499 X"),
+    *("500 Oh", "502 Bad Gateway", "503 Later", "504 Late", "507 Full", "511 Sign In", "599 X"),
+    *("000 X", "999 X", "20 OK", "2000 OK", "-200 OK", "2x0 OK", "\xb2\xb0\xb0 OK", ""),
+):
+    _changed(f"status {_status!r}", lambda a, s=_status: setattr(a, "status", s), heads=True)
+for _reason in ("\x1b]0;title\x07\x1b[31m", "x" * 60_000, "\xe9\xff", "\t", "a\x00b", "<script>"):
+    _changed(f"reason {_reason[:9]!r}", lambda a, s=_reason: setattr(a, "status", f"503 {s}"))
+for _version in ("HTTP/0.9", "HTTP/1.0", "HTTP/2", "HTTP/9.9", "HTTP/1.1.1", "http/1.1", "ICY"):
+    _changed(f"version {_version}", lambda a, v=_version: setattr(a, "version", v))
+
+# Lengths, types, tags, encodings
+
+for _value in (
+    "-1",
+    "+40000",
+    "0x9c40",
+    "4e4",
+    "40000.0",
+    "many",
+    "",
+    "9" * 30,
+    "9" * 5000,
+    "\xb2",
+):
+    _header("Content-Length", _value)
+_header("Content-Length", "40000, 40000")
+_header("Content-Length", "40000, 1")
+_header("Content-Length", "20000", SHORT)
+_header("Content-Length", "1", SHORT)
+_header("Content-Length", "0")
+_header("Content-Length", "40001")
+_header("Content-Length", str(2**62))
+_header("Content-Length", str(10**17))
+_header("Content-Length", None)
+for _value in (
+    '"',
+    '""',
+    "W/",
+    'W/"v1"',
+    "v1",
+    '"v1',
+    '"\x00"',
+    '"\xff"',
+    '"' + "x" * 70_000 + '"',
+):
+    _header("ETag", _value)
+_header("ETag", OTHER_TAG, UNSEEN)
+_header("ETag", None)
+for _value in ("gzip", "deflate", "br", "zstd", "identity, gzip", "x" * 9000, "\x1b[31m", ""):
+    _header("Content-Encoding", _value)
+for _value in ("gzip", "identity", "chunked, gzip", "\x0bchunked", "chunked, chunked", "x"):
+    _header("Transfer-Encoding", _value)
+_header("Accept-Ranges", "none")
+for _value in (
+    "bytes",
+    "bytes */*",
+    "bytes 0-1/2",
+    "bytes 5-1/40000",
+    "bytes -1-5/9",
+    "items 0-9/9",
+):
+    _header("Content-Range", _value)
+for _value in (
+    "bytes 20000-39999/39999",
+    "bytes 20000-39999/1",
+    f"bytes 0-{'9' * 400}/*",
+    "\x1b[0m",
+):
+    _header("Content-Range", _value)
+for _value in (
+    "bytes 20000-39999/*",
+    "bytes 20000-39999/40001",
+    "bytes 19999-39998/40000",
+    "9" * 9000,
+):
+    _header("Content-Range", _value)
+for _value in (
+    "text/html",
+    "TEXT/HTML; charset=utf-8",
+    "application/xhtml+xml",
+    "Application/XHTML+XML;q",
+):
+    _header("Content-Type", _value)
+_header("Set-Cookie", "a=b; domain=.127.0.0.1; expires=99999999999999999; path=\x01")
+_header("Set-Cookie", "=" * 50_000)
+_header("Link", "<http://[::1>; rel=next")
+_header("Trailer", "Content-Length")
+_header("Connection", "upgrade")
+_header("Upgrade", "h2c")
+_header("Content-Disposition", 'attachment; filename="../../x"')
+
+
+def _later(value: str) -> None:
+    def change(answer: Answer) -> None:
+        answer.status = "503 Later"
+        answer.put("Retry-After", value)
+
+    _changed(f"Retry-After: {value[:40]!r}", change)
+
+
+for _value in ("-1", "soon", "9" * 400, "1e9", "nan", "inf", "", "\xb2", "\x1b[31m", "0x10"):
+    _later(_value)
+for _value in (
+    *("Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 99999999999999999999 Jan 2020 00:00:00 GMT"),
+    *("Fri, 31 Dec 9999 23:59:59 -9999", "Mon, 01 Jan 0000 00:00:00 GMT", "Mon, 1 Jan 2020"),
+    *("Mon, 01 Jan 2020 99:99:99 GMT", "Thu, 01 Jan 1970 00:00:00 +999999999999999999"),
+):
+    _later(_value)
+
+
+def _twice(name: str, *values: str, unseen: frozenset[Known] = frozenset()) -> None:
+    def change(answer: Answer) -> None:
+        answer.put(name, None)
+        answer.headers += [(name, value) for value in values]
+
+    _changed(f"{name} {values!r:.40}", change, unseen)
+
+
+_twice("Content-Length", "40000", "40000")
+_twice("Content-Length", "20000", "40000", unseen=SHORT)
+_twice("Content-Length", "40000", "20000", unseen=SHORT)
+_twice("ETag", TAG, OTHER_TAG)
+_twice("Content-Range", "bytes 20000-39999/40000", "bytes 0-39999/40000")
+_twice("Content-Encoding", "identity", "gzip")
+
+
+# Headers that are no headers
+
+for _name, _line in {
+    "a NUL in a header": b"X-A: a\0b\r\n",
+    "a NUL in a name": b"X\0A: a\r\n",
+    "an escape in a header": b"X-A: \x1b]0;title\x07\r\n",
+    "a folded header": b"X-A: a\r\n b\r\n",
+    "a folded length": b"Content-Length:\r\n 40000\r\n",
+    "a space before the colon": b"Content-Length : 40000\r\n",
+    "a header without a colon": b"hello\r\n",
+    "a header without a name": b": a\r\n",
+    "a bare CR": b"X-A: a\rb\r\n",
+    "a bare LF": b"X-A: a\nX-B: b\r\n",
+    "bytes beyond latin-1": b"X-A: \xff\xfe\x80\r\n",
+    "a header of 80 KiB": b"X-A: " + b"x" * 80 * 1024 + b"\r\n",
+    "a header of 10 MiB": b"X-A: " + b"x" * 10 * 2**20 + b"\r\n",
+    "10 000 headers": b"X-A: a\r\n" * 10_000,
+    "length and chunks": b"Transfer-Encoding: chunked\r\n",
+    "chunks, in capitals": b"TRANSFER-ENCODING: CHUNKED\r\n",
+}.items():
+
+    def _with_line(request: Request, answer: Answer, line: bytes = _line) -> Iterator[Step]:
+        yield answer.head()[:-2] + line + b"\r\n" + answer.body
+
+    _add(_name, _with_line)
+
+_raw("nothing", b"")
+_raw("a reset", b"", "reset")
+_raw("silence", b"", "stall", heads=True)
+_raw("an SSH server", b"SSH-2.0-OpenSSH_9.6\r\n", heads=True)
+_raw("a TLS alert", b"\x15\x03\x03\x00\x02\x02\x28", heads=True)
+_raw("HTTP/2", b"\x00\x00\x12\x04\x00\x00\x00\x00\x00" + bytes(18), heads=True)
+_raw("zeros", bytes(100_000), heads=True)
+_raw("escapes", b"\x1b]0;title\x07" * 1000, heads=True)
+_raw("only line ends", b"\r\n" * 10_000, "stall")
+_raw("a body without a header", DATA)
+_raw("HTTP/0.9", b"<html>" + DATA)
+
+
+# Bodies
+
+
+def _body(
+    name: str, change: Callable[[bytes], bytes], unseen: frozenset[Known], *ends: Step
+) -> None:
+    """The header says the length of what is sent."""
+
+    def harm(answer: Answer) -> None:
+        answer.body = change(answer.body)
+        answer.put("Content-Length", str(len(answer.body)))
+
+    _changed(name, harm, unseen, *ends)
+
+
+_body("a bit flipped at the beginning", lambda b: bytes([b[0] ^ 1]) + b[1:], UNSEEN)
+_body("a bit flipped at the end", lambda b: b[:-1] + bytes([b[-1] ^ 128]), UNSEEN)
+_body("zeros instead", lambda b: bytes(len(b)), UNSEEN)
+_body("another file of the same size", lambda b: OTHER[-len(b) :], UNSEEN)
+_body("an empty body", lambda b: b"", frozenset())
+_body("a byte too few", lambda b: b[:-1], SHORT)
+_body("a byte too many", lambda b: b + b"x", SHORT)
+_body("twice the file", lambda b: b + b, SHORT)
+_body("a page as bytes", lambda b: PAGE, frozenset())
+_body("a page as bytes, of the same size", lambda b: PAGE.ljust(len(b)), UNSEEN)
+_body("a page behind a mark", lambda b: b"\xef\xbb\xbf\n " + PAGE, frozenset())
+_body("an error as JSON", lambda b: b'{"error": "sign in"}', SHORT)
+_body("compressed without a word", gzip.compress, SHORT)
+
+for _cut in (0, 1, 100, 19_999):
+
+    def _cut_off(request: Request, answer: Answer, cut: int = _cut) -> Iterator[Step]:
+        yield answer.head() + answer.body[:cut]
+
+    def _reset(request: Request, answer: Answer, cut: int = _cut) -> Iterator[Step]:
+        yield answer.head() + answer.body[:cut]
+        yield "reset"
+
+    def _stalled(request: Request, answer: Answer, cut: int = _cut) -> Iterator[Step]:
+        yield answer.head() + answer.body[:cut]
+        yield "stall"
+
+    def _unframed(request: Request, answer: Answer, cut: int = _cut) -> Iterator[Step]:
+        yield answer.put("Content-Length", None).head() + answer.body[:cut]
+
+    def _short_once(request: Request, answer: Answer, cut: int = _cut) -> Iterator[Step]:
+        yield answer.head() + (answer.body if request.nth % 2 else answer.body[:cut])
+
+    _add(f"cut off after {_cut}", _cut_off)
+    _add(f"reset after {_cut}", _reset)
+    _add(f"stalled after {_cut}", _stalled)
+    _add(f"without a length, cut off after {_cut}", _unframed)
+    _add(f"every second time cut off after {_cut}", _short_once)
+
+
+def _pipelined(request: Request, answer: Answer) -> Iterator[Step]:
+    yield answer.head() + answer.body + b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad" * 3
+    yield "keep"
+
+
+def _dripping(request: Request, answer: Answer) -> Iterator[Step]:
+    yield answer.head()
+    for at in range(200):
+        yield answer.body[at : at + 1]
+        yield 0.05
+
+
+def _slow_header(request: Request, answer: Answer) -> Iterator[Step]:
+    for at in range(200):
+        yield answer.head()[at : at + 1]
+        yield 0.05
+
+
+def _header_flood(request: Request, answer: Answer) -> Iterator[Step]:
+    yield answer.head()[:-2]
+    for number in range(1600):
+        yield b"X-%d: %s\r\n" % (number, b"x" * 65_000)
+
+
+def _flood_of_1xx(request: Request, answer: Answer) -> Iterator[Step]:
+    for _ in range(20_000):
+        yield b"HTTP/1.1 100 Continue\r\n\r\n" * 50
+    yield from sent(answer)
+
+
+def _some_1xx(request: Request, answer: Answer) -> Iterator[Step]:
+    yield b"HTTP/1.1 103 Early Hints\r\nContent-Length: 3\r\n\r\n" * 3
+    yield from sent(answer)
+
+
+def _endless_line(request: Request, answer: Answer) -> Iterator[Step]:
+    yield b"HTTP/1.1 200 "
+    for _ in range(1600):
+        yield b"x" * 65_536
+
+
+def _endless(request: Request, answer: Answer) -> Iterator[Step]:
+    yield answer.put("Content-Length", None).head() + answer.body
+    for _ in range(1000):
+        yield bytes(65_536)
+        yield 0.002
+
+
+_add("garbage behind the body", _pipelined)
+_add("a drop at a time", _dripping)
+_add("a header drop by drop", _slow_header, heads=True)
+_add("100 MB of headers", _header_flood, heads=True)
+_add("25 MB of 100 Continue", _flood_of_1xx, heads=True)
+_add("early hints", _some_1xx, heads=True)
+_add("100 MB of a reason", _endless_line, heads=True)
+_add("an endless body", _endless)
+
+
+def _packed_zeros() -> bytes:
+    packing = zlib.compressobj(wbits=31)
+    return b"".join([*(packing.compress(bytes(2**20)) for _ in range(64)), packing.flush()])
+
+
+def _bomb(request: Request, answer: Answer) -> Iterator[Step]:
+    packed = _packed_zeros()
+    answer.put("Content-Encoding", "gzip").put("Content-Length", str(len(packed)))
+    yield answer.head() + packed
+
+
+_add("a bomb of gzip", _bomb)
+
+
+# Chunks
+
+
+def _chunked(
+    name: str, chunks: Callable[[bytes], bytes], unseen: frozenset[Known] = frozenset()
+) -> None:
+    def send(request: Request, answer: Answer) -> Iterator[Step]:
+        answer.put("Content-Length", None).put("Transfer-Encoding", "chunked")
+        yield answer.head() + chunks(answer.body)
+
+    _add(f"chunks: {name}", send, unseen)
+
+
+def _chunk(data: bytes, extension: bytes = b"") -> bytes:
+    return b"%x%s\r\n%s\r\n" % (len(data), extension, data)
+
+
+_END = b"0\r\n\r\n"
+_chunked("right", lambda b: _chunk(b) + _END)
+_chunked("a byte each", lambda b: b"".join(_chunk(b[at : at + 1]) for at in range(len(b))) + _END)
+_chunked("no end", _chunk)
+_chunked("the end too early", lambda b: _chunk(b[:500]) + _END, SHORT)
+_chunked("nothing but the end", lambda b: _END)
+_chunked("cut in a chunk", lambda b: _chunk(b)[:9000])
+_chunked("cut in a size", lambda b: _chunk(b[:500]) + b"1")
+_chunked("no size", lambda b: b"\r\n" + b)
+_chunked("a size that is none", lambda b: b"zz\r\n" + b)
+_chunked("a negative size", lambda b: b"-1\r\n" + b)
+_chunked("a size with a sign", lambda b: b"+9c40\r\n" + b)
+_chunked("a size of 0x", lambda b: b"0x9c40\r\n" + b)
+_chunked("a size of many digits", lambda b: b"9" * 5000 + b"\r\n" + b)
+_chunked("a size of 2**62", lambda b: b"4000000000000000\r\n" + b)
+_chunked("a size that is too small", lambda b: b"1f4\r\n" + b + b"\r\n" + _END)
+_chunked("an extension", lambda b: _chunk(b, b';a="b;c"') + _END)
+_chunked("an extension of 100 KB", lambda b: _chunk(b, b";" + b"x" * 100_000) + _END)
+_chunked("an extension with an escape", lambda b: _chunk(b, b";\x1b]0;x\x07") + _END)
+_chunked("trailers", lambda b: _chunk(b) + b'0\r\nETag: "v2"\r\nContent-Length: 1\r\n\r\n')
+_chunked("trailers without end", lambda b: _chunk(b) + b"0\r\n" + b"X-A: a\r\n" * 20_000)
+_chunked("a body behind the end", lambda b: _chunk(b) + _END + b[:99])
+_chunked("line ends of LF", lambda b: _chunk(b).replace(b"\r\n", b"\n", 1) + _END)
+
+
+# Ranges that lie: of a fresh request nothing is wrong
+
+
+def _range(name: str, send: Send, unseen: frozenset[Known] = frozenset()) -> None:
+    def only(request: Request, answer: Answer) -> Iterable[Step]:
+        return sent(answer) if request.start is None else send(request, answer)
+
+    _add(f"range: {name}", only, unseen)
+
+
+def _span(start: int, stop: int, size: int, data: bytes = DATA, tag: str | None = TAG) -> Send:
+    def send(request: Request, answer: Answer) -> Iterator[Step]:
+        answer.body = data[start:stop]
+        answer.put("Content-Length", str(stop - start)).put("ETag", tag)
+        answer.put("Content-Range", f"bytes {start}-{stop - 1}/{size}")
+        yield from sent(answer)
+
+    return send
+
+
+_range("of the beginning", _span(0, 20_000, 40_000))
+_range("of all", _span(0, 40_000, 40_000))
+_range("one byte off", _span(HALF - 1, 39_999, 40_000))
+_range("of less", _span(HALF, 30_000, 40_000))
+_range("of another size", _span(HALF, 40_000, 50_000), SHORT)
+_range("of another version", _span(HALF, 40_000, 40_000, OTHER, OTHER_TAG))
+_range("of another version without a tag", _span(HALF, 40_000, 40_000, OTHER, None))
+_range("of another version with the same tag", _span(HALF, 40_000, 40_000, OTHER), UNSEEN)
+
+
+def _shifted(request: Request, answer: Answer) -> Iterator[Step]:
+    answer.body = DATA[: len(answer.body)]  # and its header says that they are those asked for
+    yield from sent(answer)
+
+
+_range("the wrong bytes under the right numbers", _shifted, UNSEEN)
+
+
+def _unasked(request: Request, answer: Answer) -> Iterator[Step]:
+    yield from _span(0, 20_000, 40_000)(request, answer)
+
+
+_add("206 that nobody asked for", lambda r, a: _unasked(r, dataclasses.replace(a, status="206 P")))
+
+
+def _ignored(request: Request, answer: Answer) -> Iterator[Step]:
+    yield from sent(right_answer(request._replace(start=None)))
+
+
+def _ignored_without_tag(request: Request, answer: Answer) -> Iterator[Step]:
+    yield from sent(right_answer(request._replace(start=None)).put("ETag", None))
+
+
+def _refused(size: str) -> Send:
+    def send(request: Request, answer: Answer) -> Iterator[Step]:
+        span = f"bytes */{size}"
+        yield f"HTTP/1.1 416 No\r\nContent-Range: {span}\r\nContent-Length: 0\r\n\r\n".encode()
+
+    return send
+
+
+def _multipart(request: Request, answer: Answer) -> Iterator[Step]:
+    part = b"--x\r\nContent-Range: bytes 20000-39999/40000\r\n\r\n" + DATA[HALF:] + b"\r\n--x--\r\n"
+    answer.put("Content-Range", None).put("Content-Type", "multipart/byteranges; boundary=x")
+    answer.put("Content-Length", str(len(part))).body = part
+    yield from sent(answer)
+
+
+_range("ignored", _ignored)
+_range("ignored, and no tag", _ignored_without_tag)
+_range("many parts", _multipart)
+
+
+def _more(name: str, more: int) -> None:
+    def send(request: Request, answer: Answer) -> Iterator[Step]:
+        answer.body = OTHER[: len(answer.body) + more]
+        yield from sent(answer.put("Content-Length", str(len(answer.body))))
+
+    def send_chunks(request: Request, answer: Answer) -> Iterator[Step]:
+        answer.body = _chunk(OTHER[: len(answer.body) + more]) + _END
+        yield from sent(answer.put("Content-Length", None).put("Transfer-Encoding", "chunked"))
+
+    _range(f"{name} than it says", send)
+    _range(f"{name} than it says, in chunks", send_chunks)
+
+
+_more("more", 30)
+_more("less", -30)
+for _size in ("40000", "20000", "0", "-1", "*", "9" * 400, "\x1b"):
+    _range(f"416 and a size of {_size[:9]!r}", _refused(_size))
+
+
+def _new_version(request: Request, answer: Answer) -> Iterator[Step]:
+    yield from sent(right_answer(request, OTHER, OTHER_TAG))
+
+
+def _new_size(request: Request, answer: Answer) -> Iterator[Step]:
+    yield from sent(right_answer(request, OTHER[:30_000], OTHER_TAG))
+
+
+def _new_in_between(request: Request, answer: Answer) -> Iterator[Step]:
+    """The header is of one file, the bytes from the middle on of the other."""
+    answer.body = answer.body[: len(answer.body) // 2] + OTHER[-(len(answer.body) // 2) :]
+    yield from sent(answer)
+
+
+def _cut_and_new(request: Request, answer: Answer) -> Iterator[Step]:
+    if request.nth % 2:
+        yield from _new_version(request, answer)
+    else:
+        yield answer.head() + answer.body[:9000]
+
+
+HARMS["another file by now"] = Harm(_new_version, whole=OTHER)
+HARMS["a shorter file by now"] = Harm(_new_size, whole=OTHER[:30_000], heads=True)
+HARMS["another file while it is cut off"] = Harm(_cut_and_new, whole=OTHER)
+_add("another file midway", _new_in_between, UNSEEN)
+
+
+# Redirects
+
+
+def _redirect(location: str, status: str = "302 Found", heads: bool = True) -> None:
+    head = f"HTTP/1.1 {status}\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+    _raw(f"{status[:3]} to {location[:40]!r}", head.encode("latin-1"), heads=heads)
+
+
+for _location in (
+    *("file:///etc/passwd", "ftp://127.0.0.1/x", "data:text/plain,x", "gopher://x", "javascript:1"),
+    *("http://[::1", "http://[::1]:99999/", "http://127.0.0.1:99999/", "http://127.0.0.1:-1/"),
+    *(
+        "http://xn--\xff/",
+        "http://xn--a/",
+        "http://xn--zzzzzzzzzzzz/",
+        "http://\xe9/",
+        "http://a..b/",
+    ),
+    *(
+        "http:///x",
+        "http://",
+        "//",
+        "",
+        "?",
+        "#",
+        "\x00",
+        "\x1b]0;x\x07",
+        "http://a b/",
+        "http://%/",
+    ),
+    *("http://" + "a" * 300 + "/", "x" * 60_000, "http://127.0.0.1:1/", "https://127.0.0.1:1/"),
+    *("http://u:p@127.0.0.1:1/", "http://0x7f000001:1/", "http://[fe80::1%25lo]/", "\\\\h\\x"),
+    *("http://" + "." * 200, "http://\x7f/", "mailto:x", "about:blank", "unix:///run/x"),
+):
+    _redirect(_location)
+
+
+def _to_itself(request: Request, answer: Answer) -> Iterator[Step]:
+    yield f"HTTP/1.1 302 F\r\nLocation: /{request.case}\r\nContent-Length: 0\r\n\r\n".encode()
+    yield "keep"
+
+
+def _to_a_stranger(request: Request, answer: Answer) -> Iterator[Step]:
+    """Another name of the same machine, and so of another server; it has the file."""
+    host = request.headers["host"]
+    if host.startswith("localhost"):
+        yield from sent(answer)
+    other = f"http://localhost:{host.rpartition(':')[2]}/{request.case}/x.bin"
+    yield f"HTTP/1.1 307 T\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+def _to_a_stranger_and_back(request: Request, answer: Answer) -> Iterator[Step]:
+    host = request.headers["host"]
+    name = "127.0.0.1" if host.startswith("localhost") else "localhost"
+    if name == "localhost" and request.nth % 2:
+        yield from sent(answer)
+    other = f"http://{name}:{host.rpartition(':')[2]}/{request.case}/x.bin"
+    yield f"HTTP/1.1 302 T\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+_add("a redirect to itself", _to_itself, heads=True)
+_add("a redirect to a stranger", _to_a_stranger)
+_add("a redirect to a stranger and back", _to_a_stranger_and_back)
+
+
+# HEAD
+
+
+def _head_only(
+    name: str, change: Callable[[Answer], object], unseen: frozenset[Known] = frozenset()
+) -> None:
+    def send(request: Request, answer: Answer) -> Iterator[Step]:
+        if request.method == "HEAD":
+            change(answer)
+            yield answer.head()
+        else:
+            yield from sent(answer)
+
+    _add(f"HEAD: {name}", send, unseen, heads=True)
+
+
+_head_only("a smaller size", lambda a: a.put("Content-Length", "30000"))
+_head_only("a larger size", lambda a: a.put("Content-Length", "50000"))
+_head_only("no size", lambda a: a.put("Content-Length", None))
+_head_only("a size of 0", lambda a: a.put("Content-Length", "0"))
+_head_only("another tag", lambda a: a.put("ETag", OTHER_TAG))
+_head_only("a size of 10**17", lambda a: a.put("Content-Length", str(10**17)))
+_head_only("a huge size and ranges", lambda a: a.put("Content-Length", str(2**33)))
+
+
+def _head_with_body(request: Request, answer: Answer) -> Iterator[Step]:
+    yield from sent(answer, keep=True)
+
+
+_add("HEAD: a body", _head_with_body, heads=True)
+
+# Each byte of the header at which a connection can end
+
+_WIDEST = len(right_answer(Request("GET", "", HALF, {}, 0)).head())
+for _at in range(_WIDEST):
+
+    def _cut_header(request: Request, answer: Answer, at: int = _at) -> Iterator[Step]:
+        yield answer.head()[:at]
+
+    _add(f"the end after byte {_at} of the header", _cut_header)

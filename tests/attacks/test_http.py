@@ -1,0 +1,272 @@
+"""A server that does wrong, in each way: the right bytes under the name, or an error and nothing.
+
+Each harm meets a client that knows the digest, the size, what HEAD says, or nothing; one that
+begins, and one that goes on from the part which an earlier fetch has left.
+"""
+
+import concurrent.futures
+import hashlib
+import logging
+import os
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import pytest
+from attacks.http_harms import DATA, HALF, HARMS, Harm, Known, right_answer, sent
+from attacks.raw_server import RawServer, Request, Step
+from attacks.tally import Tally
+
+from shardproof import FetchError
+from shardproof.prefetch import Fetched, HttpSource, Limits, RemoteFile, fetch_shard
+
+SECRET = "s3cr3t"
+DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+LIMITS = Limits(
+    max_download_retries=2, download_timeout=3.0, stall_after=0.5, max_wait=0.01, deadline=8.0
+)
+PATIENT = Limits(max_download_retries=1, stall_after=30.0)
+IN_TIME = 60.0  # seconds; what hangs takes longer
+AT_ONCE = 12
+MOST_MEMORY = 256 * 2**20
+MOST_TOLD = 20_000
+
+
+class Case(NamedTuple):
+    """One harm to one client."""
+
+    name: str
+    known: Known
+    goes_on: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}, {'going on' if self.goes_on else 'fresh'}, {self.known} known"
+
+    @property
+    def harm(self) -> Harm:
+        return HARMS[self.name]
+
+
+CASES = [
+    Case(name, known, goes_on)
+    for name in HARMS
+    for known in get_args(Known)
+    for goes_on in (False, True)
+]
+assert len(HARMS) > 400
+
+Fetch = Callable[[Case, str, Path], object]
+"""Fetches the shard of a case from an address to a path, or raises."""
+
+
+def our_fetch(case: Case, url: str, target: Path, limits: Limits = LIMITS) -> Fetched:
+    """Fetch it as a user does."""
+    source = HttpSource(url, headers={"Authorization": f"Bearer {SECRET}", "X-Key": SECRET})
+    file = None if case.known == "asked" else RemoteFile("x.bin")
+    if case.known == "size":
+        file = RemoteFile("x.bin", size=len(DATA))
+    digest = DIGEST if case.known == "digest" else None
+    try:
+        return fetch_shard(source, "x.bin", target, file=file, digest=digest, limits=limits)
+    finally:
+        source.close()
+
+
+def naive_fetch(case: Case, url: str, target: Path) -> None:
+    """The control: a read loop over urllib, as many write it."""
+    headers = {"Range": f"bytes={HALF}-"} if case.goes_on else {}
+    request = urllib.request.Request(f"{url}/x.bin", headers=headers)
+    with target.open("wb") as file, urllib.request.urlopen(request, timeout=0.5) as response:
+        file.write(DATA[:HALF] if case.goes_on else b"")
+        end = time.monotonic() + 5
+        while (block := response.read(2**16)) and time.monotonic() < end:
+            file.write(block)
+
+
+class Attack:
+    """One run of some cases against one server."""
+
+    def __init__(self, tally: Tally, cases: list[Case], fetch: Fetch, root: Path) -> None:
+        self._tally, self._cases, self._fetch, self._root = tally, cases, fetch, root
+        self._halved: set[int] = set()
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Run them all."""
+        with RawServer(self._respond) as server, _pool() as pool:
+            self._url = f"http://127.0.0.1:{server.port}"
+            for _ in pool.map(self._case, range(len(self._cases))):
+                pass
+            for request in server.requests:
+                self._look_for_secrets(request, server.port)
+
+    def _respond(self, request: Request) -> Iterable[Step]:
+        if not request.case.isdigit():  # a redirect that leads somewhere else
+            return [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"]
+        number = int(request.case)
+        if number in self._halved:
+            answer = right_answer(request)
+            is_head = request.method == "HEAD"
+            return [answer.head(), "keep"] if is_head else [answer.head() + answer.body[:HALF]]
+        harm = self._cases[number].harm
+        if request.method == "HEAD" and not harm.heads:
+            return [right_answer(request).head(), "keep"]
+        return harm.send(request, right_answer(request))
+
+    def _case(self, number: int) -> None:
+        case, directory = self._cases[number], self._root / str(number)
+        directory.mkdir()
+        target, url = directory / "x.bin", f"{self._url}/{number}"
+        if case.goes_on:
+            self._leave_half(case, number, url, target)
+        began = time.monotonic()
+        error = self._outcome(case, url, target)
+        if time.monotonic() - began > IN_TIME:
+            self._harm("hang", case, f"{time.monotonic() - began:.0f} s")
+        self._judge(case, target, error)
+        with self._lock:
+            self._tally.count()
+
+    def _leave_half(self, case: Case, number: int, url: str, target: Path) -> None:
+        self._halved.add(number)
+        with pytest.raises(FetchError, match="bytes are kept"):
+            our_fetch(case, url, target, PATIENT)
+        self._halved.remove(number)
+
+    def _outcome(self, case: Case, url: str, target: Path) -> str | None:
+        """What the error says; None for a success."""
+        try:
+            fetched = self._fetch(case, url, target)
+        except FetchError as error:
+            return str(error)
+        except Exception as error:  # which is what is looked for
+            self._harm("wrong class", case, f"{type(error).__name__}: {error}"[:500])
+            return ""
+        if isinstance(fetched, Fetched) and fetched.proven != (case.known == "digest"):
+            self._harm("lie", case, f"proven is {fetched.proven}")
+        return None
+
+    def _judge(self, case: Case, target: Path, error: str | None) -> None:
+        there = sorted(os.listdir(target.parent))
+        if error is None:
+            found = target.read_bytes() if target.exists() else b""
+            if not self._is_right(case, found):
+                self._harm("lie", case, f"{len(found)} wrong bytes, {found[:20]!r}")
+            left = [name for name in there if name != target.name]
+        else:
+            self._judge_text(case, error)
+            if target.name in there:
+                self._harm("torn", case, f"{error[:300]}, and it is there")
+            left = [name for name in there if not name.endswith((".left.part", target.name))]
+        if left:
+            self._harm("leftover", case, f"{left}")
+
+    def _is_right(self, case: Case, found: bytes) -> bool:
+        """Whether they are the bytes, or some that nobody could tell from them."""
+        harm = case.harm
+        if found == DATA:
+            return True
+        if found == harm.whole:
+            return case.known != "digest" and (case.known != "size" or len(found) == len(DATA))
+        is_page = b"<html" in found[:20].lower() or b"<!doctype" in found[:20].lower()
+        has_size = case.known == "nothing" or len(found) == len(DATA)
+        return case.known in harm.unseen and bool(found) and not is_page and has_size
+
+    def _judge_text(self, case: Case, text: str) -> None:
+        if SECRET in text:
+            self._harm("lie", case, f"a secret in {text[:300]!r}")
+        if len(text) > MOST_TOLD:
+            self._harm("wrong class", case, f"{len(text)} characters")
+        if not text.replace("\n", "").isprintable():
+            self._harm("wrong class", case, f"it paints the terminal: {text[:300]!r}")
+
+    def _look_for_secrets(self, request: Request, port: int) -> None:
+        is_ours = request.headers.get("host") == f"127.0.0.1:{port}"
+        if not is_ours and SECRET in str(request.headers):
+            self._harm("lie", Case(request.target, "nothing", False), "a secret went to a stranger")
+
+    def _harm(self, kind, case: Case, what: str) -> None:
+        with self._lock:
+            self._tally.harm(kind, f"{case}: {what}")
+
+
+def _pool() -> concurrent.futures.ThreadPoolExecutor:
+    return concurrent.futures.ThreadPoolExecutor(AT_ONCE, "attack")
+
+
+def peak_memory() -> int:
+    """The most that this process had, since it was last forgotten."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def threads_of_ours() -> list[str]:
+    """Those that did not end a second after they were told to."""
+    end = time.monotonic() + 10
+    while names := [t.name for t in threading.enumerate() if t.name.startswith("shardproof-")]:
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Every line that the fetches log."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("shardproof.prefetch")
+    logger.addHandler(handler)
+    level, was = logger.level, logger.propagate
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    yield lines
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = was
+
+
+def _all_goes_well(root: Path) -> None:
+    """Were everything refused, nothing would be wrong either; and libraries are imported here."""
+    with RawServer(lambda request: sent(right_answer(request))) as server:
+        our_fetch(CASES[0], f"http://127.0.0.1:{server.port}/0", root / "right", PATIENT)
+    assert (root / "right").read_bytes() == DATA
+
+
+@pytest.mark.attack("HTTP fault")
+def test_http_faults(tally: Tally, tmp_path: Path, logged: list[str]) -> None:
+    _all_goes_well(tmp_path)
+    n_before = descriptors()
+    Path("/proc/self/clear_refs").write_text("5")
+    memory = peak_memory()
+    Attack(tally, list(tally.sample(CASES, 240)), our_fetch, tmp_path).run()
+    if names := threads_of_ours():
+        tally.harm("leftover", f"threads {names}")
+    if descriptors() > n_before + 2:
+        tally.harm("leftover", f"{descriptors() - n_before} descriptors")
+    if (more := peak_memory() - memory) > MOST_MEMORY:
+        tally.harm("hang", f"{more} bytes of memory")
+    for line in logged:
+        if not line.isprintable() or len(line) > MOST_TOLD or SECRET in line:
+            tally.harm("wrong class", f"a log of {len(line)} characters: {line[:300]!r}")
+
+
+def test_the_control_is_caught(tmp_path: Path) -> None:
+    control = Tally("control", is_exhaustive=False)
+    cases = [Case(name, "nothing", False) for name in HARMS if "of the header" not in name]
+    Attack(control, list(control.sample(cases, 250)), naive_fetch, tmp_path).run()
+    assert control.harms["lie"] >= 10
+    assert control.harms.total() >= 30

@@ -1,0 +1,414 @@
+"""A hub whose answers were changed, one at a time: an error of ours, or the right bytes.
+
+A proxy in front of the kit's hub changes what it answers: its JSON where it has values, its text
+where it has bytes, its headers.
+"""
+
+import concurrent.futures
+import copy
+import http.client
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from attacks.raw_server import RawServer, Request, Step
+from attacks.tally import Tally
+
+from shardproof import FetchError, ShardPrefetcher, SourceError
+from shardproof.prefetch import HubSource, Limits, adopt, fetch_shard
+from shardproof.prefetch import hf_load_dataset_sharded as load_rows
+from shardproof.testing.hub import Hub, serve_hub
+
+LIMITS = Limits(
+    max_download_retries=1, download_timeout=5.0, stall_after=1.0, max_wait=0.01, deadline=10.0
+)
+NAME = "data/train-0.parquet"
+REPO = "org/name"
+MOST_TOLD = 20_000
+
+
+class Case(NamedTuple):
+    """The answer of this number to a user of this kind is changed by chance, from this seed."""
+
+    user: str
+    nth: int
+    seed: int
+
+
+# What is done to an answer
+
+VALUES: list[Any] = [
+    *(None, True, False, 0, -1, 1, 2**31, 2**53, 2**63, 10**18, 10**400, 1.5, -0.0, 1e300),
+    *(
+        "",
+        "x",
+        "0",
+        "-1",
+        "5",
+        "\x00",
+        "\x1b]0;title\x07",
+        "a\nb",
+        "\ud800",
+        "\u202e",
+        "x" * 70_000,
+    ),
+    *(
+        "../x",
+        "/etc/passwd",
+        "a\\b",
+        "a//b",
+        ".",
+        "..",
+        "C:",
+        "data/",
+        "d/" * 500,
+        "f" * 40,
+        "F" * 64,
+    ),
+    *([], {}, [[]], [None], {"": ""}, {"type": "file"}, [{"a": 1}] * 50),
+]
+TEXTS: list[bytes] = [
+    *(
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"0",
+        b"NaN",
+        b'"',
+        b"\x00",
+        b"\xff\xfe[\x00]\x00",
+        b"<html></html>",
+    ),
+    *(
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b"[1e999999]",
+        b"[" + b"9" * 5000 + b"]",
+        b"\xef\xbb\xbf[]",
+    ),
+    *(
+        b'{"sha": "a", "sha": "b"}',
+        b'[{"type":"file","type":"file"}]',
+        b"[" + b"[]," * 300_000 + b"[]]",
+    ),
+    *(b"\x1b]0;title\x07", b"Internal Server Error", b"[{}]", b'["\\ud800"]', b"'single'"),
+]
+HEADER_VALUES = [
+    *(
+        "",
+        "x",
+        "-1",
+        "0",
+        "1",
+        "9" * 30,
+        "9" * 5000,
+        "\xff\xfe",
+        "\x1b[31m",
+        "gzip",
+        "chunked",
+        '"',
+        "a, b",
+    ),
+    *(
+        "http://[::1",
+        "http://127.0.0.1:99999/",
+        "http://xn--\xff/",
+        "file:///etc/passwd",
+        "//",
+        "\x00",
+    ),
+    *(
+        "<>",
+        "<x>; rel=next",
+        '<http://[::1>; rel="next"',
+        '</api>; rel="next"',
+        "<http://xn--a/>;rel=next",
+    ),
+    *(
+        '<http://example.invalid/>; rel="next"',
+        "<;rel=next;,<>",
+        "bytes */1",
+        "bytes 0-0/1",
+        "bytes=0-",
+    ),
+    *(
+        "text/html",
+        "application/json; charset=utf-7",
+        "text/plain; charset=\xff",
+        "close",
+        "x" * 60_000,
+    ),
+]
+NAMES = [
+    "Link",
+    "Location",
+    "ETag",
+    "Content-Length",
+    "Content-Range",
+    "Content-Type",
+    "Retry-After",
+]
+NAMES += ["Content-Encoding", "Transfer-Encoding", "X-Error-Code", "X-Error-Message", "Set-Cookie"]
+STATUSES = ["200 OK", "204 No", "206 Part", "301 M", "302 F", "304 N", "308 P", "401 W", "403 F"]
+STATUSES += ["404 N", "416 R", "429 T", "500 \x1b[31m", "503 " + "x" * 60_000, "999 X", "2x0 OK"]
+
+
+class Raw(NamedTuple):
+    """An answer on its way."""
+
+    status: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def encoded(self, *, with_body: bool) -> bytes:
+        lines = [f"HTTP/1.1 {self.status}", *(f"{name}: {value}" for name, value in self.headers)]
+        head = "\r\n".join([*lines, "", ""]).encode("latin-1")
+        return head + (self.body if with_body else b"")
+
+
+def with_body(raw: Raw, body: bytes) -> Raw:
+    headers = [each for each in raw.headers if each[0].lower() != "content-length"]
+    return raw._replace(headers=[*headers, ("Content-Length", str(len(body)))], body=body)
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where values are in a JSON text."""
+    yield place
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(inner, (*place, key))
+
+
+def other_json(raw: Raw, luck: random.Random) -> Raw:
+    """A value of it is another one, is gone, or stands twice."""
+    try:
+        value = json.loads(raw.body)
+    except ValueError:
+        return other_text(raw, luck)
+    value = [copy.deepcopy(value)]
+    place = luck.choice([place for place in places(value) if place])
+    holder = value
+    for key in place[:-1]:
+        holder = holder[key]
+    key = place[-1]
+    how = luck.randrange(10)
+    if how == 0:
+        del holder[key]
+    elif how == 1 and isinstance(holder, dict):
+        text = json.dumps(value[0])
+        return with_body(raw, text.replace(f'"{key}":', f'"{key}": null, "{key}":').encode())
+    elif how == 2 and isinstance(holder, list):
+        holder.insert(key, holder[key])
+    else:
+        holder[key] = luck.choice(VALUES)
+    return with_body(raw, json.dumps(value[0] if value else None).encode())
+
+
+def other_text(raw: Raw, luck: random.Random) -> Raw:
+    """Its bytes are other ones."""
+    body = raw.body
+    at = luck.randrange(len(body) + 1)
+    how = luck.randrange(5)
+    if how == 0 or not body:
+        body = luck.choice(TEXTS)
+    elif how == 1:
+        body = body[:at]
+    elif how == 2:
+        body = body[:at] + luck.randbytes(3) + body[at:]
+    elif how == 3:
+        body = body[:at] + bytes([body[at - 1] ^ 1 << luck.randrange(8)]) + body[at + 1 :]
+    else:
+        return raw._replace(body=body[:at])
+    return with_body(raw, body)
+
+
+def other_header(raw: Raw, luck: random.Random) -> Raw:
+    """A header is another one, is gone, or there is one more; or the status is another one."""
+    headers = list(raw.headers)
+    at = luck.randrange(len(headers))
+    how = luck.randrange(5)
+    if how == 0:
+        return raw._replace(status=luck.choice(STATUSES))
+    if how == 1:
+        del headers[at]
+    elif how == 2:
+        headers[at] = (headers[at][0], luck.choice(HEADER_VALUES))
+    else:
+        headers.append((luck.choice(NAMES), luck.choice(HEADER_VALUES)))
+    return raw._replace(headers=headers)
+
+
+CHANGES = [other_json, other_json, other_text, other_header]
+
+
+# Who meets it
+
+
+def lists(source: HubSource, path: Path) -> bool:
+    return bool(source.files()) or True
+
+
+def states(source: HubSource, path: Path) -> bool:
+    return bool(source.stat(NAME, timeout=5.0))
+
+
+def fetches(source: HubSource, path: Path) -> bool:
+    return fetch_shard(source, NAME, path / "x", limits=LIMITS).path.read_bytes() == PARQUET
+
+
+def fetches_what_is_listed(source: HubSource, path: Path) -> bool:
+    found = [file for file in source.files() if file.name == NAME]
+    return all(
+        fetch_shard(source, NAME, path / "x", file=file, limits=LIMITS).path.read_bytes() == PARQUET
+        for file in found
+    )
+
+
+def prefetches(source: HubSource, path: Path) -> bool:
+    with ShardPrefetcher(source, [NAME], path, limits=LIMITS) as prefetcher:
+        return all(shard.read_bytes() == PARQUET for shard in prefetcher)
+
+
+def adopts(source: HubSource, path: Path) -> bool:
+    (path / "data").mkdir(parents=True)
+    (path / NAME).write_bytes(PARQUET)
+    adopt(path, source, limits=LIMITS, workers=1)
+    return True
+
+
+def reads_rows(source: HubSource, path: Path) -> bool:
+    rows = load_rows(
+        REPO, cache_dir=path, limits=LIMITS, endpoint=source._api.endpoint, lookahead=0
+    )
+    return all(row["n"] in range(3) for row in rows)
+
+
+USERS: dict[str, tuple[Callable[[HubSource, Path], bool], int]] = {
+    "lists": (lists, 2),
+    "states": (states, 2),
+    "fetches": (fetches, 4),
+    "fetches what is listed": (fetches_what_is_listed, 4),
+    "prefetches": (prefetches, 4),
+    "adopts": (adopts, 3),
+    "reads rows": (reads_rows, 7),
+}
+"""What users do, and how many answers they are given for it."""
+
+CASES = [
+    Case(user, nth, seed)
+    for seed in range(150)
+    for user, (_, n_answers) in USERS.items()
+    for nth in range(n_answers)
+]
+
+
+def _parquet() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": range(3)}), sink)
+    return bytes(sink.getvalue())
+
+
+PARQUET = _parquet()
+CARD = b"---\nconfigs:\n- config_name: default\n  data_files: data/*.parquet\n---\n# Rows\n"
+
+
+class Proxy:
+    """Stands in front of a hub, for each case under a path of its own."""
+
+    def __init__(self, hub: Hub, cases: list[Case]) -> None:
+        self._hub, self._cases = hub, cases
+        self._lock = threading.Lock()
+        self._counts: dict[int, int] = {}
+        self.url = ""
+
+    def respond(self, request: Request) -> list[Step]:
+        """Pass a request on, and change the answer that is to be changed."""
+        if not request.case.isdigit():
+            return [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"]
+        number = int(request.case)
+        with self._lock:
+            nth = self._counts.get(number, 0)
+            self._counts[number] = nth + 1
+        raw, case = self._asked(request), self._cases[number]
+        if nth == case.nth:
+            luck = random.Random(f"{case}")
+            raw = luck.choice(CHANGES)(raw, luck)
+            return [raw.encoded(with_body=request.method != "HEAD")]
+        return [raw.encoded(with_body=request.method != "HEAD"), "keep"]
+
+    def _asked(self, request: Request) -> Raw:
+        where = f"{self.url}/{request.case}"
+        target = request.target.removeprefix(f"/{request.case}") or "/"
+        headers = {**request.headers, "host": self._hub.url.removeprefix("http://")}
+        connection = http.client.HTTPConnection(headers["host"], timeout=30)
+        connection.request(request.method, target, request.body or None, headers)
+        response = connection.getresponse()
+        body = response.read()
+        connection.close()
+        told = [
+            (name, value.replace(self._hub.cdn_url, where).replace(self._hub.url, where))
+            for name, value in response.getheaders()
+            if name.lower() not in {"connection", "date", "server"}
+        ]
+        return Raw(f"{response.status} {response.reason}", told, body)
+
+
+class Attack:
+    """One run of some cases."""
+
+    def __init__(self, tally: Tally, cases: list[Case], root: Path) -> None:
+        self._tally, self._cases, self._root = tally, cases, root
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        with serve_hub() as hub:
+            hub.put(NAME, PARQUET, repo=REPO)
+            hub.put("README.md", CARD, repo=REPO)
+            proxy = Proxy(hub, self._cases)
+            with RawServer(proxy.respond) as server:
+                self._url = proxy.url = f"http://127.0.0.1:{server.port}"
+                with concurrent.futures.ThreadPoolExecutor(6, "attack") as pool:
+                    list(pool.map(self._case, range(len(self._cases))))
+
+    def _case(self, number: int) -> None:
+        case, path = self._cases[number], self._root / str(number)
+        path.mkdir()
+        source = HubSource(REPO, endpoint=f"{self._url}/{number}", token="")
+        try:
+            if not USERS[case.user][0](source, path):
+                self._harm("lie", case, "wrong bytes")
+        except (FetchError, SourceError) as error:
+            self._judge(case, str(error))
+        except Exception as error:  # which is what is looked for
+            self._harm("wrong class", case, f"{type(error).__name__}: {error}"[:500])
+        finally:
+            source.close()
+        if (path / "x").exists() and (path / "x").read_bytes() != PARQUET:
+            self._harm("torn", case, "wrong bytes under the name")
+        with self._lock:
+            self._tally.count()
+
+    def _judge(self, case: Case, text: str) -> None:
+        if len(text) > MOST_TOLD or not text.replace("\n", "").isprintable():
+            self._harm("wrong class", case, f"{len(text)} characters: {text[:300]!r}")
+
+    def _harm(self, kind, case: Case, what: str) -> None:
+        with self._lock:
+            self._tally.harm(kind, f"{case}: {what}")
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+
+@pytest.mark.attack("a hub's answer changed")
+def test_changed_answers(tally: Tally, tmp_path: Path) -> None:
+    Attack(tally, list(tally.sample(CASES, 200)), tmp_path).run()
