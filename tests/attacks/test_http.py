@@ -264,6 +264,7 @@ def test_http_faults(tally: Tally, tmp_path: Path, logged: list[str]) -> None:
             tally.harm("wrong class", f"a log of {len(line)} characters: {line[:300]!r}")
 
 
+@pytest.mark.attack("HTTP fault")
 def test_the_control_is_caught(tmp_path: Path) -> None:
     control = Tally("control", is_exhaustive=False)
     cases = [Case(name, "nothing", False) for name in HARMS if "of the header" not in name]

@@ -1,0 +1,245 @@
+"""Each bit flipped and each cut of each file; and sound directories, of which nobody is accused.
+
+At level ``valid`` a file with a digest is reported, that file and no other; one without is called
+unproven. At ``complete`` a cut is reported. What no digest proves, the promises themselves, may be
+believed or refused, but in words of ours.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pytest
+from attacks.tally import Tally
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from shardproof import Report, ShardproofError, validate
+from shardproof.checkpoint import MultiShardSaver
+from shardproof.testing import (
+    checkpoint_dir,
+    checkpoint_layout,
+    expected_findings,
+    layout,
+    receipts_dir,
+    receipts_layout,
+    shards_dir,
+)
+from shardproof.testing.strategies import checkpoint_layouts, layouts, receipts_layouts
+
+Proof = Literal["proven", "unproven", "promise"]
+"""What is said of a file: its digest, only its size, or nothing, since it is what says so."""
+
+
+class Kind(NamedTuple):
+    """A kind of directory.
+
+    Attributes:
+        make: Yields a small one.
+        proof: What is said of the file of a name.
+    """
+
+    make: Callable[[], contextlib.AbstractContextManager[Path]]
+    proof: Callable[[str], Proof]
+
+
+@contextlib.contextmanager
+def kit_checkpoint() -> Iterator[Path]:
+    with checkpoint_dir(checkpoint_layout(2)) as prefix:
+        yield prefix.parent
+
+
+@contextlib.contextmanager
+def saved_checkpoint(digest: str) -> Iterator[Path]:
+    import numpy as np
+
+    with shards_dir(layout(0)) as base:
+        saver = MultiShardSaver(digest=digest, sync=False)  # type: ignore[arg-type]
+        for rank in range(2):
+            arrays = {f"w{rank}": np.arange(9, dtype=np.int16), f"b{rank}": np.uint8(7 + rank)}
+            saver.save_shard(str(base / "step" / "x"), rank, arrays)
+        saver.save_metadata(
+            str(base / "step" / "x"), world_size=2, timestamp="2026-11-21T20:00:00Z"
+        )
+        yield base / "step"
+
+
+KINDS = {
+    "checkpoint": Kind(kit_checkpoint, lambda name: "proven"),
+    "checkpoint of ours": Kind(lambda: saved_checkpoint("sha256"), lambda name: "proven"),
+    "checkpoint of trees": Kind(lambda: saved_checkpoint("sha256-tree"), lambda name: "proven"),
+    "receipts": Kind(
+        lambda: receipts_dir(receipts_layout(2)),
+        lambda name: "promise" if name.endswith(".json") else "proven",
+    ),
+    "saev": Kind(
+        lambda: shards_dir(layout(2, n_examples=2, examples_per_shard=1, layers=[1], d_model=2)),
+        lambda name: "promise" if name.endswith(".json") else "unproven",
+    ),
+}
+
+
+class Case(NamedTuple):
+    """A bit of a byte that is another one, or a file that ends at a byte."""
+
+    kind: str
+    name: str
+    at: int
+    bit: int | None
+
+    def harmed(self, data: bytes) -> bytes:
+        if self.bit is None:
+            return data[: self.at]
+        return data[: self.at] + bytes([data[self.at] ^ 1 << self.bit]) + data[self.at + 1 :]
+
+
+def files_of(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def cases_of(kind: str, *, cuts: bool) -> list[Case]:
+    """Each bit of what is proven, one of each byte of the rest; or each length."""
+    cases = []
+    with KINDS[kind].make() as root:
+        for name in files_of(root):
+            size, proof = (root / name).stat().st_size, KINDS[kind].proof(name)
+            for at in range(size):
+                bits = [None] if cuts else range(8) if proof == "proven" else [at % 8]
+                cases += [Case(kind, name, at, bit) for bit in bits]
+    return cases
+
+
+Look = Callable[[Path, str], Report]
+
+
+def our_look(root: Path, level: str) -> Report:
+    return validate(root, level=level, workers=1)  # type: ignore[arg-type]
+
+
+def look_at_sizes(root: Path, level: str) -> Report:
+    """The control: a checker that compares sizes, and calls that valid."""
+    return validate(root, level="complete", workers=1)
+
+
+def problem_of(case: Case, root: Path, look: Look) -> tuple[Any, str] | None:
+    """What is wrong with what a look says of a harm; None if it is right."""
+    path, proof = root / case.name, KINDS[case.kind].proof(case.name)
+    level = "valid" if case.bit is not None else "complete"
+    try:
+        report = look(root, level)
+    except ShardproofError as error:
+        is_named = str(path) in str(error) or proof == "promise"
+        return None if is_named and proof != "unproven" else ("wrong class", f"{case}: {error}")
+    except Exception as error:  # which is what is looked for
+        return "wrong class", f"{case}: {type(error).__name__}: {error}"
+    accused = {found.path for found in report.findings}
+    if proof == "promise":
+        return None
+    if proof == "unproven" and case.bit is not None:
+        return None if report.ok and path in report.unproven else ("lie", f"{case}: {report}")
+    return None if accused == {path} else ("lie", f"{case}: {sorted(accused)}")
+
+
+def attack(tally: Tally, cases: list[Case], look: Look) -> None:
+    """Do each harm, look, and take it back."""
+    with contextlib.ExitStack() as stack:
+        roots = {kind: stack.enter_context(KINDS[kind].make()) for kind in KINDS}
+        for case in cases:
+            path = roots[case.kind] / case.name
+            data = path.read_bytes()
+            path.write_bytes(case.harmed(data))
+            if found := problem_of(case, roots[case.kind], look):
+                tally.harm(*found)
+            path.write_bytes(data)
+            tally.count()
+        for root in roots.values():
+            assert validate(root, level="valid").ok
+
+
+def all_cases(*, cuts: bool) -> list[Case]:
+    return [case for kind in KINDS for case in cases_of(kind, cuts=cuts)]
+
+
+@pytest.mark.attack("a bit flipped")
+def test_flips(tally: Tally) -> None:
+    attack(tally, list(tally.sample(all_cases(cuts=False), 400)), our_look)
+
+
+@pytest.mark.attack("a file cut")
+def test_cuts(tally: Tally) -> None:
+    attack(tally, list(tally.sample(all_cases(cuts=True), 200)), our_look)
+
+
+@pytest.mark.attack("a bit flipped")
+def test_the_control_misses_flips() -> None:
+    control = Tally("control", is_exhaustive=False)
+    cases = [case for case in cases_of("receipts", cuts=False) if not case.name.endswith(".json")]
+    attack(control, list(control.sample(cases, 50)), look_at_sizes)
+    assert control.harms == {"lie": 50}
+
+
+# Nobody is accused
+
+
+def drawn(strategy: st.SearchStrategy[Any], n: int, take: Callable[[Any], None]) -> None:
+    """Give so many examples to a test, the same ones in each run."""
+    quiet = settings(
+        max_examples=n,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    quiet(given(strategy)(lambda value: take(value)))()  # noqa: PLW0108 - no bound methods there
+
+
+SOUND = {
+    "saev": (layouts(states=["ok", "linked", "leftover"]), shards_dir),
+    "receipts": (receipts_layouts(states=["completed"]), receipts_dir),
+    "checkpoint": (checkpoint_layouts(states=["whole"], metadata=["whole"]), checkpoint_dir),
+}
+
+
+def accused(kind: str, value: Any, look: Look = our_look) -> Iterator[str]:
+    """What is said against a sound directory, at each level."""
+    with SOUND[kind][1](value) as path:
+        root = path.parent if kind == "checkpoint" else path
+        if kind == "saev" and any(expected_findings(value, str(path), "valid")):
+            return
+        for level in ("present", "complete", "valid"):
+            try:
+                report = look(root, level)
+            except ShardproofError as error:
+                yield f"{value!r} at {level}: {error}"
+                continue
+            if not report.ok:
+                yield f"{value!r} at {level}: {report}"
+            if level == "valid" and kind != "saev" and report.unproven:
+                yield f"{value!r}: {report.unproven} unproven"
+
+
+@pytest.mark.attack("a sound directory")
+@pytest.mark.parametrize("kind", SOUND)
+def test_sound_directories(tally: Tally, kind: str) -> None:
+    def take(value: Any) -> None:
+        tally.count()
+        for what in accused(kind, value):
+            tally.harm("lie", what)
+
+    drawn(SOUND[kind][0], 700 if tally.is_exhaustive else 25, take)
+
+
+def look_for_every_digest(root: Path, level: str) -> Report:
+    """The control: a checker that calls broken what nobody has stated a digest of."""
+    report = validate(root, level="valid", workers=1)
+    if report.unproven:
+        raise ShardproofError(f"{len(report.unproven)} files without a digest")
+    return report
+
+
+@pytest.mark.attack("a sound directory")
+def test_the_control_accuses_sound_directories() -> None:
+    assert len(list(accused("saev", layout(2), look_for_every_digest))) == 3
+    assert not list(accused("saev", layout(2)))
