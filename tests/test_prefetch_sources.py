@@ -1,6 +1,7 @@
 """Sources: what they tell, what they give, and what they keep to themselves."""
 
 import errno
+import hashlib
 import importlib
 import logging
 import re
@@ -25,6 +26,9 @@ from shardproof.prefetch import (
     fetch_shard,
     open_source,
 )
+from shardproof.prefetch.sources._pages import begins_as_page, is_page
+from shardproof.prefetch.sources._retry_after import seconds_to_wait
+from shardproof.prefetch.sources._told import of_error, plain
 from shardproof.testing.faults import faults
 from shardproof.testing.hub import Hub
 
@@ -399,3 +403,182 @@ def test_an_address_that_is_none(url: str) -> None:
 def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is refused"):
         fetch_shard(CallableSource(lambda *_: None), name, tmp_path / "x")
+
+
+class Says:
+    """A hub's answers to a source, which a test has written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: tuple[str, str | None]) -> None:
+        self.asked: list[str] = []
+        left = list(answers)
+
+        def text(
+            _: object, address: str, *_limits: object, **_more: object
+        ) -> tuple[bytes, str | None]:
+            self.asked.append(address)
+            body, following = left.pop(0) if len(left) > 1 else left[0]
+            return body.encode(), following
+
+        monkeypatch.setattr("shardproof.prefetch.sources._web.Web.text", text)
+
+
+SHA = "f" * 40
+ENTRY = f'{{"type": "file", "path": "0.bin", "oid": "{SHA}", "size": 4}}'
+
+
+def info(sha: str = SHA) -> tuple[str, None]:
+    return f'{{"sha": "{sha}"}}', None
+
+
+class TestMalformedAnswers:
+    """What a hub says wrong is a refusal that says where and what, never a ValueError."""
+
+    def source(self) -> HubSource:
+        return HubSource("org/name", endpoint="http://127.0.0.1:1", token="")
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            *("", "null", "[]", "{}", "<html></html>", '{"sha": 1}', '{"sha": "../x"}', "[" * 9999),
+            *('{"sha": "main"}', f'{{"sha": "{SHA}", "sha": "{SHA}"}}', f'{{"sha": "{SHA}\\n"}}'),
+        ],
+    )
+    def test_of_a_repository(self, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+        Says(monkeypatch, (answer, None))
+        with pytest.raises(SourceError, match="the hub does not tell of 'hf://datasets/org/name'"):
+            self.source().files()
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            *('"size": -1', '"size": "4"', '"size": 1e30', f'"size": {10**18}', '"size": null'),
+            *('"oid": "x"', f'"oid": "{SHA.upper()}"', f'"oid": "{SHA}0"', '"oid": null'),
+            *('"lfs": {}', '"lfs": {"oid": "x"}', f'"lfs": {{"oid": "{SHA}"}}', '"lfs": []'),
+            *('"path": 1', '"type": 1', '"type": "file", "type": "file"', '"path": "\\ud800"'),
+        ],
+    )
+    def test_of_files(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str) -> None:
+        field = wrong.partition(":")[0]
+        kept = [part for part in ENTRY.strip("{}").split(", ") if not part.startswith(field)]
+        listing = (f"[{{{', '.join([*kept, wrong])}}}]", None)
+        Says(monkeypatch, info(), listing)
+        with pytest.raises(SourceError, match=r"the hub does not tell of .*/tree/"):
+            self.source().files()
+        Says(monkeypatch, info(), listing)
+        with pytest.raises(FetchError, match=r"the hub does not tell of .*/paths-info/"):
+            fetch(self.source(), "0.bin", tmp_path, Limits(max_download_retries=1))
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        "following",
+        [
+            "http://[::1",
+            "http://127.0.0.1:2/x",
+            "https://127.0.0.1:1/x",
+            "/x",
+            "\x1b]0;x\x07",
+            f"http://127.0.0.1:1/api/datasets/org/name/tree/{SHA}?recursive=true&expand=false",
+        ],
+    )
+    def test_a_listing_that_leads_astray(
+        self, monkeypatch: pytest.MonkeyPatch, following: str
+    ) -> None:
+        says = Says(monkeypatch, info(), (f"[{ENTRY}]", following))
+        with pytest.raises(SourceError, match=r"the hub's listing of .* leads to '") as caught:
+            self.source().files()
+        assert len(says.asked) == 2
+        assert str(caught.value).isprintable()
+
+    def test_a_source_of_ones_own_that_states_no_digest(self, tmp_path: Path) -> None:
+        class Vague(CallableSource):
+            def stat(self, name: str, **_: object) -> RemoteFile:  # type: ignore[override]
+                return RemoteFile(name, digest="md5:\x1b")
+
+        source = Vague(lambda name, dest: dest.write_bytes(b"1234"))
+        with pytest.raises(
+            FetchError, match=r"states of '0.bin' can't be read: expected 32 hexadecimal"
+        ):
+            fetch(source, "0.bin", tmp_path)
+
+
+def test_a_wrong_digest_that_a_user_gives_is_still_a_wrong_argument(tmp_path: Path) -> None:
+    source = CallableSource(lambda name, dest: None)
+    for keywords in ({"digest": "md5:x"}, {"file": RemoteFile("0.bin", digest="md5:x")}):
+        with pytest.raises(ValueError, match="expected 32 hexadecimal digits"):
+            fetch_shard(source, "0.bin", tmp_path / "x", **keywords)  # type: ignore[arg-type]
+
+
+class TestPages:
+    PAGE = b"<html><title>Sign in</title>"
+
+    @pytest.mark.parametrize(
+        "kind", ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "TEXT/HTML ;x"]
+    )
+    def test_a_page_is_told_by_its_type(self, kind: str) -> None:
+        assert is_page(kind, "0.bin")
+        assert not is_page(kind, "0.XHTML")
+
+    @pytest.mark.parametrize("kind", ["", "application/octet-stream", "text/plain", "text/htmlx"])
+    def test_what_is_no_page(self, kind: str) -> None:
+        assert not is_page(kind, "0.bin")
+
+    @pytest.mark.parametrize("start", [b"", b"\n  ", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"])
+    @pytest.mark.parametrize("page", [b"<!DOCTYPE html>", b"<!doctype HTML", b"<HTML lang=x>"])
+    def test_a_page_is_told_by_its_beginning(self, start: bytes, page: bytes) -> None:
+        assert begins_as_page(start + page, "0.bin")
+        assert not begins_as_page(start + page, "0.html")
+        assert not begins_as_page(b"x" + page, "0.bin")
+
+    def test_one_that_is_called_bytes_is_refused(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("0.bin", self.PAGE)
+        with pytest.raises(FetchError, match="a web page: a login, or an error"):
+            fetch(HttpSource(shard_hub.url), "0.bin", tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_one_whose_digest_is_known_is_not(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("0.bin", self.PAGE)
+        digest = f"sha256:{hashlib.sha256(self.PAGE).hexdigest()}"
+        source = HttpSource(shard_hub.url)
+        assert fetch_shard(source, "0.bin", tmp_path / "x", digest=digest).proven
+        source.close()
+
+    def test_one_that_was_asked_for_is_not(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("0.html", self.PAGE)
+        assert fetch(HttpSource(shard_hub.url), "0.html", tmp_path).path.read_bytes() == self.PAGE
+
+
+def test_an_empty_file_whose_digest_or_size_is_known_is_one(tmp_path: Path) -> None:
+    source = CallableSource(lambda name, dest: dest.write_bytes(b""))
+    digest = f"sha256:{hashlib.sha256(b'').hexdigest()}"
+    assert fetch_shard(source, "0.bin", tmp_path / "0", digest=digest).proven
+    assert fetch_shard(source, "0.bin", tmp_path / "1", file=RemoteFile("0.bin", size=0)).path
+    with pytest.raises(FetchError, match="found an empty file"):
+        fetch_shard(source, "0.bin", tmp_path / "2", limits=LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Not Found", "Not Found"),
+        ("", ""),
+        ("\x1b]0;x\x07", r"'\x1b]0;x\x07'"),
+        ("a\nb", r"'a\nb'"),
+        ("\u202e", r"'\u202e'"),
+        ("x" * 60_000, f"'{'x' * 200}'... (60000 characters)"),
+    ],
+)
+def test_what_others_say_is_plain_or_quoted(text: str, told: str) -> None:
+    assert plain(text) == told
+
+
+def test_an_error_of_others_is_its_name_and_a_line() -> None:
+    assert of_error(OSError("no\nsuch")) == "OSError: no"
+    assert of_error(KeyError()) == "KeyError: no more is known"
+    assert of_error(ValueError("\x1b")) == r"ValueError: '\x1b'"
+
+
+@pytest.mark.parametrize(
+    "value", ["Mon, 99999999999999999999 Jan 2020 00:00:00 GMT", "Mon, 32 Jan 2020 0:0:0", "soon"]
+)
+def test_a_moment_that_is_none(value: str) -> None:
+    assert seconds_to_wait(value) is None

@@ -273,7 +273,6 @@ for _name, _line in {
     "a bare LF": b"X-A: a\nX-B: b\r\n",
     "bytes beyond latin-1": b"X-A: \xff\xfe\x80\r\n",
     "a header of 80 KiB": b"X-A: " + b"x" * 80 * 1024 + b"\r\n",
-    "a header of 10 MiB": b"X-A: " + b"x" * 10 * 2**20 + b"\r\n",
     "10 000 headers": b"X-A: a\r\n" * 10_000,
     "length and chunks": b"Transfer-Encoding: chunked\r\n",
     "chunks, in capitals": b"TRANSFER-ENCODING: CHUNKED\r\n",
@@ -376,6 +375,13 @@ def _header_flood(request: Request, answer: Answer) -> Iterator[Step]:
         yield b"X-%d: %s\r\n" % (number, b"x" * 65_000)
 
 
+def _long_header(request: Request, answer: Answer) -> Iterator[Step]:
+    yield answer.head()[:-2] + b"X-A: "
+    for _ in range(160):
+        yield b"x" * 65_536
+    yield b"\r\n\r\n" + answer.body
+
+
 def _flood_of_1xx(request: Request, answer: Answer) -> Iterator[Step]:
     for _ in range(20_000):
         yield b"HTTP/1.1 100 Continue\r\n\r\n" * 50
@@ -404,6 +410,7 @@ _add("garbage behind the body", _pipelined)
 _add("a drop at a time", _dripping)
 _add("a header drop by drop", _slow_header, heads=True)
 _add("100 MB of headers", _header_flood, heads=True)
+_add("a header of 10 MiB", _long_header, heads=True)
 _add("25 MB of 100 Continue", _flood_of_1xx, heads=True)
 _add("early hints", _some_1xx, heads=True)
 _add("100 MB of a reason", _endless_line, heads=True)
