@@ -25,6 +25,7 @@ from shardproof.errors import UnsyncedError
 __all__ = [
     "aside_name",
     "begin_to_sync",
+    "being_published",
     "being_written",
     "is_temporary",
     "make_directories",
@@ -412,3 +413,44 @@ def _dead_leftovers(names: Iterable[str]) -> Iterator[str]:
         match = _LEFTOVER.fullmatch(name)
         if match and is_gone(process_of(match["tag"])):
             yield name
+
+
+@contextlib.contextmanager
+def being_published(
+    path: str | os.PathLike[str], temporary: str | os.PathLike[str], *, sync: bool = True
+) -> Iterator[int]:
+    """Yield the descriptor of a new file that gets the name ``path`` if nothing has it then.
+
+    Whoever removes the temporary name meanwhile decides that it never gets it.
+
+    Args:
+        path: Its name when the context ends.
+        temporary: Its name until then, in the same directory.
+        sync: Whether its bytes are on the disk before it has the name.
+
+    Raises:
+        FileExistsError: Something has the name, which is as it was.
+        FileNotFoundError: The temporary name was removed.
+    """
+    directory, name = os.path.split(os.path.abspath(path))
+    try:
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            yield fd
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        _name_new(os.fspath(temporary), directory, name)
+    finally:
+        _unlink_if_there(temporary)
+
+
+def _name_new(source: str, directory: str, name: str) -> None:
+    dir_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not move_new(source, name, dir_fd=dir_fd):
+            path = os.path.join(directory, name)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    finally:
+        os.close(dir_fd)
