@@ -155,7 +155,8 @@ def lying(change: Callable[[dict[str, Any]], object]) -> bytes:
     entry = json.loads(data[end:])["shard"]
     change(entry)
     tensors = [shardproof.checkpoint.TensorEntry(**tensor) for tensor in entry.pop("tensors")]
-    return data[:end] + seal(Note(None, ShardEntry(**entry, tensors=tuple(tensors)), ""))
+    shard = ShardEntry(**entry, tensors=tuple(tensors))
+    return data[:end] + seal(Note(step=None, shard=shard, checksum=""))
 
 
 def test_an_entry_that_is_given_may_lie_too() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from shardproof import _opening
 from shardproof._cli_checkpoint._outcomes import Level, outcomes_of
 from shardproof._cli_checkpoint._paths import (
     METADATA,
@@ -185,10 +186,10 @@ def _prefix_to_convert(source: str) -> str | None:
 
 
 def _safetensors_in(source: str) -> list[str]:
-    if os.path.isdir(source):
+    if _opening.is_directory(source):
         names = sorted(name for name in os.listdir(source) if name.endswith(_THEIRS))
         return [os.path.join(source, name) for name in names]
-    return [source] if os.path.exists(source) and not source.endswith(METADATA) else []
+    return [source] if _opening.is_there(source) and not source.endswith(METADATA) else []
 
 
 @app.command()
@@ -212,7 +213,7 @@ def latest(
     from shardproof.checkpoint import latest_checkpoint  # noqa: PLC0415 - not for other commands
 
     with refusals_end_it("look at", directory, 2), told_log():
-        if "://" not in directory and not os.path.isdir(directory):
+        if "://" not in directory and not _opening.is_directory(directory):
             end_with(f"'{directory}': there is no such directory", 2)
         prefix = latest_checkpoint(directory, level=level)
     if prefix is None:

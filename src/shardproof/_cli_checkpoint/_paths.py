@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import typer
 
+from shardproof import _opening
 from shardproof._messages import printable
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ShardproofError
 from shardproof.report import Finding, FindingKind
@@ -41,17 +42,18 @@ def prefixes_of(path: str) -> list[str]:
 
     Raises:
         CheckpointNotFoundError: There are none.
-        OSError: A directory can't be listed.
+        OSError: A directory can't be listed, or nobody could look whether there is one.
     """
     if "://" in path:
         return [path.removesuffix(METADATA)]
     path = os.path.abspath(path)
     prefix = path.removesuffix(METADATA)
-    found = [prefix] if os.path.lexists(prefix + METADATA) else []
-    if os.path.isdir(path):
+    found = [prefix] if _opening.is_there(prefix + METADATA) else []
+    has_inside = _opening.is_directory(path)
+    if has_inside:
         found += _inside(path)
     if not found:
-        inside = f"files in it that end with {METADATA}, or " if os.path.isdir(path) else ""
+        inside = f"files in it that end with {METADATA}, or " if has_inside else ""
         problem = f"there is no checkpoint: expected {inside}'{prefix}{METADATA}'"
         tip = "a save that was not completed leaves none"
         raise CheckpointNotFoundError(f"{problem}; {tip}", path=path)

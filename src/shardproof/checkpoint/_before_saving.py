@@ -6,7 +6,7 @@ from shardproof.checkpoint._layout import metadata_name, pruned_name
 from shardproof.checkpoint._storage import Place
 from shardproof.errors import CheckpointError
 
-__all__ = ["make_way", "refuse_number", "refuse_step"]
+__all__ = ["already_there", "make_way", "refuse_number", "refuse_step"]
 
 
 def refuse_number(name: str, value: int, least: int, most: int) -> None:
@@ -35,12 +35,17 @@ def make_way(place: Place, *, overwrite: bool) -> None:
     metadata, pruned = metadata_name(place.name), pruned_name(place.name)
     if metadata in names:
         if not overwrite:
-            problem = (
-                "there is a checkpoint already: save under another prefix, or give overwrite=True, "
-                "which gives it up before the new one is whole"
-            )
-            raise CheckpointError(problem, path=place.address(metadata))
+            raise already_there(place)
         with contextlib.suppress(FileNotFoundError):  # another rank did it
             place.storage.move(place.beside(metadata), place.beside(pruned))
     if {metadata, pruned} & names:
         place.storage.remove(place.beside(pruned))
+
+
+def already_there(place: Place) -> CheckpointError:
+    """Return the refusal to replace a checkpoint."""
+    problem = (
+        "there is a checkpoint already: save under another prefix, or give overwrite=True, "
+        "which gives it up before the new one is whole"
+    )
+    return CheckpointError(problem, path=place.address(metadata_name(place.name)))

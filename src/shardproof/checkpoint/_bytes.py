@@ -71,7 +71,9 @@ class MultiShardCheckpointFormat:
         with open(os.memfd_create("shardproof"), "w+b", buffering=0) as file:
             name = shard_name(_PREFIX_NAME, rank)
             entry = write_to(file.fileno(), _PATH, rank, name, tensors, digest=self._digest)
-            os.pwrite(file.fileno(), seal(Note(None, entry, "")), entry.file_size)
+            os.pwrite(
+                file.fileno(), seal(Note(step=None, shard=entry, checksum="")), entry.file_size
+            )
             file.seek(0)
             return file.read()
 

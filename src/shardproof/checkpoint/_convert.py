@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardproof import _files
+from shardproof import _files, _opening
 from shardproof._arguments import checked
 from shardproof._messages import listed, quoted
 from shardproof._paths import refuse_empty
+from shardproof.checkpoint._attempt import Attempt
 from shardproof.checkpoint._before_saving import make_way, refuse_step
 from shardproof.checkpoint._layout import header_size, metadata_name
 from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry
@@ -59,14 +60,17 @@ def to_safetensors(
     """Write a checkpoint as files of safetensors, one for each rank, and their index.
 
     Each shard is proven by its checksum while it is copied, and no file has its name before all of
-    them are; so the shards of more than 256 ranks are read twice. The index comes last. It needs
-    memory for the metadata and for a MiB.
+    them are; so the shards of more than 256 ranks are read twice. The index comes last. Each file
+    says of which set it is one, in its ``__metadata__``: so what is left of a conversion that was
+    killed is known for what it is, be it beside files of an earlier one. It needs memory for the
+    metadata and for a MiB.
 
     Args:
         prefix: Of the checkpoint.
         directory: Where the files go; it is made if need be.
         storage: Where the checkpoint is; by default what the prefix looks like.
-        overwrite: Whether to replace files of the same names.
+        overwrite: Whether to replace files of the same names. Their index is removed first; killed
+            between two files, it leaves a directory that `from_safetensors` refuses.
 
     Returns:
         The files' absolute paths in the order of ranks, and that of the index.
@@ -132,11 +136,11 @@ def _weight_map(metadata: CheckpointMetadata, path: str) -> dict[str, str]:
 def _targets(metadata: CheckpointMetadata, directory: str) -> Iterator[_Target]:
     for shard in metadata.shards:
         path = os.path.join(directory, file_name(shard.rank, len(metadata.shards)))
-        yield _Target(path, *lay_out(shard.tensors, path))
+        yield _Target(path, *lay_out(shard.tensors, path, of_set=metadata.checksum))
 
 
 def _refuse_existing(paths: Sequence[str], directory: str) -> None:
-    there = [path for path in paths if os.path.lexists(path)]
+    there = [path for path in paths if _opening.is_there(path)]
     if there:
         problem = "files are there already, and are replaced only by overwrite=True"
         raise CheckpointError(listed(problem, there), path=directory)
@@ -213,7 +217,7 @@ def from_safetensors(
     Raises:
         CheckpointNotFoundError: There is nothing to convert.
         CheckpointError: A file is not what it should be, a type has no counterpart, or the index
-            and the files disagree: all cases are listed. Or there is such a checkpoint already.
+            and the files disagree, or files are of several sets: all cases are listed. Or there is such a checkpoint already.
         OSError: A file could not be read or written.
 
     Example:
@@ -232,10 +236,20 @@ def from_safetensors(
     saver = MultiShardSaver(storage, digest=digest)
     place = place_of(prefix, storage)
     files = source_files(source)
+    attempt = Attempt()
     make_way(place, overwrite=overwrite)
     for rank, file in enumerate(files):
         with opened(file.path) as fd:
-            write_shard(place, rank, _tensors(file, fd), digest=digest, step=step)
+            tensors = _tensors(file, fd)
+            write_shard(
+                place,
+                rank,
+                tensors,
+                digest=digest,
+                step=step,
+                attempt=attempt,
+                overwrite=overwrite,
+            )
     return saver.save_metadata(prefix, world_size=len(files), step=step)
 
 

@@ -3,6 +3,9 @@
 docs/checkpoint-format.md is the description.
 """
 
+import hashlib
+import os
+import secrets
 import struct
 from typing import NamedTuple
 
@@ -13,10 +16,14 @@ __all__ = [
     "aligned",
     "header_size",
     "metadata_name",
+    "new_pending_name",
+    "new_seal_name",
     "note_name",
     "pack_header",
     "parse_header",
+    "pending_prefix",
     "pruned_name",
+    "seal_prefix",
     "shard_name",
 ]
 
@@ -93,3 +100,28 @@ def metadata_name(prefix_name: str) -> str:
 def pruned_name(prefix_name: str) -> str:
     """Return the name that the metadata has while the checkpoint is being removed."""
     return f"{prefix_name}.metadata.json.pruned"
+
+
+def pending_prefix(prefix_name: str) -> str:
+    """Return how the names of files begin that are whole and about to get theirs."""
+    return f".shardproof-{_key(prefix_name)}-pending-"
+
+
+def seal_prefix(prefix_name: str) -> str:
+    """Return how the names of metadata files begin whose shards are being looked at."""
+    return f".shardproof-{_key(prefix_name)}-seal-"
+
+
+def new_pending_name(prefix_name: str) -> str:
+    """Return such a name that nobody else has."""
+    return f"{pending_prefix(prefix_name)}{secrets.token_hex(8)}.tmp"
+
+
+def new_seal_name(prefix_name: str) -> str:
+    """Return such a name that nobody else has."""
+    return f"{seal_prefix(prefix_name)}{secrets.token_hex(8)}.tmp"
+
+
+def _key(prefix_name: str) -> str:
+    """A prefix's name, in as many letters as any other's: names have at most 255 bytes."""
+    return hashlib.sha256(os.fsencode(prefix_name)).hexdigest()[:16]

@@ -28,7 +28,10 @@ class LocalFile:
 
 
 class LocalStorage:
-    """Checkpoints in directories; files are written under a temporary name, synced and renamed."""
+    """Checkpoints in directories; files are written under a temporary name, synced and renamed.
+
+    Of several attempts to save one prefix at once, at most one makes a checkpoint.
+    """
 
     def absolute(self, path: str) -> str:
         """Return the absolute path."""
@@ -58,6 +61,19 @@ class LocalStorage:
     def being_written(self, path: str, *, sync: bool) -> AbstractContextManager[int]:
         """Give the descriptor of an empty file that is at ``path``, whole, in the end."""
         return _files.being_written(path, sync=sync)
+
+    def being_published(
+        self, path: str, temporary: str, *, sync: bool
+    ) -> AbstractContextManager[int]:
+        """Give the descriptor of a new file that is at ``path`` in the end, if nothing is."""
+        return _files.being_published(path, temporary, sync=sync)
+
+    def rename(self, source: str, target: str, *, sync: bool) -> None:
+        """Rename a file, in place of what has the name; with ``sync`` for good."""
+        if sync:
+            _files.move_whole(source, target)
+        else:
+            _files.move(source, target)
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""

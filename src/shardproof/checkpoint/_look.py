@@ -15,7 +15,7 @@ from shardproof.checkpoint._storage import Place, StoredFile
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Finding, FindingKind, Level
 
-__all__ = ["Look", "look_at", "unread"]
+__all__ = ["Look", "look_at", "refuse_blind", "unread"]
 
 
 class Look(NamedTuple):
@@ -56,6 +56,17 @@ def unread(error: CheckpointError, expected: str) -> Finding:
     if isinstance(cause, OSError):
         return Finding(FindingKind.UNREADABLE, path, expected, error.problem, cause.errno)
     return Finding(FindingKind.STRUCTURE, path, expected, error.problem)
+
+
+def refuse_blind(error: CheckpointError) -> None:
+    """Raise where nobody could look at a file, which may be whole.
+
+    Raises:
+        OSError: What the operating system said (EIO, ESTALE, EACCES, EMFILE).
+    """
+    finding, cause = unread(error, ""), error.__cause__
+    if finding.kind is FindingKind.UNREADABLE and isinstance(cause, OSError):
+        raise OSError(cause.errno, f"could not look: {error.problem}", error.path) from error
 
 
 def _look_inside(

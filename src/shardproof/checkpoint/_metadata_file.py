@@ -2,6 +2,7 @@
 
 from shardproof import _json
 from shardproof.checkpoint._advice import advice
+from shardproof.checkpoint._commit import being_added
 from shardproof.checkpoint._layout import metadata_name, note_name
 from shardproof.checkpoint._metadata import (
     CheckpointMetadata,
@@ -18,7 +19,7 @@ from shardproof.checkpoint._sealed import seal, unseal
 from shardproof.checkpoint._storage import Place
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
-__all__ = ["read_metadata", "read_note", "write_metadata", "write_note"]
+__all__ = ["pack_metadata", "read_metadata", "read_note", "write_note"]
 
 
 def read_metadata(place: Place, name: str | None = None) -> CheckpointMetadata:
@@ -44,12 +45,9 @@ def read_metadata(place: Place, name: str | None = None) -> CheckpointMetadata:
         raise refusal(error) from error
 
 
-def write_metadata(place: Place, metadata: CheckpointMetadata, *, sync: bool) -> str:
-    """Write the metadata of a checkpoint, whole or not at all; return its address."""
-    path = place.beside(metadata_name(place.name))
-    address = place.storage.address(path)
-    place.storage.write(path, _small_enough(encode(metadata), address), sync=sync)
-    return address
+def pack_metadata(place: Place, metadata: CheckpointMetadata) -> bytes:
+    """Return the bytes of the metadata file of a checkpoint, if a reader takes so many."""
+    return _small_enough(encode(metadata), place.address(metadata_name(place.name)))
 
 
 def read_note(place: Place, rank: int) -> Note:
@@ -73,14 +71,18 @@ def _broken_by_note(shard: ShardEntry, place: Place, rank: int) -> list[str]:
     return [*foreign, *broken_by_shard(shard, place.name)]
 
 
-def write_note(place: Place, note: Note) -> None:
-    """Note what a shard holds, for the one who writes the metadata.
+def write_note(place: Place, note: Note, *, overwrite: bool) -> None:
+    """Note what a shard holds, for the one who writes the metadata; raises as `being_added`.
 
     It is not synced: one that a power cut tore is refused, and its rank saves again.
     """
-    path = place.beside(note_name(place.name, note.shard.rank))
-    data = _small_enough(seal(note), place.storage.address(path))
-    place.storage.write(path, data, sync=False)
+    name = note_name(place.name, note.shard.rank)
+    data = _small_enough(seal(note), place.address(name))
+    with (
+        being_added(place, name, overwrite=overwrite, sync=False) as fd,
+        open(fd, "wb", closefd=False) as file,
+    ):
+        file.write(data)
 
 
 def _read(place: Place, name: str) -> tuple[bytes, str]:

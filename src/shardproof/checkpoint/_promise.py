@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shardproof.checkpoint._layout import header_size, metadata_name
 from shardproof.checkpoint._local_storage import LocalStorage
+from shardproof.checkpoint._look import refuse_blind
 from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint._metadata_file import read_metadata
 from shardproof.checkpoint._opened import header_mismatch
@@ -21,7 +22,7 @@ __all__ = ["promise"]
 def promise(root: str) -> Manifest:
     """Return what the checkpoints in a directory promise.
 
-    Metadata that can't be read are a finding. Shards that no metadata file names are promised by
+    Metadata that are damaged are a finding. Shards that no metadata file names are promised by
     nobody: somebody may be saving them.
 
     Args:
@@ -30,7 +31,7 @@ def promise(root: str) -> Manifest:
     Raises:
         ManifestNotFoundError: There is no metadata file.
         ManifestError: A digest is stated that can't be computed here.
-        OSError: The file system failed.
+        OSError: Metadata could not be looked at, and may be whole (EIO, ESTALE, EACCES).
     """
     names = sorted(name for name in os.listdir(root) if re.fullmatch(r".+\.metadata\.json", name))
     if not names:
@@ -45,6 +46,7 @@ def promise(root: str) -> Manifest:
         try:
             shards |= _named(read_metadata(_place(root, name)))
         except CheckpointError as error:
+            refuse_blind(error)
             damaged.append(Contradiction(name, Mismatch("metadata of a checkpoint", error.problem)))
     files = [_promised(shard) for shard in shards.values()]
     probe = functools.partial(_probe, shards)

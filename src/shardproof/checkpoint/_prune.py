@@ -7,9 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from shardproof._arguments import checked
 from shardproof.checkpoint._before_saving import refuse_number
-from shardproof.checkpoint._layout import metadata_name, note_name, pruned_name
-from shardproof.checkpoint._metadata import CheckpointMetadata
+from shardproof.checkpoint._layout import (
+    header_size,
+    metadata_name,
+    note_name,
+    parse_header,
+    pruned_name,
+)
+from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint._metadata_file import read_metadata
+from shardproof.checkpoint._needless import sweep_needless
+from shardproof.checkpoint._opened import open_file, read_at
 from shardproof.checkpoint._prefixes import prefixes_in
 from shardproof.checkpoint._steps import Candidate, is_whole, newest_first
 from shardproof.checkpoint._storage import CheckpointStorage, Place
@@ -36,7 +44,9 @@ def prune(
     whole checkpoint nothing goes.
 
     A removal that is interrupted leaves the checkpoint whole, or without its metadata file, and
-    the next call finishes it. Only files that a metadata file names are removed.
+    the next call finishes it. Only files that a metadata file names are removed, unless a save that
+    has begun since has put another in their place; and notes of ranks whose shards are those of a
+    checkpoint, which a kill of its save has left.
 
     Args:
         directory: Where checkpoints are: in it, or in its direct subdirectories.
@@ -55,6 +65,8 @@ def prune(
     for place in _old(newest_first(prefixes.committed), keep, level):
         _remove(place)
         removed.append(place)
+    for found, where in {(place.storage, place.directory) for place in prefixes.committed}:
+        sweep_needless(found, where)
     return [place.storage.address(place.path) for place in removed]
 
 
@@ -102,5 +114,16 @@ def _is_saved_again(place: Place) -> bool:
 
 def _remove_shards(place: Place, metadata: CheckpointMetadata) -> None:
     for shard in metadata.shards:
-        place.storage.remove(place.beside(shard.file))
-        place.storage.remove(place.beside(note_name(place.name, shard.rank)))
+        if not _is_of_another(place, shard):
+            place.storage.remove(place.beside(shard.file))
+            place.storage.remove(place.beside(note_name(place.name, shard.rank)))
+
+
+def _is_of_another(place: Place, shard: ShardEntry) -> bool:
+    """Whether a shard that is there is one of a save that has begun since."""
+    try:
+        with open_file(place.storage, place.beside(shard.file)) as file:
+            found = parse_header(read_at(file, 0, header_size(shard.checksum)))
+    except (CheckpointError, ValueError):  # torn, or gone: it is no new one, which would be whole
+        return False
+    return found.rank == shard.rank and found.checksum != shard.checksum

@@ -26,9 +26,11 @@ __all__ = [
     "LENGTH",
     "MAX_HEADER_BYTES",
     "METADATA",
+    "SET",
     "TYPES",
     "UNCONVERTIBLE",
     "Entry",
+    "Header",
     "StoredTensor",
     "opened",
     "read_header",
@@ -43,6 +45,9 @@ LENGTH = struct.Struct("<Q")
 
 METADATA = "__metadata__"
 """The one name that no tensor has."""
+
+SET = "shardproof_set"
+"""The text among those of `METADATA` that all files of one set have in common."""
 
 UNCONVERTIBLE = "tensors that can't be converted; the types that can be are {}"
 
@@ -105,6 +110,18 @@ class StoredTensor(NamedTuple):
     size: int
 
 
+class Header(NamedTuple):
+    """What a file says of itself.
+
+    Attributes:
+        tensors: In the order in which they lie there.
+        of_set: The set that it is one of; nothing where it doesn't say so.
+    """
+
+    tensors: tuple[StoredTensor, ...]
+    of_set: str
+
+
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[int]:
     """Yield a descriptor of a regular file; through links, of which caches of hubs are full.
@@ -128,8 +145,8 @@ def opened(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def read_header(fd: int, path: str) -> tuple[StoredTensor, ...]:
-    """Return the tensors of a file in the order in which they lie there, every law proven.
+def read_header(fd: int, path: str) -> Header:
+    """Return what a file says of its tensors, every law proven.
 
     It needs memory for the header that is really there, and for at most `_json.MAX_ITEMS` values
     in it.
@@ -144,7 +161,7 @@ def read_header(fd: int, path: str) -> tuple[StoredTensor, ...]:
     """
     size = os.fstat(fd).st_size
     text = _header_text(fd, size, path)
-    entries = _decoded(text, path)
+    entries, texts = _decoded(text, path)
     refuse(path, UNCONVERTIBLE.format(", ".join(TYPES)), _without_counterpart(entries))
     start = LENGTH.size + len(text)
     refuse(path, "its header contradicts itself", _broken_laws(entries, size - start))
@@ -153,7 +170,8 @@ def read_header(fd: int, path: str) -> tuple[StoredTensor, ...]:
         for name, entry in entries.items()
         for begin, end in [entry.data_offsets]
     ]
-    return tuple(sorted(tensors, key=lambda tensor: (tensor.offset, tensor.size)))
+    in_order = sorted(tensors, key=lambda tensor: (tensor.offset, tensor.size))
+    return Header(tuple(in_order), texts.get(SET, ""))
 
 
 def refuse(path: str, problem: str, lines: Iterable[str]) -> None:
@@ -183,20 +201,20 @@ def _header_text(fd: int, size: int, path: str) -> bytes:
     return text
 
 
-def _decoded(text: bytes, path: str) -> dict[str, Entry]:
+def _decoded(text: bytes, path: str) -> tuple[dict[str, Entry], dict[str, str]]:
     try:
         _json.decode(text, _AnyObject, path=path)  # proves that no key stands twice
         raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        if (metadata := raw.pop(METADATA, None)) is not None:
-            _check_metadata(bytes(metadata), path)
-        return {name: _entry(name, bytes(data), path) for name, data in raw.items()}
+        metadata = raw.pop(METADATA, None)
+        texts = {} if metadata is None else _texts(bytes(metadata), path)
+        return {name: _entry(name, bytes(data), path) for name, data in raw.items()}, texts
     except ManifestError as error:
         raise refusal(error) from error
 
 
-def _check_metadata(text: bytes, path: str) -> None:
+def _texts(text: bytes, path: str) -> dict[str, str]:
     try:
-        msgspec.json.decode(text, type=dict[str, str])
+        return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.ValidationError as error:
         problem = f"{METADATA}: expected texts by their names: {error}"
         raise CheckpointError(problem, path=path) from error

@@ -11,6 +11,7 @@ from shardproof.checkpoint._safetensors import (
     LENGTH,
     MAX_HEADER_BYTES,
     METADATA,
+    SET,
     TYPES,
     UNCONVERTIBLE,
     Entry,
@@ -42,7 +43,9 @@ def refuse_unconvertible(tensors: Iterable[Described], path: str) -> None:
     refuse(path, UNCONVERTIBLE.format(", ".join(_THEIRS)), _without_their_own(tensors))
 
 
-def lay_out(tensors: Sequence[Described], path: str) -> tuple[bytes, tuple[StoredTensor, ...]]:
+def lay_out(
+    tensors: Sequence[Described], path: str, *, of_set: str
+) -> tuple[bytes, tuple[StoredTensor, ...]]:
     """Return the first bytes of a file, and where in it each tensor goes.
 
     As in files of safetensors' own, the types with the largest elements come first: so each tensor
@@ -51,13 +54,14 @@ def lay_out(tensors: Sequence[Described], path: str) -> tuple[bytes, tuple[Store
     Args:
         tensors: What it is to hold, of which `refuse_unconvertible` has nothing to say.
         path: Of the file, for refusals.
+        of_set: The set that it is one of.
 
     Raises:
         CheckpointError: The header is larger than any reader takes.
     """
     ordered = sorted(tensors, key=lambda tensor: (-ITEM_SIZES[tensor.dtype], tensor.name))
     # Some loaders take only files that say for whom they are, and every one takes this.
-    fields: dict[str, object] = {METADATA: {"format": "pt"}}
+    fields: dict[str, object] = {METADATA: {"format": "pt", SET: of_set}}
     at = 0
     for tensor in ordered:
         end = at + tensor.size

@@ -12,6 +12,7 @@ import msgspec
 from shardproof import _json
 from shardproof._messages import listed, quoted
 from shardproof._names import refusals
+from shardproof._opening import is_directory
 from shardproof.checkpoint._refusal import refusal
 from shardproof.checkpoint._safetensors import (
     StoredTensor,
@@ -57,11 +58,13 @@ class SourceFile(NamedTuple):
     Attributes:
         path: Its absolute path.
         tensors: What it holds.
+        of_set: The set that it is one of; nothing where it doesn't say so.
         stamp: By which it is known again.
     """
 
     path: str
     tensors: tuple[StoredTensor, ...]
+    of_set: str
     stamp: tuple[int, ...]
 
 
@@ -99,7 +102,7 @@ def source_files(source: str | os.PathLike[str]) -> list[SourceFile]:
         OSError: It can't be read.
     """
     path = os.path.abspath(source)
-    if not os.path.isdir(path):
+    if not is_directory(path):
         return _indexed(path) if path.endswith(".json") else [_read(path)]
     names = sorted(os.listdir(path))
     indices = [name for name in names if name.endswith(INDEX_ENDING)]
@@ -113,7 +116,7 @@ def source_files(source: str | os.PathLike[str]) -> list[SourceFile]:
 
 def _read(path: str) -> SourceFile:
     with opened(path) as fd:
-        return SourceFile(path, read_header(fd, path), stamp_of(fd))
+        return SourceFile(path, *read_header(fd, path), stamp_of(fd))
 
 
 def _all_of(path: str, names: Sequence[str]) -> list[SourceFile]:
@@ -122,6 +125,7 @@ def _all_of(path: str, names: Sequence[str]) -> list[SourceFile]:
         raise CheckpointNotFoundError(problem, path=path)
     files, problems = _read_each(path, names)
     problems += [f"{quoted(name)}: expected it beside the others" for name in _missing(names)]
+    problems += _of_several_sets(files)
     if problems:
         raise CheckpointError(listed("files that can't be converted", problems), path=path)
     return list(files.values())
@@ -137,6 +141,14 @@ def _read_each(directory: str, names: Sequence[str]) -> tuple[dict[str, SourceFi
             indented = error.problem.replace("\n", "\n    ")
             problems.append(f"{quoted(name)}: {indented}")
     return files, problems
+
+
+def _of_several_sets(files: Mapping[str, SourceFile]) -> Iterator[str]:
+    """Yield which file is of which set, where that is not the same one: a writer was killed."""
+    if len({file.of_set for file in files.values()}) > 1:
+        yield "files of several sets: whoever wrote one of them didn't finish; convert it again"
+        for name, file in islice(files.items(), _SHOWN):
+            yield f"{quoted(name)}: of {f'the set {quoted(file.of_set)}' if file.of_set else 'none'}"
 
 
 def _missing(names: Sequence[str]) -> Iterator[str]:
@@ -155,6 +167,7 @@ def _indexed(path: str) -> list[SourceFile]:
     names = sorted(set(index.weight_map.values()))
     files, problems = _read_each(os.path.dirname(path), names)
     problems += _disagreements(index, files)
+    problems += _of_several_sets(files)
     if problems:
         raise CheckpointError(listed("the index and the files disagree", problems), path=path)
     return list(files.values())

@@ -1,5 +1,6 @@
 """Each rank saves its shard, and one of them makes a checkpoint of them."""
 
+import contextlib
 import datetime
 import os
 import threading
@@ -10,16 +11,21 @@ from shardproof import _digest
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
 from shardproof._messages import listed
+from shardproof.checkpoint._attempt import Attempt, mixed
 from shardproof.checkpoint._before_saving import make_way, refuse_number, refuse_step
+from shardproof.checkpoint._commit import commit
 from shardproof.checkpoint._layout import MAX_RANK, metadata_name, note_name
 from shardproof.checkpoint._metadata import (
+    MAX_NAME,
     SCHEMA_VERSION,
     TIMESTAMP,
     CheckpointMetadata,
     ShardEntry,
     Sharding,
 )
-from shardproof.checkpoint._metadata_file import read_note, write_metadata
+from shardproof.checkpoint._metadata_file import pack_metadata, read_note
+from shardproof.checkpoint._needless import sweep_needless
+from shardproof.checkpoint._note import Note
 from shardproof.checkpoint._opened import open_shard
 from shardproof.checkpoint._shard_writer import write_shard
 from shardproof.checkpoint._storage import CheckpointStorage, Place, place_of
@@ -41,10 +47,15 @@ class MultiShardSaver:
             (``pip install shardproof[blake3]``).
         sync: Whether a file is on the disk when it has its name; without, a checkpoint holds until
             a power cut.
+        attempt: What all ranks of this attempt to save have in common and no other attempt has,
+            such as the number of the job and how often it was started. Shards of two attempts
+            never make one checkpoint. By default what SLURM and torchrun tell; ranks that are
+            processes of something else are known to be together only by this.
 
     Raises:
         TypeError: An argument of the wrong type.
-        ValueError: The package that computes the digest is not installed.
+        ValueError: The package that computes the digest is not installed; or ``attempt`` is empty
+            or over 4096 characters.
 
     Example:
         >>> import numpy as np
@@ -63,8 +74,12 @@ class MultiShardSaver:
         *,
         digest: DigestName = "sha256",
         sync: bool = True,
+        attempt: str | None = None,
     ) -> None:
         _digest.begin(digest, 0)
+        if attempt is not None:
+            refuse_number("attempt: its length", len(attempt), 1, MAX_NAME)
+        self._attempt = Attempt(attempt)
         self._storage, self._digest, self._sync = storage, digest, sync
 
     @checked
@@ -92,7 +107,8 @@ class MultiShardSaver:
                 before anything else.
 
         Raises:
-            CheckpointError: A checkpoint is there, and is not to be overwritten.
+            CheckpointError: A checkpoint is there, or was made meanwhile, and is not to be
+                overwritten; or another attempt at this prefix is about to make one.
             OSError: It could not be written; nothing is left of it.
             TypeError: An argument of the wrong type, or a tensor whose type the format lacks.
             ValueError: A rank below 0, a tensor's name that is empty or over 4096 characters.
@@ -113,9 +129,17 @@ class MultiShardSaver:
         refuse_step(step)
         place = place_of(prefix, self._storage)
         tensors = tensors_of(arrays)
-        make_way(place, overwrite=overwrite)
+        _make_way(place, overwrite=overwrite)
         return write_shard(
-            place, rank, tensors, digest=self._digest, sync=self._sync, step=step, stop=stop
+            place,
+            rank,
+            tensors,
+            digest=self._digest,
+            sync=self._sync,
+            step=step,
+            attempt=self._attempt,
+            overwrite=overwrite,
+            stop=stop,
         )
 
     @checked
@@ -132,7 +156,9 @@ class MultiShardSaver:
         """Make a checkpoint of the shards of all ranks; return the path of its metadata file.
 
         To be called by one process, when all have saved. Each shard that it names is there, has
-        the size and the header that its rank noted, and is of this step where that was told.
+        the size and the header that its rank noted, and is of this step where that was told, and of
+        this attempt as far as that is known. Of several who make a checkpoint of one prefix at
+        once, at most one succeeds, and the others are told.
 
         Args:
             prefix: As for `save_shard`.
@@ -143,8 +169,9 @@ class MultiShardSaver:
             timestamp: RFC 3339 in UTC; by default now.
 
         Raises:
-            CheckpointError: A shard is not there or another; all of them in one error. Or there is
-                a checkpoint already.
+            CheckpointError: A shard is not there or another, or of another attempt; all of them in
+                one error. Or there is a checkpoint already, or another attempt is about to make
+                one.
             OSError: It could not be written.
             TypeError: An argument of the wrong type.
             ValueError: ``world_size`` below 1, ``step`` below 0, or a timestamp that is none.
@@ -154,20 +181,20 @@ class MultiShardSaver:
         if timestamp is not None and not TIMESTAMP.fullmatch(timestamp):
             raise ValueError(f"timestamp: expected one such as {_now()}, found {timestamp[:80]!a}")
         place = place_of(prefix, self._storage)
-        make_way(place, overwrite=False)
-        shards = _noted_shards(place, world_size, step)
+        _make_way(place, overwrite=False)
+        shards = _noted_shards(place, world_size, step, self._attempt)
         sharding = Sharding(strategy, world_size, precision or _precision(shards))
-        address = write_metadata(
-            place,
-            CheckpointMetadata(
-                SCHEMA_VERSION, world_size, step, timestamp or _now(), sharding, shards, ""
-            ),
-            sync=self._sync,
+        metadata = CheckpointMetadata(
+            SCHEMA_VERSION, world_size, step, timestamp or _now(), sharding, shards, ""
         )
-        for rank in range(world_size):
-            place.storage.remove(place.beside(note_name(place.name, rank)))
+        data = pack_metadata(place, metadata)
+        commit(place, data, lambda: _see_that_all_are_there(place, shards), sync=self._sync)
+        for shard in shards:
+            self._attempt.forget(place.address(shard.file))
+            place.storage.remove(place.beside(note_name(place.name, shard.rank)))
+        sweep_needless(place.storage, place.directory)
         place.storage.sweep(place.directory)
-        return address
+        return place.address(metadata_name(place.name))
 
     @checked
     async def save_shard_async(
@@ -215,21 +242,38 @@ class MultiShardSaver:
         )
 
 
-def _noted_shards(place: Place, world_size: int, step: int) -> tuple[ShardEntry, ...]:
-    shards, problems = [], []
+def _make_way(place: Place, *, overwrite: bool) -> None:
+    """Do as `make_way`; where it refuses, the save that was first may have left what none needs."""
+    try:
+        make_way(place, overwrite=overwrite)
+    except CheckpointError:
+        with contextlib.suppress(OSError):
+            sweep_needless(place.storage, place.directory)
+        raise
+
+
+def _noted_shards(
+    place: Place, world_size: int, step: int, attempt: Attempt
+) -> tuple[ShardEntry, ...]:
+    notes, problems = [], []
     for rank in range(world_size):
         try:
-            shards.append(_noted_shard(place, rank, step))
+            notes.append(_note_of(place, rank, step, attempt))
         except CheckpointError as error:
             problems.append(f"rank {rank}: {error}")
+    problems += mixed(notes)
+    _refuse(place, world_size, problems)
+    return tuple(note.shard for note in notes)
+
+
+def _refuse(place: Place, world_size: int, problems: Sequence[str]) -> None:
     if problems:
         title = f"of {world_size} shards some can't be named in it; save them, and then it again"
         path = place.address(metadata_name(place.name))
         raise CheckpointError(listed(title, problems), path=path)
-    return tuple(shards)
 
 
-def _noted_shard(place: Place, rank: int, step: int) -> ShardEntry:
+def _note_of(place: Place, rank: int, step: int, attempt: Attempt) -> Note:
     address = place.address(note_name(place.name, rank))
     try:
         note = read_note(place, rank)
@@ -237,8 +281,22 @@ def _noted_shard(place: Place, rank: int, step: int) -> ShardEntry:
         raise CheckpointNotFoundError("this rank has not saved its shard", path=address) from error
     if note.step not in {None, step}:
         raise CheckpointError(f"expected step {step}, found step {note.step}", path=address)
+    if problem := attempt.stranger(place.address(note.shard.file), note):
+        raise CheckpointError(problem, path=address)
     with open_shard(place, note.shard):
-        return note.shard
+        return note
+
+
+def _see_that_all_are_there(place: Place, shards: Sequence[ShardEntry]) -> None:
+    """Look once more, at a moment from which on nobody replaces one without being noticed."""
+    problems = []
+    for shard in shards:
+        try:
+            with open_shard(place, shard):
+                pass
+        except CheckpointError as error:
+            problems.append(f"rank {shard.rank}: {error}")
+    _refuse(place, len(shards), problems)
 
 
 def _precision(shards: Sequence[ShardEntry]) -> str:

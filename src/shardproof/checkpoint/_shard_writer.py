@@ -4,7 +4,9 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from shardproof import _digest, _files
+from shardproof.checkpoint._attempt import Attempt
 from shardproof.checkpoint._blocks import BLOCK_BYTES, Blocks
+from shardproof.checkpoint._commit import being_added
 from shardproof.checkpoint._dtypes import ITEM_SIZES
 from shardproof.checkpoint._layout import (
     Header,
@@ -39,23 +41,28 @@ def write_shard(
     digest: str = "sha256",
     sync: bool = True,
     step: int | None = None,
+    attempt: Attempt,
+    overwrite: bool = False,
     stop: threading.Event | None = None,
 ) -> str:
     """Write the shard of a rank, and its note; return its path.
 
     Raises:
-        CheckpointError: A tensor gave other bytes than its shape and type imply.
+        CheckpointError: A tensor gave other bytes than its shape and type imply; or another attempt
+            at this prefix was faster.
         OSError: It could not be written; nothing is under its name that was not there before.
         StoppedError: ``stop`` was set.
     """
     name = shard_name(place.name, rank)
-    path = place.beside(name)
+    address = place.address(name)
     place.storage.make_directories(place.directory)
-    with place.storage.being_written(path, sync=sync) as fd:
-        address = place.address(name)
+    with being_added(place, name, overwrite=overwrite, sync=sync) as fd:
         entry = write_to(fd, address, rank, name, tensors, digest=digest, sync=sync, stop=stop)
-    write_note(place, Note(step, entry, ""))
-    return place.storage.address(path)
+    token = attempt.new_token()
+    note = Note(step=step, shard=entry, attempt=attempt.marks, token=token, checksum="")
+    write_note(place, note, overwrite=overwrite)
+    attempt.has_left(address, token)
+    return address
 
 
 def write_to(

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shardproof.checkpoint._look import unread
+from shardproof.checkpoint._look import refuse_blind
 from shardproof.checkpoint._metadata import CheckpointMetadata
 from shardproof.checkpoint._metadata_file import read_metadata
 from shardproof.checkpoint._storage import Place
 from shardproof.checkpoint._verifier import verify
 from shardproof.errors import CheckpointError
-from shardproof.report import Finding, Level
+from shardproof.report import Finding, FindingKind, Level
 
 __all__ = ["Candidate", "is_whole", "newest_first"]
 
@@ -24,9 +24,9 @@ class Candidate(NamedTuple):
     metadata: CheckpointMetadata
 
 
-def _refuse_blind(findings: Iterable[Finding]) -> None:
+def _refuse_unseen(findings: Iterable[Finding]) -> None:
     for finding in findings:
-        if not finding.looked:
+        if finding.kind is FindingKind.UNREADABLE:
             raise OSError(finding.errno, f"could not look: {finding.found}", str(finding.path))
 
 
@@ -41,7 +41,7 @@ def newest_first(places: Sequence[Place]) -> list[Candidate]:
         try:
             found.append(Candidate(place, read_metadata(place)))
         except CheckpointError as error:
-            _refuse_blind([unread(error, "metadata of a checkpoint")])
+            refuse_blind(error)
             logger.warning("Passing over a checkpoint: %s", error)
     return sorted(
         found, key=lambda found: (found.metadata.step, found.metadata.timestamp), reverse=True
@@ -52,10 +52,10 @@ def is_whole(candidate: Candidate, level: Level) -> bool:
     """Whether a checkpoint is whole; the log says why it isn't.
 
     Raises:
-        OSError: It could not be looked at, and may be whole (EIO, ESTALE).
+        OSError: It could not be looked at, and may be whole (EIO, ESTALE, EACCES).
     """
     result = verify(candidate.place, level)
-    _refuse_blind(result.findings)
+    _refuse_unseen(result.findings)
     reasons = [*result.errors, *(f"{path}: no checksum is stated" for path in result.unproven)]
     if reasons:
         prefix = candidate.place.storage.address(candidate.place.path)

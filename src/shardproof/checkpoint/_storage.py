@@ -9,7 +9,15 @@ from shardproof._paths import refuse_empty
 from shardproof.checkpoint._fsspec_storage import FsspecStorage
 from shardproof.checkpoint._local_storage import LocalStorage
 
-__all__ = ["CheckpointStorage", "Dated", "Place", "StoredFile", "place_of", "storage_of"]
+__all__ = [
+    "CheckpointStorage",
+    "Dated",
+    "Exclusive",
+    "Place",
+    "StoredFile",
+    "place_of",
+    "storage_of",
+]
 
 
 class StoredFile(Protocol):
@@ -77,6 +85,26 @@ class Dated(Protocol):
 
     def modified(self, path: str) -> float | None:
         """Return when a file was last written, as `time.time` counts; None if that is not known."""
+
+
+@runtime_checkable
+class Exclusive(Protocol):
+    """A storage where, of several who save one prefix at once, at most one makes a checkpoint.
+
+    What it raises is an `OSError`; `FileNotFoundError` for a source or a temporary name that
+    somebody removed.
+    """
+
+    def being_published(
+        self, path: str, temporary: str, *, sync: bool
+    ) -> AbstractContextManager[int]:
+        """Give the descriptor of a new file that is at ``path`` in the end, if nothing is.
+
+        Until then it has the temporary name. Where something is at ``path``: `FileExistsError`.
+        """
+
+    def rename(self, source: str, target: str, *, sync: bool) -> None:
+        """Rename a file at one moment, in place of what has the name; with ``sync`` for good."""
 
 
 class Place(NamedTuple):

@@ -1,0 +1,241 @@
+"""Two attempts save one prefix at once: one checkpoint of one attempt, and the other is told.
+
+The processes of both go on in turns, a few system calls at a time, by plans that are the same in
+each run. What came of it is judged by bytes, without the code.
+"""
+
+import itertools
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import checkpoint_files as files
+import numpy as np
+import pytest
+from attacks.tally import Tally
+from interleaving import Act, in_turns, playing, turns_of
+from killing import skip_where_not_permitted
+
+from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier
+from shardproof.errors import CheckpointError
+
+N_RACES = 450
+"""In each way in which two may save."""
+
+N_SAMPLED = 20
+WORLD_SIZE = 2
+N_CALLS = 140
+"""About as many as one save makes."""
+
+SAVED, REFUSED = "saved", "refused"
+
+Save = Callable[[Path, int], None]
+
+
+@pytest.fixture(autouse=True)
+def _races(monkeypatch) -> None:
+    """Processes can be traced; nobody waits for disks, which no race is about."""
+    skip_where_not_permitted()
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+class Race(NamedTuple):
+    """Which turns two take.
+
+    Attributes:
+        seed: Of the turns.
+        turns: Who goes on, and by how many calls.
+    """
+
+    seed: int
+    turns: Sequence[tuple[int, int]]
+
+
+def races(n_players: int) -> list[Race]:
+    """Half of them with many turns; in the others one saves within the other, or nearly."""
+    found = [Race(seed, turns_of(seed, n_players, N_CALLS)) for seed in range(N_RACES // 2)]
+    for seed in range(N_RACES // 2, N_RACES):
+        luck = random.Random(seed)
+        first, second = luck.sample(range(n_players), 2)
+        turns = [(first, luck.randrange(N_CALLS)), (second, luck.randrange(N_CALLS)), (first, 10**6)]
+        found.append(Race(seed, turns))
+    return found
+
+
+def arrays_of(attempt: int, rank: int) -> dict[str, np.ndarray]:
+    """As many bytes in each attempt, so that only their values tell whose they are."""
+    return {"w": np.full((3, 5), 10.0 * attempt + rank)}
+
+
+def save(prefix: Path, attempt: int) -> None:
+    """Save all ranks by one saver."""
+    saver = MultiShardSaver()
+    for rank in range(WORLD_SIZE):
+        saver.save_shard(prefix, rank, arrays_of(attempt, rank))
+    saver.save_metadata(prefix, world_size=WORLD_SIZE)
+
+
+def save_by_several(prefix: Path, attempt: int) -> None:
+    """Save each rank by a saver of its own, in one process."""
+    for rank in range(WORLD_SIZE):
+        MultiShardSaver().save_shard(prefix, rank, arrays_of(attempt, rank))
+    MultiShardSaver().save_metadata(prefix, world_size=WORLD_SIZE)
+
+
+def save_carelessly(prefix: Path, attempt: int) -> None:
+    """Save as it was done before: look once, and rename over whatever is there."""
+    if files.metadata_path(prefix).exists():
+        raise CheckpointError("there is a checkpoint already", path=str(prefix))
+    made = prefix.parent / f".{attempt}" / prefix.name
+    if not made.parent.exists():
+        save(made, attempt)
+    shards = [files.shard_path(made, rank) for rank in range(WORLD_SIZE)]
+    for path in [*shards, files.metadata_path(made)]:
+        os.replace(path, prefix.parent / path.name)
+
+
+def told(act: Callable[[], object]) -> str:
+    """Do something, and say what came of it."""
+    try:
+        act()
+    except CheckpointError as error:
+        return f"{REFUSED}: {error}"
+    return SAVED
+
+
+def whole_of(prefix: Path) -> int | None:
+    """Return whose the checkpoint is, found by bytes; None if it is nobody's alone."""
+    if not files.is_whole(prefix):
+        return None
+    found = files.read(prefix)
+    for attempt in range(2):
+        expected = [files.tensors_of(arrays_of(attempt, rank)) for rank in range(WORLD_SIZE)]
+        if found == expected:
+            return attempt
+    return None
+
+
+def judge(tally: Tally, prefix: Path, said: Sequence[str], case: object) -> None:
+    """Count a race, and the harm that it did."""
+    tally.count()
+    saved = [attempt for attempt in range(2) if said[attempt] == SAVED]
+    if not files.metadata_path(prefix).exists():
+        if saved:
+            tally.harm("lost", f"{case}: attempt {saved} was told that it saved")
+        return
+    whole = whole_of(prefix)
+    if whole is None:
+        tally.harm("lie" if files.is_whole(prefix) else "torn", f"{case}: mixed, or broken: {said}")
+    elif saved != [whole]:
+        tally.harm("lost" if saved else "lie", f"{case}: of attempt {whole}, told: {said}")
+    elif not _agrees(prefix, whole):
+        tally.harm("wrong class", f"{case}: the code doesn't say that it is whole")
+
+
+def _agrees(prefix: Path, attempt: int) -> bool:
+    loaded = MultiShardLoader().load_all_shards(prefix)
+    expected = [arrays_of(attempt, rank) for rank in range(WORLD_SIZE)]
+    return ShardFileVerifier().verify_checkpoint(prefix).is_valid and all(
+        np.array_equal(found["w"], arrays["w"])
+        for found, arrays in zip(loaded, expected, strict=True)
+    )
+
+
+def run(tally: Tally, path: Path, save: Save) -> None:
+    """Let two processes race, each of which saves all ranks."""
+    prefix = path / "x" / "model"
+    told(lambda: save(path / "warm" / "model", 0))  # what is imported late is by now
+    for race in tally.sample(races(2), N_SAMPLED):
+        shutil.rmtree(prefix.parent, ignore_errors=True)
+        prefix.parent.mkdir(parents=True)
+        acts = [_saving(save, prefix, attempt) for attempt in range(2)]
+        judge(tally, prefix, in_turns(acts, race.turns), race)
+
+
+def _saving(save: Save, prefix: Path, attempt: int) -> Act:
+    return lambda: told(lambda: save(prefix, attempt))
+
+
+@pytest.mark.attack("two savers of one prefix")
+@pytest.mark.parametrize("way", [save, save_by_several])
+def test_two_processes(tally: Tally, tmp_path: Path, way: Save) -> None:
+    run(tally, tmp_path, way)
+
+
+def saved_by_ranks(prefix: Path, turns: Sequence[tuple[int, int]], seed: int) -> list[str]:
+    """Let two attempts of two processes each race; who has all its ranks makes the checkpoint."""
+    pairs = [*itertools.product(range(2), range(WORLD_SIZE))]
+    shards = in_turns([_saving_rank(prefix, *pair) for pair in pairs], turns)
+    complete = [a for a in range(2) if {shards[2 * a], shards[2 * a + 1]} == {SAVED}]
+    sealing = [_sealing(prefix, attempt) for attempt in complete]
+    with playing(sealing) as players:
+        for number, n_calls in turns_of(seed, len(players), N_CALLS) if players else ():
+            players[number].go_on(n_calls)
+        for player in players:
+            player.go_on()
+        said = dict(zip(complete, [player.said for player in players], strict=True))
+    return [said.get(attempt, REFUSED) for attempt in range(2)]
+
+
+def _saving_rank(prefix: Path, attempt: int, rank: int) -> Act:
+    saver = MultiShardSaver(attempt=f"job {attempt}")
+    return lambda: told(lambda: saver.save_shard(prefix, rank, arrays_of(attempt, rank)))
+
+
+def _sealing(prefix: Path, attempt: int) -> Act:
+    saver = MultiShardSaver(attempt=f"job {attempt}")
+    return lambda: told(lambda: saver.save_metadata(prefix, world_size=WORLD_SIZE))
+
+
+@pytest.mark.attack("two savers of one prefix")
+def test_two_times_two_processes(tally: Tally, tmp_path: Path) -> None:
+    """Of each attempt one process saves each rank, and another one, which saved none, the rest."""
+    prefix = tmp_path / "x" / "model"
+    save(tmp_path / "warm" / "model", 0)
+    for race in tally.sample(races(4), N_SAMPLED):
+        shutil.rmtree(prefix.parent, ignore_errors=True)
+        prefix.parent.mkdir(parents=True)
+        judge(tally, prefix, saved_by_ranks(prefix, race.turns, race.seed), race)
+
+
+def plans() -> Iterator[list[tuple[int, int]]]:
+    """One seals at each of its calls what the other saves over, and the other way round."""
+    for first, n_calls in itertools.product(range(2), range(80)):
+        for others in (30, 60, 90, 10**6):
+            yield [(first, n_calls), (1 - first, others), (first, 10**6)]
+
+
+@pytest.mark.attack("two savers of one prefix")
+def test_one_saves_while_the_other_seals(tally: Tally, tmp_path: Path) -> None:
+    """The shards of one are there already when it begins to seal, and the other one to save."""
+    prefix = tmp_path / "x" / "model"
+    save(tmp_path / "warm" / "model", 0)
+    for turns in tally.sample([*plans()], N_SAMPLED):
+        shutil.rmtree(prefix.parent, ignore_errors=True)
+        saver = MultiShardSaver()
+        for rank in range(WORLD_SIZE):
+            saver.save_shard(prefix, rank, arrays_of(0, rank))
+        acts = [_sealing_of(saver, prefix), _saving(save, prefix, 1)]
+        judge(tally, prefix, in_turns(acts, turns), turns)
+
+
+def _sealing_of(saver: MultiShardSaver, prefix: Path) -> Act:
+    return lambda: told(lambda: saver.save_metadata(prefix, world_size=WORLD_SIZE))
+
+
+@pytest.mark.once
+def test_control_savers_that_look_once(tmp_path: Path) -> None:
+    """The same races find harm where shards and metadata are renamed over what is there."""
+    tally = Tally("control", is_exhaustive=False)
+    prefix = tmp_path / "x" / "model"
+    for race in tally.sample(races(2), 20):
+        shutil.rmtree(prefix.parent, ignore_errors=True)
+        for attempt in range(2):
+            save(prefix.parent / f".{attempt}" / prefix.name, attempt)
+        acts = [_saving(save_carelessly, prefix, attempt) for attempt in range(2)]
+        short = [(player, max(1, n_calls // 12)) for player, n_calls in race.turns]
+        judge(tally, prefix, in_turns(acts, short), race)
+    assert tally.harms["torn"] + tally.harms["lie"] > 0
