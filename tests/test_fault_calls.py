@@ -78,6 +78,11 @@ def through_pipe(function: Callable[[int, int, int], object]) -> Action:
     return action
 
 
+def listed(d: Path) -> object:
+    with os.scandir(d) as entries:
+        return [entry.name for entry in entries]
+
+
 def of_entry(method: str) -> Action:
     def action(d: Path) -> object:
         with os.scandir(d) as entries:
@@ -137,6 +142,8 @@ ACTIONS: dict[str, tuple[str, Action]] = {
     "scandir-walk": ("scandir", lambda d: list(os.walk(d, onerror=raised))),
     "scandir-iterdir": ("scandir", lambda d: list(d.iterdir())),
     "listdir": ("scandir", lambda d: os.listdir(d)),
+    "readdir": ("readdir", lambda d: listed(d)),
+    "readdir-walk": ("readdir", lambda d: list(os.walk(d, onerror=raised))),
     "listdir-descriptor": ("scandir", in_directory(lambda fd: os.listdir(fd))),
     "read": ("read", on_descriptor(lambda fd: os.read(fd, 9))),
     "pread": ("read", on_descriptor(lambda fd: os.pread(fd, 9, 1))),
@@ -395,7 +402,7 @@ def test_a_descriptor_without_a_name(
             assert "a" in os.listdir()
             with os.scandir() as entries:
                 assert next(entries).path.startswith("./")
-            assert [call.path for call in fs.calls] == [root, root]
+            assert [call.path for call in fs.calls] == [root] * 3
             monkeypatch.undo()
 
 
@@ -547,6 +554,20 @@ def test_follow_symlinks(root: Path) -> None:
         assert entry.is_symlink()
         assert entry.stat().st_size == 100
         assert entry.stat(follow_symlinks=False).st_size == 1
+
+
+def test_a_listing_fails_midway(root: Path) -> None:
+    names = []
+    with faults(root) as fs, os.scandir(root) as entries:
+        fs.fail("readdir", errno.EIO, nth=3)
+        with pytest.raises(OSError, match="Input/output") as caught:
+            names += [entry.name for entry in entries]
+        assert caught.value.filename == str(root)
+    assert [call.outcome for call in fs.calls if call.operation == "readdir"] == [
+        Outcome.OK,
+        Outcome.OK,
+        Outcome.FAILED,
+    ]
 
 
 def test_a_listing_not_closed_warns(root: Path) -> None:

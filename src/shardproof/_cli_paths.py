@@ -3,12 +3,15 @@
 import os
 import stat
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
+from shardproof._messages import printable
+from shardproof._opening import mode_of
 from shardproof._paths import EMPTY
 
-__all__ = ["given_directory", "given_path", "given_text"]
+__all__ = ["end_unseen", "given_directory", "given_path", "given_text"]
 
 
 def given_text(text: str) -> str:
@@ -39,9 +42,16 @@ def given_directory(text: str) -> Path:
     """Return a directory that is there."""
     path = given_path(text)
     try:
-        is_directory = stat.S_ISDIR(os.stat(path).st_mode)
+        mode = mode_of(path, follow=True)
     except OSError as error:
-        raise typer.BadParameter(str(error)) from error
-    if not is_directory:
-        raise typer.BadParameter(f"expected a directory, found something else at '{path}'")
+        end_unseen(text, error)
+    if not stat.S_ISDIR(mode):
+        found = "something else" if mode else "nothing"
+        raise typer.BadParameter(f"expected a directory, found {found} at '{path}'")
     return path
+
+
+def end_unseen(text: str, problem: object) -> NoReturn:
+    """End by 3: nobody could look at what a path leads to."""
+    typer.echo(printable(f"Could not look at '{os.path.abspath(text)}': {problem}"), err=True)
+    raise typer.Exit(3)

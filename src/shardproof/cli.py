@@ -24,11 +24,11 @@ import shardproof
 from shardproof._cli_adopt import adopt
 from shardproof._cli_checkpoint import app as checkpoint
 from shardproof._cli_fetch import fetch
-from shardproof._cli_paths import given_path
+from shardproof._cli_paths import end_unseen, given_path
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
 from shardproof._messages import printable
-from shardproof._opening import is_directory, is_there
+from shardproof._opening import is_directory, is_there, names_in
 from shardproof._signals import interruptible, listening, signals
 from shardproof._terminal import standard_streams
 from shardproof.errors import ManifestError
@@ -222,28 +222,34 @@ def demo(
         ),
     ] = None,
 ) -> None:
-    """Build a healthy and a damaged shards directory, validate both, show the reports."""
-    if keep is None:
-        with tempfile.TemporaryDirectory(prefix="shardproof-demo-") as base:
-            _demonstrate(Path(base))
-        typer.echo("\nBoth directories are gone again; --keep DIR keeps them.")
-        return
-    if not _is_new_or_empty(keep):
-        raise typer.BadParameter(f"expected a new or empty directory, found '{keep}'")
-    _demonstrate(keep)
-    typer.echo(f"\nBoth directories are kept in '{keep.resolve()}'.")
+    """Build a healthy and a damaged shards directory, validate both, show the reports.
 
-
-def _is_new_or_empty(path: Path) -> bool:
-    """End by 3 where nobody could look."""
+    Exit codes: 0 done; 2 wrong usage; 3 could not write, look or print; 130 interrupted.
+    """
     try:
-        return not is_there(path) or (is_directory(path) and not os.listdir(path))
+        code = _demonstrate_in_passing() if keep is None else _demonstrate_and_keep(keep)
     except OSError as error:
-        typer.echo(f"Could not look at '{path}': {error}", err=True)
-        raise typer.Exit(3) from error
+        end_unseen(tempfile.gettempdir() if keep is None else os.fspath(keep), error)
+    raise typer.Exit(code)
 
 
-def _demonstrate(base: Path) -> None:
+def _demonstrate_in_passing() -> int:
+    with tempfile.TemporaryDirectory(prefix="shardproof-demo-") as base:
+        code = _demonstrate(Path(base))
+    typer.echo("\nBoth directories are gone again; --keep DIR keeps them.")
+    return code
+
+
+def _demonstrate_and_keep(keep: Path) -> int:
+    if is_there(keep) and (not is_directory(keep) or names_in(keep)):
+        raise typer.BadParameter(f"expected a new or empty directory, found '{keep}'")
+    code = _demonstrate(keep)
+    typer.echo(f"\nBoth directories are kept in '{os.path.realpath(keep)}'.")
+    return code
+
+
+def _demonstrate(base: Path) -> int:
+    """Return 3 where nobody could look, else 0."""
     from shardproof import testing  # noqa: PLC0415 - only the demo builds directories
 
     healthy = testing.write_layout(testing.layout(n_shards=6), base / "healthy")
@@ -251,14 +257,20 @@ def _demonstrate(base: Path) -> None:
         testing.layout(n_shards=6, missing=[1, 3], empty=[2], unreadable=[4], directory=[5]),
         base / "damaged",
     )
+    outcomes: list[_Outcome] = []
     with testing.without_root_override():
         for path in (healthy, damaged):
             typer.echo(f"$ shardproof validate {printable(str(path))}")
-            _show([_look(os.fspath(path), "present", None, show_bar=False)], verbose=False)
+            outcome = _look(os.fspath(path), "present", None, show_bar=False)
+            outcomes.append(outcome)
+            if outcome.error:
+                typer.echo(printable(outcome.error), err=True)
+            _show([outcome], verbose=False)
             typer.echo()
     typer.echo(f"The same in a test run or a job prolog, for the damaged one:\n{_PYTEST}{damaged}")
     if os.geteuid() == 0:
         typer.echo("(Root may read the unreadable file; the demo gave that power up for a moment.)")
+    return 3 if any(outcome.exit_code > 1 for outcome in outcomes) else 0
 
 
 _PYTEST = "$ pytest --validate-shards --shards-dir="

@@ -47,6 +47,7 @@ class Subject:
         act: Does the work there; returns an answer that JSON can hold.
         state: Of what writes: reads back what is committed there, a text for each thing.
         kept: Files that may stay after a failure, since the next run takes them up: a pattern.
+        refused: Exit codes that say of a command that it could not be done.
         given_up: What is committed and may be gone, since it is to be replaced: a pattern.
         again: Whether it was done once before, without a fault.
     """
@@ -56,6 +57,7 @@ class Subject:
     act: Callable[[Path], object]
     state: Callable[[Path], dict[str, str]] | None = None
     kept: str = "$^"
+    refused: tuple[int, ...] = (3,)
     given_up: str = "$^"
     again: bool = False
 
@@ -226,7 +228,7 @@ def attack(
         return run, []
     operation, path = run.failed[0]
     where = f"{where}: {operation} of '{os.path.relpath(path, root)}'"
-    harms = [*_judged(run, clean, case, root), *_leaks(run, clean)]
+    harms = [*_judged(subject, run, clean, case), *_leaks(run, clean)]
     harms += _damage(subject, root, template, run, clean, case)
     return run, [(kind, f"{where}: {what}") for kind, what in harms]
 
@@ -295,11 +297,11 @@ _MISLEADING = re.compile(
 )
 
 
-def _judged(run: Run, clean: Run, case: Case, root: Path) -> Told:
+def _judged(subject: Subject, run: Run, clean: Run, case: Case) -> Told:
     if "Traceback (most recent" in run.err or "Exception ignored" in run.err:
         yield "wrong class", f"a traceback on standard error: {run.err[-1500:]}"
     elif isinstance(clean.answer, dict) and "code" in clean.answer:
-        yield from _command_judged(run, clean, case)
+        yield from _command_judged(subject, run, clean, case)
     elif run.error is not None:
         yield from _error_judged(run.error, clean, case)
     elif not same(run.answer, clean.answer):
@@ -311,7 +313,7 @@ def same(answer: Any, expected: Any) -> bool:
     return bool(answer == expected)
 
 
-def _command_judged(run: Run, clean: Run, case: Case) -> Told:
+def _command_judged(subject: Subject, run: Run, clean: Run, case: Case) -> Told:
     if run.error is not None:
         yield "wrong class", f"a traceback: {run.error['traceback']}"
         return
@@ -319,10 +321,10 @@ def _command_judged(run: Run, clean: Run, case: Case) -> Told:
     if ended.code == expected.code and _says_as_much(ended.out, expected.out, case):
         return
     said = f"exit {ended.code} instead of {expected.code}: {(ended.out + ended.err)[-500:]!r}"
-    if ended.code == 0 or (ended.code == expected.code and ended.code != 3):
-        if not (case.errno == errors.EACCES and ended.code and _tells(ended, case)):
-            yield "lie", said
-    elif ended.code != 3 and not (case.errno == errors.EACCES and _tells(ended, case)):
+    may_not = case.errno == errors.EACCES and ended.code and _tells(ended, case)
+    if ended.code in {0, expected.code} and ended.code not in subject.refused and not may_not:
+        yield "lie", said
+    elif ended.code not in subject.refused and not may_not:
         yield "wrong class", said
     elif not _tells(ended, case):
         yield "wrong class", f"untold: {said}"
@@ -343,7 +345,7 @@ def _says_as_much(out: str, expected: str, case: Case) -> bool:
 def _tells(ended: Command, case: Case) -> bool:
     """Whether the reason is told, or that a file could not be read."""
     said = ended.out + ended.err
-    return _told(said, case) or (case.errno == errors.EACCES and "Unreadable files" in said)
+    return _told(said, case) or "Unreadable files" in said
 
 
 def _told(text: str, case: Case) -> bool:

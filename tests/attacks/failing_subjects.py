@@ -660,12 +660,12 @@ def _writers() -> Iterator[Subject]:
     yield Subject("rows over local files", parquet, parquet_rows, bytes_of("data/*"), kept)
     yield Subject("fetch_shard", remote, fetches, there, kept)
     yield Subject("fetch_shard of a callable", remote, fetches_by_call, there, kept)
-    yield Subject("fetch, the command", remote, of("fetch", "-q", "--retries", "0", "file://{}/remote/train/0.bin", "{}/cache"), there, kept)
+    yield Subject("fetch, the command", remote, of("fetch", "-q", "--retries", "0", "file://{}/remote/train/0.bin", "{}/cache"), there, kept, refused=(1, 3))
     yield Subject("adopt", foreign, adopts, bytes_of("**/*.bin"), kept)
     yield Subject("adopt, the command", foreign, of("adopt", "-q", "{}/theirs", "--from", "file://{}/remote/train"), bytes_of("**/*.bin"), kept)
     yield Subject("dump", saev(), dumps, bytes_of("*.json"))
     yield Subject("demo", corpus, of("demo"), bytes_of("*.txt"))
-    yield Subject("demo --keep", corpus, of("demo", "--keep", "{}/demo"), bytes_of("*.txt"))
+    yield Subject("demo --keep", corpus, of("demo", "--keep", "{}/demo"), bytes_of("*.txt"), "^demo/")
 
 
 READERS, COMMANDS, WRITERS = tuple(_readers()), tuple(_commands()), tuple(_writers())

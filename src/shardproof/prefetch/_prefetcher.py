@@ -299,7 +299,11 @@ class ShardPrefetcher:
         self._end()
 
     def __enter__(self) -> Self:
-        return self.start()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.close)  # nobody leaves a context that was not entered
+            self.start()
+            stack.pop_all()
+        return self
 
     def __exit__(
         self,
@@ -315,11 +319,12 @@ def _close(
 ) -> None:
     if os.getpid() != pid:  # what was forked from it has none of this
         return
-    _end(tasks)
-    bringer.close()
-    cache.close()
-    if source is not None:
-        source.close()
+    with contextlib.ExitStack() as stack:  # each of them, whatever another one meets
+        if source is not None:
+            stack.callback(source.close)
+        stack.callback(cache.close)
+        stack.callback(bringer.close)
+        stack.callback(_end, tasks)
 
 
 def _end(tasks: Mapping[str, _Task]) -> None:

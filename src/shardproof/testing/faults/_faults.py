@@ -21,6 +21,7 @@ OPERATIONS = (
     "mmap",
     "open",
     "read",
+    "readdir",
     "rename",
     "rmdir",
     "scandir",

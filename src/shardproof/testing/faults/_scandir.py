@@ -1,7 +1,7 @@
 """What stands in for `os.scandir`, and for the entries that it yields."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,21 +21,26 @@ def scanning(operation: str, real: Callable[..., Any]) -> Callable[..., Any]:
         name = os.fspath(path) if isinstance(path, os.PathLike) else path
         names = () if isinstance(path, int) else (name,)
         entries = through([(operation, (directory,))], lambda _: real(path), names=names)
-        return _Scan(entries, directory)
+        return _Scan(entries, directory, names)
 
     return scandir
 
 
 class _Scan:
-    def __init__(self, entries: Any, directory: str) -> None:
+    def __init__(self, entries: Any, directory: str, names: Sequence[Any]) -> None:
         self._entries = entries
         self._directory = directory
+        self._names = names
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        return _Entry(next(self._entries), self._directory)
+        parts = [("readdir", (self._directory,))]
+        entry = through(parts, lambda _: next(self._entries, None), names=self._names)
+        if entry is None:
+            raise StopIteration
+        return _Entry(entry, self._directory)
 
     def __enter__(self) -> Self:
         return self
