@@ -57,7 +57,7 @@ RECEIPTS = (
 )
 
 MAY_IMPORT = {
-    "errors": {"report"},  # for a type checker only
+    "errors": {"_messages", "report"},  # the report for a type checker only
     "_arguments": set(),
     "_digest": {"_digest_tree"},
     "_digest_tree": set(),

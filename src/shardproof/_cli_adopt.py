@@ -75,7 +75,7 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
     except FetchError as error:
         _quit(str(error), 3)
     except OSError as error:
-        _quit(f"Could not look at '{os.path.abspath(directory)}': {error}", 3)
+        _quit(f"Could not look at '{shown(os.path.abspath(directory))}': {error}", 3)
     _tell(report, as_json=as_json, quiet=quiet)
     raise typer.Exit(report.exit_code if report.n_files else 1)
 
@@ -89,7 +89,7 @@ def _tell(report: "Report", *, as_json: bool, quiet: bool) -> None:
         text = f"not taken over: {finding.path}: expected {finding.expected}, found {finding.found}"
         typer.echo(printable(text), err=True)
     if not report.n_files:
-        typer.echo(printable(f"nothing to take over in '{report.root}'"), err=True)
+        typer.echo(printable(f"nothing to take over in '{shown(report.root)}'"), err=True)
     for path in () if quiet else report.unproven:
         typer.echo(printable(f"on your word, not proven: {path}"), err=True)
 
@@ -97,7 +97,7 @@ def _tell(report: "Report", *, as_json: bool, quiet: bool) -> None:
 def _summary(report: "Report") -> str:
     n_unproven, n_findings = len(report.unproven), len(report.findings)
     counts = f"{report.n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"
-    return f"{counts}: '{report.root}'"
+    return f"{counts}: '{shown(report.root)}'"
 
 
 @contextlib.contextmanager

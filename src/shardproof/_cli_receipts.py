@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardproof._cli_paths import given_path
-from shardproof._messages import printable
+from shardproof._messages import printable, shown
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.report import Level
 
@@ -52,7 +52,7 @@ class _Outcome(NamedTuple):
 
     @property
     def problem(self) -> str:
-        where = f"Could not look at '{self.path}': " * (self.exit_code == 3)
+        where = f"Could not look at '{shown(self.path)}': " * (self.exit_code == 3)
         return f"{where}{self.error}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _print_pending(top: str, outcomes: list[_Outcome], form: Form) -> None:
     if any(outcome.error for outcome in outcomes):
         return
     if len(outcomes) > 1:
-        problem = f"expected one plan, found {len(outcomes)} below '{top}'; name one of them"
+        problem = f"expected one plan, found {len(outcomes)} below '{shown(top)}'; name one of them"
         raise typer.BadParameter(problem, param_hint="--pending")
     indices = [row.shard for row in outcomes[0].rows]
     if indices:
@@ -209,7 +209,7 @@ def _print_tables(outcomes: list[_Outcome]) -> None:
 
 def _print_table(console: Console, store: "ReceiptStore", rows: tuple[_Row, ...]) -> None:
     n_done = store.n_shards - len(rows)
-    title = f"{n_done} of {store.n_shards} shards completed in '{store.path}'"
+    title = f"{n_done} of {store.n_shards} shards completed in '{shown(store.path)}'"
     console.print(Text(printable(title), "red" if rows else "green"))
     if rows:
         table = Table("Shard", "State", "Why", box=None, pad_edge=False)

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from shardproof._cli_paths import given_directory, given_path
-from shardproof._messages import printable
+from shardproof._messages import printable, shown
 from shardproof.errors import ManifestError, ShardReadError, ShardValidationError
 from shardproof.report import Level
 
@@ -58,7 +58,7 @@ def stage(
     except ShardReadError as error:
         _quit(str(error), 3)
     except OSError as error:
-        _quit(f"Could not stage '{os.path.abspath(shards_dir)}': {error}", 3)
+        _quit(f"Could not stage '{shown(os.path.abspath(shards_dir))}': {error}", 3)
     typer.echo(os.fsencode(path))  # as bytes, which a path is and which a script needs
 
 

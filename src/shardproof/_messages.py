@@ -1,25 +1,62 @@
-"""Text from outside, quoted and cut for a message; lists that are shortened."""
+r"""Text from outside, quoted and cut; lists that are shortened.
 
+A name, a path, a header, what another library says: none of it may move the cursor, paint the
+terminal, begin a line of its own in a report, or fill a log. So whoever makes a message puts each
+such text into it by one of these: `shown` for paths and addresses, `quoted` for all other text,
+`told` for exceptions. A test walks the whole source for messages that don't.
+
+Example:
+    >>> path, title = "/data/a\nb.bin", "\x1b[2J"
+    >>> print(f"'{shown(path)}': expected a name, found {quoted(title)}")
+    '/data/a\nb.bin': expected a name, found '\x1b[2J'
+"""
+
+import os
 from collections.abc import Sequence
 
-__all__ = ["listed", "printable", "quoted"]
+__all__ = ["listed", "printable", "quoted", "shown", "told"]
 
 _SHOWN = 20
+_LONGEST = 4096  # characters; more than any path has, and than any library should say
 
 
-def quoted(text: str, limit: int = 80) -> str:
+def quoted(text: str | bytes, limit: int = 80) -> str:
     """Return untrusted text for a message: ASCII, escaped, cut to about ``limit`` characters."""
-    shown = ascii(text[:limit])
-    return shown if len(text) <= limit else f"{shown}... ({len(text)} characters)"
+    beginning = ascii(text[:limit])
+    return beginning if len(text) <= limit else f"{beginning}... ({len(text)} characters)"
+
+
+def shown(path: str | os.PathLike[str], limit: int = _LONGEST) -> str:
+    """Return a path or an address for a message, on one line.
+
+    What can be printed stays as it is, in all scripts; the rest is escaped: control characters,
+    line ends, marks that turn the direction of text, bytes that are no text.
+    """
+    text = os.fspath(path)
+    beginning = _escaped(text[:limit])
+    return beginning if len(text) <= limit else f"{beginning}... ({len(text)} characters)"
+
+
+def told(error: BaseException) -> str:
+    """Return what an exception says: of one of ours as it is, of any other on one line, cut."""
+    text = str(error)
+    is_ours = type(error).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return printable(text) if is_ours else shown(text)
 
 
 def listed(title: str, lines: Sequence[str]) -> str:
     """Return a title, how many cases it has, and a line for each; of very many only the first."""
-    shown = "".join(f"\n  - {line}" for line in lines[:_SHOWN])
+    first = "".join(f"\n  - {line}" for line in lines[:_SHOWN])
     more = f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    return f"{title} ({len(lines)}):{shown}{more}"
+    return f"{title} ({len(lines)}):{first}{more}"
 
 
 def printable(text: str) -> str:
-    """Return text whose control characters can't move the cursor or paint the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    """Return a text of several lines of which nothing moves the cursor or paints the terminal."""
+    return "\n".join(map(_escaped, text.split("\n")))
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

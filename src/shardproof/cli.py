@@ -136,7 +136,9 @@ def _look(path: str, level: Level, workers: int | None, *, show_bar: bool) -> _O
     except ManifestError as error:
         return _Outcome(path, None, str(error), 2)
     except OSError as error:
-        return _Outcome(path, None, f"Could not look at '{os.path.abspath(path)}': {error}", 3)
+        return _Outcome(
+            path, None, f"Could not look at '{shown(os.path.abspath(path))}': {error}", 3
+        )
     return _Outcome(path, report, "", report.exit_code)
 
 

@@ -31,6 +31,8 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
+from shardproof._messages import printable, shown
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -57,8 +59,17 @@ __all__ = [
 ]
 
 
+_LONGEST_FIELD = 200
+
+
 class ShardproofError(Exception):
-    """The root of shardproof's own exceptions: catch this to catch them all."""
+    """The root of shardproof's own exceptions: catch this to catch them all.
+
+    Nothing in the text of one moves the cursor of a terminal or paints on it.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, ...]]:
         # Exception's own __reduce__ calls the class with `args`, which loses keyword arguments.
@@ -98,15 +109,15 @@ class ManifestError(ShardproofError):
         line: int | None = None,
         field: str | None = None,
     ) -> None:
-        self.problem = problem
+        self.problem = printable(problem)
         self.path = os.fspath(path)
         self.line = line
         self.field = field
-        where = f"'{self.path}'"
+        where = f"'{shown(self.path)}'"
         if line is not None:
             where += f", line {line}"
         if field is not None:
-            where += f", field {field}"
+            where += f", field {shown(field, _LONGEST_FIELD)}"
         super().__init__(f"Could not read the manifest at {where}: {problem}")
 
 
@@ -168,10 +179,10 @@ class ShardReadError(ShardproofError, OSError):
         got: int = 0,
         errno: int | None = None,
     ) -> None:
-        self.problem = problem
+        self.problem = printable(problem)
         self.path = None if path is None else os.fspath(path)
         self.offset, self.wanted, self.got = offset, wanted, got
-        text = problem if path is None else f"Could not read '{self.path}': {problem}"
+        text = problem if self.path is None else f"Could not read '{shown(self.path)}': {problem}"
         if wanted:
             text += f" (at byte {offset}: expected {wanted} bytes, found {got})"
         super().__init__(text)
@@ -223,12 +234,12 @@ class FetchError(ShardproofError, RuntimeError):
         path: str | os.PathLike[str] = "",
         causes: Sequence[str] = (),
     ) -> None:
-        self.problem = problem
+        self.problem = printable(problem)
         self.url = url
         self.path = os.fspath(path)
         self.causes = tuple(causes)
-        text = f"Could not fetch '{url}' to '{self.path}': {problem}" if url else problem
-        super().__init__(text + "".join(_told(self.causes)))
+        where = f"Could not fetch '{shown(url)}' to '{shown(self.path)}': " if url else ""
+        super().__init__(where + problem + "".join(_told(self.causes)))
 
     __str__ = Exception.__str__
 
@@ -273,7 +284,7 @@ class SourceError(ShardproofError):
         ranges: bool = True,
         late: bool = False,
     ) -> None:
-        self.problem = problem
+        self.problem = printable(problem)
         self.again = again
         self.keep = keep
         self.retry_after = retry_after
@@ -291,9 +302,9 @@ class CheckpointError(ShardproofError):
     """
 
     def __init__(self, problem: str, *, path: str | os.PathLike[str]) -> None:
-        self.problem = problem
+        self.problem = printable(problem)
         self.path = os.fspath(path)
-        super().__init__(f"Checkpoint file '{self.path}': {problem}")
+        super().__init__(f"Checkpoint file '{shown(self.path)}': {problem}")
 
     __str__ = Exception.__str__
 

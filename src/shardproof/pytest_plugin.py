@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardproof._messages import shown
 from shardproof._pytest_fixtures import (
     fake_shards_dir,
     make_checkpoint,
@@ -382,7 +383,7 @@ class ShardsItem(_HookedByParent, pytest.Item):
             return str(error)
         if isinstance(error, OSError):
             return (
-                f"The shards directory '{self.root}' could not be looked at: {error}\n"
+                f"The shards directory '{shown(self.root)}' could not be looked at: {error}\n"
                 "Its shards may be whole: this is no finding about them."
             )
         return super().repr_failure(excinfo, style)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from shardproof._messages import shown
 from shardproof.errors import ShardValidationError
 
 __all__ = ["Finding", "FindingKind", "Level", "Report"]
@@ -134,7 +135,7 @@ class Report:
         proven = self.n_files - len(self.unproven)
         if self.unproven:
             return self._counts(proven, self._lacking())
-        return f"{self.level}: {proven} of {self.n_files} files of '{self.root}'"
+        return f"{self.level}: {proven} of {self.n_files} files of '{shown(self.root)}'"
 
     def _lacking(self) -> str:
         lacking = "digest" if self.level == "valid" else "size or structure"
@@ -142,16 +143,16 @@ class Report:
 
     def _counts(self, proven: int, *others: str) -> str:
         counts = ", ".join([f"{proven} proven", *others])
-        return f"{self.level}: {counts}, of {self.n_files} files of '{self.root}'"
+        return f"{self.level}: {counts}, of {self.n_files} files of '{shown(self.root)}'"
 
     def _failure_lines(self) -> Iterator[str]:
-        yield f"Shard validation failed in '{self.root}':"
+        yield f"Shard validation failed in '{shown(self.root)}':"
         for kind, title in _TITLES.items():
             paths = [finding.path for finding in self.findings if finding.kind is kind]
             if paths:
                 yield ""
                 yield f"{title} ({len(paths)}):"
-                yield from (f"  - {path}" for path in paths)
+                yield from (f"  - {shown(path)}" for path in paths)
         if self.n_proven is not None and (self.level == "valid" or self.unproven):
             broken = self.n_files - self.n_proven - len(self.unproven)
             # None are where the findings are about the manifest or a receipt, not what it promises.

@@ -22,7 +22,7 @@ from shardproof._cli_checkpoint._paths import (
 )
 from shardproof._cli_checkpoint._tables import console, print_metadata
 from shardproof._cli_paths import given_text
-from shardproof._messages import printable
+from shardproof._messages import printable, shown
 from shardproof.errors import CheckpointNotFoundError
 
 if TYPE_CHECKING:
@@ -177,11 +177,14 @@ def _prefix_to_convert(source: str) -> str | None:
         prefixes = prefixes_of(source)
     except CheckpointNotFoundError:
         if not theirs:
-            end_with(f"'{source}': expected a checkpoint or files of safetensors, found neither", 2)
+            end_with(
+                f"'{shown(source)}': expected a checkpoint or files of safetensors, found neither",
+                2,
+            )
         return None
     if theirs or len(prefixes) > 1:
         found = "".join(f"\n  - {path}" for path in (*prefixes, *theirs)[:SHOWN])
-        end_with(f"'{source}': expected one thing to convert; give one of these:{found}", 2)
+        end_with(f"'{shown(source)}': expected one thing to convert; give one of these:{found}", 2)
     return prefixes[0]
 
 
@@ -217,5 +220,5 @@ def latest(
             end_with(f"'{directory}': there is no such directory", 2)
         prefix = latest_checkpoint(directory, level=level)
     if prefix is None:
-        end_with(f"'{directory}': expected a whole checkpoint, found none", 1)
+        end_with(f"'{shown(directory)}': expected a whole checkpoint, found none", 1)
     typer.echo(os.fsencode(prefix))

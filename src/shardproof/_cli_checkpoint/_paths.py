@@ -83,7 +83,7 @@ def only_prefix(path: str) -> str:
     prefixes = prefixes_of(path)
     if len(prefixes) > 1:
         found = "".join(f"\n  - {prefix}" for prefix in prefixes[:SHOWN])
-        end_with(f"'{path}': expected one checkpoint; give one of these:{found}", 2)
+        end_with(f"'{shown(path)}': expected one checkpoint; give one of these:{found}", 2)
     return prefixes[0]
 
 
@@ -140,7 +140,7 @@ def warn(problem: object) -> None:
 
 def could_not(verb: str, path: str, error: OSError) -> str:
     """Return the words for what the operating system said."""
-    return f"Could not {verb} '{path}': {error}"
+    return f"Could not {verb} '{shown(path)}': {error}"
 
 
 def end_with(problem: str, code: int) -> NoReturn:

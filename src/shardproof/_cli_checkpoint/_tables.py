@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shardproof._messages import printable
+from shardproof._messages import printable, shown
 
 if TYPE_CHECKING:
     from shardproof.checkpoint import CheckpointMetadata
@@ -25,7 +25,7 @@ def console() -> Console:
 def print_metadata(prefix: str, metadata: "CheckpointMetadata", limit: int | None) -> None:
     """Print what metadata say, and of all tensors the first ``limit``."""
     out, sharding = console(), metadata.sharding
-    out.print(Text(printable(f"'{prefix}'"), "bold"))
+    out.print(Text(printable(f"'{shown(prefix)}'"), "bold"))
     about = {
         "step": str(metadata.step),
         "world size": str(metadata.world_size),

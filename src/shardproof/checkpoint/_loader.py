@@ -97,7 +97,7 @@ class MultiShardLoader:
         metadata = read_metadata(place)
         if not 0 <= rank < metadata.world_size:
             expected = f"0 to {metadata.world_size - 1}"
-            raise IndexError(f"rank: expected {expected}, found {rank}, in '{place.path}'")
+            raise IndexError(f"rank: expected {expected}, found {rank}, in '{shown(place.path)}'")
         return self._read(place, metadata.shards[rank], stop)
 
     @checked

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardproof._messages import shown
 from shardproof.checkpoint._destinations import fresh
 from shardproof.checkpoint._dtypes import numpy_dtype
 from shardproof.checkpoint._local_storage import LocalFile
@@ -37,7 +38,7 @@ def mapped_tensors(
     """
     with open_shard(place, shard) as file:
         if not isinstance(file, LocalFile):
-            raise ValueError(f"mapped: expected a local file, found '{file.path}'")
+            raise ValueError(f"mapped: expected a local file, found '{shown(file.path)}'")
         if verify and all(tensor.digest for tensor in tensors):
             for tensor in tensors:
                 prove_tensor(file, tensor, stop=stop)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from shardproof import _fanout
 from shardproof._arguments import checked
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown
 from shardproof._names import file_type
 from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError
@@ -130,7 +130,7 @@ def _entries(root: str, below: str, match: str) -> Iterator[_Entry]:
     for entry in entries:
         name = os.path.join(below, entry.name)
         if below and entry.name == STATE:
-            problem = f"expected the directory of one source, found one in it: '{below}'"
+            problem = f"expected the directory of one source, found one in it: '{shown(below)}'"
             raise ValueError(f"path: {problem}")
         if entry.name.startswith(".") or _ASIDE.fullmatch(entry.name):
             continue

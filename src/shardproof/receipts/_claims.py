@@ -21,6 +21,7 @@ from collections.abc import Callable
 import msgspec
 
 from shardproof import _files
+from shardproof._messages import shown
 from shardproof._processes import this_process
 from shardproof.errors import ClaimLostError, ShardClaimedError, UnsyncedError
 from shardproof.receipts._claim_files import (
@@ -190,7 +191,7 @@ class Claim:
         if holder is None or holder.record is None or holder.record.token != self._record.token:
             by = holder.owner if holder else "nobody: its file is gone"
             raise ClaimLostError(
-                f"shard {self.index} of '{self.claims.root}' was taken over by {by}"
+                f"shard {self.index} of '{shown(self.claims.root)}' was taken over by {by}"
             )
 
     def withdraw(self) -> None:
@@ -239,4 +240,4 @@ def _owner() -> str:
 
 
 def _claimed(root: str, index: int, owner: str) -> ShardClaimedError:
-    return ShardClaimedError(f"shard {index} of '{root}': claimed by {owner}")
+    return ShardClaimedError(f"shard {index} of '{shown(root)}': claimed by {owner}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from shardproof import _fanout, _json
+from shardproof._messages import shown
 from shardproof._names import OPEN_FLAGS, open_root
 from shardproof._paths import permission_denied
 from shardproof.checks import check
@@ -207,11 +208,11 @@ def _look_at_outputs(scope: Scope, receipt: Receipt, index: int, level: Level) -
 def _broken(finding: Finding) -> str:
     if not finding.looked:
         raise OSError(finding.errno, finding.found, str(finding.path))
-    return f"expected {finding.expected} at '{finding.path}', found {finding.found}"
+    return f"expected {finding.expected} at '{shown(finding.path)}', found {finding.found}"
 
 
 def _unproven(report: Report) -> Iterator[str]:
     """A digest that was asked for and is not there is no proof."""
     if report.level == "valid":
         for path in report.unproven:
-            yield f"no digest of '{path}' is recorded that could be proven"
+            yield f"no digest of '{shown(path)}' is recorded that could be proven"

@@ -16,6 +16,7 @@ import msgspec
 
 from shardproof import _json
 from shardproof._arguments import checked
+from shardproof._messages import quoted, shown, told
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, RevisionError
 from shardproof.receipts._canonical import canonical_json
@@ -120,11 +121,13 @@ def _ask_hub(name: str, revision: str | None, repo_type: RepoType, timeout: floa
     try:
         info: Any = HfApi().repo_info(name, revision=revision, repo_type=repo_type, timeout=timeout)
     except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
-        wanted = f"'{name}' at '{revision}'" if revision else f"'{name}'"
+        wanted = f"'{shown(name)}' at '{shown(revision)}'" if revision else f"'{shown(name)}'"
         problem = f"the hub shows no {repo_type} {wanted} to you; is the name right, is it private?"
         raise RevisionError(problem) from error
     if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
-        raise RevisionError(f"expected the hub to name a commit of '{name}', found {info.sha!r}")
+        raise RevisionError(
+            f"expected the hub to name a commit of '{shown(name)}', found {quoted(str(info.sha))}"
+        )
     return info.sha
 
 
@@ -136,12 +139,13 @@ def _unresolved(
     error: Exception,
 ) -> RevisionError:
     lines = [
-        f"could not find out which commit of '{name}' is meant by '{revision or 'default'}':",
-        f"{type(error).__name__}: {error}",
+        f"could not find out which commit of '{shown(name)}' is meant by "
+        f"'{shown(revision or 'default')}':",
+        f"{type(error).__name__}: {told(error)}",
         "Pin it: give the commit's 40 hexadecimal digits as the revision.",
     ]
     if offline == "reuse":
-        where = "without output_dir" if output_dir is None else f"below '{output_dir}'"
+        where = "without output_dir" if output_dir is None else f"below '{shown(output_dir)}'"
         lines.append(f"There is no earlier plan to take it from ({where}).")
     else:
         lines.append('Or give offline="reuse" and output_dir, to take it from the earlier plan.')
@@ -205,7 +209,7 @@ def pin_files(path: str | os.PathLike[str]) -> Pin:
     refuse_empty(path=path)
     real = Path(os.path.realpath(path))
     if not real.exists():
-        raise RevisionError(f"expected a file or a directory, found nothing at '{real}'")
+        raise RevisionError(f"expected a file or a directory, found nothing at '{shown(real)}'")
     is_dir = real.is_dir()
     files = source_files(real, identity="digest") if is_dir else [describe(real, "", "digest")]
     content = canonical_json([[file.path, file.etag] for file in files])

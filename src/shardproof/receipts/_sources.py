@@ -9,6 +9,7 @@ import msgspec
 
 from shardproof import _digest
 from shardproof._arguments import checked
+from shardproof._messages import shown
 from shardproof._names import OPEN_FLAGS, refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import ReceiptError
@@ -95,10 +96,10 @@ def source_files(
     )
     files = [describe(path, name, identity) for name, path in found if path.is_file()]
     if not files:
-        raise ReceiptError(f"expected files '{pattern}' below '{base}', found none")
+        raise ReceiptError(f"expected files '{shown(pattern)}' below '{shown(base)}', found none")
     if refused := refusals([file.path for file in files]):
         lines = "".join(f"\n  - {name!a}: {reason}" for _, name, reason in refused)
-        raise ReceiptError(f"names below '{base}' that no plan can hold:{lines}")
+        raise ReceiptError(f"names below '{shown(base)}' that no plan can hold:{lines}")
     return files
 
 
@@ -114,7 +115,7 @@ def describe(path: Path, name: str, identity: Identity) -> SourceFile:
         status = os.fstat(fd)
         size = status.st_size
         if not stat.S_ISREG(status.st_mode):
-            raise ReceiptError(f"expected a regular file, found something else at '{path}'")
+            raise ReceiptError(f"expected a regular file, found something else at '{shown(path)}'")
         mtime = status.st_mtime if identity == "mtime" else None
         etag = str(_digest.of_file(fd, "sha256", size)) if identity == "digest" else None
         return SourceFile(path=name, size=size, local_path=str(path), mtime=mtime, etag=etag)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shardproof._arguments import checked
+from shardproof._messages import shown
 from shardproof._paths import refuse_empty
 from shardproof._work import apart
 from shardproof.errors import ShardClaimedError, ShardCompletedError
@@ -282,7 +283,7 @@ class ReceiptStore:
     def _refuse_completed(self, index: int, level: Level) -> None:
         found = verdict(self._scope, index, level)
         if found.done:
-            raise ShardCompletedError(f"shard {index} of '{self.path}': {found.reason}")
+            raise ShardCompletedError(f"shard {index} of '{shown(self.path)}': {found.reason}")
 
     def _refuse_index(self, index: int) -> None:
         if not 0 <= index < self.n_shards:

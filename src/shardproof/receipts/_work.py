@@ -14,6 +14,7 @@ import msgspec
 
 from shardproof import _digest, _files
 from shardproof._arguments import checked
+from shardproof._messages import shown
 from shardproof._names import OPEN_FLAGS, file_type, refusals
 from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
 from shardproof.receipts._canonical import plain
@@ -256,12 +257,12 @@ class Work:
         except FileNotFoundError as error:
             if self.stats.get("num_sequences") == 0:
                 return None
-            raise self._problem(f"expected an output at '{path}', found nothing") from error
+            raise self._problem(f"expected an output at '{shown(path)}', found nothing") from error
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 found = file_type(status.st_mode)
-                raise self._problem(f"expected a regular file at '{path}', found a {found}")
+                raise self._problem(f"expected a regular file at '{shown(path)}', found a {found}")
             digest = _digest.of_file(fd, "sha256", status.st_size)
             _files.sync(fd)
         finally:
@@ -294,7 +295,7 @@ class Work:
         _files.write_whole(path, encode_receipt(receipt))
 
     def _problem(self, problem: str) -> ReceiptError:
-        return ReceiptError(f"shard {self.index} of '{self._root}': {problem}")
+        return ReceiptError(f"shard {self.index} of '{shown(self._root)}': {problem}")
 
 
 def _encoded_size(fields: dict[str, Any]) -> int:

@@ -113,8 +113,8 @@ class StageJob:
         wanted = sum(self.files.source_size(self._all[index].name) for index in todo)
         if wanted > free:
             problem = (
-                f"expected {wanted} bytes free for {len(todo)} files of '{self.source.root}', "
-                f"found {free}; make room, or stage to another disk"
+                f"expected {wanted} bytes free for {len(todo)} files of "
+                f"'{shown(self.source.root)}', found {free}; make room, or stage to another disk"
             )
             raise OSError(errno.ENOSPC, problem, self.place)
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from shardproof import _files
+from shardproof._messages import shown
 from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError
 from shardproof.prefetch.cache._cleanup import Cleanup, cleanup_policy
@@ -236,8 +237,8 @@ class Cache:
     def _conflict(self, place: Place, lease: Lease) -> FetchError:
         readers = ", ".join(self.in_use(place.name, lease)) or "a process that is gone by now"
         problem = (
-            f"'{place.path}' has other bytes than the source has now, and is read by {readers}; "
-            "wait for its end, or use another cache directory"
+            f"'{shown(place.path)}' has other bytes than the source has now, and is read by "
+            f"{readers}; wait for its end, or use another cache directory"
         )
         return FetchError(problem, path=place.path)
 

@@ -77,7 +77,7 @@ def refuse_name(name: str) -> None:
     """
     reasons = [refusal.reason for refusal in refusals([name])]
     if any(part.casefold().startswith(STATE) for part in name.split("/")):
-        reasons.append(f"names that begin with '{STATE}' are the cache's own")
+        reasons.append(f"names that begin with {quoted(STATE)} are the cache's own")
     if reasons:
         raise ValueError(f"name: {quoted(name)} is refused: {reasons[0]}")
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown
 from shardproof.errors import SourceError
 from shardproof.prefetch.rows._patterns import SPLIT_NAME
 from shardproof.prefetch.rows._yaml import yaml_field
@@ -196,12 +196,14 @@ def config_of(
     if len(defaults) > 1:
         found = " and ".join(quoted(config.name) for config in defaults[:2])
         raise SourceError(
-            f"the card of '{url}' has two default configurations: {found}", again="no"
+            f"the card of '{shown(url)}' has two default configurations: {found}", again="no"
         )
     meant = [config for config in configs if config.name == name] if name else defaults
     if not meant:
         what = f"no configuration {quoted(name)}" if name else "no default configuration"
         to_do = "Give one of them as name (<config> in a spec)"
-        problem = f"'{url}' does not have it: its card has {what}, but: {there}{more}. {to_do}"
+        problem = (
+            f"'{shown(url)}' does not have it: its card has {what}, but: {there}{more}. {to_do}"
+        )
         raise SourceError(problem, again="no")
     return meant[0]

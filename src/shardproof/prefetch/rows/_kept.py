@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from shardproof import _digest, _files, _json
+from shardproof._messages import shown
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.prefetch.cache._places import key_of
 from shardproof.prefetch.rows._card import CARD_FILES
@@ -134,7 +135,7 @@ class KeptListings:
     def _nothing_kept(self, error: UnreachableError, found: ManifestError) -> UnreachableError:
         what = f"what is kept of it is not believed: {found}"
         if isinstance(found, ManifestNotFoundError):
-            what = f"nothing is kept of it in '{self.directory}'"
+            what = f"nothing is kept of it in '{shown(self.directory)}'"
         to_do = "Load it once while the hub can be asked"
         return UnreachableError(f"{error.problem}; {what}. {to_do}", again="yes")
 

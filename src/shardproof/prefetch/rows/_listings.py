@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+from shardproof._messages import shown
 from shardproof.errors import FetchError, SourceError
 from shardproof.prefetch.rows._card import CARD_FILES, yaml_block
 from shardproof.prefetch.sources._hub import HubSource
@@ -78,7 +79,7 @@ def _not_listed(url: str, error: FetchError) -> SourceError:
     cause = error.__cause__
     reason = error.causes[-1] if error.causes else str(error)
     n = len(error.causes)
-    problem = f"'{url}' can't be listed, after {n} attempt{'s' * (n != 1)}: {reason}"
+    problem = f"'{shown(url)}' can't be listed, after {n} attempt{'s' * (n != 1)}: {reason}"
     is_refused = isinstance(cause, SourceError) and cause.again == "once"
     kind = SourceError if is_refused else UnreachableError
     return kind(problem, again="once" if is_refused else "yes")

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.rows._footers import END_BYTES, check_rows, footer_bytes, need_pyarrow
 
@@ -177,7 +177,8 @@ class ParquetShard:
         if missing := [name for name in columns if name not in names]:
             there = ", ".join(map(quoted, names[:20]))
             raise ValueError(
-                f"columns: '{self._path}' has no {', '.join(map(quoted, missing))}, but {there}"
+                f"columns: '{shown(self._path)}' has no {', '.join(map(quoted, missing))}, "
+                f"but {there}"
             )
         return list(columns)
 

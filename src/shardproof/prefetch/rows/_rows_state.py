@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown
 from shardproof.prefetch.sources._source import RemoteFile
 
 __all__ = ["Data", "Place", "State", "place_in", "read_state"]
@@ -133,9 +133,9 @@ def place_in(data: Data, state: State) -> Place:
         wrong.append(f"total_rows: expected {place.row} or more, found {place.total}")
     if wrong:
         problem = (
-            f"this state is of other data than '{data.source}' (it says {quoted(state.source)}): "
-            f"{'; '.join(wrong)}. Load the files and the revision that it was saved with, or begin "
-            "anew"
+            f"this state is of other data than '{shown(data.source)}' (it says "
+            f"{quoted(state.source)}): {'; '.join(wrong)}. Load the files and the revision that it "
+            "was saved with, or begin anew"
         )
         raise ValueError(problem)
     return place

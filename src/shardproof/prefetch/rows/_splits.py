@@ -6,7 +6,7 @@ The dataset card says it, if it has configurations (`_card`); else the names of 
 
 from collections.abc import Mapping, Sequence
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown
 from shardproof.errors import SourceError
 from shardproof.prefetch.rows._card import Config, config_of
 from shardproof.prefetch.rows._formats import (
@@ -80,7 +80,7 @@ def refuse_script(files: Sequence[RemoteFile], repo_id: str, url: str) -> None:
     script = f"{repo_id.rpartition('/')[2]}.py"
     if any(file.name == script for file in files):
         problem = f"its rows are what the script {quoted(script)} makes, which is not run here"
-        raise SourceError(f"'{url}': {problem}. {_CONVERTED}", again="no")
+        raise SourceError(f"'{shown(url)}': {problem}. {_CONVERTED}", again="no")
 
 
 def split_files(
@@ -128,7 +128,9 @@ def _refuse_unreadable(names: Sequence[str], split: str, url: str) -> None:
     elif other := [name for name in names if not name.endswith(SUFFIX)]:
         problem = f"{_ONLY_PARQUET}, found {_listed(other)}"
     if problem:
-        raise SourceError(f"'{url}', the split {quoted(split)}: {problem}. {_TO_DO}", again="no")
+        raise SourceError(
+            f"'{shown(url)}', the split {quoted(split)}: {problem}. {_TO_DO}", again="no"
+        )
 
 
 class _Repository:
@@ -173,7 +175,8 @@ class _Repository:
 
     def _no_directory(self, name: str) -> SourceError:
         tops = sorted({file.partition("/")[0] for file in self._names if "/" in file})
-        problem = f"'{self._url}' does not have the configuration {quoted(name)}: its card has none"
+        url = shown(self._url)
+        problem = f"'{url}' does not have the configuration {quoted(name)}: its card has none"
         to_do = f"a directory is taken for one, and there are: {_listed(tops) or 'none'}"
         return SourceError(f"{problem}; {to_do}", again="no")
 
@@ -206,7 +209,7 @@ class _Repository:
             raise self._refusal(f"{_ONLY_PARQUET}, and of its splits ({shown}). {_CONVERTED}")
 
     def _refusal(self, problem: str) -> SourceError:
-        return SourceError(f"'{self._url}': {problem}. {_TO_DO}", again="no")
+        return SourceError(f"'{shown(self._url)}': {problem}. {_TO_DO}", again="no")
 
 
 def _none_found(
@@ -214,7 +217,7 @@ def _none_found(
 ) -> SourceError:
     names = sorted(file.name for file in files)
     usable = [name for name in names if name.endswith(SUFFIX)]
-    lines = [f"'{url}' does not have {what}"]
+    lines = [f"'{shown(url)}' does not have {what}"]
     if splits:
         lines.append(f"There are the splits: {_listed(list(splits))}")
     lines.append(f"There are {len(names)} files: {_listed(names)}")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from shardproof._arguments import checked
+from shardproof._messages import shown
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
 from shardproof.prefetch.sources._urls import bare, below, resource_of
 from shardproof.prefetch.sources._web import Web
@@ -44,7 +45,7 @@ class HttpSource:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"url: expected http(s)://host/..., found '{bare(url)}'")
+            raise ValueError(f"url: expected http(s)://host/..., found '{shown(bare(url))}'")
         self.url = bare(url)
         self.resource = resource_of(url)
         self._address = url

@@ -4,6 +4,7 @@ import re
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from shardproof._arguments import checked
+from shardproof._messages import shown
 from shardproof.prefetch.sources._fsspec import FsspecSource
 from shardproof.prefetch.sources._http import HttpSource
 from shardproof.prefetch.sources._hub import HubSource
@@ -54,7 +55,9 @@ def split_name(url: str) -> tuple[str, str]:
     folder, _, last = parts.path.rpartition("/")
     name = unquote(last) if parts.scheme in {"http", "https"} else last
     if not name or "/" in name or not (folder or parts.netloc):
-        raise ValueError(f"url: expected one that ends with a file's name, found '{bare(url)}'")
+        raise ValueError(
+            f"url: expected one that ends with a file's name, found '{shown(bare(url))}'"
+        )
     return urlunsplit((parts.scheme, parts.netloc, folder, parts.query, "")), name
 
 

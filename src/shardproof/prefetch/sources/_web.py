@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._pages import begins_as_page, is_page
 from shardproof.prefetch.sources._retry_after import seconds_to_wait

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shardproof import _files
+from shardproof._messages import shown
 from shardproof._processes import is_gone, this_process
 from shardproof.errors import SourceError
 from shardproof.prefetch.cache._places import STATE
@@ -115,7 +116,7 @@ def _refuse_cut(name: str, path: Path) -> None:
     except (FileNotFoundError, IsADirectoryError, HeaderError):  # told by who looks at it next
         return
     if mismatch is not None:
-        problem = f"the function has written no whole '{name}'"
+        problem = f"the function has written no whole '{shown(name)}'"
         raise SourceError(f"{problem}: expected {mismatch.expected}, found {mismatch.found}")
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
+from shardproof._messages import shown
 from shardproof.errors import FetchError, ShardproofError
 from shardproof.prefetch._stats import PrefetchEvent, PrefetchStats, Tally
 from shardproof.prefetch.cache._cache import Cache
@@ -222,7 +223,9 @@ class ShardedDatasetManager:
                 raise
             _log_failure(shard, error)
             tokens, ids = shard.paths
-            problem = f"Shard {shard.index} ('{tokens}', '{ids}') can't be had: {error}"
+            problem = (
+                f"Shard {shard.index} ('{shown(tokens)}', '{shown(ids)}') can't be had: {error}"
+            )
             raise type(error)(problem, path=tokens) from error
         finally:
             self._is_busy = False

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 from typing import NamedTuple
 
+from shardproof._messages import shown
 from shardproof.errors import FetchError, FetchTimeoutError, ShardReadError, ShardValidationError
 from shardproof.prefetch._bring import Bringer
 from shardproof.prefetch._stats import PrefetchEvent, Tally
@@ -243,4 +244,4 @@ Part = RankZero | OtherRank
 
 def _at_rank_0(shard: TokenShard) -> str:
     tokens, ids = shard.paths
-    return f"Shard {shard.index} ('{tokens}', '{ids}') can't be had from rank 0"
+    return f"Shard {shard.index} ('{shown(tokens)}', '{shown(ids)}') can't be had from rank 0"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown
 from shardproof._names import NotRegularError, open_inside, open_root, refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import ShardReadError
@@ -148,7 +148,7 @@ class Items:
 
     def fill(self, items: npt.NDArray[Any], first: int) -> None:
         if not self._finalizer.alive:
-            raise ValueError(f"'{self._path}' is closed")
+            raise ValueError(f"'{shown(self._path)}' is closed")
         offset = self._header.start + first * self._header.dtype.itemsize
         read_into(self._fd, items, offset, self._path)
 
