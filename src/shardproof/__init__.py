@@ -159,7 +159,9 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     # PEP 562: `import shardproof` costs a millisecond, and each name what it needs.
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from shardproof._messages import quoted  # noqa: PLC0415 - only for an error
+
+        raise AttributeError(f"module 'shardproof' has no attribute {quoted(name)}")
     from importlib import import_module  # noqa: PLC0415 - only when a name is asked for
 
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

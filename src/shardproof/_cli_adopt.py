@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from shardproof._cli_paths import given_text
-from shardproof._messages import printable
+from shardproof._messages import printable, shown, told
 from shardproof._work import apart
 from shardproof.errors import FetchError
 
@@ -71,11 +71,11 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
                 )
             )
     except (ImportError, ValueError, FileNotFoundError, NotADirectoryError) as error:
-        _quit(str(error), 2)
+        _quit(told(error), 2)
     except FetchError as error:
-        _quit(str(error), 3)
+        _quit(told(error), 3)
     except OSError as error:
-        _quit(f"Could not look at '{shown(os.path.abspath(directory))}': {error}", 3)
+        _quit(f"Could not look at '{shown(os.path.abspath(directory))}': {told(error)}", 3)
     _tell(report, as_json=as_json, quiet=quiet)
     raise typer.Exit(report.exit_code if report.n_files else 1)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardproof._cli_paths import given_path, given_text
-from shardproof._messages import printable
+from shardproof._messages import printable, told
 from shardproof._progress import bar
 from shardproof._work import apart
 from shardproof.errors import FetchError, SourceError
@@ -83,10 +83,10 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
                 lambda stop: _fetched(url, directory, sha256, limits, stop=stop, show=show)
             )
     except (ImportError, ValueError) as error:
-        typer.echo(printable(str(error)), err=True)
+        typer.echo(printable(told(error)), err=True)
         raise typer.Exit(2) from error
     except FetchError as error:
-        typer.echo(printable(str(error)), err=True)
+        typer.echo(printable(told(error)), err=True)
         raise typer.Exit(2 if _is_wrong_usage(error) else 1) from error
     if not quiet:
         _tell(fetched)

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from shardproof._messages import printable
+from shardproof._messages import printable, quoted, told
 from shardproof._opening import mode_of
 from shardproof._paths import EMPTY
 
@@ -28,7 +28,9 @@ def _need_current_directory(text: str) -> None:
     try:
         os.getcwd()
     except OSError as error:
-        problem = f"Could not look at {text!r}: the current directory can't be told: {error}"
+        problem = (
+            f"Could not look at {quoted(text)}: the current directory can't be told: {told(error)}"
+        )
         typer.echo(problem, err=True)
         raise typer.Exit(3) from error
 

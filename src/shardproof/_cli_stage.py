@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from shardproof._cli_paths import given_directory, given_path
-from shardproof._messages import printable, shown
+from shardproof._messages import printable, shown, told
 from shardproof.errors import ManifestError, ShardReadError, ShardValidationError
 from shardproof.report import Level
 
@@ -52,13 +52,13 @@ def stage(
     try:
         path = staging.stage(shards_dir, to, level=level, workers=workers, progress=not quiet)
     except ManifestError as error:
-        _quit(str(error), 2)
+        _quit(told(error), 2)
     except ShardValidationError as error:
-        _quit(str(error), error.report.exit_code)
+        _quit(told(error), error.report.exit_code)
     except ShardReadError as error:
-        _quit(str(error), 3)
+        _quit(told(error), 3)
     except OSError as error:
-        _quit(f"Could not stage '{shown(os.path.abspath(shards_dir))}': {error}", 3)
+        _quit(f"Could not stage '{shown(os.path.abspath(shards_dir))}': {told(error)}", 3)
     typer.echo(os.fsencode(path))  # as bytes, which a path is and which a script needs
 
 

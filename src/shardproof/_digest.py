@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from shardproof._digest_tree import TreeDigest
+from shardproof._messages import quoted
 
 __all__ = ["ALGORITHMS", "Digest", "begin", "of_file", "parse", "same"]
 
@@ -49,11 +50,11 @@ def parse(text: str) -> Digest:
     algorithm, _, value = text.partition(":")
     n_digits = _N_DIGITS.get(algorithm)
     if n_digits is None:
-        raise ValueError(f"expected one of {', '.join(ALGORITHMS)} and ':', found {text[:80]!a}")
+        raise ValueError(f"expected one of {', '.join(ALGORITHMS)} and ':', found {quoted(text)}")
     if algorithm == "blake3":
         begin(algorithm, 0)  # which may not be installed
     if len(value) != n_digits or not set(value) <= set("0123456789abcdefABCDEF"):
-        raise ValueError(f"expected {n_digits} hexadecimal digits, found {text[:160]!a}")
+        raise ValueError(f"expected {n_digits} hexadecimal digits, found {quoted(text, 160)}")
     return Digest(algorithm, value.lower())
 
 

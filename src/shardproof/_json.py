@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown, told
 from shardproof._names import NotRegularError, open_inside, open_root
 from shardproof._paths import permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
@@ -103,9 +103,9 @@ def decode(data: bytes, kind: type[T], *, path: str) -> T:
         if data.count(b":") != _n_keys(value) and not _has_unique_keys(data):
             _refuse_duplicate_keys(data, path)
     except msgspec.ValidationError as error:
-        raise _wrong_value(str(error), data, path) from error
+        raise _wrong_value(error, data, path) from error
     except msgspec.DecodeError as error:
-        raise _malformed(str(error), data, path) from error
+        raise _malformed(error, data, path) from error
     except UnicodeDecodeError as error:
         raise ManifestError("expected UTF-8, found other bytes", path=path) from error
     except RecursionError as error:
@@ -149,7 +149,7 @@ def _refuse_duplicate_keys(data: bytes, path: str) -> None:
             if key in seen:
                 problem = f"the key {quoted(key)} stands twice in one object"
                 line = _line_of_second(key, data)
-                raise ManifestError(problem, path=path, line=line, field=key[:80])
+                raise ManifestError(problem, path=path, line=line, field=key)
             seen.add(key)
 
     json.loads(data, object_pairs_hook=refuse, parse_int=_int)
@@ -165,19 +165,22 @@ def _line_of_second(key: str, data: bytes) -> int | None:
     return None
 
 
-def _malformed(reason: str, data: bytes, path: str) -> ManifestError:
+def _malformed(error: msgspec.DecodeError, data: bytes, path: str) -> ManifestError:
+    reason = told(error)
     at = re.search(r" ?\(byte (\d+)\)", reason)
     if at is None:
         return ManifestError(f"not JSON: {reason} (after {len(data)} bytes)", path=path)
     offset = int(at[1])
-    problem = f"not JSON: {reason}; found {data[offset : offset + 20]!r}"
+    problem = f"not JSON: {reason}; found {quoted(data[offset : offset + 20])}"
     return ManifestError(problem, path=path, line=_line_at(data, offset))
 
 
-def _wrong_value(reason: str, data: bytes, path: str) -> ManifestError:
-    problem, _, field = reason.partition(" - at `")
-    field = field.rstrip("`")
+def _wrong_value(error: msgspec.ValidationError, data: bytes, path: str) -> ManifestError:
+    # What is wrong may be a name of any length, of anything; where it is comes after it.
+    *said, where = error.args[0].rsplit(" - at `", 1)
+    field = where.rstrip("`") if said else ""
     line, found = _locate(field, data)
+    problem = shown(said[0] if said else where, _MAX_SAID)
     problem = problem[:1].lower() + problem[1:] + (f", found {found}" if found else "")
     return ManifestError(problem, path=path, line=line, field=field or None)
 
@@ -228,3 +231,4 @@ def _int(digits: str) -> int | float:
 
 _DECODER = json.JSONDecoder(parse_int=_int)
 _MAX_SHOWN_BYTES = 2**20
+_MAX_SAID = 300  # characters of what msgspec says of a value

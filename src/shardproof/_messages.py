@@ -12,7 +12,7 @@ Example:
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 __all__ = ["listed", "printable", "quoted", "shown", "told"]
 
@@ -20,10 +20,14 @@ _SHOWN = 20
 _LONGEST = 4096  # characters; more than any path has, and than any library should say
 
 
-def quoted(text: str | bytes, limit: int = 80) -> str:
-    """Return untrusted text for a message: ASCII, escaped, cut to about ``limit`` characters."""
-    beginning = ascii(text[:limit])
-    return beginning if len(text) <= limit else f"{beginning}... ({len(text)} characters)"
+def quoted(value: object, limit: int = 80) -> str:
+    """Return untrusted text for a message: ASCII, escaped, cut to about ``limit`` characters.
+
+    So is what Python shows of any other value; of bytes as many as of characters.
+    """
+    if isinstance(value, (str, bytes)):
+        return _cut(ascii(value[:limit]), value, limit)
+    return _cut(ascii(value)[:limit], ascii(value), limit)
 
 
 def shown(path: str | os.PathLike[str], limit: int = _LONGEST) -> str:
@@ -33,8 +37,7 @@ def shown(path: str | os.PathLike[str], limit: int = _LONGEST) -> str:
     line ends, marks that turn the direction of text, bytes that are no text.
     """
     text = os.fspath(path)
-    beginning = _escaped(text[:limit])
-    return beginning if len(text) <= limit else f"{beginning}... ({len(text)} characters)"
+    return _cut(_escaped(text[:limit]), text, limit)
 
 
 def told(error: BaseException) -> str:
@@ -54,6 +57,10 @@ def listed(title: str, lines: Sequence[str]) -> str:
 def printable(text: str) -> str:
     """Return a text of several lines of which nothing moves the cursor or paints the terminal."""
     return "\n".join(map(_escaped, text.split("\n")))
+
+
+def _cut(beginning: str, text: Sized, limit: int) -> str:
+    return beginning if len(text) <= limit else f"{beginning}... ({len(text)} characters)"
 
 
 def _escaped(text: str) -> str:

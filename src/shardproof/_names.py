@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._beneath import OutsideError, open_beneath
@@ -57,7 +57,8 @@ def refusals(names: Sequence[str]) -> list[Refusal]:
     """Return every name that may not become a path, with the reason; in order, none left out."""
     if _all_plain(names):
         return []
-    return sorted([*_refused_by_text(names), *_twins(names)])
+    refused = {refusal.entry: refusal for refusal in _refused_by_text(names)}
+    return sorted([*refused.values(), *_twins(names, refused)])
 
 
 def _all_plain(names: Sequence[str]) -> bool:
@@ -81,6 +82,9 @@ def _refused_by_text(names: Iterable[str]) -> Iterator[Refusal]:
 
 
 def _why_refused(name: str) -> str | None:
+    # First, so that nothing below is asked of a name that is longer: some of it takes the square.
+    if len(name) > MAX_PATH_BYTES:
+        return _TOO_LONG
     try:
         encoded = name.encode()
     except UnicodeEncodeError:
@@ -96,21 +100,30 @@ def _why_refused(name: str) -> str | None:
         f"it is over {MAX_NAME_BYTES} bytes": any(
             len(part.encode()) > MAX_NAME_BYTES for part in parts
         ),
-        f"its path is over {MAX_PATH_BYTES} bytes": len(encoded) > MAX_PATH_BYTES,
+        _TOO_LONG: len(encoded) > MAX_PATH_BYTES,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+_TOO_LONG = f"its path is over {MAX_PATH_BYTES} bytes"
 
 
 def _is_control(character: str) -> bool:
     return unicodedata.category(character) in {"Cc", "Zl", "Zp"}
 
 
-def _twins(names: Sequence[str]) -> Iterator[Refusal]:
-    """Names that some file systems can't tell from an earlier one: equal after NFC and case."""
+def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
+    """Names that some file systems can't tell from an earlier one: equal after NFC and case.
+
+    Of those that are not refused anyway: to fold a long name takes the square of its length.
+    """
     first: dict[str, int] = {}
     for index, name in enumerate(names):
-        earlier = names[first.setdefault(_folded(name), index)]
-        if first[_folded(name)] != index:
+        if index in refused:
+            continue
+        entry = first.setdefault(_folded(name), index)
+        if entry != index:
+            earlier = names[entry]
             how = "twice" if earlier == name else f"beside its twin {quoted(earlier)}"
             yield Refusal(index, name, f"it is listed {how}")
 

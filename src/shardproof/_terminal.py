@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from shardproof._messages import told
+
 __all__ = ["standard_streams"]
 
 _BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell says of a program that this signal ended
@@ -19,7 +21,7 @@ class OutputError(Exception):
     """Standard output takes no more. No `OSError`: that would be taken for one of the shards'."""
 
     def __init__(self, error: OSError) -> None:
-        super().__init__(f"shardproof: could not write to standard output: {error}")
+        super().__init__(f"shardproof: could not write to standard output: {told(error)}")
         self.exit_code = _BROKEN_PIPE if error.errno == errno.EPIPE else _COULD_NOT_SAY
 
 
@@ -81,7 +83,7 @@ def standard_streams() -> Iterator[None]:
             sys.stdout.flush()
     except OutputError as error:
         if error.exit_code == _COULD_NOT_SAY:
-            sys.stderr.write(f"{error}\n")
+            sys.stderr.write(f"{told(error)}\n")
         sys.exit(error.exit_code)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof import _digest, _fanout
+from shardproof._messages import told
 from shardproof._names import OPEN_FLAGS, NotRegularError, file_type, open_inside, open_root
 from shardproof.manifest import Contradiction, Manifest, Probe, PromisedFile
 from shardproof.report import Finding, FindingKind, Level, Report
@@ -212,7 +213,7 @@ def _look_closely(question: _Question, dir_fd: int, file: PromisedFile) -> _Answ
     except FileNotFoundError as error:
         return _Answer(FindingKind.MISSING, "a regular file", "nothing", error.errno)
     except OSError as error:
-        found = os.strerror(error.errno) if error.errno else str(error)
+        found = os.strerror(error.errno) if error.errno else told(error)
         return _Answer(FindingKind.UNREADABLE, "a readable file", found, error.errno)
 
 

@@ -27,7 +27,7 @@ from shardproof._cli_fetch import fetch
 from shardproof._cli_paths import end_unseen, given_path
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
-from shardproof._messages import printable
+from shardproof._messages import printable, shown, told
 from shardproof._opening import is_directory, is_there, names_in
 from shardproof._signals import interruptible, listening, signals
 from shardproof._terminal import standard_streams
@@ -134,10 +134,10 @@ def _look(path: str, level: Level, workers: int | None, *, show_bar: bool) -> _O
     try:
         report = shardproof.validate(path, level=level, workers=workers, progress=show_bar)
     except ManifestError as error:
-        return _Outcome(path, None, str(error), 2)
+        return _Outcome(path, None, told(error), 2)
     except OSError as error:
         return _Outcome(
-            path, None, f"Could not look at '{shown(os.path.abspath(path))}': {error}", 3
+            path, None, f"Could not look at '{shown(os.path.abspath(path))}': {told(error)}", 3
         )
     return _Outcome(path, report, "", report.exit_code)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardproof import _digest
-from shardproof._messages import listed, quoted
+from shardproof._messages import listed, quoted, told
 from shardproof._names import refusals
 from shardproof.errors import ManifestError
 
@@ -107,5 +107,5 @@ def _why_impossible(file: PromisedFile) -> str | None:
         try:
             _digest.parse(file.digest)
         except ValueError as error:
-            return str(error)
+            return told(error)
     return None

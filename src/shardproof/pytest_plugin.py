@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardproof._messages import shown
+from shardproof._messages import quoted, shown, told
 from shardproof._pytest_fixtures import (
     fake_shards_dir,
     make_checkpoint,
@@ -135,7 +135,7 @@ def _level(config: pytest.Config) -> Level:
     for level in _LEVELS:
         if level == asked:
             return level
-    raise pytest.UsageError(f"{where}: expected one of {', '.join(_LEVELS)}, found {asked!r}")
+    raise pytest.UsageError(f"{where}: expected one of {', '.join(_LEVELS)}, found {quoted(asked)}")
 
 
 def _named_directories(config: pytest.Config) -> list[Path]:
@@ -378,12 +378,12 @@ class ShardsItem(_HookedByParent, pytest.Item):
 
         error = excinfo.value
         if isinstance(error, ShardValidationError):
-            return "\n\n".join([str(error), *_not_looked_at(error.report)])
+            return "\n\n".join([told(error), *_not_looked_at(error.report)])
         if isinstance(error, ShardproofError):
-            return str(error)
+            return told(error)
         if isinstance(error, OSError):
             return (
-                f"The shards directory '{shown(self.root)}' could not be looked at: {error}\n"
+                f"The shards directory '{shown(self.root)}' could not be looked at: {told(error)}\n"
                 "Its shards may be whole: this is no finding about them."
             )
         return super().repr_failure(excinfo, style)

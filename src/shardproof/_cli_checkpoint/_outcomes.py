@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shardproof._cli_checkpoint._paths import METADATA, could_not, prefixes_of, warn
+from shardproof._messages import told
 from shardproof.errors import CheckpointNotFoundError, ShardproofError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[Outcome]:
     try:
         prefixes = prefixes_of(path)
     except CheckpointNotFoundError as error:
-        yield Outcome(path, None, str(error), 2)
+        yield Outcome(path, None, told(error), 2)
     except OSError as error:
         yield Outcome(path, None, could_not("look at", path, error), 3)
         return
@@ -72,7 +73,7 @@ def _verified(prefix: str, level: Level) -> Outcome:
     try:
         result = ShardFileVerifier().verify_checkpoint(prefix, level=level)
     except (ShardproofError, ImportError, ValueError) as error:
-        return Outcome(prefix, None, str(error), 2)
+        return Outcome(prefix, None, told(error), 2)
     except OSError as error:
         return Outcome(prefix, None, could_not("look at", prefix, error), 3)
     names_no_shard = not result.n_files  # its metadata can't be read

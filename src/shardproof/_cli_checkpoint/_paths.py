@@ -10,7 +10,7 @@ from typing import NoReturn
 import typer
 
 from shardproof import _opening
-from shardproof._messages import printable
+from shardproof._messages import printable, shown, told
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ShardproofError
 from shardproof.report import Finding, FindingKind
 
@@ -99,11 +99,11 @@ def refusals_end_it(verb: str, path: str, code: int) -> Iterator[None]:
     try:
         yield
     except CheckpointNotFoundError as error:
-        end_with(str(error), 2)
+        end_with(told(error), 2)
     except CheckpointError as error:
-        end_with(str(error), _code_of(error, code))
+        end_with(told(error), _code_of(error, code))
     except (ShardproofError, ImportError, ValueError) as error:
-        end_with(str(error), 2)
+        end_with(told(error), 2)
     except OSError as error:
         end_with(could_not(verb, path, error), 3)
 
@@ -140,7 +140,7 @@ def warn(problem: object) -> None:
 
 def could_not(verb: str, path: str, error: OSError) -> str:
     """Return the words for what the operating system said."""
-    return f"Could not {verb} '{shown(path)}': {error}"
+    return f"Could not {verb} '{shown(path)}': {told(error)}"
 
 
 def end_with(problem: str, code: int) -> NoReturn:

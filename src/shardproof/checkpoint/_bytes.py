@@ -6,6 +6,7 @@ from typing import Any
 
 from shardproof import _digest
 from shardproof._arguments import checked
+from shardproof._messages import told
 from shardproof.checkpoint._before_saving import refuse_number
 from shardproof.checkpoint._layout import MAX_RANK, header_size, parse_header, shard_name
 from shardproof.checkpoint._metadata import ShardEntry, broken_by_shard, refuse
@@ -122,7 +123,7 @@ def _entry_behind(view: memoryview) -> tuple[ShardEntry, memoryview]:
     try:
         header = parse_header(bytes(view[:_MOST_OF_HEADER]))
     except ValueError as error:
-        raise CheckpointError(f"they are no shard: {error}", path=_PATH) from None
+        raise CheckpointError(f"they are no shard: {told(error)}", path=_PATH) from None
     end = header_size(header.checksum) + header.data_length
     if header.data_length < 0 or not end < len(view):
         problem = (

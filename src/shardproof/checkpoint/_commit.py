@@ -7,7 +7,6 @@ is gone: a shard never takes the place of one that a checkpoint names.
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 
 from shardproof.checkpoint._before_saving import already_there, make_way

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from shardproof._messages import quoted
 from shardproof.checkpoint._dtypes import numpy_dtype
 from shardproof.checkpoint._metadata import TensorEntry
 
@@ -25,7 +26,7 @@ def given(array: Array, tensor: TensorEntry) -> Array:
         ValueError: It has another shape or order, or can't be written.
     """
     expected = numpy_dtype(tensor.dtype)
-    where = f"out[{tensor.name!a}]"
+    where = f"out[{quoted(tensor.name)}]"
     if array.dtype != expected:
         raise TypeError(f"{where}: expected {expected}, found {array.dtype}")
     if array.shape != tensor.shape:

@@ -48,7 +48,7 @@ def find(place: Place, metadata: CheckpointMetadata, names: Sequence[str] | None
         TypeError: One name instead of several.
     """
     if isinstance(names, str):
-        raise TypeError(f"names: expected a list of names, found {names[:80]!a}")
+        raise TypeError(f"names: expected a list of names, found {quoted(names)}")
     every = [tensor for shard in metadata.shards for tensor in shard.tensors]
     counts = Counter(tensor.name for tensor in every)
     wanted = dict.fromkeys(counts if names is None else names)

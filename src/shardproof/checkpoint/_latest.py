@@ -4,6 +4,7 @@ import logging
 import os
 
 from shardproof._arguments import checked
+from shardproof._messages import printable
 from shardproof.checkpoint._prefixes import prefixes_in
 from shardproof.checkpoint._steps import is_whole, newest_first
 from shardproof.checkpoint._storage import CheckpointStorage
@@ -55,7 +56,7 @@ def latest_checkpoint(
     prefixes = prefixes_in(directory, storage)
     for step in unfinished_of(prefixes):
         if name is None or os.path.basename(step.prefix) == name:
-            logger.warning("%s", step)
+            logger.warning("%s", printable(str(step)))
     places = [place for place in prefixes.committed if name in {None, place.name}]
     for candidate in newest_first(places):
         if is_whole(candidate, level):

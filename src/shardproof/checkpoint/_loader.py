@@ -10,6 +10,7 @@ import numpy as np
 from shardproof import _fanout
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
+from shardproof._messages import shown
 from shardproof._work import apart, in_threads
 from shardproof.checkpoint._destinations import fresh, given, view_of
 from shardproof.checkpoint._found import Found, find

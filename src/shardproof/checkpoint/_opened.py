@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, told
 from shardproof.checkpoint._layout import Header, header_size, pack_header, parse_header
 from shardproof.checkpoint._local_storage import NotRegularFileError
 from shardproof.checkpoint._metadata import ShardEntry
@@ -34,10 +34,10 @@ def open_file(storage: CheckpointStorage, path: str) -> Iterator[StoredFile]:
     except FileNotFoundError as error:
         raise CheckpointNotFoundError("there is no such file", path=address) from error
     except NotRegularFileError as error:
-        problem = f"expected a regular file, found {error}; restore it"
+        problem = f"expected a regular file, found {told(error)}; restore it"
         raise CheckpointError(problem, path=address) from error
     except OSError as error:
-        raise CheckpointError(f"it can't be opened: {error}", path=address) from error
+        raise CheckpointError(f"it can't be opened: {told(error)}", path=address) from error
     with contextlib.closing(file):
         yield file
 
@@ -85,7 +85,9 @@ def read_into(file: StoredFile, view: memoryview, offset: int) -> int:
     try:
         n = file.read_into(view, offset)
     except OSError as error:
-        raise CheckpointError(f"it can't be read at {offset}: {error}", path=file.path) from error
+        raise CheckpointError(
+            f"it can't be read at {offset}: {told(error)}", path=file.path
+        ) from error
     if not n:
         problem = f"it became shorter while it was read: it ends before byte {offset}"
         raise CheckpointError(problem, path=file.path)
@@ -101,7 +103,7 @@ def header_mismatch(entry: ShardEntry, begin: bytes) -> tuple[str, str] | None:
     try:
         found = parse_header(begin)
     except ValueError as error:
-        return "what the metadata implies", f"another: {error}"
+        return "what the metadata implies", f"another: {told(error)}"
     if found.rank != expected.rank:
         return f"rank {expected.rank}", f"rank {found.rank}: files were swapped or copied"
     if found.checksum != expected.checksum:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from shardproof._arguments import checked
+from shardproof._messages import told
 from shardproof.checkpoint._before_saving import refuse_number
 from shardproof.checkpoint._layout import (
     header_size,
@@ -99,7 +100,7 @@ def _finish(place: Place) -> bool:
     except CheckpointNotFoundError:
         return False
     except CheckpointError as error:
-        logger.warning("What is left of a checkpoint stays: %s", error)
+        logger.warning("What is left of a checkpoint stays: %s", told(error))
         return False
     if not _is_saved_again(place):
         _remove_shards(place, metadata)

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from shardproof import _json
-from shardproof._messages import listed, quoted
+from shardproof._messages import listed, quoted, told
 from shardproof._names import OPEN_FLAGS, file_type
 from shardproof.checkpoint._dtypes import ITEM_SIZES
 from shardproof.checkpoint._refusal import refusal
@@ -191,7 +191,7 @@ def _header_text(fd: int, size: int, path: str) -> bytes:
         problem = f"expected a header of at most {MAX_HEADER_BYTES} bytes, found {length}"
         raise CheckpointError(f"{problem}: it is no file of safetensors", path=path)
     if not start.endswith(b"{"):
-        problem = f"expected a header that begins with '{{', found {start[-1:]!r}"
+        problem = f"expected a header that begins with '{{', found {quoted(start[-1:])}"
         raise CheckpointError(f"{problem}: it is no file of safetensors", path=path)
     text = os.pread(fd, length, LENGTH.size) if LENGTH.size + length <= size else b""
     if len(text) != length:
@@ -216,7 +216,7 @@ def _texts(text: bytes, path: str) -> dict[str, str]:
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.ValidationError as error:
-        problem = f"{METADATA}: expected texts by their names: {error}"
+        problem = f"{METADATA}: expected texts by their names: {told(error)}"
         raise CheckpointError(problem, path=path) from error
 
 

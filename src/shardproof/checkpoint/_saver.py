@@ -10,7 +10,7 @@ from typing import Any, Literal
 from shardproof import _digest
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
-from shardproof._messages import listed
+from shardproof._messages import listed, quoted
 from shardproof.checkpoint._attempt import Attempt, mixed
 from shardproof.checkpoint._before_saving import make_way, refuse_number, refuse_step
 from shardproof.checkpoint._commit import commit
@@ -179,7 +179,7 @@ class MultiShardSaver:
         refuse_number("world_size", world_size, 1, MAX_RANK + 1)
         refuse_step(step)
         if timestamp is not None and not TIMESTAMP.fullmatch(timestamp):
-            raise ValueError(f"timestamp: expected one such as {_now()}, found {timestamp[:80]!a}")
+            raise ValueError(f"timestamp: expected one such as {_now()}, found {quoted(timestamp)}")
         place = place_of(prefix, self._storage)
         _make_way(place, overwrite=False)
         shards = _noted_shards(place, world_size, step, self._attempt)

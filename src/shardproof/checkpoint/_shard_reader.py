@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardproof import _digest
-from shardproof._messages import quoted
+from shardproof._messages import quoted, told
 from shardproof.checkpoint._layout import header_size
 from shardproof.checkpoint._metadata import ShardEntry, TensorEntry
 from shardproof.checkpoint._opened import read_into
@@ -88,7 +88,7 @@ def _begin(algorithm: str, file: StoredFile, threads: int | None) -> Any:
     try:
         return _digest.begin(algorithm, 0, threads=threads)
     except ValueError as error:
-        raise CheckpointError(f"it can't be proven: {error}", path=file.path) from error
+        raise CheckpointError(f"it can't be proven: {told(error)}", path=file.path) from error
 
 
 def _piece_bytes(algorithm: str | None, digest_threads: int | None) -> int:

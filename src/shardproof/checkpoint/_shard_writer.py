@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from shardproof import _digest, _files
+from shardproof._messages import quoted
 from shardproof.checkpoint._attempt import Attempt
 from shardproof.checkpoint._blocks import BLOCK_BYTES, Blocks
 from shardproof.checkpoint._commit import being_added
@@ -115,7 +116,7 @@ class _Writer:
                 self._put(piece)
         if self._at - offset != size:
             problem = (
-                f"tensor {tensor.name!a}: expected {size} bytes, by its shape {tensor.shape} "
+                f"tensor {quoted(tensor.name)}: expected {size} bytes, by its shape {tensor.shape} "
                 f"of {tensor.dtype} ({ITEM_SIZES[tensor.dtype]} bytes each), "
                 f"found {self._at - offset}"
             )

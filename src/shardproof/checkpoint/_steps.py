@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from shardproof._messages import printable, shown
 from shardproof.checkpoint._look import refuse_blind
 from shardproof.checkpoint._metadata import CheckpointMetadata
 from shardproof.checkpoint._metadata_file import read_metadata
@@ -60,5 +61,5 @@ def is_whole(candidate: Candidate, level: Level) -> bool:
     if reasons:
         prefix = candidate.place.storage.address(candidate.place.path)
         step, text = candidate.metadata.step, "; ".join(reasons)
-        logger.warning("Passing over step %d of '%s': %s", step, prefix, text)
+        logger.warning("Passing over step %d of '%s': %s", step, shown(prefix), printable(text))
     return not reasons

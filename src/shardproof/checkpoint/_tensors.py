@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardproof._messages import quoted, told
 from shardproof.checkpoint._dtypes import ITEM_SIZES, name_of
 from shardproof.checkpoint._metadata import MAX_NAME
 from shardproof.checkpoint._torch import from_torch, is_tensor
@@ -60,7 +61,7 @@ def _refuse_name(name: Any) -> None:
     if not 0 < len(name) <= MAX_NAME:
         raise ValueError(f"arrays: expected names of 1 to {MAX_NAME} characters, found {len(name)}")
     if any("\ud800" <= character <= "\udfff" for character in name):
-        raise ValueError(f"arrays: expected names in Unicode, found {name!a}")
+        raise ValueError(f"arrays: expected names in Unicode, found {quoted(name)}")
 
 
 def _tensor_of(name: str, array: Any) -> Tensor:
@@ -73,7 +74,7 @@ def _tensor_of(name: str, array: Any) -> Tensor:
         numbers = np.asarray(array)
         return Tensor(name, name_of(numbers.dtype), numbers.shape, lambda: _pieces(numbers))
     except TypeError as error:
-        raise TypeError(f"arrays[{name!a}]: {error}") from None
+        raise TypeError(f"arrays[{quoted(name)}]: {told(error)}") from None
 
 
 def _pieces(array: "np.ndarray[Any, Any]") -> Iterator[memoryview]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from shardproof import _fanout
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
+from shardproof._messages import told
 from shardproof.checkpoint._layout import (
     metadata_name,
     note_name,
@@ -170,7 +171,7 @@ def _without_metadata(place: Place) -> list[str]:
     try:
         unfinished = list(map(str, unfinished_at(place)))
     except OSError as error:
-        return [f"{place.storage.address(place.directory)}: it can't be looked at: {error}"]
+        return [f"{place.storage.address(place.directory)}: it can't be looked at: {told(error)}"]
     return unfinished or _strays(place, 0)
 
 
@@ -183,7 +184,7 @@ def _strays(place: Place, world_size: int) -> list[str]:
     try:
         found = sorted(name for name, _ in place.storage.entries(place.directory))
     except OSError as error:
-        return [f"{place.storage.address(place.directory)}: it can't be listed: {error}"]
+        return [f"{place.storage.address(place.directory)}: it can't be listed: {told(error)}"]
     strays = [name for name in found if pattern.fullmatch(name) and name not in known]
     sentences = [f"{place.address(name)}: no metadata names it" for name in strays]
     if pruned_name(place.name) in found:

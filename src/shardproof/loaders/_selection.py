@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shardproof._messages import quoted
 from shardproof.saev import Metadata
 
 __all__ = ["Columns", "LayerChoice", "Rows", "Runs", "Selection", "TokenChoice"]
@@ -69,7 +70,9 @@ class Selection:
         recorded = self.metadata.layers
         if self.layer != "all" and self.layer not in recorded:
             known = ", ".join(map(str, recorded))
-            raise ValueError(f"layer: expected one of {known}, or 'all'; found {self.layer!r}")
+            raise ValueError(
+                f"layer: expected one of {known}, or 'all'; found {quoted(self.layer)}"
+            )
         if self.tokens == "special" and not self.metadata.cls_token:
             raise ValueError("tokens: expected 'content' or 'all', as there is no special token")
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import stamina
 
+from shardproof._messages import told
 from shardproof._names import NotRegularError, open_inside, open_root
 from shardproof.errors import ShardReadError
 from shardproof.loaders._destinations import Destination, Piece
@@ -242,7 +243,7 @@ def _read_each(fd: int, pieces: Pieces) -> Rows:
 def _said(error: OSError | NotRegularError) -> str:
     if isinstance(error, NotRegularError):
         return f"expected a regular file, found a {error.found}"
-    return error.strerror or str(error)
+    return error.strerror or told(error)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from shardproof._messages import quoted, told
+
 __all__ = ["Part", "Place", "State", "differences", "read_state"]
 
 _OWN = ("epoch", "delivered")
@@ -80,7 +82,7 @@ def read_state(state: Mapping[str, Any]) -> State:
     try:
         return msgspec.convert(state, State)
     except msgspec.ValidationError as error:
-        raise ValueError(f"expected what state_dict() returned: {error}") from None
+        raise ValueError(f"expected what state_dict() returned: {told(error)}") from None
 
 
 def differences(expected: State, found: State) -> list[str]:
@@ -91,7 +93,7 @@ def differences(expected: State, found: State) -> list[str]:
         if name not in _OWN
     )
     return [
-        f"{name}: expected {ours!r}, found {theirs!r}"
+        f"{name}: expected {quoted(ours)}, found {quoted(theirs)}"
         for name, ours, theirs in pairs
         if ours != theirs
     ]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from shardproof import _fanout
 from shardproof._arguments import checked
-from shardproof._messages import quoted, shown
+from shardproof._messages import quoted, shown, told
 from shardproof._names import file_type
 from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError
@@ -154,7 +154,7 @@ def _look(cache: Cache, asked: "_Asked", trust: bool, entry: _Entry) -> _Look | 
         return _Look(path, finding)
     file = asked.file(entry.name)
     if file is None:
-        logger.warning("'%s' is left alone: the source tells nothing of such a file", path)
+        logger.warning("'%s' is left alone: the source tells nothing of such a file", shown(path))
         return None
     try:
         return _Look(path, is_proven=cache.take_over(file, asked.stop, trust=trust))
@@ -162,7 +162,7 @@ def _look(cache: Cache, asked: "_Asked", trust: bool, entry: _Entry) -> _Look | 
         kind = FindingKind.SIZE if error.is_size else FindingKind.DIGEST
         return _Look(path, Finding(kind, path, error.expected, error.found))
     except OSError as error:
-        problem = error.strerror or str(error)
+        problem = error.strerror or told(error)
         return _Look(path, Finding(FindingKind.UNREADABLE, path, _FILE, problem, error.errno))
 
 
@@ -173,7 +173,7 @@ def _refusal(path: Path, entry: _Entry) -> Finding | None:
     try:
         refuse_name(entry.name)
     except ValueError as error:
-        return Finding(FindingKind.UNREADABLE, path, "a name that a shard can have", str(error))
+        return Finding(FindingKind.UNREADABLE, path, "a name that a shard can have", told(error))
     return None
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown, told
 from shardproof.errors import FetchError
 from shardproof.prefetch._stats import PrefetchEvent, Tally
 from shardproof.prefetch.cache._cache import Cache
@@ -71,7 +71,7 @@ class Bringer:
             if not stop.is_set():
                 n_attempts = len(error.causes)
                 self.tally.add(attempts=n_attempts, failures=1, retries=max(0, n_attempts - 1))
-                self.tally.tell(PrefetchEvent("failed", name, problem=str(error)))
+                self.tally.tell(PrefetchEvent("failed", name, problem=told(error)))
             raise
         except BaseException:
             self._let_go(name)
@@ -86,7 +86,9 @@ class Bringer:
                 self._tell_unknown(name)
                 raise
             logger.warning(
-                "The source can't be asked for %s; the proven copy is taken: %s", label, path
+                "The source can't be asked for %s; the proven copy is taken: %s",
+                shown(label),
+                shown(path),
             )
             return Brought(path, PrefetchEvent("found", name))
         path = self._cache.find(file, lease, stop)
@@ -105,7 +107,7 @@ class Bringer:
         name = file.name
         self._tell_unknown(name)
         if not self._cache.make_room(file.size or 0, lease):
-            logger.warning("There is no room for %s, since others hold what is there", label)
+            logger.warning("There is no room for %s, since others hold what is there", shown(label))
         limits = self.tally.limits_for(file.size, self._limits)
         fetched = bring(
             self._source,
@@ -129,7 +131,7 @@ class Bringer:
             logger.warning(
                 "'%s' lies there, but nothing is known of it: it is compared with what is fetched. "
                 "'shardproof adopt' takes over what other tools fetched",
-                self._cache.path_of(name),
+                shown(self._cache.path_of(name)),
             )
 
     def _come(self, name: str, n_bytes: int, size: int | None) -> None:

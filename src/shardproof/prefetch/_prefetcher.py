@@ -217,7 +217,9 @@ class ShardPrefetcher:
         """
         self._refuse_use()
         if name not in self._positions:
-            raise ValueError(f"name: expected one of the {len(self._names)} shards, found {name!a}")
+            raise ValueError(
+                f"name: expected one of the {len(self._names)} shards, found {quoted(name)}"
+            )
         began = time.monotonic()
         task = self._schedule(self._positions[name])[name]
         is_ready = task.is_there

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 
 from shardproof._arguments import plain_number
+from shardproof._messages import quoted
 
 __all__ = ["HASH_DIGITS", "canonical_json", "canonical_path", "hash_of", "plain"]
 
@@ -59,7 +60,7 @@ def plain(value: object, where: str = "$", depth: int = 0) -> object:
 def _items(value: Mapping[object, object], where: str, depth: int) -> Iterator[tuple[str, object]]:
     for key, item in value.items():
         if not isinstance(key, str):
-            raise TypeError(f"{where}: expected keys of type str, found {key!r}")
+            raise TypeError(f"{where}: expected keys of type str, found {quoted(key)}")
         yield str(key), plain(item, f"{where}.{key}", depth + 1)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from shardproof import _fanout, _json
-from shardproof._messages import shown
+from shardproof._messages import quoted, shown, told
 from shardproof._names import OPEN_FLAGS, open_root
 from shardproof._paths import permission_denied
 from shardproof.checks import check
@@ -104,7 +104,9 @@ def open_receipts(root: str, root_fd: int) -> Iterator[int | None]:
         raise ManifestPermissionError(permission_denied(), path=path) from error
     except NotADirectoryError as error:
         path = _receipts_dir(root)
-        raise ManifestError(f"expected a directory of receipts: {error}", path=path) from error
+        raise ManifestError(
+            f"expected a directory of receipts: {told(error)}", path=path
+        ) from error
     try:
         yield fd
     finally:
@@ -172,7 +174,9 @@ def _absent(index: int) -> Verdict:
 def why_foreign(scope: Scope, receipt: Receipt, index: int) -> str | None:
     """Return why a receipt is not this plan's and this shard's; None if it is."""
     if receipt.plan_hash != scope.plan_hash:
-        return f"its receipt is of plan {receipt.plan_hash[:80]!a}, not of {scope.plan_hash!a}"
+        return (
+            f"its receipt is of plan {quoted(receipt.plan_hash)}, not of {quoted(scope.plan_hash)}"
+        )
     if receipt.shard_index != index:
         return f"its receipt is that of shard {receipt.shard_index}"
     return None
@@ -182,7 +186,7 @@ def _unfinished(receipt: Receipt) -> str:
     if receipt.status == "started":
         return "it was started, and not completed"
     error = f"{receipt.error_type}: {receipt.error_message}".split("\n", 1)[0]
-    return f"it failed: {error[:200]!a}"
+    return f"it failed: {quoted(error, 200)}"
 
 
 def promised(scope: Scope, receipt: Receipt, path: str) -> list[PromisedFile]:

@@ -4,6 +4,7 @@ import logging
 import threading
 
 from shardproof import _threads
+from shardproof._messages import told
 from shardproof.errors import ClaimLostError
 from shardproof.receipts._claims import Claim
 
@@ -40,8 +41,8 @@ class Heartbeat:
             try:
                 self._claim.beat()
             except ClaimLostError as error:
-                logger.warning("What this worker does for it no longer counts: %s", error)
+                logger.warning("What this worker does for it no longer counts: %s", told(error))
                 self.lost = error
             except OSError as error:
                 # The next one may succeed; if none does, others take the shard over.
-                logger.warning("No sign of life of shard %d: %s", self._claim.index, error)
+                logger.warning("No sign of life of shard %d: %s", self._claim.index, told(error))

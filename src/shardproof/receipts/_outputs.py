@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shardproof import _digest
-from shardproof._messages import quoted
+from shardproof._messages import quoted, told
 from shardproof._names import refusals
 from shardproof.errors import ManifestError
 from shardproof.receipts._records import OUTPUT_FILE, Receipt
@@ -83,7 +83,7 @@ def _output(kind: str, file: object, path: str, field: str) -> Output:
     try:
         said = msgspec.convert(file, _File)
     except msgspec.ValidationError as error:
-        raise ManifestError(str(error), path=path, field=field) from error
+        raise ManifestError(told(error), path=path, field=field) from error
     if refused := refusals([said.path]):
         problem = f"the name {quoted(said.path)} is refused: {refused[0].reason}"
         raise ManifestError(problem, path=path, field=field)

@@ -138,9 +138,9 @@ def _unresolved(
     output_dir: str | os.PathLike[str] | None,
     error: Exception,
 ) -> RevisionError:
+    meant = f"'{shown(revision or 'default')}'"
     lines = [
-        f"could not find out which commit of '{shown(name)}' is meant by "
-        f"'{shown(revision or 'default')}':",
+        f"could not find out which commit of '{shown(name)}' is meant by {meant}:",
         f"{type(error).__name__}: {told(error)}",
         "Pin it: give the commit's 40 hexadecimal digits as the revision.",
     ]

@@ -10,6 +10,7 @@ import msgspec
 
 from shardproof import _json
 from shardproof._arguments import as_int, checked
+from shardproof._messages import quoted
 from shardproof._names import refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, ReceiptError
@@ -139,7 +140,7 @@ def _told_apart(kinds: Sequence[str]) -> tuple[str, ...]:
     if isinstance(kinds, str):
         raise TypeError("kinds: expected a list, found str")
     if wrong := [kind for kind in kinds if not (kind and kind.isprintable())]:
-        raise ReceiptError(f"kinds: expected names such as 'bin', found {wrong[0]!a}")
+        raise ReceiptError(f"kinds: expected names such as 'bin', found {quoted(wrong[0])}")
     return tuple(sorted(set(kinds)))
 
 
@@ -169,7 +170,7 @@ def resolved_tokenizer(tokenizer: Mapping[str, object] | None) -> dict[str, Any]
     if resolved.get("type") != "none" and not (isinstance(revision, str) and revision):
         problem = "expected a tokenizer with its resolved_revision, found"
         how = "pin_hub or pin_files find it out: tokenizer=pin_hub(...).tokenizer()"
-        raise ReceiptError(f"{problem} {revision!r}; {how}")
+        raise ReceiptError(f"{problem} {quoted(revision)}; {how}")
     return resolved
 
 
@@ -183,7 +184,9 @@ def _refuse_name(dataset_name: str) -> None:
     if "/" in dataset_name:
         reasons.append("it has a slash")
     if reasons:
-        raise ReceiptError(f"dataset_name: {dataset_name!a} can't be a directory: {reasons[0]}")
+        raise ReceiptError(
+            f"dataset_name: {quoted(dataset_name)} can't be a directory: {reasons[0]}"
+        )
 
 
 def _refuse_files(files: Sequence[SourceFile]) -> None:
@@ -193,11 +196,13 @@ def _refuse_files(files: Sequence[SourceFile]) -> None:
     for file in files:
         path = canonical_path(file.path)
         if path in seen:
-            raise ReceiptError(f"the source file {file.path!a} is named twice")
+            raise ReceiptError(f"the source file {quoted(file.path)} is named twice")
         if file.size < 0:
-            raise ReceiptError(f"expected a size of 0 or more of {file.path!a}, found {file.size}")
+            raise ReceiptError(
+                f"expected a size of 0 or more of {quoted(file.path)}, found {file.size}"
+            )
         if file.row_modulus is not None:
-            raise ReceiptError(f"expected whole files, found only some rows of {file.path!a}")
+            raise ReceiptError(f"expected whole files, found only some rows of {quoted(file.path)}")
         seen.add(path)
 
 

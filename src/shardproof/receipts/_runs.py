@@ -10,7 +10,7 @@ import msgspec
 
 from shardproof import _files
 from shardproof._arguments import checked
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown, told
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError
 from shardproof.receipts._canonical import canonical_json, hash_of, plain
@@ -158,7 +158,12 @@ def _make_generation(runs: Path, name: str, generation: int) -> int:
 def _warn_of_kinds(found: Sequence[str], plan: Plan) -> None:
     was = ", ".join(map(quoted, found)) or "what each receipt says"
     now = ", ".join(plan.kinds)
-    logger.warning("Plan %s owed %s; from now on each shard owes %s", plan.plan_hash, was, now)
+    logger.warning(
+        "Plan %s owed %s; from now on each shard owes %s",
+        shown(plan.plan_hash),
+        shown(was),
+        shown(now),
+    )
 
 
 _COMPARED = (
@@ -175,13 +180,13 @@ def _warn_of_others(siblings: Path, plan: Plan) -> None:
         try:
             other = read_plan(path.parent)
         except (ManifestError, OSError) as error:
-            logger.warning("An earlier plan can't be read: %s", error)
+            logger.warning("An earlier plan can't be read: %s", told(error))
             continue
         differing = [name for name in _COMPARED if getattr(other, name) != getattr(plan, name)]
         logger.warning(
             "Plan %s of data set %s shares no shard with plan %s, which is here too: another %s",
-            plan.plan_hash,
-            plan.dataset_name,
-            other.plan_hash,
-            ", ".join(differing),
+            shown(plan.plan_hash),
+            shown(plan.dataset_name),
+            shown(other.plan_hash),
+            shown(", ".join(differing)),
         )

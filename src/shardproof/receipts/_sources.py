@@ -9,7 +9,7 @@ import msgspec
 
 from shardproof import _digest
 from shardproof._arguments import checked
-from shardproof._messages import shown
+from shardproof._messages import quoted, shown
 from shardproof._names import OPEN_FLAGS, refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import ReceiptError
@@ -98,7 +98,7 @@ def source_files(
     if not files:
         raise ReceiptError(f"expected files '{shown(pattern)}' below '{shown(base)}', found none")
     if refused := refusals([file.path for file in files]):
-        lines = "".join(f"\n  - {name!a}: {reason}" for _, name, reason in refused)
+        lines = "".join(f"\n  - {quoted(name)}: {reason}" for _, name, reason in refused)
         raise ReceiptError(f"names below '{shown(base)}' that no plan can hold:{lines}")
     return files
 

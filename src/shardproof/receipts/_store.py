@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shardproof._arguments import checked
-from shardproof._messages import shown
+from shardproof._messages import printable, shown, told
 from shardproof._paths import refuse_empty
 from shardproof._work import apart
 from shardproof.errors import ShardClaimedError, ShardCompletedError
@@ -167,8 +167,9 @@ class ReceiptStore:
         pending = [found.index for found in verdicts]
         if len(pending) < self.n_shards and logger.isEnabledFor(logging.INFO):
             skipped = sorted(set(range(self.n_shards)) - set(pending))
-            what = "completed, with every output as recorded"
-            logger.info("Skipping %d of %d shards: %s: %s", *self._counts(skipped, what))
+            done = f"{len(skipped)} of {self.n_shards}"
+            which = f"completed, with every output as recorded: {as_ranges(skipped)}"
+            logger.info("Skipping %s shards: %s", printable(done), printable(which))
         return pending
 
     @checked
@@ -177,9 +178,6 @@ class ReceiptStore:
     ) -> list[Verdict]:
         """Return the verdict on each shard that is `pending`, ascending; arguments as there."""
         return self._not_done(range(self.n_shards), level, workers)
-
-    def _counts(self, skipped: Sequence[int], what: str) -> tuple[int, int, str, str]:
-        return len(skipped), self.n_shards, what, as_ranges(skipped)
 
     def _not_done(self, indices: Sequence[int], level: Level, workers: int | None) -> list[Verdict]:
         if workers is not None and workers < 1:
@@ -254,7 +252,7 @@ class ReceiptStore:
                     work = self.claim(index, level)
                 except (ShardClaimedError, ShardCompletedError) as error:
                     if is_first or isinstance(error, ShardCompletedError):
-                        logger.info("Skipping %s", error)
+                        logger.info("Skipping %s", told(error))
                     held += [index] * isinstance(error, ShardClaimedError)
                     continue
                 try:
@@ -293,6 +291,8 @@ class ReceiptStore:
 def _log_disbelieved(verdicts: Sequence[Verdict]) -> None:
     found = [v for v in verdicts if v.status in {"completed", "damaged", "foreign"}]
     for disbelieved in found[:_SHOWN]:
-        logger.warning("Shard %d must be made again: %s", disbelieved.index, disbelieved.reason)
+        logger.warning(
+            "Shard %d must be made again: %s", disbelieved.index, printable(disbelieved.reason)
+        )
     if len(found) > _SHOWN:
         logger.warning("And %d more shards must be made again", len(found) - _SHOWN)

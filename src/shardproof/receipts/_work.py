@@ -14,7 +14,7 @@ import msgspec
 
 from shardproof import _digest, _files
 from shardproof._arguments import checked
-from shardproof._messages import shown
+from shardproof._messages import quoted, shown, told
 from shardproof._names import OPEN_FLAGS, file_type, refusals
 from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
 from shardproof.receipts._canonical import plain
@@ -88,12 +88,14 @@ class Work:
         if reserved(name):
             reasons.append("the plan directory needs it")
         if reasons:
-            raise self._problem(f"no output can be called {name!a}: {reasons[0]}")
+            raise self._problem(f"no output can be called {quoted(name)}: {reasons[0]}")
         if self._names.setdefault(kind, name) != name:
-            problem = f"expected one output of kind {kind!a}, found {self._names[kind]!a}"
-            raise self._problem(f"{problem} and {name!a}; give each its kind")
+            problem = (
+                f"expected one output of kind {quoted(kind)}, found {quoted(self._names[kind])}"
+            )
+            raise self._problem(f"{problem} and {quoted(name)}; give each its kind")
         if list(self._names.values()).count(name) > 1:
-            raise self._problem(f"the output {name!a} is of another kind already")
+            raise self._problem(f"the output {quoted(name)} is of another kind already")
         path = Path(self._claim.workspace, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -123,7 +125,9 @@ class Work:
         if self._is_over:
             raise self._problem("the work is over, and its receipt is written")
         if taken := OWN_FIELDS.intersection(fields):
-            raise self._problem(f"the field {min(taken)!a} is the receipt's own; use another name")
+            raise self._problem(
+                f"the field {quoted(min(taken))} is the receipt's own; use another name"
+            )
         extra = self._receipt.extra | {name: plain(fields[name], name) for name in fields}
         if (size := _encoded_size(extra)) > _MAX_RECORDED:
             problem = f"expected at most {_MAX_RECORDED} bytes of further fields, found {size}"
@@ -160,7 +164,9 @@ class Work:
             self._claim.release()
         except OSError as error:
             # Whatever became of the work stays true; others take the claim over when it is stale.
-            logger.warning("The claim on shard %d could not be removed: %s", self.index, error)
+            logger.warning(
+                "The claim on shard %d could not be removed: %s", self.index, told(error)
+            )
 
     def abandon(self) -> None:
         """Leave everything as if the process had been killed; for tests."""
@@ -288,7 +294,7 @@ class Work:
         except UnsyncedError as second:
             error.add_note(f"That it failed is recorded: {second}")
         except OSError as second:
-            error.add_note(f"That it failed could not be recorded: {second}")
+            error.add_note(f"That it failed could not be recorded: {told(second)}")
 
     def _write(self, receipt: Receipt) -> None:
         path = self._root / RECEIPTS / receipt_name(self.index)
@@ -302,7 +308,7 @@ def _encoded_size(fields: dict[str, Any]) -> int:
     try:
         return len(msgspec.json.encode(fields))
     except UnicodeEncodeError as error:
-        raise ValueError(f"fields: expected Unicode, found {error.object[:80]!a}") from None
+        raise ValueError(f"fields: expected Unicode, found {quoted(error.object)}") from None
 
 
 def _text(text: str) -> str:

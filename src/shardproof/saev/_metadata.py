@@ -11,7 +11,7 @@ import msgspec
 
 from shardproof import _json
 from shardproof._arguments import accepted_fields, as_int, checked
-from shardproof._messages import quoted
+from shardproof._messages import printable, quoted, shown
 from shardproof._paths import refuse_empty
 from shardproof.saev._counts import MAX_COUNT, Count, Positive, count_of
 from shardproof.saev._json_files import METADATA_FILE, AnyPath, dump, read_bytes
@@ -205,4 +205,6 @@ def _fields(text: str | bytes) -> dict[str, Any]:
 def _tell(path: str, unknown: tuple[str, ...]) -> None:
     """Say once that a file has fields that nobody here knows."""
     names = ", ".join(map(quoted, sorted(unknown)[:_SHOWN]))
-    logger.warning("'%s' has fields that are not known here, and are kept: %s", path, names)
+    logger.warning(
+        "'%s' has fields that are not known here, and are kept: %s", shown(path), printable(names)
+    )

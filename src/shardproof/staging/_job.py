@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Sequence
 
 from shardproof import _fanout, _files, formats
+from shardproof._messages import shown
 from shardproof._opening import is_directory, tree
 from shardproof._work import in_threads
 from shardproof.checks import OnProgress

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from shardproof import _files
-from shardproof._messages import shown
+from shardproof._messages import quoted, shown, told
 from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError
 from shardproof.prefetch.cache._cleanup import Cleanup, cleanup_policy
@@ -96,7 +96,9 @@ class Cache:
         try:
             self._sweep_all()
         except OSError as error:
-            logger.warning("What killed processes left in '%s' stays: %s", self.root, error)
+            logger.warning(
+                "What killed processes left in '%s' stays: %s", shown(self.root), told(error)
+            )
 
     def _sweep_all(self) -> None:
         locks = os.listdir(self._locks)  # before the leases: who locks a shard holds it already
@@ -317,7 +319,7 @@ class Cache:
             with place_of(self.root, name) as place:
                 return place is not None and self._removals.remove(place, "lease")
         except OSError as error:
-            logger.warning("Shard '%s' could not be removed: %s", name, error)
+            logger.warning("Shard '%s' could not be removed: %s", shown(name), told(error))
             return False
 
     def make_room(self, n_bytes: int, lease: Lease) -> bool:
@@ -394,4 +396,6 @@ def _exactly(proof: Proof) -> RemoteFile:
 
 def _refuse_other(file: RemoteFile, lease: Lease) -> None:
     if file.name != lease.name:
-        raise ValueError(f"lease: expected one on {file.name!a}, found one on {lease.name!a}")
+        raise ValueError(
+            f"lease: expected one on {quoted(file.name)}, found one on {quoted(lease.name)}"
+        )

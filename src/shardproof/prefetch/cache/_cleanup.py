@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, SupportsIndex
 
 from shardproof._arguments import as_int
+from shardproof._messages import quoted
 
 __all__ = ["CLEANUP_VARIABLE", "Cleanup", "cleanup_policy"]
 
@@ -44,7 +45,7 @@ def cleanup_policy(
     if isinstance(cleanup, SupportsIndex):
         cleanup = as_int("cleanup", cleanup)
     if cleanup not in {"auto", "keep"} and not (isinstance(cleanup, int) and cleanup > 0):
-        problem = f"expected 'auto', 'keep' or a number of bytes over 0, found {cleanup!r:.80}"
+        problem = f"expected 'auto', 'keep' or a number of bytes over 0, found {quoted(cleanup)}"
         raise ValueError(f"cleanup: {problem}")
     return cleanup
 
@@ -57,6 +58,6 @@ def _from_text(text: str) -> Cleanup:
     size = re.fullmatch(r"(?a:(\d{1,18}))\s?([a-z]*)", text, re.IGNORECASE)
     unit = _UNITS.get(size[2].lower()) if size else None
     if size is None or unit is None or not int(size[1]):
-        problem = f"expected 'auto', 'keep' or a size such as '500GB', found {text!r:.80}"
+        problem = f"expected 'auto', 'keep' or a size such as '500GB', found {quoted(text)}"
         raise ValueError(f"{CLEANUP_VARIABLE}: {problem}")
     return int(size[1]) * unit

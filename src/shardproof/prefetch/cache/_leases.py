@@ -20,6 +20,7 @@ from typing import Self
 import msgspec
 
 from shardproof import _files, _threads
+from shardproof._messages import quoted, shown, told
 from shardproof._processes import is_gone
 from shardproof.prefetch.cache._lease_files import Entry, Kind, LeaseFiles
 from shardproof.prefetch.cache._places import StateDirs, key_of
@@ -87,7 +88,7 @@ class Lease:
         """
         with self._lock:
             if self._is_released:
-                raise ValueError(f"the lease on shard {self.name!a} was released")
+                raise ValueError(f"the lease on shard {quoted(self.name)} was released")
             self._leases.files.make_reader(self.entry, _encoded(self._record))
             self.lost = False
 
@@ -113,7 +114,7 @@ class Lease:
             logger.warning(
                 "The lease on shard '%s' is lost: it was silent for too long. The shard may be "
                 "removed while it is read",
-                self.name,
+                shown(self.name),
             )
 
     def release(self) -> None:
@@ -241,7 +242,7 @@ class Leases:
             return False
         lease = entry._replace(kind="lease")
         if is_gone(entry.process) or self._is_silent(lease):
-            logger.debug("A lease no longer counts: %s", entry.stem)
+            logger.debug("A lease no longer counts: %s", shown(entry.stem))
             with contextlib.suppress(PermissionError):  # another user's
                 self.files.remove_holder(lease)
             return True
@@ -276,7 +277,9 @@ class Leases:
                     lease.beat()
                 except OSError as error:
                     # The next one may succeed; if none does, others take this process for dead.
-                    logger.warning("No sign of life for shard '%s': %s", lease.name, error)
+                    logger.warning(
+                        "No sign of life for shard '%s': %s", shown(lease.name), told(error)
+                    )
 
     def close(self) -> None:
         """Release all leases; the thread is joined."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shardproof import _files
+from shardproof._messages import shown, told
 
 if TYPE_CHECKING:
     import filelock
@@ -50,11 +51,15 @@ def _acquire(lock: "filelock.BaseFileLock", timeout: float, stop: threading.Even
             lock.acquire(timeout=0)
         except filelock.Timeout:
             if time.monotonic() >= end:
-                logger.info("'%s' was locked for %.3gs; going on without", lock.lock_file, timeout)
+                logger.info(
+                    "'%s' was locked for %.3gs; going on without", shown(lock.lock_file), timeout
+                )
                 return False
             stop.wait(POLL)
         except (OSError, NotImplementedError, UserWarning) as error:
-            logger.debug("'%s' can't be locked; going on without: %s", lock.lock_file, error)
+            logger.debug(
+                "'%s' can't be locked; going on without: %s", shown(lock.lock_file), told(error)
+            )
             return False
         else:
             return True

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from shardproof import _files
+from shardproof._messages import shown
 from shardproof._opening import is_there
 from shardproof._processes import is_gone
 from shardproof.prefetch.cache._lease_files import Kind
@@ -96,7 +97,9 @@ class Removals:
             if proof is not None:
                 self._proofs.forget(proof)
             path = os.path.join(os.path.dirname(place.path), aside)
-            logger.warning("'%s' was not the right one, and is '%s' now", place.path, path)
+            logger.warning(
+                "'%s' was not the right one, and is '%s' now", shown(place.path), shown(path)
+            )
             return path
 
         return self._take_away(place, status, "reader", but, finish)
@@ -153,7 +156,7 @@ class Removals:
             return
         aside = os.path.join(self._root, _files.aside_name(os.path.basename(taken)))
         _files.move(taken, aside)
-        logger.warning("Found what a killed process had taken away; it is '%s' now", aside)
+        logger.warning("Found what a killed process had taken away; it is '%s' now", shown(aside))
 
 
 def _is(found: os.stat_result | None, status: os.stat_result) -> bool:

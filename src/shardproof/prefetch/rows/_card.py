@@ -75,7 +75,7 @@ def _field(
 ) -> tuple[Any, str]:
     """Return what the first file that has a field says, and what an error calls that file."""
     for name in reversed(CARD_FILES):
-        where = f"the dataset card '{url}/{name}'"
+        where = f"the dataset card '{shown(url)}/{shown(name)}'"
         found = yaml_field(texts.get(name, ""), field, where, _MISSING, only=only)
         if found is not _MISSING:
             return found, where

@@ -91,7 +91,9 @@ def footer_bytes(end: bytes, size: int, where: str) -> int:
     if magic == b"PARE":
         raise ShardReadError("it is encrypted, and can't be read here", path=where)
     if magic != _MAGIC:
-        problem = f"expected it to end with {_MAGIC!r}, as parquet files do, found {magic!r}"
+        problem = (
+            f"expected it to end with {quoted(_MAGIC)}, as parquet files do, found {quoted(magic)}"
+        )
         raise ShardReadError(f"{problem}: cut off, or another format. {_TO_DO}", path=where)
     most = min(size - _LEAST_BYTES, MAX_FOOTER_BYTES)
     if not 0 < n_bytes <= most:

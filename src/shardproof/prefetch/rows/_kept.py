@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from shardproof import _digest, _files, _json
-from shardproof._messages import shown
+from shardproof._messages import printable, shown, told
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.prefetch.cache._places import key_of
 from shardproof.prefetch.rows._card import CARD_FILES
@@ -87,7 +87,9 @@ class KeptListings:
                 self._keep_branch(revision or "", commit)
             self._let_go()
         except OSError as error:
-            logger.warning("Could not keep a listing in '%s': %s", self.directory, error.strerror)
+            logger.warning(
+                "Could not keep a listing in '%s': %s", shown(self.directory), told(error)
+            )
 
     def _keep_commit(self, listing: Listing, commit: str) -> None:
         path = os.path.join(self.directory, _file_of(commit))
@@ -129,11 +131,13 @@ class KeptListings:
                 raise ManifestError(problem, path=os.path.join(self.directory, _file_of(commit)))
         except ManifestError as found:
             raise self._nothing_kept(error, found) from error
-        logger.warning("%s; what is kept of commit %s is taken", error.problem, commit)
+        logger.warning(
+            "%s; what is kept of commit %s is taken", printable(error.problem), shown(commit)
+        )
         return listing
 
     def _nothing_kept(self, error: UnreachableError, found: ManifestError) -> UnreachableError:
-        what = f"what is kept of it is not believed: {found}"
+        what = f"what is kept of it is not believed: {told(found)}"
         if isinstance(found, ManifestNotFoundError):
             what = f"nothing is kept of it in '{shown(self.directory)}'"
         to_do = "Load it once while the hub can be asked"

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from shardproof._messages import quoted, told
 from shardproof._names import NotRegularError, file_type
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.rows._footers import need_pyarrow
@@ -74,8 +75,10 @@ class TextShard:
 
     def _failed(self, error: OSError | NotRegularError) -> ShardReadError:
         if isinstance(error, NotRegularError):
-            return ShardReadError(f"expected a regular file, found a {error}", path=self._path)
-        return ShardReadError(error.strerror or str(error), path=self._path, errno=error.errno)
+            return ShardReadError(
+                f"expected a regular file, found a {told(error)}", path=self._path
+            )
+        return ShardReadError(error.strerror or told(error), path=self._path, errno=error.errno)
 
     def rows(self, start: int) -> Iterator[list[dict[str, Any]]]:
         """Yield the rows from ``start`` on, some at once.
@@ -133,7 +136,9 @@ class TextShard:
         try:
             return line[:end].decode()
         except UnicodeDecodeError as error:
-            problem = f"line {row + 1}: expected UTF-8, found {line[error.start : error.end]!r}"
+            problem = (
+                f"line {row + 1}: expected UTF-8, found {quoted(line[error.start : error.end])}"
+            )
             raise ShardReadError(problem, path=self._path) from error
 
 

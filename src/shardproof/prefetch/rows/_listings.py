@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from shardproof._messages import shown
+from shardproof._messages import quoted, shown, told
 from shardproof.errors import FetchError, SourceError
 from shardproof.prefetch.rows._card import CARD_FILES, yaml_block
 from shardproof.prefetch.sources._hub import HubSource
@@ -77,7 +77,7 @@ def _files(source: Source, limits: Limits) -> Sequence[RemoteFile]:
 
 def _not_listed(url: str, error: FetchError) -> SourceError:
     cause = error.__cause__
-    reason = error.causes[-1] if error.causes else str(error)
+    reason = error.causes[-1] if error.causes else told(error)
     n = len(error.causes)
     problem = f"'{shown(url)}' can't be listed, after {n} attempt{'s' * (n != 1)}: {reason}"
     is_refused = isinstance(cause, SourceError) and cause.again == "once"
@@ -95,7 +95,7 @@ def _card(source: Source, files: Sequence[RemoteFile], limits: Limits) -> dict[s
 
 def _text(source: Source, file: RemoteFile, limits: Limits) -> str:
     """What a file of the card holds, which is the one that was listed."""
-    where = f"the dataset card '{source.url}/{file.name}'"
+    where = f"the dataset card '{shown(source.url)}/{shown(file.name)}'"
     if file.size is None or file.size > _MAX_CARD_BYTES:
         problem = f"expected at most {_MAX_CARD_BYTES} bytes, found {file.size or 'no size'}"
         raise SourceError(f"{where}: {problem}. Name the files: data_files", again="no")
@@ -108,5 +108,5 @@ def _text(source: Source, file: RemoteFile, limits: Limits) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        problem = f"expected UTF-8, found {data[error.start : error.end]!r}"
+        problem = f"expected UTF-8, found {quoted(data[error.start : error.end])}"
         raise SourceError(f"{where}: {problem}", again="no") from error

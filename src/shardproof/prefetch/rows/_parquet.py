@@ -139,7 +139,7 @@ class ParquetShard:
         footer_bytes(end, size, self._path)
         start = self._asked(self._source.read_at, 4, 0)
         if start != b"PAR1":
-            problem = f"expected it to begin with b'PAR1', found {start!r}"
+            problem = f"expected it to begin with b'PAR1', found {quoted(start)}"
             raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
         return size
 

@@ -9,6 +9,7 @@ import msgspec
 
 from shardproof import _files, _json
 from shardproof._fanout import over_threads
+from shardproof._messages import shown, told
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.prefetch.rows._footers import row_count
 from shardproof.prefetch.sources._source import RemoteFile, Source
@@ -60,7 +61,7 @@ class CountsFile:
             _files.make_directories(os.path.dirname(self._path))
             _files.write_whole(self._path, data)
         except OSError as error:
-            logger.warning("Could not keep row counts in '%s': %s", self._path, error.strerror)
+            logger.warning("Could not keep row counts in '%s': %s", shown(self._path), told(error))
 
 
 def _read(path: str) -> dict[str, int]:
@@ -73,7 +74,7 @@ def _read(path: str) -> dict[str, int]:
         logger.warning("%s; the source is asked instead", error)
         return {}
     except OSError as error:
-        logger.warning("Could not read '%s': %s", path, error.strerror)
+        logger.warning("Could not read '%s': %s", shown(path), told(error))
         return {}
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from shardproof._messages import quoted, shown
+from shardproof._messages import quoted, shown, told
 from shardproof.prefetch.sources._source import RemoteFile
 
 __all__ = ["Data", "Place", "State", "place_in", "read_state"]
@@ -107,7 +107,7 @@ def read_state(state: Mapping[str, Any]) -> State:
     try:
         return msgspec.convert(state, State)
     except msgspec.ValidationError as error:
-        raise ValueError(f"expected what state_dict() returned: {error}") from None
+        raise ValueError(f"expected what state_dict() returned: {told(error)}") from None
 
 
 def place_in(data: Data, state: State) -> Place:

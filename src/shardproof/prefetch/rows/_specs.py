@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from shardproof._arguments import checked
-from shardproof._messages import quoted
+from shardproof._messages import quoted, told
 from shardproof.prefetch.rows._spec_fields import (
     problems_of_directory,
     problems_of_repo,
@@ -176,7 +176,7 @@ def parse_dataset_specs(text: str) -> list[HubSpec | TextSpec]:
         try:
             specs.append(_parsed(spec))
         except ValueError as error:
-            problems.append(f"\n  - at character {place + 1}, {quoted(spec)}: {error}")
+            problems.append(f"\n  - at character {place + 1}, {quoted(spec)}: {told(error)}")
     if problems or not specs:
         raise ValueError(_message(problems, len(specs)))
     return specs

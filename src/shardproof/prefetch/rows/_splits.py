@@ -6,7 +6,7 @@ The dataset card says it, if it has configurations (`_card`); else the names of 
 
 from collections.abc import Mapping, Sequence
 
-from shardproof._messages import quoted, shown
+from shardproof._messages import quoted, shown, told
 from shardproof.errors import SourceError
 from shardproof.prefetch.rows._card import Config, config_of
 from shardproof.prefetch.rows._formats import (
@@ -63,7 +63,7 @@ def _meant(pattern: str, names: Sequence[str]) -> list[str]:
     try:
         return matching(pattern, names)
     except ValueError as error:
-        raise ValueError(f"data_files: {error}") from None
+        raise ValueError(f"data_files: {told(error)}") from None
 
 
 def _twice(names: Sequence[str]) -> list[str]:
@@ -175,8 +175,8 @@ class _Repository:
 
     def _no_directory(self, name: str) -> SourceError:
         tops = sorted({file.partition("/")[0] for file in self._names if "/" in file})
-        url = shown(self._url)
-        problem = f"'{url}' does not have the configuration {quoted(name)}: its card has none"
+        url = f"'{shown(self._url)}'"
+        problem = f"{url} does not have the configuration {quoted(name)}: its card has none"
         to_do = f"a directory is taken for one, and there are: {_listed(tops) or 'none'}"
         return SourceError(f"{problem}; {to_do}", again="no")
 
@@ -193,7 +193,7 @@ class _Repository:
                 for split, some in patterns.items()
             }
         except ValueError as error:
-            raise self._refusal(f"{where}: {error}") from None
+            raise self._refusal(f"{where}: {told(error)}") from None
 
     def _of(self, pattern: str, directory: str) -> list[str]:
         full = f"{directory}/{pattern}" if directory else pattern

@@ -54,7 +54,7 @@ class CallableSource:
     ) -> None:
         refuse_empty(scratch=scratch)
         if not name or not set(name.lower()) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-"):
-            raise ValueError(f"name: expected letters, digits, '.', '_', '-', found {name[:80]!a}")
+            raise ValueError(f"name: expected letters, digits, '.', '_', '-', found {quoted(name)}")
         self.url = f"own://{name}"
         self._fetch = fetch
         self._scratch = scratch

@@ -11,7 +11,7 @@ import msgspec
 
 from shardproof import _json
 from shardproof._arguments import checked
-from shardproof._messages import quoted, shown
+from shardproof._messages import quoted, shown, told
 from shardproof.errors import ManifestError, SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
 from shardproof.prefetch.sources._urls import bare
@@ -206,7 +206,9 @@ class HubSource:
             )
             return _json.decode(body, kind, path=bare(address)), following
         except ManifestError as error:
-            raise SourceError(f"the hub does not tell of '{shown(self.url)}': {error}") from error
+            raise SourceError(
+                f"the hub does not tell of '{shown(self.url)}': {told(error)}"
+            ) from error
         except SourceError as error:
             raise SourceError(
                 f"the hub does not tell of '{shown(self.url)}': {error.problem}",

@@ -4,7 +4,7 @@ import re
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from shardproof._arguments import checked
-from shardproof._messages import shown
+from shardproof._messages import quoted, shown
 from shardproof.prefetch.sources._fsspec import FsspecSource
 from shardproof.prefetch.sources._http import HttpSource
 from shardproof.prefetch.sources._hub import HubSource
@@ -42,7 +42,7 @@ def open_source(url: str) -> Source:
         return HttpSource(url)
     if scheme:
         return FsspecSource(url)
-    raise ValueError(f"url: expected hf://, https://, s3://, file:///..., found {url[:80]!a}")
+    raise ValueError(f"url: expected hf://, https://, s3://, file:///..., found {quoted(url)}")
 
 
 def split_name(url: str) -> tuple[str, str]:
@@ -65,7 +65,7 @@ def _hub(url: str) -> HubSource:
     found = _HUB.fullmatch(url)
     if found is None:
         form = "hf://datasets/org/name[@revision][/folder]"
-        raise ValueError(f"url: expected {form}, found {bare(url)[:200]!a}")
+        raise ValueError(f"url: expected {form}, found {quoted(bare(url), 200)}")
     return HubSource(
         found["repo"],
         repo_type="dataset" if found["kind"] == "datasets/" else "model",

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardproof._messages import quoted, shown
+from shardproof._messages import quoted
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._pages import begins_as_page, is_page
 from shardproof.prefetch.sources._retry_after import seconds_to_wait
@@ -275,7 +275,9 @@ def _refuse(response: "httpx.Response", address: str, code: str = "") -> None:
 def _refuse_encoded(response: "httpx.Response") -> None:
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        problem = f"asked for bytes as they are, it says that they are encoded: {encoding[:20]!a}"
+        problem = (
+            f"asked for bytes as they are, it says that they are encoded: {quoted(encoding, 20)}"
+        )
         raise SourceError(problem, keep=False)
 
 
@@ -299,7 +301,7 @@ def _part(response: "httpx.Response", name: str, start: int, stop: int | None) -
     said = response.headers.get("content-range", "")
     found = _CONTENT_RANGE.fullmatch(said.strip())
     if found is None:
-        raise SourceError(f"which bytes it gives can't be read: {said[:80]!a}", keep=False)
+        raise SourceError(f"which bytes it gives can't be read: {quoted(said)}", keep=False)
     first, last = int(found[1]), int(found[2])
     size = None if found[3] == "*" else int(found[3])
     if first != start or last < first or last >= (stop or 10**18) or last >= (size or 10**18):
@@ -366,5 +368,5 @@ def _identity(response: "httpx.Response") -> str | None:
 
 def _sendable(identity: str) -> str:
     if not _ENTITY_TAG.fullmatch(identity):
-        raise SourceError(f"no entity tag of it is known, but {identity[:40]!a}", keep=False)
+        raise SourceError(f"no entity tag of it is known, but {quoted(identity, 40)}", keep=False)
     return identity

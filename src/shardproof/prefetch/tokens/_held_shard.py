@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 
+from shardproof._messages import told
 from shardproof.errors import ShardValidationError
 from shardproof.prefetch._bring import Bringer
 from shardproof.prefetch._stats import PrefetchEvent
@@ -85,7 +86,7 @@ class HeldShard:
             if not all(finding.looked for finding in error.report.findings):
                 raise
             logger.warning(
-                "What lies there is not taken for shard %d: %s", self._shard.index, error
+                "What lies there is not taken for shard %d: %s", self._shard.index, told(error)
             )
             return None
         for name in unknown:  # not before: who fetches it at the same time must be able to move it

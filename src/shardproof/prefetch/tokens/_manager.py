@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
-from shardproof._messages import shown
+from shardproof._messages import printable, shown, told
 from shardproof.errors import FetchError, ShardproofError
 from shardproof.prefetch._stats import PrefetchEvent, PrefetchStats, Tally
 from shardproof.prefetch.cache._cache import Cache
@@ -223,10 +223,8 @@ class ShardedDatasetManager:
                 raise
             _log_failure(shard, error)
             tokens, ids = shard.paths
-            problem = (
-                f"Shard {shard.index} ('{shown(tokens)}', '{shown(ids)}') can't be had: {error}"
-            )
-            raise type(error)(problem, path=tokens) from error
+            which = f"Shard {shard.index} ('{shown(tokens)}', '{shown(ids)}')"
+            raise type(error)(f"{which} can't be had: {told(error)}", path=tokens) from error
         finally:
             self._is_busy = False
 
@@ -323,8 +321,8 @@ def _log_failure(shard: TokenShard, error: Exception) -> None:
     causes = error.causes if isinstance(error, FetchError) else ()
     how = f"Failed to download shard {shard.index} after {len(causes)} attempts"
     if not causes:
-        how = f"Failed to prepare shard {shard.index} ({error})"
-    logger.error("%s: %s, %s", how, *shard.paths)
+        how = f"Failed to prepare shard {shard.index} ({told(error)})"
+    logger.error("%s: %s, %s", printable(how), *map(shown, shard.paths))
 
 
 class _Run(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, told
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Mismatch
 
@@ -38,7 +38,7 @@ _FIELD = (
 )
 _HEADER = re.compile(r"\{" + ",".join(_FIELD.format(i) for i in range(3)) + r",?\s*+\}\s*+")
 _SHAPE = re.compile(r"\(\s*(\d{1,19})L?\s*,\s*\)")
-_NUMBERS = re.compile(r"[<>|=]?[iuf][1248]")
+_NUMBERS = re.compile(r"[<>|=]?(?:[iu][1248]|f[248])")
 
 
 class NpyHeader(NamedTuple):
@@ -95,7 +95,7 @@ def read_header(fd: int) -> NpyHeader:
     n_length = _LENGTH_BYTES.get(start[6:8], 0)
     if start[:6] != _MAGIC or not n_length or len(start) < 8 + n_length:
         raise CutHeaderError(
-            Mismatch("the header of a .npy file, version 1 to 3", repr(start[:12]))
+            Mismatch("the header of a .npy file, version 1 to 3", quoted(start[:12]))
         )
     length = int.from_bytes(start[8 : 8 + n_length], "little")
     if length > _MAX_HEADER:
@@ -151,7 +151,7 @@ def read_into(fd: int, items: npt.NDArray[Any], offset: int, path: str) -> None:
         while n_read < len(memory) and (n := os.preadv(fd, [memory[n_read:]], offset + n_read)):
             n_read += n
     except OSError as error:
-        number, problem = error.errno, error.strerror or str(error)
+        number, problem = error.errno, error.strerror or told(error)
     if n_read < len(memory):
         raise ShardReadError(
             problem, path=path, offset=offset, wanted=len(memory), got=n_read, errno=number

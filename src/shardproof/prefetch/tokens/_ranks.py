@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from shardproof import _files, _json, _threads
+from shardproof._messages import told
 from shardproof._processes import is_gone, this_process
 from shardproof.errors import FetchError, ManifestError
 from shardproof.prefetch.cache._places import STATE
@@ -146,7 +147,7 @@ class Leader:
                     self._write()
                 except OSError as error:
                     # The next one may succeed; if none does, the others take rank 0 for dead.
-                    logger.warning("No sign of life for the other ranks: %s", error)
+                    logger.warning("No sign of life for the other ranks: %s", told(error))
 
     def close(self) -> None:
         """Say nothing any more; what was said stays, as others may not have read it yet."""

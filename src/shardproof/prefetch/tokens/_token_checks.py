@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shardproof import _fanout
+from shardproof._messages import printable, shown
 from shardproof.checks import check
 from shardproof.errors import ShardReadError, ShardValidationError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
@@ -151,8 +152,8 @@ def _agreed(shard: TokenShard, n_tokens: int, n_ids: int) -> int:
             raise ShardReadError(problem, path=os.path.join(shard.root, name))
         logger.warning(
             "'%s': expected %s, found %s; what has no partner is left out",
-            os.path.join(shard.root, name),
-            *mismatch,
+            shown(os.path.join(shard.root, name)),
+            *map(printable, mismatch),
         )
     return min(n_tokens // shard.sequence_length, n_ids)
 
@@ -174,8 +175,8 @@ def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
         logger.warning(
             "'%s': the ids were made of the file with its header, so that none proves its last "
             "%s tokens",
-            found.shard.paths[0],
-            found.tokens.n_in_header,
+            shown(found.shard.paths[0]),
+            shown(str(found.tokens.n_in_header)),
         )
 
 

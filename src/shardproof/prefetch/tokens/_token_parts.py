@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from typing import NamedTuple
 
-from shardproof._messages import shown
+from shardproof._messages import shown, told
 from shardproof.errors import FetchError, FetchTimeoutError, ShardReadError, ShardValidationError
 from shardproof.prefetch._bring import Bringer
 from shardproof.prefetch._stats import PrefetchEvent, Tally
@@ -84,7 +84,7 @@ class RankZero:
             marks = tuple(map(mark_at, shard.paths))
             self._held[shard.index].call = call
         except BaseException as error:
-            self._tell(Outcome(call, shard.index, problem=cut_text(f"{error}")))
+            self._tell(Outcome(call, shard.index, problem=cut_text(told(error))))
             raise
         self._tell(Outcome(call, shard.index, marks=marks))
         return Had(dataset, is_ready)
@@ -103,7 +103,7 @@ class RankZero:
         except BaseException as error:
             self._release(shard.index)
             if isinstance(error, ShardReadError | ShardValidationError):
-                self._tally.tell(PrefetchEvent("failed", shard.names[0], problem=str(error)))
+                self._tally.tell(PrefetchEvent("failed", shard.names[0], problem=told(error)))
                 self._distrust(shard)
             raise
 
@@ -203,7 +203,9 @@ class OtherRank:
             try:
                 outcome = self._follower.look(call)
             except FetchError as error:
-                raise FetchError(f"{_at_rank_0(shard)}: {error}", path=shard.paths[0]) from error
+                raise FetchError(
+                    f"{_at_rank_0(shard)}: {told(error)}", path=shard.paths[0]
+                ) from error
             if outcome is not None:
                 return outcome, is_ready
             is_ready = False

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._messages import quoted, shown
+from shardproof._messages import quoted, shown, told
 from shardproof._names import NotRegularError, open_inside, open_root, refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import ShardReadError
@@ -114,7 +114,9 @@ def _refuse_prefixes(*prefixes: str) -> None:
         raise ValueError(f"prefix: {quoted(prefixes[refused.entry])} is refused: {refused.reason}")
     for prefix in prefixes:
         if not prefix or "/" in prefix:
-            raise ValueError(f"prefix: expected the beginning of a file name, found {prefix!r}")
+            raise ValueError(
+                f"prefix: expected the beginning of a file name, found {quoted(prefix)}"
+            )
 
 
 class Items:
@@ -179,8 +181,8 @@ def _open(root: str, dir_fd: int, name: str, dtype: np.dtype[Any]) -> Items:
             os.close(fd)
             raise
     except (HeaderError, NotRegularError) as error:
-        raise ShardReadError(str(error), path=path) from error
+        raise ShardReadError(told(error), path=path) from error
     except ShardReadError:
         raise
     except OSError as error:
-        raise ShardReadError(error.strerror or str(error), path=path, errno=error.errno) from error
+        raise ShardReadError(error.strerror or told(error), path=path, errno=error.errno) from error

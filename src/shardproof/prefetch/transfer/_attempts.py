@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from shardproof._messages import printable, shown, told
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError
 from shardproof.prefetch.transfer._clock import Clock
 from shardproof.prefetch.transfer._limits import Limits
@@ -91,7 +92,7 @@ def _sleep(seconds: float, clock: Clock) -> None:
 
 def _error(state: "tenacity.RetryCallState") -> SourceError:
     error = state.outcome.exception() if state.outcome else None
-    return error if isinstance(error, SourceError) else SourceError(f"{error}")
+    return error if isinstance(error, SourceError) else SourceError(told(error) if error else "")
 
 
 class _Log:
@@ -110,17 +111,17 @@ class _Log:
         self._causes.append(error.problem)
         self.is_refused = error.again == "once"
         which = f"(attempt {len(self._causes)}/{self._limits.max_download_retries})"
-        what = f"Could not download {self._goal.label}"
+        what = f"Could not download {shown(self._goal.label)}"
         if error.late:
-            what = f"Timeout downloading {self._goal.label} after {self.clock.spent():.3g}s"
-        logger.warning("%s %s: %s", what, which, error.problem)
+            what = f"Timeout downloading {shown(self._goal.label)} after {self.clock.spent():.3g}s"
+        logger.warning("%s %s: %s", printable(what), printable(which), printable(error.problem))
 
     def failure(self, error: SourceError) -> FetchError:
         """Return what all of it comes to."""
         if error is not self._last:  # tenacity tells of those only that it tries again
             self.failed(error)
         n = len(self._causes)
-        problem = f"ailed to download {self._goal.label} after {n} attempt" + "s" * (n > 1)
-        logger.error("F%s: %s", problem, self._goal.path)
+        problem = f"ailed to download {shown(self._goal.label)} after {n} attempt" + "s" * (n > 1)
+        logger.error("F%s: %s", printable(problem), shown(self._goal.path))
         kind = FetchTimeoutError if error.late else FetchError
         return kind(f"f{problem}", url=self._goal.url, path=self._goal.path, causes=self._causes)

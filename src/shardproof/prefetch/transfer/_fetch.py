@@ -13,7 +13,7 @@ import msgspec
 
 from shardproof import _digest, _files
 from shardproof._arguments import checked
-from shardproof._messages import quoted
+from shardproof._messages import printable, quoted, shown
 from shardproof._names import OPEN_FLAGS, file_type, refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError, SourceError
@@ -236,7 +236,9 @@ def _look(target: str, wanted: RemoteFile, goal: Goal, clock: Clock) -> str | No
     found = _proof(target, wanted, clock)
     if found is None:
         aside = _files.move_aside(target)
-        logger.warning("'%s' was not the right one, and is '%s' now", target, aside)
+        logger.warning(
+            "'%s' was not the right one, and is '%s' now", shown(target), shown(str(aside))
+        )
     return found
 
 
@@ -293,7 +295,9 @@ class _Work:
         """Return ``"sha256:<hex>"`` of what is in the part, whole and proven."""
         asked: RemoteFile | None = wanted
         if part.is_left:
-            logger.info("Going on with %s: %d bytes of it are here", goal.label, part.n_bytes)
+            logger.info(
+                "Going on with %s: %d bytes of it are here", shown(goal.label), part.n_bytes
+            )
             self._on_bytes(part.n_bytes, part.size)
 
         def once(clock: Clock) -> str:
@@ -313,7 +317,11 @@ class _Work:
                         self._connections = 1
                     if error.keep or not was_left:
                         raise
-                    logger.info("What was left of %s is of no use: %s", goal.label, error.problem)
+                    logger.info(
+                        "What was left of %s is of no use: %s",
+                        shown(goal.label),
+                        printable(error.problem),
+                    )
 
         return try_again(once, goal, self._limits, clock)
 

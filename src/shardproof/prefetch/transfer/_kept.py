@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof import _files
+from shardproof._messages import shown, told
 from shardproof._names import OPEN_FLAGS
 from shardproof._processes import is_gone, is_here, this_process
 from shardproof.errors import FetchError
@@ -108,7 +109,7 @@ def _what_fails_stays(path: str) -> Iterator[None]:
     except FileNotFoundError:
         pass  # somebody was faster
     except OSError as error:
-        logger.warning("What earlier fetches left in '%s' stays: %s", path, error)
+        logger.warning("What earlier fetches left in '%s' stays: %s", shown(path), told(error))
 
 
 def _looked_at(path: str, key: str, process: str) -> FoundPart | None:
@@ -259,7 +260,7 @@ class OwnPart:
                 _files.move(other.path, self._path)  # which is empty
             except OSError as error:  # somebody was faster, or it can't be read
                 self._is_looked_at = False
-                logger.info("Not going on from '%s': %s", other.path, error)
+                logger.info("Not going on from '%s': %s", shown(other.path), told(error))
             else:
                 return self._path, known
         return None, None
@@ -303,7 +304,9 @@ class OwnPart:
         except FileNotFoundError:
             pass  # it was left before
         except OSError as error:
-            logger.warning("What was fetched to '%s' stays there: %s", self._path, error)
+            logger.warning(
+                "What was fetched to '%s' stays there: %s", shown(self._path), told(error)
+            )
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from shardproof import _threads
 from shardproof._mailbox import Mailbox
+from shardproof._messages import shown
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile, Source
 from shardproof.prefetch.sources._told import of_error
@@ -291,4 +292,6 @@ def _join(threads: Sequence[threading.Thread]) -> None:
         if thread.is_alive():
             thread.join(max(0.0, end - time.monotonic()))
             if thread.is_alive():
-                logger.warning("A call that can't be cut is left behind in thread %s", thread.name)
+                logger.warning(
+                    "A call that can't be cut is left behind in thread %s", shown(thread.name)
+                )
