@@ -17,6 +17,7 @@ import pytest
 import shardproof
 from shardproof import Finding, FindingKind, Report, formats, pytest_plugin
 from shardproof.testing import Layout, layout, write_layout
+from shardproof.testing.faults import faults
 
 Run = Callable[..., pytest.RunResult]
 Make = Callable[..., Path]
@@ -288,6 +289,74 @@ class TestNamesThatOthersUse:
         os.mkfifo(beside / "x.metadata.json")
         (beside / "receipts").mkdir()
         run_all().assert_outcomes(passed=3)
+
+
+class TestWhatNobodyCouldLookAt:
+    """It is an item that fails and says so: nothing is silently not collected."""
+
+    NUMBERS = (errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES)
+
+    @pytest.fixture
+    def run_all(self, pytester: pytest.Pytester) -> Run:
+        pytester.makeini("[pytest]\nvalidate_shards = true")
+        return lambda *args: pytester.runpytest_inprocess(*ARGS, "-v", *args)
+
+    @pytest.mark.parametrize("number", NUMBERS)
+    @pytest.mark.parametrize("times", [1, None])
+    def test_a_directory_of_data(
+        self, run_all: Run, inside: Make, pytester: pytest.Pytester, number: int, times: int | None
+    ) -> None:
+        path = inside(layout(2, missing=[1]))
+        with faults(pytester.path) as fs:
+            fs.fail("stat", number, match=f"*/{path.name}/shards.json", times=times)
+            result = run_all()
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines([f"FAILED {path}: *"])
+        # Looked at anew, it tells what is there; where that fails too, that.
+        told = {1: "*Missing files (1):", None: "*could not be looked at*"}
+        if number != errno.EACCES or times:
+            result.stdout.fnmatch_lines([told[times]])
+        else:
+            result.stdout.fnmatch_lines(["*shards.json': permission denied*"])
+
+    @pytest.mark.parametrize("number", NUMBERS)
+    @pytest.mark.parametrize(
+        ("call", "match"),
+        [("stat", "*/receipts"), ("open", "*/plan.json"), ("scandir", "*/receipts")],
+    )
+    def test_a_plan(
+        self,
+        run_all: Run,
+        beside: Path,
+        make_receipts_dir: Make,
+        pytester: pytest.Pytester,
+        number: int,
+        call: str,
+        match: str,
+    ) -> None:
+        write_files(make_receipts_dir(n_shards=2), beside)
+        begin = (beside / "plan.json").read_text()
+        if call == "scandir":  # asked for where the plan's own text says nothing
+            (beside / "plan.json").write_text(" " * 5000 + begin)
+        with faults(pytester.path) as fs:
+            fs.fail(call, number, match=match, times=1)
+            result = run_all()
+        outcomes = result.parseoutcomes()
+        if "errors" not in outcomes:  # of pytest's own look, where that came first
+            assert outcomes["passed"] + outcomes.get("failed", 0) == 4
+            result.stdout.fnmatch_lines(["*unit/plan.json::present*"])
+
+    @pytest.mark.parametrize(("call", "match"), [("open", "*/x.metadata.json"), ("scandir", "*")])
+    def test_what_might_be_a_checkpoint(
+        self, run_all: Run, beside: Path, pytester: pytest.Pytester, call: str, match: str
+    ) -> None:
+        (beside / "x.metadata.json").write_text("{}")
+        nth = {"open": 1, "scandir": 1}[call]
+        with faults(beside) as fs:
+            fs.fail(call, errno.EIO, match=match, nth=nth, times=None)
+            result = run_all("--continue-on-collection-errors")
+        assert result.ret in {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
+        result.stdout.fnmatch_lines(["*Input/output error*"])
 
 
 def write_files(source: Path, target: Path) -> None:
@@ -840,6 +909,7 @@ class TestLoading:
         assert "shardproof.pytest_plugin" in loaded
         assert not loaded & HEAVY
         assert {name for name in loaded if name.startswith("shardproof.")} == {
+            "shardproof._opening",
             "shardproof._pytest_fixtures",
             "shardproof._real_imports",
             "shardproof.pytest_plugin",

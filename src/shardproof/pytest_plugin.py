@@ -1,7 +1,7 @@
 """``pytest --validate-shards``: shards directories as test items; and fixtures that make some.
 
-Nothing but the standard library and pytest is imported until a directory is validated or a fixture
-is used: this module is loaded in every test run of every environment that has shardproof.
+Nothing but pytest, the standard library and what is made of it is imported until a directory is
+validated or a fixture is used: every test run of every environment that has shardproof loads this.
 
 Shards directories become items, instead of a gate in front of the session, so that all of pytest
 applies to them: ``-k``, ``-m``, ``--lf``, ``--deselect``, ``--collect-only``, JUnit XML and
@@ -15,13 +15,14 @@ import glob
 import os
 import shlex
 import stat
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from shardproof._messages import quoted, shown, told
+from shardproof._opening import is_directory, is_there, matching
 from shardproof._pytest_fixtures import (
     fake_shards_dir,
     make_checkpoint,
@@ -177,18 +178,20 @@ class _Validation:
         what is in their directories is collected as ever, and `pytest_collect_file` finds them.
         """
         # Whoever names a directory to pytest, or something in it, wants the tests in it too.
-        is_data = glob.glob(_DATA, root_dir=path)
-        if not is_data or parent.session.isinitpath(path, with_parents=True):
+        if parent.session.isinitpath(path, with_parents=True):
             return None
-        return ShardsDirectory.from_parent(parent, path=path)
+        is_data, doubt = _looked(is_there, path / _DATA)
+        return ShardsDirectory.doubted(parent, path, doubt) if is_data or doubt else None
 
     def pytest_collect_file(
         self, file_path: Path, parent: pytest.Collector
     ) -> ShardsManifest | None:
         """Collect a manifest file, where pytest collects files."""
-        if not _is_manifest(file_path):
+        is_one, doubt = _looked(_is_manifest, file_path)
+        if not is_one and doubt is None:
             return None
-        return ShardsManifest.at(parent, file_path, nodeid=_nodeid(file_path, parent.config))
+        nodeid = _nodeid(file_path, parent.config)
+        return ShardsManifest.at(parent, file_path, nodeid=nodeid, doubt=doubt)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -241,8 +244,19 @@ def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectRep
 
 def _manifest_name(root: Path) -> str:
     """The manifest file of a directory that is named, or what would be one."""
-    names = (name for pattern in MANIFEST_FILES for name in glob.glob(pattern, root_dir=root))
-    return min((name for name in names if _is_manifest(root / name)), key=_rank, default=_DATA)
+    try:
+        names = [name for pattern in MANIFEST_FILES for name in matching(root, pattern)]
+        return min((name for name in names if _is_manifest(root / name)), key=_rank, default=_DATA)
+    except OSError:  # which its item meets too, and tells
+        return _DATA
+
+
+def _looked(look: Callable[[Path], bool], path: Path) -> tuple[bool, OSError | None]:
+    """What a look says; or why nobody could look, which an item is to tell."""
+    try:
+        return look(path), None
+    except OSError as error:
+        return False, error
 
 
 def _rank(name: str) -> tuple[bool, bool, str]:
@@ -259,12 +273,13 @@ def _is_manifest(path: Path) -> bool:
 
 
 def _is_plan(path: Path) -> bool:
-    if not glob.glob("receipts/", root_dir=path.parent):
+    receipts = path.parent / "receipts"
+    if not is_directory(receipts):
         return False
     begin = _begin(path)
     if begin is None or b'"plan_hash"' in begin:
         return True
-    return bool(glob.glob("receipts/shard_[0-9]*.json", root_dir=path.parent))
+    return bool(matching(receipts, "shard_[0-9]*.json"))
 
 
 def _is_metadata(path: Path) -> bool:
@@ -272,18 +287,18 @@ def _is_metadata(path: Path) -> bool:
     if b'"schema_version"' in begin and b'"world_size"' in begin:
         return True
     prefix = glob.escape(path.name.removesuffix(_CHECKPOINT[1:]))
-    return bool(glob.glob(f"{prefix}_shard_[0-9]*.shard", root_dir=path.parent))
+    return bool(matching(path.parent, f"{prefix}_shard_[0-9]*.shard"))
 
 
 def _begin(path: Path) -> bytes | None:
-    """The first bytes of a regular file; None where they can't be read, which its item tells."""
+    """The first bytes of a regular file; None where they may not be read, which its item tells."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             return os.read(fd, _FIRST_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
         finally:
             os.close(fd)
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return None
 
 
@@ -316,19 +331,43 @@ class _HookedByParent:
 class ShardsDirectory(_HookedByParent, pytest.Directory):
     """A directory of saev's data in the test tree; nothing but its manifest file is collected."""
 
+    doubt: OSError | None = None
+
+    @classmethod
+    def doubted(
+        cls, parent: pytest.Collector, path: Path, doubt: OSError | None
+    ) -> ShardsDirectory:
+        """Return the node; with why nobody could see whether it is one, where that is so."""
+        node: ShardsDirectory = cls.from_parent(parent, path=path)
+        node.doubt = doubt
+        return node
+
     def collect(self) -> Iterable[ShardsManifest]:
         """Yield the manifest file, unread."""
         path = self.path / _DATA
-        yield ShardsManifest.at(self, path, nodeid=_nodeid(path, self.config))
+        nodeid = _nodeid(path, self.config)
+        yield ShardsManifest.at(self, path, nodeid=nodeid, doubt=self.doubt)
 
 
 class ShardsManifest(_HookedByParent, pytest.File):
     """The manifest file of a shards directory, which need not be there."""
 
+    doubt: OSError | None = None
+
     @classmethod
-    def at(cls, parent: pytest.Collector, path: Path, *, nodeid: str) -> ShardsManifest:
-        """Return the node; ``-k`` finds its items by the directory's name."""
+    def at(
+        cls, parent: pytest.Collector, path: Path, *, nodeid: str, doubt: OSError | None = None
+    ) -> ShardsManifest:
+        """Return the node; ``-k`` finds its items by the directory's name.
+
+        Args:
+            parent: Where it was met.
+            path: The manifest file.
+            nodeid: What names it.
+            doubt: Why nobody could see whether it is one.
+        """
         node: ShardsManifest = cls.from_parent(parent, path=path, nodeid=nodeid)
+        node.doubt = doubt
         node.extra_keyword_matches.add(path.parent.name)
         return node
 
@@ -358,19 +397,29 @@ class ShardsItem(_HookedByParent, pytest.Item):
 
     def runtest(self) -> None:
         """Validate; what is found travels with the test report to JUnit XML and the summary."""
-        from shardproof import validate  # noqa: PLC0415 - not before it is needed
+        # Not before they are needed.
+        from shardproof import ManifestNotFoundError, validate  # noqa: PLC0415
 
         self.user_properties += [
             ("shards_dir", _shown(str(self.root))),
             ("shards_level", self.name),
         ]
-        report = validate(self.root, level=self.config.stash[_VALIDATION].level)
+        try:
+            report = validate(self.root, level=self.config.stash[_VALIDATION].level)
+        except ManifestNotFoundError:
+            if self._doubt is not None:  # it may have been there when nobody could look
+                raise self._doubt from None
+            raise
         self.user_properties += [
             ("shards_files", report.n_files),
             ("shards_unproven", len(report.unproven)),
             ("shards_findings", len(report.findings)),
         ]
         report.raise_for_findings()
+
+    @property
+    def _doubt(self) -> OSError | None:
+        return self.parent.doubt if isinstance(self.parent, ShardsManifest) else None
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the report's text, or the manifest's error: a traceback would say nothing."""

@@ -122,9 +122,9 @@ def restore_modes(path: str | os.PathLike[str]) -> None:
         path: The directory; one that no longer exists is no error.
 
     Raises:
-        OSError: A mode could not be changed.
+        OSError: A mode could not be changed, or nobody could look.
     """
-    if not os.path.isdir(path):
+    if not _is_directory(path):
         return
     _allow(path, 0o700)
     with os.scandir(path) as entries:
@@ -135,6 +135,13 @@ def restore_modes(path: str | os.PathLike[str]) -> None:
         else:
             _allow(entry.path, 0o600)
             _let_go(entry.path)
+
+
+def _is_directory(path: str | os.PathLike[str]) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _allow(path: str | os.PathLike[str], bits: int) -> None:

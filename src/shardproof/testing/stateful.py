@@ -141,10 +141,10 @@ class ShardsDirMachine(RuleBasedStateMachine):
     def _write_shard(self, index: int) -> None:
         name = self.layout.shard_names[index]
         for path in (self.path / name, temporary_of(self.path / name)):
-            if path.is_dir() and not path.is_symlink():
-                path.rmdir()
-            else:
+            try:
                 path.unlink(missing_ok=True)
+            except IsADirectoryError:
+                path.rmdir()
         (self.path / name).write_bytes(content(self.layout, name))
 
     def _become(self, states: Iterable[ShardState]) -> None:

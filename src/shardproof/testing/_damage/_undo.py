@@ -120,8 +120,9 @@ class Undo:
                 # makes at once would not show. These nanoseconds lie between two ticks.
                 os.utime(path, ns=(os.lstat(path).st_atime_ns, time.time_ns()))
             return
-        for path in filter(os.path.lexists, {*self._before, *written}):
-            _set_times(path, self._before.get(path, self._before[like]))
+        for path in {*self._before, *written}:
+            with contextlib.suppress(FileNotFoundError):
+                _set_times(path, self._before.get(path, self._before[like]))
 
     def keep(self, path: Path, start: int, stop: int) -> None:
         """Keep a part of a watched file, and put it back, to where the file then ends as it did."""

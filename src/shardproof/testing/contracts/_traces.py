@@ -5,6 +5,7 @@ import gc
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,7 +67,15 @@ def _new_since(before: Traces) -> list[str]:
 def snapshot(root: Path) -> dict[str, tuple[int, int, int]]:
     """Return type and mode, size, and time of change of everything below a directory."""
     found = {}
-    for path in [root, *root.rglob("*")]:
-        status = path.lstat()
-        found[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns)
+    for path in [os.fspath(root), *_below(root)]:
+        status = os.lstat(path)
+        found[path] = (status.st_mode, status.st_size, status.st_mtime_ns)
     return found
+
+
+def _below(directory: str | os.PathLike[str]) -> Iterator[str]:
+    with contextlib.suppress(PermissionError), os.scandir(directory) as entries:
+        for entry in entries:
+            yield entry.path
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(entry.path)
