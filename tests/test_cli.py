@@ -505,6 +505,16 @@ class TestDemo:
         assert os.listdir(tmp_path / "kept") == []
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE])
+def test_a_directory_that_nobody_could_look_at_is_not_called_wrong(run, tmp_path, number) -> None:
+    (tmp_path / "to").mkdir()
+    with faults(tmp_path) as fs:
+        fs.fail("stat", number, match="to", times=1)
+        result = run("stage", tmp_path, "--to", tmp_path / "to")
+    assert result.exit_code == 3
+    assert f"Could not look at '{tmp_path}/to'" in result.output
+
+
 def test_version_and_help(run) -> None:
     assert run("--version").stdout == f"shardproof {shardproof.__version__}\n"
     assert "validate" in run("--help").stdout

@@ -41,7 +41,7 @@ def given_path(text: str) -> Path:
 
 
 def given_directory(text: str) -> Path:
-    """Return a directory that is there."""
+    """Return a directory that is there; end by 3 where nobody could look."""
     path = given_path(text)
     try:
         mode = mode_of(path, follow=True)
