@@ -129,8 +129,10 @@ MAY_IMPORT = {
         "receipts._store",
     }
     | GROUND,
+    "receipts._patterns": {"_opening"},
+    "receipts._named": {f"receipts.{name}" for name in ("_done", "_layout", "_quick")} | GROUND,
     "receipts._search": {"receipts._layout"} | GROUND,
-    "receipts._sources": {"receipts._canonical"} | GROUND,
+    "receipts._sources": {"receipts._canonical", "receipts._patterns"} | GROUND,
     "receipts._store": {
         f"receipts.{name}"
         for name in (
@@ -139,6 +141,7 @@ MAY_IMPORT = {
             "_header",
             "_indices",
             "_layout",
+            "_named",
             "_plan",
             "_records",
             "_sources",

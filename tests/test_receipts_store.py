@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from planning import complete, new_store, receipt_path, rewrite_receipt
 
 import shardproof
-from shardproof import ManifestError, ManifestNotFoundError, ReceiptStore
+from shardproof import ManifestError, ManifestNotFoundError, ReceiptStore, validate
 from shardproof.receipts import _done, _quick
+from shardproof.testing import without_root_override
 
 LEVELS = ("present", "complete", "valid")
 
@@ -379,7 +380,7 @@ def left_by_the_quick_look(store: ReceiptStore) -> list[int]:
     root_fd = os.open(store.path, os.O_RDONLY)
     receipts_fd = os.open(store.path / "receipts", os.O_RDONLY)
     try:
-        return _quick.not_plainly_done(store._scope, root_fd, receipts_fd, [0])
+        return _quick.not_plainly_done(store._scope, root_fd, receipts_fd, [0], [])
     finally:
         os.close(root_fd)
         os.close(receipts_fd)
@@ -400,3 +401,97 @@ def test_a_receipt_says_what_was_done(store) -> None:
     assert receipt.run_hash == store.path.parents[2].name
     assert receipt.dataset_name == "corpus"
     assert msgspec.json.decode(receipt_path(store, 1).read_bytes())["schema_version"] == 1
+
+
+class TestOneOutputOfTwo:
+    """Two receipts that name one output: one shard wrote over the other's, and neither is done."""
+
+    @pytest.fixture(params=["plain", "in a folder", "its twin"])
+    def twice(self, request, tmp_path) -> ReceiptStore:
+        store = new_store(tmp_path, 4)
+        first, second = {
+            "plain": ("x.bin", "x.bin"),
+            "in a folder": ("d/x.bin", "d/x.bin"),
+            "its twin": ("x.bin", "X.bin"),
+        }[request.param]
+        for index, name in enumerate([first, second, "y.bin"]):
+            self.make(store, index, name)
+        return store
+
+    @staticmethod
+    def make(store: ReceiptStore, index: int, name: str) -> None:
+        with store.claim(index) as work:
+            work.output(name, kind="data").write_bytes(b"1234")
+
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    def test_neither_is_done(self, twice, level) -> None:
+        for store in (twice, ReceiptStore(twice.path)):
+            assert store.pending(level) == [0, 1, 3]
+            assert [store.is_completed(i, level) for i in range(4)] == [False, False, True, False]
+            first, second = store.verdict(0, level), store.verdict(1, level)
+            assert not first
+            assert "is that of shard 1 too, by its receipt" in first.reason
+            assert "is that of shard 0 too, by its receipt" in second.reason
+
+    def test_asked_for_one_at_a_time(self, twice) -> None:
+        for index in (0, 1):
+            assert not ReceiptStore(twice.path).is_completed(index)
+            ReceiptStore(twice.path).claim(index).close()
+
+    def test_both_are_made_again(self, twice) -> None:
+        """The second too, though by then no other receipt names its output: it was written over."""
+        store = ReceiptStore(twice.path)
+        made = []
+        for work in store.claim_pending():
+            with work:
+                work.output(f"{work.index}.bin", kind="data").write_bytes(b"1234")
+            made.append(work.index)
+        assert made == [0, 1, 3]
+        assert store.pending() == ReceiptStore(twice.path).pending() == []
+
+    def test_one_that_comes_later(self, twice) -> None:
+        store = ReceiptStore(twice.path)
+        assert store.is_completed(2)
+        self.make(ReceiptStore(twice.path), 3, "y.bin")
+        assert not store.is_completed(3)
+        assert not store.is_completed(2)
+
+    def test_an_output_that_changed_hands(self, twice) -> None:
+        store = ReceiptStore(twice.path)
+        assert store.is_completed(2)
+        (twice.path / "y.bin").unlink()
+        self.make(ReceiptStore(twice.path), 2, "z.bin")
+        self.make(ReceiptStore(twice.path), 3, "y.bin")
+        assert store.is_completed(3)
+        assert store.is_completed(2)
+
+    def test_the_directory_is_refused(self, twice) -> None:
+        with pytest.raises(ManifestError, match="it is listed"):
+            validate(twice.path)
+
+    def test_what_an_empty_shard_does_not_owe(self, tmp_path) -> None:
+        store = new_store(tmp_path, 2)
+        for index in range(2):
+            with store.claim(index) as work:
+                work.output("x.bin", kind="data").write_bytes(b"")
+                work.stats["num_sequences"] = 0
+        assert store.pending() == []
+
+
+class TestOneThatMayNotBeRead:
+    def test_it_is_not_pending(self, store, monkeypatch) -> None:
+        path = receipt_path(store, 0)
+        path.chmod(0)
+        with without_root_override():
+            for look in (store.pending, lambda: store.is_completed(0), lambda: store.claim(0)):
+                with pytest.raises(PermissionError) as caught:
+                    look()
+                assert caught.value.filename == str(path)
+        path.chmod(0o644)
+
+    @pytest.mark.parametrize("operation", ["open", "read"])
+    def test_it_is_named(self, store, shard_faults, operation) -> None:
+        shard_faults(store.path / "receipts").fail(operation, errno.EIO, match="shard_000000.json")
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            store.pending()
+        assert caught.value.filename == str(receipt_path(store, 0))

@@ -1,15 +1,18 @@
 """The files of claims, ``claims/shard_NNNNNN.GGGG.json``; the highest generation is the holder."""
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator
 
 import msgspec
 
-from shardproof._names import OPEN_FLAGS
+from shardproof._names import OPEN_FLAGS, file_type
+from shardproof._opening import names_in
 from shardproof._paths import refuse_empty
 from shardproof._processes import is_gone
-from shardproof.receipts._layout import CLAIMS
+from shardproof.receipts._layout import CLAIMS, told_of
 
 __all__ = ["ClaimFiles", "ClaimRecord", "Found", "claims_in", "encode_claim"]
 
@@ -91,15 +94,22 @@ class ClaimFiles:
         return self.read(index, max(generations)) if generations else None
 
     def read(self, index: int, generation: int) -> Found | None:
-        """Return one claim; None where it is gone."""
+        """Return one claim; None where it is gone.
+
+        Raises:
+            OSError: It could not be read, or is something else than a file.
+        """
+        path = self.path_of(index, generation)
         try:
-            fd = os.open(self.path_of(index, generation), OPEN_FLAGS)
+            fd = os.open(path, OPEN_FLAGS)
         except FileNotFoundError:
             return None
         try:
-            content = os.pread(fd, _MAX_BYTES, 0)
-            if _decoded(content) is None:  # perhaps it was being rewritten
+            with told_of(path):
+                _refuse_other(os.fstat(fd).st_mode, path)
                 content = os.pread(fd, _MAX_BYTES, 0)
+                if _decoded(content) is None:  # perhaps it was being rewritten
+                    content = os.pread(fd, _MAX_BYTES, 0)
         finally:
             os.close(fd)
         return Found(generation, content, _decoded(content))
@@ -124,13 +134,15 @@ class ClaimFiles:
         )
 
     def _matches(self, pattern: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
-        try:
-            names = os.listdir(self.directory)
-        except FileNotFoundError:
-            return
-        for name in names:
+        for name in names_in(self.directory):
             if match := pattern.fullmatch(name):
                 yield int(match[1]), int(match[2]), name
+
+
+def _refuse_other(mode: int, path: str) -> None:
+    if not stat.S_ISREG(mode):
+        problem = f"expected a claim's file, found a {file_type(mode)}; move it away"
+        raise OSError(errno.EINVAL, problem, path)
 
 
 def claims_in(root: str) -> Iterator[tuple[int, Found]]:

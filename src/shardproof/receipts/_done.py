@@ -6,29 +6,38 @@ every output that it names is there as recorded, which the validator's own check
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shardproof import _fanout, _json
 from shardproof._messages import quoted, shown, told
 from shardproof._names import OPEN_FLAGS, open_root
+from shardproof._opening import is_link
 from shardproof._paths import permission_denied
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Manifest, PromisedFile
-from shardproof.receipts._layout import MAX_RECEIPT_BYTES, RECEIPTS, Scope, receipt_name
+from shardproof.receipts._layout import (
+    MAX_RECEIPT_BYTES,
+    RECEIPTS,
+    Scope,
+    receipt_name,
+    told_of,
+)
 from shardproof.receipts._outputs import owed
 from shardproof.receipts._quick import not_plainly_done
 from shardproof.receipts._records import Receipt, decode_receipt
 from shardproof.report import Finding, Level, Report
 
 __all__ = [
+    "Looked",
     "Verdict",
     "VerdictStatus",
-    "not_done",
+    "look_at",
     "open_receipts",
     "promised",
     "read_receipt",
@@ -62,10 +71,24 @@ class Verdict:
         return self.done
 
 
-def not_done(
+class Looked(NamedTuple):
+    """What a look at some shards found.
+
+    Attributes:
+        not_done: The verdict on each that is not done.
+        names: The outputs of all that say completed.
+    """
+
+    not_done: list[Verdict]
+    names: list[str]
+
+
+def look_at(
     scope: Scope, indices: Sequence[int], level: Level, workers: int | None = None
-) -> Iterator[Verdict]:
-    """Yield the verdict on each shard that is not done, in the order of ``indices``.
+) -> Looked:
+    """Return the verdict on each shard that is not done, in the order of ``indices``.
+
+    Each is judged by its own receipt; whether two name one output, the caller finds in the names.
 
     Raises:
         ManifestError: The plan directory can't be opened.
@@ -81,10 +104,11 @@ def not_done(
             else:
                 runs = _fanout.over_threads(look, indices, workers)
             with contextlib.closing(runs):
-                for _, verdicts in runs:
-                    yield from verdicts
+                looks = [look for _, found in runs for look in found]
     finally:
         os.close(root_fd)
+    verdicts = [found for look in looks for found in look.not_done]
+    return Looked(verdicts, [name for look in looks for name in look.names])
 
 
 @contextlib.contextmanager
@@ -115,19 +139,27 @@ def open_receipts(root: str, root_fd: int) -> Iterator[int | None]:
 
 def _look_at_all(
     scope: Scope, level: Level, root_fd: int, receipts_fd: int | None, indices: Sequence[int]
-) -> list[Verdict]:
+) -> list[Looked]:
     if receipts_fd is None:
-        return [_absent(index) for index in indices]
+        return [Looked([_absent(index) for index in indices], [])]
+    names: list[str] = []
     if level == "complete":
-        indices = not_plainly_done(scope, root_fd, receipts_fd, indices)
-    return [found for index in indices if not (found := verdict(scope, index, level)).done]
+        indices = not_plainly_done(scope, root_fd, receipts_fd, indices, names)
+    found = [verdict(scope, index, level, names) for index in indices]
+    return [Looked([one for one in found if not one.done], names)]
 
 
-def verdict(scope: Scope, index: int, level: Level) -> Verdict:
-    """Return whether a shard is done, from a closer look.
+def verdict(scope: Scope, index: int, level: Level, names: list[str] | None = None) -> Verdict:
+    """Return whether a shard is done by its own receipt, from a closer look.
+
+    Args:
+        scope: Whose receipts are looked at.
+        index: The shard.
+        level: How hard to look.
+        names: Is given the outputs that a completed receipt names.
 
     Raises:
-        OSError: It could not be looked at (EIO, ESTALE, ...).
+        OSError: It could not be looked at (EIO, ESTALE, ...), or its receipt may not be read.
     """
     try:
         receipt = read_receipt(scope.root, index)
@@ -135,9 +167,12 @@ def verdict(scope: Scope, index: int, level: Level) -> Verdict:
             return Verdict(index, False, "foreign", foreign)
         if receipt.status != "completed":
             return Verdict(index, False, receipt.status, _unfinished(receipt))
-        return _look_at_outputs(scope, receipt, index, level)
+        return _look_at_outputs(scope, receipt, index, level, names)
     except ManifestNotFoundError:
         return _absent(index)
+    except ManifestPermissionError as error:
+        # Whoever wrote it may have done the work, and be at it: nobody is told to do it again.
+        raise PermissionError(errno.EACCES, error.problem, error.path) from error
     except ManifestError as error:
         return Verdict(index, False, "damaged", f"its receipt can't be believed: {error.problem}")
 
@@ -151,8 +186,10 @@ def read_receipt(root: str, index: int) -> Receipt:
         OSError: The file system failed.
     """
     directory, name = _receipts_dir(root), receipt_name(index)
-    data = _json.read_bytes(directory, name, max_bytes=MAX_RECEIPT_BYTES)
-    return decode_receipt(data, os.path.join(directory, name))
+    path = os.path.join(directory, name)
+    with told_of(path):
+        data = _json.read_bytes(directory, name, max_bytes=MAX_RECEIPT_BYTES)
+    return decode_receipt(data, path)
 
 
 def _receipts_dir(root: str) -> str:
@@ -160,9 +197,10 @@ def _receipts_dir(root: str) -> str:
 
     Raises:
         ManifestError: It is a link, which could lead anywhere.
+        OSError: Nobody could look.
     """
     path = os.path.join(root, RECEIPTS)
-    if os.path.islink(path):
+    if is_link(path):
         raise ManifestError("expected a directory of receipts, found a symbolic link", path=path)
     return path
 
@@ -199,9 +237,13 @@ def promised(scope: Scope, receipt: Receipt, path: str) -> list[PromisedFile]:
     return [PromisedFile(output.path, output.bytes, output.checksum) for output in outputs]
 
 
-def _look_at_outputs(scope: Scope, receipt: Receipt, index: int, level: Level) -> Verdict:
+def _look_at_outputs(
+    scope: Scope, receipt: Receipt, index: int, level: Level, names: list[str] | None
+) -> Verdict:
     source = Path(scope.root, RECEIPTS, receipt_name(index))
     files = promised(scope, receipt, os.fspath(source))
+    if names is not None:
+        names += [file.name for file in files]
     manifest = Manifest(Path(scope.root), source, "receipts", files)
     report = check(manifest, level=level, workers=1, list_first=False)
     if reasons := [*map(_broken, report.findings), *_unproven(report)]:

@@ -1,6 +1,8 @@
 """Where what is: ``runs/<run_hash>/datasets/<dataset_name>/<plan_hash>/`` and the names in it."""
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 __all__ = [
@@ -14,6 +16,7 @@ __all__ = [
     "receipt_index",
     "receipt_name",
     "reserved",
+    "told_of",
 ]
 
 PLAN_FILE = "plan.json"
@@ -60,3 +63,14 @@ def receipt_index(name: str) -> int | None:
 def reserved(name: str) -> bool:
     """Whether an output may not have this name, because the plan directory needs it."""
     return name.split("/", 1)[0].lower() in {PLAN_FILE, RECEIPTS, CLAIMS}
+
+
+@contextlib.contextmanager
+def told_of(path: str) -> Iterator[None]:
+    """Let an error of a call name the whole path, and not a part of it or none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename == path:
+            raise
+        raise OSError(error.errno, error.strerror, path) from error

@@ -8,6 +8,7 @@ import hashlib
 import operator
 import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +18,9 @@ import msgspec
 from shardproof import _json
 from shardproof._arguments import checked
 from shardproof._messages import quoted, shown, told
+from shardproof._opening import mode_of
 from shardproof._paths import refuse_empty
-from shardproof.errors import ManifestError, RevisionError
+from shardproof.errors import ManifestError, ManifestPermissionError, RevisionError
 from shardproof.receipts._canonical import canonical_json
 from shardproof.receipts._layout import MAX_PLAN_BYTES, PLAN_FILE
 from shardproof.receipts._search import plan_dirs
@@ -184,6 +186,8 @@ def _plans_with_pins(output_dir: str | os.PathLike[str]) -> Iterator[tuple[str, 
     for plan_dir in found:
         try:
             plan = _json.read(os.fspath(plan_dir), PLAN_FILE, _Pins, max_bytes=MAX_PLAN_BYTES)
+        except ManifestPermissionError:
+            raise  # it may be the newest, and then an older one is wrong
         except ManifestError:
             continue  # a plan that can't be read pins nothing
         yield plan.created_at, plan.pins
@@ -208,9 +212,10 @@ def pin_files(path: str | os.PathLike[str]) -> Pin:
     """
     refuse_empty(path=path)
     real = Path(os.path.realpath(path))
-    if not real.exists():
+    mode = mode_of(real, follow=True)
+    if not mode:
         raise RevisionError(f"expected a file or a directory, found nothing at '{shown(real)}'")
-    is_dir = real.is_dir()
+    is_dir = stat.S_ISDIR(mode)
     files = source_files(real, identity="digest") if is_dir else [describe(real, "", "digest")]
     content = canonical_json([[file.path, file.etag] for file in files])
     revision = f"sha256:{hashlib.sha256(content).hexdigest()}"

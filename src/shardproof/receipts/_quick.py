@@ -116,7 +116,7 @@ def _name_each_once(receipt: _Usual) -> bool:
 
 
 def not_plainly_done(
-    scope: Scope, root_fd: int, receipts_fd: int, indices: Sequence[int]
+    scope: Scope, root_fd: int, receipts_fd: int, indices: Sequence[int], names: list[str]
 ) -> list[int]:
     """Return the shards that are not done beyond doubt, at level ``complete``.
 
@@ -129,6 +129,7 @@ def not_plainly_done(
         root_fd: A descriptor of the plan directory.
         receipts_fd: A descriptor of the directory of receipts.
         indices: The shards.
+        names: Is given the outputs of those that are done.
     """
     lstat, plain = os.lstat, is_plain
     odd = []
@@ -147,6 +148,7 @@ def not_plainly_done(
                 ):
                     break
             else:
+                names += [file.path for file in files]
                 continue
         except OSError:
             pass  # the closer look decides

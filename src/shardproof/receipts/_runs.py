@@ -11,8 +11,9 @@ import msgspec
 from shardproof import _files
 from shardproof._arguments import checked
 from shardproof._messages import quoted, shown, told
+from shardproof._opening import is_there, names_in
 from shardproof._paths import refuse_empty
-from shardproof.errors import ManifestError
+from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.receipts._canonical import canonical_json, hash_of, plain
 from shardproof.receipts._header import read_header
 from shardproof.receipts._layout import PLAN_FILE, RECEIPTS
@@ -56,9 +57,8 @@ class Run(msgspec.Struct, frozen=True):
             OSError: It can't be written.
         """
         plan_dir = self.path / "datasets" / plan.dataset_name / plan.plan_hash
-        if plan_dir.exists():
-            _files.sweep_leftovers(plan_dir)
-        if not (plan_dir / PLAN_FILE).exists():
+        _files.sweep_leftovers(plan_dir, names_in(plan_dir))
+        if not is_there(plan_dir / PLAN_FILE):
             _warn_of_others(plan_dir.parent, plan)
             _files.make_directories(plan_dir / RECEIPTS)
             self._write(plan_dir, plan)
@@ -128,7 +128,7 @@ def open_run(
     path = runs / _directory_name(name, newest or 1)
     _files.make_directories(path)
     _files.sweep_leftovers(path)
-    if not (path / "config.json").exists():
+    if not is_there(path / "config.json"):
         _files.write_whole(path / "config.json", canonical_json(settings) + b"\n")
     return Run(path, path.name)
 
@@ -138,9 +138,7 @@ def _directory_name(name: str, generation: int) -> str:
 
 
 def _generations(runs: Path, name: str) -> list[int]:
-    if not runs.is_dir():
-        return []
-    matches = (re.fullmatch(rf"{name}(?:-([1-9][0-9]*))?", entry) for entry in os.listdir(runs))
+    matches = (re.fullmatch(rf"{name}(?:-([1-9][0-9]*))?", entry) for entry in names_in(runs))
     return [int(match[1] or 1) for match in matches if match]
 
 
@@ -176,9 +174,11 @@ _COMPARED = (
 
 
 def _warn_of_others(siblings: Path, plan: Plan) -> None:
-    for path in sorted(siblings.glob(f"*/{PLAN_FILE}")):
+    for name in names_in(siblings):
         try:
-            other = read_plan(path.parent)
+            other = read_plan(siblings / name)
+        except ManifestNotFoundError:
+            continue
         except (ManifestError, OSError) as error:
             logger.warning("An earlier plan can't be read: %s", told(error))
             continue

@@ -1,5 +1,6 @@
 """Where plan directories are: found by listing, and never passed over in silence."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,4 +74,11 @@ def _listed(directory: str, names: list[str], on_error: OnError) -> Iterator[tup
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            on_error(error)
+            on_error(_worded(error, path))
+
+
+def _worded(error: OSError, path: str) -> OSError:
+    if error.errno != errno.ELOOP:
+        return error
+    problem = "it is a symbolic link that leads back to itself, or through too many others"
+    return OSError(errno.ELOOP, f"{problem}; remove it, or let it lead to a directory", path)

@@ -14,6 +14,7 @@ from shardproof._names import OPEN_FLAGS, refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import ReceiptError
 from shardproof.receipts._canonical import canonical_path
+from shardproof.receipts._patterns import files_below
 
 __all__ = ["Identity", "SourceFile", "describe", "identity_of", "source_files"]
 
@@ -70,16 +71,22 @@ def source_files(
 ) -> list[SourceFile]:
     """Return the files below a directory, sorted by path; hidden ones are left out.
 
+    All of them or none: a directory that can't be listed is an error, and no plan is made of the
+    rest.
+
     Args:
         root: The directory. Where it is doesn't matter to any hash, what is in it does.
-        pattern: Which files, as `pathlib.Path.glob` takes it.
+        pattern: Which files: ``*``, ``?`` and ``[abc]`` as in a shell, and ``**`` for any number of
+            directories. Links to files are files; a link to a directory is followed where a part of
+            the pattern names it, and not by ``**``.
         identity: By what a changed file is told from an unchanged one of its size: the time of its
             last change; ``"digest"`` reads each file and takes its SHA-256, which a copy to another
             machine does not change; ``"size"`` trusts the size.
 
     Raises:
         ReceiptError: There are none, or a name that no plan can hold; every one is listed.
-        OSError: One can't be looked at.
+        ValueError: A pattern that is empty or absolute.
+        OSError: One can't be looked at, or a directory not be listed.
 
     Example:
         >>> from shardproof import receipts
@@ -89,12 +96,8 @@ def source_files(
     """
     refuse_empty(root=root)
     base = Path(os.path.realpath(root))
-    found = sorted(
-        (path.relative_to(base).as_posix(), path)
-        for path in base.glob(pattern)
-        if not any(part.startswith(".") for part in path.relative_to(base).parts)
-    )
-    files = [describe(path, name, identity) for name, path in found if path.is_file()]
+    names = files_below(os.fspath(base), pattern)
+    files = [describe(base / name, name, identity) for name in names]
     if not files:
         raise ReceiptError(f"expected files '{shown(pattern)}' below '{shown(base)}', found none")
     if refused := refusals([file.path for file in files]):

@@ -12,10 +12,11 @@ from shardproof._paths import refuse_empty
 from shardproof._work import apart
 from shardproof.errors import ShardClaimedError, ShardCompletedError
 from shardproof.receipts._claims import Claims
-from shardproof.receipts._done import Verdict, not_done, read_receipt, verdict
+from shardproof.receipts._done import Verdict, look_at, read_receipt, verdict
 from shardproof.receipts._header import read_header
 from shardproof.receipts._indices import as_ranges
 from shardproof.receipts._layout import Scope
+from shardproof.receipts._named import Named, has_twins
 from shardproof.receipts._plan import Plan, read_plan
 from shardproof.receipts._records import Receipt
 from shardproof.receipts._sources import SourceFile
@@ -34,7 +35,8 @@ class ReceiptStore:
 
     A shard is done when its receipt can be read, is of this plan and this shard, says completed,
     names each kind of output that the plan owes, and each output that it names is a regular file of
-    exactly the recorded size (level ``"complete"``), or also has the recorded digest (``"valid"``).
+    exactly the recorded size (level ``"complete"``), or also has the recorded digest (``"valid"``),
+    and is no other shard's, by that one's receipt.
     Nothing else is done: not a shard that was started, nor one whose outputs are gone.
 
     Args:
@@ -92,6 +94,7 @@ class ReceiptStore:
         self._header = header
         self._plan = plan
         self._scope = Scope(root, header.plan_hash, header.kinds)
+        self._named = Named(self._scope, header.n_shards)
         self._claims = Claims(root, header.plan_hash, heartbeat, stale_after, clock)
 
     def __repr__(self) -> str:
@@ -131,7 +134,7 @@ class ReceiptStore:
             OSError: It could not be looked at (EIO, ESTALE, ...).
         """
         self._refuse_index(index)
-        return verdict(self._scope, index, level)
+        return self._verdict(index, level)
 
     @checked
     def is_completed(self, index: int, level: Level = "complete") -> bool:
@@ -146,7 +149,7 @@ class ReceiptStore:
             OSError: It could not be looked at (EIO, ESTALE, ...).
         """
         self._refuse_index(index)
-        verdicts = self._not_done([index], level, None)
+        verdicts = look_at(self._scope, [index], level).not_done or self._twins([index])
         _log_disbelieved(verdicts)
         return not verdicts
 
@@ -177,12 +180,31 @@ class ReceiptStore:
         self, level: Level = "complete", *, workers: int | None = None
     ) -> list[Verdict]:
         """Return the verdict on each shard that is `pending`, ascending; arguments as there."""
-        return self._not_done(range(self.n_shards), level, workers)
-
-    def _not_done(self, indices: Sequence[int], level: Level, workers: int | None) -> list[Verdict]:
         if workers is not None and workers < 1:
             raise ValueError(f"workers: expected 1 or more, found {workers}")
-        return apart(lambda _: list(not_done(self._scope, indices, level, workers)))
+        return apart(lambda _: self._not_done(level, workers))
+
+    def _not_done(self, level: Level, workers: int | None) -> list[Verdict]:
+        found, names = look_at(self._scope, range(self.n_shards), level, workers)
+        if not has_twins(names):
+            return found
+        by_index = {one.index: one for one in [*self._twins(None), *found]}
+        return [by_index[index] for index in sorted(by_index)]
+
+    def _counts(self, skipped: Sequence[int], what: str) -> tuple[int, int, str, str]:
+        return len(skipped), self.n_shards, what, as_ranges(skipped)
+
+    def _verdict(self, index: int, level: Level) -> Verdict:
+        found = verdict(self._scope, index, level)
+        return next(iter(self._twins([index])), found) if found.done else found
+
+    def _twins(self, indices: Sequence[int] | None) -> list[Verdict]:
+        """Return the verdicts on shards whose outputs others name too; None: look at all."""
+        if indices is None:
+            found = self._named.twins()
+        else:
+            found = {i: why for i in indices if (why := self._named.twin_of(i)) is not None}
+        return [Verdict(index, False, "completed", why) for index, why in found.items()]
 
     @checked
     def claim(self, index: int, level: Level = "complete") -> Work:
@@ -279,7 +301,7 @@ class ReceiptStore:
         )
 
     def _refuse_completed(self, index: int, level: Level) -> None:
-        found = verdict(self._scope, index, level)
+        found = self._verdict(index, level)
         if found.done:
             raise ShardCompletedError(f"shard {index} of '{shown(self.path)}': {found.reason}")
 

@@ -1,0 +1,126 @@
+"""Which outputs the receipts name, and who else's: of two who name one, one wrote over the other's.
+
+By its own receipt and sizes each of the two looks done. So outputs are counted over all receipts;
+and where one is named twice, neither shard is done until its own receipt is another.
+"""
+
+import os
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from shardproof._messages import quoted
+from shardproof._names import open_root
+from shardproof.errors import ManifestError
+from shardproof.receipts._done import open_receipts, promised, read_receipt, why_foreign
+from shardproof.receipts._layout import RECEIPTS, Scope, receipt_name
+from shardproof.receipts._quick import UsualFile, usual_files
+
+__all__ = ["Named", "has_twins"]
+
+
+class _Says(NamedTuple):
+    """What a completed receipt says, as far as it matters here."""
+
+    completed_at: float | None = None
+    names: tuple[str, ...] = ()
+
+
+class Named:
+    """The outputs that the receipts of a plan name, as far as a store has looked.
+
+    Args:
+        scope: Whose receipts.
+        n_shards: How many shards there are.
+    """
+
+    def __init__(self, scope: Scope, n_shards: int) -> None:
+        self._scope = scope
+        self._n_shards = n_shards
+        self._by_name: dict[str, set[int]] | None = None
+        self._spoilt: dict[int, tuple[_Says, str]] = {}
+
+    def twins(self) -> dict[int, str]:
+        """Read all receipts; return the shards whose outputs others name too, each with why."""
+        self._by_name = self._read_all()
+        shared = [indices for indices in self._by_name.values() if len(indices) > 1]
+        candidates = sorted(set().union(*shared))
+        found = {index: self.twin_of(index) for index in candidates}
+        return {index: why for index, why in found.items() if why is not None}
+
+    def twin_of(self, index: int) -> str | None:
+        """Return why a shard that looks done is not, in words; None where no other names its own.
+
+        The first call reads all receipts.
+        """
+        if self._by_name is None:
+            self._by_name = self._read_all()
+        says = self._says(index)
+        for name in says.names:
+            others = self._by_name.setdefault(_folded(name), set())
+            others.add(index)
+            for other in sorted(others - {index}):
+                self._compare(index, says, other, name)
+        before, why = self._spoilt.get(index, (None, None))
+        return why if before == says else None
+
+    def _compare(self, index: int, says: _Says, other: int, name: str) -> None:
+        said = self._says(other)
+        if _folded(name) in map(_folded, said.names):
+            self._spoilt.setdefault(index, (says, _why(name, other)))
+            self._spoilt.setdefault(other, (said, _why(name, index)))
+
+    def _read_all(self) -> dict[str, set[int]]:
+        by_name: dict[str, set[int]] = {}
+        root_fd = open_root(self._scope.root)
+        try:
+            with open_receipts(self._scope.root, root_fd) as receipts_fd:
+                if receipts_fd is not None:
+                    for index, names in self._all_names(receipts_fd):
+                        for name in names:
+                            by_name.setdefault(_folded(name), set()).add(index)
+        finally:
+            os.close(root_fd)
+        return by_name
+
+    def _all_names(self, receipts_fd: int) -> Iterator[tuple[int, Iterable[str]]]:
+        indices = range(self._n_shards)
+        usual = usual_files(self._scope, receipts_fd, indices)
+        for index, files in zip(indices, usual, strict=True):
+            yield index, _names(files) or self._says(index).names
+
+    def _says(self, index: int) -> _Says:
+        try:
+            receipt = read_receipt(self._scope.root, index)
+            if receipt.status != "completed" or why_foreign(self._scope, receipt, index):
+                return _Says()
+            path = os.path.join(self._scope.root, RECEIPTS, receipt_name(index))
+            files = promised(self._scope, receipt, path)
+        except ManifestError:
+            return _Says()
+        return _Says(receipt.completed_at, tuple(file.name for file in files))
+
+
+def _names(files: Iterable[UsualFile] | None) -> list[str]:
+    """The names of a usual receipt's files; none where an empty shard may owe none."""
+    found = [] if files is None else list(files)
+    return [file.path for file in found] if all(file.bytes for file in found) else []
+
+
+def has_twins(names: Sequence[str]) -> bool:
+    """Whether two of these names may be one file."""
+    # All at once, since most of the time none are; no name has a control character.
+    return len(set(_folded("\n".join(names)).split("\n"))) < len(names)
+
+
+def _folded(name: str) -> str:
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _why(name: str, other: int) -> str:
+    return (
+        f"completed, but its output {quoted(name)} is that of shard {other} too, by its receipt; "
+        "one of them wrote over the other's: give each outputs of its own"
+    )
