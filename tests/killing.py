@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import faulthandler
+import itertools
 import os
 import platform
 import random
@@ -17,13 +18,23 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import pytest
 
+T = TypeVar("T")
+
 Begin = Callable[[], None]
+Chosen = Callable[[Sequence[T]], Sequence[T]]
+"""Which of all cases are run."""
+
+
+def every(cases: Sequence[T]) -> Sequence[T]:
+    """All of them."""
+    return cases
+
 
 PATIENCE = 60
 """Seconds after which a child ends itself that waits for a lock which nobody holds."""
@@ -63,8 +74,37 @@ def at_every_call(
     return n_calls
 
 
+def at_some_calls(
+    act: Callable[[Begin], object],
+    *,
+    prepare: Callable[[], object],
+    check: Callable[[int], object],
+    choose: Chosen[int],
+) -> int:
+    """Do as `at_every_call` at those calls that are chosen of all numbers."""
+    n_kills = 0
+    prepare()
+    for n_calls in choose(range(_n_calls_of(act))):
+        prepare()
+        if not ends_by_itself(act, n_calls):
+            n_kills += 1
+            with _said_where(n_calls):
+                check(n_calls)
+    return n_kills
+
+
+def _n_calls_of(act: Callable[[Begin], object]) -> int:
+    made = itertools.count()
+    stop_at_every_call(act, lambda: next(made))
+    return next(made)
+
+
 def at_every_state(
-    act: Callable[[Begin], object], path: Path, *, check: Callable[[int], object]
+    act: Callable[[Begin], object],
+    path: Path,
+    *,
+    check: Callable[[int], object],
+    choose: Chosen[tuple["Tree", int]] = every,
 ) -> int:
     """Check a directory as it would be left at each system call, without a child for each.
 
@@ -75,9 +115,10 @@ def at_every_state(
         act: As for `at_every_call`.
         path: The directory.
         check: Called once for each state, with the number of calls that were made before it.
+        choose: Which of the states are checked.
 
     Returns:
-        How many states there were.
+        How many states were checked.
     """
     found: dict[Tree, int] = {}
     n_calls = 0
@@ -88,11 +129,12 @@ def at_every_state(
         n_calls += 1
 
     stop_at_every_call(act, look)
-    for tree, number in found.items():
+    chosen = choose([*found.items()])
+    for tree, number in chosen:
         _put_back(path, tree)
         with _said_where(number):
             check(number)
-    return len(found)
+    return len(chosen)
 
 
 Tree = tuple[tuple[str, bytes | None], ...]

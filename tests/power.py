@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from killing import Begin, Tree, stop_at_every_call, tree_of
+from killing import Begin, Chosen, Tree, every, stop_at_every_call, tree_of
 from killing import skip_where_not_permitted as skip_where_not_traced
 
 IMAGE_BYTES = 6 * 2**20
@@ -38,6 +38,7 @@ def at_every_cut(
     prepare: Callable[[Path], object],
     check: Callable[[Path, bool], object],
     beside_others: bool = False,
+    choose: Chosen[tuple[int, bytes]] = every,
 ) -> int:
     """Look at the disk as it is after a power cut at each system call of ``act``.
 
@@ -48,9 +49,10 @@ def at_every_cut(
         prepare: Is given the directory first; what it makes is on the disk for good.
         check: Is given the directory as it is after a cut, and whether ``act`` had ended before.
         beside_others: Whether somebody else syncs a file of the same disk at each call.
+        choose: Which of the different cuts it is looked at after.
 
     Returns:
-        After how many different cuts it was looked at.
+        After how many it was looked at.
     """
     image, place = workspace / "image", workspace / "mounted"
     _make(image)
@@ -60,7 +62,8 @@ def at_every_cut(
         others = place / "others" if beside_others else None
         copies = _copies(lambda begin: act(path, begin), image, path, others)
     copy = workspace / "copy"
-    for number, data in enumerate(copies, 1):
+    chosen = choose([*enumerate(copies, 1)])
+    for number, data in chosen:
         copy.write_bytes(data)
         with mounted(copy, place) as path:
             try:
@@ -68,7 +71,7 @@ def at_every_cut(
             except BaseException as error:
                 error.add_note(f"after power cut {number} of {len(copies)}")
                 raise
-    return len(copies)
+    return len(chosen)
 
 
 def _copies(

@@ -195,8 +195,10 @@ class Claim:
             )
 
     def withdraw(self) -> None:
-        """Remove this claim, if it was made, and nothing else: the one before it holds."""
+        """Remove this claim, if it was made, and what was written under it: the one before holds."""
         self.close()
+        with contextlib.suppress(OSError):
+            _files.remove_tree(self.workspace)
         with contextlib.suppress(OSError):  # others take it over when it is stale
             found = self.claims.files.read(self.index, self.generation)
             if found and found.record and found.record.token == self._record.token:

@@ -1,0 +1,130 @@
+"""Two containers of one host name: neither takes the other's live temporary file for a leftover."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attacks.tally import Tally
+
+from shardproof import _files
+
+N_ROUNDS = 30
+N_IN_THE_GATE = 3
+
+pytestmark = pytest.mark.attack("two containers of one host name")
+
+WRITER = """
+import os, signal, sys
+from shardproof import _files
+with _files.being_written(sys.argv[1], sync=False) as fd:
+    os.write(fd, b"whole")
+    print(os.getpid(), flush=True)
+    sys.stdin.readline()
+"""
+
+SWEEPER = """
+import sys
+from shardproof import _files
+if sys.argv[2] == "old":
+    exec(sys.argv[3])
+print(_files.sweep_leftovers(sys.argv[1]))
+"""
+
+OLD = r"""
+import os, re, socket, zlib
+from shardproof import _files, _processes
+_LEFTOVER = re.compile(r"\.shardproof-(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{16}\.tmp")
+def _host():
+    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+def _dead(names):
+    for name in names:
+        found = _LEFTOVER.fullmatch(name)
+        if found and found["host"] == _host() and not _processes.is_alive(int(found["pid"])):
+            yield name
+_files._dead_leftovers = _dead
+_files._temporary_name = lambda: f".shardproof-{_host()}-{os.getpid()}-{os.urandom(8).hex()}.tmp"
+"""
+"""How it was: by the host's name and a number of whatever namespace."""
+
+KINDS = (["--pid", "--fork", "--mount-proc"], ["--pid", "--fork"], ["--pid", "--fork", "--uts"])
+"""What a container has of its own; without a /proc of its own it sees the numbers of its host."""
+
+
+@pytest.fixture(scope="module")
+def unshare() -> list[str]:
+    command = ["unshare"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user"]
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare(1) here")
+    done = subprocess.run([*command, "--pid", "--fork", "true"], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no namespaces here: {done.stderr.strip()}")
+    return command
+
+
+def round_of(
+    tally: Tally, unshare: list[str], kind: list[str], path: Path, how: str = "new"
+) -> None:
+    """One container writes, and another sweeps beside it; then the first ends, killed or not."""
+    tally.count()
+    path.mkdir()
+    target = path / "x"
+    code = (OLD if how == "old" else "") + WRITER
+    writer = [*unshare, *kind, sys.executable, "-c", code, target]
+    sweeper = [*unshare, *kind, sys.executable, "-c", SWEEPER, path, how, OLD]
+    with subprocess.Popen(
+        writer, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        swept = subprocess.run(sweeper, capture_output=True, text=True)
+        _, errors = process.communicate("\n")
+    if swept.stdout.strip() != "[]":
+        tally.harm("lost", f"{kind}: {swept.stdout}{swept.stderr[-300:]}")
+    if process.returncode or not target.is_file() or target.read_bytes() != b"whole":
+        tally.harm("lost", f"{kind}: the writer ended with {process.returncode}: {errors[-300:]}")
+    left = [name for name in os.listdir(path) if name != "x"]
+    if left:
+        tally.harm("leftover", f"{kind}: {left}")
+
+
+def test_a_live_writer_and_a_sweeper(unshare, tmp_path, tally) -> None:
+    cases = [(n, KINDS[n % len(KINDS)]) for n in range(N_ROUNDS)]
+    for number, kind in tally.sample(cases, N_IN_THE_GATE):
+        round_of(tally, unshare, kind, tmp_path / str(number))
+
+
+def test_who_sweeps_by_host_and_number(unshare, tmp_path, tally) -> None:
+    """Control: the number that the writer has is nobody's in the sweeper's namespace."""
+    control = Tally("control", is_exhaustive=True)
+    # It is 1 in both, unless the sweeper has a process before it.
+    name = f".shardproof-{'0' * 8}-4000-{'0' * 16}.tmp"
+    assert re.fullmatch(r"\.shardproof-[0-9a-f]{8}-[0-9]+-[0-9a-f]{16}\.tmp", name)
+    tally.count()
+    assert _files.sweep_leftovers(tmp_path, [name]) == []
+    outside = Path(tmp_path, "c")
+    round_of_old(control, unshare, outside)
+    assert control.harms["lost"]
+
+
+def round_of_old(control: Tally, unshare: list[str], path: Path) -> None:
+    """The writer is on the host, under a number that the container has nobody for."""
+    control.count()
+    path.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", OLD + WRITER, path / "x"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        sweeper = [*unshare, *KINDS[0], sys.executable, "-c", SWEEPER, path, "old", OLD]
+        subprocess.run(sweeper, capture_output=True, text=True, check=True)
+        process.communicate("\n")
+    if process.returncode:
+        control.harm("lost", "the writer's temporary file was swept")
