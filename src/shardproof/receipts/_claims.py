@@ -84,10 +84,10 @@ class Claims:
             if earlier is not None and not self._is_unchanged(index, earlier):
                 # It lives, or gave the shard back and somebody else has it.
                 raise _claimed(self.root, index, earlier.owner)
+            return claim
         except BaseException:
             claim.withdraw()
             raise
-        return claim
 
     def orphans(self) -> list[int]:
         """Return the claimed shards whose holder surely runs no more."""
@@ -195,7 +195,7 @@ class Claim:
             )
 
     def withdraw(self) -> None:
-        """Remove this claim, if it was made, and what was written under it: the one before holds."""
+        """Remove this claim, if it was made, with what was written under it, and nothing else."""
         self.close()
         with contextlib.suppress(OSError):
             _files.remove_tree(self.workspace)
@@ -210,8 +210,8 @@ class Claim:
         Raises:
             OSError: Something could not be removed; the claim itself is, as far as that goes.
         """
-        self.close()
         try:
+            self.close()
             self._remove()
         except BaseException:
             self.withdraw()
@@ -232,9 +232,9 @@ class Claim:
 
     def close(self) -> None:
         """Give the descriptor back; the claim stays."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1  # never closed twice: by then it may be another file's
+        if fd >= 0:
+            os.close(fd)
 
 
 def _owner() -> str:

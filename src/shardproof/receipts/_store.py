@@ -228,12 +228,14 @@ class ReceiptStore:
         """
         self._refuse_index(index)
         self._refuse_completed(index, level)
-        claim = self._claims.acquire(index)
+        claim = None
         try:
+            claim = self._claims.acquire(index)
             self._refuse_completed(index, level)  # by who had the claim until now
             return Work(claim, self._header_of(index), self._scope.kinds, self._files_of)
         except BaseException:
-            claim.release()
+            if claim is not None:
+                claim.release()
             raise
 
     def _files_of(self, index: int) -> Sequence[SourceFile]:
