@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 import subprocess
 import sys
 
@@ -353,3 +354,131 @@ def test_a_name_for_what_is_bad(name) -> None:
     assert len(digits) == 8
     assert len(os.fsencode(found)) <= 255
     assert found != _files.aside_name(name)
+
+
+class TestUnsynced:
+    """Where only the sync of the directory fails, what was written is there, and that is said."""
+
+    @pytest.fixture
+    def unsynced(self, tmp_path, monkeypatch) -> None:
+        real = os.fsync
+
+        def fail(fd: int) -> None:
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fail)
+        (tmp_path / "source").write_bytes(b"new")
+
+    def write_in_context(self, path) -> None:
+        with _files.being_written(path) as fd:
+            os.write(fd, b"new")
+
+    def move_new(self, path) -> None:
+        fd = os.open(path.parent, os.O_RDONLY)
+        try:
+            _files.move_new(str(path.parent / "source"), path.name, dir_fd=fd)
+        finally:
+            os.close(fd)
+
+    @pytest.mark.parametrize("how", ["whole", "context", "published", "moved", "moved new", "made"])
+    def test_it_is_there(self, tmp_path, unsynced, how) -> None:
+        path = tmp_path / "x"
+        act = {
+            "whole": lambda: _files.write_whole(path, b"new"),
+            "context": lambda: self.write_in_context(path),
+            "published": lambda: _files.publish(path, b"new"),
+            "moved": lambda: _files.move_whole(tmp_path / "source", path),
+            "moved new": lambda: self.move_new(path),
+            "made": lambda: _files.make_directories(path),
+        }[how]
+        with pytest.raises(UnsyncedError, match="is there, but may not survive a power") as caught:
+            act()
+        assert caught.value.errno == errno.EIO
+        assert isinstance(caught.value.__cause__, OSError)
+        assert path.is_dir() if how == "made" else path.read_bytes() == b"new"
+        assert set(os.listdir(tmp_path)) <= {"x", "source"}
+
+    def test_what_was_moved_aside(self, tmp_path, unsynced) -> None:
+        with pytest.raises(UnsyncedError) as caught:
+            _files.move_aside(tmp_path / "source")
+        assert caught.value.path.startswith(f"{tmp_path}/source.bad-")
+        assert os.path.exists(caught.value.path)
+
+
+class TestWithdrawn:
+    """What `publish` made is taken back by whatever comes after, and nothing else is."""
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
+    def test_after_its_link(self, tmp_path, monkeypatch, error) -> None:
+        real = os.link
+
+        def link(*paths, **how) -> None:
+            real(*paths, **how)
+            raise error
+
+        monkeypatch.setattr(os, "link", link)
+        with pytest.raises(error):
+            _files.publish(tmp_path / "x", b"mine")
+        assert os.listdir(tmp_path) == []
+
+    def test_another_ones_stays(self, tmp_path, monkeypatch) -> None:
+        (tmp_path / "x").write_bytes(b"another's")
+
+        def link(*paths, **how) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "link", link)
+        with pytest.raises(KeyboardInterrupt):
+            _files.publish(tmp_path / "x", b"mine")
+        assert (tmp_path / "x").read_bytes() == b"another's"
+        assert os.listdir(tmp_path) == ["x"]
+
+    def test_where_there_are_no_links(self, tmp_path, monkeypatch) -> None:
+        def link(*paths, **how) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", link)
+        failed = fail_nth(monkeypatch, "fsync", errno.ENOSPC, 2)
+        with pytest.raises(OSError, match="No space"):
+            _files.publish(tmp_path / "x", b"mine")
+        assert failed
+        assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO, errno.ESTALE])
+def test_directories_where_every_look_fails(tmp_path, monkeypatch, number) -> None:
+    def fail(*args, **keywords):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", fail)
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
+            _files.make_directories(tmp_path / "a" / "b")
+    assert caught.value.errno in {number, errno.ENOTDIR}
+    assert os.listdir(tmp_path) == []
+
+
+def test_directories_as_deep_as_paths_go(tmp_path) -> None:
+    path = tmp_path / "/".join("d" * 1800)
+    _files.make_directories(path)
+    assert path.is_dir()
+    _files.remove_tree(tmp_path / "d")
+
+
+def test_a_tree_that_somebody_else_removes_too(tmp_path, monkeypatch) -> None:
+    for name in "abc":
+        (tmp_path / "tree" / name).mkdir(parents=True)
+    real, n_calls = os.rmdir, 0
+
+    def rmdir(path, **keywords) -> None:
+        nonlocal n_calls
+        n_calls += 1
+        real(path, **keywords)
+        if n_calls == 1:
+            raise FileNotFoundError(errno.ENOENT, "gone", path)
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    _files.remove_tree(tmp_path / "tree")
+    assert os.listdir(tmp_path) == []

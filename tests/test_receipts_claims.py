@@ -13,14 +13,17 @@ from pathlib import Path
 import pytest
 from hand_clock import HandClock
 from planning import complete, new_store
+from typer.testing import CliRunner
 
 from shardproof import (
     ClaimLostError,
     ReceiptStore,
     ShardClaimedError,
     ShardCompletedError,
+    UnsyncedError,
     _digest,
     _files,
+    cli,
     receipts,
 )
 from shardproof.receipts import _claim_files, _claims
@@ -425,3 +428,85 @@ def test_who_has_what(store) -> None:
     assert [index for index, _ in found] == [0, 2]
     assert all(str(os.getpid()) in claim.owner for _, claim in found)
     assert list(receipts.claims_in(str(Path(store.path).parent))) == []
+
+
+class TestAnotherThingUnderItsName:
+    @pytest.fixture(params=["directory", "FIFO"])
+    def in_the_way(self, request, store) -> Path:
+        (store.path / "claims").mkdir()
+        path = store.path / "claims" / "shard_000000.0001.json"
+        path.mkdir() if request.param == "directory" else os.mkfifo(path)
+        return path
+
+    def test_it_is_named(self, store, in_the_way) -> None:
+        for look in (lambda: store.claim(0), lambda: list(receipts.claims_in(str(store.path)))):
+            with pytest.raises(OSError, match="expected a claim's file, found a") as caught:
+                look()
+            assert caught.value.filename == str(in_the_way)
+
+    def test_in_the_command(self, store, in_the_way) -> None:
+        result = CliRunner().invoke(cli.app, ["receipts", str(store.path)])
+        assert result.exit_code == 3
+        assert str(in_the_way) in result.stderr
+
+
+def test_a_link_to_itself_among_plans(store) -> None:
+    top = store.path.parents[2]
+    (top / "datasets" / "round").symlink_to("round")
+    result = CliRunner().invoke(cli.app, ["receipts", str(top)])
+    assert result.exit_code == 3
+    assert "a symbolic link that leads back to itself" in result.stderr
+    assert str(top / "datasets" / "round") in result.stderr
+
+
+class TestUnsynced:
+    """The directory can't be synced after a name was given: what was done is done, and told so."""
+
+    @pytest.fixture
+    def unsynced(self, monkeypatch):
+        real, names = os.fsync, []
+
+        def fail(fd: int) -> None:
+            if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) in names:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fail)
+        return names
+
+    def test_a_claim_is_held(self, store, unsynced) -> None:
+        with store.claim(1) as work:
+            work.mark_empty()
+        unsynced.append("claims")
+        with store.claim(0) as work:
+            refused(ReceiptStore(store.path))
+            work.mark_empty()
+        assert entries(store) == []
+        assert store.is_completed(0)
+
+    @staticmethod
+    def work_on(store: ReceiptStore, unsynced: list[str], name: str, error=None) -> None:
+        with store.claim(0) as work:
+            work.output("x.bin").write_bytes(b"1")
+            unsynced.append(name)
+            if error is not None:
+                raise error
+
+    def test_a_receipt_is_there(self, store, unsynced) -> None:
+        with pytest.raises(UnsyncedError, match="is there, but may not") as caught:
+            self.work_on(store, unsynced, "receipts")
+        assert caught.value.path == str(store.path / "receipts" / "shard_000000.json")
+        assert store.is_completed(0)
+        assert entries(store) == []
+
+    def test_an_output_is_not_believed(self, store, unsynced) -> None:
+        with pytest.raises(UnsyncedError):
+            self.work_on(store, unsynced, store.path.name)
+        assert store.read(0).status == "failed"
+        assert entries(store) == []
+
+    def test_a_failure_is_recorded(self, store, unsynced) -> None:
+        with pytest.raises(ZeroDivisionError) as caught:
+            self.work_on(store, unsynced, "receipts", ZeroDivisionError())
+        assert "That it failed is recorded: " in caught.value.__notes__[0]
+        assert store.read(0).status == "failed"
