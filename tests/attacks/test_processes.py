@@ -1,0 +1,334 @@
+"""Many processes at one thing: a cache, the shards of a plan, a staged copy; some are killed.
+
+Each crowd is made with locks that lock and with locks that do nothing, as on several cluster file
+systems. What is right is judged by means that none of the package's code has a part in: bytes that
+the test has made, and a lock of the test's own, taken by a system call that no one has replaced.
+"""
+
+import contextlib
+import fcntl
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from attacks.tally import Harm, Tally
+from crowd import NAMES, NaiveCache, data_of, read, remove
+from forking import forked
+
+from shardproof import ClaimLostError, ReceiptStore, receipts, testing
+from shardproof.prefetch import ShardPrefetcher
+from shardproof.prefetch.cache._cache import Cache
+from shardproof.staging import _copies, _job, _place, _proofs, stage
+
+real_flock = fcntl.flock
+Says = Callable[[str], None]
+
+HARMS: dict[str, Harm] = {
+    "lost": "lost",
+    "other bytes": "torn",
+    "two at once": "lie",
+    "raised": "wrong class",
+    "hangs": "hang",
+}
+
+
+class Crowd:
+    """Processes that do one thing each, and say what they met.
+
+    Args:
+        base: A directory for what they say.
+        seed: Of all that is left to chance.
+        locks: ``"real"`` or ``"void"``.
+    """
+
+    def __init__(self, base: Path, seed: int, locks: str) -> None:
+        self.luck, self.locks, self.n_started = random.Random(f"{seed} {locks}"), locks, 0
+        self.log = base / f"said-{seed}-{locks}"
+        self.log.touch()
+        self.pids: list[int] = []
+
+    def start(self, act: Callable[[random.Random, Says], None]) -> None:
+        self.n_started += 1
+        luck = random.Random(self.luck.random())
+        self.pids.append(forked(lambda: self._work(act, luck)))
+
+    def _work(self, act: Callable[[random.Random, Says], None], luck: random.Random) -> None:
+        os.fsync = lambda _: None  # nobody cuts the power
+        if self.locks == "void":
+            fcntl.flock = fcntl.lockf = lambda *_: None
+        log = os.open(self.log, os.O_WRONLY | os.O_APPEND)
+
+        def say(what: str) -> None:
+            os.write(log, f"{what}\n".encode())
+
+        try:
+            act(luck, say)
+        except BaseException:
+            say("raised")
+            raise
+
+    def kill(self, n: int) -> None:
+        """Kill some, each at a moment of its own."""
+        for pid in self.luck.sample(self.pids, n):
+            time.sleep(self.luck.uniform(0, 0.02))
+            os.kill(pid, signal.SIGKILL)
+
+    def ended(self) -> Counter[str]:
+        """Wait for all, and return how often they said what."""
+        said: Counter[str] = Counter()
+        for pid in self.pids:
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            said["hangs"] += code == -signal.SIGALRM
+        self.pids.clear()
+        return said + Counter(self.log.read_text().splitlines())
+
+
+def note(tally: Tally, crowd: Crowd, said: Counter[str]) -> None:
+    """Count the processes of a crowd as cases, and note what harm they met."""
+    tally.count(crowd.n_started)
+    for what, kind in HARMS.items():
+        for _ in range(said[what]):
+            tally.harm(kind, f"{what}, in a crowd with {crowd.log.name}")
+
+
+CROWDS = [
+    (seed, locks, n) for seed in range(20) for locks in ("real", "void") for n in (8, 16, 32, 64)
+]
+
+# ------------------------------------------------------------------------------- one cache
+
+
+def of_one_cache(
+    base: Path, seed: int, locks: str, n: int, tally: Tally, kind: type[Cache] = Cache
+) -> None:
+    """Some read, fetch, and replace by another revision; some remove; some are killed."""
+    root, crowd = base / f"cache-{seed}-{locks}-{n}", Crowd(base, seed, locks)
+
+    def act(luck: random.Random, say: Says) -> None:
+        does = read if luck.random() < 0.7 else remove
+        with kind(root) as cache:
+            for _ in range(6):
+                said = does(cache, luck)
+                say(said)
+
+    for _ in range(n):
+        crowd.start(act)
+    crowd.kill(n // 4)
+    note(tally, crowd, crowd.ended())
+    look_at_the_cache(root, tally, kind)
+
+
+def look_at_the_cache(root: Path, tally: Tally, kind: type[Cache]) -> None:
+    kind(root).close()  # who comes next sweeps
+    for name in NAMES:
+        with contextlib.suppress(FileNotFoundError):
+            if (root / name).read_bytes() not in {data_of(name, "v1"), data_of(name, "v2")}:
+                tally.harm("torn", f"'{name}' has other bytes in '{root.name}'")
+    for state in ("leases", "parts"):
+        if left := os.listdir(root / ".shardproof" / state):
+            tally.harm("leftover", f"{state} of '{root.name}': {left}")
+
+
+def of_one_prefetch(base: Path, seed: int, locks: str, n: int, tally: Tally) -> None:
+    """All read all shards, in orders of their own, and remove what they have read."""
+    root, source = base / f"prefetched-{seed}-{locks}-{n}", base / "source"
+    crowd = Crowd(base, 1000 + seed, locks)
+    for name in NAMES:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(data_of(name, "v1"))
+
+    def act(luck: random.Random, say: Says) -> None:
+        names = luck.sample(NAMES, len(NAMES))
+        with ShardPrefetcher(source.as_uri(), names, root, cleanup="auto") as prefetcher:
+            for name in names:
+                data = prefetcher.wait_for(name).read_bytes()
+                say("read" if data == data_of(name, "v1") else "other bytes")
+
+    for _ in range(n):
+        crowd.start(act)
+    crowd.kill(n // 4)
+    note(tally, crowd, crowd.ended())
+    look_at_the_cache(root, tally, Cache)
+
+
+@pytest.mark.attack("many processes: one cache")
+@pytest.mark.parametrize("meet", [of_one_cache, of_one_prefetch])
+def test_one_cache(meet: Callable[..., None], tmp_path: Path, tally: Tally) -> None:
+    for seed, locks, n in tally.sample(CROWDS[::2], 2):
+        meet(tmp_path, seed, locks, n, tally)
+
+
+def test_control_a_cache_that_removes_what_is_held(tmp_path: Path) -> None:
+    control = Tally("control", is_exhaustive=True)
+    for seed in range(40):
+        if not control.harms["lost"]:
+            of_one_cache(tmp_path, seed, "real", 16, control, NaiveCache)
+    assert control.harms["lost"]
+
+
+# ------------------------------------------------------------------------------- claims
+
+N_SHARDS = 24
+
+
+def new_plan(base: Path, name: str) -> Path:
+    inputs = base / f"inputs-{name}"
+    inputs.mkdir()
+    for number in range(N_SHARDS):
+        (inputs / f"{number:03}.txt").write_text("text")
+    made = receipts.make_plan("corpus", receipts.source_files(inputs, "*.txt"), N_SHARDS)
+    return receipts.open_run(base / f"out-{name}", datasets=["corpus"]).open(made).path
+
+
+def output_of(index: int, token: int) -> bytes:
+    return f"shard {index} by {token}\n".encode() * 50
+
+
+@contextlib.contextmanager
+def alone(path: Path, say: Says) -> Iterator[None]:
+    """Say so if another process that lives is at the same shard."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        real_flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("two at once")
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def worker(plan_dir: Path, marks: Path) -> Callable[[random.Random, Says], None]:
+    def act(luck: random.Random, say: Says) -> None:
+        store = ReceiptStore(plan_dir)
+        for work in store.claim_pending():
+            token = os.getpid()
+            with contextlib.suppress(ClaimLostError), work:
+                with alone(marks / str(work.index), say):
+                    path = work.output(f"shard_{work.index:06d}.bin")
+                    path.write_bytes(output_of(work.index, token))
+                    work.output(f"shard_{work.index:06d}.idx").write_bytes(b"1")
+                    time.sleep(luck.uniform(0, 0.005))
+                work.stats["token"] = token
+
+    return act
+
+
+def of_claims(base: Path, seed: int, locks: str, n: int, tally: Tally) -> None:
+    """All do what is pending, and a quarter is killed; then one does what is left of it."""
+    plan_dir = new_plan(base, f"{seed}-{locks}-{n}")
+    crowd, marks = Crowd(base, seed, locks), base / f"marks-{seed}-{locks}-{n}"
+    marks.mkdir()
+    for _ in range(n):
+        crowd.start(worker(plan_dir, marks))
+    crowd.kill(n // 4)
+    said = crowd.ended()
+    crowd.start(worker(plan_dir, marks))
+    note(tally, crowd, said | crowd.ended())
+    look_at_the_plan(plan_dir, tally)
+
+
+def look_at_the_plan(plan_dir: Path, tally: Tally) -> None:
+    store = ReceiptStore(plan_dir)
+    for index in range(N_SHARDS):
+        path = plan_dir / f"shard_{index:06d}.bin"
+        receipt = plan_dir / "receipts" / f"shard_{index:06d}.json"
+        if not receipt.exists() or not path.exists():
+            tally.harm("lost", f"shard {index} of '{plan_dir}' is not done")
+        elif path.read_bytes() != output_of(index, int(store.read(index).stats["token"])):
+            tally.harm("torn", f"shard {index} of '{plan_dir}' is not of whom its receipt names")
+    if left := os.listdir(plan_dir / "claims"):
+        tally.harm("leftover", f"claims of '{plan_dir}': {left}")
+
+
+@pytest.mark.attack("many processes: claims")
+def test_claims(tmp_path: Path, tally: Tally) -> None:
+    for seed, locks, n in tally.sample(CROWDS[::2], 2):
+        of_claims(tmp_path, seed, locks, n, tally)
+
+
+def test_control_claims_that_anybody_gets(tmp_path: Path, monkeypatch) -> None:
+    def written_over(path: str | os.PathLike[str], data: bytes) -> bool:
+        Path(path).write_bytes(data)
+        return True
+
+    monkeypatch.setattr("shardproof._files.publish", written_over)
+    control = Tally("control", is_exhaustive=True)
+    for seed in range(20):
+        if not control.harms["lie"]:
+            of_claims(tmp_path, seed, "real", 16, control)
+    assert control.harms["lie"]
+
+
+# ------------------------------------------------------------------------------- one copy
+
+
+def new_source(base: Path) -> Path:
+    base.mkdir()
+    return testing.write_layout(testing.layout(n_shards=24, d_model=64, labels=True), base)
+
+
+def bytes_in(path: Path) -> dict[str, bytes]:
+    shown = [file for file in path.iterdir() if not file.name.startswith(".shardproof-")]
+    return {file.name: file.read_bytes() for file in shown}
+
+
+def of_one_copy(base: Path, seed: int, locks: str, n: int, tally: Tally) -> None:
+    """All stage one directory; whoever is given a path finds all that is in the source."""
+    source, to = new_source(base / f"source-{seed}-{locks}-{n}"), base / f"to-{seed}-{locks}-{n}"
+    to.mkdir()
+    crowd, expected = Crowd(base, seed, locks), bytes_in(source)
+
+    def act(luck: random.Random, say: Says) -> None:
+        level = luck.choice(["present", "complete", "valid"])
+        copy = stage(source, to, level=level, workers=2)
+        say("read" if bytes_in(copy) == expected else "other bytes")
+
+    for _ in range(n):
+        crowd.start(act)
+    crowd.kill(n // 4)
+    note(tally, crowd, crowd.ended())
+    copy = stage(source, to)
+    if list(copy.parent.iterdir()) != [copy]:
+        tally.harm("leftover", f"beside '{copy}': {os.listdir(copy.parent)}")
+    if left := list(copy.rglob("*.tmp")):
+        tally.harm("leftover", f"in '{copy}': {left}")
+    if bytes_in(copy) != expected:
+        tally.harm("torn", f"'{copy}' is not its source")
+
+
+@pytest.mark.attack("many processes: one copy")
+def test_one_copy(tmp_path: Path, tally: Tally) -> None:
+    for seed, locks, n in tally.sample(CROWDS, 3):
+        of_one_copy(tmp_path, seed, locks, n, tally)
+
+
+@contextlib.contextmanager
+def written_in_place(path: str, *, sync: bool) -> Iterator[int]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    time.sleep(0.002 + sync)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def test_control_files_that_are_believed_when_they_are_there(tmp_path: Path, monkeypatch) -> None:
+    def in_place(home: _place.Home) -> None:
+        home.place = home.final
+        _place._make_own(home.final)
+
+    monkeypatch.setattr(_place.Home, "_choose_place", in_place)
+    monkeypatch.setattr(_copies._files, "being_written", written_in_place)
+    monkeypatch.setattr(_proofs.Proofs, "_fits", lambda *_: True)
+    monkeypatch.setattr(_job.StageJob, "_doubted", lambda _: [])
+    control = Tally("control", is_exhaustive=True)
+    for seed in range(20):
+        if not control.harms["torn"]:
+            of_one_copy(tmp_path, seed, "real", 8, control)
+    assert control.harms["torn"]
