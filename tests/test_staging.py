@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -16,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from forking import PATIENCE, ended, forked
 from killing import Begin, at_every_state, skip_where_not_permitted
@@ -25,11 +27,13 @@ import shardproof
 from shardproof import (
     ManifestError,
     ManifestNotFoundError,
+    MultiShardSaver,
+    ReceiptStore,
     ShardReadError,
     ShardValidationError,
     testing,
 )
-from shardproof.staging import _copies, stage
+from shardproof.staging import _copies, _job, _place, stage
 from shardproof.testing.faults import faults
 
 OURS = {".shardproof-stage.jsonl", ".shardproof-stage.lock"}
@@ -388,6 +392,249 @@ class TestSource:
             fs.fail("read", errno.EIO, match="acts000001.bin")
             with pytest.raises(OSError, match="Input/output error"):
                 stage(shards_dir, to)
+
+
+def two_plans(base: Path, n_done: int = 3) -> ReceiptStore:
+    """A plan with receipts, beside the directory of another one."""
+    store, other = new_store(base / "a", 3), new_store(base / "b", 3)
+    for index in range(n_done):
+        complete(store, index)
+        complete(other, index)
+    return store
+
+
+def checkpoints(path: Path, *prefixes: str) -> Path:
+    path.mkdir(exist_ok=True)
+    for number, prefix in enumerate(prefixes):
+        for rank in range(2):
+            MultiShardSaver().save_shard(path / prefix, rank, {"w": np.arange(9) + number + rank})
+        MultiShardSaver().save_metadata(path / prefix, world_size=2)
+    return path
+
+
+class TestWhatCanNotBeLookedAt:
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
+    @pytest.mark.parametrize("operation", ["open", "scandir"])
+    def test_receipts_that_can_not_be_listed_are_not_left_out(
+        self, tmp_path, to, operation: str, number: int
+    ) -> None:
+        store = two_plans(tmp_path)
+        with faults(store.path) as fs:
+            stage(store.path, to, workers=1)
+            listings = [call for call in fs.calls if is_listing(call, operation)]
+        shutil.rmtree(base(to))
+        for nth in range(1, len(listings) + 1):
+            with faults(store.path) as fs:
+                fs.fail(operation, number, match="receipts", nth=nth, times=1)
+                with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+                    stage(store.path, to, workers=1)
+            assert finished(to) == []
+        assert operation == "open" or listings
+        assert_promised(store.path, stage(store.path, to))
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
+    def test_metadata_are_not_said_to_be_deleted(self, make_shards_dir, to, number: int) -> None:
+        shards_dir = make_shards_dir(2)
+        with faults(shards_dir) as fs:
+            stage(shards_dir, to, workers=1)
+            calls = [call for call in fs.calls if call.path.name == "metadata.json"]
+        shutil.rmtree(base(to))
+        told = []
+        for nth in range(1, len(calls) + 1):
+            with faults(shards_dir) as fs:
+                fs.fail("any", number, match="metadata.json", nth=nth, times=1, optional=True)
+                try:
+                    stage(shards_dir, to, workers=1)
+                except OSError as error:
+                    told.append(error)
+            assert [content(path) for path in finished(to)] in ([], [content(shards_dir)])
+            shutil.rmtree(base(to), ignore_errors=True)
+        assert told
+        assert {error.errno for error in told} == {number}
+
+    def test_the_disk_of_the_copies(self, make_shards_dir, to) -> None:
+        with faults(to) as fs:
+            fs.fail("stat", errno.EIO, match="shardproof-*/*", times=1)
+            with pytest.raises(OSError, match="Input/output error"):
+                stage(make_shards_dir(1), to)
+
+
+def is_listing(call, operation: str) -> bool:
+    return call.operation == operation and call.path.name == "receipts"
+
+
+def finished(to: Path) -> list[Path]:
+    """Directories that have the name of a whole copy."""
+    found = base(to).iterdir() if base(to).exists() else ()
+    return [path for path in found if path.suffix != ".unfinished"]
+
+
+def assert_promised(source: Path, copy: Path) -> None:
+    """A copy promises what its source does, and keeps it as well."""
+    reports = [shardproof.validate(path, level="valid").to_dict() for path in (source, copy)]
+    for report, root in zip(reports, (source, copy), strict=True):
+        assert report.pop("root") == str(root)
+        report["unproven"] = [os.path.relpath(path, root) for path in report["unproven"]]
+    assert reports[0] == reports[1]
+    assert reports[0]["ok"]
+
+
+SOURCES = {
+    "saev": lambda path: testing.write_layout(testing.layout(n_shards=3), path),
+    "saev with labels": lambda path: testing.write_layout(
+        testing.layout(n_shards=3, labels=True), path
+    ),
+    "a plan": lambda path: two_plans(path).path,
+    "a plan with nothing done": lambda path: two_plans(path, 0).path,
+    "one checkpoint": lambda path: checkpoints(path / "c", "model"),
+    "two checkpoints": lambda path: checkpoints(path / "c", "step_1", "step_2"),
+    "three, one of them hidden": lambda path: checkpoints(path / "c", "b", "a", ".hidden"),
+}
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_format_at_every_level(kind: str, level: str, tmp_path, to) -> None:
+    source = SOURCES[kind](tmp_path)
+    copy = stage(source, to, level=level)
+    assert_promised(source, copy)
+    assert stage(source, to, level=level) == copy
+    assert leftovers(to) == []
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+def test_another_checkpoint_beside_the_first_is_another_copy(tmp_path, to, level: str) -> None:
+    source = checkpoints(tmp_path / "c", "step_1")
+    first = stage(source, to, level=level)
+    MultiShardSaver().save_shard(source / "step_3", 0, {"w": np.arange(9)})  # never completed
+    assert stage(source, to, level=level) == first
+    checkpoints(source, "step_2")
+    second = stage(source, to, level=level)
+    assert second != first
+    assert_promised(source, second)
+    assert not list(second.glob("step_3*"))
+
+
+def test_a_checkpoint_of_two_that_is_broken(tmp_path, to) -> None:
+    source = checkpoints(tmp_path / "c", "a", "b")
+    os.truncate(source / "b_shard_1.shard", 50)
+    with pytest.raises(ShardValidationError, match=r"b_shard_1\.shard"):
+        stage(source, to)
+    assert finished(to) == []
+
+
+class TestName:
+    def test_it_is_there_when_the_copy_is_whole(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(3)
+        seen: list[list[Path]] = []
+        copy = stage(shards_dir, to, progress=lambda *_: seen.append(finished(to)))
+        assert seen == [[]] * len(seen) != []
+        assert finished(to) == list(base(to).iterdir()) == [copy]
+
+    def test_what_is_unfinished_is_gone_on_with(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(3)
+        with faults(to) as fs:
+            fs.fail("rename", errno.EIO, match="*.unfinished")
+            with pytest.raises(OSError, match="Input/output error"):
+                stage(shards_dir, to)
+        (unfinished,) = base(to).iterdir()
+        before = inodes(unfinished)
+        copy = stage(shards_dir, to)
+        assert inodes(copy) == before
+        assert f"{copy}.unfinished" == str(unfinished)
+
+    def test_what_another_one_left_behind_goes(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(2)
+        copy = stage(shards_dir, to)
+        behind = Path(f"{copy}.unfinished")
+        behind.mkdir(0o700)
+        (behind / "acts000000.bin").write_bytes(b"half")
+        assert stage(shards_dir, to) == copy
+        assert list(base(to).iterdir()) == [copy]
+
+    @pytest.mark.parametrize("moment", ["copying", "checking", "done"])
+    @pytest.mark.parametrize("other", ["renamed", "made"])
+    def test_another_process_is_faster(
+        self, make_shards_dir, to, monkeypatch, moment: str, other: str
+    ) -> None:
+        """It renames the directory that both work in, or puts one of its own there."""
+        shards_dir = make_shards_dir(3)
+        copy = stage(shards_dir, to)
+        own = to / "own"
+        copy.rename(own)
+
+        def be_faster(*_: object) -> None:
+            if not copy.exists():
+                Path(f"{copy}.unfinished").rename(copy) if other == "renamed" else own.rename(copy)
+
+        def first(function):
+            def call(*args, **keywords):
+                be_faster()
+                return function(*args, **keywords)
+
+            return call
+
+        target, name = {
+            "copying": (_copies.StagedFiles, "_transfer"),
+            "checking": (_job.StageJob, "_check"),
+            "done": (_place._files, "move"),
+        }[moment]
+        monkeypatch.setattr(target, name, first(getattr(target, name)))
+        assert stage(shards_dir, to, workers=1) == copy
+        assert_whole(shards_dir, copy)
+        assert list(base(to).iterdir()) == [copy]
+
+
+class TestSidecar:
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"[" * 10**6,
+            b'{"a":' * 10**5 + b"1" + b"}" * 10**5,
+            b'{"name":"acts000001.bin","source":' + b"[" * 20_000,
+            b'{"name":"' + b"x" * 10**6 + b'"}',
+        ],
+    )
+    def test_what_is_nested_or_long_costs_a_copy(self, make_shards_dir, to, line: bytes) -> None:
+        shards_dir = make_shards_dir(2)
+        sidecar = stage(shards_dir, to) / ".shardproof-stage.jsonl"
+        sidecar.write_bytes(line + b"\n" + sidecar.read_bytes().partition(b"\n\n")[2])
+        assert_same(shards_dir, stage(shards_dir, to))
+
+    @pytest.mark.parametrize("level", ["present", "complete"])
+    def test_a_size_that_is_not_the_source_s(self, make_shards_dir, to, level: str) -> None:
+        shards_dir = make_shards_dir(2)
+        copy = stage(shards_dir, to, level=level)
+        file = copy / "metadata.json"
+        file.write_bytes(file.read_bytes() + b" ")  # of which no manifest states the size
+        status = file.stat()
+        forged = [status.st_size, status.st_mtime_ns, status.st_ino]
+        rewrite_proofs(copy, copy=forged)
+        assert_same(shards_dir, stage(shards_dir, to, level=level))
+
+    @pytest.mark.parametrize("digest", ["", "sha256:", "nonsense", "sha256:" + "g" * 64, "md5:0"])
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    def test_a_digest_that_is_none(self, make_shards_dir, to, level: str, digest: str) -> None:
+        shards_dir = make_shards_dir(2)
+        rewrite_proofs(stage(shards_dir, to, level=level), digest=digest)
+        assert_same(shards_dir, stage(shards_dir, to, level=level))
+
+    @pytest.mark.parametrize("name", [".shardproof-stage.jsonl", ".shardproof-stage.lock"])
+    def test_a_source_does_not_state_what_is_proven(self, make_shards_dir, to, name: str) -> None:
+        shards_dir = make_shards_dir(2)
+        (shards_dir / "acts000001.bin").rename(shards_dir / name)
+        listed = json.loads((shards_dir / "shards.json").read_text())
+        listed[1]["name"] = name
+        (shards_dir / "shards.json").write_text(json.dumps(listed))
+        assert shardproof.validate(shards_dir).ok
+        with pytest.raises(ManifestError, match="names that a copy has for files of its own"):
+            stage(shards_dir, to)
+
+
+def rewrite_proofs(staged: Path, **changes: object) -> None:
+    sidecar = staged / ".shardproof-stage.jsonl"
+    lines = [json.loads(line) | changes for line in sidecar.read_text().split()]
+    sidecar.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 class TestDestination:

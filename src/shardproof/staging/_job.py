@@ -62,6 +62,8 @@ class StageJob:
         """Names of files that are to be copied again, since the disk lost what was proven."""
         try:
             report = self._check()
+        except PermissionError:  # nobody could look: nothing is known to be lost
+            raise
         except (ManifestError, ShardReadError) as error:
             self._refuse_moved()
             logger.warning("%s\nWhat states the promise is copied again", error)

@@ -34,6 +34,7 @@ class StageSource:
         stated: The bytes of that file, and of all others of the directory that state the promise.
         parts: Every other file that the promise consists of.
         promised: Every file that is promised.
+        folders: Every directory below it that they are in; those of the promise, be they empty.
     """
 
     root: str
@@ -42,6 +43,7 @@ class StageSource:
     stated: Mapping[str, bytes]
     parts: Sequence[PromisedFile]
     promised: Sequence[PromisedFile]
+    folders: Collection[str]
 
     @classmethod
     def read(cls, root: str) -> "StageSource":
@@ -57,7 +59,8 @@ class StageSource:
         promised = {file.name: file for file in manifest.files if file.name != listing}
         parts = [name for name in names if name != listing and name not in promised]
         files = list(map(PromisedFile, parts)), list(promised.values())
-        source = cls(root, manifest, listing, stated, *files)
+        folders = {os.path.dirname(name) for name in (*form.further_parts, *parts, *promised)}
+        source = cls(root, manifest, listing, stated, *files, folders)
         source.refuse_change()
         return source
 

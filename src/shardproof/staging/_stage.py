@@ -40,7 +40,8 @@ def stage(
 
     Every process of a node may call it at once: they share the work and the copy. What an earlier
     job copied is used again, file by file, if neither the source's file nor the copy has changed
-    since. Nothing is ever removed.
+    since. Nothing that is whole is ever removed. The directory has its name only when all of it is
+    there and proven.
 
     Args:
         shards_dir: The shards directory, of any format that `shardproof.validate` knows.
@@ -62,7 +63,7 @@ def stage(
         ManifestError: The source's promise can't be read.
         ShardReadError: The source changed while it was copied.
         OSError: The disk is too small, or full; the directory of the copies belongs to another
-            user; the file system failed. What was copied until then is used next time.
+            user; the file system failed, be it only in a look. What was copied is used next time.
         ValueError: An empty path; ``workers`` below 1.
         TypeError: An argument of the wrong type, or an unknown level.
 
@@ -90,8 +91,8 @@ def _staged(
     on_progress: OnProgress | None,
 ) -> Path:
     source = StageSource.read(os.path.realpath(shards_dir))
-    folders = [os.path.dirname(file.name) for file in (*source.parts, *source.promised)]
-    home = Home(os.path.realpath(tempfile.gettempdir() if to is None else to), source.name, folders)
+    disk = os.path.realpath(tempfile.gettempdir() if to is None else to)
+    home = Home(disk, source.name, source.folders)
     while not _is_staged(source, home, level, threads, on_progress):
         pass  # another process has finished it, and what that one made is now looked at
     return Path(home.final)
