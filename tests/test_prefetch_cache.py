@@ -741,6 +741,19 @@ class TestRoom:
             assert files(root) == []
             assert other.make_room(30, theirs), "what there was no room for is not reserved"
 
+    @pytest.mark.parametrize(
+        "said",
+        [b"[" * 4096, b'{"x":' + b"[" * 4000, b'{"reserved":-1000}', b"\xff", b"null"],
+    )
+    def test_what_nobody_here_has_written_keeps_no_room(
+        self, small, other, root, said: bytes
+    ) -> None:
+        with other.hold("a") as theirs, small.hold("new") as lease:
+            (entry,) = root.rglob(f"{theirs.entry.stem}.lease")
+            entry.write_bytes(said)
+            assert small.make_room(10, lease)
+            assert files(root) == ["a", "c"]
+
     def test_what_is_placed_is_not_counted_twice(self, small, root) -> None:
         with small.hold("new") as lease, small.hold("next") as following:
             assert small.make_room(10, lease)

@@ -149,7 +149,7 @@ def fail_once(disk: Disk, side: str, nth: int, number: int, begin: str, tally: T
         try:
             copy = disk.stage()
         except ShardValidationError as error:
-            if error.report.exit_code != 3:
+            if not could_not_look(error, number):
                 tally.harm("wrong class", f"{what}: {error}")
         except OSError as error:
             if error.errno != number and not says(error, number):
@@ -162,6 +162,13 @@ def fail_once(disk: Disk, side: str, nth: int, number: int, begin: str, tally: T
     if begin == "fresh":
         disk.look_for_half_copies(tally, what)
     disk.look(tally, what)
+
+
+def could_not_look(error: ShardValidationError, number: int) -> bool:
+    """Whether it says that nobody could look; of EACCES, that a file may not be read."""
+    report = error.report
+    kinds = {finding.kind.value for finding in report.findings}
+    return report.exit_code == 3 or (number == errno.EACCES and kinds == {"unreadable"})
 
 
 def says(error: BaseException, number: int) -> bool:

@@ -228,13 +228,14 @@ class Leases:
 
     def reserved(self) -> int:
         """Return for how many bytes all holders together keep room."""
-        return sum(self._record_of(entry).reserved for entry in self.holders(None, "lease"))
+        said = (self._record_of(entry).reserved for entry in self.holders(None, "lease"))
+        return sum(max(0, n_bytes) for n_bytes in said)  # others may write anything
 
     def _record_of(self, entry: Entry) -> LeaseRecord:
         data = self.files.read(entry._replace(kind="lease"))
         try:
             return msgspec.json.decode(data or b"{}", type=LeaseRecord)
-        except (ValueError, msgspec.DecodeError):
+        except (ValueError, msgspec.DecodeError, RecursionError):
             return LeaseRecord()
 
     def _is_over(self, entry: Entry) -> bool:
