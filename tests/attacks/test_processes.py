@@ -97,7 +97,7 @@ def note(tally: Tally, crowd: Crowd, said: Counter[str]) -> None:
 
 
 CROWDS = [
-    (seed, locks, n) for seed in range(20) for locks in ("real", "void") for n in (8, 16, 32, 64)
+    (seed, locks, (8, 16, 32, 64)[seed % 4]) for seed in range(40) for locks in ("real", "void")
 ]
 
 # ------------------------------------------------------------------------------- one cache
@@ -159,7 +159,7 @@ def of_one_prefetch(base: Path, seed: int, locks: str, n: int, tally: Tally) -> 
 @pytest.mark.attack("many processes: one cache")
 @pytest.mark.parametrize("meet", [of_one_cache, of_one_prefetch])
 def test_one_cache(meet: Callable[..., None], tmp_path: Path, tally: Tally) -> None:
-    for seed, locks, n in tally.sample(CROWDS[::2], 2):
+    for seed, locks, n in tally.sample(CROWDS, 2):
         meet(tmp_path, seed, locks, n, tally)
 
 
@@ -248,7 +248,7 @@ def look_at_the_plan(plan_dir: Path, tally: Tally) -> None:
 
 @pytest.mark.attack("many processes: claims")
 def test_claims(tmp_path: Path, tally: Tally) -> None:
-    for seed, locks, n in tally.sample(CROWDS[::2], 2):
+    for seed, locks, n in tally.sample(CROWDS, 2):
         of_claims(tmp_path, seed, locks, n, tally)
 
 
@@ -304,7 +304,7 @@ def of_one_copy(base: Path, seed: int, locks: str, n: int, tally: Tally) -> None
 
 @pytest.mark.attack("many processes: one copy")
 def test_one_copy(tmp_path: Path, tally: Tally) -> None:
-    for seed, locks, n in tally.sample(CROWDS, 3):
+    for seed, locks, n in tally.sample(CROWDS, 2):
         of_one_copy(tmp_path, seed, locks, n, tally)
 
 
