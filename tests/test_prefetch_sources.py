@@ -4,6 +4,7 @@ import errno
 import hashlib
 import importlib
 import logging
+import os
 import re
 import sys
 import threading
@@ -214,6 +215,29 @@ class TestHub:
 
 
 class TestFsspec:
+    def test_what_cannot_be_listed_is_not_left_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("a/b/0.bin", "a/1.bin"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_bytes(b"1234")
+        source, real = FsspecSource(f"file://{tmp_path}"), os.scandir
+        assert [file.name for file in source.files()] == ["a/1.bin", "a/b/0.bin"]
+
+        for code in (errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE):
+            for bad in ("a/b", "a", ""):
+
+                def scandir(path: str, bad: str = bad, code: int = code) -> object:
+                    if os.path.relpath(path, tmp_path / bad) == ".":
+                        raise OSError(code, os.strerror(code), path)
+                    return real(path)
+
+                monkeypatch.setattr(os, "scandir", scandir)
+                with pytest.raises(OSError, match=re.escape(os.strerror(code))):
+                    source.files()
+        monkeypatch.setattr(os, "scandir", real)
+        assert FsspecSource(f"file://{tmp_path}/nothing").files() == ()
+
     def test_files_of_a_directory(self, tmp_path: Path) -> None:
         (tmp_path / "in/sub").mkdir(parents=True)
         (tmp_path / "in/sub/0.bin").write_bytes(b"1234")

@@ -96,7 +96,7 @@ class FsspecSource:
             OSError: It can't be listed.
         """
         self._fs.invalidate_cache()
-        found = self._fs.find(self._root, detail=True)
+        found = _find(self._fs, self._root)
         start = len(self._root) + 1
         return tuple(_file(path[start:], info) for path, info in sorted(found.items()))
 
@@ -143,6 +143,34 @@ class FsspecSource:
 
     def close(self) -> None:
         """Nothing: connections end with their file system, and that with this source."""
+
+
+def _find(fs: Any, root: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return all files below; what can't be listed is an error.
+
+    The search of fsspec itself leaves it out: EIO, or a folder that may not be read.
+    """
+    from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
+    from fsspec.asyn import AsyncFileSystem  # noqa: PLC0415 - as above
+
+    leaves_out = type(fs).find is AbstractFileSystem.find
+    if leaves_out or getattr(type(fs), "_find", None) is AsyncFileSystem._find:
+        return dict(_walked(fs, root))
+    found: Mapping[str, Mapping[str, Any]] = fs.find(root, detail=True)
+    return found
+
+
+def _walked(fs: Any, directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        entries = fs.ls(directory, detail=True)
+    except FileNotFoundError:
+        return
+    for info in entries:
+        path = info["name"].rstrip("/")
+        if info["type"] == "directory" and path != directory:
+            yield from _walked(fs, path)
+        elif info["type"] != "directory":
+            yield path, info
 
 
 def _refuse_unknown(scheme: str) -> None:
