@@ -10,6 +10,7 @@ import http.client
 import json
 import random
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -204,7 +205,9 @@ def other_json(raw: Raw, luck: random.Random) -> Raw:
     elif how == 1 and isinstance(holder, dict):
         text = json.dumps(value[0])
         return with_body(raw, text.replace(f'"{key}":', f'"{key}": null, "{key}":').encode())
-    elif how == 2 and isinstance(holder, list):
+    elif how == 2 and isinstance(holder, dict):
+        holder[str(luck.choice(VALUES[15:34]))] = holder.pop(key)
+    elif how == 3 and isinstance(holder, list):
         holder.insert(key, holder[key])
     else:
         holder[key] = luck.choice(VALUES)
@@ -290,6 +293,16 @@ def reads_rows(source: HubSource, path: Path) -> bool:
     return all(row["n"] in range(3) for row in rows)
 
 
+def lists_naively(source: HubSource, path: Path) -> bool:
+    """The control: who believes what a hub says."""
+    root = f"{source._api.endpoint}/api/datasets/{REPO}"
+    with urllib.request.urlopen(root, timeout=5) as response:
+        sha = json.load(response)["sha"]
+    with urllib.request.urlopen(f"{root}/tree/{sha}?recursive=true", timeout=5) as response:
+        sizes = {entry["path"].strip(): entry["size"] + 0 for entry in json.load(response)}
+    return sizes.get(NAME) == len(PARQUET)
+
+
 USERS: dict[str, tuple[Callable[[HubSource, Path], bool], int]] = {
     "lists": (lists, 2),
     "states": (states, 2),
@@ -298,6 +311,7 @@ USERS: dict[str, tuple[Callable[[HubSource, Path], bool], int]] = {
     "prefetches": (prefetches, 4),
     "adopts": (adopts, 3),
     "reads rows": (reads_rows, 7),
+    "control": (lists_naively, 2),
 }
 """What users do, and how many answers they are given for it."""
 
@@ -306,6 +320,7 @@ CASES = [
     for seed in range(150)
     for user, (_, n_answers) in USERS.items()
     for nth in range(n_answers)
+    if user != "control"
 ]
 
 
@@ -412,3 +427,12 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.attack("a hub's answer changed")
 def test_changed_answers(tally: Tally, tmp_path: Path) -> None:
     Attack(tally, list(tally.sample(CASES, 200)), tmp_path).run()
+
+
+@pytest.mark.attack("a hub's answer changed")
+def test_the_control_is_caught(tmp_path: Path) -> None:
+    control = Tally("control", is_exhaustive=False)
+    Attack(
+        control, [Case("control", nth, seed) for seed in range(30) for nth in (0, 1)], tmp_path
+    ).run()
+    assert control.harms["wrong class"] >= 10
