@@ -606,3 +606,21 @@ def test_an_error_of_others_is_its_name_and_a_line() -> None:
 )
 def test_a_moment_that_is_none(value: str) -> None:
     assert seconds_to_wait(value) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://127.0.0.1:1/a\x1b]0;x\x07b", "http://127.0.0.1:1/a%1B]0;x%07b"),
+        ("file:///nowhere/a\x1b[31mb", "file:///nowhere/a%1B[31mb"),
+        ("hf://org/a\x1b[31mb", "hf://org/a%1B[31mb"),
+    ],
+)
+def test_an_address_with_control_characters(tmp_path: Path, url: str, shown: str) -> None:
+    source = open_source(url)
+    assert source.url == shown
+    if isinstance(source, HubSource):
+        return  # which would ask the hub
+    with pytest.raises(FetchError) as caught:
+        fetch(source, "0.bin", tmp_path, Limits(max_download_retries=1))
+    assert str(caught.value).replace("\n", "").isprintable()

@@ -14,7 +14,7 @@ from shardproof._arguments import checked
 from shardproof._messages import quoted, shown, told
 from shardproof.errors import ManifestError, SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
-from shardproof.prefetch.sources._urls import bare
+from shardproof.prefetch.sources._urls import bare, shown
 from shardproof.prefetch.sources._web import Web
 
 __all__ = ["Asked", "HubSource"]
@@ -126,7 +126,7 @@ class HubSource:
         """``hf://datasets/org/name[@revision][/folder]``."""
         kind = "datasets/" if self.repo_type == "dataset" else ""
         revision = f"@{self.revision.replace('/', '%2F')}" if self.revision else ""
-        return f"hf://{kind}{self.repo_id}{revision}/{self._folder}".rstrip("/")
+        return shown(f"hf://{kind}{self.repo_id}{revision}/{self._folder}".rstrip("/"))
 
     @property
     def commit(self) -> str:

@@ -3,14 +3,21 @@
 import hashlib
 from urllib.parse import quote, urlsplit, urlunsplit
 
-__all__ = ["bare", "below", "resource_of"]
+__all__ = ["bare", "below", "resource_of", "shown"]
 
 
 def bare(url: str) -> str:
     """Return an address without credentials, query and fragment, which may hold secrets."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+    return shown(urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")))
+
+
+def shown(url: str) -> str:
+    """Return an address whose control characters are spelled out, as in ``%1B``."""
+    if url.isprintable():
+        return url
+    return "".join(c if c.isprintable() else quote(c, errors="backslashreplace") for c in url)
 
 
 def below(url: str, name: str) -> str:
