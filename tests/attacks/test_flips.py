@@ -197,7 +197,7 @@ def drawn(strategy: st.SearchStrategy[Any], n: int, take: Callable[[Any], None])
 
 SOUND = {
     "saev": (layouts(states=["ok", "linked", "leftover"]), shards_dir),
-    "receipts": (receipts_layouts(states=["completed"]), receipts_dir),
+    "receipts": (receipts_layouts(max_shards=20, states=["completed"]), receipts_dir),
     "checkpoint": (checkpoint_layouts(states=["whole"], metadata=["whole"]), checkpoint_dir),
 }
 
@@ -228,7 +228,7 @@ def test_sound_directories(tally: Tally, kind: str) -> None:
         for what in accused(kind, value):
             tally.harm("lie", what)
 
-    drawn(SOUND[kind][0], 700 if tally.is_exhaustive else 25, take)
+    drawn(SOUND[kind][0], 1000 if tally.is_exhaustive else 25, take)
 
 
 def look_for_every_digest(root: Path, level: str) -> Report:
