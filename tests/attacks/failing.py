@@ -29,7 +29,9 @@ from attacks.tally import Harm
 
 from shardproof.testing.faults import faults
 
-__all__ = ["ERRNOS", "Case", "Command", "Run", "Subject", "attack", "cases_of", "command"]
+__all__ = ["ERRNOS", "Attacked", "Subject", "command", "findings_of", "prepared"]
+
+Told = Iterator[tuple[Harm, str]]
 
 ERRNOS = (errors.EIO, errors.ESTALE, errors.EACCES, errors.EMFILE)
 
@@ -94,12 +96,6 @@ class Run(NamedTuple):
     imported: list[str]
     tree: dict[str, str]
     state: dict[str, str]
-
-
-def cases_of(clean: Run) -> list[Case]:
-    """Return every case of a subject."""
-    numbers = range(1, len(clean.calls) + 1)
-    return [Case(n, errno, lasts) for n in numbers for errno in ERRNOS for lasts in (False, True)]
 
 
 # The work of a child
@@ -214,36 +210,84 @@ def _left_since(before: Counter[str]) -> list[str]:
 # What a child came to
 
 
-def attack(
-    subject: Subject, root: Path, template: Path, clean: Run, case: Case
-) -> tuple[Run | None, list[tuple[Harm, str]]]:
-    """Run one case; return what came of it and the harm that it did."""
-    if subject.state is not None:
-        put_back(root, template)
-    run = run_in_child(subject, root, case)
-    where = f"{subject.name}: {case}"
-    if run is None:
-        return None, [("hang", where)]
-    if not run.failed:
-        return run, []
-    operation, path = run.failed[0]
-    where = f"{where}: {operation} of '{os.path.relpath(path, root)}'"
-    harms = [*_judged(subject, run, clean, case), *_leaks(run, clean)]
-    harms += _damage(subject, root, template, run, clean, case)
-    return run, [(kind, f"{where}: {what}") for kind, what in harms]
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """A subject in its directory, ready to be attacked.
+
+    Attributes:
+        subject: What is run.
+        root: The directory that it works in.
+        template: The same as it was before.
+        clean: What a run without a fault told.
+        old: What was committed before.
+    """
+
+    subject: Subject
+    root: Path
+    template: Path
+    clean: Run
+    old: dict[str, str]
+    before: dict[str, str]
+
+    def cases(self) -> list[Case]:
+        """Return every case."""
+        numbers = range(1, len(self.clean.calls) + 1)
+        return [
+            Case(n, errno, lasts) for n in numbers for errno in ERRNOS for lasts in (False, True)
+        ]
+
+    def run(self, case: Case) -> tuple[bool, list[tuple[Harm, str]]]:
+        """Run one case; return whether the call came, and the harm that was done."""
+        if self.subject.state is not None:
+            put_back(self.root, self.template)
+        run = run_in_child(self.subject, self.root, case)
+        where = f"{self.subject.name}: {case}"
+        if run is None:
+            return True, [("hang", where)]
+        if not run.failed:
+            return False, []
+        operation, path = run.failed[0]
+        where = f"{where}: {operation} of '{os.path.relpath(path, self.root)}'"
+        harms = [*_judged(self.subject, run, self.clean, case), *_leaks(run, self.clean)]
+        harms += self._changed(run) if self.subject.state is None else self._damage(run, case)
+        return True, [(kind, f"{where}: {what}") for kind, what in harms]
+
+    def _changed(self, run: Run) -> Told:
+        """Who only reads changes nothing."""
+        if run.tree != self.before:
+            changes = {*run.tree.items()} ^ {*self.before.items()}
+            yield "lost", f"the directory changed: {sorted(changes)[:3]}"
+            put_back(self.root, self.template)
+
+    def _damage(self, run: Run, case: Case) -> Told:
+        yield from _state_judged(self.subject, run, self.old, self.clean.state)
+        removing = run.failed[0][0] in {"unlink", "rmdir", "rename", "scandir"}
+        stray = run.tree.keys() - self.before.keys() - self.clean.tree.keys()
+        stray = {name for name in stray if not re.search(self.subject.kept, name)}
+        if stray and not case.lasts and not removing:
+            yield "leftover", f"{sorted(stray)[:3]}"
 
 
-def run_clean(subject: Subject, root: Path, template: Path) -> Run:
-    """Run a subject without a fault; what it imported, its children find imported."""
+def prepared(subject: Subject, path: Path) -> Attacked:
+    """Make a subject's directory, and run it without a fault.
+
+    What it imported, its children find imported.
+    """
+    root, template = path / "root", path / "template"
+    template.mkdir()
     subject.prepare(template)
     for _ in range(2):
         put_back(root, template)
-        run = run_in_child(subject, root)
-        assert run is not None, f"{subject.name}: it hangs without a fault"
-        for name in run.imported:
+        clean = run_in_child(subject, root)
+        assert clean is not None, f"{subject.name}: it hangs without a fault"
+        for name in clean.imported:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-    return run
+    gc.freeze()  # or each child would copy all of it, to mark what it can't reach
+    old = subject.state(template) if subject.state else {}
+    if subject.again:
+        old = clean.state
+    return Attacked(subject, root, template, clean, old, tree_of(template))
 
 
 def run_in_child(subject: Subject, root: Path, case: Case | None = None) -> Run | None:
@@ -287,8 +331,6 @@ def put_back(root: Path, template: Path) -> None:
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(template, root, symlinks=True)
 
-
-Told = Iterator[tuple[Harm, str]]
 
 _MISLEADING = re.compile(
     r"\b(missing|not there|there is no|no such|none found|found none|was deleted|"
@@ -412,29 +454,7 @@ def _leaks(run: Run, clean: Run) -> Told:
         yield "leftover", f"{run.left}"
 
 
-def _damage(
-    subject: Subject, root: Path, template: Path, run: Run, clean: Run, case: Case
-) -> Told:
-    before = tree_of(template)
-    if subject.state is None:
-        if run.tree != before:
-            yield "lost", f"the directory changed: {set(run.tree.items()) ^ set(before.items())}"
-            put_back(root, template)
-        return
-    put_back(root, template)
-    new = clean.state
-    old = new if subject.again else subject.state(template)
-    yield from _state_judged(subject, run, old, new)
-    removing = run.failed[0][0] in {"unlink", "rmdir", "rename", "scandir"}
-    stray = [name for name in run.tree if name not in before and name not in clean.tree]
-    stray = [name for name in stray if not re.search(subject.kept, name)]
-    if stray and not case.lasts and not removing:
-        yield "leftover", f"{stray[:3]}"
-
-
-def _state_judged(
-    subject: Subject, run: Run, old: dict[str, str], new: dict[str, str]
-) -> Told:
+def _state_judged(subject: Subject, run: Run, old: dict[str, str], new: dict[str, str]) -> Told:
     code = run.answer.get("code") if isinstance(run.answer, dict) else None
     told_done = run.error is None and not code and not run.err
     for name in sorted({*old, *new, *run.state}):

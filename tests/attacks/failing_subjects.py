@@ -331,7 +331,15 @@ def pytested(level: str) -> Callable[[Path], object]:
     def act(root: Path) -> object:
         with tempfile.TemporaryDirectory() as project:
             os.chdir(project)
-            options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest"]
+            options = [
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:xdist",
+                "-p",
+                "no:hypothesispytest",
+            ]
             where = [f"--rootdir={project}", "-c", os.devnull, "--validate-shards"]
             code = pytest.main(
                 [*options, *where, f"--shards-level={level}", f"--shards-dir={root}"]
@@ -356,7 +364,12 @@ def of(*arguments: str) -> Callable[[Path], object]:
     """The command; ``{}`` is the directory."""
 
     def act(root: Path) -> object:
-        os.environ |= {"COLUMNS": "100", "TMPDIR": str(root), "HOME": str(root), "XDG_CACHE_HOME": str(root)}
+        os.environ |= {
+            "COLUMNS": "100",
+            "TMPDIR": str(root),
+            "HOME": str(root),
+            "XDG_CACHE_HOME": str(root),
+        }
         tempfile.tempdir = None
         ended = command(*[argument.replace("{}", str(root)) for argument in arguments])
         ended["out"] = re.sub(r"shardproof-demo-\w+", "shardproof-demo-x", ended["out"])
@@ -419,13 +432,11 @@ def done_shards(root: Path) -> dict[str, str]:
     """State: which shards of the one plan are done."""
     (path,) = receipts.plan_dirs(root)
     store = ReceiptStore(path)
-    return {
-        str(index): str(store.is_completed(index, "valid")) for index in range(store.n_shards)
-    }
+    return {str(index): str(store.is_completed(index, "valid")) for index in range(store.n_shards)}
 
 
 def _plan_of(root: Path) -> Path:
-    (path,) = [p.parent for p in root.glob("runs/*/datasets/*/*/plan.json")]
+    (path,) = receipts.plan_dirs(root)
     return path
 
 
@@ -547,7 +558,7 @@ def _readers() -> Iterator[Subject]:
         "two checkpoints": steps,
     }
     for name, prepare in directories.items():
-        for level in LEVELS:
+        for level in LEVELS if ", " not in name else LEVELS[1:]:
             yield Subject(f"validate {level}: {name}", prepare, validated(level))
     for name in ("saev", "saev, a shard missing", "saev, labels too long"):
         yield Subject(f"ShardInfo: {name}", directories[name], info)
@@ -556,7 +567,7 @@ def _readers() -> Iterator[Subject]:
         yield Subject(f"{name}: saev", saev(), act)
     yield Subject("OrderedDataLoader: saev, no labels", unlabelled, _ordered)
     yield Subject("Shuffled: saev, labels too long", bad_labels, _shuffled)
-    for level in LEVELS:
+    for level in LEVELS[1:]:
         for name in ("receipts", "receipts, outputs missing and one torn", "receipts, one flipped"):
             yield Subject(f"pending {level}: {name}", directories[name], pending(level))
         for name in ("checkpoint", "checkpoint, a shard missing", "checkpoint, one flipped"):
@@ -569,7 +580,9 @@ def _readers() -> Iterator[Subject]:
     yield Subject("load_metadata", checkpoints(), loads("load_metadata"))
     yield Subject("load_shard", checkpoints(), loads("load_shard", 1))
     yield Subject("load_all_shards", checkpoints(), loads("load_all_shards"))
-    yield Subject("load_all_shards: one flipped", checkpoints(flipped_ranks=[0]), loads("load_all_shards"))
+    yield Subject(
+        "load_all_shards: one flipped", checkpoints(flipped_ranks=[0]), loads("load_all_shards")
+    )
     yield Subject("load_tensors", checkpoints(), loads("load_tensors"))
     yield Subject("iter_tensors", checkpoints(), loads("iter_tensors"))
     yield Subject("latest_checkpoint", steps, latest)
@@ -607,14 +620,16 @@ def claimed(root: Path) -> None:
 
 
 def _commands() -> Iterator[Subject]:
-    for level in LEVELS:
+    for level in ("complete", "valid"):
         for name, prepare in {
             "saev": saev(),
             "labels too long": bad_labels,
             "receipts": plan(missing_bin=[1]),
             "checkpoint": checkpoints(),
         }.items():
-            yield Subject(f"validate --level {level}: {name}", prepare, of("validate", "--level", level, "{}"))
+            yield Subject(
+                f"validate --level {level}: {name}", prepare, of("validate", "--level", level, "{}")
+            )
     yield Subject("validate: nothing known", corpus, of("validate", "{}"))
     yield Subject("receipts", plan(absent=[1]), of("receipts", "{}"))
     yield Subject("receipts --pending", plan(absent=[1]), of("receipts", "--pending", "{}"))
@@ -624,7 +639,9 @@ def _commands() -> Iterator[Subject]:
         for name, prepare in {"steps": steps, "the newest torn": torn_steps}.items():
             if verb != "list":
                 yield Subject(f"checkpoint {verb}: {name}", prepare, of("checkpoint", verb, "{}"))
-    yield Subject("checkpoint verify: a prefix", checkpoints(), of("checkpoint", "verify", "{}/model"))
+    yield Subject(
+        "checkpoint verify: a prefix", checkpoints(), of("checkpoint", "verify", "{}/model")
+    )
     yield Subject("checkpoint verify: none", corpus, of("checkpoint", "verify", "{}"))
     yield Subject("checkpoint latest: none", corpus, of("checkpoint", "latest", "{}"))
     yield Subject("checkpoint show", checkpoints(), of("checkpoint", "show", "{}"))
@@ -639,10 +656,12 @@ def _writers() -> Iterator[Subject]:
     notes = r"_shard_\d+\.(tensors\.json|shard)$"
     yield Subject("saves", steps, saves, whole_checkpoints, notes)
     yield Subject("overwrites", steps, overwrites, whole_checkpoints, notes, given_up="^m2$")
-    yield Subject("prune", steps, prunes, whole_checkpoints)
+    yield Subject("prune", steps, prunes, whole_checkpoints, r"\.pruned$")
     yield Subject("to_safetensors", steps, to_safetensors, bytes_of("st/*", "*.shard"))
     yield Subject("from_safetensors", safetensors, from_safetensors, whole_checkpoints, notes)
-    yield Subject("checkpoint convert", steps, of("checkpoint", "convert", "{}/m1", "{}/st"), bytes_of("st/*"))
+    yield Subject(
+        "checkpoint convert", steps, of("checkpoint", "convert", "{}/m1", "{}/st"), bytes_of("st/*")
+    )
     for name, prepare in {
         "saev": staged,
         "receipts": staged_plan,
@@ -650,7 +669,9 @@ def _writers() -> Iterator[Subject]:
     }.items():
         yield Subject(f"stage: {name}", prepare, stages, whole_staged)
     yield Subject("stage: again", staged, stages, whole_staged, again=True)
-    yield Subject("stage, the command", staged, of("stage", "{}/shards", "--to", "{}/to"), whole_staged)
+    yield Subject(
+        "stage, the command", staged, of("stage", "{}/shards", "--to", "{}/to"), whole_staged
+    )
     yield Subject("open_run", run_corpus, opens_run, plan_text)
     yield Subject("claim, complete", run_dir, completes, done_shards, kept=r"claims|receipts/")
     kept = r"\.shardproof|\.part"
@@ -660,12 +681,27 @@ def _writers() -> Iterator[Subject]:
     yield Subject("rows over local files", parquet, parquet_rows, bytes_of("data/*"), kept)
     yield Subject("fetch_shard", remote, fetches, there, kept)
     yield Subject("fetch_shard of a callable", remote, fetches_by_call, there, kept)
-    yield Subject("fetch, the command", remote, of("fetch", "-q", "--retries", "0", "file://{}/remote/train/0.bin", "{}/cache"), there, kept, refused=(1, 3))
+    yield Subject(
+        "fetch, the command",
+        remote,
+        of("fetch", "-q", "--retries", "0", "file://{}/remote/train/0.bin", "{}/cache"),
+        there,
+        kept,
+        refused=(1, 3),
+    )
     yield Subject("adopt", foreign, adopts, bytes_of("**/*.bin"), kept)
-    yield Subject("adopt, the command", foreign, of("adopt", "-q", "{}/theirs", "--from", "file://{}/remote/train"), bytes_of("**/*.bin"), kept)
+    yield Subject(
+        "adopt, the command",
+        foreign,
+        of("adopt", "-q", "{}/theirs", "--from", "file://{}/remote/train"),
+        bytes_of("**/*.bin"),
+        kept,
+    )
     yield Subject("dump", saev(), dumps, bytes_of("*.json"))
     yield Subject("demo", corpus, of("demo"), bytes_of("*.txt"))
-    yield Subject("demo --keep", corpus, of("demo", "--keep", "{}/demo"), bytes_of("*.txt"), "^demo/")
+    yield Subject(
+        "demo --keep", corpus, of("demo", "--keep", "{}/demo"), bytes_of("*.txt"), "^demo/"
+    )
 
 
 READERS, COMMANDS, WRITERS = tuple(_readers()), tuple(_commands()), tuple(_writers())
