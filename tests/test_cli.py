@@ -504,6 +504,15 @@ class TestDemo:
         assert f"Could not look at '{tmp_path}/kept'" in result.output
         assert os.listdir(tmp_path / "kept") == []
 
+    @pytest.mark.parametrize("operation", ["mkdir", "write", "stat", "scandir"])
+    def test_what_could_not_be_done_is_told(self, operation: str, run, tmp_path) -> None:
+        with faults(tmp_path) as fs:
+            fs.fail(operation, errno.EIO, times=1)
+            result = run("demo", "--keep", tmp_path)
+        assert result.exit_code == 3
+        assert "Could not look at '" in result.stderr
+        assert "Input/output error" in result.stderr
+
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE])
 def test_a_directory_that_nobody_could_look_at_is_not_called_wrong(run, tmp_path, number) -> None:

@@ -1,5 +1,6 @@
 """The next shard is there before it is needed, and the last one is gone after."""
 
+import errno
 import itertools
 import logging
 import shutil
@@ -22,6 +23,7 @@ from shardproof.prefetch import (
     RemoteFile,
 )
 from shardproof.prefetch._stats import Tally
+from shardproof.testing.faults import faults
 from shardproof.testing.hub import Hub
 
 NAMES = [f"train/{n}.bin" for n in range(5)]
@@ -429,3 +431,33 @@ def test_the_log_names_the_final_path(
 
     path = tmp_path / "hf_shards/org/name/all/train/0.bin"
     assert f"Failed to download shard 0 after 3 attempts: {path}" in caplog.text
+
+
+@pytest.mark.parametrize("operation", ["unlink", "rmdir", "scandir"])
+def test_no_thread_stays_whatever_a_close_meets(operation: str, tmp_path: Path) -> None:
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote" / "0.bin").write_bytes(b"0")
+    prefetcher = ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], tmp_path, limits=LIMITS)
+    prefetcher.wait_for("0.bin")
+    with faults(tmp_path) as fs:
+        fs.fail(operation, errno.EIO)
+        with pytest.raises(OSError, match="Input/output"):
+            prefetcher.close()
+    assert not _of_leases()
+
+
+def test_no_thread_stays_where_it_cannot_start(tmp_path: Path) -> None:
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote" / "0.bin").write_bytes(b"0")
+    prefetcher = ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], tmp_path, limits=LIMITS)
+    prefetcher.wait_for("0.bin")
+    prefetcher._has_begun = False
+    with faults(tmp_path) as fs:
+        fs.fail("scandir", errno.EIO, times=1)
+        with pytest.raises(OSError, match="Input/output"):
+            prefetcher.__enter__()
+    assert not _of_leases()
+
+
+def _of_leases() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name == "shardproof-leases"]

@@ -81,6 +81,15 @@ def test_a_source_that_can_not_be_looked_at(make_shards_dir, to) -> None:
     assert "acts000001.bin" in result.stderr
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
+def test_a_target_that_can_not_be_looked_at(make_shards_dir, to, number: int) -> None:
+    with faults(to) as fs:
+        fs.fail("stat", number, times=1)
+        result = run(make_shards_dir(1), "--to", to)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert f"Could not look at '{to}': [Errno {number}]" in result.stderr
+
+
 def test_a_disk_that_is_full(make_shards_dir, to) -> None:
     shards_dir = make_shards_dir(3)
     with faults(to) as fs:

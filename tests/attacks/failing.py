@@ -363,7 +363,7 @@ def _command_judged(subject: Subject, run: Run, clean: Run, case: Case) -> Told:
     if ended.code == expected.code and _says_as_much(ended.out, expected.out, case):
         return
     said = f"exit {ended.code} instead of {expected.code}: {(ended.out + ended.err)[-500:]!r}"
-    may_not = case.errno == errors.EACCES and ended.code and _tells(ended, case)
+    may_not = case.errno == errors.EACCES and _tells(ended, case)
     if ended.code in {0, expected.code} and ended.code not in subject.refused and not may_not:
         yield "lie", said
     elif ended.code not in subject.refused and not may_not:
@@ -442,7 +442,7 @@ def _answer_judged(run: Run, clean: Run, case: Case) -> Told:
 
 
 def _hidden(path: str, blind: set[str]) -> bool:
-    """Whether a finding could not be made: about what was not seen, what is in it or promised by it."""
+    """Whether a finding could not be made: it is of what was not seen, or of what that promises."""
     promisers = [other.removesuffix(".metadata.json") for other in blind]
     return any(path == other or path.startswith(f"{other}/") for other in blind) or any(
         path.startswith(f"{other}_shard_") for other in promisers if other not in blind

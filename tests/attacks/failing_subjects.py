@@ -20,7 +20,7 @@ from attacks.failing import Subject, command, findings_of
 from token_files import write_shard
 
 import shardproof
-import shardproof.cli  # noqa: F401 - here, and not in each child
+import shardproof.cli
 from shardproof import ReceiptStore, checkpoint, prefetch, receipts, testing
 from shardproof.formats import FORMATS  # noqa: F401 - as above
 from shardproof.prefetch import Limits
@@ -206,13 +206,10 @@ def loaded(make: Callable[..., Any]) -> Callable[[Path], object]:
 
 
 def rows_of(batch: Any) -> dict[str, Any]:
-    fields = [name for name in batch] if isinstance(batch, dict) else vars_of(batch)
-    value = (lambda name: batch[name]) if isinstance(batch, dict) else (lambda n: getattr(batch, n))
-    return {str(name): np.asarray(value(name)).tolist() for name in fields}
-
-
-def vars_of(batch: Any) -> list[str]:
-    return [name for name in dir(batch) if not name.startswith("_")]
+    if isinstance(batch, dict):
+        return {name: np.asarray(value).tolist() for name, value in batch.items()}
+    names = [name for name in dir(batch) if not name.startswith("_")]
+    return {name: np.asarray(getattr(batch, name)).tolist() for name in names}
 
 
 def indexed(root: Path) -> object:
