@@ -17,7 +17,7 @@ from attacks.failing import Subject, prepared
 from attacks.failing_subjects import COMMANDS, READERS, WRITERS
 from attacks.tally import Harm, Tally
 
-FEW_SUBJECTS, FEW = 2, 6
+FEW_SUBJECTS, FEW = 2, 4
 """In the gate, so many subjects of each part of them, and so many cases of each."""
 
 PARTS = range(4)
