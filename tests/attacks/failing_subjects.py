@@ -675,7 +675,13 @@ def _writers() -> Iterator[Subject]:
     there = bytes_of("cache/**/*.bin", "remote/**/*.bin")
     yield Subject("prefetch", remote, _prefetched, there, kept)
     yield Subject("prefetch: there already", remote, _prefetched, there, kept, again=True)
-    yield Subject("rows over local files", parquet, parquet_rows, bytes_of("data/*"), kept)
+    yield Subject(
+        "rows over local files",
+        parquet,
+        parquet_rows,
+        bytes_of("data/*"),
+        rf"{kept}|^cache/.*\.parquet$",
+    )
     yield Subject("fetch_shard", remote, fetches, there, kept)
     yield Subject("fetch_shard of a callable", remote, fetches_by_call, there, kept)
     yield Subject(
