@@ -752,4 +752,4 @@ def test_validate_changes_nothing(make_shards_dir: MakeShardsDir) -> None:
     path = make_shards_dir()
     with faults(path) as fs:
         validate(path, level="valid")
-    assert {call.operation for call in fs.calls} <= {"open", "read", "stat", "scandir"}
+    assert {call.operation for call in fs.calls} <= {"open", "read", "readdir", "stat", "scandir"}

@@ -643,10 +643,8 @@ def _commands() -> Iterator[Subject]:
     yield Subject("checkpoint latest: none", corpus, of("checkpoint", "latest", "{}"))
     yield Subject("checkpoint show", checkpoints(), of("checkpoint", "show", "{}"))
     yield Subject("checkpoint show: a prefix", checkpoints(), of("checkpoint", "show", "{}/model"))
-    yield Subject("pytest: saev", saev(), pytested("complete"))
     yield Subject("pytest: labels too long", bad_labels, pytested("complete"))
     yield Subject("pytest: receipts", plan(), pytested("valid"))
-    yield Subject("pytest: a shard missing", saev(missing=[1]), pytested("present"))
 
 
 def _writers() -> Iterator[Subject]:
