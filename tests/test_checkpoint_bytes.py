@@ -24,7 +24,6 @@ from shardproof import (
     MultiShardLoader,
     MultiShardSaver,
 )
-from shardproof.checkpoint._metadata import ShardEntry
 from shardproof.checkpoint._note import Note
 from shardproof.checkpoint._sealed import seal, unseal
 
@@ -155,7 +154,7 @@ def lying(change: Callable[[dict[str, Any]], object]) -> bytes:
     entry = json.loads(data[end:])["shard"]
     change(entry)
     tensors = [shardproof.checkpoint.TensorEntry(**tensor) for tensor in entry.pop("tensors")]
-    shard = ShardEntry(**entry, tensors=tuple(tensors))
+    shard = shardproof.checkpoint.ShardEntry(**entry, tensors=tuple(tensors))
     return data[:end] + seal(Note(step=None, shard=shard, checksum=""))
 
 

@@ -25,7 +25,7 @@ from shardproof.errors import CheckpointError
 N_RACES = 450
 """In each way in which two may save."""
 
-N_SAMPLED = 20
+N_SAMPLED = 10
 WORLD_SIZE = 2
 N_CALLS = 140
 """About as many as one save makes."""
@@ -59,8 +59,8 @@ def races(n_players: int) -> list[Race]:
     found = [Race(seed, turns_of(seed, n_players, N_CALLS)) for seed in range(N_RACES // 2)]
     for seed in range(N_RACES // 2, N_RACES):
         luck = random.Random(seed)
-        first, second = luck.sample(range(n_players), 2)
-        turns = [(first, luck.randrange(N_CALLS)), (second, luck.randrange(N_CALLS)), (first, 10**6)]
+        one, other = luck.sample(range(n_players), 2)
+        turns = [(one, luck.randrange(N_CALLS)), (other, luck.randrange(N_CALLS)), (one, 10**6)]
         found.append(Race(seed, turns))
     return found
 
@@ -204,7 +204,7 @@ def test_two_times_two_processes(tally: Tally, tmp_path: Path) -> None:
 def plans() -> Iterator[list[tuple[int, int]]]:
     """One seals at each of its calls what the other saves over, and the other way round."""
     for first, n_calls in itertools.product(range(2), range(80)):
-        for others in (30, 60, 90, 10**6):
+        for others in (60, 10**6):
             yield [(first, n_calls), (1 - first, others), (first, 10**6)]
 
 

@@ -217,7 +217,8 @@ def from_safetensors(
     Raises:
         CheckpointNotFoundError: There is nothing to convert.
         CheckpointError: A file is not what it should be, a type has no counterpart, or the index
-            and the files disagree, or files are of several sets: all cases are listed. Or there is such a checkpoint already.
+            and the files disagree, or files are of several sets: all cases are listed. Or there is
+            such a checkpoint already.
         OSError: A file could not be read or written.
 
     Example:

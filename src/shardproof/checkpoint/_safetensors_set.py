@@ -148,7 +148,8 @@ def _of_several_sets(files: Mapping[str, SourceFile]) -> Iterator[str]:
     if len({file.of_set for file in files.values()}) > 1:
         yield "files of several sets: whoever wrote one of them didn't finish; convert it again"
         for name, file in islice(files.items(), _SHOWN):
-            yield f"{quoted(name)}: of {f'the set {quoted(file.of_set)}' if file.of_set else 'none'}"
+            of_set = f"of the set {quoted(file.of_set)}" if file.of_set else "doesn't say of which"
+            yield f"{quoted(name)}: {of_set}"
 
 
 def _missing(names: Sequence[str]) -> Iterator[str]:

@@ -1,31 +1,53 @@
 """Whatever moment a save or a removal is killed at, or the power cut: what is whole, is right."""
 
+import contextlib
 import errno
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import checkpoint_files as files
 import numpy as np
 import power
 import pytest
-from killing import Begin, at_every_call, at_every_state, skip_where_not_permitted
+from attacks.tally import Harm, Tally
+from killing import Begin, at_every_state, at_some_calls, skip_where_not_permitted
 
 from shardproof import _files
 from shardproof.checkpoint import (
     MultiShardLoader,
     MultiShardSaver,
     ShardFileVerifier,
+    from_safetensors,
     latest_checkpoint,
     prune,
+    to_safetensors,
 )
 from shardproof.errors import CheckpointError
 from shardproof.testing.faults import faults
 
-pytestmark = pytest.mark.once
-
 WORLD_SIZE = 2
+
+N_KILLS = 8
+"""In the gate, of each save and removal."""
+
+N_CUTS = 2
+"""In the gate, of each disk."""
+
+a_kill = pytest.mark.attack("kill at a system call: checkpoints")
+a_cut = pytest.mark.attack("power cut: checkpoints")
+
+
+@contextlib.contextmanager
+def harmless(tally: Tally, kind: Harm, case: object) -> Iterator[None]:
+    """Note harm of a kind where something is not as it is asserted here."""
+    try:
+        yield
+    except AssertionError as error:
+        tally.harm(kind, f"{case}: {error}")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -114,14 +136,15 @@ class Saves:
     Args:
         path: The directory of both.
         layout: Their prefixes.
+        tally: Of the attack.
     """
 
-    def __init__(self, path: Path, layout: str) -> None:
+    def __init__(self, path: Path, layout: str, tally: Tally) -> None:
+        self.tally = tally
         self.path = path
         self.first, self.second = (prefix_of(path, layout, step) for step in (1, 2))
         self.layout = layout
         self.n_whole = 0
-        self.left_over: set[str] = set()
 
     def prepare(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -135,13 +158,20 @@ class Saves:
         save(self.second, 2)
 
     def check(self, n_calls: int) -> None:
-        self.what_is_whole_is_right()
-        self.the_next_attempt_succeeds()
+        self.tally.count()
+        with harmless(self.tally, "lost", n_calls):
+            assert_loads(self.first, 1)
+        with harmless(self.tally, "torn", n_calls):
+            assert files.is_whole(self.second) == files.metadata_path(self.second).exists()
+        with harmless(self.tally, "lie", n_calls):
+            self.what_is_whole_is_right()
+        with harmless(self.tally, "wrong class", n_calls):
+            self.the_next_attempt_succeeds()
+        with harmless(self.tally, "leftover", n_calls):
+            assert not [name for name in self.left_over() if not name.endswith(".tmp")]
 
     def what_is_whole_is_right(self) -> None:
-        assert_loads(self.first, 1)
         is_whole = files.is_whole(self.second)
-        assert is_whole == files.metadata_path(self.second).exists()
         assert latest_checkpoint(self.path) == str(self.second if is_whole else self.first)
         if is_whole:
             assert_loads(self.second, 2)
@@ -159,26 +189,31 @@ class Saves:
             assert_loads(self.second, 2)
         assert latest_checkpoint(self.path) == str(self.second)
         assert_loads(self.first, 1)
-        self.left_over |= set(names(self.path)) - set(expected_names(self.layout, 1, 2))
+
+    def left_over(self) -> set[str]:
+        return set(names(self.path)) - set(expected_names(self.layout, 1, 2))
 
 
 @pytest.mark.usefixtures("no_waiting_for_disks")
 class TestSave:
-    def test_killed_at_each_call(self, tmp_path) -> None:
-        case = Saves(tmp_path / "x", FLAT)
-        n_kills = at_every_call(case.act, prepare=case.prepare, check=case.check)
-        assert n_kills > 100
-        assert 0 < case.n_whole < n_kills
-        assert all(name.endswith((".tmp", ".tensors.json")) for name in case.left_over)
+    @a_kill
+    def test_killed_at_each_call(self, tally: Tally, tmp_path) -> None:
+        case = Saves(tmp_path / "x", FLAT, tally)
+        choose = partial(tally.sample, n=N_KILLS)
+        n = at_some_calls(case.act, prepare=case.prepare, check=case.check, choose=choose)
+        assert n > 100 or not tally.is_exhaustive
+        assert 0 < case.n_whole < n or not tally.is_exhaustive
 
-    def test_each_state_that_is_left(self, tmp_path) -> None:
-        case = Saves(tmp_path / "x", NESTED)
+    @a_kill
+    def test_each_state_that_is_left(self, tally: Tally, tmp_path) -> None:
+        case = Saves(tmp_path / "x", NESTED, tally)
         case.prepare()
         n_states = at_every_state(case.act, case.path, check=case.check)
         assert n_states > 15
         assert 0 < case.n_whole < n_states
 
-    def test_killed_while_it_is_saved_again(self, tmp_path) -> None:
+    @a_kill
+    def test_killed_while_it_is_saved_again(self, tally: Tally, tmp_path) -> None:
         """There is the old one, the new one or none; never something of both."""
         path = tmp_path / "x"
         first, second = path / "step_1", path / "step_2"
@@ -195,24 +230,30 @@ class TestSave:
             save(second, 2, attempt=1, overwrite=True)
 
         def check(n_calls: int) -> None:
-            assert_loads(first, 1)
-            if files.is_whole(second):
-                is_new = is_right(second, 2, attempt=1)
-                seen["new" if is_new else "old"] += 1
-                assert_loads(second, 2, attempt=int(is_new))
+            tally.count()
+            with harmless(tally, "lost", n_calls):
+                assert_loads(first, 1)
+            with harmless(tally, "lie", n_calls):
+                if files.is_whole(second):
+                    is_new = is_right(second, 2, attempt=1)
+                    seen["new" if is_new else "old"] += 1
+                    assert_loads(second, 2, attempt=int(is_new))
+                    assert latest_checkpoint(path) == str(second)
+                else:
+                    seen["none"] += 1
+                    assert_gone(second)
+                    assert latest_checkpoint(path) == str(first)
+            with harmless(tally, "wrong class", n_calls):
+                save(second, 2, attempt=2, overwrite=True)
+                assert_loads(second, 2, attempt=2)
                 assert latest_checkpoint(path) == str(second)
-            else:
-                seen["none"] += 1
-                assert_gone(second)
-                assert latest_checkpoint(path) == str(first)
-            save(second, 2, attempt=2, overwrite=True)
-            assert_loads(second, 2, attempt=2)
-            assert latest_checkpoint(path) == str(second)
 
-        at_every_call(act, prepare=prepare, check=check)
-        assert all(seen.values())
+        choose = partial(tally.sample, n=N_KILLS)
+        at_some_calls(act, prepare=prepare, check=check, choose=choose)
+        assert all(seen.values()) or not tally.is_exhaustive
 
 
+@pytest.mark.once
 class TestFaults:
     """A call that fails, or does less than it was asked for."""
 
@@ -261,9 +302,11 @@ class Prunes:
     Args:
         path: The directory of all.
         layout: Their prefixes.
+        tally: Of the attack.
     """
 
-    def __init__(self, path: Path, layout: str) -> None:
+    def __init__(self, path: Path, layout: str, tally: Tally) -> None:
+        self.tally = tally
         self.path = path
         self.layout = layout
         self.states: set[tuple[bool, ...]] = set()
@@ -282,8 +325,20 @@ class Prunes:
         prune(self.path, keep=1)
 
     def check(self, n_calls: int) -> None:
-        assert latest_checkpoint(self.path) == str(self.prefix(3))
-        assert_loads(self.prefix(3), 3)
+        self.tally.count()
+        with harmless(self.tally, "lost", n_calls):
+            assert latest_checkpoint(self.path) == str(self.prefix(3))
+            assert_loads(self.prefix(3), 3)
+        with harmless(self.tally, "torn", n_calls):
+            self.each_is_whole_or_none()
+        self.states.add(tuple(files.is_whole(self.prefix(step)) for step in (1, 2)))
+        with harmless(self.tally, "leftover", n_calls):
+            prune(self.path, keep=1)
+            assert names(self.path) == expected_names(self.layout, 3)
+        with harmless(self.tally, "lost", n_calls):
+            assert_loads(self.prefix(3), 3)
+
+    def each_is_whole_or_none(self) -> None:
         for step in (1, 2):
             if files.is_whole(self.prefix(step)):
                 assert_loads(self.prefix(step), step)
@@ -291,25 +346,96 @@ class Prunes:
                 # Nobody can take what is left for a checkpoint.
                 assert not files.metadata_path(self.prefix(step)).exists()
                 assert_gone(self.prefix(step))
-        self.states.add(tuple(files.is_whole(self.prefix(step)) for step in (1, 2)))
-        prune(self.path, keep=1)
-        assert names(self.path) == expected_names(self.layout, 3)
-        assert_loads(self.prefix(3), 3)
 
 
 @pytest.mark.usefixtures("no_waiting_for_disks")
 class TestPrune:
-    def test_killed_at_each_call(self, tmp_path) -> None:
-        case = Prunes(tmp_path / "x", FLAT)
-        assert at_every_call(case.act, prepare=case.prepare, check=case.check) > 100
-        assert {(True, True), (False, False)} < case.states
-        assert len(case.states) == 3
+    @a_kill
+    def test_killed_at_each_call(self, tally: Tally, tmp_path) -> None:
+        case = Prunes(tmp_path / "x", FLAT, tally)
+        choose = partial(tally.sample, n=N_KILLS)
+        n = at_some_calls(case.act, prepare=case.prepare, check=case.check, choose=choose)
+        if tally.is_exhaustive:
+            assert n > 100
+            assert {(True, True), (False, False)} < case.states
+            assert len(case.states) == 3
 
-    def test_each_state_that_is_left(self, tmp_path) -> None:
-        case = Prunes(tmp_path / "x", NESTED)
+    @a_kill
+    def test_each_state_that_is_left(self, tally: Tally, tmp_path) -> None:
+        case = Prunes(tmp_path / "x", NESTED, tally)
         case.prepare()
         assert at_every_state(case.act, case.path, check=case.check) >= 1 + 2 * (WORLD_SIZE + 2)
         assert len(case.states) == 3
+
+
+def contents(directory: Path, step: int) -> list[dict[str, bytes]] | None:
+    """What `from_safetensors` makes of a directory, by rank; None where it refuses it."""
+    prefix = directory.parent / "again" / "model"
+    shutil.rmtree(prefix.parent, ignore_errors=True)
+    try:
+        from_safetensors(directory, prefix, step=step)
+    except CheckpointError:
+        return None
+    return files.read(prefix)
+
+
+def of_step(step: int) -> list[dict[str, bytes]]:
+    """What a checkpoint of a step has as files of safetensors, by rank and in their order."""
+    return [
+        files.tensors_of({f"{name}{rank}": arrays[name] for name in ("b", "w")})
+        for rank in range(WORLD_SIZE)
+        for arrays in [arrays_of(step, rank)]
+    ]
+
+
+def converting(tmp_path: Path) -> tuple[Path, Callable[[Begin], None]]:
+    """A directory with a set of step 1, and what writes that of step 2 over it."""
+    path = tmp_path / "x" / "release"
+    path.parent.mkdir()
+    for step in (1, 2):
+        saver = MultiShardSaver()
+        for rank in range(WORLD_SIZE):
+            arrays = {f"{name}{rank}": array for name, array in arrays_of(step, rank).items()}
+            saver.save_shard(tmp_path / f"step_{step}", rank, arrays)
+        saver.save_metadata(tmp_path / f"step_{step}", world_size=WORLD_SIZE, step=step)
+    to_safetensors(tmp_path / "step_1", path)
+
+    def act(begin: Begin) -> None:
+        begin()
+        to_safetensors(tmp_path / "step_2", path, overwrite=True)
+
+    return path, act
+
+
+@pytest.mark.usefixtures("no_waiting_for_disks")
+class TestConvert:
+    """What a conversion that was killed leaves is a set of before, one of now, or refused."""
+
+    @a_kill
+    def test_each_state_that_is_left(self, tally: Tally, tmp_path) -> None:
+        path, act = converting(tmp_path)
+        seen = set()
+
+        def check(n_calls: int) -> None:
+            tally.count()
+            found = contents(path, 1)
+            seen.add("none" if found is None else found == of_step(1))
+            if found not in (None, of_step(1), of_step(2)):
+                tally.harm("lie", f"{n_calls}: files of two sets are taken for one")
+            to_safetensors(tmp_path / "step_2", path, overwrite=True)
+            if contents(path, 1) != of_step(2):
+                tally.harm("wrong class", f"{n_calls}: it can't be converted again")
+
+        at_every_state(act, path, check=check)
+        assert seen == {True, False, "none"}
+
+    @pytest.mark.once
+    def test_control_files_that_say_of_no_set(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr("shardproof.checkpoint._safetensors_layout.SET", "of_nothing")
+        path, act = converting(tmp_path)
+        seen = []
+        at_every_state(act, path, check=lambda _: seen.append(contents(path, 1)))
+        assert any(found not in (None, of_step(1), of_step(2)) for found in seen)
 
 
 # Controls: what is done in another order, or without syncing, is seen to fail.
@@ -368,6 +494,7 @@ def says_too_much(prefix: Path) -> bool:
     return files.metadata_path(prefix).exists() and not files.is_whole(prefix)
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("no_waiting_for_disks")
 class TestControls:
     def test_metadata_that_is_written_first(self, tmp_path) -> None:
@@ -411,13 +538,32 @@ def mounts(tmp_path_factory) -> None:
     prune(path, keep=1)
 
 
+def cut(
+    tally: Tally,
+    act: Callable[[Path, Begin], object],
+    workspace: Path,
+    prepare: Callable[[Path], object],
+    check: Callable[[Path, bool], object],
+    *,
+    beside_others: bool,
+) -> int:
+    """Cut the power at each call; in the gate at a few."""
+    choose = partial(tally.sample, n=N_CUTS)
+    return power.at_every_cut(
+        act, workspace, prepare=prepare, check=check, beside_others=beside_others, choose=choose
+    )
+
+
+@a_cut
 @pytest.mark.usefixtures("mounts")
 class TestPower:
     """Each checkpoint that the disk has metadata of, it has whole; what was said is done, is."""
 
     @pytest.mark.parametrize("beside_others", [False, True])
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_cut_while_it_is_saved(self, tmp_path, layout: str, beside_others: bool) -> None:
+    def test_cut_while_it_is_saved(
+        self, tally: Tally, tmp_path, layout: str, beside_others: bool
+    ) -> None:
         n_whole = 0
 
         def prepare(path: Path) -> None:
@@ -429,26 +575,28 @@ class TestPower:
 
         def check(path: Path, has_ended: bool) -> None:
             nonlocal n_whole
+            tally.count()
             first, second = (path / layout.format(step) for step in (1, 2))
             is_whole = files.is_whole(second)
-            assert_loads(first, 1)
-            assert not says_too_much(second)
-            assert is_whole or not has_ended
-            assert latest_checkpoint(path) == str(second if is_whole else first)
-            if is_whole:
-                assert_loads(second, 2)
-            else:
-                save(prefix_of(path, layout, 2), 2, attempt=1)
-                assert_loads(second, 2, attempt=1)
+            with harmless(tally, "lost", path):
+                assert_loads(first, 1)
+                assert is_whole or not has_ended
+            with harmless(tally, "torn", path):
+                assert not says_too_much(second)
+            with harmless(tally, "lie", path):
+                assert latest_checkpoint(path) == str(second if is_whole else first)
+                if is_whole:
+                    assert_loads(second, 2)
+                else:
+                    save(prefix_of(path, layout, 2), 2, attempt=1)
+                    assert_loads(second, 2, attempt=1)
             n_whole += is_whole
 
-        n_cuts = power.at_every_cut(
-            act, tmp_path, prepare=prepare, check=check, beside_others=beside_others
-        )
-        assert 0 < n_whole < n_cuts
+        n_cuts = cut(tally, act, tmp_path, prepare, check, beside_others=beside_others)
+        assert 0 < n_whole < n_cuts or not tally.is_exhaustive
 
     @pytest.mark.parametrize("beside_others", [False, True])
-    def test_cut_while_it_is_saved_again(self, tmp_path, beside_others: bool) -> None:
+    def test_cut_while_it_is_saved_again(self, tally: Tally, tmp_path, beside_others: bool) -> None:
         seen = set()
 
         def prepare(path: Path) -> None:
@@ -460,24 +608,31 @@ class TestPower:
             save(path / "step_2", 2, attempt=1, overwrite=True)
 
         def check(path: Path, has_ended: bool) -> None:
+            tally.count()
             first, second = path / "step_1", path / "step_2"
-            assert_loads(first, 1)
-            assert not says_too_much(second)
             is_new = is_right(second, 2, attempt=1)
-            assert is_new or not has_ended
             is_whole = is_new or is_right(second, 2)
-            assert is_whole == files.is_whole(second)
-            assert latest_checkpoint(path) == str(second if is_whole else first)
+            with harmless(tally, "lost", path):
+                assert_loads(first, 1)
+                assert is_new or not has_ended
+            with harmless(tally, "torn", path):
+                assert not says_too_much(second)
+            with harmless(tally, "lie", path):
+                assert is_whole == files.is_whole(second)
+                assert latest_checkpoint(path) == str(second if is_whole else first)
             seen.add((is_new, is_whole))
-            save(second, 2, attempt=2, overwrite=True)
-            assert_loads(second, 2, attempt=2)
+            with harmless(tally, "wrong class", path):
+                save(second, 2, attempt=2, overwrite=True)
+                assert_loads(second, 2, attempt=2)
 
-        power.at_every_cut(act, tmp_path, prepare=prepare, check=check, beside_others=beside_others)
-        assert {(False, True), (True, True)} <= seen
+        cut(tally, act, tmp_path, prepare, check, beside_others=beside_others)
+        assert {(False, True), (True, True)} <= seen or not tally.is_exhaustive
 
     @pytest.mark.parametrize("beside_others", [False, True])
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_cut_while_others_are_removed(self, tmp_path, layout: str, beside_others: bool) -> None:
+    def test_cut_while_others_are_removed(
+        self, tally: Tally, tmp_path, layout: str, beside_others: bool
+    ) -> None:
         def prepare(path: Path) -> None:
             for step in (1, 2, 3):
                 save(prefix_of(path, layout, step), step)
@@ -487,23 +642,23 @@ class TestPower:
             prune(path, keep=1)
 
         def check(path: Path, has_ended: bool) -> None:
+            tally.count()
             third = path / layout.format(3)
-            assert latest_checkpoint(path) == str(third)
-            assert_loads(third, 3)
-            for step in (1, 2):
-                assert not says_too_much(path / layout.format(step))
-            prune(path, keep=1)
-            assert names(path) == expected_names(layout, 3)
+            with harmless(tally, "lost", path):
+                assert latest_checkpoint(path) == str(third)
+                assert_loads(third, 3)
+            with harmless(tally, "torn", path):
+                assert not any(says_too_much(path / layout.format(step)) for step in (1, 2))
+            with harmless(tally, "leftover", path):
+                prune(path, keep=1)
+                assert names(path) == expected_names(layout, 3)
 
-        assert (
-            power.at_every_cut(
-                act, tmp_path, prepare=prepare, check=check, beside_others=beside_others
-            )
-            > 0
-        )
+        assert cut(tally, act, tmp_path, prepare, check, beside_others=beside_others) > 0
 
-    # Controls.
 
+@pytest.mark.once
+@pytest.mark.usefixtures("mounts")
+class TestPowerControls:
     def n_seen(self, tmp_path: Path, writer: Writer) -> int:
         """After how many cuts there is metadata of a checkpoint that isn't whole."""
         seen, ended = [], []
