@@ -411,6 +411,16 @@ BAD_PLACES = {
         0,
         f"expected {2**64} bytes",
     ),
+    "no byte, and lengths that no array has": (
+        {"w": entry("U8", [2**62, 2**62, 0], 0, 0)},
+        0,
+        "'w': expected lengths that an array can have",
+    ),
+    "no byte, and a length that no array of such elements has": (
+        {"w": entry("F64", [2**60, 0], 0, 0)},
+        0,
+        "'w': expected lengths that an array can have",
+    ),
     "a byte behind the last": (ONE, 9, "expected 8 bytes behind the header, found 9"),
     "a byte too few": (ONE, 7, "expected 8 bytes behind the header, found 7"),
     "bytes of nobody": ({}, 1, "expected 0 bytes behind the header, found 1"),

@@ -2,9 +2,10 @@
 
 import contextlib
 import errno
+import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -554,16 +555,27 @@ def cut(
     )
 
 
+def disks(
+    tally: Tally, tmp_path: Path, layouts: Sequence[str] = LAYOUTS
+) -> Iterator[tuple[Path, str, bool]]:
+    """Yield where to make disks, how prefixes are laid out there, and whether others sync, too."""
+    cases = [*itertools.product(layouts, (False, True))]
+    for number, case in enumerate(tally.sample(cases, 1)):
+        path = tmp_path / str(number)
+        path.mkdir()
+        yield path, *case
+
+
 @a_cut
 @pytest.mark.usefixtures("mounts")
 class TestPower:
     """Each checkpoint that the disk has metadata of, it has whole; what was said is done, is."""
 
-    @pytest.mark.parametrize("beside_others", [False, True])
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_cut_while_it_is_saved(
-        self, tally: Tally, tmp_path, layout: str, beside_others: bool
-    ) -> None:
+    def test_cut_while_it_is_saved(self, tally: Tally, tmp_path) -> None:
+        for path, layout, beside_others in disks(tally, tmp_path):
+            self.is_saved(tally, path, layout, beside_others)
+
+    def is_saved(self, tally: Tally, tmp_path: Path, layout: str, beside_others: bool) -> None:
         n_whole = 0
 
         def prepare(path: Path) -> None:
@@ -595,8 +607,11 @@ class TestPower:
         n_cuts = cut(tally, act, tmp_path, prepare, check, beside_others=beside_others)
         assert 0 < n_whole < n_cuts or not tally.is_exhaustive
 
-    @pytest.mark.parametrize("beside_others", [False, True])
-    def test_cut_while_it_is_saved_again(self, tally: Tally, tmp_path, beside_others: bool) -> None:
+    def test_cut_while_it_is_saved_again(self, tally: Tally, tmp_path) -> None:
+        for path, _, beside_others in disks(tally, tmp_path, [FLAT]):
+            self.is_saved_again(tally, path, beside_others)
+
+    def is_saved_again(self, tally: Tally, tmp_path: Path, beside_others: bool) -> None:
         seen = set()
 
         def prepare(path: Path) -> None:
@@ -628,11 +643,11 @@ class TestPower:
         cut(tally, act, tmp_path, prepare, check, beside_others=beside_others)
         assert {(False, True), (True, True)} <= seen or not tally.is_exhaustive
 
-    @pytest.mark.parametrize("beside_others", [False, True])
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_cut_while_others_are_removed(
-        self, tally: Tally, tmp_path, layout: str, beside_others: bool
-    ) -> None:
+    def test_cut_while_others_are_removed(self, tally: Tally, tmp_path) -> None:
+        for path, layout, beside_others in disks(tally, tmp_path):
+            self.are_removed(tally, path, layout, beside_others)
+
+    def are_removed(self, tally: Tally, tmp_path: Path, layout: str, beside_others: bool) -> None:
         def prepare(path: Path) -> None:
             for step in (1, 2, 3):
                 save(prefix_of(path, layout, step), step)

@@ -1,11 +1,13 @@
 """The types of a tensor's elements: their names in the format, sizes, and numpy's own."""
 
 import importlib.util
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["ITEM_SIZES", "name_of", "numpy_dtype"]
+__all__ = ["ITEM_SIZES", "can_be", "name_of", "numpy_dtype"]
 
 _NUMPY = {
     "bool": 1,
@@ -32,8 +34,15 @@ _RAW = {
     "float8_e8m0fnu": 1,
 }
 
+_MAX_BYTES = 2**63 - 1
+
 ITEM_SIZES = _NUMPY | _RAW
 """Bytes of one element, by the name of its type."""
+
+
+def can_be(shape: Sequence[int], dtype: str) -> bool:
+    """Whether there can be an array of a shape: numpy counts bytes without the lengths that are 0."""
+    return math.prod(filter(None, shape)) * ITEM_SIZES[dtype] <= _MAX_BYTES
 
 
 def name_of(dtype: "np.dtype[Any]") -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from shardproof._messages import listed, quoted
-from shardproof.checkpoint._dtypes import ITEM_SIZES
+from shardproof.checkpoint._dtypes import ITEM_SIZES, can_be
 from shardproof.checkpoint._layout import MAX_RANK, aligned, header_size, shard_name
 from shardproof.checkpoint._sealed import seal, unseal
 from shardproof.errors import ManifestError
@@ -35,7 +35,6 @@ MAX_NAME = 4096
 """Most characters in the name of a tensor."""
 
 _MAX_DIMENSIONS = 32  # numpy's, before 2.0
-_MAX_BYTES = 2**63 - 1  # numpy's: without the lengths that are 0
 _SHOWN = 20
 
 TIMESTAMP = re.compile(
@@ -214,7 +213,7 @@ def _broken_by_tensor(tensor: TensorEntry) -> Iterator[str]:
     if len(shape) > _MAX_DIMENSIONS:
         yield f"shape: expected at most {_MAX_DIMENSIONS} dimensions, found {len(shape)}"
         return
-    if math.prod(filter(None, shape)) * ITEM_SIZES[tensor.dtype] > _MAX_BYTES:
+    if not can_be(shape, tensor.dtype):
         shown = quoted(str(shape))
         yield f"shape: expected lengths that an array can have, found {shown}"
     expected = math.prod(shape) * ITEM_SIZES[tensor.dtype]

@@ -18,7 +18,7 @@ import msgspec
 from shardproof import _json
 from shardproof._messages import listed, quoted, told
 from shardproof._names import OPEN_FLAGS, file_type
-from shardproof.checkpoint._dtypes import ITEM_SIZES
+from shardproof.checkpoint._dtypes import ITEM_SIZES, can_be
 from shardproof.checkpoint._refusal import refusal
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
@@ -247,6 +247,9 @@ def _broken_laws(entries: Mapping[str, Entry], n_bytes: int) -> Iterator[str]:
     for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
         begin, end = entry.data_offsets
         size = math.prod(entry.shape) * ITEM_SIZES[TYPES[entry.dtype]]
+        if not can_be(entry.shape, TYPES[entry.dtype]):
+            shown = quoted(str(entry.shape))
+            yield f"{quoted(name)}: expected lengths that an array can have, found {shown}"
         if begin != at:
             yield f"{quoted(name)}: expected it to begin at {at}, where others end, found {begin}"
         if end - begin != size:

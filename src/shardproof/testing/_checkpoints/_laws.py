@@ -134,6 +134,8 @@ def _refuse_tensor(tensor: Any) -> None:
     demand(dtype in ITEM_SIZES, "a dtype", dtype)
     demand(len(shape) <= 32, "32 dimensions or less", len(shape))
     demand(all(type(length) is int and length >= 0 for length in shape), "lengths", "others")
+    at_most = math.prod(length for length in shape if length) * ITEM_SIZES[dtype]
+    demand(at_most < 2**63, "lengths that an array can have", shape)
     size = math.prod(shape) * ITEM_SIZES[dtype]
     demand(tensor["size"] == size, f"size {size}", tensor["size"])
     demand(digest is None or bool(_DIGEST.fullmatch(digest)), "a digest", digest)
