@@ -1,15 +1,16 @@
 """What becomes of the checkpoints that a path on the command line means."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from shardproof._cli_checkpoint._paths import METADATA, could_not, prefixes_of, warn
+from shardproof._cli_checkpoint._paths import METADATA, could_not, is_blind, prefixes_of, warn
 from shardproof._messages import told
 from shardproof.errors import CheckpointNotFoundError, ShardproofError
 
 if TYPE_CHECKING:
     from shardproof.checkpoint import VerificationResult
+    from shardproof.report import Finding
 
 __all__ = ["Level", "Outcome", "outcomes_of"]
 
@@ -77,5 +78,9 @@ def _verified(prefix: str, level: Level) -> Outcome:
     except OSError as error:
         return Outcome(prefix, None, could_not("look at", prefix, error), 3)
     names_no_shard = not result.n_files  # its metadata can't be read
-    code = 2 if names_no_shard and result.exit_code == 1 else result.exit_code
+    code = _code_of_metadata(result.findings) if names_no_shard else result.exit_code
     return Outcome(prefix, result, "\n".join(result.errors) if names_no_shard else "", code)
+
+
+def _code_of_metadata(findings: "Sequence[Finding]") -> int:
+    return 3 if any(is_blind(finding.errno) for finding in findings) else 2

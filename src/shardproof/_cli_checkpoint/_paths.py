@@ -1,6 +1,7 @@
 """What a path on the command line means, and how a command ends where that can't be told."""
 
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ __all__ = [
     "SHOWN",
     "could_not",
     "end_with",
+    "is_blind",
     "only_prefix",
     "prefixes_of",
     "refusals_end_it",
@@ -109,12 +111,15 @@ def refusals_end_it(verb: str, path: str, code: int) -> Iterator[None]:
 
 
 def _code_of(error: BaseException, code: int) -> int:
-    """3 where nobody could look, for a reason that does not lie in the file."""
+    """3 where nobody could look, be it that access is denied."""
     cause = error.__cause__
-    if isinstance(cause, OSError):
-        looked = Finding(FindingKind.UNREADABLE, Path(), "", "", cause.errno).looked
-        return code if looked else 3
-    return code
+    return 3 if isinstance(cause, OSError) and is_blind(cause.errno) else code
+
+
+def is_blind(number: int | None) -> bool:
+    """Whether an errno says that nobody could look at a file, which may be as it should be."""
+    looked = Finding(FindingKind.UNREADABLE, Path(), "", "", number).looked
+    return not looked or number in {errno.EACCES, errno.EPERM}
 
 
 @contextlib.contextmanager
