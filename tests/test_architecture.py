@@ -16,6 +16,7 @@ GROUND = {
     "_arguments",
     "_beneath",
     "_digest",
+    "_entry",
     "_files",
     "_json",
     "_loop_threads",
@@ -26,7 +27,9 @@ GROUND = {
     "_paths",
     "_at_exit",
     "_processes",
+    "_signals",
     "_threads",
+    "_work",
 }
 PROMISE = {"manifest", "report"}
 LOOK = {"_fanout", "checks"}
@@ -59,8 +62,9 @@ RECEIPTS = (
 MAY_IMPORT = {
     "errors": {"report"},  # the report for a type checker only
     "_arguments": set(),
-    "_digest": {"_digest_tree"},
-    "_digest_tree": set(),
+    "_digest": {"_digest_tree", "_work"},
+    "_digest_tree": {"_work"},
+    "_entry": set(),
     "_files": {"_opening", "_processes"},
     "_json": {"_messages", "_names", "_paths"},
     "_loop_threads": {"_threads"},
@@ -73,8 +77,10 @@ MAY_IMPORT = {
     "_at_exit": set(),
     "_processes": set(),
     "_real_imports": set(),
-    "_threads": set(),
-    "_fanout": set(),
+    "_signals": {"_entry"},
+    "_threads": {"_mailbox"},
+    "_work": {"_mailbox", "_signals", "_threads"},
+    "_fanout": {"_work"},
     "_progress": set(),
     "manifest": GROUND,
     "report": GROUND,
@@ -175,9 +181,7 @@ MAY_IMPORT = {
         "loaders._state",
         "loaders._streams",
     },
-    "loaders._delivery": {"loaders._gather", "loaders._memory", "loaders._read_ahead"}
-    | EPOCH
-    | ROWS,
+    "loaders._delivery": {"_work", "loaders._gather", "loaders._memory"} | EPOCH | ROWS,
     "loaders._destinations": set(),
     "loaders._gather": {"loaders._destinations", "loaders._memory", "loaders._streams"} | ROWS,
     "loaders._indexed": {
@@ -210,7 +214,6 @@ MAY_IMPORT = {
     "loaders._orders": {"loaders._selection", "loaders._streams"},
     "loaders._passes": {"loaders._state"},
     "loaders._processes": {"_at_exit"},
-    "loaders._read_ahead": set(),
     "loaders._selection": {"saev"},
     "loaders._shards": {"loaders._destinations", "loaders._selection", "loaders._submissions"}
     | GROUND,
@@ -245,7 +248,7 @@ MAY_IMPORT = {
     "_cli_receipts": {"_cli_paths", "_terminal", "receipts"} | PROMISE | GROUND,
     "_cli_stage": {"_cli_paths", "_terminal", "staging"} | PROMISE | GROUND,
     "_terminal": set(),
-    "__main__": {"cli"},
+    "__main__": {"_entry", "cli"},
     "": {
         "_real_imports",
         "checkpoint",
@@ -412,6 +415,48 @@ def test_every_module_has_a_sorted_all(module: str) -> None:
 def _isort_key(name: str) -> tuple[int, str]:
     kind = 0 if name.isupper() else 1 if name[:1].isupper() else 2
     return kind, name
+
+
+OF_FUTURES = {
+    "_fanout": {"Executor"},  # the user's own, in `validate(executor=)`
+    "checks": {"Executor"},
+    "validation": {"Executor"},
+    "prefetch.tokens._comms": {"Future"},  # of a coroutine, which a thread of ours waits for
+}
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if m.split(".")[0] != "testing"])
+def test_nothing_waits_in_a_lock_of_concurrent_futures(module: str) -> None:
+    """An interrupt there keeps it held for ever; `_work` has what there is to use instead."""
+    path = SOURCE.joinpath(*module.split(".")) if module else SOURCE
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    assert names_of_futures(text) == OF_FUTURES.get(module, set())
+
+
+def test_a_use_of_concurrent_futures_is_seen() -> None:
+    """The control."""
+    assert names_of_futures("from concurrent.futures import wait, Future") == {"wait", "Future"}
+    assert names_of_futures("import concurrent.futures\nconcurrent.futures.wait(())") == {"wait"}
+    assert names_of_futures("from concurrent import futures") == {"futures"}
+    assert names_of_futures("import concurrent.futures as cf") == {"as cf"}
+    assert names_of_futures("loop.run_in_executor(None, f)") == {"run_in_executor"}
+    assert names_of_futures("asyncio.to_thread(f)") == {"to_thread"}
+
+
+def names_of_futures(text: str) -> set[str]:
+    """What a module takes of concurrent.futures, by whatever way."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("concurrent"):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names = (a for a in node.names if a.name.startswith("concurrent") and a.asname)
+            found |= {f"as {alias.asname}" for alias in names}
+        elif isinstance(node, ast.Attribute):
+            by_loop = node.attr in {"run_in_executor", "to_thread"}
+            if by_loop or ast.unparse(node.value) == "concurrent.futures":
+                found.add(node.attr)
+    return found
 
 
 def test_only_files_renames_syncs_or_unlinks() -> None:

@@ -126,10 +126,7 @@ class TestApart:
 
         monkeypatch.setattr(threading.Thread, "_delete", delete_slowly)
 
-        assert (
-            _work.apart(lambda _: threading.current_thread())
-            not in threading.enumerate()
-        )
+        assert _work.apart(lambda _: threading.current_thread()) not in threading.enumerate()
 
     def test_one_in_the_midst_of_an_import_is_raised_a_little_later(self) -> None:
         """Raised there, it may be lost, and may leave the lock of all imports behind."""

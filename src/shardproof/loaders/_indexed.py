@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._arguments import checked
-from shardproof._work import in_threads
+from shardproof._work import apart, in_threads
 from shardproof.loaders._destinations import Piece
 from shardproof.loaders._gather import Gathering
 from shardproof.loaders._memory import Blocks
@@ -191,6 +191,13 @@ class IndexedDataset:
 
     def close(self) -> None:
         """Close the shards and give back memory; the next access opens them again."""
+        shards = self._shards
+        if shards is not None:
+            try:
+                apart(shards.close)
+            finally:
+                if shards.is_open:  # an interrupt has cut it short
+                    apart(shards.close)
         with self._lock:
             self._end()
             self._shards = self._blocks = None
@@ -213,8 +220,11 @@ def _read_in_two(gathering: Gathering) -> None:
     parts = in_threads(
         lambda part: gathering.read(part, 2), range(2), n_threads=2, name="shardproof-reader"
     )
-    for _ in parts:
-        pass
+    try:
+        for _ in parts:
+            pass
+    finally:
+        parts.close()
 
 
 def _refuse_slice(index: object) -> None:

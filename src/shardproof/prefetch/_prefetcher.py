@@ -171,7 +171,8 @@ class ShardPrefetcher:
         self._positions = {name: position for position, name in enumerate(names)}
         self._owns_source = isinstance(source, str)
         self._source = open_source(source) if isinstance(source, str) else source
-        self._cache = Cache(cache_root(cache_dir, self._source.url, split), cleanup=policy)
+        root = cache_root(cache_dir, self._source.url, split)
+        self._cache = apart(lambda _: Cache(root, cleanup=policy))
         self._bringer = Bringer(self._source, self._cache, limits, Tally(on_event))
         self._pid = os.getpid()
         self._lock = threading.Lock()

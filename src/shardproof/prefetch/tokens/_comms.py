@@ -87,6 +87,7 @@ class FunctionSource(CallableSource):
             return
         if self.loop is None:
             raise RuntimeError("an asynchronous function needs a loop that runs")
+        # Waited for, and cancelled, in threads of ours only: its lock must meet no interrupt.
         future = asyncio.run_coroutine_threadsafe(_awaited(result), self.loop)
         self._futures.add(future)
         try:

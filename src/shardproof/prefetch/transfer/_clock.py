@@ -3,6 +3,8 @@
 import threading
 import time
 
+from shardproof._work import go_on
+
 __all__ = ["Clock", "StoppedError"]
 
 
@@ -35,6 +37,7 @@ class Clock:
 
     def go_on(self) -> None:
         """Raise `StoppedError` if the work is wanted no more."""
+        go_on()
         if self.stop.is_set():
             raise StoppedError
 

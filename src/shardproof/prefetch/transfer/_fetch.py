@@ -16,6 +16,7 @@ from shardproof._arguments import checked
 from shardproof._messages import printable, quoted, shown
 from shardproof._names import OPEN_FLAGS, file_type, refusals
 from shardproof._paths import refuse_empty
+from shardproof._work import apart, to_waiter
 from shardproof.errors import FetchError, SourceError
 from shardproof.prefetch.sources._source import Delivery, RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal, try_again
@@ -112,16 +113,18 @@ def fetch_shard(
     for refusal in refusals([name]):
         raise ValueError(f"name: {quoted(name)} is refused: {refusal.reason}")
     target = os.path.abspath(path)
-    return bring(
-        source,
-        name,
-        target,
-        goal=Goal(label or quoted(name), f"{source.url}/{name}", target),
-        file=file,
-        digest=digest,
-        limits=limits,
-        stop=stop or threading.Event(),
-        on_bytes=on_bytes,
+    return apart(
+        lambda own: bring(
+            source,
+            name,
+            target,
+            goal=Goal(label or quoted(name), f"{source.url}/{name}", target),
+            file=file,
+            digest=digest,
+            limits=limits,
+            stop=stop or own,
+            on_bytes=to_waiter(on_bytes),
+        )
     )
 
 

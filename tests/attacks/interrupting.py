@@ -1,0 +1,300 @@
+"""A process that interrupts itself while it reads shards, and says what that did.
+
+Run as ``python -m attacks.interrupting SUBJECT WAY FIRST LAST STEP DIR``. For each case it prints a
+line of JSON: what came out, and what was left behind. A case that hangs ends the process with 1.
+"""
+
+import _thread
+import contextlib
+import faulthandler
+import gc
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import shardproof
+from shardproof import testing
+from shardproof.checkpoint import MultiShardLoader
+from shardproof.loaders import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
+from shardproof.prefetch import ShardPrefetcher, fetch_shard, open_source
+
+HANGS_AFTER = 20.0
+PATIENCE = 5.0
+SECONDS = 0.02
+LOST = "lost by Python"
+
+Subject = Callable[[], object]
+
+
+def subjects(base: Path) -> dict[str, Subject]:
+    """What is interrupted. Each may be called again, whatever became of the call before."""
+    numbers = itertools.count()
+    shards = testing.write_layout(testing.layout(n_shards=12, d_model=64), base / "saev")
+    run = testing.write_receipts(testing.receipts_layout(n_shards=12), base / "run")
+    prefix = testing.write_checkpoint(testing.checkpoint_layout(world_size=4), base / "checkpoint")
+    names = sorted(path.name for path in shards.glob("acts*.bin"))
+    url = shards.as_uri()
+    store = shardproof.ReceiptStore(run)
+    ordered = OrderedDataLoader(shards, layer="all", tokens="all", batch_size=16)
+    shuffled = ShuffledDataLoader(shards, layer="all", tokens="all", batch_size=16, seed=0)
+    dataset = IndexedDataset(shards, layer="all", tokens="all")
+    rows = np.arange(2048) % len(dataset)
+
+    def read(loader: Any) -> None:
+        with closed(loader):
+            for _ in loader:
+                pass
+
+    def read_rows() -> None:
+        with closed(dataset):
+            dataset[rows]
+
+    def prefetch() -> None:
+        place = base / "cache" / str(next(numbers))
+        prefetcher = ShardPrefetcher(url, names, place, lookahead=2)
+        with closed(prefetcher):
+            for path in prefetcher:
+                path.stat()
+
+    def fetch() -> None:
+        source = open_source(url)
+        with closed(source):
+            fetch_shard(source, names[0], base / "fetched" / str(next(numbers)) / "0.bin")
+
+    def stage() -> None:
+        to = base / "staged" / str(next(numbers))
+        to.mkdir(parents=True)
+        shardproof.stage(shards, to)
+
+    return {
+        "ordered loader": lambda: read(ordered),
+        "shuffled loader": lambda: read(shuffled),
+        "indexed rows": read_rows,
+        "validate": lambda: shardproof.validate(run, level="valid", workers=4),
+        "validate present": lambda: shardproof.validate(shards),
+        "pending": lambda: store.pending(workers=4),
+        "checkpoint": lambda: MultiShardLoader(threads=2).load_all_shards(prefix),
+        "stage": stage,
+        "fetch": fetch,
+        "prefetch": prefetch,
+        "a pool of concurrent.futures": a_pool,
+    }
+
+
+class closed:  # noqa: N801 - as contextlib.closing, whose own steps may be interrupted
+    """Closes something, and once more if that is interrupted before it has begun."""
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.thing.close()
+        finally:
+            try:
+                self.thing.close()
+            finally:
+                self.thing.close()
+
+
+def a_pool() -> None:
+    """The control: what reading ahead was made of."""
+    executor = ThreadPoolExecutor(4)
+    try:
+        futures = [executor.submit(os.stat, "/") for _ in range(8)]
+        for future in futures:
+            future.done()
+            future.result()
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+class Timer:
+    """One interrupt or two, each a moment after what was before it."""
+
+    def __init__(self) -> None:
+        self.left: list[float] = []
+        signal.signal(signal.SIGALRM, self.ring)
+
+    def start(self, *seconds: float) -> None:
+        self.left = list(seconds)
+        self._next()
+
+    def _next(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, self.left.pop(0) if self.left else 0)
+
+    def ring(self, number: int, frame: FrameType | None) -> None:
+        self._next()
+        raise KeyboardInterrupt
+
+
+class Tracer:
+    """An interrupt where the main thread is at its k-th step in code that may hold something."""
+
+    ROOMS = (os.path.dirname(shardproof.__file__), threading.__file__, contextlib.__file__)
+
+    def __init__(self, at: int) -> None:
+        self.at, self.n = at, 0
+        self.where = ""
+
+    def __enter__(self) -> None:
+        sys.settrace(self._seen)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _seen(self, frame: FrameType, event: str, _: object) -> Any:
+        name = frame.f_code.co_filename
+        if not name.startswith(self.ROOMS) and "concurrent/futures" not in name:
+            return None
+        if event in {"call", "line"}:
+            self.n += 1
+            if self.n == self.at:
+                self.where = f"{os.path.basename(name)}:{frame.f_lineno} {event}"
+                raise KeyboardInterrupt
+        return self._seen
+
+
+def descriptors() -> dict[str, str]:
+    """What is open."""
+    found = {}
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+    return {fd: to for fd, to in found.items() if not to.endswith("/fd")}
+
+
+def temporary(base: Path) -> set[str]:
+    """What somebody was writing; but for what has come of a file, which the next fetch uses."""
+    found = (path for path in base.rglob(".shardproof-*") if ".part" not in str(path))
+    return {str(path) for path in found if path.name.endswith(".tmp")}
+
+
+def left(before: dict[str, str], base: Path) -> list[str]:
+    """What is left after a moment in which threads may end."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        gc.collect()
+        threads = [thread.name for thread in threading.enumerate()[1:]]
+        n_others = _thread._count()  # also those that Python does not list
+        files = [to for fd, to in descriptors().items() if before.get(fd) != to]
+        found = [*threads, *files] or ["a thread"] * n_others
+        if not found or time.monotonic() > end:
+            return [*found, *temporary(base)]
+        time.sleep(1e-3)
+
+
+def interrupted(subject: Subject, delays: list[float], timer: Timer) -> str:
+    """What comes out if the subject is interrupted some seconds from now."""
+    said = "nothing"
+    try:
+        try:
+            timer.start(*delays)
+            while True:
+                subject()
+        except KeyboardInterrupt:
+            said = "KeyboardInterrupt"
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        while timer.left or signal.getitimer(signal.ITIMER_REAL)[0]:
+            time.sleep(1e-4)
+    except KeyboardInterrupt:  # the second one came after the first was dealt with
+        said = "KeyboardInterrupt" if said == "nothing" else said
+    return said
+
+
+def at_moments(subject: Subject, cases: range) -> Iterator[tuple[str, str]]:
+    """Interrupt at random moments; what came out, and where."""
+    timer = Timer()
+
+    def lost(seen: Any) -> None:  # in a callback of the interpreter's own, which nobody can mend
+        if isinstance(seen.exc_value, KeyboardInterrupt):
+            timer.start(1e-3)
+        else:
+            sys.__unraisablehook__(seen)
+
+    sys.unraisablehook = lost
+    for case in cases:
+        chance = random.Random(case)
+        delays = [max(1e-6, chance.uniform(0, SECONDS))]
+        if case % 3 == 2:
+            delays.append(10 ** chance.uniform(-5, -2))
+        yield interrupted(subject, delays, timer), f"{delays}"
+
+
+def at_steps(subject: Subject, cases: range) -> Iterator[tuple[str, str]]:
+    """Interrupt at each step; ends when the subject ends before its step comes."""
+    lost: list[Any] = []  # in a callback of the interpreter's own, which nobody can mend
+    sys.unraisablehook = lost.append
+    for case in cases:
+        tracer = Tracer(case + 1)
+        said = "nothing"
+        try:
+            with tracer:
+                subject()
+        except KeyboardInterrupt:
+            said = "KeyboardInterrupt"
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        if not tracer.where:
+            return
+        if lost:
+            said = LOST if isinstance(lost.pop().exc_value, KeyboardInterrupt) else "an error"
+            lost.clear()
+        yield said, tracer.where
+
+
+def say(line: dict[str, Any]) -> None:
+    """Print a line at once."""
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+WAYS = {"moments": at_moments, "steps": at_steps}
+
+
+def main(name: str, way: str, first: str, last: str, step: str, directory: str) -> None:
+    """Run some cases."""
+    base = Path(directory)
+    subject = subjects(base)[name]
+    subject()  # what is imported is imported
+    subject()
+    gc.collect()
+    gc.freeze()  # then a look at what is left takes no time
+    before = descriptors()
+    cases = range(int(first), int(last), int(step))
+    outcomes = WAYS[way](subject, cases)
+    for case in cases:
+        faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
+        outcome = next(outcomes, None)
+        if outcome is None:
+            break
+        found = left(before, base)
+        line = {"case": case, "said": outcome[0], "where": outcome[1], "left": found}
+        say(line)
+        if found:  # the next case begins with none of it
+            break
+    else:
+        case = cases.stop
+    faulthandler.cancel_dump_traceback_later()
+    say({"ended": outcome is None})
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
