@@ -2,13 +2,17 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_entry import CODES, ENTRIES, said, started, until
 
 SUBJECTS = (
     "checkpoint",
@@ -27,6 +31,9 @@ N_MOMENTS = 2000
 """For each subject, 20 000 in all; every third case is two interrupts."""
 N_STEPS = 100_000
 """More than there are: each subject ends before."""
+
+
+MILLISECONDS = range(400)
 
 
 def cases(subject: str, way: str, numbers: range, base: Path) -> Iterator[dict[str, Any]]:
@@ -92,3 +99,28 @@ def test_a_pool_of_concurrent_futures_does_not_stand_it(tmp_path: Path) -> None:
         if case["said"] != "KeyboardInterrupt" or case["left"]
     ]
     assert harms
+
+
+@pytest.mark.attack("signal while the command is imported")
+@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_signal_while_it_imports(tally, entry: str, name: str) -> None:
+    """From the moment on at which the command has taken the signals; before, it is Python's."""
+    number = signal.Signals[name]
+    for case in tally.sample(MILLISECONDS[:: len(CODES)], 4):
+        with started([*ENTRIES[entry], "--version"]) as child:
+            # Python itself handles SIGINT; the command takes SIGTERM a moment later.
+            until(lambda child=child: handles(child, signal.SIGHUP) or child.poll() is not None)
+            time.sleep(case / 1000)
+            child.send_signal(number)
+            code, out, error = said(child)
+        tally.count()
+        if code not in {CODES[name], 0} or error or (code == 0 and "shardproof" not in out):
+            tally.harm("wrong class", f"{entry}, {name} after {case} ms: {code}, {error}")
+
+
+def handles(child: subprocess.Popen[str], number: int) -> bool:
+    """Whether a process has a handler for a signal by now (proc_pid_status(5))."""
+    text = Path(f"/proc/{child.pid}/status").read_text()
+    caught = int(re.findall(r"SigCgt:\s*([0-9a-f]+)", text)[0], 16)
+    return bool(caught >> (number - 1) & 1)

@@ -1,0 +1,121 @@
+"""The command takes the signals that end it before anything else, and ends in order by them."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from kept_parts import beside_parts
+
+from shardproof.testing.hub import Hub
+
+CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
+ENTRIES = {
+    "module": [sys.executable, "-m", "shardproof"],
+    "script": [sys.executable, "-c", "from shardproof.__main__ import main; main()"],
+}
+
+
+def started(args: Sequence[object], **keywords: object) -> subprocess.Popen[str]:
+    """A process of which everything that it says is kept."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*map(str, args)], stdout=pipe, stderr=pipe, text=True, **keywords)
+
+
+def said(child: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, error = child.communicate(timeout=60)
+    return child.returncode, out, error
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(1e-3)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_one_that_comes_with_the_first_import_ends_it_at_once(name: str) -> None:
+    """The slowest of imports: one that raises the signal itself, and would print a traceback."""
+    code = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == 'typer': signal.raise_signal(signal.{name})\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from shardproof.__main__ import main\n"
+        "main()\n"
+    )
+    assert said(started([sys.executable, "-c", code, "--version"])) == (CODES[name], "", "")
+
+
+def test_ignored_ones_stay_ignored() -> None:
+    """As under nohup(1), and in the background of a shell."""
+    code = (
+        "import signal, sys\n"
+        "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n"
+        "    signal.signal(number, signal.SIG_IGN)\n"
+        "from shardproof import cli\n"
+        "def app(**_):\n"
+        "    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n"
+        "        signal.raise_signal(number)\n"
+        "    print('went on')\n"
+        "cli.app = app\n"
+        "from shardproof.__main__ import main\n"
+        "main()\n"
+    )
+    assert said(started([sys.executable, "-c", code])) == (0, "went on\n", "")
+
+
+def test_a_call_of_the_library_takes_no_signal(make_shards_dir) -> None:
+    code = (
+        "import shardproof, signal, sys\n"
+        "shardproof.validate(sys.argv[1])\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+        "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"
+    )
+    assert said(started([sys.executable, "-c", code, make_shards_dir()])) == (0, "", "")
+
+
+@pytest.mark.parametrize("n_times", [1, 2])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_fetch_ends_in_order(shard_hub: Hub, tmp_path: Path, name: str, n_times: int) -> None:
+    url = shard_hub.put("a/0.bin", b"x" * 2**20)
+    shard_hub.fault("a/0.bin", "stall-in-body")
+    child = started([*ENTRIES["module"], "fetch", url, tmp_path / "to"])
+    until(lambda: list(tmp_path.rglob(".shardproof-*")) or child.poll() is not None)
+
+    for _ in range(n_times):
+        child.send_signal(signal.Signals[name])
+        time.sleep(0.01)
+
+    assert said(child) == (CODES[name], "", "")
+    assert not beside_parts(tmp_path / "to")
+
+
+SLOW_STAGE = """
+from shardproof.__main__ import main
+from shardproof.testing.faults import faults
+import sys
+with faults(sys.argv[-1]) as fs:
+    fs.slow("write", 0.1, match="*.tmp")
+    main()
+"""
+
+
+@pytest.mark.parametrize("n_times", [1, 2])
+@pytest.mark.parametrize("name", CODES)
+def test_a_stage_ends_in_order(make_shards_dir, tmp_path: Path, name: str, n_times: int) -> None:
+    (to := tmp_path / "to").mkdir()
+    child = started([sys.executable, "-c", SLOW_STAGE, "stage", make_shards_dir(40), "--to", to])
+    until(lambda: list(to.rglob("*.bin")) or child.poll() is not None)
+
+    for _ in range(n_times if name != "SIGINT" else 1):  # a second interrupt waits for nothing
+        child.send_signal(signal.Signals[name])
+        time.sleep(0.01)
+
+    assert said(child) == (CODES[name], "", "")
+    assert list(to.rglob("*.tmp")) == list(to.rglob("shards.json")) == []
