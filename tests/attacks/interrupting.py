@@ -1,7 +1,8 @@
 """A process that interrupts itself while it reads shards, and says what that did.
 
-Run as ``python -m attacks.interrupting SUBJECT WAY FIRST LAST STEP DIR``. For each case it prints a
-line of JSON: what came out, and what was left behind. A case that hangs ends the process with 1.
+Run as ``python -m attacks.interrupting SUBJECTS WAY FIRST LAST STEP DIR``. It prints a line
+of JSON before each case, and one after it: what came out, and what was left behind. A case that
+hangs ends the process with 1.
 """
 
 import _thread
@@ -268,32 +269,39 @@ def say(line: dict[str, Any]) -> None:
 WAYS = {"moments": at_moments, "steps": at_steps}
 
 
-def main(name: str, way: str, first: str, last: str, step: str, directory: str) -> None:
-    """Run some cases."""
+def main(names: str, way: str, first: str, last: str, step: str, directory: str) -> None:
+    """Run some cases of each subject; of the first one from ``first`` on."""
     base = Path(directory)
-    subject = subjects(base)[name]
+    known = subjects(base)
+    start = int(first)
+    for name in names.split(","):
+        run(known[name], name, way, range(start, int(last), int(step)), base)
+        start %= int(step)
+    say({"ended": True})
+    os._exit(0)
+
+
+def run(subject: Subject, name: str, way: str, numbers: range, base: Path) -> None:
+    """Run some cases of one subject; end the process after one that leaves something behind."""
     subject()  # what is imported is imported
     subject()
     gc.collect()
     gc.freeze()  # then a look at what is left takes no time
     before = descriptors()
-    cases = range(int(first), int(last), int(step))
-    outcomes = WAYS[way](subject, cases)
-    for case in cases:
+    outcomes = WAYS[way](subject, numbers)
+    for case in numbers:
+        say({"subject": name, "case": case})
         faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
         outcome = next(outcomes, None)
         if outcome is None:
             break
         found = left(before, base)
-        line = {"case": case, "said": outcome[0], "where": outcome[1], "left": found}
-        say(line)
+        faulthandler.cancel_dump_traceback_later()
+        told = {"said": outcome[0], "where": outcome[1], "left": found}
+        say({"subject": name, "case": case, **told})
         if found:  # the next case begins with none of it
-            break
-    else:
-        case = cases.stop
+            os._exit(0)
     faulthandler.cancel_dump_traceback_later()
-    say({"ended": outcome is None})
-    os._exit(0)
 
 
 if __name__ == "__main__":
