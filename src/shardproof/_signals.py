@@ -11,9 +11,11 @@ leave a lock behind for which every other import waits.
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import NoReturn
 
 from shardproof._entry import ENDING, end_at_once
 
@@ -31,13 +33,15 @@ class Signals:
 
     def __init__(self) -> None:
         self.n = 0
-        self._first: int = signal.SIGINT
+        self._first: int | None = None
         self._is_awaited = False
 
-    @property
-    def exit_code(self) -> int:
-        """What a shell says of a program that the first of them ended."""
-        return 128 + self._first
+    def end(self) -> NoReturn:
+        """End this process as the first of them asks; those that still come change nothing."""
+        if self._first is not None:
+            for number in ENDING:
+                signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + (self._first or signal.SIGINT))
 
     @property
     def is_impatient(self) -> bool:
@@ -49,7 +53,7 @@ class Signals:
         if number != signal.SIGALRM:
             if self.n and number != signal.SIGINT:
                 return  # whoever ends a job says so to each process, and to all of them
-            self._first = self._first if self.n else number
+            self._first = self._first or number
         self.n += number != signal.SIGALRM or not self.n
         if self.n == 1 and self._is_awaited:
             return
@@ -69,7 +73,7 @@ class Signals:
 
     def reset(self) -> None:
         """Let it be as if none had come."""
-        self.n, self._first, self._is_awaited = 0, signal.SIGINT, False
+        self.n, self._first, self._is_awaited = 0, None, False
 
 
 signals = Signals()

@@ -8,7 +8,6 @@ highest counts.
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,10 +69,10 @@ def main() -> None:
         with standard_streams(), listening(), interruptible():
             app(prog_name="shardproof")
     except KeyboardInterrupt:  # before typer begins to look after it, or in its midst
-        sys.exit(signals.exit_code)
+        signals.end()
     except SystemExit as end:
         if end.code == _INTERRUPTED:  # as which typer takes every signal
-            sys.exit(signals.exit_code)
+            signals.end()
         raise
 
 

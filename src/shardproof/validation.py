@@ -35,7 +35,8 @@ def validate(
         workers: How many threads look. By default one where the file system answers in
             microseconds, up to 64 where it does not, and one per processor to read every byte.
         executor: A `concurrent.futures.Executor` to look from instead, such as a process pool or
-            one of Dask or MPI, whose hosts see the same path.
+            one of Dask or MPI, whose hosts see the same path. It is used from the calling thread;
+            what an interrupt does to it is its own affair.
         progress: True for a bar on standard error, shown on a terminal after one second; or a
             callable that gets how many files are done, and of how many.
 
