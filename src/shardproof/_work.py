@@ -96,7 +96,7 @@ def apart(work: Callable[[Stop], Result]) -> Result:
     try:
         with signals.awaited():
             threads.begin()
-            while not threads.have_ended:
+            while not outcome:
                 waiter.listen()
             threads.end()
     except BaseException:
