@@ -3,6 +3,7 @@
 import ast
 import functools
 import itertools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,9 @@ from shardproof._messages import printable, quoted, shown, told
 SOURCE = Path(shardproof.__file__).parent
 
 
-@pytest.mark.parametrize("path", ["/data/acts000001.bin", "/d/it's", "/d/été/日本", "/d/a b\\c", ""])
+@pytest.mark.parametrize(
+    "path", ["/data/acts000001.bin", "/d/it's", "/d/été/日本", "/d/a b\\c", ""]
+)
 def test_a_path_that_can_be_printed_stays_as_it_is(path: str) -> None:
     assert shown(path) == path
     assert shown(Path("/d")) == "/d"
@@ -144,6 +147,44 @@ def logged_as_it_is() -> Iterator[Place]:
                 yield place
 
 
-@pytest.mark.parametrize("unsafe", [quoted_by_hand, exceptions_as_they_are, logged_as_it_is])
+PATHS = {"path", "root", "prefix", "address", "url", "owner", "reason_phrase"}
+
+
+def paths_as_they_are() -> Iterator[Place]:
+    """A path, or its like, in a sentence."""
+    for place in places():
+        if isinstance(place.node, ast.JoinedStr):
+            texts = [part.value for part in place.node.values if isinstance(part, ast.Constant)]
+            values = [
+                part.value for part in place.node.values if not isinstance(part, ast.Constant)
+            ]
+            names = {getattr(value, "attr", getattr(value, "id", "")) for value in values}
+            if names & PATHS and " " in "".join(texts):
+                yield place
+
+
+RULES = [quoted_by_hand, exceptions_as_they_are, logged_as_it_is, paths_as_they_are]
+
+
+@pytest.mark.parametrize("unsafe", RULES)
 def test_every_text_from_outside_is_quoted_where_the_message_is_made(unsafe) -> None:
     assert list(unsafe()) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        (quoted_by_hand, """problem = f"there is no '{name}'" """),
+        (quoted_by_hand, """problem = f"there is no {name!r}" """),
+        (exceptions_as_they_are, """problem = f"it says {error}" """),
+        (exceptions_as_they_are, "try: x\nexcept ValueError as wrong: y = str(wrong)"),
+        (logged_as_it_is, """logger.info("%d of '%s'", n, path)"""),
+        (paths_as_they_are, """problem = f"nothing at {self.path}" """),
+    ],
+)
+def test_each_rule_sees_what_breaks_it(rule, code, tmp_path, monkeypatch) -> None:
+    (tmp_path / "module.py").write_text(code)
+    monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
+    monkeypatch.setattr(sys.modules[__name__], "places", places.__wrapped__)
+
+    assert len(list(rule())) == 1

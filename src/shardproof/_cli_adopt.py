@@ -86,12 +86,12 @@ def _tell(report: "Report", *, as_json: bool, quiet: bool) -> None:
     elif not quiet:
         typer.echo(printable(_summary(report)))
     for finding in report.findings:
-        text = f"not taken over: {finding.path}: expected {finding.expected}, found {finding.found}"
-        typer.echo(printable(text), err=True)
+        what = f"expected {finding.expected}, found {finding.found}"
+        typer.echo(printable(f"not taken over: {shown(finding.path)}: {what}"), err=True)
     if not report.n_files:
         typer.echo(printable(f"nothing to take over in '{shown(report.root)}'"), err=True)
     for path in () if quiet else report.unproven:
-        typer.echo(printable(f"on your word, not proven: {path}"), err=True)
+        typer.echo(printable(f"on your word, not proven: {shown(path)}"), err=True)
 
 
 def _summary(report: "Report") -> str:

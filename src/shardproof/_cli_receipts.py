@@ -188,7 +188,7 @@ def _claimant(record: Any) -> str:
         return "by a worker that can't be told"
     # By the clocks of two machines, and only to be read by people.
     seconds = int(min(max(0.0, time.time() - record.claimed_at), _LONGEST))
-    return f"by {record.owner}, for {datetime.timedelta(seconds=seconds)}"
+    return f"by {shown(record.owner, 300)}, for {datetime.timedelta(seconds=seconds)}"
 
 
 def _print_json(top: str, outcomes: list[_Outcome]) -> None:

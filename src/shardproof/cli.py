@@ -164,7 +164,9 @@ def _detail(finding: Finding) -> str:
     name = finding.to_dict()["errno"]
     code = f" ({name})" if name else ""
     advice = _ADVICE[finding.kind] if finding.looked else _ADVICE_UNSEEN
-    return f"{finding.path}: expected {finding.expected}, found {finding.found}{code}; {advice}"
+    return (
+        f"{shown(finding.path)}: expected {finding.expected}, found {finding.found}{code}; {advice}"
+    )
 
 
 _ADVICE_UNSEEN = "it could not be looked at and may be whole: look again when the disk is well"

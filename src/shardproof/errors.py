@@ -112,12 +112,12 @@ class ManifestError(ShardproofError):
         self.problem = printable(problem)
         self.path = os.fspath(path)
         self.line = line
-        self.field = field
+        self.field = None if field is None else shown(field, _LONGEST_FIELD)
         where = f"'{shown(self.path)}'"
         if line is not None:
             where += f", line {line}"
         if field is not None:
-            where += f", field {shown(field, _LONGEST_FIELD)}"
+            where += f", field {self.field}"
         super().__init__(f"Could not read the manifest at {where}: {problem}")
 
 

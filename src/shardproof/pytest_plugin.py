@@ -309,8 +309,8 @@ def _nodeid(path: Path, config: pytest.Config) -> str:
 
 
 def _shown(text: str) -> str:
-    """A path with the bytes that are no UTF-8 escaped, for the attributes of a JUnit file."""
-    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    """A path for terminals and the attributes of a JUnit file: what is no text is escaped."""
+    return shown(text.encode(errors="surrogateescape").decode(errors="backslashreplace"))
 
 
 class _HookedByParent:
@@ -439,7 +439,11 @@ class ShardsItem(_HookedByParent, pytest.Item):
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return the headline of a failure."""
-        return self.path, None, f"shards directory {self.root} ({self.name})"
+        return (
+            Path(_shown(str(self.path))),
+            None,
+            f"shards directory {_shown(str(self.root))} ({self.name})",
+        )
 
 
 def _not_looked_at(report: Report) -> Iterator[str]:
@@ -489,7 +493,7 @@ def _summary(level: Level, looks: dict[str, pytest.TestReport]) -> Iterator[str]
     for root, report in failed.items():
         n_findings = _n(report, "shards_findings")
         why = _counted(n_findings, "finding") if n_findings else "could not be validated"
-        yield f"FAILED {root}: {why}"
+        yield f"FAILED {shown(root)}: {why}"
 
 
 def _n(report: pytest.TestReport, name: str) -> int:

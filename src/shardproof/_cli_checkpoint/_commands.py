@@ -183,7 +183,7 @@ def _prefix_to_convert(source: str) -> str | None:
             )
         return None
     if theirs or len(prefixes) > 1:
-        found = "".join(f"\n  - {path}" for path in (*prefixes, *theirs)[:SHOWN])
+        found = "".join(f"\n  - {shown(path)}" for path in (*prefixes, *theirs)[:SHOWN])
         end_with(f"'{shown(source)}': expected one thing to convert; give one of these:{found}", 2)
     return prefixes[0]
 

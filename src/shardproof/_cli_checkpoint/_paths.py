@@ -84,7 +84,7 @@ def only_prefix(path: str) -> str:
     """Return the prefix that a path means; of several, name them and end."""
     prefixes = prefixes_of(path)
     if len(prefixes) > 1:
-        found = "".join(f"\n  - {prefix}" for prefix in prefixes[:SHOWN])
+        found = "".join(f"\n  - {shown(prefix)}" for prefix in prefixes[:SHOWN])
         end_with(f"'{shown(path)}': expected one checkpoint; give one of these:{found}", 2)
     return prefixes[0]
 

@@ -41,8 +41,8 @@ class UnfinishedStep:
         written = "" if self.age is None else f", last written {_in_words(self.age)} ago"
         # The one who writes the metadata removes the notes after it.
         why = ", or its metadata file was removed" if not self.n_notes else ""
-        prefix = quoted(self.prefix, _LONGEST_PATH)
-        return f"unfinished step {prefix}: {found}{written}; its save was killed or still runs{why}"
+        which = quoted(self.prefix, _LONGEST_PATH)
+        return f"unfinished step {which}: {found}{written}; its save was killed or still runs{why}"
 
 
 @checked

@@ -10,7 +10,7 @@ from pathlib import Path
 from shardproof import _fanout
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
-from shardproof._messages import told
+from shardproof._messages import shown, told
 from shardproof.checkpoint._layout import (
     metadata_name,
     note_name,
@@ -119,12 +119,12 @@ def verify(place: Place, level: Level, stop: threading.Event | None = None) -> V
     errors = [_sentence(look.path, look.finding) for look in looks if look.finding]
     unproven = [look.path for look in looks if look.is_unproven and not look.finding]
     warnings = _strays(place, metadata.world_size)
-    warnings += [f"{path}: no checksum is stated: it can't be proven" for path in unproven]
+    warnings += [f"{shown(path)}: no checksum is stated: it can't be proven" for path in unproven]
     return _result(place, level, metadata.world_size, findings, errors, warnings, unproven)
 
 
 def _sentence(address: str, finding: Finding) -> str:
-    return f"{address}: {finding.kind}: expected {finding.expected}, found {finding.found}"
+    return f"{shown(address)}: {finding.kind}: expected {finding.expected}, found {finding.found}"
 
 
 def _result(  # noqa: PLR0917 - as many fields as a report has
@@ -171,7 +171,9 @@ def _without_metadata(place: Place) -> list[str]:
     try:
         unfinished = list(map(str, unfinished_at(place)))
     except OSError as error:
-        return [f"{place.storage.address(place.directory)}: it can't be looked at: {told(error)}"]
+        return [
+            f"{shown(place.storage.address(place.directory))}: it can't be looked at: {told(error)}"
+        ]
     return unfinished or _strays(place, 0)
 
 
@@ -184,10 +186,14 @@ def _strays(place: Place, world_size: int) -> list[str]:
     try:
         found = sorted(name for name, _ in place.storage.entries(place.directory))
     except OSError as error:
-        return [f"{place.storage.address(place.directory)}: it can't be listed: {told(error)}"]
+        return [
+            f"{shown(place.storage.address(place.directory))}: it can't be listed: {told(error)}"
+        ]
     strays = [name for name in found if pattern.fullmatch(name) and name not in known]
     sentences = [f"{place.address(name)}: no metadata names it" for name in strays]
     if pruned_name(place.name) in found:
         address = place.address(pruned_name(place.name))
-        sentences.append(f"{address}: the checkpoint is being removed; prune again to finish")
+        sentences.append(
+            f"{shown(address)}: the checkpoint is being removed; prune again to finish"
+        )
     return sentences

@@ -162,5 +162,5 @@ def encode_claim(record: ClaimRecord) -> bytes:
 def _decoded(content: bytes) -> ClaimRecord | None:
     try:
         return msgspec.json.decode(content, type=ClaimRecord)
-    except (ValueError, msgspec.DecodeError):
+    except (ValueError, RecursionError, msgspec.DecodeError):
         return None

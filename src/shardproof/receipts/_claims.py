@@ -242,4 +242,4 @@ def _owner() -> str:
 
 
 def _claimed(root: str, index: int, owner: str) -> ShardClaimedError:
-    return ShardClaimedError(f"shard {index} of '{shown(root)}': claimed by {owner}")
+    return ShardClaimedError(f"shard {index} of '{shown(root)}': claimed by {shown(owner, 300)}")

@@ -71,6 +71,6 @@ def _misplaced(metadata: Metadata, shards: list[Shard]) -> Iterator[Mismatch]:
         if shard.n_examples != rest or shard.name != f"acts{index:06}.bin":
             yield Mismatch(
                 f"acts{index:06}.bin with {rest} examples as entry {index}",
-                f"{shard.name} with {shard.n_examples}",
+                f"{shown(shard.name)} with {shard.n_examples}",
             )
             return

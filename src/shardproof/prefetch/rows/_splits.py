@@ -175,8 +175,8 @@ class _Repository:
 
     def _no_directory(self, name: str) -> SourceError:
         tops = sorted({file.partition("/")[0] for file in self._names if "/" in file})
-        url = f"'{shown(self._url)}'"
-        problem = f"{url} does not have the configuration {quoted(name)}: its card has none"
+        where = f"'{shown(self._url)}'"
+        problem = f"{where} does not have the configuration {quoted(name)}: its card has none"
         to_do = f"a directory is taken for one, and there are: {_listed(tops) or 'none'}"
         return SourceError(f"{problem}; {to_do}", again="no")
 

@@ -106,7 +106,9 @@ def _raise_for(report: Report) -> None:
         report.raise_for_findings()
     except ShardValidationError as error:
         for finding in report.findings:
-            error.add_note(f"{finding.path}: expected {finding.expected}, found {finding.found}")
+            error.add_note(
+                f"{shown(finding.path)}: expected {finding.expected}, found {finding.found}"
+            )
         raise
 
 

@@ -151,7 +151,7 @@ def provenance_in(path: str) -> Provenance | None:
             if os.fstat(file.fileno()).st_size > _MAX_BYTES:
                 return None
             return msgspec.json.decode(file.readline(_MAX_HEAD), type=Provenance)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+    except (FileNotFoundError, RecursionError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
