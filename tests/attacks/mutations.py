@@ -121,15 +121,19 @@ def _spoil(holder: Any, key: Any, chosen: random.Random) -> None:
     elif do == 1 and isinstance(holder, dict):
         holder[chosen.choice(_TEXTS)] = holder.pop(key)
     elif do == 2 and isinstance(holder, dict):
-        holder[chosen.choice(_TEXTS)] = chosen.choice(_OTHERS)
+        holder[chosen.choice(_TEXTS)] = _copy(chosen.choice(_OTHERS))
     elif do == 2:
-        holder += holder[:] * chosen.choice([1, 30])
+        holder += _copy(holder) * chosen.choice([1, 30])
     elif do in {3, 4}:
         holder[key] = chosen.choice(_TEXTS)
     elif do in {5, 6}:
         holder[key] = chosen.choice(_NUMBERS)
     else:
-        holder[key] = json.loads(json.dumps(chosen.choice(_OTHERS)))
+        holder[key] = _copy(chosen.choice(_OTHERS))
+
+
+def _copy(value: Any) -> Any:
+    return json.loads(json.dumps(value))
 
 
 def _all_in(said: Any) -> list[Any]:

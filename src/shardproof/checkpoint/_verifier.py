@@ -190,7 +190,7 @@ def _strays(place: Place, world_size: int) -> list[str]:
             f"{shown(place.storage.address(place.directory))}: it can't be listed: {told(error)}"
         ]
     strays = [name for name in found if pattern.fullmatch(name) and name not in known]
-    sentences = [f"{place.address(name)}: no metadata names it" for name in strays]
+    sentences = [f"{shown(place.address(name))}: no metadata names it" for name in strays]
     if pruned_name(place.name) in found:
         address = place.address(pruned_name(place.name))
         sentences.append(
