@@ -1,0 +1,273 @@
+"""Text from outside in every message: no control character, no line of its own, no flood.
+
+What is walked: each class of error with hostile text in each of its arguments; each command, its
+log, its JSON, the pytest plugin, over directories whose names, files and fields are hostile; a
+server whose answer is.
+"""
+
+import contextlib
+import inspect
+import json
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attacks.mutations import FORGED
+from attacks.tally import Tally
+from typer.testing import CliRunner
+
+from shardproof import errors, testing
+from shardproof.cli import app
+from shardproof.report import Finding, FindingKind, Report
+
+LONGEST = 2**16
+
+TEXTS = [
+    f"\n{FORGED}\n",
+    f"\r{FORGED}",
+    f"\x1b]0;{FORGED}\x07\x1b[2J",
+    "\x9b2J\x85\u2028",
+    "\u202egpj.exe\u200b",
+    "\x7f\x08\x08\x08",
+    "\udcff\udc9b",
+    "x" * 200,
+]
+"""What can be part of a file's name, or all but the surrogates of a field of JSON."""
+
+ERRORS = sorted(
+    {
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.ShardproofError)
+    },
+    key=lambda kind: kind.__name__,
+)
+
+
+def harms_of(text: str, lines: tuple[str, ...] = ("\n",)) -> Iterator[str]:
+    """What is wrong with a text that was printed, logged or raised."""
+    if len(text) > LONGEST:
+        yield f"{len(text)} characters"
+    if not all(character.isprintable() or character in lines for character in text):
+        yield f"a control character in {ascii(text)[:400]}"
+    if any(line.strip().startswith(FORGED) for line in text.splitlines()):
+        yield f"a forged line in {ascii(text)[:400]}"
+
+
+def judged(tally: Tally, where: object, text: str) -> None:
+    tally.count()
+    for harm in harms_of(text):
+        tally.harm("lie" if "forged" in harm else "wrong class", f"{where}: {harm}")
+
+
+def arguments_of(kind: type, text: str) -> Iterator[dict[str, Any]]:
+    """Each argument that takes text, one at a time; a problem is made by us, and has our lines."""
+    given = inspect.signature(kind).parameters
+    right = {"problem": "wrong", "path": "/d/x", "url": "https://h/x", "line": 3, "field": "$[0]"}
+    plain = {name: right[name] for name in given if name in right}
+    for name in plain:
+        if name not in {"line", "problem"}:
+            yield plain | {name: text}
+    if "problem" in given:
+        yield plain | {"problem": on_a_line_of_ours(text)}
+    if "causes" in given:
+        yield plain | {"causes": [on_a_line_of_ours(text)] * 3}
+
+
+def on_a_line_of_ours(text: str) -> str:
+    """Where a line ends, says who makes the text: a problem may have several."""
+    return f"found {text}".replace("\n", "")
+
+
+def report_of(text: str) -> Report:
+    path = Path(f"/d/{text}")
+    findings = tuple(Finding(kind, path / f"{text}.bin", "a", "b") for kind in FindingKind)
+    return Report(path, "saev", "valid", 9, findings, (path,), 1)
+
+
+@pytest.mark.attack("hostile text in messages")
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+def test_no_error_says_hostile_text_as_it_is(kind: type, tally: Tally) -> None:
+    for text in TEXTS:
+        if kind is errors.ShardValidationError:
+            judged(tally, kind, str(kind(report_of(text))))
+            continue
+        made = [kind(**given) for given in arguments_of(kind, text)]
+        if not made:
+            made = [kind(on_a_line_of_ours(text))]
+        for error in made:
+            judged(tally, kind, str(error))
+            judged(tally, kind, f"of {vars(error).get('problem')} {vars(error).get('field')}")
+
+
+def hostile_saev(base: Path, text: str) -> Path:
+    return testing.write_layout(testing.layout(n_shards=3, missing=[1]), base / f"d{text}")
+
+
+def hostile_fields(base: Path, text: str) -> Path:
+    root = testing.write_layout(testing.layout(n_shards=3), base)
+    told = text.encode(errors="replace").decode()
+    metadata = json.loads((root / "metadata.json").read_text())
+    (root / "metadata.json").write_text(json.dumps(metadata | {told: told, "dtype": told}))
+    shards = [{"name": f"a{told}", "n_examples": 4, told: 1}, {"name": told, told: told}]
+    (root / "shards.json").write_text(json.dumps(shards))
+    return root
+
+
+def unknown_fields(base: Path, text: str) -> Path:
+    root = testing.write_layout(testing.layout(n_shards=3), base)
+    metadata = json.loads((root / "metadata.json").read_text())
+    told = text.encode(errors="replace").decode()
+    (root / "metadata.json").write_text(json.dumps(metadata | {told: told}))
+    shards = json.loads((root / "shards.json").read_text())
+    shards[1]["name"] = f"{told}.bin".replace("/", "")
+    (root / "shards.json").write_text(json.dumps(shards))
+    return root
+
+
+def hostile_link(base: Path, text: str) -> Path:
+    root = testing.write_layout(testing.layout(n_shards=3, missing=[1]), base)
+    outside = base / f"out{text}"
+    outside.mkdir()
+    (outside / "x").write_bytes(b"x" * 1024)
+    (root / "acts000001.bin").symlink_to(outside / "x")
+    return root
+
+
+def hostile_checkpoint(base: Path, text: str) -> Path:
+    layout = testing.checkpoint_layout(missing_ranks=[1])
+    return Path(testing.write_checkpoint(layout, base / f"c{text}")).parent
+
+
+def hostile_receipts(base: Path, text: str) -> Path:
+    root = testing.write_receipts(
+        testing.receipts_layout(n_shards=3, absent=[1]), base / f"r{text}"
+    )
+    told = text.encode(errors="replace").decode()
+    path = root / "receipts" / "shard_000000.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps(said | {"plan_hash": told, "status": told, told: told}))
+    path = root / "receipts" / "shard_000002.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps(said | {"status": "failed", "error_message": told * 3}))
+    return root
+
+
+MAKERS = [
+    hostile_saev,
+    hostile_fields,
+    unknown_fields,
+    hostile_link,
+    hostile_checkpoint,
+    hostile_receipts,
+]
+
+COMMANDS = [
+    ["validate", "--verbose"],
+    ["validate", "--level=valid"],
+    ["receipts"],
+    ["stage", "--to=STAGED"],
+    ["adopt", "--source=file:///nowhere"],
+    ["checkpoint", "verify"],
+    ["checkpoint", "inspect"],
+    ["checkpoint", "latest"],
+    ["fetch"],
+]
+
+
+def run(arguments: list[str]) -> str:
+    result = CliRunner().invoke(app, arguments)
+    for name in ("shardproof.prefetch", "shardproof.checkpoint"):
+        logging.getLogger(name).handlers.clear()  # a process runs one command, and ends
+    crash = result.exception
+    assert crash is None or isinstance(crash, (SystemExit, KeyboardInterrupt)), repr(crash)
+    return result.output
+
+
+@pytest.mark.attack("hostile text in messages")
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_no_command_prints_or_logs_hostile_text(
+    make: Callable[[Path, str], Path], tmp_path: Path, tally: Tally, caplog
+) -> None:
+    caplog.set_level(logging.DEBUG, "shardproof")
+    cases = [(n, command) for n in range(len(TEXTS)) for command in COMMANDS]
+    for n, command in tally.sample(cases, 12):
+        base = tmp_path / "b"
+        base.mkdir()
+        root = make(base, TEXTS[n].replace("/", ""))
+        told = [word.replace("STAGED", str(base / "staged")) for word in command]
+        judged(tally, (command, n), run([*told, os.fspath(root)]))
+        judged(tally, (command, n), "\n".join(record.getMessage() for record in caplog.records))
+        caplog.clear()
+        shutil.rmtree(base)
+
+
+@pytest.mark.attack("hostile text in messages")
+def test_pytest_prints_no_hostile_text(tmp_path: Path, tally: Tally) -> None:
+    for make in (hostile_saev, hostile_fields, hostile_link):
+        root = make(tmp_path / make.__name__, "\n".join(TEXTS[:3]).replace("/", ""))
+        command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            [*command, "--validate-shards", f"--shards-dir={root}", "--color=no"],
+            capture_output=True,
+            cwd=tmp_path,
+            env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "", "PYTEST_ADDOPTS": ""},
+        )
+        assert done.returncode == 1, done.stdout
+        judged(tally, make.__name__, (done.stdout + done.stderr).decode())
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """A server that says the same to everybody."""
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                with client:
+                    client.recv(65536)
+                    client.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}/x.bin"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+ANSWERS = [
+    b"HTTP/1.1 404 Not\x9b2J\xc2\x85 Found\t\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 404 " + b"x" * 60_000 + b"\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 302 Found\r\nLocation: http://\x9b2J\xff/\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Encoding: \x9b2J\xff\r\nContent-Length: 1\r\n\r\nx",
+    b"HTTP/1.1 206 OK\r\nContent-Range: \x9b2J\xff\r\nContent-Length: 1\r\n\r\nx",
+    b"HTTP/1.1 404 No\r\nX-Error-Code: \x9b2J" + b"y" * 9999 + b"\r\nContent-Length: 0\r\n\r\n",
+]
+
+
+@pytest.mark.attack("hostile text in messages")
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: ascii(answer[:40]))
+def test_no_answer_of_a_server_is_printed_as_it_is(
+    answer: bytes, tmp_path: Path, tally: Tally, caplog
+) -> None:
+    caplog.set_level(logging.DEBUG, "shardproof")
+    with answering(answer) as url:
+        judged(tally, answer[:40], run(["fetch", "-v", "--retries=1", url, str(tmp_path)]))
+    judged(tally, answer[:40], "\n".join(record.getMessage() for record in caplog.records))
+
+
+@pytest.mark.parametrize("text", TEXTS[:-1], ids=ascii)
+def test_what_says_hostile_text_as_it_is_is_caught(text: str) -> None:
+    assert list(harms_of(f"Missing files (1):\n  - /d/{text}"))
