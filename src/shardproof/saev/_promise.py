@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from shardproof._messages import shown
 from shardproof._opening import is_there
 from shardproof._paths import permission_denied
 from shardproof.errors import ManifestPermissionError

@@ -11,7 +11,7 @@ import msgspec
 
 from shardproof import _json
 from shardproof._arguments import checked
-from shardproof._messages import quoted, shown, told
+from shardproof._messages import quoted, told
 from shardproof.errors import ManifestError, SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
 from shardproof.prefetch.sources._urls import bare, shown
