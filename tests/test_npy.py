@@ -11,6 +11,7 @@ import pytest
 from shardproof.prefetch.tokens import _npy
 
 DESCRS = ["".join(parts) for parts in itertools.product(("", *"<>|="), "iufbcSO", "1248")]
+NUMBERS = {"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}
 
 
 @pytest.mark.parametrize("descr", DESCRS)
@@ -23,7 +24,10 @@ def test_a_header_is_read_as_numpy_reads_it_or_refused(descr: str, tmp_path: Pat
     refused = pytest.raises(_npy.HeaderError, match="type of numbers")
     fd = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.nullcontext() if is_known else refused:
+        if descr.lstrip("<>|=") in NUMBERS:
             assert _npy.read_header(fd).dtype == np.dtype(descr)
+        else:
+            with pytest.raises(_npy.HeaderError, match="type of numbers"):
+                _npy.read_header(fd)
     finally:
         os.close(fd)
