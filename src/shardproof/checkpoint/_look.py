@@ -15,7 +15,7 @@ from shardproof.checkpoint._storage import Place, StoredFile
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Finding, FindingKind, Level
 
-__all__ = ["Look", "look_at", "refuse_blind", "unread"]
+__all__ = ["Look", "is_unseen", "look_at", "refuse_blind", "unread"]
 
 
 class Look(NamedTuple):
@@ -65,8 +65,13 @@ def refuse_blind(error: CheckpointError) -> None:
         OSError: What the operating system said (EIO, ESTALE, EACCES, EMFILE).
     """
     finding, cause = unread(error, ""), error.__cause__
-    if finding.kind is FindingKind.UNREADABLE and isinstance(cause, OSError):
+    if is_unseen(finding) and isinstance(cause, OSError):
         raise OSError(cause.errno, f"could not look: {error.problem}", error.path) from error
+
+
+def is_unseen(finding: Finding) -> bool:
+    """Whether nobody could look at a file, be it that access is denied: it may be whole."""
+    return not finding.looked or finding.errno in {errno.EACCES, errno.EPERM}
 
 
 def _look_inside(

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from shardproof._messages import printable, shown
-from shardproof.checkpoint._look import refuse_blind
+from shardproof.checkpoint._look import is_unseen, refuse_blind
 from shardproof.checkpoint._metadata import CheckpointMetadata
 from shardproof.checkpoint._metadata_file import read_metadata
 from shardproof.checkpoint._storage import Place
 from shardproof.checkpoint._verifier import verify
 from shardproof.errors import CheckpointError
-from shardproof.report import Finding, FindingKind, Level
+from shardproof.report import Finding, Level
 
 __all__ = ["Candidate", "is_whole", "newest_first"]
 
@@ -27,7 +27,7 @@ class Candidate(NamedTuple):
 
 def _refuse_unseen(findings: Iterable[Finding]) -> None:
     for finding in findings:
-        if finding.kind is FindingKind.UNREADABLE:
+        if is_unseen(finding):
             raise OSError(finding.errno, f"could not look: {finding.found}", str(finding.path))
 
 
