@@ -48,8 +48,9 @@ def cases(subjects: Sequence[str], way: str, numbers: range, base: Path) -> Iter
     command = [sys.executable, "-W", "ignore", "-m", "attacks.interrupting"]
     for attempt in itertools.count():
         span = (str(first), str(numbers.stop), str(numbers.step))
-        args = [",".join(todo), way, *span, str(base / f"{way} {attempt}")]
+        args = [",".join(todo), way, *span, str(base / f"{way}-{attempt}")]
         run = subprocess.run([*command, *args], capture_output=True, text=True, env=env)
+        assert run.stdout, run.stderr
         *lines, last = [json.loads(line) for line in run.stdout.splitlines()]
         yield from (line for line in lines if "said" in line)
         if "ended" in last:
