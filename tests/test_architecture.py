@@ -482,19 +482,6 @@ SWALLOWING = {
 MAY_SWALLOW = {
     "testing.faults._scandir": {"is_dir", "is_file", "is_symlink"},  # it makes a DirEntry
 }
-NOT_YET_CONVERTED = {  # TEMPORARY, with the same files in pyproject.toml: rooms that others convert
-    "_cli_checkpoint._commands",
-    "_cli_checkpoint._paths",
-    "_files",
-    "checkpoint._convert",
-    "checkpoint._safetensors_set",
-    "receipts._done",
-    "receipts._pins",
-    "receipts._runs",
-    "receipts._sources",
-    "staging._job",
-    "staging._stage",
-}
 
 
 def swallowing(tree: ast.AST) -> set[str]:
@@ -516,8 +503,6 @@ def _is_entry(node: ast.expr) -> bool:
 def test_nothing_takes_what_nobody_could_look_at_for_absent(module: str) -> None:
     """`_opening` has what to use instead; ruff says so too, of what it can see."""
     found = swallowing(ast.parse(path_of(module).read_text()))
-    if module in NOT_YET_CONVERTED:
-        return
     assert found == MAY_SWALLOW.get(module, set()), "use shardproof._opening, or raise"
 
 

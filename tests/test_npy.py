@@ -1,6 +1,5 @@
 """Headers of .npy files: every one that a pattern lets through, numpy understands."""
 
-import contextlib
 import itertools
 import os
 from pathlib import Path
@@ -20,8 +19,6 @@ def test_a_header_is_read_as_numpy_reads_it_or_refused(descr: str, tmp_path: Pat
     header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (4,), }}\n".encode()
     path = tmp_path / "x.npy"
     path.write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
-    is_known = descr[-2:-1] in "iu" or descr[-2:] in {"f2", "f4", "f8"}
-    refused = pytest.raises(_npy.HeaderError, match="type of numbers")
     fd = os.open(path, os.O_RDONLY)
     try:
         if descr.lstrip("<>|=") in NUMBERS:

@@ -15,6 +15,7 @@ import fsspec
 import pytest
 
 from shardproof import FetchError, SourceError
+from shardproof._messages import plain, with_kind
 from shardproof.prefetch import (
     CallableSource,
     Fetched,
@@ -29,7 +30,6 @@ from shardproof.prefetch import (
 )
 from shardproof.prefetch.sources._pages import begins_as_page, is_page
 from shardproof.prefetch.sources._retry_after import seconds_to_wait
-from shardproof.prefetch.sources._told import of_error, plain
 from shardproof.testing.faults import faults
 from shardproof.testing.hub import Hub
 
@@ -596,9 +596,9 @@ def test_what_others_say_is_plain_or_quoted(text: str, told: str) -> None:
 
 
 def test_an_error_of_others_is_its_name_and_a_line() -> None:
-    assert of_error(OSError("no\nsuch")) == "OSError: no"
-    assert of_error(KeyError()) == "KeyError: no more is known"
-    assert of_error(ValueError("\x1b")) == r"ValueError: '\x1b'"
+    assert with_kind(OSError("no\nsuch")) == "OSError: no"
+    assert with_kind(KeyError()) == "KeyError: no more is known"
+    assert with_kind(ValueError("\x1b")) == r"ValueError: '\x1b'"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from shardproof._messages import printable, quoted, told
+from shardproof._messages import printable, quoted, shown, told
 from shardproof._opening import mode_of
 from shardproof._paths import EMPTY
 
@@ -49,7 +49,7 @@ def given_directory(text: str) -> Path:
         end_unseen(text, error)
     if not stat.S_ISDIR(mode):
         found = "something else" if mode else "nothing"
-        raise typer.BadParameter(f"expected a directory, found {found} at '{path}'")
+        raise typer.BadParameter(f"expected a directory, found {found} at '{shown(path)}'")
     return path
 
 

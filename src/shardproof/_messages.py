@@ -3,7 +3,8 @@ r"""Text from outside, quoted and cut; lists that are shortened.
 A name, a path, a header, what another library says: none of it may move the cursor, paint the
 terminal, begin a line of its own in a report, or fill a log. So whoever makes a message puts each
 such text into it by one of these: `shown` for paths and addresses, `quoted` for all other text,
-`told` for exceptions. A test walks the whole source for messages that don't.
+`told` for exceptions, `plain` for what a server says in a line. A test walks the whole source for
+messages that don't.
 
 Example:
     >>> path, title = "/data/a\nb.bin", "\x1b[2J"
@@ -14,9 +15,10 @@ Example:
 import os
 from collections.abc import Sequence, Sized
 
-__all__ = ["listed", "printable", "quoted", "shown", "told"]
+__all__ = ["listed", "plain", "printable", "quoted", "shown", "told", "with_kind"]
 
 _SHOWN = 20
+_LINE = 200
 _LONGEST = 4096  # characters; more than any path has, and than any library should say
 
 
@@ -45,6 +47,18 @@ def told(error: BaseException) -> str:
     text = str(error)
     is_ours = type(error).__module__.partition(".")[0] == __name__.partition(".")[0]
     return printable(text) if is_ours else shown(text)
+
+
+def plain(text: str) -> str:
+    """Return a short line of printable ASCII as it is, and anything else quoted and cut."""
+    is_plain = len(text) <= _LINE and text.isascii() and text.isprintable()
+    return text if is_plain else quoted(text, _LINE)
+
+
+def with_kind(error: BaseException) -> str:
+    """Return the class of another library's error, and the first line of what it says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {plain(lines[0]) if lines else 'no more is known'}"
 
 
 def listed(title: str, lines: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._beneath import OutsideError, open_beneath
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown
 from shardproof._paths import permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
@@ -178,7 +178,9 @@ def open_inside(name: str, *, root: str, dir_fd: int) -> int:
     try:
         return open_beneath(name, _open_regular, root=root, dir_fd=dir_fd)
     except OutsideError as error:
-        raise NotRegularError(f"symbolic link to '{error.path}', outside the root") from error
+        raise NotRegularError(
+            f"symbolic link to '{shown(error.path)}', outside the root"
+        ) from error
 
 
 def _open_regular(base: str, dir_fd: int) -> int | None:

@@ -245,9 +245,9 @@ def _demonstrate_in_passing() -> int:
 
 def _demonstrate_and_keep(keep: Path) -> int:
     if is_there(keep) and (not is_directory(keep) or names_in(keep)):
-        raise typer.BadParameter(f"expected a new or empty directory, found '{keep}'")
+        raise typer.BadParameter(f"expected a new or empty directory, found '{shown(keep)}'")
     code = _demonstrate(keep)
-    typer.echo(f"\nBoth directories are kept in '{os.path.realpath(keep)}'.")
+    typer.echo(f"\nBoth directories are kept in '{shown(os.path.realpath(keep))}'.")
     return code
 
 

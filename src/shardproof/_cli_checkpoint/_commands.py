@@ -217,7 +217,7 @@ def latest(
 
     with refusals_end_it("look at", directory, 2), told_log():
         if "://" not in directory and not _opening.is_directory(directory):
-            end_with(f"'{directory}': there is no such directory", 2)
+            end_with(f"'{shown(directory)}': there is no such directory", 2)
         prefix = latest_checkpoint(directory, level=level)
     if prefix is None:
         end_with(f"'{shown(directory)}': expected a whole checkpoint, found none", 1)

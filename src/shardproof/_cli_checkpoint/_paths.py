@@ -56,7 +56,7 @@ def prefixes_of(path: str) -> list[str]:
         found += _inside(path)
     if not found:
         inside = f"files in it that end with {METADATA}, or " if has_inside else ""
-        problem = f"there is no checkpoint: expected {inside}'{prefix}{METADATA}'"
+        problem = f"there is no checkpoint: expected {inside}'{shown(prefix)}{METADATA}'"
         tip = "a save that was not completed leaves none"
         raise CheckpointNotFoundError(f"{problem}; {tip}", path=path)
     return found

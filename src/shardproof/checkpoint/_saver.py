@@ -10,7 +10,7 @@ from typing import Any, Literal
 from shardproof import _digest
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
-from shardproof._messages import listed, quoted
+from shardproof._messages import listed, quoted, told
 from shardproof.checkpoint._attempt import Attempt, mixed
 from shardproof.checkpoint._before_saving import make_way, refuse_number, refuse_step
 from shardproof.checkpoint._commit import commit
@@ -260,7 +260,7 @@ def _noted_shards(
         try:
             notes.append(_note_of(place, rank, step, attempt))
         except CheckpointError as error:
-            problems.append(f"rank {rank}: {error}")
+            problems.append(f"rank {rank}: {told(error)}")
     problems += mixed(notes)
     _refuse(place, world_size, problems)
     return tuple(note.shard for note in notes)
@@ -295,7 +295,7 @@ def _see_that_all_are_there(place: Place, shards: Sequence[ShardEntry]) -> None:
             with open_shard(place, shard):
                 pass
         except CheckpointError as error:
-            problems.append(f"rank {shard.rank}: {error}")
+            problems.append(f"rank {shard.rank}: {told(error)}")
     _refuse(place, len(shards), problems)
 
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shardproof._messages import printable, shown
+from shardproof._messages import printable, shown, told
 from shardproof.checkpoint._look import is_unseen, refuse_blind
 from shardproof.checkpoint._metadata import CheckpointMetadata
 from shardproof.checkpoint._metadata_file import read_metadata
@@ -43,7 +43,7 @@ def newest_first(places: Sequence[Place]) -> list[Candidate]:
             found.append(Candidate(place, read_metadata(place)))
         except CheckpointError as error:
             refuse_blind(error)
-            logger.warning("Passing over a checkpoint: %s", error)
+            logger.warning("Passing over a checkpoint: %s", told(error))
     return sorted(
         found, key=lambda found: (found.metadata.step, found.metadata.timestamp), reverse=True
     )
@@ -57,7 +57,10 @@ def is_whole(candidate: Candidate, level: Level) -> bool:
     """
     result = verify(candidate.place, level)
     _refuse_unseen(result.findings)
-    reasons = [*result.errors, *(f"{path}: no checksum is stated" for path in result.unproven)]
+    reasons = [
+        *result.errors,
+        *(f"{shown(path)}: no checksum is stated" for path in result.unproven),
+    ]
     if reasons:
         prefix = candidate.place.storage.address(candidate.place.path)
         step, text = candidate.metadata.step, "; ".join(reasons)

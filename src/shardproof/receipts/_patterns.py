@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+from shardproof._messages import quoted
 from shardproof._opening import is_directory, is_regular
 
 __all__ = ["files_below"]
@@ -35,7 +36,7 @@ def files_below(root: str, pattern: str) -> list[str]:
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     if not parts or pattern.startswith("/"):
         problem = "expected a pattern relative to the directory"
-        raise ValueError(f"pattern: {problem}, such as '**/*.txt', found {pattern!r}")
+        raise ValueError(f"pattern: {problem}, such as '**/*.txt', found {quoted(pattern)}")
     if pattern.endswith("/") or not is_directory(root):
         return []
     names = set(_matching(root, "", parts))

@@ -223,7 +223,7 @@ class Work:
         except Exception as error:
             self._fail(error)
             raise
-        logger.info("Shard %d of '%s' is completed", self.index, self._root)
+        logger.info("Shard %d of '%s' is completed", self.index, shown(self._root))
 
     def _with_outputs(self) -> Receipt:
         """Move the outputs to their names; return the receipt that says so."""
@@ -290,9 +290,9 @@ class Work:
             self._write(failed)
         except ClaimLostError as lost:
             if lost is not error:
-                error.add_note(f"Nothing was recorded: {lost}")
+                error.add_note(f"Nothing was recorded: {told(lost)}")
         except UnsyncedError as second:
-            error.add_note(f"That it failed is recorded: {second}")
+            error.add_note(f"That it failed is recorded: {told(second)}")
         except OSError as second:
             error.add_note(f"That it failed could not be recorded: {told(second)}")
 

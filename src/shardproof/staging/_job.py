@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Sequence
 
 from shardproof import _fanout, _files, formats
-from shardproof._messages import shown
+from shardproof._messages import printable, shown, told
 from shardproof._opening import is_directory, tree
 from shardproof._work import in_threads
 from shardproof.checks import OnProgress
@@ -66,11 +66,11 @@ class StageJob:
             raise
         except (ManifestError, ShardReadError) as error:
             self._refuse_moved()
-            logger.warning("%s\nWhat states the promise is copied again", error)
+            logger.warning("%s\nWhat states the promise is copied again", told(error))
             return [file.name for file in self.source.parts]
         if report.findings:
             self._refuse_moved()
-            logger.warning("%s\nThese files are copied again", report)
+            logger.warning("%s\nThese files are copied again", printable(str(report)))
         return [os.path.relpath(finding.path, self.place) for finding in report.findings]
 
     def _refuse_moved(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from shardproof._arguments import as_int, checked
-from shardproof._messages import quoted
+from shardproof._messages import quoted, shown
 from shardproof._names import refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import SourceError
@@ -130,7 +130,7 @@ def _listed(
         url = f"hf://datasets/{spec.repo_id}@{listing.commit}"
     files = tuple(_meant(spec, data_files, listing, url))
     for refusal in refusals([file.name for file in files]):
-        problem = f"'{url}' lists {quoted(refusal.name)}, which is refused: {refusal.reason}"
+        problem = f"'{shown(url)}' lists {quoted(refusal.name)}, which is refused: {refusal.reason}"
         raise SourceError(problem, again="no")
     if isinstance(origin, HubAddress):
         origin = dataclasses.replace(origin, commit=listing.commit, files=files)

@@ -71,7 +71,7 @@ def _read(path: str) -> dict[str, int]:
     except ManifestNotFoundError:
         return {}
     except ManifestError as error:
-        logger.warning("%s; the source is asked instead", error)
+        logger.warning("%s; the source is asked instead", told(error))
         return {}
     except OSError as error:
         logger.warning("Could not read '%s': %s", shown(path), told(error))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
+from shardproof._messages import shown
 from shardproof._opening import is_directory, is_there, matching, names_in
 from shardproof.errors import SourceError
 from shardproof.prefetch._prefetcher import ShardPrefetcher
@@ -163,6 +164,6 @@ def text_shards(spec: TextSpec, data_files: Sequence[str] | None = None) -> Text
         there = "there is no such directory"
         if is_directory(directory):
             there = f"in its directory there are {len(names_in(directory))} others"
-        raise SourceError(f"no file is meant by '{path}': {there}", again="no")
+        raise SourceError(f"no file is meant by '{shown(path)}': {there}", again="no")
     files = [RemoteFile(os.path.basename(name), os.stat(name).st_size) for name in found]
     return TextShards(tuple(found), files, spec.text_key, f"file://{directory}")

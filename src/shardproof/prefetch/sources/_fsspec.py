@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardproof._arguments import checked
-from shardproof._messages import quoted
+from shardproof._messages import plain, quoted, with_kind
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
-from shardproof.prefetch.sources._told import of_error, plain
 from shardproof.prefetch.sources._urls import bare
 
 __all__ = ["FsspecSource"]
@@ -75,7 +74,7 @@ class FsspecSource:
             filesystem, root = url_to_fs(self._address, **options)
         except Exception as error:
             raise SourceError(
-                f"{quoted(self.url, 1000)} can't be opened: {of_error(error)}",
+                f"{quoted(self.url, 1000)} can't be opened: {with_kind(error)}",
                 again="no" if isinstance(error, _WRONG_USAGE) else "yes",
             ) from error
         return filesystem, root.rstrip("/")

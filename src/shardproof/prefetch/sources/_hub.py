@@ -176,11 +176,13 @@ class HubSource:
                 return
             # Whoever leads back would lead on for ever, and the token is for the hub alone.
             if following in seen or not _is_at(tree, following):
-                problem = f"the hub's listing of '{self.url}' leads to {quoted(following)}"
+                problem = f"the hub's listing of '{shown(self.url)}' leads to {quoted(following)}"
                 raise SourceError(problem, again="no")
             page = following
             seen.add(page)
-        raise SourceError(f"'{self.url}' has more than {_MAX_PAGES} pages of files", again="no")
+        raise SourceError(
+            f"'{shown(self.url)}' has more than {_MAX_PAGES} pages of files", again="no"
+        )
 
     @property
     def _api_url(self) -> str:
@@ -234,7 +236,7 @@ class HubSource:
             found = [self._file(entry) for entry in entries if entry.type == "file"]
             self._known.update({file.name: file for file in found})
         if name not in self._known:
-            problem = f"'{self.url}' has no file {quoted(name, 255)} at {self.commit}"
+            problem = f"'{shown(self.url)}' has no file {quoted(name, 255)} at {self.commit}"
             raise SourceError(problem, again="once")
         return self._known[name]
 

@@ -10,12 +10,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardproof._messages import quoted
+from shardproof._messages import plain, quoted, shown, told, with_kind
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._pages import begins_as_page, is_page
 from shardproof.prefetch.sources._retry_after import seconds_to_wait
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
-from shardproof.prefetch.sources._told import of_error, plain
 from shardproof.prefetch.sources._urls import bare
 
 if TYPE_CHECKING:
@@ -248,16 +247,16 @@ def _translated() -> Iterator[None]:
     except (httpcore.TimeoutException, httpx.TimeoutException) as error:
         raise SourceError(f"no answer in time ({type(error).__name__})", late=True) from error
     except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
-        problem = f"it leads nowhere: {plain(str(error))}"
+        problem = f"it leads nowhere: {plain(told(error))}"
         raise SourceError(problem, again="once", keep=False) from error
     except Exception as error:
-        raise SourceError(of_error(error)) from error
+        raise SourceError(with_kind(error)) from error
 
 
 def _refuse(response: "httpx.Response", address: str, code: str = "") -> None:
     """Raise what the status means; some servers have a code of their own for it."""
     status = response.status_code
-    problem = f"'{bare(address)}' answers {status} {plain(response.reason_phrase)}".rstrip()
+    problem = f"'{shown(bare(address))}' answers {status} {plain(response.reason_phrase)}".rstrip()
     if code:
         problem += f" ({quoted(code)})"
     if status in {401, 403}:
@@ -306,10 +305,10 @@ def _part(response: "httpx.Response", name: str, start: int, stop: int | None) -
     size = None if found[3] == "*" else int(found[3])
     if first != start or last < first or last >= (stop or 10**18) or last >= (size or 10**18):
         wanted = f"bytes {start}-{'' if stop is None else stop - 1}"
-        raise SourceError(f"asked for {wanted}, it gives '{said[:80]}'", keep=False)
+        raise SourceError(f"asked for {wanted}, it gives {quoted(said)}", keep=False)
     n_bytes = last + 1 - first
     if (length := _length(response)) not in {None, n_bytes}:
-        problem = f"it gives '{said[:80]}', and says that these are {length} bytes"
+        problem = f"it gives {quoted(said)}, and says that these are {length} bytes"
         raise SourceError(problem, keep=False)
     file = RemoteFile(name, size, _identity(response))
     chunks = _no_more(_chunks(response, n_bytes), n_bytes)

@@ -13,7 +13,7 @@ import msgspec
 
 from shardproof import _digest, _files
 from shardproof._arguments import checked
-from shardproof._messages import printable, quoted, shown
+from shardproof._messages import printable, quoted, shown, told
 from shardproof._names import OPEN_FLAGS, file_type, refusals
 from shardproof._paths import refuse_empty
 from shardproof._work import apart, to_waiter
@@ -221,7 +221,9 @@ def _stat(source: Source, name: str, limits: Limits, clock: Clock) -> RemoteFile
     try:
         return _promised(file, None)
     except ValueError as error:  # a source's word, and no argument
-        problem = f"what '{source.url}' states of {quoted(name)} can't be read: {error}"
+        problem = (
+            f"what '{shown(source.url)}' states of {quoted(name)} can't be read: {told(error)}"
+        )
         raise SourceError(problem, again="once") from error
 
 

@@ -15,10 +15,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from shardproof import _threads
 from shardproof._mailbox import Mailbox
-from shardproof._messages import shown
+from shardproof._messages import shown, with_kind
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile, Source
-from shardproof.prefetch.sources._told import of_error
 from shardproof.prefetch.transfer._clock import Clock
 from shardproof.prefetch.transfer._limits import Limits
 from shardproof.prefetch.transfer._spans import Span, Spans
@@ -273,7 +272,7 @@ def _as_source_error(error: Exception) -> SourceError:
     if isinstance(error, SourceError):
         return error
     again: Literal["yes", "once"] = "once" if isinstance(error, FileNotFoundError) else "yes"
-    source_error = SourceError(of_error(error), again=again)
+    source_error = SourceError(with_kind(error), again=again)
     source_error.__cause__ = error
     return source_error
 
