@@ -296,11 +296,11 @@ def test_the_script_that_reads_shards_from_elsewhere(shard_hub, tmp_path) -> Non
     (tmp_path / "read_shards.py").write_text(text)
     names = [f"{n}.bin" for n in range(3)]
     for n, name in enumerate(names):
-        shard_hub.put(f"shards/{name}", bytes(n))
+        shard_hub.put(f"shards/{name}", bytes(n + 1))
     command = [sys.executable, "read_shards.py", f"{shard_hub.url}/shards", *names]
 
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
     assert run.returncode == 0, run.stderr
-    assert run.stdout == "0.bin 0\n1.bin 1\n2.bin 2\n"
+    assert run.stdout == "0.bin 1\n1.bin 2\n2.bin 3\n"
     assert [path.name for path in (tmp_path / "cache").rglob("*.bin")] == ["2.bin"]

@@ -909,6 +909,7 @@ class TestLoading:
         assert "shardproof.pytest_plugin" in loaded
         assert not loaded & HEAVY
         assert {name for name in loaded if name.startswith("shardproof.")} == {
+            "shardproof._messages",
             "shardproof._opening",
             "shardproof._pytest_fixtures",
             "shardproof._real_imports",

@@ -23,6 +23,7 @@ from shardproof import (
     Shard,
     ShardInfo,
     ShardValidationError,
+    _processes,
     testing,
     validate,
 )
@@ -296,9 +297,8 @@ class TestDump:
     def test_it_sweeps_what_a_killed_writer_left(self, tmp_path) -> None:
         pid = os.posix_spawn("/bin/true", ["true"], {})
         os.waitpid(pid, 0)
-        from shardproof import _files
-
-        left = tmp_path / f".shardproof-{_files._host()}-{pid}-{'0' * 16}.tmp"
+        here = _processes.tag_of(_processes.this_process()).split("-")[0]
+        left = tmp_path / f".shardproof-{here}-{pid}-1-{'0' * 16}.tmp"
         left.write_bytes(b"")
         ShardInfo([]).dump(tmp_path)
         assert os.listdir(tmp_path) == ["shards.json"]

@@ -1,5 +1,6 @@
 """A staged copy is whole and proven, or there is none; and what is there is not copied again."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -426,9 +427,13 @@ class TestWhatCanNotBeLookedAt:
         for nth in range(1, len(listings) + 1):
             with faults(store.path) as fs:
                 fs.fail(operation, number, match="receipts", nth=nth, times=1)
-                with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+                told = pytest.raises(OSError, match=re.escape(os.strerror(number)))
+                # A directory that could not be opened on the way to a receipt is opened again.
+                with told if operation == "scandir" else contextlib.suppress(OSError):
                     stage(store.path, to, workers=1)
-            assert finished(to) == []
+            for copy in finished(to):
+                assert_promised(store.path, copy)
+            shutil.rmtree(base(to), ignore_errors=True)
         assert operation == "open" or listings
         assert_promised(store.path, stage(store.path, to))
 
@@ -752,9 +757,11 @@ class TestDestination:
                 try:
                     copy = stage(shards_dir, to, workers=1)
                 except OSError:
-                    assert list(to.rglob("shards.json")) == [] or nth > n_calls // 2
+                    copies = finished(to)  # with its name, a copy is whole
                 else:
-                    assert_same(shards_dir, copy)
+                    copies = [copy]
+            for copy in copies:
+                assert_same(shards_dir, copy)
             assert_same(shards_dir, stage(shards_dir, to, workers=1))
 
 

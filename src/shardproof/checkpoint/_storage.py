@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from shardproof._messages import quoted
+from shardproof._messages import shown
 from shardproof._paths import refuse_empty
 from shardproof.checkpoint._fsspec_storage import FsspecStorage
 from shardproof.checkpoint._local_storage import LocalStorage
@@ -143,8 +143,8 @@ def place_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) 
     path = os.fspath(prefix)
     if path.rpartition("/")[2] in {"", ".", ".."}:
         example = os.path.join(path, "model")
-        problem = f"expected a path that ends with a name, such as {quoted(example)}, found"
-        raise ValueError(f"prefix: {problem} {quoted(path)}")
+        problem = f"expected a path that ends with a name, such as '{shown(example)}', found"
+        raise ValueError(f"prefix: {problem} '{shown(path)}'")
     found = storage_of(path, storage)
     return Place(found, found.absolute(path))
 

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shardproof.errors import ShardproofError
+
 __all__ = [
     "CLAIMS",
     "MAX_PLAN_BYTES",
@@ -70,6 +72,8 @@ def told_of(path: str) -> Iterator[None]:
     """Let an error of a call name the whole path, and not a part of it or none."""
     try:
         yield
+    except ShardproofError:
+        raise
     except OSError as error:
         if error.errno is None or error.filename == path:
             raise
