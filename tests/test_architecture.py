@@ -218,7 +218,7 @@ MAY_IMPORT = {
     "loaders._shards": {"loaders._destinations", "loaders._selection", "loaders._submissions"}
     | GROUND,
     "loaders._shuffled": LOADER,
-    "loaders._source": {"_paths", "checks", "loaders._destinations", "saev"} | ROWS,
+    "loaders._source": {"_opening", "_paths", "checks", "loaders._destinations", "saev"} | ROWS,
     "loaders._state": set(),
     "loaders._streams": {"loaders._selection"},
     "loaders._submissions": set(),
@@ -476,6 +476,7 @@ SWALLOWING = {
     *("exists", "lexists", "isdir", "isfile", "islink", "ismount", "isjunction", "access"),
     *("is_file", "is_dir", "is_symlink", "is_mount", "is_junction", "is_socket", "is_fifo"),
     *("is_block_device", "is_char_device", "glob", "iglob", "rglob", "walk", "fwalk"),
+    *("realpath", "resolve"),
 }
 """What answers "not there" where nobody could look: of os, os.path, glob and paths."""
 
@@ -487,12 +488,22 @@ MAY_SWALLOW = {
 def swallowing(tree: ast.AST) -> set[str]:
     """What a module uses of those; not of a ``DirEntry``, which is named ``entry``: it raises."""
     found = set()
+    strict = {id(node.func) for node in ast.walk(tree) if _is_strict(node)}
     for node in ast.walk(tree):
+        if id(node) in strict:
+            continue
         if isinstance(node, ast.Attribute) and not _is_entry(node.value):
             found.add(node.attr)
         elif isinstance(node, ast.ImportFrom) and node.module in {"os", "os.path", "glob"}:
             found |= {alias.name for alias in node.names}
     return found & SWALLOWING
+
+
+def _is_strict(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and any(
+        word.arg == "strict" and isinstance(word.value, ast.Constant) and word.value.value is True
+        for word in node.keywords
+    )
 
 
 def _is_entry(node: ast.expr) -> bool:
@@ -521,13 +532,23 @@ def test_nothing_takes_what_nobody_could_look_at_for_absent(module: str) -> None
         "from glob import iglob as find",
         "os.access(path, os.R_OK)",
         "root.entry.is_dir()",
+        "os.path.realpath(path)",
+        "os.path.realpath(path, strict=False)",
+        "Path(path).resolve()",
     ],
 )
 def test_what_swallows_is_seen(code: str) -> None:
     assert swallowing(ast.parse(code))
 
 
-@pytest.mark.parametrize("code", ["entry.is_file(follow_symlinks=False)", "'path.exists()'"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "entry.is_file(follow_symlinks=False)",
+        "'path.exists()'",
+        "os.path.realpath(at, strict=True)",
+    ],
+)
 def test_what_does_not_swallow_is_let_be(code: str) -> None:
     assert not swallowing(ast.parse(code))
 

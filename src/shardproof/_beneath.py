@@ -157,7 +157,7 @@ class _Walk:
     def _real(self, path: str) -> str:
         while True:
             try:
-                return os.path.realpath(path, strict=True)
+                return os.path.realpath(path, strict=True)  # noqa: TID251 - it raises
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise

@@ -3,7 +3,8 @@
 `os.path.exists`, `isdir` and their kin, `Path.is_file`, `glob` and `os.walk` answer "not there" for
 EIO, ESTALE, EACCES and EMFILE as well, and so a damaged disk becomes a smaller data set. They are
 banned in this package; these are what to use. Each of them raises the `OSError` of a look that
-failed.
+failed. `os.path.realpath` is banned with them: a link that it could not read it takes for a
+directory, and what is behind the link is then "outside".
 """
 
 import errno
@@ -20,11 +21,14 @@ __all__ = [
     "matching",
     "mode_of",
     "names_in",
+    "real_path",
     "tree",
 ]
 
 # A look that ends so has been made: no path of such a name leads to anything.
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
+
+_MAX_LINKS = 40  # that one path may lead through, as on Linux (path_resolution(7))
 
 
 def mode_of(
@@ -82,6 +86,48 @@ def is_link(path: str | os.PathLike[str]) -> bool:
         OSError: Nobody could look.
     """
     return stat.S_ISLNK(mode_of(path))
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of what a path leads to, without symbolic links.
+
+    Parts that are not there are kept as they are. So is a path whose links lead round in a circle:
+    whoever opens it is told so.
+
+    Raises:
+        OSError: Nobody could look at a part of it.
+    """
+    whole = os.fspath(path) if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    real, rest, n_links = "/", _reversed_parts(whole), 0
+    while rest:
+        part = rest.pop()
+        here = os.path.dirname(real) if part == ".." else os.path.join(real, part)
+        target = None if part == ".." else _target_of(here)
+        if target is None:
+            real = here
+            continue
+        n_links += 1
+        if n_links > _MAX_LINKS:
+            return whole
+        real = "/" if os.path.isabs(target) else real
+        rest += _reversed_parts(target)
+    return real
+
+
+def _reversed_parts(path: str) -> list[str]:
+    return [part for part in reversed(path.split("/")) if part not in {"", "."}]
+
+
+def _target_of(path: str) -> str | None:
+    """Return what a symbolic link says; None of anything else, and of nothing."""
+    if not stat.S_ISLNK(mode_of(path)):
+        return None
+    try:
+        return os.readlink(path)
+    except OSError as error:
+        if error.errno in _NOT_THERE | {errno.EINVAL}:
+            return None  # it is no link any more
+        raise
 
 
 def names_in(directory: str | os.PathLike[str]) -> list[str]:

@@ -27,7 +27,7 @@ from shardproof._cli_paths import end_unseen, given_path
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
 from shardproof._messages import printable, shown, told
-from shardproof._opening import is_directory, is_there, names_in
+from shardproof._opening import is_directory, is_there, names_in, real_path
 from shardproof._signals import interruptible, listening, signals
 from shardproof._terminal import standard_streams
 from shardproof.errors import ManifestError
@@ -247,7 +247,7 @@ def _demonstrate_and_keep(keep: Path) -> int:
     if is_there(keep) and (not is_directory(keep) or names_in(keep)):
         raise typer.BadParameter(f"expected a new or empty directory, found '{shown(keep)}'")
     code = _demonstrate(keep)
-    typer.echo(f"\nBoth directories are kept in '{shown(os.path.realpath(keep))}'.")
+    typer.echo(f"\nBoth directories are kept in '{shown(real_path(keep))}'.")
     return code
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardproof._messages import quoted, shown, told
-from shardproof._opening import is_directory, is_there, matching
+from shardproof._opening import is_directory, is_there, matching, real_path
 from shardproof._pytest_fixtures import (
     fake_shards_dir,
     make_checkpoint,
@@ -166,7 +166,11 @@ class _Validation:
         Asked when a node is collected, not when it is made: pytest makes nodes that lie beside what
         the command line names, and drops them.
         """
-        return self._owners.setdefault(os.path.realpath(node.root), node) is node
+        try:
+            real = real_path(node.root)
+        except OSError:  # which its item meets too, and tells
+            real = os.fspath(node.root)
+        return self._owners.setdefault(real, node) is node
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collect_directory(

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 
 from shardproof import _files
 from shardproof._names import NotRegularError, open_inside
+from shardproof._opening import real_path
 
 __all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
 
@@ -49,7 +50,7 @@ class LocalStorage:
             OSError: It can't be opened; of what is no regular file, the text says what it is.
         """
         root, name = os.path.split(path)
-        root = os.path.realpath(root)
+        root = real_path(root)
         dir_fd = _open_directory(root)
         try:
             return LocalFile(open_inside(name, root=root, dir_fd=dir_fd), path)

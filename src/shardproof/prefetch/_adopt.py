@@ -17,6 +17,7 @@ from shardproof import _fanout
 from shardproof._arguments import checked
 from shardproof._messages import quoted, shown, told
 from shardproof._names import file_type
+from shardproof._opening import real_path
 from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError
 from shardproof.prefetch.cache._cache import Cache
@@ -87,7 +88,7 @@ def adopt(
     refuse_empty(path=path)
     if workers is not None and workers < 1:
         raise ValueError(f"workers: expected 1 or more, found {workers}")
-    root = os.path.realpath(path)
+    root = real_path(path)
     entries = list(_entries(root, "", match))
     with ExitStack() as stack:
         if isinstance(source, str):

@@ -18,7 +18,7 @@ import msgspec
 from shardproof import _json
 from shardproof._arguments import checked
 from shardproof._messages import quoted, shown, told
-from shardproof._opening import mode_of
+from shardproof._opening import mode_of, real_path
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, ManifestPermissionError, RevisionError
 from shardproof.receipts._canonical import canonical_json
@@ -180,7 +180,7 @@ class _Pins(msgspec.Struct):
 
 def _plans_with_pins(output_dir: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[Pin, ...]]]:
     try:
-        found = plan_dirs(os.path.realpath(output_dir))
+        found = plan_dirs(real_path(output_dir))
     except FileNotFoundError:
         return  # there was no run yet
     for plan_dir in found:
@@ -211,7 +211,7 @@ def pin_files(path: str | os.PathLike[str]) -> Pin:
         'a.txt'
     """
     refuse_empty(path=path)
-    real = Path(os.path.realpath(path))
+    real = Path(real_path(path))
     mode = mode_of(real, follow=True)
     if not mode:
         raise RevisionError(f"expected a file or a directory, found nothing at '{shown(real)}'")

@@ -11,7 +11,7 @@ import msgspec
 from shardproof import _files
 from shardproof._arguments import checked
 from shardproof._messages import quoted, shown, told
-from shardproof._opening import is_there, names_in
+from shardproof._opening import is_there, names_in, real_path
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.receipts._canonical import canonical_json, hash_of, plain
@@ -119,7 +119,7 @@ def open_run(
         "sample": sample,
     }
     settings = plain(said, "open_run")
-    runs = Path(os.path.realpath(output_dir), "runs")
+    runs = Path(real_path(output_dir), "runs")
     name = hash_of(settings)
     newest = max(_generations(runs, name), default=0)
     _files.make_directories(runs)

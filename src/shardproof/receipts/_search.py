@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shardproof._arguments import checked
+from shardproof._opening import real_path
 from shardproof._paths import refuse_empty
 from shardproof.receipts._layout import PLAN_FILE, RECEIPTS
 
@@ -36,13 +37,19 @@ def plan_dirs(directory: str | os.PathLike[str], on_error: OnError | None = None
     """
     refuse_empty(directory=directory)
     top = os.path.abspath(directory)
-    return _each_once(_search(top, os.listdir(top), _MAX_STEPS, _MAX_UNNAMED, on_error or _raise))
+    on_error = on_error or _raise
+    found = _search(top, os.listdir(top), _MAX_STEPS, _MAX_UNNAMED, on_error)
+    return _each_once(found, on_error)
 
 
-def _each_once(paths: Iterator[Path]) -> Iterator[Path]:
+def _each_once(paths: Iterator[Path], on_error: OnError) -> Iterator[Path]:
     seen: set[str] = set()
     for path in paths:
-        real = os.path.realpath(path)
+        try:
+            real = real_path(path)
+        except OSError as error:
+            on_error(error)
+            continue
         if real not in seen:
             seen.add(real)
             yield path

@@ -11,6 +11,7 @@ from shardproof import _digest
 from shardproof._arguments import checked
 from shardproof._messages import quoted, shown
 from shardproof._names import OPEN_FLAGS, refusals
+from shardproof._opening import real_path
 from shardproof._paths import refuse_empty
 from shardproof.errors import ReceiptError
 from shardproof.receipts._canonical import canonical_path
@@ -95,7 +96,7 @@ def source_files(
         ('a.txt', 'b.txt')
     """
     refuse_empty(root=root)
-    base = Path(os.path.realpath(root))
+    base = Path(real_path(root))
     names = files_below(os.fspath(base), pattern)
     files = [describe(base / name, name, identity) for name in names]
     if not files:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shardproof._arguments import checked
+from shardproof._opening import real_path
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
 from shardproof._work import apart, to_waiter
@@ -90,8 +91,8 @@ def _staged(
     threads: int,
     on_progress: OnProgress | None,
 ) -> Path:
-    source = StageSource.read(os.path.realpath(shards_dir))
-    disk = os.path.realpath(tempfile.gettempdir() if to is None else to)
+    source = StageSource.read(real_path(shards_dir))
+    disk = real_path(tempfile.gettempdir() if to is None else to)
     home = Home(disk, source.name, source.folders)
     while not _is_staged(source, home, level, threads, on_progress):
         pass  # another process has finished it, and what that one made is now looked at

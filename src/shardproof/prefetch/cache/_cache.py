@@ -19,6 +19,7 @@ from typing import Self
 
 from shardproof import _files
 from shardproof._messages import quoted, shown, told
+from shardproof._opening import real_path
 from shardproof._paths import refuse_empty
 from shardproof.errors import FetchError
 from shardproof.prefetch.cache._cleanup import Cleanup, cleanup_policy
@@ -82,7 +83,7 @@ class Cache:
     ) -> None:
         refuse_empty(root=root)
         self.cleanup = cleanup_policy(cleanup)
-        self.root = os.path.realpath(root)
+        self.root = real_path(root)
         dirs = make_state(self.root)
         self._locks, self.kept = dirs.locks, dirs.kept
         self._proofs = Proofs(dirs.proofs)

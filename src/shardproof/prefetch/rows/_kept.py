@@ -16,6 +16,7 @@ import msgspec
 
 from shardproof import _digest, _files, _json
 from shardproof._messages import printable, shown, told
+from shardproof._opening import real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.prefetch.cache._places import key_of
 from shardproof.prefetch.rows._card import CARD_FILES
@@ -71,9 +72,7 @@ class KeptListings:
 
     def __init__(self, cache_dir: str, repo_id: str) -> None:
         self._repo_id = repo_id
-        self.directory = os.path.join(
-            os.path.realpath(cache_dir), "listings", repo_id.replace("/", "--")
-        )
+        self.directory = os.path.join(real_path(cache_dir), "listings", repo_id.replace("/", "--"))
 
     def keep(self, listing: Listing, revision: str | None) -> None:
         """Keep a listing, unless all of it is there; what fails is logged and costs no more."""

@@ -10,6 +10,7 @@ import msgspec
 from shardproof import _files, _json
 from shardproof._fanout import over_threads
 from shardproof._messages import shown, told
+from shardproof._opening import real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.prefetch.rows._footers import row_count
 from shardproof.prefetch.sources._source import RemoteFile, Source
@@ -65,8 +66,8 @@ class CountsFile:
 
 
 def _read(path: str) -> dict[str, int]:
-    directory, name = os.path.split(os.path.realpath(path))
     try:
+        directory, name = os.path.split(real_path(path))
         return _json.read(directory, name, _Counts).row_counts
     except ManifestNotFoundError:
         return {}

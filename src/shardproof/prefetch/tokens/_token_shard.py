@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from shardproof._messages import quoted, shown, told
 from shardproof._names import NotRegularError, open_inside, open_root, refusals
+from shardproof._opening import real_path
 from shardproof._paths import refuse_empty
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.tokens._npy import (
@@ -99,7 +100,7 @@ def token_shard(
             f"shards_path: expected a directory, or ${_DIRECTORY_VARIABLE} to name one"
         )
     return TokenShard(
-        root=os.path.realpath(path),
+        root=real_path(path),
         index=shard_index,
         sequence_length=sequence_length,
         dtype=little_endian(token_dtype),

@@ -80,10 +80,14 @@ def _read(prefix: Path, level: str) -> tuple[dict[str, Any], list[bytes]]:
 
 def _content(path: Path) -> bytes:
     """The bytes of a regular file: whoever opens a named pipe may wait for ever."""
-    real, directory = os.path.realpath(path), os.path.realpath(path.parent)
+    real, directory = _real(path), _real(path.parent)
     demand(os.path.dirname(real) == directory, f"a file in {directory}", real)
     demand(stat.S_ISREG(os.stat(real).st_mode), "a regular file", real)
     return Path(real).read_bytes()
+
+
+def _real(path: Path) -> str:
+    return os.path.realpath(path, strict=True)  # noqa: TID251 - it raises
 
 
 def _shard(directory: Path, entry: dict[str, Any], level: str) -> bytes:

@@ -1,0 +1,109 @@
+"""What is at a path, and where it leads: an answer, or the error of a look that failed."""
+
+import errno
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shardproof
+from shardproof import testing
+from shardproof._opening import real_path
+from shardproof.testing.faults import faults
+
+NAMES = ["a", "b", "c", "d", "..", ".", "no"]
+
+
+def somewhere(base: Path, chosen: random.Random) -> str:
+    path = "/".join(chosen.choices(NAMES, k=chosen.randint(1, 4)))
+    return str(base / path) if chosen.random() < 0.3 else path
+
+
+def grow(base: Path, chosen: random.Random) -> None:
+    """Make folders, files and links, to each other and to nothing."""
+    folders = [base]
+    for _ in range(12):
+        path = chosen.choice(folders) / chosen.choice("abcd")
+        if os.path.lexists(path):
+            continue
+        kind = chosen.choice(["folder", "link", "file"])
+        if kind == "folder":
+            path.mkdir()
+            folders.append(path)
+        elif kind == "link":
+            path.symlink_to(somewhere(base, chosen))
+        else:
+            path.touch()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_paths_lead_where_the_standard_library_says(tmp_path, monkeypatch, seed: int) -> None:
+    chosen = random.Random(seed)
+    grow(tmp_path, chosen)
+    monkeypatch.chdir(tmp_path)
+    for _ in range(60):
+        path = somewhere(tmp_path, chosen)
+        found = real_path(path)
+        if found != os.path.realpath(path):  # it leads round in a circle, and nowhere
+            assert found == os.path.join(tmp_path, path)
+            with pytest.raises(OSError, match=r"^\[Errno"):
+                os.stat(path)
+
+
+@pytest.mark.parametrize("path", ["no/x", "dangling", "a.bin/x", "dangling/.."])
+def test_what_is_not_there_is_kept(tmp_path, path: str) -> None:
+    (tmp_path / "a.bin").touch()
+    (tmp_path / "dangling").symlink_to("later")
+    assert real_path(tmp_path / path) == os.path.realpath(tmp_path / path)
+
+
+def test_links_that_lead_round_are_kept_for_whoever_opens_them(tmp_path) -> None:
+    (tmp_path / "round").symlink_to("round")
+    assert real_path(tmp_path / "round" / "x") == str(tmp_path / "round" / "x")
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        os.stat(real_path(tmp_path / "round" / "x"))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE])
+def test_what_nobody_could_look_at_is_an_error(tmp_path, number: int) -> None:
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "way").symlink_to("real")
+    with faults(tmp_path) as fs:
+        fs.fail("stat", number, times=1, match="way")
+        with pytest.raises(OSError, match=os.strerror(number)):
+            real_path(tmp_path / "way" / "deep")
+
+
+def test_a_link_that_could_not_be_read_is_an_error(tmp_path, monkeypatch) -> None:
+    def broken(path: str, **_: object) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    (tmp_path / "way").symlink_to("real")
+    monkeypatch.setattr(os, "readlink", broken)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        real_path(tmp_path / "way" / "x")
+
+
+def looks(path: Path) -> Iterator[object]:
+    """Everything that begins by asking where a path leads."""
+    yield lambda: shardproof.validate(path, workers=1).raise_for_findings()
+    yield lambda: shardproof.ShardInfo.load(path).validate(path)
+    yield lambda: shardproof.Metadata.load(path)
+    yield lambda: [*shardproof.ShuffledDataLoader(path, layer=13, tokens="content")]
+
+
+@pytest.mark.parametrize("n", range(4))
+def test_a_link_inside_is_never_told_as_outside(tmp_path, n: int) -> None:
+    """Where the root's own link could not be looked at, all that is absolute would be outside."""
+    root = testing.write_layout(testing.layout(n_shards=3), tmp_path / "real" / "d")
+    (root / "acts000001.bin").rename(root / "moved")
+    (root / "acts000001.bin").symlink_to(root / "moved")
+    (tmp_path / "way").symlink_to("real")
+    with faults(tmp_path) as fs:
+        fault = fs.fail("stat", errno.EIO, times=1, match="way")
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)) as error:
+            [*looks(tmp_path / "way" / "d")][n]()
+    assert fault.reached
+    assert "outside" not in str(error.value)
