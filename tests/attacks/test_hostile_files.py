@@ -392,7 +392,7 @@ def note(tally: Tally, harm: str) -> None:
 def test_a_spoiled_file_is_refused_in_our_words(
     target: Target, tmp_path: Path, tally: Tally
 ) -> None:
-    cases = cases_of(target, 25_000)
+    cases = cases_of(target, 10_000)
     chosen = tally.sample(cases, 250)
     for harm in run(target, target.read, chosen, tmp_path):
         note(tally, harm)

@@ -122,9 +122,10 @@ class ClaimFiles:
         """Return the same of the directories in which a shard's claimants write."""
         return self._entries(_WORKSPACE, index)
 
-    def claimed(self) -> list[int]:
-        """Return the shards that have claims."""
-        return sorted({index for index, _, _ in self._matches(_FILE)})
+    def newest(self) -> dict[int, int]:
+        """Return the highest generation of each shard that has claims; of one listing."""
+        found = sorted((index, generation) for index, generation, _ in self._matches(_FILE))
+        return dict(found)
 
     def _entries(self, pattern: re.Pattern[str], index: int) -> list[tuple[int, str]]:
         return sorted(
@@ -149,8 +150,9 @@ def claims_in(root: str) -> Iterator[tuple[int, Found]]:
     """Yield for each shard that is claimed its number and the claim that holds it."""
     refuse_empty(root=root)
     files = ClaimFiles(root)
-    for index in files.claimed():
-        if (found := files.holder(index)) is not None:
+    for index, generation in files.newest().items():
+        found = files.read(index, generation) or files.holder(index)
+        if found is not None:
             yield index, found
 
 

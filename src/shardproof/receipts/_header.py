@@ -7,7 +7,7 @@ import msgspec
 from shardproof import _json
 from shardproof._messages import quoted
 from shardproof.errors import ManifestError
-from shardproof.receipts._layout import MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
+from shardproof.receipts._layout import MAX_KINDS, MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
 
 __all__ = ["Header", "read_header", "refuse_version"]
 
@@ -46,6 +46,9 @@ def read_header(root: str) -> Header:
         problem = f"expected 1 to {MAX_SHARDS} shards, found {header.n_shards}"
         path = os.path.join(root, PLAN_FILE)
         raise ManifestError(problem, path=path, field="$.num_shards")
+    if len(header.kinds) > MAX_KINDS:
+        problem = f"expected at most {MAX_KINDS} kinds of outputs, found {len(header.kinds)}"
+        raise ManifestError(problem, path=os.path.join(root, PLAN_FILE), field="$.kinds")
     return header
 
 

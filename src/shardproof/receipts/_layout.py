@@ -9,6 +9,7 @@ from shardproof.errors import ShardproofError
 
 __all__ = [
     "CLAIMS",
+    "MAX_KINDS",
     "MAX_PLAN_BYTES",
     "MAX_RECEIPT_BYTES",
     "MAX_SHARDS",
@@ -27,6 +28,9 @@ CLAIMS = "claims"
 
 MAX_SHARDS = 1_000_000
 """As many as six digits can number."""
+
+MAX_KINDS = 1000
+"""Most kinds of outputs that a plan may owe: each receipt is looked at for each of them."""
 
 MAX_PLAN_BYTES = 256 * 2**20
 """Largest plan: two million source files."""

@@ -39,6 +39,7 @@ class Named:
         self._n_shards = n_shards
         self._by_name: dict[str, set[int]] | None = None
         self._spoilt: dict[int, tuple[_Says, str]] = {}
+        self._n_compared: dict[str, int] = {}  # of how many who name an output, each with each
 
     def twins(self) -> dict[int, str]:
         """Read all receipts; return the shards whose outputs others name too, each with why."""
@@ -59,10 +60,18 @@ class Named:
         for name in says.names:
             others = self._by_name.setdefault(_folded(name), set())
             others.add(index)
-            for other in sorted(others - {index}):
-                self._compare(index, says, other, name)
+            self._compare_all(index, says, others, name)
         before, why = self._spoilt.get(index, (None, None))
         return why if before == says else None
+
+    def _compare_all(self, index: int, says: _Says, others: set[int], name: str) -> None:
+        # One look spoils all who name it. If each looked, that would be the square of them.
+        is_spoilt = self._spoilt.get(index, (None, ""))[0] == says
+        if is_spoilt and self._n_compared.get(_folded(name)) == len(others):
+            return
+        for other in sorted(others - {index}):
+            self._compare(index, says, other, name)
+        self._n_compared[_folded(name)] = len(others)
 
     def _compare(self, index: int, says: _Says, other: int, name: str) -> None:
         said = self._says(other)

@@ -39,23 +39,30 @@ def files_below(root: str, pattern: str) -> list[str]:
         raise ValueError(f"pattern: {problem}, such as '**/*.txt', found {quoted(pattern)}")
     if pattern.endswith("/") or not is_directory(root):
         return []
-    names = set(_matching(root, "", parts))
+    parts += ["*"] if parts[-1] == _ANYWHERE else []
+    names = set(_matching(root, parts))
     return sorted(name for name in names if is_regular(os.path.join(root, name)))
 
 
-def _matching(root: str, place: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield what is in a directory and fits; ``place`` is that directory, from the root."""
-    part, rest = parts[0], parts[1:]
-    if part == _ANYWHERE:
-        for below in _directories(root, place):
-            yield from _matching(root, below, rest or ["*"])
-        return
-    for name in _fitting(root, place, part):
-        path = os.path.join(place, name)
-        if not rest:
-            yield path
-        elif is_directory(os.path.join(root, path)):
-            yield from _matching(root, path, rest)
+def _matching(root: str, parts: Sequence[str]) -> Iterator[str]:
+    """Yield what is below a directory and fits; some of it more than once.
+
+    Several ``**`` lead to one place by many ways, of which one is gone.
+    """
+    waiting, seen = [("", 0)], set()
+    while waiting:
+        place, n = waiting.pop()
+        if (place, n) in seen:
+            continue
+        seen.add((place, n))
+        if parts[n] == _ANYWHERE:
+            waiting += [(place, n + 1), *((below, n) for below in _directories(root, place))]
+            continue
+        paths = [os.path.join(place, name) for name in _fitting(root, place, parts[n])]
+        if n + 1 == len(parts):
+            yield from paths
+        else:
+            waiting += [(path, n + 1) for path in paths if is_directory(os.path.join(root, path))]
 
 
 def _fitting(root: str, place: str, part: str) -> list[str]:
@@ -66,17 +73,10 @@ def _fitting(root: str, place: str, part: str) -> list[str]:
     return [entry.name for entry in _entries(root, place) if fits(entry.name)]
 
 
-def _directories(root: str, place: str) -> Iterator[str]:
-    """Yield a directory, and all below it that no link leads to."""
-    waiting = [place]
-    while waiting:
-        place = waiting.pop()
-        yield place
-        waiting += [
-            os.path.join(place, entry.name)
-            for entry in _entries(root, place)
-            if entry.is_dir(follow_symlinks=False)
-        ]
+def _directories(root: str, place: str) -> list[str]:
+    """Return the directories in a directory; links to some are none."""
+    found = [entry for entry in _entries(root, place) if entry.is_dir(follow_symlinks=False)]
+    return [os.path.join(place, entry.name) for entry in found]
 
 
 def _entries(root: str, place: str) -> list["os.DirEntry[str]"]:

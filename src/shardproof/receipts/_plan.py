@@ -18,7 +18,7 @@ from shardproof.errors import ManifestError, ReceiptError
 from shardproof.receipts._assignment import METHOD, Assignment, assign
 from shardproof.receipts._canonical import canonical_json, canonical_path, hash_of, plain
 from shardproof.receipts._header import refuse_version
-from shardproof.receipts._layout import MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
+from shardproof.receipts._layout import MAX_KINDS, MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
 from shardproof.receipts._pins import Pin
 from shardproof.receipts._sources import SourceFile, identity_of
 
@@ -142,6 +142,8 @@ def _told_apart(kinds: Sequence[str]) -> tuple[str, ...]:
         raise TypeError("kinds: expected a list, found str")
     if wrong := [kind for kind in kinds if not (kind and kind.isprintable())]:
         raise ReceiptError(f"kinds: expected names such as 'bin', found {quoted(wrong[0])}")
+    if len(kinds) > MAX_KINDS:
+        raise ReceiptError(f"kinds: expected at most {MAX_KINDS}, found {len(kinds)}")
     return tuple(sorted(set(kinds)))
 
 

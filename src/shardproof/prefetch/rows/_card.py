@@ -6,6 +6,7 @@ reads it. What can't be understood is refused, since a guess would deliver other
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -109,8 +110,8 @@ def _configs(value: Any, where: str) -> list[Config]:
     if not isinstance(value, list):
         _refuse(where, "configs", "a list", value)
     configs = [_config(item, where, f"configs[{n}]") for n, item in enumerate(value)]
-    names = [config.name for config in configs]
-    if twice := [name for name in names if names.count(name) > 1]:
+    times = Counter(config.name for config in configs)
+    if twice := [name for name, n in times.items() if n > 1]:
         _refuse(where, "configs", "configurations of different names", twice[0])
     return configs
 

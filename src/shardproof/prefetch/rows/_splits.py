@@ -147,14 +147,22 @@ class _Repository:
         """
         first, config = configs[0], config_of(configs, name, self._url, told)
         where = f"the configuration {quoted(config.name)}"
-        for each in configs:
-            if each.patterns is None:
-                self._refuse_empty(each)
+        self._refuse_those_without_files([each for each in configs if each.patterns is None])
         if config.unread:
             problem = f"{where} has {', '.join(config.unread)}, which is not read here"
             raise self._refusal(problem)
         self._refuse_other_formats(self._resolved(first.patterns, "", "the first configuration"))
         return self._resolved(config.patterns, config.directory, where)
+
+    def _refuse_those_without_files(self, configs: Sequence[Config]) -> None:
+        """Refuse the first that has none; each directory is looked for once."""
+        by_directory = {config.directory: config for config in reversed(configs)}
+        n_patterns = sum(map(has_magic, by_directory))  # others are found without a look at all
+        if n_patterns * len(self._names) > _MAX_LOOKS:
+            problem = f"the card has too many patterns for {len(self._names)} files"
+            raise self._refusal(f"{problem}, as directories of configurations")
+        for config in reversed(by_directory.values()):
+            self._refuse_empty(config)
 
     def _refuse_empty(self, config: Config) -> None:
         where = f"the card's configuration {quoted(config.name)}"

@@ -1,0 +1,466 @@
+"""Four times the text is four times the work, whatever it says: by the worst of each rule.
+
+Work is counted, not timed: calls of functions, and what those of them go through that look at a
+whole list or text. What is counted for a text that is folded is the square of its length, which is
+what marks on one letter take.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import struct
+import sys
+import threading
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardproof
+from shardproof import testing
+from shardproof.checkpoint import MultiShardLoader, from_safetensors
+from shardproof.errors import ShardproofError
+from shardproof.prefetch.rows._card import _configs, configs_of, told_default, yaml_block
+from shardproof.prefetch.rows._patterns import matching
+from shardproof.prefetch.rows._splits import split_files
+from shardproof.prefetch.sources._source import RemoteFile
+from shardproof.prefetch.tokens._npy import HeaderError, read_header
+from shardproof.prefetch.transfer._record import extents_in, provenance_in
+from shardproof.receipts._claim_files import claims_in
+from shardproof.receipts._patterns import files_below
+from shardproof.staging._proofs import Proofs as Sidecar
+
+FEW, MANY = 200, 800
+MOST = 5.0 * MANY / FEW / 4
+
+WHOLE = {"count", "index", "remove", "insert", "find", "rfind", "replace", "copy", "sort"}
+"""Methods that go through all that they are a method of."""
+
+
+def work_of(call: Callable[[], object]) -> int:
+    """How much is done, in calls and in items that are gone through."""
+    total = 0
+
+    def hear(_frame: object, event: str, called: Any) -> None:
+        nonlocal total
+        if event == "c_call" and called.__name__ in WHOLE:
+            with contextlib.suppress(TypeError):
+                total += len(called.__self__)
+        total += event in {"call", "c_call"}
+
+    def normalize(form: str, text: str) -> str:
+        nonlocal total
+        total += len(text) ** 2 // 1000
+        return fold(form, text)
+
+    fold, before = unicodedata.normalize, sys.getprofile()
+    unicodedata.normalize = normalize
+    threading.setprofile(hear)
+    sys.setprofile(hear)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+        unicodedata.normalize = fold
+    return total
+
+
+def ends(call: Callable[[], object]) -> None:
+    """Call it; whether it refuses what it reads is not the question."""
+    with contextlib.suppress(ShardproofError, HeaderError, ValueError):
+        call()
+
+
+def marks(n: int) -> str:
+    return "\u0315\u0300" * n
+
+
+SAEV: dict[str, Callable[[int], Any]] = {
+    "names": lambda n: [{"name": f"é{i}.bin", "n_examples": 1} for i in range(n)],
+    "a name of marks": lambda n: [{"name": marks(9 * n), "n_examples": 1}],
+    "names of marks": lambda n: [{"name": marks(50) + str(i), "n_examples": 1} for i in range(n)],
+    "long names": lambda n: [{"name": f"{i}" + "x" * 500, "n_examples": 1} for i in range(n)],
+    "a long name": lambda n: [{"name": "x/" * 100 * n, "n_examples": 1}],
+    "the same": lambda n: [{"name": "é", "n_examples": 1}] * n,
+    "twins": lambda n: [
+        {"name": "aA"[i % 2] + "é" * (i // 2 % 90), "n_examples": 1} for i in range(n)
+    ],
+    "nothing right": lambda n: [{"name": 1}] * n,
+    "wrong at the end": lambda n: (
+        [{"name": f"{i}", "n_examples": 1} for i in range(n)] + [{"name": 1}]
+    ),
+    "other fields": lambda n: [{"name": "a", "n_examples": 1} | {f"f{i}": i for i in range(n)}],
+}
+
+SPELLED: dict[str, Callable[[int], str]] = {
+    "digits": lambda n: '[{"name":"a","n_examples":' + "1" * 50 * n + "}]",
+    "an exponent": lambda n: '[{"name":"a","n_examples":1e' + "9" * 50 * n + "}]",
+    "nested lists": lambda n: "[" * 50 * n,
+    "nested objects": lambda n: '{"a":' * 50 * n + "1" + "}" * 50 * n,
+    "one key": lambda n: "[{" + '"name":"a",' * 20 * n + '"n_examples":1}]',
+    "a key twice at the end": lambda n: (
+        "[" + '{"name":"a","n_examples":1},' * n + '{"name":"a","name":"a","n_examples":1}]'
+    ),
+    "keys that are escaped": lambda n: "[{" + '"n\\u0061me":"a",' * n + '"n_examples":1}]',
+    "braces": lambda n: '[{"name":"' + "{" * 100 * n + '","name":"a","n_examples":1}]',
+    "spaces": lambda n: '[{"name":"a","name"' + " " * 100 * n + ':"a","n_examples":1}]',
+    "cut": lambda n: '[{"name":"' + "a" * 100 * n,
+    "no text": lambda n: '[{"name":"' + "\udcff" * 100 * n + '"}]',
+}
+
+METADATA: dict[str, Callable[[int], dict[str, Any]]] = {
+    "layers": lambda n: {"layers": list(range(n))},
+    "one layer": lambda n: {"layers": [1] * n},
+    "base64": lambda n: {"data": "QUFB" * 100 * n},
+    "no base64": lambda n: {"data": marks(n)},
+    "fields": lambda n: {f"f{i}": "é" for i in range(n)},
+    "a field": lambda n: {marks(10 * n): 1},
+    "a long text": lambda n: {"dtype": marks(10 * n)},
+}
+
+
+def saev(base: Path, shards: str | None, changes: dict[str, Any]) -> Callable[[], object]:
+    root = testing.write_layout(testing.layout(n_shards=2), base)
+    if shards is not None:
+        (root / "shards.json").write_bytes(shards.encode(errors="surrogateescape"))
+    said = json.loads((root / "metadata.json").read_text())
+    (root / "metadata.json").write_text(json.dumps(said | changes))
+    return lambda: validate(root)
+
+
+def validate(root: Path) -> None:
+    for load in (shardproof.Metadata.load, shardproof.ShardInfo.load):
+        ends(lambda load=load: load(root))
+    ends(lambda: str(shardproof.validate(root, level="valid", workers=1)))
+
+
+RECEIPT: dict[str, Callable[[int], dict[str, Any]]] = {
+    "files": lambda n: {"files": {f"k{i}": {"path": f"é{i}"} for i in range(n)}},
+    "one file": lambda n: {"files": {f"k{i}": {"path": "é"} for i in range(n)}},
+    "a file of marks": lambda n: {"files": {"bin": {"path": marks(9 * n)}}},
+    "kinds": lambda n: {"kinds": [f"k{i}" for i in range(n)]},
+    "stats": lambda n: {"stats": {f"s{i}": i for i in range(n)}},
+    "fields": lambda n: {f"f{i}": i for i in range(n)},
+    "a message": lambda n: {"status": "failed", "error_message": marks(n)},
+    "a digest": lambda n: {"files": {"bin": {"path": "a", "checksum": "sha256:" + "g" * 99 * n}}},
+}
+
+PLAN: dict[str, Callable[[int], dict[str, Any]]] = {
+    "lines": lambda n: {
+        "num_shards": n,
+        "file_assignments": [{"shard_index": i, "files": [], "total_bytes": 0} for i in range(n)],
+    },
+    "files": lambda n: {
+        "file_assignments": [
+            {"shard_index": i, "files": [{"path": f"é{j}"} for j in range(n * i)], "total_bytes": 0}
+            for i in range(2)
+        ]
+    },
+    "constraints": lambda n: {"determinism_constraints": {f"c{i}": marks(5) for i in range(n)}},
+    "pins": lambda n: {"pins": [{}] * n},
+    "fields": lambda n: {f"f{i}": i for i in range(n)},
+    "a name": lambda n: {"dataset_name": marks(n)},
+}
+
+
+def receipts(base: Path, changes: dict[str, Any], file: str) -> Callable[[], object]:
+    root = testing.write_receipts(testing.receipts_layout(n_shards=2), base)
+    path = root / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return lambda: look(root)
+
+
+def look(root: Path) -> None:
+    ends(lambda: shardproof.receipts.read_plan(root))
+    ends(lambda: [*shardproof.ReceiptStore(root).pending_verdicts("valid")])
+    ends(lambda: str(shardproof.validate(root, workers=1)))
+
+
+def many_receipts(base: Path, n: int, changes: dict[str, Any], kinds: int = 0) -> Path:
+    """A plan of so many shards, of which each has a receipt that says the same."""
+    root = testing.write_receipts(testing.receipts_layout(n_shards=2), base)
+    plan = json.loads((root / "plan.json").read_text())
+    owed = [f"k{i}" for i in range(kinds)]
+    (root / "plan.json").write_text(json.dumps(plan | {"num_shards": n, "kinds": owed}))
+    said = json.loads((root / "receipts" / "shard_000000.json").read_text())
+    for i in range(n):
+        receipt = said | {"shard_index": i} | changes
+        (root / "receipts" / f"shard_{i:06}.json").write_text(json.dumps(receipt))
+    return root
+
+
+def one_output(base: Path, n: int) -> Callable[[], object]:
+    root = many_receipts(base, n // 4, {})
+    return lambda: look(root)
+
+
+def owed_by_many(base: Path, n: int) -> Callable[[], object]:
+    root = many_receipts(base, n // 4, {}, 10 * n)
+    return lambda: look(root)
+
+
+def claims(base: Path, n: int) -> Callable[[], object]:
+    root = testing.write_receipts(testing.receipts_layout(n_shards=2), base)
+    (root / "claims").mkdir(exist_ok=True)
+    for i in range(n):
+        (root / "claims" / f"shard_{i:06}.0001.json").write_text("{}")
+    return lambda: [*claims_in(str(root))]
+
+
+def sealed(value: dict[str, Any]) -> bytes:
+    body = json.dumps(value | {"checksum": ""}, separators=(",", ":")).encode()[:-2]
+    return body + b"sha256:" + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
+
+
+def tensor(name: str, **changes: Any) -> dict[str, Any]:
+    said = {"name": name, "dtype": "uint8", "shape": [1], "offset": 0, "size": 1, "digest": None}
+    return said | changes
+
+
+def of_shard(**changes: Any) -> dict[str, Any]:
+    said = {"rank": 0, "file": "model_shard_0.shard", "file_size": 1, "checksum": ""}
+    return {"shards": [said | {"tensors": [tensor("a")]} | changes]}
+
+
+CHECKPOINT: dict[str, Callable[[int], dict[str, Any]]] = {
+    "tensors": lambda n: of_shard(tensors=[tensor(f"é{i}") for i in range(n)]),
+    "one tensor": lambda n: of_shard(tensors=[tensor("é")] * n),
+    "a tensor of marks": lambda n: of_shard(tensors=[tensor(marks(9 * n))]),
+    "shapes": lambda n: of_shard(tensors=[tensor(f"{i}", shape=[2**62] * 32) for i in range(n)]),
+    "a shape": lambda n: of_shard(tensors=[tensor("a", shape=[2**62] * n)]),
+    "digests": lambda n: of_shard(tensors=[tensor("a", digest="xxh3-128:" + "g" * 99 * n)]),
+    "a checksum": lambda n: of_shard(checksum="é" * 99 * n),
+    "ranks": lambda n: {"world_size": n, "shards": of_shard()["shards"] * n},
+    "a timestamp": lambda n: {"timestamp": "2026-11-21T20:00:00." + "1" * 99 * n},
+    "a strategy": lambda n: {"sharding": {"strategy": marks(n), "shard_count": 1, "precision": ""}},
+}
+
+
+def checkpoint(base: Path, changes: dict[str, Any]) -> Callable[[], object]:
+    written = Path(testing.write_checkpoint(testing.checkpoint_layout(), base / "model"))
+    path = written.parent / "model.metadata.json"
+    said = json.loads(path.read_text())
+    said.pop("checksum")
+    path.write_bytes(sealed(said | {"world_size": 1} | changes))
+    loader = MultiShardLoader(threads=1)
+
+    def read() -> None:
+        ends(lambda: loader.load_shard(written, 0))
+        ends(lambda: str(shardproof.validate(written.parent, workers=1)))
+
+    return read
+
+
+def entry(begin: int = 0, **changes: Any) -> dict[str, Any]:
+    return {"dtype": "U8", "shape": [1], "data_offsets": [begin, begin + 1]} | changes
+
+
+HEADER: dict[str, Callable[[int], dict[str, Any]]] = {
+    "tensors": lambda n: {f"é{i}": entry(i) for i in range(n)},
+    "tensors in one place": lambda n: {f"é{i}": entry() for i in range(n)},
+    "a tensor of marks": lambda n: {marks(9 * n): entry()},
+    "shapes": lambda n: {f"{i}": entry(shape=[2**62] * 32) for i in range(n)},
+    "a shape": lambda n: {"a": entry(shape=[2**62] * n)},
+    "no types": lambda n: {f"{i}": entry(dtype=marks(5)) for i in range(n)},
+    "texts": lambda n: {"__metadata__": {f"t{i}": marks(5) for i in range(n)}, "a": entry()},
+}
+
+
+def header(base: Path, said: dict[str, Any]) -> Callable[[], object]:
+    base.mkdir()
+    text = json.dumps(said).encode()
+    (base / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"x")
+    return lambda: converted(base)
+
+
+def converted(root: Path) -> None:
+    ends(lambda: from_safetensors(root, root / "into" / "model"))
+
+
+INDEX: dict[str, Callable[[int], dict[str, Any]]] = {
+    "files": lambda n: {"weight_map": {f"t{i}": f"{i}.safetensors" for i in range(n)}},
+    "tensors": lambda n: {"weight_map": {f"t{i}": "model.safetensors" for i in range(n)}},
+    "names": lambda n: {"weight_map": {f"t{i}": marks(50) + str(i) for i in range(n)}},
+    "a name": lambda n: {"weight_map": {"t": marks(9 * n)}},
+}
+
+
+def index(base: Path, said: dict[str, Any]) -> Callable[[], object]:
+    header(base, {f"é{i}": entry(i) for i in range(9)})
+    (base / "model.safetensors.index.json").write_text(json.dumps(said))
+    return lambda: converted(base)
+
+
+def numbered(base: Path, n: int) -> Callable[[], object]:
+    base.mkdir()
+    for i in range(n):
+        (base / f"{i}-00001-of-99999.safetensors").write_bytes(b"")
+    return lambda: converted(base)
+
+
+def npy(base: Path, n: int) -> Callable[[], object]:
+    base.mkdir()
+    np.save(base / "a.npy", np.arange(3))
+    text = b"{" + b" " * 10 * n + b"'descr'" + b" " * 2 * n
+    (base / "a.npy").write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text)
+    fd = os.open(base / "a.npy", os.O_RDONLY)
+    return lambda: (ends(lambda: read_header(fd)), os.close(fd))
+
+
+def records(base: Path, n: int) -> Callable[[], object]:
+    base.mkdir()
+    source = {"source": marks(n), "resource": "r", "name": "x"}
+    lines = b"".join(b"%d %d %s\n" % (i, i + 1, b"a" * 32) for i in range(n))
+    (base / "part").write_bytes(json.dumps(source).encode() + b"\n" + lines + b"9" * 50 * n)
+    stamp = {"name": "x", "source": [1], "copy": [1], "digest": "g" * 99}
+    (base / ".shardproof-stage.jsonl").write_text(f"{json.dumps(stamp)}\n" * n + "x" * n)
+
+    def read() -> None:
+        provenance_in(str(base / "part"))
+        assert len([*extents_in(str(base / "part"))]) == n
+        fd = os.open(base, os.O_RDONLY)
+        Sidecar(fd).fits("x", (1,), (1,), hashed=True)
+        os.close(fd)
+
+    return read
+
+
+CARD: dict[str, Callable[[int], str]] = {
+    "configurations": lambda n: configs("{{config_name: c{i}, data_files: a.parquet}}", n),
+    "a name twice": lambda n: configs("{{config_name: c, data_files: a.parquet}}", n),
+    "directories": lambda n: configs("{{config_name: c{i}, data_dir: d{i}}}", n),
+    "one directory": lambda n: configs("{{config_name: c{i}, data_dir: d}}", n),
+    "no directory": lambda n: configs("{{config_name: c{i}}}", n),
+    "splits": lambda n: (
+        "configs:\n- config_name: c\n  data_files:\n"
+        + "".join(f"  - {{split: s{i}, path: a.parquet}}\n" for i in range(n))
+    ),
+    "infos": lambda n: "dataset_info:\n" + "".join(f"- config_name: c{i}\n" for i in range(n)),
+    "nesting": lambda n: "configs: " + "[" * 20 * n,
+    "keys": lambda n: "".join(f"k{i}: 1\n" for i in range(n)),
+    "a key": lambda n: "k: 1\n" * n,
+    "digits": lambda n: "configs: " + "1" * 99 * n,
+    "sixties": lambda n: "configs: 1" + ":1" * 99 * n,
+    "a text": lambda n: 'configs: "' + "\\u0301" * 20 * n + '"',
+    "lines": lambda n: "configs: |\n" + "  é\n" * 20 * n,
+    "spaces": lambda n: "configs:" + " " * 99 * n,
+    "empty lines": lambda n: "\n" * 50 * n + "configs: 1",
+}
+
+
+def configs(each: str, n: int) -> str:
+    return "configs:\n" + "".join(f"- {each.format(i=i)}\n" for i in range(n))
+
+
+def card(base: Path, text: str) -> Callable[[], object]:
+    files = [RemoteFile(f"d/{i}.parquet") for i in range(100)]
+    url = "hf://datasets/org/name"
+
+    def read() -> None:
+        texts = {"README.md": yaml_block(f"---\n{text}\n---\n")}
+        ends(lambda: told_default(texts, url))
+        found = []
+        ends(lambda: found.extend(configs_of(texts, url)))
+        if found:
+            ends(lambda: split_files(files, "train", found[0].name, url, found))
+
+    return read
+
+
+def names_of_configurations(base: Path, n: int) -> Callable[[], object]:
+    """Without the YAML, whose reading would hide what is done with them."""
+    said = [{"config_name": f"c{i}"} for i in range(n)]
+    return lambda: _configs(said, "x")
+
+
+def many_files_of(base: Path, n: int) -> Callable[[], object]:
+    """Configurations without files of their own, as many as files."""
+    text = configs("{{config_name: c{i}}}", n // 10)
+    files = [RemoteFile(f"d/{i}.parquet") for i in range(n)]
+    found = configs_of({"README.md": text}, "hf://x")
+    return lambda: ends(lambda: split_files(files, "train", "c0", "hf://x", found))
+
+
+GLOBS: dict[str, Callable[[int], tuple[str, list[str]]]] = {
+    "stars": lambda n: ("*a" * n + "b", ["a" * 250]),
+    "stars and a long name": lambda n: ("*a" * 20 + "b", ["a" * 20 * n]),
+    "questions": lambda n: ("*?" * n + "b", ["a" * 250]),
+    "sets": lambda n: ("*[ab]" * n + "c", ["a" * 250]),
+    "open sets": lambda n: ("*[a" * n, ["a" * 250]),
+    "levels": lambda n: ("**/a/" * 9 + "b", ["a/" * n + "c"]),
+    "many levels": lambda n: ("**/a/" * n + "b", ["a/" * 9 + "c"]),
+    "files": lambda n: ("**/*a*", [f"{i}/a" for i in range(n)]),
+}
+
+
+def below(base: Path, n: int) -> Callable[[], object]:
+    """Ways through a tree."""
+    (base / ("a/" * 6)).mkdir(parents=True)
+    (base / "a/b").touch()
+    return lambda: files_below(str(base), "**/" * (n // 50) + "*")
+
+
+def all_cases() -> Iterator[tuple[str, Callable[[Path, int], Callable[[], object]]]]:
+    for name, of in SAEV.items():
+        yield f"shards: {name}", lambda base, n, of=of: saev(base, json.dumps(of(n)), {})
+    for name, of in SPELLED.items():
+        yield f"JSON: {name}", lambda base, n, of=of: saev(base, of(n), {})
+    for name, of in METADATA.items():
+        yield f"metadata: {name}", lambda base, n, of=of: saev(base, None, of(n))
+    for name, of in RECEIPT.items():
+        file = "receipts/shard_000000.json"
+        yield f"receipt: {name}", lambda base, n, of=of, file=file: receipts(base, of(n), file)
+    for name, of in PLAN.items():
+        yield f"plan: {name}", lambda base, n, of=of: receipts(base, of(n), "plan.json")
+    for name, of in CHECKPOINT.items():
+        yield f"checkpoint: {name}", lambda base, n, of=of: checkpoint(base, of(n))
+    for name, of in HEADER.items():
+        yield f"safetensors: {name}", lambda base, n, of=of: header(base, of(n))
+    for name, of in INDEX.items():
+        yield f"index: {name}", lambda base, n, of=of: index(base, of(n))
+    for name, of in CARD.items():
+        yield f"card: {name}", lambda base, n, of=of: card(base, of(n))
+    for name, of in GLOBS.items():
+        yield f"glob: {name}", lambda base, n, of=of: lambda: matching(*of(n))
+    for work in (one_output, owed_by_many, claims, numbered, npy, records, below):
+        yield work.__name__, work
+    for work in (names_of_configurations, many_files_of):
+        yield work.__name__, work
+
+
+CASES = dict(all_cases())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_four_times_the_text_is_four_times_the_work(name: str, tmp_path: Path) -> None:
+    done = []
+    for n in (FEW, MANY):
+        base = tmp_path / "base"
+        work = CASES[name](base, n)
+        done.append(work_of(work))
+        shutil.rmtree(base, ignore_errors=True)
+    few, many = done
+    assert many <= MOST * few, f"{few} for {FEW}, {many} for {MANY}"
+
+
+def test_what_takes_the_square_is_seen() -> None:
+    def counted(n: int) -> list[int]:
+        names = ["a"] * n
+        return [names.count(name) for name in names]
+
+    def folded(n: int) -> list[str]:
+        return [unicodedata.normalize("NFC", marks(10 * n))]
+
+    def compared(n: int) -> list[bool]:
+        names = ["a"] * n
+        return [name.startswith(other) for name in names for other in names]
+
+    for work in (counted, folded, compared):
+        few, many = (work_of(lambda n=n, work=work: work(n)) for n in (FEW, MANY))
+        assert many > MOST * few
