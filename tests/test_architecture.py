@@ -71,7 +71,7 @@ MAY_IMPORT = {
     "_mailbox": set(),
     "_messages": set(),
     "_beneath": set(),
-    "_names": {"_beneath", "_messages", "_paths"},
+    "_names": {"_beneath", "_messages", "_opening", "_paths"},
     "_opening": set(),
     "_paths": set(),
     "_at_exit": set(),
@@ -218,7 +218,7 @@ MAY_IMPORT = {
     "loaders._shards": {"loaders._destinations", "loaders._selection", "loaders._submissions"}
     | GROUND,
     "loaders._shuffled": LOADER,
-    "loaders._source": {"_opening", "_paths", "checks", "loaders._destinations", "saev"} | ROWS,
+    "loaders._source": {"_names", "_paths", "checks", "loaders._destinations", "saev"} | ROWS,
     "loaders._state": set(),
     "loaders._streams": {"loaders._selection"},
     "loaders._submissions": set(),

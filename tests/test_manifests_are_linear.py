@@ -182,26 +182,20 @@ def look(root: Path) -> None:
     ends(lambda: str(shardproof.validate(root, workers=1)))
 
 
-def many_receipts(base: Path, n: int, changes: dict[str, Any], kinds: int = 0) -> Path:
+def many_receipts(base: Path, n: int) -> Path:
     """A plan of so many shards, of which each has a receipt that says the same."""
     root = testing.write_receipts(testing.receipts_layout(n_shards=2), base)
     plan = json.loads((root / "plan.json").read_text())
-    owed = [f"k{i}" for i in range(kinds)]
-    (root / "plan.json").write_text(json.dumps(plan | {"num_shards": n, "kinds": owed}))
+    (root / "plan.json").write_text(json.dumps(plan | {"num_shards": n}))
     said = json.loads((root / "receipts" / "shard_000000.json").read_text())
     for i in range(n):
-        receipt = said | {"shard_index": i} | changes
+        receipt = said | {"shard_index": i}
         (root / "receipts" / f"shard_{i:06}.json").write_text(json.dumps(receipt))
     return root
 
 
 def one_output(base: Path, n: int) -> Callable[[], object]:
-    root = many_receipts(base, n // 4, {})
-    return lambda: look(root)
-
-
-def owed_by_many(base: Path, n: int) -> Callable[[], object]:
-    root = many_receipts(base, n // 4, {}, 10 * n)
+    root = many_receipts(base, n // 4)
     return lambda: look(root)
 
 
@@ -381,7 +375,7 @@ def names_of_configurations(base: Path, n: int) -> Callable[[], object]:
 
 def many_files_of(base: Path, n: int) -> Callable[[], object]:
     """Configurations without files of their own, as many as files."""
-    text = configs("{{config_name: c{i}}}", n // 10)
+    text = configs("{{config_name: c{i}}}", n)
     files = [RemoteFile(f"d/{i}.parquet") for i in range(n)]
     found = configs_of({"README.md": text}, "hf://x")
     return lambda: ends(lambda: split_files(files, "train", "c0", "hf://x", found))
@@ -428,7 +422,7 @@ def all_cases() -> Iterator[tuple[str, Callable[[Path, int], Callable[[], object
         yield f"card: {name}", lambda base, n, of=of: card(base, of(n))
     for name, of in GLOBS.items():
         yield f"glob: {name}", lambda base, n, of=of: lambda: matching(*of(n))
-    for work in (one_output, owed_by_many, claims, numbered, npy, records, below):
+    for work in (one_output, claims, numbered, npy, records, below):
         yield work.__name__, work
     for work in (names_of_configurations, many_files_of):
         yield work.__name__, work

@@ -194,3 +194,12 @@ def test_an_unknown_field_named_extra_is_one_of_many(store, extra) -> None:
     rewrite_receipt(store, 0, extra=extra)
     assert is_done(store)
     assert store.read(0).extra == {"extra": extra}
+
+
+def test_a_plan_owes_a_bounded_number_of_kinds(tmp_path) -> None:
+    """Each receipt is looked at for each kind: what a plan can say would take the square."""
+    store = open_plan(tmp_path, kinds=[f"k{i}" for i in range(1000)])
+    with pytest.raises(ManifestError, match=r"expected at most 1000 kinds of outputs, found 1001"):
+        rewrite_plan(store, kinds=[f"k{i}" for i in range(1001)])
+    with pytest.raises(ReceiptError, match=r"kinds: expected at most 1000, found 1001"):
+        open_plan(tmp_path, kinds=[f"k{i}" for i in range(1001)])

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from shardproof._beneath import OutsideError, open_beneath
 from shardproof._messages import quoted, shown
+from shardproof._opening import real_path
 from shardproof._paths import permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
@@ -24,6 +25,7 @@ __all__ = [
     "file_type",
     "open_inside",
     "open_root",
+    "real_root",
     "refusals",
 ]
 
@@ -130,6 +132,19 @@ def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def real_root(path: str | os.PathLike[str]) -> str:
+    """Return where a directory with a manifest really is.
+
+    Raises:
+        ManifestPermissionError: A directory on the way may not be entered.
+        OSError: Nobody could look.
+    """
+    try:
+        return real_path(path)
+    except PermissionError as error:
+        raise ManifestPermissionError(permission_denied(), path=os.path.abspath(path)) from error
 
 
 def open_root(root: str) -> int:

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 
 from shardproof import formats
 from shardproof._arguments import checked
-from shardproof._opening import real_path
+from shardproof._names import real_root
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
 from shardproof._work import apart, to_waiter
@@ -73,7 +73,7 @@ def _looked(
     executor: Executor | None,
     on_progress: OnProgress | None,
 ) -> Report:
-    root = real_path(path)
+    root = real_root(path)
     manifest = formats.detect(root).read(root)
     return check(manifest, level=level, workers=workers, executor=executor, on_progress=on_progress)
 

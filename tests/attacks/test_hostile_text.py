@@ -10,22 +10,30 @@ import inspect
 import json
 import logging
 import os
+import shlex
 import shutil
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from attacks.mutations import FORGED
 from attacks.tally import Tally
 from typer.testing import CliRunner
 
+import shardproof
 from shardproof import errors, testing
+from shardproof.checkpoint import MultiShardSaver, from_safetensors, to_safetensors
 from shardproof.cli import app
+from shardproof.prefetch import SharedShardedDataset
+from shardproof.prefetch.cache._cleanup import cleanup_policy
 from shardproof.report import Finding, FindingKind, Report
 
 LONGEST = 2**16
@@ -161,7 +169,32 @@ def hostile_receipts(base: Path, text: str) -> Path:
     return root
 
 
+def hostile_tensors(base: Path, text: str) -> Path:
+    """A checkpoint that is whole, and a file of safetensors; their tensors have hostile names."""
+    base.mkdir(exist_ok=True)
+    told = text.encode(errors="replace").decode()
+    saver = MultiShardSaver()
+    saver.save_shard(base / "model", 0, {told: np.zeros(2), told * 2: np.zeros(1)})
+    saver.save_metadata(base / "model", world_size=1, strategy=told, precision=told)
+    entry = {"dtype": told, "shape": [2], "data_offsets": [0, 2]}
+    said = {told: entry, "b": entry | {"dtype": "U8"}, "__metadata__": {told: told}}
+    header = json.dumps(said).encode()
+    (base / "x.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"xx")
+    return base
+
+
+def hostile_index(base: Path, text: str) -> Path:
+    base.mkdir(exist_ok=True)
+    told = text.encode(errors="replace").decode()
+    for name in ("a", text):
+        index = {"weight_map": {told: f"{told}.safetensors", "a": "b"}}
+        (base / f"{name}.safetensors.index.json").write_text(json.dumps(index))
+    return base
+
+
 MAKERS = [
+    hostile_tensors,
+    hostile_index,
     hostile_saev,
     hostile_fields,
     unknown_fields,
@@ -177,9 +210,16 @@ COMMANDS = [
     ["stage", "--to=STAGED"],
     ["adopt", "--source=file:///nowhere"],
     ["checkpoint", "verify"],
-    ["checkpoint", "inspect"],
+    ["checkpoint", "show"],
     ["checkpoint", "latest"],
     ["fetch"],
+    ["checkpoint", "convert", "ROOT", "STAGED"],
+    ["checkpoint", "convert", "ROOT/model", "ROOT"],
+    ["validate", "--json"],
+    ["receipts", "--json"],
+    ["adopt", "--json"],
+    ["checkpoint", "verify", "--json"],
+    ["checkpoint", "show", "--json"],
 ]
 
 
@@ -203,11 +243,79 @@ def test_no_command_prints_or_logs_hostile_text(
         base = tmp_path / "b"
         base.mkdir()
         root = make(base, TEXTS[n].replace("/", ""))
-        told = [word.replace("STAGED", str(base / "staged")) for word in command]
-        judged(tally, (command, n), run([*told, os.fspath(root)]))
+        words = command if "ROOT" in " ".join(command) else [*command, "ROOT"]
+        words = [word.replace("STAGED", str(base / "staged")) for word in words]
+        judged(tally, (command, n), run([word.replace("ROOT", str(root)) for word in words]))
         judged(tally, (command, n), "\n".join(record.getMessage() for record in caplog.records))
         caplog.clear()
         shutil.rmtree(base)
+
+
+@pytest.mark.attack("hostile text in messages")
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_what_stands_in_the_way_of_a_conversion_is_quoted(text, tmp_path, tally) -> None:
+    where = tmp_path / f"d{text.replace('/', '')}"
+    saver = MultiShardSaver()
+    saver.save_shard(tmp_path / "model", 0, {"a": np.zeros(2)})
+    saver.save_metadata(tmp_path / "model", world_size=1)
+    to_safetensors(tmp_path / "model", where)
+    with pytest.raises(errors.CheckpointError) as error:
+        to_safetensors(tmp_path / "model", where)
+    judged(tally, "convert", str(error.value))
+    for name in ("a", text.replace("/", "")):
+        (where / f"{name}.safetensors.index.json").write_text("{}")
+    with pytest.raises(errors.CheckpointError) as error:
+        from_safetensors(where, tmp_path / "again")
+    judged(tally, "several indices", str(error.value))
+
+
+@pytest.mark.attack("hostile text in messages")
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_who_took_a_claim_over_is_quoted(text, tmp_path, tally) -> None:
+    root = testing.write_receipts(testing.receipts_layout(n_shards=2, absent=[1]), tmp_path)
+    claim = shardproof.ReceiptStore(root).claim(1)
+    (path,) = (root / "claims").glob("*.json")
+    told = text.encode(errors="replace").decode()
+    said = json.loads(path.read_text()) | {"token": "0" * 32, "owner": told, "process": told}
+    path.write_text(json.dumps(said))
+    with pytest.raises(errors.ClaimLostError) as error:
+        claim.check()
+    judged(tally, "lost", str(error.value))
+    with pytest.raises(errors.ShardClaimedError) as error:
+        shardproof.ReceiptStore(root).claim(1)
+    judged(tally, "claimed", str(error.value))
+
+
+VARIABLES = {
+    "HF_SHARD_CACHE_CLEANUP": lambda base: cleanup_policy(),
+    "DATASET_BINS_PATH": lambda base: SharedShardedDataset(0, 4),
+    "TMPDIR": lambda base: shardproof.stage(hostile_saev(base, "x")),
+    "PYTEST_ADDOPTS": None,
+}
+
+
+@pytest.mark.attack("hostile text in messages")
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+@pytest.mark.parametrize("name", VARIABLES)
+def test_no_variable_of_the_environment_is_said_as_it_is(
+    name, text, tmp_path, tally, monkeypatch
+) -> None:
+    if name == "PYTEST_ADDOPTS":
+        command = [sys.executable, "-m", "pytest", "--validate-shards", str(tmp_path)]
+        option = shlex.quote(f"--shards-level={text}")
+        done = subprocess.run(command, capture_output=True, env=os.environ | {name: option})
+        judged(tally, name, (done.stdout + done.stderr).decode())
+        return
+    monkeypatch.setenv(name, text)
+    monkeypatch.setattr(tempfile, "tempdir", text if name == "TMPDIR" else None)
+    try:
+        VARIABLES[name](tmp_path)
+    except (errors.ShardproofError, ValueError) as error:
+        judged(tally, name, str(error))
+    except OSError as error:  # whose own words quote its path
+        judged(tally, name, str(error))
+    else:
+        raise AssertionError("it was taken for something")
 
 
 @pytest.mark.attack("hostile text in messages")

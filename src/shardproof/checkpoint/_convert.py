@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shardproof import _files, _opening
 from shardproof._arguments import checked
-from shardproof._messages import listed, quoted
+from shardproof._messages import listed, quoted, shown
 from shardproof._paths import refuse_empty
 from shardproof.checkpoint._attempt import Attempt
 from shardproof.checkpoint._before_saving import make_way, refuse_step
@@ -143,7 +143,7 @@ def _refuse_existing(paths: Sequence[str], directory: str) -> None:
     there = [path for path in paths if _opening.is_there(path)]
     if there:
         problem = "files are there already, and are replaced only by overwrite=True"
-        raise CheckpointError(listed(problem, there), path=directory)
+        raise CheckpointError(listed(problem, [*map(shown, there)]), path=directory)
 
 
 def _prove(place: Place, shards: Iterable[ShardEntry]) -> None:

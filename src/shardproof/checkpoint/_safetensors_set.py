@@ -107,7 +107,7 @@ def source_files(source: str | os.PathLike[str]) -> list[SourceFile]:
     names = sorted(os.listdir(path))
     indices = [name for name in names if name.endswith(INDEX_ENDING)]
     if len(indices) > 1:
-        problem = listed("expected one index; give the one that is meant", indices)
+        problem = listed("expected one index; give the one that is meant", [*map(quoted, indices)])
         raise CheckpointError(problem, path=path)
     if indices:
         return _indexed(os.path.join(path, indices[0]))

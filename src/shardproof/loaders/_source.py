@@ -8,7 +8,7 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._opening import real_path
+from shardproof._names import real_root
 from shardproof._paths import refuse_empty
 from shardproof.checks import check
 from shardproof.errors import ShardReadError
@@ -92,7 +92,7 @@ def open_source(path: str | os.PathLike[str], layer: LayerChoice, tokens: TokenC
         ValueError: No such layer or tokens.
     """
     refuse_empty(shards=path)
-    root = real_path(path)
+    root = real_root(path)
     manifest = promise(root)
     check(manifest, level="complete").raise_for_findings()
     names = [file.name for file in manifest.files]

@@ -189,7 +189,7 @@ class Claim:
         """
         holder = self.claims.files.holder(self.index)
         if holder is None or holder.record is None or holder.record.token != self._record.token:
-            by = holder.owner if holder else "nobody: its file is gone"
+            by = shown(holder.owner, 300) if holder else "nobody: its file is gone"
             raise ClaimLostError(
                 f"shard {self.index} of '{shown(self.claims.root)}' was taken over by {by}"
             )

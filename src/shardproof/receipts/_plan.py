@@ -11,8 +11,7 @@ import msgspec
 from shardproof import _json
 from shardproof._arguments import as_int, checked
 from shardproof._messages import quoted
-from shardproof._names import refusals
-from shardproof._opening import real_path
+from shardproof._names import real_root, refusals
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, ReceiptError
 from shardproof.receipts._assignment import METHOD, Assignment, assign
@@ -230,7 +229,7 @@ def read_plan(plan_dir: str | os.PathLike[str]) -> Plan:
         OSError: The file system failed.
     """
     refuse_empty(plan_dir=plan_dir)
-    root = real_path(plan_dir)
+    root = real_root(plan_dir)
     plan = _json.read(root, PLAN_FILE, Plan, max_bytes=MAX_PLAN_BYTES)
     refuse_version(plan.version, root)
     found = [assignment.shard_index for assignment in plan.file_assignments]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardproof._arguments import checked
 from shardproof._messages import printable, shown, told
-from shardproof._opening import real_path
+from shardproof._names import real_root
 from shardproof._paths import refuse_empty
 from shardproof._work import apart
 from shardproof.errors import ShardClaimedError, ShardCompletedError
@@ -87,7 +87,7 @@ class ReceiptStore:
         if not 0 < 3 * heartbeat <= stale_after:
             problem = "expected 0 < 3 * heartbeat <= stale_after"
             raise ValueError(f"{problem}, found {heartbeat} and {stale_after}")
-        root = real_path(plan_dir)
+        root = real_root(plan_dir)
         header = read_header(root)
         self.path = Path(root)
         self.plan_hash = header.plan_hash

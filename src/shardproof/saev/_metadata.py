@@ -12,7 +12,7 @@ import msgspec
 from shardproof import _json
 from shardproof._arguments import accepted_fields, as_int, checked
 from shardproof._messages import printable, quoted, shown
-from shardproof._opening import real_path
+from shardproof._names import real_root
 from shardproof._paths import refuse_empty
 from shardproof.saev._counts import MAX_COUNT, Count, Positive, count_of
 from shardproof.saev._json_files import METADATA_FILE, AnyPath, dump, read_bytes
@@ -173,7 +173,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
             ManifestError: It is not what the protocol describes; the text names line and field.
         """
         refuse_empty(shards_dir=shards_dir)
-        path = os.path.join(real_path(shards_dir), METADATA_FILE)
+        path = os.path.join(real_root(shards_dir), METADATA_FILE)
         data = read_bytes(*os.path.split(path))
         metadata = msgspec.structs.replace(_json.decode(data, cls, path=path), _file="")
         if unknown := tuple(_fields(data).keys() - metadata._object().keys()):

@@ -9,7 +9,7 @@ from typing import overload
 import msgspec
 
 from shardproof._arguments import checked
-from shardproof._opening import real_path
+from shardproof._names import real_root
 from shardproof._paths import refuse_empty
 from shardproof.checks import check
 from shardproof.manifest import Manifest, PromisedFile, refuse_names
@@ -83,7 +83,7 @@ class ShardInfo:
                 out of the directory or to two files at once.
         """
         refuse_empty(shards_dir=shards_dir)
-        root = real_path(shards_dir)
+        root = real_root(shards_dir)
         shards = read_shards(root)
         refuse_names([shard.name for shard in shards], os.path.join(root, SHARDS_FILE))
         return cls(shards)
@@ -114,7 +114,7 @@ class ShardInfo:
             ManifestError: There is no such directory, or a listed name is refused.
         """
         refuse_empty(shards_dir=shards_dir)
-        root = Path(real_path(shards_dir))
+        root = Path(real_root(shards_dir))
         files = [PromisedFile(shard.name) for shard in self.shards]
         check(Manifest(root, root / SHARDS_FILE, "saev", files)).raise_for_findings()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shardproof._arguments import checked
+from shardproof._names import real_root
 from shardproof._opening import real_path
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
@@ -91,7 +92,7 @@ def _staged(
     threads: int,
     on_progress: OnProgress | None,
 ) -> Path:
-    source = StageSource.read(real_path(shards_dir))
+    source = StageSource.read(real_root(shards_dir))
     disk = real_path(tempfile.gettempdir() if to is None else to)
     home = Home(disk, source.name, source.folders)
     while not _is_staged(source, home, level, threads, on_progress):
