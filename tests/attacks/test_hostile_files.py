@@ -38,7 +38,7 @@ from shardproof.receipts._claim_files import claims_in
 from shardproof.staging._proofs import Proofs as Sidecar
 
 PATIENCE = 2  # seconds of a processor, for one file
-MEMORY = 2**29
+MEMORY = 2**29  # of which most is room for the stacks of threads, 8 MiB each
 LONGEST = 2**16  # characters of all that is said of one file
 
 Read = Callable[[Path], Iterator[str]]
@@ -218,6 +218,41 @@ def read_card(root: Path) -> Iterator[str]:
     yield from said_by(lambda: str(len(configs_of(texts, url))))
 
 
+def wide_plan(base: Path) -> Path:
+    """A plan with all fields that it may have, and many that nobody knows."""
+    root = receipts(base)
+    path = root / "plan.json"
+    more = {f"field{i}": {"a": [i, None, "b"]} for i in range(200)}
+    more |= {"kinds": ["bin", "idx"], "pins": [], "config": {"a": {"b": [1]}}, "run_hash": "r"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    return root
+
+
+def read_plan(root: Path) -> Iterator[str]:
+    yield from said_by(lambda: str(shardproof.receipts.read_plan(root)) and "")
+    yield from read_receipts(root)
+
+
+WORST = """\
+configs:
+- {config_name: "\\u0301\\u0301", data_dir: "a*[",
+   data_files: [{split: a, path: ["**/**/*", "*?*?*["]}]}
+- config_name: 1:59:59:59
+  data_files: |
+    a/**/b
+    - c
+  default: yes
+- {config_name: !!str x, data_files: &a ["x"], more: *a}
+dataset_info: {config_name: 0x_f, features: [[[[{a: 2001-01-01}]]]]}
+"""
+
+
+def worst_card(base: Path) -> Path:
+    base.mkdir(exist_ok=True)
+    (base / "README.md").write_text(WORST)
+    return base
+
+
 def parquet(base: Path) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -271,6 +306,8 @@ def read_records(root: Path) -> Iterator[str]:
 TARGETS = [
     Target("saev", saev, ["shards.json", "metadata.json"], read_saev),
     Target("receipts", receipts, ["plan.json", "receipts/shard_000000.json"], read_receipts),
+    Target("plan of many fields", wide_plan, ["plan.json"], read_plan),
+    Target("worst card", worst_card, ["README.md"], read_card),
     Target("claims", claims, [f"claims/{CLAIM}"], read_claims),
     Target("checkpoint", checkpoint, ["model.metadata.json"], read_checkpoint),
     Target("sealed", checkpoint, ["model.metadata.json"], read_checkpoint, resealed),
