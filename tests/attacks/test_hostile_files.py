@@ -397,7 +397,7 @@ def in_child(
 ) -> None:
     try:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        whole = {file: (root / file).read_bytes() for file, _ in cases[: len(target.files)]}
+        whole = {file: (root / file).read_bytes() for file in target.files}
         room = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (room + MEMORY, room + MEMORY))
         with open(writer, "wb") as pipe:
