@@ -229,7 +229,7 @@ MAY_IMPORT = {
     "prefetch.sources.*": GROUND,
     "prefetch.transfer.*": {"prefetch.sources"} | GROUND,
     "prefetch.cache.*": {"prefetch.sources"} | GROUND,
-    "prefetch._stats": {"prefetch.transfer"},
+    "prefetch._stats": {"_work", "prefetch.transfer"},
     "prefetch._bring": {"prefetch._stats"} | FETCH | GROUND,
     "prefetch._prefetcher": {"_progress", "prefetch._bring", "prefetch._stats"} | FETCH | GROUND,
     "prefetch.rows.*": {"_fanout", "prefetch._prefetcher"} | FETCH | GROUND,
@@ -431,6 +431,19 @@ def test_nothing_waits_in_a_lock_of_concurrent_futures(module: str) -> None:
     path = SOURCE.joinpath(*module.split(".")) if module else SOURCE
     text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
     assert names_of_futures(text) == OF_FUTURES.get(module, set())
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if m.split(".")[0] != "testing"])
+def test_nothing_waits_in_a_lock_that_is_written_in_python(module: str) -> None:
+    """An interrupt there keeps it held for ever; `_threads.Stop` has none."""
+    path = SOURCE.joinpath(*module.split(".")) if module else SOURCE
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    of_python = ("Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "Timer")
+    assert not [
+        name
+        for name in of_python
+        if f"threading.{name}(" in text.replace("Stop(threading.Event)", "")
+    ]
 
 
 def test_a_use_of_concurrent_futures_is_seen() -> None:

@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from hub_sources import repository
@@ -461,3 +463,28 @@ def test_no_thread_stays_where_it_cannot_start(tmp_path: Path) -> None:
 
 def _of_leases() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name == "shardproof-leases"]
+
+
+def test_an_interrupt_while_it_counts_leaves_no_lock_behind() -> None:
+    """Where a tracer, such as a debugger, lets the interrupt in as a lock is given back."""
+    before, steps = sys.gettrace(), 1
+    while steps:
+        tally, left = Tally(), steps
+
+        def seen(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            left -= "shardproof" in frame.f_code.co_filename and event in {"call", "line"}
+            if left == 0:
+                raise KeyboardInterrupt
+            return seen
+
+        sys.settrace(seen)
+        try:
+            tally.opened("0.bin", 1.0, is_ready=True)
+        except KeyboardInterrupt:
+            steps += 1
+        else:
+            steps = 0
+        finally:
+            sys.settrace(before)
+        assert not tally._lock.locked()

@@ -31,7 +31,7 @@ from shardproof.checkpoint import MultiShardLoader
 from shardproof.loaders import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
 from shardproof.prefetch import ShardPrefetcher, fetch_shard, open_source
 
-HANGS_AFTER = 60.0
+HANGS_AFTER = 20.0
 PATIENCE = 5.0
 SECONDS = 0.02
 LOST = "lost by Python"

@@ -19,6 +19,7 @@ from shardproof._messages import quoted, shown, told
 from shardproof._names import file_type
 from shardproof._opening import real_path
 from shardproof._paths import refuse_empty
+from shardproof._threads import Stop
 from shardproof.errors import FetchError
 from shardproof.prefetch.cache._cache import Cache
 from shardproof.prefetch.cache._places import STATE, refuse_name
@@ -93,7 +94,7 @@ def adopt(
     with ExitStack() as stack:
         if isinstance(source, str):
             source = stack.enter_context(closing(open_source(source)))
-        asked = _Asked(source, root, limits, stop or threading.Event())
+        asked = _Asked(source, root, limits, stop or Stop())
         cache = stack.enter_context(Cache(root, cleanup="keep"))
         look = functools.partial(_looks, cache, asked, trust)
         runs = stack.enter_context(

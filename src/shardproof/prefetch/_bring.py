@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._messages import quoted, shown, told
+from shardproof._threads import Stop
 from shardproof.errors import FetchError
 from shardproof.prefetch._stats import PrefetchEvent, Tally
 from shardproof.prefetch.cache._cache import Cache
@@ -165,7 +166,7 @@ class Bringer:
             ValueError: The source doesn't say.
             FetchError: It could not be asked.
         """
-        files = [self._file(name, quoted(name), threading.Event()) for name in names]
+        files = [self._file(name, quoted(name), Stop()) for name in names]
         unknown = [quoted(file.name) for file in files if file.size is None]
         if unknown:
             problem = f"the source does not tell the size of {', '.join(unknown[:5])}"

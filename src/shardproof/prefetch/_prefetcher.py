@@ -239,13 +239,16 @@ class ShardPrefetcher:
 
     def _again(self, name: str) -> Path:
         """What failed in the background may succeed now."""
+        brought = apart(lambda stop: self._brought(name, stop))
+        self._bringer.tally.tell(brought.event)
+        return brought.path
+
+    def _brought(self, name: str, stop: Stop) -> Brought:
         try:
-            brought = apart(lambda stop: self._bringer.bring(name, self._positions[name], stop))
+            return self._bringer.bring(name, self._positions[name], stop)
         finally:
             with self._lock:
                 self._tasks.pop(name, None)
-        self._bringer.tally.tell(brought.event)
-        return brought.path
 
     def _schedule(self, position: int) -> Mapping[str, _Task]:
         """Let go of what is passed; then begin with what is wanted from here on."""

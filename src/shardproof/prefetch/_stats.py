@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from shardproof._work import apart
 from shardproof.prefetch.transfer._limits import Limits
 
 __all__ = ["OnEvent", "PrefetchEvent", "PrefetchStats", "Tally"]
@@ -85,7 +86,7 @@ class Tally:
 
     def opened(self, name: str, seconds: float, *, is_ready: bool) -> None:
         """Take in that the reader has a shard, and how long it has waited for it."""
-        self.add(opened=1, ready=is_ready, seconds_waited=seconds)
+        apart(lambda _: self.add(opened=1, ready=is_ready, seconds_waited=seconds))
         self.tell(PrefetchEvent("opened", name, seconds))
 
     def took(self, n_bytes: int, seconds: float) -> None:

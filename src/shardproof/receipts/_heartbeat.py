@@ -5,6 +5,7 @@ import threading
 
 from shardproof import _threads
 from shardproof._messages import told
+from shardproof._threads import Stop
 from shardproof.errors import ClaimLostError
 from shardproof.receipts._claims import Claim
 
@@ -26,7 +27,7 @@ class Heartbeat:
     def __init__(self, claim: Claim) -> None:
         self.lost: ClaimLostError | None = None
         self._claim = claim
-        self._stopped = threading.Event()
+        self._stopped = Stop()
         name = f"shardproof-claim-{claim.index}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         _threads.start(self._thread, self._stopped)

@@ -4,13 +4,13 @@ import contextlib
 import errno
 import fcntl
 import os
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from shardproof import _digest, _files
 from shardproof._names import NotRegularError, open_inside
+from shardproof._threads import Stop
 from shardproof.errors import ShardReadError
 from shardproof.manifest import PromisedFile
 from shardproof.report import Finding, FindingKind
@@ -55,7 +55,7 @@ class StagedFiles:
 
     def __init__(self, source: str, target: str, *, hashes: bool) -> None:
         self.source, self.target = source, target
-        self.stop = threading.Event()
+        self.stop = Stop()
         self._hashes = hashes
         self._distrusted: set[str] = set()
         with contextlib.ExitStack() as stack:

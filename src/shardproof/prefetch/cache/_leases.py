@@ -22,6 +22,7 @@ import msgspec
 from shardproof import _files, _threads
 from shardproof._messages import quoted, shown, told
 from shardproof._processes import is_gone
+from shardproof._threads import Stop
 from shardproof.prefetch.cache._lease_files import Entry, Kind, LeaseFiles
 from shardproof.prefetch.cache._places import StateDirs, key_of
 
@@ -162,7 +163,7 @@ class Leases:
         self._seen: dict[str, tuple[bytes, float]] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._stopped = threading.Event()
+        self._stopped = Stop()
         self._thread: threading.Thread | None = None
 
     def hold(self, name: str) -> Lease:

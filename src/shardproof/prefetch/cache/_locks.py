@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from shardproof import _files
 from shardproof._messages import shown, told
+from shardproof._threads import Stop
 
 if TYPE_CHECKING:
     import filelock
@@ -31,7 +32,7 @@ def locked(path: str, timeout: float, stop: threading.Event | None = None) -> It
     import filelock  # noqa: PLC0415 - only what fetches needs it
 
     lock = filelock.FileLock(path)
-    is_held = _acquire(lock, timeout, stop or threading.Event())
+    is_held = _acquire(lock, timeout, stop or Stop())
     try:
         yield is_held
     finally:

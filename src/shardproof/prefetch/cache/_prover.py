@@ -7,6 +7,7 @@ import threading
 
 from shardproof import _digest
 from shardproof._messages import quoted
+from shardproof._threads import Stop
 from shardproof.prefetch.cache._leases import Lease
 from shardproof.prefetch.cache._places import Place
 from shardproof.prefetch.cache._proofs import Proof, Proofs, digests_of, mark_of, proof_of
@@ -143,7 +144,7 @@ def _looks_right(
     if file.size not in {None, status.st_size}:
         return False
     wanted = _digest.parse(file.digest)
-    found = _hashed(place, wanted.algorithm, status, stop or threading.Event())
+    found = _hashed(place, wanted.algorithm, status, stop or Stop())
     return None if found is None else _digest.same(found, wanted)
 
 

@@ -6,10 +6,10 @@ that stays where it is.
 """
 
 import struct
-import threading
 from typing import TYPE_CHECKING
 
 from shardproof._messages import quoted
+from shardproof._threads import Stop
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal
@@ -54,7 +54,7 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
     where = f"{source.url.rstrip('/')}/{file.name}"
     if file.size is None:
         goal = Goal(quoted(file.name), where, "memory")
-        clock = Clock(limits.deadline, threading.Event())
+        clock = Clock(limits.deadline, Stop())
         file = ask(source, file.name, goal=goal, limits=limits, clock=clock)
     if file.size is None:
         raise ShardReadError("its size is not known, so neither is its end", path=where)

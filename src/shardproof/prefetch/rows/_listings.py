@@ -1,11 +1,11 @@
 """What a source says of itself before anything is fetched: its files, and its dataset card."""
 
 import dataclasses
-import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from shardproof._messages import quoted, shown, told
+from shardproof._threads import Stop
 from shardproof.errors import FetchError, SourceError
 from shardproof.prefetch.rows._card import CARD_FILES, yaml_block
 from shardproof.prefetch.sources._hub import HubSource
@@ -59,7 +59,7 @@ def ask_listing(source: Source, limits: Limits, *, with_card: bool) -> Listing:
 
 def _files(source: Source, limits: Limits) -> Sequence[RemoteFile]:
     goal = Goal("the listing", source.url, "memory")
-    all_time = Clock(limits.deadline, threading.Event())
+    all_time = Clock(limits.deadline, Stop())
 
     def ask(request: Callable[[float, Cut | None], Result], /) -> Result:
         def once(clock: Clock) -> Result:

@@ -26,6 +26,7 @@ import msgspec
 from shardproof import _files, _json, _threads
 from shardproof._messages import told
 from shardproof._processes import is_gone, this_process
+from shardproof._threads import Stop
 from shardproof.errors import FetchError, ManifestError
 from shardproof.prefetch.cache._places import STATE
 
@@ -112,7 +113,7 @@ class Leader:
         self._world_size, self._pid = world_size, os.getpid()
         self._record = _Record(key)
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
+        self._stopped = Stop()
         self._write()
         self._thread = threading.Thread(
             target=self._show_life, args=(beat,), name="shardproof-rank-0", daemon=True

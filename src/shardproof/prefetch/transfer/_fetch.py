@@ -16,6 +16,7 @@ from shardproof._arguments import checked
 from shardproof._messages import printable, quoted, shown, told
 from shardproof._names import OPEN_FLAGS, file_type, refusals
 from shardproof._paths import refuse_empty
+from shardproof._threads import Stop
 from shardproof._work import apart, to_waiter
 from shardproof.errors import FetchError, SourceError
 from shardproof.prefetch.sources._source import Delivery, RemoteFile, Source
@@ -435,7 +436,7 @@ def read_range(
     Raises:
         FetchError: They could not be read.
     """
-    clock = Clock(limits.deadline, stopped or threading.Event())
+    clock = Clock(limits.deadline, stopped or Stop())
     goal = Goal(f"bytes {start} to {stop} of {quoted(name)}", f"{source.url}/{name}", "memory")
 
     def once(clock: Clock) -> bytes:
