@@ -77,7 +77,6 @@ class TestApart:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
         assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
-        assert "shardproof-work" not in [thread.name for thread in threading.enumerate()]
 
     def test_it_returns_and_raises_what_work_does(self) -> None:
         with _signals.listening():
@@ -100,33 +99,44 @@ class TestApart:
         assert ended == [True]
 
     def test_the_second_one_is_raised_at_once(self) -> None:
-        release = threading.Event()
-        worker = []
+        release, ended = threading.Event(), threading.Event()
 
         def work(stop: threading.Event) -> None:
-            worker.append(threading.current_thread())
             os.kill(os.getpid(), signal.SIGINT)
             assert stop.wait(30)
             os.kill(os.getpid(), signal.SIGINT)
             assert release.wait(30)
+            ended.set()
 
         with pytest.raises(KeyboardInterrupt), _signals.listening():
             _work.apart(work)
 
-        assert worker[0].is_alive()
+        assert not ended.is_set()
         release.set()
-        worker[0].join(30)
+        assert ended.wait(30)
 
-    def test_its_thread_is_gone_when_it_returns(self, monkeypatch) -> None:
-        delete = threading.Thread._delete
+    def test_its_thread_is_listed_no_more_when_it_returns(self) -> None:
+        """Also one that was asked for its name, as each record of a log does."""
+        before = threading.enumerate()
 
-        def delete_slowly(thread: threading.Thread) -> None:
-            time.sleep(0.2)
-            delete(thread)
+        found = {_work.apart(lambda _: threading.current_thread().name) for _ in range(20)}
 
-        monkeypatch.setattr(threading.Thread, "_delete", delete_slowly)
+        assert "MainThread" not in found
+        assert threading.enumerate() == before
 
-        assert _work.apart(lambda _: threading.current_thread()) not in threading.enumerate()
+    def test_its_thread_is_traced_as_each_thread_is(self) -> None:
+        """Or no debugger and no measure of coverage would see what is done there."""
+        seen = []
+        before = threading.gettrace(), threading.getprofile()
+        threading.settrace(lambda *_: seen.append("trace"))
+        threading.setprofile(lambda *_: seen.append("profile"))
+        try:
+            _work.apart(lambda _: None)
+        finally:
+            threading.settrace(before[0])
+            threading.setprofile(before[1])
+
+        assert {"trace", "profile"} <= {*seen}
 
     def test_one_in_the_midst_of_an_import_is_raised_a_little_later(self) -> None:
         """Raised there, it may be lost, and may leave the lock of all imports behind."""
@@ -186,17 +196,15 @@ class TestApart:
             signal.raise_signal(signal.SIGINT)
 
     def test_whoever_does_not_listen_is_interrupted_at_once_and_work_is_told(self) -> None:
-        worker, told = [], []
+        told = []
 
         def work(stop: threading.Event) -> None:
-            worker.append(threading.current_thread())
             os.kill(os.getpid(), signal.SIGINT)
             told.append(stop.wait(30))
 
         with pytest.raises(KeyboardInterrupt):
             _work.apart(work)
 
-        worker[0].join(30)
         assert told == [True]
 
     def test_ignored_ones_stay_ignored(self) -> None:
@@ -220,3 +228,16 @@ class TestApart:
         thread.start()
         thread.join(30)
         assert found == [42]
+
+
+class TestThreads:
+    def test_work_that_gets_no_thread_says_so(self, monkeypatch) -> None:
+        def none_left(*_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        def work(_: object) -> list[int]:
+            monkeypatch.setattr(threading.Thread, "start", none_left)
+            return [*_work.in_threads(abs, [-1, 2], n_threads=2, name="test")]
+
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            _work.apart(work)

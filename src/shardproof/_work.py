@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, ParamSpec, TypeVar
 from shardproof import _threads
 from shardproof._mailbox import Mailbox
 from shardproof._signals import signals
-from shardproof._threads import TICK, Stop, Threads
+from shardproof._threads import TICK, Stop, Thread, Threads
 
 __all__ = ["Cancelled", "Crew", "apart", "go_on", "in_threads", "to_waiter"]
 
@@ -92,18 +92,18 @@ def apart(work: Callable[[Stop], Result]) -> Result:
         outcome.append(_done(lambda: work(stop)))
         waiter.calls.put(None)
 
-    threads = Threads(run, "shardproof-work")
+    thread = Thread(run)
     try:
         with signals.awaited():
-            threads.begin()
+            thread.begin()
             while not outcome:
                 waiter.listen()
-            threads.end()
+            thread.end()
     except BaseException:
         try:
-            _end(threads)
+            _end(thread)
         finally:
-            _end(threads)  # what an interrupt has cut short
+            _end(thread)  # what an interrupt has cut short
         raise
     if signals.n:
         raise KeyboardInterrupt
@@ -121,9 +121,9 @@ def _in_this_thread(work: Callable[[Stop], Result]) -> Result:
         _here.stop = before
 
 
-def _end(threads: Threads) -> None:
+def _end(thread: Thread) -> None:
     if not signals.is_impatient:
-        threads.end()
+        thread.end()
 
 
 class _Waiter:
