@@ -54,7 +54,8 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
     """Take over shards that other tools fetched: proven, or on your word. Nothing is removed.
 
     Exit codes: 0 taken over; 1 some are not the source's, or none is there; 2 no such directory, or
-    wrong usage; 3 a file could not be looked at, or the source not be asked; 130 interrupted.
+    wrong usage; 3 a file could not be looked at, or the source not be asked; 130 interrupted,
+    143 ended by SIGTERM (129: SIGHUP).
     """
     from shardproof import prefetch  # noqa: PLC0415 - not for the other commands
 

@@ -99,7 +99,8 @@ def receipts(
     """Show which shards of a data-prep run are done: of one plan, or of all below a directory.
 
     Exit codes: 0 all of them, or --pending could tell; 1 some are not; 2 no readable plan; 3 could
-    not look. Of several plans the highest counts.
+    not look; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP). Of several plans the highest
+    counts.
     """
     if form is not None and not pending:
         problem = "it says how --pending prints; give --pending too, or leave --format out"

@@ -45,7 +45,8 @@ def stage(
     is lost.
 
     Exit codes: 0 it is there; 1 the source doesn't keep its promises; 2 no readable promise, or
-    wrong usage; 3 could not look, copy or print; 130 interrupted, 143 ended by SIGTERM.
+    wrong usage; 3 could not look, copy or print; 130 interrupted, 143 ended by SIGTERM
+    (129: SIGHUP).
     """
     from shardproof import staging  # noqa: PLC0415 - not for the other commands
 

@@ -227,7 +227,8 @@ def demo(
 ) -> None:
     """Build a healthy and a damaged shards directory, validate both, show the reports.
 
-    Exit codes: 0 done; 2 wrong usage; 3 could not write, look or print; 130 interrupted.
+    Exit codes: 0 done; 2 wrong usage; 3 could not write, look or print; 130 interrupted,
+    143 ended by SIGTERM (129: SIGHUP).
     """
     try:
         code = _demonstrate_in_passing() if keep is None else _demonstrate_and_keep(keep)

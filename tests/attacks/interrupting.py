@@ -27,9 +27,9 @@ import numpy as np
 
 import shardproof
 from shardproof import testing
-from shardproof.checkpoint import MultiShardLoader
+from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier
 from shardproof.loaders import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
-from shardproof.prefetch import ShardPrefetcher, fetch_shard, open_source
+from shardproof.prefetch import ShardPrefetcher, adopt, fetch_shard, open_source
 
 HANGS_AFTER = 20.0
 PATIENCE = 5.0
@@ -79,7 +79,40 @@ def subjects(base: Path) -> dict[str, Subject]:
         to.mkdir(parents=True)
         shardproof.stage(shards, to)
 
+    def read_row() -> None:
+        with closed(dataset):
+            for row in range(0, len(dataset), len(dataset) // 12):
+                dataset[row]
+
+    def read_few_rows() -> None:
+        with closed(dataset):
+            dataset[rows[:512]]
+
+    def make_loader() -> None:
+        with closed(OrderedDataLoader(shards, layer="all", tokens="all")):
+            pass
+
+    def save() -> None:
+        to = base / "saved" / str(next(numbers)) / "model"
+        MultiShardSaver(sync=False).save_shard(to, 0, {"weight": rows})
+        MultiShardSaver(sync=False).save_metadata(to, world_size=1)
+
+    def adopted() -> None:
+        to = base / "adopted" / str(next(numbers))
+        to.mkdir(parents=True)
+        (to / "0.bin").write_bytes(b"1234")
+        adopt(to)
+
+    loader, verifier = MultiShardLoader(threads=2), ShardFileVerifier()
     return {
+        "one row": read_row,
+        "few rows": read_few_rows,
+        "a new loader": make_loader,
+        "tensor by tensor": lambda: [*loader.iter_tensors(prefix)],
+        "metadata": lambda: loader.load_metadata(prefix),
+        "verifier": lambda: verifier.verify_checkpoint(prefix),
+        "saver": save,
+        "adopt": adopted,
         "ordered loader": lambda: read(ordered),
         "shuffled loader": lambda: read(shuffled),
         "indexed rows": read_rows,

@@ -16,19 +16,27 @@ import pytest
 from test_entry import CODES, ENTRIES, said, started, until
 
 SUBJECTS = (
+    "a new loader",
+    "adopt",
     "checkpoint",
+    "few rows",
     "fetch",
     "indexed rows",
+    "metadata",
+    "one row",
     "ordered loader",
     "pending",
     "prefetch",
+    "saver",
     "shuffled loader",
     "stage",
+    "tensor by tensor",
     "validate",
     "validate present",
+    "verifier",
 )
 CONTROL = "a pool of concurrent.futures"
-N_MOMENTS = 2000
+N_MOMENTS = 1120
 """For each subject, 20 000 in all; every third case is two interrupts."""
 N_STEPS = 100_000
 """More than there are: each subject ends before."""

@@ -34,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Checkpoints of which each rank wrote a shard.",
     epilog="Exit codes: 0 whole, 1 findings, 2 nothing there that can be read, or wrong usage, "
-    "3 could not look (EIO, ESTALE), 130 interrupted.",
+    "3 could not look (EIO, ESTALE), 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).",
 )
 
 _THEIRS = (".safetensors", ".safetensors.index.json")

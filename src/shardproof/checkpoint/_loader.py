@@ -78,7 +78,7 @@ class MultiShardLoader:
             CheckpointNotFoundError: There is no checkpoint under this prefix.
             CheckpointError: Its metadata can't be read, or was changed.
         """
-        return read_metadata(place_of(prefix, self._storage))
+        return apart(lambda _: read_metadata(place_of(prefix, self._storage)))
 
     @checked
     def load_shard(self, prefix: str | os.PathLike[str], rank: int) -> dict[str, Any]:
@@ -195,13 +195,16 @@ class MultiShardLoader:
         The order is that of the files. Arguments and errors are those of `load_tensors`.
         """
         place = place_of(prefix, self._storage)
-        return self._iter_found(place, find(place, read_metadata(place), names))
+        return self._iter_found(place, apart(lambda _: find(place, read_metadata(place), names)))
 
     def _iter_found(self, place: Place, found: Found) -> Iterator[tuple[str, Any]]:
         for shard, tensors in found.by_shard():
             for tensor in tensors:
-                arrays = self._read_some(place, shard, [tensor], {}, None)
-                yield tensor.name, given_away(arrays.pop(tensor.name), tensor, self._framework)
+                yield tensor.name, self._read_one(place, shard, tensor)
+
+    def _read_one(self, place: Place, shard: ShardEntry, tensor: TensorEntry) -> Any:
+        arrays = apart(lambda stop: self._read_some(place, shard, [tensor], {}, stop))
+        return given_away(arrays.pop(tensor.name), tensor, self._framework)
 
     def _read_some(
         self,

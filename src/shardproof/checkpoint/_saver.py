@@ -11,6 +11,7 @@ from shardproof import _digest
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
 from shardproof._messages import listed, quoted, told
+from shardproof._work import apart
 from shardproof.checkpoint._attempt import Attempt, mixed
 from shardproof.checkpoint._before_saving import make_way, refuse_number, refuse_step
 from shardproof.checkpoint._commit import commit
@@ -113,7 +114,11 @@ class MultiShardSaver:
             TypeError: An argument of the wrong type, or a tensor whose type the format lacks.
             ValueError: A rank below 0, a tensor's name that is empty or over 4096 characters.
         """
-        return self._save_shard(prefix, rank, arrays, step=step, overwrite=overwrite, stop=None)
+        return apart(
+            lambda stop: self._save_shard(
+                prefix, rank, arrays, step=step, overwrite=overwrite, stop=stop
+            )
+        )
 
     def _save_shard(
         self,
@@ -181,11 +186,17 @@ class MultiShardSaver:
         if timestamp is not None and not TIMESTAMP.fullmatch(timestamp):
             raise ValueError(f"timestamp: expected one such as {_now()}, found {quoted(timestamp)}")
         place = place_of(prefix, self._storage)
+        sharding = Sharding(strategy, world_size, precision or "")
+        return apart(lambda _: self._save_metadata(place, step, sharding, timestamp or _now()))
+
+    def _save_metadata(self, place: Place, step: int, sharding: Sharding, timestamp: str) -> str:
+        world_size = sharding.shard_count
         _make_way(place, overwrite=False)
         shards = _noted_shards(place, world_size, step, self._attempt)
-        sharding = Sharding(strategy, world_size, precision or _precision(shards))
+        precision = sharding.precision or _precision(shards)
+        sharding = Sharding(sharding.strategy, world_size, precision)
         metadata = CheckpointMetadata(
-            SCHEMA_VERSION, world_size, step, timestamp or _now(), sharding, shards, ""
+            SCHEMA_VERSION, world_size, step, timestamp, sharding, shards, ""
         )
         data = pack_metadata(place, metadata)
         commit(place, data, lambda: _see_that_all_are_there(place, shards), sync=self._sync)

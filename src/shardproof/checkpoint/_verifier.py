@@ -11,6 +11,7 @@ from shardproof import _fanout
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
 from shardproof._messages import shown, told
+from shardproof._work import apart
 from shardproof.checkpoint._layout import (
     metadata_name,
     note_name,
@@ -91,7 +92,7 @@ class ShardFileVerifier:
         Raises:
             TypeError: An argument of the wrong type.
         """
-        return verify(place_of(prefix, self._storage), level)
+        return apart(lambda stop: verify(place_of(prefix, self._storage), level, stop))
 
     @checked
     async def verify_checkpoint_async(

@@ -14,6 +14,7 @@ import stamina
 
 from shardproof._messages import told
 from shardproof._names import NotRegularError, open_inside, open_root
+from shardproof._work import apart
 from shardproof.errors import ShardReadError
 from shardproof.loaders._destinations import Destination, Piece
 from shardproof.loaders._selection import Rows
@@ -82,18 +83,21 @@ class OpenShards:
         self._root, self._names = root, names
         self._dir_fd: int | None = None
         self._open: collections.OrderedDict[int, _Shard] = collections.OrderedDict()
-        self._queues: list[Submissions] = []
+        self._queues: list[Submissions] = []  # that nobody uses now
+        self._all_queues: list[Submissions] = []
         self._lock = threading.Lock()
 
     @property
     def is_open(self) -> bool:
         """Whether there is any descriptor or queue to close."""
-        return bool(self._queues or self._open or self._dir_fd is not None)
+        return bool(self._all_queues or self._open or self._dir_fd is not None)
 
     def close(self, _: object = None) -> None:
         """Close every descriptor and queue; nobody may be reading."""
-        while self._queues:
-            self._queues.pop().close()
+        self._queues.clear()
+        while self._all_queues:
+            self._all_queues[-1].close()
+            self._all_queues.pop()
         while self._open:
             os.close(self._open.popitem()[1].fd)
         if self._dir_fd is not None:
@@ -127,7 +131,7 @@ class OpenShards:
     def _submitted(self, fd: int, pieces: Pieces) -> Rows | None:
         with self._lock:
             queue = self._queues.pop() if self._queues else None
-        queue = queue or open_submissions()
+        queue = queue or apart(lambda _: self._new_queue())
         if queue is None:
             return None
         addresses = pieces.memory.ctypes.data + pieces.start
@@ -135,6 +139,12 @@ class OpenShards:
         with self._lock:
             self._queues.append(queue)
         return n_read
+
+    def _new_queue(self) -> Submissions | None:
+        queue = open_submissions()
+        if queue is not None:
+            self._all_queues.append(queue)
+        return queue
 
     def read(self, span: Span) -> None:
         """Fill memory from a shard, whole.
@@ -193,6 +203,10 @@ class OpenShards:
                 self._open.move_to_end(index)
                 shard.n_readers += 1
                 return shard
+        return apart(lambda _: self._opened(index))  # or an interrupt might lose a descriptor
+
+    def _opened(self, index: int) -> "_Shard":
+        with self._lock:
             if self._dir_fd is None:
                 self._dir_fd = open_root(self._root)
             dir_fd = self._dir_fd

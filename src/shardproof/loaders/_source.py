@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from shardproof._names import real_root
 from shardproof._paths import refuse_empty
+from shardproof._work import apart
 from shardproof.checks import check
 from shardproof.errors import ShardReadError
 from shardproof.loaders._destinations import Piece
@@ -92,7 +93,10 @@ def open_source(path: str | os.PathLike[str], layer: LayerChoice, tokens: TokenC
         ValueError: No such layer or tokens.
     """
     refuse_empty(shards=path)
-    root = real_root(path)
+    return apart(lambda _: _opened(real_root(path), layer, tokens))
+
+
+def _opened(root: str, layer: LayerChoice, tokens: TokenChoice) -> Source:
     manifest = promise(root)
     check(manifest, level="complete").raise_for_findings()
     names = [file.name for file in manifest.files]

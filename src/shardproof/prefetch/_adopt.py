@@ -19,7 +19,7 @@ from shardproof._messages import quoted, shown, told
 from shardproof._names import file_type
 from shardproof._opening import real_path
 from shardproof._paths import refuse_empty
-from shardproof._threads import Stop
+from shardproof._work import apart
 from shardproof.errors import FetchError
 from shardproof.prefetch.cache._cache import Cache
 from shardproof.prefetch.cache._places import STATE, refuse_name
@@ -89,12 +89,27 @@ def adopt(
     refuse_empty(path=path)
     if workers is not None and workers < 1:
         raise ValueError(f"workers: expected 1 or more, found {workers}")
-    root = real_path(path)
+    return apart(
+        lambda own: _adopted(
+            real_path(path), source, match, trust, workers, limits, stop or own
+        )
+    )
+
+
+def _adopted(  # noqa: PLR0917 - as `adopt`
+    root: str,
+    source: Source | str | None,
+    match: str,
+    trust: bool,
+    workers: int | None,
+    limits: Limits,
+    stop: threading.Event,
+) -> Report:
     entries = list(_entries(root, "", match))
     with ExitStack() as stack:
         if isinstance(source, str):
             source = stack.enter_context(closing(open_source(source)))
-        asked = _Asked(source, root, limits, stop or Stop())
+        asked = _Asked(source, root, limits, stop)
         cache = stack.enter_context(Cache(root, cleanup="keep"))
         look = functools.partial(_looks, cache, asked, trust)
         runs = stack.enter_context(

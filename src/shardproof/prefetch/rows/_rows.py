@@ -11,6 +11,7 @@ import msgspec
 
 from shardproof._arguments import as_int, checked
 from shardproof._at_exit import close_at_exit
+from shardproof._work import apart
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.rows._rows_state import Data, Place, State, place_in, read_state
 from shardproof.prefetch.sources._source import RemoteFile
@@ -115,12 +116,15 @@ class ShardedRows:
             return
         with contextlib.closing(self._shards.paths(place.shard)) as paths:
             for path in paths:
-                with contextlib.closing(self._shards.open(path, place.shard)) as shard:
+                with contextlib.closing(self._opened(path, place.shard)) as shard:
                     _refuse_place(shard, place, path)
                     end = yield from self._of_shard(shard, place)
                 if end.shard == place.shard:  # nobody knew where it ends
                     end = Place(end.shard + 1, 0, end.total)
                 place = self._place = end
+
+    def _opened(self, path: Path, index: int) -> Shard:
+        return apart(lambda _: self._shards.open(path, index))
 
     def _of_shard(self, shard: Shard, place: Place) -> Generator[Any, None, Place]:
         """Yield what is left of a shard, and return the place behind it."""
