@@ -94,7 +94,7 @@ def test_shards_are_read_at_once(prefix: Path, load, monkeypatch) -> None:
     real, barrier, met = os.preadv, threading.Barrier(2), set()
 
     def preadv(*arguments) -> int:
-        """Let no thread of several that load read on before another does."""
+        """Let none of the threads that load read on before another does."""
         thread = threading.current_thread()
         if thread.name.startswith("shardproof-load") and thread not in met:
             met.add(thread)

@@ -293,13 +293,53 @@ def at_steps(subject: Subject, cases: range) -> Iterator[tuple[str, str]]:
         yield said, tracer.where
 
 
+def at_moments_of_forks(subject: Subject, cases: range) -> Iterator[tuple[str, str]]:
+    """Interrupt a forked process from this one; what came out there."""
+    for case in cases:
+        seconds = random.Random(case).uniform(0, SECONDS)
+        from_child, to_parent = os.pipe()
+        pid = os.fork()
+        if not pid:
+            _as_child(subject, to_parent)
+        os.close(to_parent)
+        with open(from_child) as pipe:
+            pipe.read(1)  # it has begun
+            time.sleep(seconds)
+            os.kill(pid, signal.SIGINT)
+            said = pipe.read()
+        _, status = os.waitpid(pid, 0)
+        if said == LOST:
+            yield LOST, f"{seconds}"
+        else:
+            yield (said if not status else f"status {status}: {said}"), f"{seconds}"
+
+
+def _as_child(subject: Subject, to_parent: int) -> None:
+    """Call the subject until an interrupt comes, and say what that left."""
+    before, said, lost = descriptors(), "nothing", list[Any]()
+    sys.unraisablehook = lost.append
+    faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
+    try:
+        os.write(to_parent, b".")
+        while not lost:  # in a callback of the interpreter's own, which nobody can mend
+            subject()
+        said = LOST
+    except KeyboardInterrupt:
+        said = "KeyboardInterrupt"
+    except BaseException as error:
+        said = f"{type(error).__name__}: {error}"
+    found = left(before, Path("/nowhere"))
+    os.write(to_parent, f"{said}{found or ''}".encode())
+    os._exit(0)
+
+
 def say(line: dict[str, Any]) -> None:
     """Print a line at once."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
-WAYS = {"moments": at_moments, "steps": at_steps}
+WAYS = {"moments": at_moments, "forks": at_moments_of_forks, "steps": at_steps}
 
 
 def main(names: str, way: str, first: str, last: str, step: str, directory: str) -> None:

@@ -38,6 +38,8 @@ SUBJECTS = (
 CONTROL = "a pool of concurrent.futures"
 N_MOMENTS = 1120
 """For each subject, 20 000 in all; every third case is two interrupts."""
+FORKED = ("validate", "one row", "prefetch")
+N_FORKED = 200
 N_STEPS = 100_000
 """More than there are: each subject ends before."""
 
@@ -85,6 +87,14 @@ def told(tally, case: Case) -> None:
 def test_at_a_random_moment(tally, tmp_path: Path) -> None:
     numbers = range(N_MOMENTS) if tally.is_exhaustive else range(0, N_MOMENTS, N_MOMENTS // 6)
     for case in cases(SUBJECTS, "moments", numbers, tmp_path):
+        told(tally, case)
+
+
+@pytest.mark.attack("interrupt of a process that was forked")
+def test_of_a_process_that_was_forked(tally, tmp_path: Path) -> None:
+    """As a terminal does it: another process sends SIGINT, at a random moment."""
+    numbers = range(N_FORKED) if tally.is_exhaustive else range(0, N_FORKED, N_FORKED // 10)
+    for case in cases(FORKED, "forks", numbers, tmp_path):
         told(tally, case)
 
 
