@@ -7,6 +7,7 @@ hangs ends the process with 1.
 
 import _thread
 import contextlib
+import copy
 import faulthandler
 import gc
 import itertools
@@ -59,8 +60,9 @@ def subjects(base: Path) -> dict[str, Subject]:
                 pass
 
     def read_rows() -> None:
-        with closed(dataset):
-            dataset[rows]
+        mine = copy.copy(dataset)
+        with closed(mine):
+            mine[rows]
 
     def prefetch() -> None:
         place = base / "cache" / str(next(numbers))
@@ -80,13 +82,15 @@ def subjects(base: Path) -> dict[str, Subject]:
         shardproof.stage(shards, to)
 
     def read_row() -> None:
-        with closed(dataset):
-            for row in range(0, len(dataset), len(dataset) // 12):
-                dataset[row]
+        mine = copy.copy(dataset)
+        with closed(mine):
+            for row in range(0, len(mine), len(mine) // 12):
+                mine[row]
 
     def read_few_rows() -> None:
-        with closed(dataset):
-            dataset[rows[:512]]
+        mine = copy.copy(dataset)
+        with closed(mine):
+            mine[rows[:512]]
 
     def make_loader() -> None:
         with closed(OrderedDataLoader(shards, layer="all", tokens="all")):
