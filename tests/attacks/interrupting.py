@@ -40,7 +40,7 @@ LOST = "lost by Python"
 Subject = Callable[[], object]
 
 
-def subjects(base: Path) -> dict[str, Subject]:
+def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
     """What is interrupted. Each may be called again, whatever became of the call before."""
     numbers = itertools.count()
     shards = testing.write_layout(testing.layout(n_shards=12, d_model=64), base / "saev")
