@@ -32,7 +32,7 @@ from shardproof.testing.faults import faults
 
 WORLD_SIZE = 2
 
-N_KILLS = 8
+N_KILLS = 6
 """In the gate, of each save and removal."""
 
 N_CUTS = 2
@@ -209,9 +209,11 @@ class TestSave:
     def test_each_state_that_is_left(self, tally: Tally, tmp_path) -> None:
         case = Saves(tmp_path / "x", NESTED, tally)
         case.prepare()
-        n_states = at_every_state(case.act, case.path, check=case.check)
-        assert n_states > 15
-        assert 0 < case.n_whole < n_states
+        choose = partial(tally.sample, n=N_KILLS)
+        n_states = at_every_state(case.act, case.path, check=case.check, choose=choose)
+        if tally.is_exhaustive:
+            assert n_states > 15
+            assert 0 < case.n_whole < n_states
 
     @a_kill
     def test_killed_while_it_is_saved_again(self, tally: Tally, tmp_path) -> None:

@@ -252,7 +252,7 @@ def test_http_faults(tally: Tally, tmp_path: Path, logged: list[str]) -> None:
     n_before = descriptors()
     Path("/proc/self/clear_refs").write_text("5")
     memory = peak_memory()
-    Attack(tally, list(tally.sample(CASES, 240)), our_fetch, tmp_path).run()
+    Attack(tally, list(tally.sample(CASES, 120)), our_fetch, tmp_path).run()
     if names := threads_of_ours():
         tally.harm("leftover", f"threads {names}")
     if descriptors() > n_before + 2:
@@ -268,6 +268,6 @@ def test_http_faults(tally: Tally, tmp_path: Path, logged: list[str]) -> None:
 def test_the_control_is_caught(tmp_path: Path) -> None:
     control = Tally("control", is_exhaustive=False)
     cases = [Case(name, "nothing", False) for name in HARMS if "of the header" not in name]
-    Attack(control, list(control.sample(cases, 250)), naive_fetch, tmp_path).run()
-    assert control.harms["lie"] >= 10
-    assert control.harms.total() >= 30
+    Attack(control, list(control.sample(cases, 120)), naive_fetch, tmp_path).run()
+    assert control.harms["lie"] >= 5
+    assert control.harms.total() >= 15

@@ -426,7 +426,7 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.attack("a hub's answer changed")
 def test_changed_answers(tally: Tally, tmp_path: Path) -> None:
-    Attack(tally, list(tally.sample(CASES, 200)), tmp_path).run()
+    Attack(tally, list(tally.sample(CASES, 100)), tmp_path).run()
 
 
 @pytest.mark.attack("a hub's answer changed")

@@ -25,7 +25,7 @@ from shardproof.errors import CheckpointError
 N_RACES = 450
 """In each way in which two may save."""
 
-N_SAMPLED = 10
+N_SAMPLED = 6
 WORLD_SIZE = 2
 N_CALLS = 140
 """About as many as one save makes."""

@@ -140,12 +140,11 @@ def in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fail_once(disk: Disk, side: str, nth: int, number: int, begin: str, tally: Tally) -> None:
     """Let one call fail, and judge the outcome: a whole copy, or 'could not look'."""
-    tally.count()
     what = f"{begin}, call {nth} of the {side}: {errno.errorcode[number]}"
     disk.empty() if begin == "fresh" else disk.purge()
     root = disk.source if side == "source" else disk.to
     with faults(root) as fs:
-        fs.fail("any", number, nth=nth, times=1, optional=True)
+        fault = fs.fail("any", number, nth=nth, times=1, optional=True)
         try:
             copy = disk.stage()
         except ShardValidationError as error:
@@ -159,6 +158,7 @@ def fail_once(disk: Disk, side: str, nth: int, number: int, begin: str, tally: T
         else:
             if content(copy) != disk.expected:
                 tally.harm("torn", f"{what}: staged, and not whole")
+    tally.count(fault.reached)  # as many calls are not made in each run
     if begin == "fresh":
         disk.look_for_half_copies(tally, what)
     disk.look(tally, what)
@@ -187,12 +187,15 @@ def n_calls(disk: Disk, side: str, begin: str) -> int:
 
 
 def failing_calls(disk: Disk) -> list[tuple[str, int, int, str]]:
+    """Each call with one of the errnos, the next call with the next one.
+
+    All of them for each call are the attack `test_failing_calls`, for whom `stage` is one of many.
+    """
     sides = itertools.product(("source", "target"), ("fresh", "purged"))
     return [
-        (side, nth, number, begin)
+        (side, nth, ERRNOS[nth % len(ERRNOS)], begin)
         for side, begin in sides
         for nth in range(1, n_calls(disk, side, begin) + 1)
-        for number in ERRNOS
     ]
 
 
