@@ -36,8 +36,11 @@ def every(cases: Sequence[T]) -> Sequence[T]:
     return cases
 
 
-PATIENCE = 60
-"""Seconds after which a child ends itself that waits for a lock which nobody holds."""
+PATIENCE = 300
+"""Seconds after which a child ends itself that waits for a lock which nobody holds.
+
+The time counts in which it is held at its calls, which is a minute on a machine that is busy.
+"""
 
 _TRACEME, _CONT, _SYSCALL, _SETOPTIONS = 0, 7, 24, 0x4200
 _OPTIONS = 0x1 | 0x8 | 0x100000  # mark stops at system calls; follow threads; die with the tracer

@@ -26,6 +26,9 @@ from shardproof.staging import _job, _place, _proofs, _source, stage
 from shardproof.testing.faults import faults
 
 ERRNOS = [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE]
+N_CUTS = 6
+"""In the gate."""
+
 SIDECAR = ".shardproof-stage.jsonl"
 OURS = {SIDECAR, ".shardproof-stage.lock"}
 Content = dict[str, bytes]
@@ -301,7 +304,14 @@ def cut_the_power(
         disk.to = path
         disk.look_again(tally, f"power cut {tally.n_cases}")
 
-    power.at_every_cut(act, workspace, prepare=lambda _: None, check=check, beside_others=True)
+    power.at_every_cut(
+        act,
+        workspace,
+        prepare=lambda _: None,
+        check=check,
+        beside_others=True,
+        choose=lambda cuts: tally.sample(cuts, N_CUTS),
+    )
 
 
 @pytest.mark.attack("power cut: staging")
