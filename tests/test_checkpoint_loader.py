@@ -198,6 +198,17 @@ class TestWhatToType:
         with pytest.raises(CheckpointNotFoundError, match=r"there is no such file$"):
             MultiShardLoader().load_shard(tmp_path / "x", 0)
 
+    @pytest.mark.parametrize("nth", [1, 2, 3, 4])
+    def test_a_file_of_which_nothing_can_be_told_is_not_left_open(
+        self, tmp_path: Path, shard_faults, nth: int
+    ) -> None:
+        saved(tmp_path / "model", ARRAYS)
+        before = len(os.listdir("/proc/self/fd"))
+        shard_faults(tmp_path).fail("stat", errno.EIO, nth=nth, match="model*")
+        with pytest.raises(CheckpointError):
+            MultiShardLoader().load_shard(tmp_path / "model", 0)
+        assert len(os.listdir("/proc/self/fd")) == before
+
     def test_where_nobody_can_look(self, tmp_path: Path, shard_faults) -> None:
         saved(tmp_path / "step" / "model", ARRAYS)
         shard_faults(tmp_path).fail("scandir", errno.EIO)

@@ -1,6 +1,7 @@
 """Saving: what is refused, what is left, and what an interrupted or repeated save does."""
 
 import asyncio
+import errno
 import json
 import os
 import threading
@@ -353,3 +354,16 @@ def test_the_note_is_gone_only_when_the_metadata_are_there(saver, prefix: Path) 
     assert note["shard"]["tensors"][0]["name"] == "w"
     saver.save_metadata(prefix, world_size=1)
     assert not Path(f"{prefix}_shard_0.tensors.json").exists()
+
+
+@pytest.mark.parametrize("match", ["model_shard_0.tensors.json", "model_shard_0.shard"])
+@pytest.mark.parametrize("call", ["open", "stat", "read"])
+def test_a_shard_that_nobody_could_look_at_is_not_to_be_saved_again(
+    saver, prefix: Path, shard_faults, call: str, match: str
+) -> None:
+    saver.save_shard(prefix, 0, ARRAYS)
+    shard_faults(prefix.parent).fail(call, errno.EIO, match=match)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
+        saver.save_metadata(prefix, world_size=1)
+    assert caught.value.errno == errno.EIO
+    assert "again" not in str(caught.value)

@@ -492,6 +492,16 @@ def test_text_files_that_nobody_could_look_for_are_not_fewer(
     assert caught.value.errno == number
 
 
+def test_a_text_file_of_which_nothing_can_be_told_is_not_left_open(texts: Path) -> None:
+    path = min(texts.glob("*.txt"))
+    before = len(os.listdir("/proc/self/fd"))
+    with faults(texts) as fs:
+        fs.fail("stat", errno.EIO, nth=2, match=path.name)
+        with pytest.raises(OSError, match=re.escape(os.strerror(errno.EIO))):
+            list(load_dataset_from_spec(f"txt:{texts}/*.txt"))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_counts_that_may_not_be_read_are_told_and_done_without(tmp_path: Path, caplog) -> None:
     path = tmp_path / "counts.json"
     CountsFile(str(path))

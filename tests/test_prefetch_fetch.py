@@ -19,6 +19,7 @@ from shardproof.prefetch import CallableSource, HttpSource, Limits, RemoteFile, 
 from shardproof.prefetch.transfer import _part, _relay, _spans
 from shardproof.prefetch.transfer._clock import Clock, StoppedError
 from shardproof.prefetch.transfer._fetch import read_range
+from shardproof.testing.faults import faults
 from shardproof.testing.hub import Hub, serve_hub
 
 DATA = bytes(range(256)) * 40
@@ -48,6 +49,17 @@ def source(shard_hub: Hub) -> Iterator[HttpSource]:
 
 
 class TestWhatIsThere:
+    def test_it_is_there_but_its_name_was_not_synced(
+        self, source: HttpSource, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "0.bin"
+        with faults(tmp_path) as fs:
+            fs.fail("fsync", errno.EIO, match=tmp_path.name)
+            with pytest.raises(FetchError, match="is there, but may not survive") as caught:
+                fetch_shard(source, "0.bin", path, digest=DIGEST, limits=LIMITS)
+        assert str(caught.value).count("see to the disk") == 1
+        assert path.read_bytes() == DATA
+
     def test_the_right_file_is_left_alone(
         self, source: HttpSource, shard_hub: Hub, tmp_path: Path
     ) -> None:

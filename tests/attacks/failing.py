@@ -20,20 +20,24 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 from attacks.tally import Harm
 
-from shardproof.testing.faults import faults
+from shardproof.testing import faults as _faults
+from shardproof.testing.faults import Faults, faults
 
 __all__ = ["ERRNOS", "Attacked", "Subject", "command", "findings_of", "prepared"]
 
 Told = Iterator[tuple[Harm, str]]
 
 ERRNOS = (errors.EIO, errors.ESTALE, errors.EACCES, errors.EMFILE)
+
+_KIT = os.path.dirname(_faults.__file__)
 
 PATIENCE = 30
 """Seconds after which a child is said to hang."""
@@ -91,6 +95,7 @@ class Run(NamedTuple):
     error: dict[str, Any] | None
     err: str
     calls: list[tuple[str, str]]
+    sites: list[str]
     failed: list[tuple[str, str]]
     left: list[str]
     imported: list[str]
@@ -155,6 +160,7 @@ def _child(subject: Subject, root: Path, case: Case | None, out: int) -> NoRetur
         modules, before = {*sys.modules}, _open_things()
         told: dict[str, Any] = {"answer": None, "error": None}
         with faults(root) as fs:
+            sites = _sites(fs) if case is None else []
             if case is not None:
                 times = None if case.lasts else 1
                 fs.fail("any", case.errno, nth=case.nth, times=times, optional=True)
@@ -164,7 +170,7 @@ def _child(subject: Subject, root: Path, case: Case | None, out: int) -> NoRetur
                 told["error"] = _described(error)
             told["left"] = _left_since(before)
             calls = [(c.operation, str(c.path), c.outcome.value) for c in fs.calls]
-        told["calls"] = [(op, path) for op, path, _ in calls]
+        told |= {"calls": [(op, path) for op, path, _ in calls], "sites": sites}
         told["failed"] = [(op, path) for op, path, outcome in calls if outcome == "failed"]
         told["imported"] = sorted({*sys.modules} - modules)
         sys.stderr.flush()
@@ -175,6 +181,32 @@ def _child(subject: Subject, root: Path, case: Case | None, out: int) -> NoRetur
         os.write(out, traceback.format_exc().encode())
     finally:
         os._exit(0)
+
+
+def _sites(fs: Faults) -> list[str]:
+    """Note from now on where each call is made: by all lines that lead there."""
+    sites: list[str] = []
+    schedule = fs._schedule
+    begin = schedule.begin
+
+    def begin_and_note(operation: str, paths: Sequence[str | None]) -> Any:
+        turn = begin(operation, paths)
+        if turn is not None:
+            sites.append(_stack())
+        return turn
+
+    schedule.begin = begin_and_note  # type: ignore[method-assign] # of this one, in a child
+    return sites
+
+
+def _stack() -> str:
+    frame: FrameType | None = sys._getframe(2)
+    lines = []
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_KIT):
+            lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " ".join(lines)
 
 
 def _redirect() -> None:
@@ -209,6 +241,9 @@ def _left_since(before: Counter[str]) -> list[str]:
 
 # What a child came to
 
+_RANDOM = re.compile(r"[0-9a-f]{8,}|-[0-9]+(?=-)")
+"""What a name is told apart by in each run: tokens, numbers of processes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
@@ -230,8 +265,12 @@ class Attacked:
     before: dict[str, str]
 
     def cases(self) -> list[Case]:
-        """Return every case."""
-        numbers = range(1, len(self.clean.calls) + 1)
+        """Return every case: each call, or of those that one place makes of one file, the first."""
+        firsts: dict[tuple[str, str, str], int] = {}
+        calls = zip(self.clean.calls, self.clean.sites, strict=True)
+        for number, ((operation, path), site) in enumerate(calls, start=1):
+            firsts.setdefault((operation, _RANDOM.sub("", path), site), number)
+        numbers = firsts.values()
         return [
             Case(n, errno, lasts) for n in numbers for errno in ERRNOS for lasts in (False, True)
         ]

@@ -650,7 +650,8 @@ def _commands() -> Iterator[Subject]:
 def _writers() -> Iterator[Subject]:
     notes = r"_shard_\d+\.(tensors\.json|shard)$"
     yield Subject("saves", steps, saves, whole_checkpoints, notes)
-    yield Subject("overwrites", steps, overwrites, whole_checkpoints, notes, given_up="^m2$")
+    kept = rf"{notes}|\.pruned$"
+    yield Subject("overwrites", steps, overwrites, whole_checkpoints, kept, given_up="^m2$")
     yield Subject("prune", steps, prunes, whole_checkpoints, r"\.pruned$")
     yield Subject("to_safetensors", steps, to_safetensors, bytes_of("st/*", "*.shard"))
     yield Subject("from_safetensors", safetensors, from_safetensors, whole_checkpoints, notes)

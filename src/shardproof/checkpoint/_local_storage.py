@@ -12,12 +12,16 @@ __all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
 
 
 class LocalFile:
-    """A file that is open for reading."""
+    """A file that is open for reading; it takes the descriptor over, whether it can be made or not."""
 
     def __init__(self, fd: int, path: str) -> None:
+        try:
+            self.size = os.fstat(fd).st_size
+        except BaseException:
+            os.close(fd)
+            raise
         self.fd = fd
         self.path = path
-        self.size = os.fstat(fd).st_size
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Read bytes from ``offset`` on into a buffer; return how many, 0 at the end."""

@@ -24,6 +24,7 @@ from shardproof.checkpoint._metadata import (
     ShardEntry,
     Sharding,
 )
+from shardproof.checkpoint._look import refuse_blind
 from shardproof.checkpoint._metadata_file import pack_metadata, read_note
 from shardproof.checkpoint._needless import sweep_needless
 from shardproof.checkpoint._note import Note
@@ -110,7 +111,8 @@ class MultiShardSaver:
         Raises:
             CheckpointError: A checkpoint is there, or was made meanwhile, and is not to be
                 overwritten; or another attempt at this prefix is about to make one.
-            OSError: It could not be written; nothing is left of it.
+            OSError: It could not be written; nothing is left of it, but where it is an
+                `UnsyncedError`: then the shard is there, and is to be saved again.
             TypeError: An argument of the wrong type, or a tensor whose type the format lacks.
             ValueError: A rank below 0, a tensor's name that is empty or over 4096 characters.
         """
@@ -177,7 +179,8 @@ class MultiShardSaver:
             CheckpointError: A shard is not there or another, or of another attempt; all of them in
                 one error. Or there is a checkpoint already, or another attempt is about to make
                 one.
-            OSError: It could not be written.
+            OSError: It could not be written, or nobody could look whether a shard is there. Of
+                `UnsyncedError` the checkpoint is there, but may not survive a power cut.
             TypeError: An argument of the wrong type.
             ValueError: ``world_size`` below 1, ``step`` below 0, or a timestamp that is none.
         """
@@ -271,6 +274,7 @@ def _noted_shards(
         try:
             notes.append(_note_of(place, rank, step, attempt))
         except CheckpointError as error:
+            refuse_blind(error)
             problems.append(f"rank {rank}: {told(error)}")
     problems += mixed(notes)
     _refuse(place, world_size, problems)
@@ -306,6 +310,7 @@ def _see_that_all_are_there(place: Place, shards: Sequence[ShardEntry]) -> None:
             with open_shard(place, shard):
                 pass
         except CheckpointError as error:
+            refuse_blind(error)
             problems.append(f"rank {shard.rank}: {told(error)}")
     _refuse(place, len(shards), problems)
 

@@ -145,10 +145,13 @@ class TextShard:
 def _opened(path: str, _flags: int) -> int:
     """Open a regular file and nothing else: to open a FIFO may take for ever."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    mode = os.fstat(fd).st_mode
-    if file_type(mode) != "regular file":
+    try:
+        found = file_type(os.fstat(fd).st_mode)
+        if found != "regular file":
+            raise NotRegularError(found)
+    except BaseException:
         os.close(fd)
-        raise NotRegularError(file_type(mode))
+        raise
     return fd
 
 

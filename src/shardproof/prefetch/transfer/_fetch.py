@@ -18,7 +18,7 @@ from shardproof._names import OPEN_FLAGS, file_type, refusals
 from shardproof._paths import refuse_empty
 from shardproof._threads import Stop
 from shardproof._work import apart, to_waiter
-from shardproof.errors import FetchError, SourceError
+from shardproof.errors import FetchError, SourceError, UnsyncedError
 from shardproof.prefetch.sources._source import Delivery, RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal, try_again
 from shardproof.prefetch.transfer._clock import Clock, StoppedError
@@ -171,6 +171,8 @@ def bring(
         raise FetchError("it was stopped", url=goal.url, path=goal.path) from error
     except FetchError:
         raise
+    except UnsyncedError as error:  # which says what is there, and what to do
+        raise FetchError(told(error), url=goal.url, path=goal.path) from error
     except OSError as error:
         problem = f"{error.strerror or error}; see to the disk, and fetch it again"
         raise FetchError(problem, url=goal.url, path=goal.path) from error
