@@ -326,6 +326,14 @@ class TestShow:
 
 
 class TestConvert:
+    def test_what_is_there_but_not_synced_is_no_wrong_usage(self, tmp_path, shard_faults) -> None:
+        prefix, out = save(tmp_path / "model"), tmp_path / "out"
+        out.mkdir()
+        shard_faults(tmp_path).fail("fsync", errno.EIO, match=out.name)
+        result = run("convert", prefix, out)
+        assert result.exit_code == 3
+        assert "is there, but may not survive a power cut" in result.stderr
+
     def test_there_and_back_again(self, tmp_path) -> None:
         prefix, out = save(tmp_path / "a" / "model", step=5), tmp_path / "out"
         result = run("convert", prefix, out)

@@ -416,7 +416,8 @@ def whole_staged(root: Path) -> dict[str, str]:
     found = {"source": str(shardproof.validate(root / "shards", level="valid").ok)}
     manifests = {"shards.json", "metadata.json", "plan.json", "model.metadata.json"}
     for path in sorted((root / "to").glob("shardproof-*/[!.]*")):
-        if path.is_dir() and manifests & {*os.listdir(path)}:
+        is_final = path.is_dir() and path.suffix != ".unfinished"
+        if is_final and manifests & {*os.listdir(path)}:
             try:
                 report = shardproof.validate(path, level="valid")
                 found["copy"] = f"{report.ok} {report.n_files}"
@@ -658,15 +659,20 @@ def _writers() -> Iterator[Subject]:
     yield Subject(
         "checkpoint convert", steps, of("checkpoint", "convert", "{}/m1", "{}/st"), bytes_of("st/*")
     )
+    begun = r"\.unfinished(/\.shardproof-stage\.\w+|(/[^./][^/]*)*)$"
     for name, prepare in {
         "saev": staged,
         "receipts": staged_plan,
         "checkpoint": staged_checkpoint,
     }.items():
-        yield Subject(f"stage: {name}", prepare, stages, whole_staged)
-    yield Subject("stage: again", staged, stages, whole_staged, again=True)
+        yield Subject(f"stage: {name}", prepare, stages, whole_staged, begun)
+    yield Subject("stage: again", staged, stages, whole_staged, begun, again=True)
     yield Subject(
-        "stage, the command", staged, of("stage", "{}/shards", "--to", "{}/to"), whole_staged
+        "stage, the command",
+        staged,
+        of("stage", "{}/shards", "--to", "{}/to"),
+        whole_staged,
+        begun,
     )
     yield Subject("open_run", run_corpus, opens_run, plan_text)
     yield Subject("claim, complete", run_dir, completes, done_shards, kept=r"claims|receipts/")

@@ -12,7 +12,12 @@ import typer
 
 from shardproof import _opening
 from shardproof._messages import printable, shown, told
-from shardproof.errors import CheckpointError, CheckpointNotFoundError, ShardproofError
+from shardproof.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    ShardproofError,
+    UnsyncedError,
+)
 from shardproof.report import Finding, FindingKind
 
 __all__ = [
@@ -104,6 +109,8 @@ def refusals_end_it(verb: str, path: str, code: int) -> Iterator[None]:
         end_with(told(error), 2)
     except CheckpointError as error:
         end_with(told(error), _code_of(error, code))
+    except UnsyncedError as error:
+        end_with(told(error), 3)
     except (ShardproofError, ImportError, ValueError) as error:
         end_with(told(error), 2)
     except OSError as error:

@@ -12,7 +12,7 @@ __all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
 
 
 class LocalFile:
-    """A file that is open for reading; it takes the descriptor over, whether it can be made or not."""
+    """A file that is open for reading, made of its descriptor, which is closed if that fails."""
 
     def __init__(self, fd: int, path: str) -> None:
         try:

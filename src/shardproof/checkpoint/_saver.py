@@ -16,6 +16,7 @@ from shardproof.checkpoint._attempt import Attempt, mixed
 from shardproof.checkpoint._before_saving import make_way, refuse_number, refuse_step
 from shardproof.checkpoint._commit import commit
 from shardproof.checkpoint._layout import MAX_RANK, metadata_name, note_name
+from shardproof.checkpoint._look import refuse_blind
 from shardproof.checkpoint._metadata import (
     MAX_NAME,
     SCHEMA_VERSION,
@@ -24,7 +25,6 @@ from shardproof.checkpoint._metadata import (
     ShardEntry,
     Sharding,
 )
-from shardproof.checkpoint._look import refuse_blind
 from shardproof.checkpoint._metadata_file import pack_metadata, read_note
 from shardproof.checkpoint._needless import sweep_needless
 from shardproof.checkpoint._note import Note
