@@ -292,6 +292,14 @@ class TestTrouble:
             assert result.stdout == ""
         assert "no plan below: runs/*/datasets/*/*/plan.json" in run(tmp_path).stderr
 
+    def test_why_it_could_not_look(self, store, shard_faults) -> None:
+        shard_faults(store.path).fail("open", errno.EACCES, match="receipts", nth=2)
+        result = run(store.path)
+        assert result.exit_code == 3
+        assert "permission denied" in result.stderr.lower()
+        assert str(store.path / "receipts") in result.stderr
+        assert "None" not in result.stderr
+
     def test_could_not_look(self, store, shard_faults) -> None:
         shard_faults(store.path / "receipts").fail("read", errno.EIO)
         result = run(store.path, "--pending")

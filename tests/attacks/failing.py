@@ -1,7 +1,7 @@
 """One call of a subject fails, and what comes of it is judged.
 
-A subject is run in a child, once without a fault, which tells its calls; then once for each call,
-each errno, and "once" or "from then on". What it may come to is its right answer, or "nobody could
+A subject is run in a child, once without a fault, which tells its calls; then once for each call
+and each errno, and once for each call that fails with all after it. What it may come to is its right answer, or "nobody could
 look", told as such.
 """
 
@@ -265,15 +265,16 @@ class Attacked:
     before: dict[str, str]
 
     def cases(self) -> list[Case]:
-        """Return every case: each call, or of those that one place makes of one file, the first."""
+        """Return every case: each call, or of those that one place makes of one file, the first.
+
+        It fails once with each errno; and with all after it, as on a disk that is gone.
+        """
         firsts: dict[tuple[str, str, str], int] = {}
         calls = zip(self.clean.calls, self.clean.sites, strict=True)
         for number, ((operation, path), site) in enumerate(calls, start=1):
             firsts.setdefault((operation, _RANDOM.sub("", path), site), number)
-        numbers = firsts.values()
-        return [
-            Case(n, errno, lasts) for n in numbers for errno in ERRNOS for lasts in (False, True)
-        ]
+        how = [*((errno, False) for errno in ERRNOS), (errors.EIO, True)]
+        return [Case(n, errno, lasts) for n in firsts.values() for errno, lasts in how]
 
     def run(self, case: Case) -> tuple[bool, list[tuple[Harm, str]]]:
         """Run one case; return whether the call came, and the harm that was done."""

@@ -79,6 +79,6 @@ def told_of(path: str) -> Iterator[None]:
     except ShardproofError:
         raise
     except OSError as error:
-        if error.errno is None or error.filename == path:
-            raise
+        if error.strerror is None or error.filename == path:
+            raise  # as it is: of ours it has a text, and names what it is about
         raise OSError(error.errno, error.strerror, path) from error
