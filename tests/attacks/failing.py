@@ -1,8 +1,8 @@
 """One call of a subject fails, and what comes of it is judged.
 
 A subject is run in a child, once without a fault, which tells its calls; then once for each call
-and each errno, and once for each call that fails with all after it. What it may come to is its right answer, or "nobody could
-look", told as such.
+and each errno, and once for each call that fails with all after it. What it may come to is its
+right answer, or "nobody could look", told as such.
 """
 
 import contextlib
