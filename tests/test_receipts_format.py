@@ -1,5 +1,6 @@
 """A plan directory is a shards directory: validated, collected, reported like any other."""
 
+import errno
 import hashlib
 import json
 import os
@@ -12,12 +13,13 @@ from hypothesis import given
 from planning import complete, new_store, receipt_path, rewrite_receipt
 
 import shardproof
-from shardproof import ManifestError, ReceiptStore, formats
+from shardproof import ManifestError, ReceiptStore, formats, testing
 from shardproof import receipts as room
 from shardproof.formats import receipts
 from shardproof.receipts import _promise
 from shardproof.testing import content
 from shardproof.testing.contracts import FormatContract
+from shardproof.testing.faults import faults
 from shardproof.testing.strategies import hostile_names, twins
 
 SAMPLE_PLAN = "0123456789abcdef"
@@ -243,3 +245,13 @@ class TestPlugin:
         (pytester.path / "other" / "plan.json").write_text("{}")  # a plan of something else
         result = pytester.runpytest("--validate-shards")
         result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_receipt_that_may_not_be_read_is_not_called_damaged(tmp_path, number: int) -> None:
+    root = testing.write_receipts(testing.receipts_layout(n_shards=2, torn=[1]), tmp_path)
+    with faults(root) as fs:
+        fs.fail("open", number, match="shard_000001.json", nth=2)
+        with pytest.raises(OSError, match="shard_000001") as caught:
+            shardproof.validate(root, level="complete")
+    assert caught.value.errno == number

@@ -1,5 +1,6 @@
 """What a plan directory promises: the outputs of every shard that is recorded as completed."""
 
+import errno
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from shardproof import _fanout
 from shardproof._names import open_root
-from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.receipts._done import (
     open_receipts,
@@ -26,7 +27,7 @@ __all__ = ["promise"]
 def promise(root: str) -> Manifest:
     """Return what the receipts of a plan directory promise.
 
-    What was only started, or failed, promises nothing. A receipt that can't be read, or belongs to
+    What was only started, or failed, promises nothing. A receipt that is damaged, or belongs to
     another plan or shard, is a finding.
 
     Args:
@@ -35,7 +36,7 @@ def promise(root: str) -> Manifest:
     Raises:
         ManifestNotFoundError: There is no ``plan.json``.
         ManifestError: It can't be read; or outputs have names that are refused, or are another's.
-        OSError: The file system failed.
+        OSError: The file system failed, or a receipt may not be read (EACCES).
     """
     header = read_header(root)
     scope = Scope(root, header.plan_hash, header.kinds)
@@ -96,6 +97,8 @@ def _read_closely(scope: Scope, index: int) -> _Promises:
         return promised(scope, receipt, os.path.join(scope.root, name)) if is_done else [], []
     except ManifestNotFoundError:
         return [], []
+    except ManifestPermissionError as error:  # it may be whole
+        raise PermissionError(errno.EACCES, error.problem, error.path) from error
     except ManifestError as error:
         return [], [Contradiction(name, Mismatch("a receipt", error.problem))]
 
