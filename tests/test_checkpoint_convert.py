@@ -262,16 +262,16 @@ class TestToSafetensors:
         ranks = [{f"w{rank}": any_bits("int8", (9,), rank)} for rank in range(5)]
         prefix, out = save(tmp_path / "model", *ranks), tmp_path / "out"
         most = []
-        written = _files.being_written
+        published = _files.being_published
 
-        def being_written(path: str, **options: Any) -> Any:
+        def being_published(path: str, **options: Any) -> Any:
             most.append(len(list(out.glob(".*.tmp"))) + 1)
-            return written(path, **options)
+            return published(path, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr("shardproof._files.being_written", being_written)
+            patch.setattr("shardproof._files.being_published", being_published)
             *_, index = to_safetensors(prefix, out)
-        assert most == [1, 2, 1, 2, 1]
+        assert most == [1, 2, 1, 2, 1, 1]  # and the index
         from_safetensors(index, tmp_path / "again")
         loaded = MultiShardLoader().load_all_shards(tmp_path / "again")
         assert list(map(bits, loaded)) == list(map(bits, ranks))
@@ -306,6 +306,28 @@ class TestToSafetensors:
         assert {p.name: p.read_text() for p in out.iterdir()} == dict.fromkeys(taken, "mine")
         *_, index = to_safetensors(prefix, out, overwrite=True)
         assert from_safetensors(index, tmp_path / "again")
+
+    @pytest.mark.parametrize("n_ranks", [2, 3])
+    def test_of_two_at_once_one_converts(self, tmp_path, monkeypatch, n_ranks: int) -> None:
+        """Who looked before the other began does not replace what the other made."""
+        mine = save(tmp_path / "mine", *({f"w{rank}": np.zeros(9)} for rank in range(2)))
+        others = save(tmp_path / "others", *({f"w{rank}": np.ones(9)} for rank in range(n_ranks)))
+        out, make = tmp_path / "out", _files.make_directories
+        out.mkdir()
+
+        def make_directories(path: str) -> None:
+            make(path)
+            monkeypatch.undo()
+            to_safetensors(others, out)
+
+        monkeypatch.setattr(_files, "make_directories", make_directories)
+        with pytest.raises(CheckpointError, match="are there already") as error:
+            to_safetensors(mine, out)
+        assert str(out / "model") in str(error.value)
+        from_safetensors(out, tmp_path / "again")
+        loaded = MultiShardLoader().load_all_shards(tmp_path / "again")
+        assert [next(iter(arrays.values()))[0] for arrays in loaded] == [1.0] * n_ranks
+        assert not list(out.glob(".*"))
 
     @pytest.mark.parametrize("nth", [1, 2])
     def test_a_disk_that_is_full(self, tmp_path, shard_faults, nth: int) -> None:

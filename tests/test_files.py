@@ -282,13 +282,15 @@ class TestMoveNew:
         yield fd
         os.close(fd)
 
-    @pytest.fixture(params=["links", "no links"])
+    @pytest.fixture(params=["links", "no links", "neither links nor renaming"])
     def source(self, request, tmp_path, dir_fd, monkeypatch) -> str:
         def link(*_: object, **__: object) -> None:
             raise OSError(errno.EPERM, "no links here")
 
-        if request.param == "no links":
+        if request.param != "links":
             monkeypatch.setattr(os, "link", link)
+        if request.param == "neither links nor renaming":
+            monkeypatch.setattr(_files, "_renaming", lambda: lambda *_: errno.EINVAL)
         return str(tmp_path / "a")
 
     def test_to_a_name_that_is_free(self, tmp_path, source, dir_fd) -> None:
@@ -309,6 +311,18 @@ class TestMoveNew:
         assert not _files.move_new(source, "b", dir_fd=dir_fd)
         assert os.lstat(there).st_ino == before
         assert (tmp_path / "a").read_bytes() == b"new"
+
+    @pytest.mark.parametrize("source", ["links", "no links"], indirect=True)
+    def test_not_over_what_came_after_a_look(self, tmp_path, source, dir_fd, monkeypatch) -> None:
+        (tmp_path / "d" / "b").write_bytes(b"old")
+        monkeypatch.setattr(_files, "mode_of", lambda *_, **__: 0)
+        assert not _files.move_new(source, "b", dir_fd=dir_fd)
+        assert (tmp_path / "d" / "b").read_bytes() == b"old"
+
+    @pytest.mark.parametrize("source", ["no links", "neither links nor renaming"], indirect=True)
+    def test_what_is_gone_is_not_moved(self, tmp_path, source, dir_fd) -> None:
+        with pytest.raises(FileNotFoundError, match="gone"):
+            _files.move_new(f"{source}-gone", "b", dir_fd=dir_fd)
 
     def test_for_good(self, tmp_path, source, dir_fd, monkeypatch) -> None:
         synced = []

@@ -46,6 +46,10 @@ __all__ = [
 # What link(2) answers where there are no hard links, or no more of them.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
+# What renameat2(2) answers where the kernel, its filter of calls, or the file system lacks it.
+_NO_SUCH_CALL = {errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ENOTSUP}
+_RENAME_NOREPLACE = 1
+
 _MAX_NAME_BYTES = 255  # NAME_MAX: limits.h(0p)
 _LEFTOVER = re.compile(r"\.shardproof-(?P<tag>[0-9a-f]{16}-[0-9]+-[0-9]+)-[0-9a-f]{16}\.tmp")
 
@@ -239,7 +243,8 @@ def move_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -
 def move_new(source: str, name: str, *, dir_fd: int) -> bool:
     """Give a file that was synced its final name if nothing has it, for good.
 
-    Of several who try, one succeeds; where there are no hard links, perhaps more.
+    Of several who try, one succeeds; perhaps more where there are no hard links, and the system
+    can't rename without replacing.
 
     Args:
         source: Its path.
@@ -255,14 +260,44 @@ def move_new(source: str, name: str, *, dir_fd: int) -> bool:
     """
     is_made = _link(source, name, dir_fd)
     if is_made is None:
-        is_made = not mode_of(name, dir_fd=dir_fd)
-        if is_made:
-            os.rename(source, name, dst_dir_fd=dir_fd)
+        is_made = _rename_new(source, name, dir_fd)
     if is_made:
         _unlink_if_there(source)
         with _told_as_unsynced(name):
             os.fsync(dir_fd)
     return is_made
+
+
+def _rename_new(source: str, name: str, dir_fd: int) -> bool:
+    """Whether it was renamed; in two steps where the system can't do it in one."""
+    number = _renaming()(source, name, dir_fd)
+    if number in _NO_SUCH_CALL:
+        if mode_of(name, dir_fd=dir_fd):
+            return False
+        os.rename(source, name, dst_dir_fd=dir_fd)
+        return True
+    if number not in {0, errno.EEXIST}:
+        raise OSError(number, os.strerror(number), source, None, name)
+    return not number
+
+
+@functools.cache
+def _renaming() -> Callable[[str, str, int], int]:
+    """Return what renames without replacing, and answers with the errno; 0 if it did."""
+    import ctypes  # noqa: PLC0415 - only file systems without hard links need it
+
+    try:
+        function = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return lambda *_: errno.ENOSYS
+    number, text = ctypes.c_int, ctypes.c_char_p
+    function.argtypes = (number, text, number, text, ctypes.c_uint)
+
+    def rename(source: str, name: str, dir_fd: int) -> int:
+        paths = os.fsencode(os.path.abspath(source)), dir_fd, os.fsencode(name)
+        return ctypes.get_errno() if function(-1, *paths, _RENAME_NOREPLACE) else 0
+
+    return rename
 
 
 def move(
@@ -417,7 +452,10 @@ def _dead_leftovers(names: Iterable[str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def being_published(
-    path: str | os.PathLike[str], temporary: str | os.PathLike[str], *, sync: bool = True
+    path: str | os.PathLike[str],
+    temporary: str | os.PathLike[str] | None = None,
+    *,
+    sync: bool = True,
 ) -> Iterator[int]:
     """Yield the descriptor of a new file that gets the name ``path`` if nothing has it then.
 
@@ -425,7 +463,7 @@ def being_published(
 
     Args:
         path: Its name when the context ends.
-        temporary: Its name until then, in the same directory.
+        temporary: Its name until then, in the same directory; by default one that is swept.
         sync: Whether its bytes are on the disk before it has the name.
 
     Raises:
@@ -433,6 +471,7 @@ def being_published(
         FileNotFoundError: The temporary name was removed.
     """
     directory, name = os.path.split(os.path.abspath(path))
+    temporary = temporary or os.path.join(directory, _temporary_name())
     try:
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:

@@ -70,7 +70,8 @@ def to_safetensors(
         directory: Where the files go; it is made if need be.
         storage: Where the checkpoint is; by default what the prefix looks like.
         overwrite: Whether to replace files of the same names. Their index is removed first; killed
-            between two files, it leaves a directory that `from_safetensors` refuses.
+            between two files, it leaves a directory that `from_safetensors` refuses. Without, of
+            several conversions into one directory at once at most one makes an index.
 
     Returns:
         The files' absolute paths in the order of ranks, and that of the index.
@@ -107,11 +108,20 @@ def to_safetensors(
     jobs = list(zip(metadata.shards, targets, strict=True))
     if len(jobs) > _MOST_OPEN:
         _prove(place, metadata.shards)
-    for at in range(0, len(jobs), _MOST_OPEN):
-        _write(place, jobs[at : at + _MOST_OPEN], index)
     total_size = sum(tensor.size for target in targets for tensor in target.tensors)
-    _files.write_whole(index, pack_index(weight_map, total_size))
+    try:
+        for at in range(0, len(jobs), _MOST_OPEN):
+            _write(place, jobs[at : at + _MOST_OPEN], index, overwrite=overwrite)
+        with _being_named(index, overwrite=overwrite) as fd:
+            _write_at(fd, [memoryview(pack_index(weight_map, total_size))], 0)
+    except FileExistsError as error:  # somebody else was faster
+        raise _already_there([str(error.filename)], directory) from error
     return paths
+
+
+def _being_named(path: str, *, overwrite: bool) -> contextlib.AbstractContextManager[int]:
+    """Give the descriptor of a file that gets its name in the end, where it may if it is taken."""
+    return (_files.being_written if overwrite else _files.being_published)(path)
 
 
 def _weight_map(metadata: CheckpointMetadata, path: str) -> dict[str, str]:
@@ -142,8 +152,12 @@ def _targets(metadata: CheckpointMetadata, directory: str) -> Iterator[_Target]:
 def _refuse_existing(paths: Sequence[str], directory: str) -> None:
     there = [path for path in paths if _opening.is_there(path)]
     if there:
-        problem = "files are there already, and are replaced only by overwrite=True"
-        raise CheckpointError(listed(problem, [*map(shown, there)]), path=directory)
+        raise _already_there(there, directory)
+
+
+def _already_there(paths: Sequence[str], directory: str) -> CheckpointError:
+    problem = "files are there already, and are replaced only by overwrite=True"
+    return CheckpointError(listed(problem, [*map(shown, paths)]), path=directory)
 
 
 def _prove(place: Place, shards: Iterable[ShardEntry]) -> None:
@@ -152,14 +166,17 @@ def _prove(place: Place, shards: Iterable[ShardEntry]) -> None:
             prove_shard(file, entry)
 
 
-def _write(place: Place, jobs: Iterable[tuple[ShardEntry, _Target]], index: str) -> None:
+def _write(
+    place: Place, jobs: Iterable[tuple[ShardEntry, _Target]], index: str, *, overwrite: bool
+) -> None:
     """Write files, none of which has its name before all of them are proven."""
     with contextlib.ExitStack() as names:
         for entry, target in jobs:
-            fd = names.enter_context(_files.being_written(target.path))
+            fd = names.enter_context(_being_named(target.path, overwrite=overwrite))
             _copy(place, entry, target, fd)
             _files.sync(fd)
-        _files.remove(index)  # or it would speak for some files of before and some of now
+        if overwrite:
+            _files.remove(index)  # or it would speak for some files of before and some of now
 
 
 def _copy(place: Place, entry: ShardEntry, target: _Target, fd: int) -> None:
