@@ -13,6 +13,7 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
+from shardproof.checkpoint import MultiShardSaver, ShardFileVerifier
 from shardproof.testing import (
     CheckpointKeywords,
     CheckpointLayout,
@@ -448,14 +449,21 @@ class TestDamage:
             assert bits == 1
             assert json.loads(content or b"")["step"] == step ^ 1
 
+    def test_a_save_that_was_killed_can_be_completed(self) -> None:
+        with checkpoint_dir(checkpoint_layout(2, 7, metadata="unfinished")) as prefix:
+            MultiShardSaver().save_metadata(prefix, world_size=2, step=7)
+            assert ShardFileVerifier().verify_checkpoint(prefix).is_valid
+
     def test_a_save_and_a_removal_that_were_killed(self) -> None:
         with checkpoint_dir(checkpoint_layout(2, metadata="unfinished")) as prefix:
             names = {path.name for path in prefix.parent.iterdir()}
-            note = json.loads((prefix.parent / "model_shard_1.tensors.json").read_bytes())
+            text = (prefix.parent / "model_shard_1.tensors.json").read_bytes()
         shards = {"model_shard_0.shard", "model_shard_1.shard"}
         assert names == shards | {"model_shard_0.tensors.json", "model_shard_1.tensors.json"}
         whole = json.loads(checkpoint_metadata_bytes(checkpoint_layout(2)) or b"")
-        assert note == whole["shards"][1]
+        note = json.loads(text)
+        assert sealed(text[: -len(note["checksum"]) - len('"}\n')]) == text
+        assert note == {"step": 1, "shard": whole["shards"][1], "checksum": note["checksum"]}
         with checkpoint_dir(checkpoint_layout(2, metadata="pruned")) as prefix:
             names = {path.name for path in prefix.parent.iterdir()}
         assert names == shards | {"model.metadata.json.pruned"}

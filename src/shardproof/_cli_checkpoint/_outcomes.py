@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from shardproof._cli_checkpoint._paths import METADATA, could_not, is_blind, prefixes_of, warn
+from shardproof._cli_checkpoint._paths import METADATA, could_not, prefixes_of, warn
 from shardproof._messages import told
 from shardproof.errors import CheckpointNotFoundError, ShardproofError
 
@@ -83,4 +83,6 @@ def _verified(prefix: str, level: Level) -> Outcome:
 
 
 def _code_of_metadata(findings: "Sequence[Finding]") -> int:
-    return 3 if any(is_blind(finding.errno) for finding in findings) else 2
+    from shardproof.checkpoint._look import is_unseen  # noqa: PLC0415 - who found them needs it too
+
+    return 3 if any(map(is_unseen, findings)) else 2

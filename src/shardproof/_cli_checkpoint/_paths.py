@@ -1,11 +1,9 @@
 """What a path on the command line means, and how a command ends where that can't be told."""
 
 import contextlib
-import errno
 import logging
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -25,7 +23,6 @@ __all__ = [
     "SHOWN",
     "could_not",
     "end_with",
-    "is_blind",
     "only_prefix",
     "prefixes_of",
     "refusals_end_it",
@@ -117,16 +114,11 @@ def refusals_end_it(verb: str, path: str, code: int) -> Iterator[None]:
         end_with(could_not(verb, path, error), 3)
 
 
-def _code_of(error: BaseException, code: int) -> int:
+def _code_of(error: CheckpointError, code: int) -> int:
     """3 where nobody could look, be it that access is denied."""
-    cause = error.__cause__
-    return 3 if isinstance(cause, OSError) and is_blind(cause.errno) else code
+    from shardproof.checkpoint._look import is_unseen, unread  # noqa: PLC0415 - it raised the error
 
-
-def is_blind(number: int | None) -> bool:
-    """Whether an errno says that nobody could look at a file, which may be as it should be."""
-    looked = Finding(FindingKind.UNREADABLE, Path(), "", "", number).looked
-    return not looked or number in {errno.EACCES, errno.EPERM}
+    return 3 if is_unseen(unread(error, "")) else code
 
 
 @contextlib.contextmanager

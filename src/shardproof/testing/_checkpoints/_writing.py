@@ -3,14 +3,13 @@
 This module imports nothing of shardproof: it must not share the code that it helps to judge.
 """
 
-import json
 import os
 from pathlib import Path
 
 from shardproof.testing._checkpoints._content import checkpoint_entry, checkpoint_shard_bytes
 from shardproof.testing._checkpoints._harm import harmed_shard
 from shardproof.testing._checkpoints._layout import CheckpointLayout
-from shardproof.testing._checkpoints._metadata import checkpoint_metadata_bytes, elsewhere
+from shardproof.testing._checkpoints._metadata import checkpoint_metadata_bytes, elsewhere, signed
 from shardproof.testing._checkpoints._states import CheckpointMetadataState, CheckpointShardState
 from shardproof.testing._states import ShardState, apply_states
 
@@ -85,7 +84,8 @@ def _write_metadata(value: CheckpointLayout, root: Path) -> None:
 def _write_beside(value: CheckpointLayout, root: Path) -> None:
     if value.metadata is CheckpointMetadataState.UNFINISHED:
         for rank, name in enumerate(value.note_names):
-            _write(root / name, json.dumps(checkpoint_entry(value, rank)).encode())
+            note = {"step": value.step, "shard": checkpoint_entry(value, rank)}
+            _write(root / name, signed(note))
     if value.metadata is CheckpointMetadataState.ESCAPING:
         path = Path(os.path.normpath(root / elsewhere(value)))
         path.parent.mkdir(exist_ok=True)
