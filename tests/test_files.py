@@ -460,6 +460,24 @@ class TestWithdrawn:
         assert failed
         assert os.listdir(tmp_path) == []
 
+    def test_interrupted_where_there_are_no_links(self, tmp_path, monkeypatch) -> None:
+        held = []  # or the next file would have the temporary one's number
+
+        def link(source: str, *_: object, **__: object) -> None:
+            held.append(os.open(source, os.O_RDONLY))
+            raise OSError(errno.EPERM, "no links here")
+
+        def fsync(fd: int) -> None:
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "link", link)
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(KeyboardInterrupt):
+            _files.publish(tmp_path / "x", b"mine")
+        os.close(*held)
+        assert os.listdir(tmp_path) == []
+
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO, errno.ESTALE])
 def test_directories_where_every_look_fails(tmp_path, monkeypatch, number) -> None:

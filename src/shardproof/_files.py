@@ -151,7 +151,8 @@ def publish(path: str | os.PathLike[str], data: bytes) -> bool:
         is_made = _link(temporary, path)
         _discard(temporary)
         if is_made is None:
-            is_made = _write_new(path, data)
+            made = _write_new(path, data)
+            is_made = made is not None
         if is_made:
             _sync_name(path)
     except UnsyncedError:
@@ -185,17 +186,17 @@ def _link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = Non
     return True
 
 
-def _write_new(path: str | os.PathLike[str], data: bytes) -> bool:
+def _write_new(path: str | os.PathLike[str], data: bytes) -> "_Inode | None":
+    """Which file was made; None where something is there."""
     try:
         fd = os.open(path, _NEW, 0o666)
     except FileExistsError:
-        return False
+        return None
     try:
-        _fill(fd, data)
+        return _fill(fd, data)
     except BaseException:
         _discard(path)
         raise
-    return True
 
 
 def rewrite(fd: int, data: bytes) -> None:
