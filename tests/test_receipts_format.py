@@ -17,7 +17,7 @@ from shardproof import ManifestError, ReceiptStore, formats, testing
 from shardproof import receipts as room
 from shardproof.formats import receipts
 from shardproof.receipts import _promise
-from shardproof.testing import content
+from shardproof.testing import content, without_root_override
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.faults import faults
 from shardproof.testing.strategies import hostile_names, twins
@@ -180,6 +180,13 @@ def test_a_receipt_that_is_gone_when_it_is_read(store, monkeypatch) -> None:
     """As where a writer removes it before it moves the new one in."""
     monkeypatch.setattr(_promise, "_listed", lambda _: [0, 1, 2])
     assert found(store) == []
+
+
+def test_a_receipt_that_may_not_be_read(store) -> None:
+    """Whoever wrote it may have done the work: no finding, which is told to be made again."""
+    receipt_path(store, 0).chmod(0)
+    with without_root_override(), pytest.raises(PermissionError, match="permission denied"):
+        shardproof.validate(store.path)
 
 
 def test_two_shards_that_name_one_output_are_refused(store) -> None:

@@ -16,7 +16,6 @@ from shardproof.errors import (
     ShardproofError,
     UnsyncedError,
 )
-from shardproof.report import Finding, FindingKind
 
 __all__ = [
     "METADATA",

@@ -90,9 +90,7 @@ def adopt(
     if workers is not None and workers < 1:
         raise ValueError(f"workers: expected 1 or more, found {workers}")
     return apart(
-        lambda own: _adopted(
-            real_path(path), source, match, trust, workers, limits, stop or own
-        )
+        lambda own: _adopted(real_path(path), source, match, trust, workers, limits, stop or own)
     )
 
 

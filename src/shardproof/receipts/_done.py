@@ -38,6 +38,7 @@ __all__ = [
     "Verdict",
     "VerdictStatus",
     "look_at",
+    "may_not_read",
     "open_receipts",
     "promised",
     "read_receipt",
@@ -171,10 +172,17 @@ def verdict(scope: Scope, index: int, level: Level, names: list[str] | None = No
     except ManifestNotFoundError:
         return _absent(index)
     except ManifestPermissionError as error:
-        # Whoever wrote it may have done the work, and be at it: nobody is told to do it again.
-        raise PermissionError(errno.EACCES, error.problem, error.path) from error
+        raise may_not_read(error) from error
     except ManifestError as error:
         return Verdict(index, False, "damaged", f"its receipt can't be believed: {error.problem}")
+
+
+def may_not_read(error: ManifestPermissionError) -> PermissionError:
+    """Return what it means that a receipt may not be read: nobody could look.
+
+    Whoever wrote it may have done the work, and be at it: nobody is told to do it again.
+    """
+    return PermissionError(errno.EACCES, error.problem, error.path)
 
 
 def read_receipt(root: str, index: int) -> Receipt:

@@ -1,6 +1,5 @@
 """What a plan directory promises: the outputs of every shard that is recorded as completed."""
 
-import errno
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +10,7 @@ from shardproof._names import open_root
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.receipts._done import (
+    may_not_read,
     open_receipts,
     promised,
     read_receipt,
@@ -36,7 +36,7 @@ def promise(root: str) -> Manifest:
     Raises:
         ManifestNotFoundError: There is no ``plan.json``.
         ManifestError: It can't be read; or outputs have names that are refused, or are another's.
-        OSError: The file system failed, or a receipt may not be read (EACCES).
+        OSError: The file system failed, or a receipt may not be read.
     """
     header = read_header(root)
     scope = Scope(root, header.plan_hash, header.kinds)
@@ -97,8 +97,8 @@ def _read_closely(scope: Scope, index: int) -> _Promises:
         return promised(scope, receipt, os.path.join(scope.root, name)) if is_done else [], []
     except ManifestNotFoundError:
         return [], []
-    except ManifestPermissionError as error:  # it may be whole
-        raise PermissionError(errno.EACCES, error.problem, error.path) from error
+    except ManifestPermissionError as error:
+        raise may_not_read(error) from error
     except ManifestError as error:
         return [], [Contradiction(name, Mismatch("a receipt", error.problem))]
 
