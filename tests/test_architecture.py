@@ -218,7 +218,8 @@ MAY_IMPORT = {
     "loaders._shards": {"loaders._destinations", "loaders._selection", "loaders._submissions"}
     | GROUND,
     "loaders._shuffled": LOADER,
-    "loaders._source": {"_names", "_paths", "checks", "loaders._destinations", "saev"} | ROWS,
+    "loaders._source": {"_names", "_paths", "_work", "checks", "loaders._destinations", "saev"}
+    | ROWS,
     "loaders._state": set(),
     "loaders._streams": {"loaders._selection"},
     "loaders._submissions": set(),

@@ -302,8 +302,9 @@ class TestAsync:
 
         class Slow(dict):
             def __iter__(self):
-                begun.set()
-                go_on.wait(30)
+                if threading.current_thread() is not threading.main_thread():
+                    begun.set()
+                    go_on.wait(30)
                 return super().__iter__()
 
         async def save() -> None:

@@ -496,7 +496,9 @@ def test_directories_as_deep_as_paths_go(tmp_path) -> None:
     path = tmp_path / "/".join("d" * 1800)
     _files.make_directories(path)
     assert path.is_dir()
-    _files.remove_tree(tmp_path / "d")
+    while path != tmp_path:  # up to Python 3.11, shutil.rmtree can't go so deep
+        path.rmdir()
+        path = path.parent
 
 
 def test_a_tree_that_somebody_else_removes_too(tmp_path, monkeypatch) -> None:

@@ -22,7 +22,7 @@ def test_entry_points() -> None:
     points = importlib.metadata.distribution("shardproof").entry_points
     found = {(point.group, point.name): point.value for point in points}
 
-    assert found["console_scripts", "shardproof"] == "shardproof.cli:main"
+    assert found["console_scripts", "shardproof"] == "shardproof.__main__:main"
     assert found["pytest11", "shardproof"] == "shardproof.pytest_plugin"
     assert all(callable(point.load()) for point in points if point.group == "console_scripts")
 

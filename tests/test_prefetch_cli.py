@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -98,11 +99,14 @@ def test_retries_are_attempts_after_the_first(
 def test_what_takes_too_long_ends(option: str, url: str, shard_hub: Hub, tmp_path: Path) -> None:
     shard_hub.fault("a/*", "stall-in-body")
 
-    result = run(url, tmp_path, option, "0.2", "--retries", "0")
+    result = run(url, tmp_path, option, "1", "--retries", "0")
 
     assert result.exit_code == 1
     assert "failed to download 'train-0.bin' after 1 attempt" in result.stderr
-    assert "51200 of 102400 bytes are kept, and the next try goes on from there" in result.stderr
+    # The half that was sent, or what of it had been taken by then.
+    kept = re.search(r"(\d+) of 102400 bytes are kept, and the next try goes", result.stderr)
+    assert kept is not None
+    assert 0 < int(kept[1]) <= 51200
     assert beside_parts(tmp_path) == set()
 
 

@@ -7,6 +7,14 @@ import pytest
 from attacks.tally import Tally
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let controls run where attacks do: once."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("attack"):
+            item.add_marker("once")
+
+
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     """Count cases and harm; fail at the end if there was any.

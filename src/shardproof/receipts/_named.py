@@ -11,8 +11,14 @@ from typing import NamedTuple
 
 from shardproof._messages import quoted
 from shardproof._names import open_root
-from shardproof.errors import ManifestError
-from shardproof.receipts._done import open_receipts, promised, read_receipt, why_foreign
+from shardproof.errors import ManifestError, ManifestPermissionError
+from shardproof.receipts._done import (
+    may_not_read,
+    open_receipts,
+    promised,
+    read_receipt,
+    why_foreign,
+)
 from shardproof.receipts._layout import RECEIPTS, Scope, receipt_name
 from shardproof.receipts._quick import UsualFile, usual_files
 
@@ -105,6 +111,8 @@ class Named:
                 return _Says()
             path = os.path.join(self._scope.root, RECEIPTS, receipt_name(index))
             files = promised(self._scope, receipt, path)
+        except ManifestPermissionError as error:
+            raise may_not_read(error) from error
         except ManifestError:
             return _Says()
         return _Says(receipt.completed_at, tuple(file.name for file in files))
