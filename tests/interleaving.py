@@ -21,6 +21,8 @@ from killing import (
     _trace,
 )
 
+from shardproof import _threads
+
 __all__ = ["Player", "in_turns", "playing", "turns_of"]
 
 Act = Callable[[], str]
@@ -75,6 +77,9 @@ class Player:
 
 
 def _play(act: Act, begin: Begin, writer: int) -> None:
+    # A turn is one thread's: what would be done in another one, for the sake of interrupts, is
+    # done here.
+    _threads.is_main = lambda: False
     begin()
     os.write(writer, act().encode())
 
