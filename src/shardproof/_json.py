@@ -20,7 +20,7 @@ from shardproof._names import NotRegularError, open_inside, open_root
 from shardproof._paths import permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
-__all__ = ["MAX_BYTES", "MAX_ITEMS", "decode", "read", "read_bytes"]
+__all__ = ["MAX_BYTES", "MAX_ITEMS", "decode", "fields_in", "read", "read_bytes"]
 
 MAX_BYTES = 64 * 2**20
 """Largest JSON file that is read: ten times the manifest of 100 000 shards."""
@@ -111,6 +111,20 @@ def decode(data: bytes, kind: type[T], *, path: str) -> T:
     except RecursionError as error:
         raise ManifestError("it is nested too deep", path=path) from error
     return value
+
+
+def fields_in(data: bytes, *, path: str) -> dict[str, Any]:
+    """Return all fields of a text that `decode` took for a struct, also those it does not know.
+
+    Raises:
+        ManifestError: What stands in one of those is out of range, or nested too deep.
+    """
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise _wrong_value(error, data, path) from error
+    except RecursionError as error:
+        raise ManifestError("it is nested too deep", path=path) from error
 
 
 def _n_keys(value: object) -> int:

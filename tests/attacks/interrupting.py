@@ -322,7 +322,7 @@ def _as_child(subject: Subject, to_parent: int) -> None:
     """Call the subject until an interrupt comes, and say what that left."""
     before, said, lost = descriptors(), "nothing", list[Any]()
     sys.unraisablehook = lost.append
-    faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
+    signal.alarm(int(HANGS_AFTER))  # faulthandler's own thread is not there after a fork
     try:
         os.write(to_parent, b".")
         while not lost:  # in a callback of the interpreter's own, which nobody can mend

@@ -96,7 +96,7 @@ def decode_receipt(data: bytes, path: str) -> Receipt:
     if known.schema_version != SCHEMA_VERSION:
         problem = f"expected schema_version {SCHEMA_VERSION}, found {known.schema_version}"
         raise ManifestError(problem, path=path, field="$.schema_version")
-    said = msgspec.json.decode(data)
+    said = _json.fields_in(data, path=path)
     extra = {name: value for name, value in said.items() if name not in _FIELDS}
     return Receipt(**msgspec.structs.asdict(known), extra=extra)
 
