@@ -320,6 +320,8 @@ def prepared(subject: Subject, path: Path) -> Attacked:
         put_back(root, template)
         clean = run_in_child(subject, root)
         assert clean is not None, f"{subject.name}: it hangs without a fault"
+        if clean.error is not None:
+            assert "ShardproofError" in clean.error["is"], clean.error["traceback"]
         for name in clean.imported:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)

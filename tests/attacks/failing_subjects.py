@@ -244,7 +244,12 @@ def _as_finding(verdict: receipts.Verdict) -> dict[str, Any]:
 
 def receipt(root: Path) -> object:
     store = ReceiptStore(root)
-    return [str(store.read(0)), store.is_completed(0), str(store.verdict(0, "valid"))]
+    return [str(store.read(0)), store.is_completed(0)]
+
+
+def one_verdict(root: Path) -> object:
+    verdict = ReceiptStore(root).verdict(0, "valid")
+    return {"findings": [] if verdict else [_as_finding(verdict)]}
 
 
 def planned(identity: str) -> Callable[[Path], object]:
@@ -571,6 +576,7 @@ def _readers() -> Iterator[Subject]:
         for name in ("checkpoint", "checkpoint, a shard missing", "checkpoint, one flipped"):
             yield Subject(f"verify_checkpoint {level}: {name}", directories[name], verified(level))
     yield Subject("ReceiptStore.read", plan(), receipt)
+    yield Subject("ReceiptStore.verdict", plan(), one_verdict)
     yield Subject("plan_dirs", several, found_plans)
     yield Subject("claims_in", claimed, claims)
     yield Subject("source_files size", corpus, planned("size"))

@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -36,13 +37,15 @@ HANGS_AFTER = 20.0
 PATIENCE = 5.0
 SECONDS = 0.02
 LOST = "lost by Python"
+MADE = "made"
+"""Below it is what a case makes, and what the next one begins without."""
 
 Subject = Callable[[], object]
 
 
 def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
     """What is interrupted. Each may be called again, whatever became of the call before."""
-    numbers = itertools.count()
+    numbers, made = itertools.count(), base / MADE
     shards = testing.write_layout(testing.layout(n_shards=12, d_model=64), base / "saev")
     run = testing.write_receipts(testing.receipts_layout(n_shards=12), base / "run")
     prefix = testing.write_checkpoint(testing.checkpoint_layout(world_size=4), base / "checkpoint")
@@ -65,7 +68,7 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
             mine[rows]
 
     def prefetch() -> None:
-        place = base / "cache" / str(next(numbers))
+        place = made / "cache" / str(next(numbers))
         prefetcher = ShardPrefetcher(url, names, place, lookahead=2)
         with closed(prefetcher):
             for path in prefetcher:
@@ -74,10 +77,10 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
     def fetch() -> None:
         source = open_source(url)
         with closed(source):
-            fetch_shard(source, names[0], base / "fetched" / str(next(numbers)) / "0.bin")
+            fetch_shard(source, names[0], made / "fetched" / str(next(numbers)) / "0.bin")
 
     def stage() -> None:
-        to = base / "staged" / str(next(numbers))
+        to = made / "staged" / str(next(numbers))
         to.mkdir(parents=True)
         shardproof.stage(shards, to)
 
@@ -97,12 +100,12 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
             pass
 
     def save() -> None:
-        to = base / "saved" / str(next(numbers)) / "model"
+        to = made / "saved" / str(next(numbers)) / "model"
         MultiShardSaver(sync=False).save_shard(to, 0, {"weight": rows})
         MultiShardSaver(sync=False).save_metadata(to, world_size=1)
 
     def adopted() -> None:
-        to = base / "adopted" / str(next(numbers))
+        to = made / "adopted" / str(next(numbers))
         to.mkdir(parents=True)
         (to / "0.bin").write_bytes(b"1234")
         adopt(to)
@@ -374,6 +377,7 @@ def run(subject: Subject, name: str, way: str, numbers: range, base: Path) -> No
             break
         found = left(before, base)
         faulthandler.cancel_dump_traceback_later()
+        shutil.rmtree(base / MADE, ignore_errors=True)
         told = {"said": outcome[0], "where": outcome[1], "left": found}
         say({"subject": name, "case": case, **told})
         if found:  # the next case begins with none of it

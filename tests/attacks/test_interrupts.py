@@ -83,10 +83,14 @@ def told(tally, case: Case) -> None:
         tally.harm("leftover", f"{case}")
 
 
+in_parts = pytest.mark.parametrize("part", range(3))
+
+
 @pytest.mark.attack("interrupt at a random moment of a reader, a validator, a fetch")
-def test_at_a_random_moment(tally, tmp_path: Path) -> None:
+@in_parts
+def test_at_a_random_moment(part: int, tally, tmp_path: Path) -> None:
     numbers = range(N_MOMENTS) if tally.is_exhaustive else range(0, N_MOMENTS, N_MOMENTS // 6)
-    for case in cases(SUBJECTS, "moments", numbers, tmp_path):
+    for case in cases(SUBJECTS[part::3], "moments", numbers, tmp_path):
         told(tally, case)
 
 
@@ -99,9 +103,10 @@ def test_of_a_process_that_was_forked(tally, tmp_path: Path) -> None:
 
 
 @pytest.mark.attack("interrupt at each step of the main thread")
-def test_at_each_step(tally, tmp_path: Path) -> None:
+@in_parts
+def test_at_each_step(part: int, tally, tmp_path: Path) -> None:
     numbers = range(N_STEPS) if tally.is_exhaustive else range(7, N_STEPS, 97)
-    for case in cases(SUBJECTS, "steps", numbers, tmp_path):
+    for case in cases(SUBJECTS[part::3], "steps", numbers, tmp_path):
         told(tally, case)
 
 
