@@ -254,6 +254,7 @@ def interrupted(subject: Subject, delays: list[float], timer: Timer) -> str:
             said = f"{type(error).__name__}: {error}"
         while timer.left or signal.getitimer(signal.ITIMER_REAL)[0]:
             time.sleep(1e-4)
+        time.sleep(1e-4)  # one that has just come is raised here, and not behind the `except`
     except KeyboardInterrupt:  # the second one came after the first was dealt with
         said = "KeyboardInterrupt" if said == "nothing" else said
     return said
