@@ -8,7 +8,9 @@ hangs ends the process with 1.
 import _thread
 import contextlib
 import copy
+import dis
 import faulthandler
+import functools
 import gc
 import itertools
 import json
@@ -22,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -185,7 +187,11 @@ class Timer:
 
 
 class Tracer:
-    """An interrupt where the main thread is at its k-th step in code that may hold something."""
+    """An interrupt where the interpreter looks for one the k-th time, in code that holds something.
+
+    It looks at the begin of a function, behind a call and at a jump back (CHECK_EVAL_BREAKER in
+    CPython's ceval.c), and nowhere else: not between the last step of a ``with`` and its end.
+    """
 
     ROOMS = (os.path.dirname(shardproof.__file__), threading.__file__, contextlib.__file__)
 
@@ -194,21 +200,50 @@ class Tracer:
         self.where = ""
 
     def __enter__(self) -> None:
-        sys.settrace(self._seen)
+        sys.settrace(self._called)
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
 
-    def _seen(self, frame: FrameType, event: str, _: object) -> Any:
+    def _called(self, frame: FrameType, event: str, _: object) -> Any:
         name = frame.f_code.co_filename
         if not name.startswith(self.ROOMS) and "concurrent/futures" not in name:
             return None
-        if event in {"call", "line"}:
-            self.n += 1
-            if self.n == self.at:
-                self.where = f"{os.path.basename(name)}:{frame.f_lineno} {event}"
-                raise KeyboardInterrupt
-        return self._seen
+        frame.f_trace_opcodes = True
+        looking = looking_steps(frame.f_code)
+        last = None
+
+        def seen(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal last
+            if event == "opcode":
+                before = max(0, frame.f_lasti - 2) if last is None else last
+                last = frame.f_lasti
+                if before in looking:
+                    self._looked(frame)
+            return seen
+
+        return seen
+
+    def _looked(self, frame: FrameType) -> None:
+        self.n += 1
+        if self.n == self.at:
+            name = os.path.basename(frame.f_code.co_filename)
+            self.where = f"{name}:{frame.f_lineno}"
+            raise KeyboardInterrupt
+
+
+@functools.cache
+def looking_steps(code: CodeType) -> frozenset[int]:
+    """The offsets of a function's instructions that end with a look for signals."""
+    return frozenset(step.offset for step in dis.get_instructions(code) if _looks(step))
+
+
+def _looks(step: dis.Instruction) -> bool:
+    if step.opname == "RESUME":
+        return (step.arg or 0) & 3 < 2  # not where a generator only hands on what another yields
+    if step.opname.startswith("CALL"):
+        return not step.opname.startswith("CALL_INTRINSIC")
+    return "JUMP_BACKWARD" in step.opname and not step.opname.endswith("NO_INTERRUPT")
 
 
 def descriptors() -> dict[str, str]:

@@ -102,7 +102,7 @@ def test_of_a_process_that_was_forked(tally, tmp_path: Path) -> None:
         told(tally, case)
 
 
-@pytest.mark.attack("interrupt at each step of the main thread")
+@pytest.mark.attack("interrupt wherever the main thread looks for one")
 @in_parts
 def test_at_each_step(part: int, tally, tmp_path: Path) -> None:
     numbers = range(N_STEPS) if tally.is_exhaustive else range(7, N_STEPS, 97)
