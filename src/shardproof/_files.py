@@ -87,19 +87,25 @@ def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterato
     directory = os.path.dirname(os.path.abspath(path))
     temporary = os.path.join(directory, _temporary_name())
     try:
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
+        with _new_file(temporary, sync) as fd:
             yield fd
-            if sync:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
         os.replace(temporary, path)
     except BaseException:
         _discard(temporary)
         raise
     if sync:
         _sync_name(path)
+
+
+@contextlib.contextmanager
+def _new_file(path: str | os.PathLike[str], sync: bool) -> Iterator[int]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        yield fd
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def move_aside(path: str | os.PathLike[str]) -> str | None:
@@ -474,13 +480,8 @@ def being_published(
     directory, name = os.path.split(os.path.abspath(path))
     temporary = temporary or os.path.join(directory, _temporary_name())
     try:
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
+        with _new_file(temporary, sync) as fd:
             yield fd
-            if sync:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
         _name_new(os.fspath(temporary), directory, name)
     finally:
         _unlink_if_there(temporary)
