@@ -1,5 +1,6 @@
 """What an attack is given: a tally, named by its mark."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,3 +29,9 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     if figures:
         tally.write(Path(figures))
     tally.assert_harmless()
+
+
+@pytest.fixture
+def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is there whether it was synced or not: a killed process is no power cut."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)

@@ -1,6 +1,5 @@
 """Whatever moment a save or a removal is killed at, or the power cut: what is whole, is right."""
 
-import contextlib
 import errno
 import itertools
 import os
@@ -14,7 +13,7 @@ import checkpoint_files as files
 import numpy as np
 import power
 import pytest
-from attacks.tally import Harm, Tally
+from attacks.tally import Tally
 from killing import Begin, at_every_state, at_some_calls, skip_where_not_permitted
 
 from shardproof import _files
@@ -42,24 +41,9 @@ a_kill = pytest.mark.attack("kill at a system call: checkpoints")
 a_cut = pytest.mark.attack("power cut: checkpoints")
 
 
-@contextlib.contextmanager
-def harmless(tally: Tally, kind: Harm, case: object) -> Iterator[None]:
-    """Note harm of a kind where something is not as it is asserted here."""
-    try:
-        yield
-    except AssertionError as error:
-        tally.harm(kind, f"{case}: {error}")
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _ptrace() -> None:
     skip_where_not_permitted()
-
-
-@pytest.fixture
-def no_waiting_for_disks(monkeypatch) -> None:
-    """What was written is there whether it was synced or not: a killed process is no power cut."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def arrays_of(step: int, rank: int, attempt: int = 0) -> dict[str, np.ndarray]:
@@ -160,15 +144,15 @@ class Saves:
 
     def check(self, n_calls: int) -> None:
         self.tally.count()
-        with harmless(self.tally, "lost", n_calls):
+        with self.tally.harmless("lost", n_calls):
             assert_loads(self.first, 1)
-        with harmless(self.tally, "torn", n_calls):
+        with self.tally.harmless("torn", n_calls):
             assert files.is_whole(self.second) == files.metadata_path(self.second).exists()
-        with harmless(self.tally, "lie", n_calls):
+        with self.tally.harmless("lie", n_calls):
             self.what_is_whole_is_right()
-        with harmless(self.tally, "wrong class", n_calls):
+        with self.tally.harmless("wrong class", n_calls):
             self.the_next_attempt_succeeds()
-        with harmless(self.tally, "leftover", n_calls):
+        with self.tally.harmless("leftover", n_calls):
             assert not [name for name in self.left_over() if not name.endswith(".tmp")]
 
     def what_is_whole_is_right(self) -> None:
@@ -234,9 +218,9 @@ class TestSave:
 
         def check(n_calls: int) -> None:
             tally.count()
-            with harmless(tally, "lost", n_calls):
+            with tally.harmless("lost", n_calls):
                 assert_loads(first, 1)
-            with harmless(tally, "lie", n_calls):
+            with tally.harmless("lie", n_calls):
                 if files.is_whole(second):
                     is_new = is_right(second, 2, attempt=1)
                     seen["new" if is_new else "old"] += 1
@@ -246,7 +230,7 @@ class TestSave:
                     seen["none"] += 1
                     assert_gone(second)
                     assert latest_checkpoint(path) == str(first)
-            with harmless(tally, "wrong class", n_calls):
+            with tally.harmless("wrong class", n_calls):
                 save(second, 2, attempt=2, overwrite=True)
                 assert_loads(second, 2, attempt=2)
                 assert latest_checkpoint(path) == str(second)
@@ -329,16 +313,16 @@ class Prunes:
 
     def check(self, n_calls: int) -> None:
         self.tally.count()
-        with harmless(self.tally, "lost", n_calls):
+        with self.tally.harmless("lost", n_calls):
             assert latest_checkpoint(self.path) == str(self.prefix(3))
             assert_loads(self.prefix(3), 3)
-        with harmless(self.tally, "torn", n_calls):
+        with self.tally.harmless("torn", n_calls):
             self.each_is_whole_or_none()
         self.states.add(tuple(files.is_whole(self.prefix(step)) for step in (1, 2)))
-        with harmless(self.tally, "leftover", n_calls):
+        with self.tally.harmless("leftover", n_calls):
             prune(self.path, keep=1)
             assert names(self.path) == expected_names(self.layout, 3)
-        with harmless(self.tally, "lost", n_calls):
+        with self.tally.harmless("lost", n_calls):
             assert_loads(self.prefix(3), 3)
 
     def each_is_whole_or_none(self) -> None:
@@ -592,12 +576,12 @@ class TestPower:
             tally.count()
             first, second = (path / layout.format(step) for step in (1, 2))
             is_whole = files.is_whole(second)
-            with harmless(tally, "lost", path):
+            with tally.harmless("lost", path):
                 assert_loads(first, 1)
                 assert is_whole or not has_ended
-            with harmless(tally, "torn", path):
+            with tally.harmless("torn", path):
                 assert not says_too_much(second)
-            with harmless(tally, "lie", path):
+            with tally.harmless("lie", path):
                 assert latest_checkpoint(path) == str(second if is_whole else first)
                 if is_whole:
                     assert_loads(second, 2)
@@ -629,16 +613,16 @@ class TestPower:
             first, second = path / "step_1", path / "step_2"
             is_new = is_right(second, 2, attempt=1)
             is_whole = is_new or is_right(second, 2)
-            with harmless(tally, "lost", path):
+            with tally.harmless("lost", path):
                 assert_loads(first, 1)
                 assert is_new or not has_ended
-            with harmless(tally, "torn", path):
+            with tally.harmless("torn", path):
                 assert not says_too_much(second)
-            with harmless(tally, "lie", path):
+            with tally.harmless("lie", path):
                 assert is_whole == files.is_whole(second)
                 assert latest_checkpoint(path) == str(second if is_whole else first)
             seen.add((is_new, is_whole))
-            with harmless(tally, "wrong class", path):
+            with tally.harmless("wrong class", path):
                 save(second, 2, attempt=2, overwrite=True)
                 assert_loads(second, 2, attempt=2)
 
@@ -661,12 +645,12 @@ class TestPower:
         def check(path: Path, has_ended: bool) -> None:
             tally.count()
             third = path / layout.format(3)
-            with harmless(tally, "lost", path):
+            with tally.harmless("lost", path):
                 assert latest_checkpoint(path) == str(third)
                 assert_loads(third, 3)
-            with harmless(tally, "torn", path):
+            with tally.harmless("torn", path):
                 assert not any(says_too_much(path / layout.format(step)) for step in (1, 2))
-            with harmless(tally, "leftover", path):
+            with tally.harmless("leftover", path):
                 prune(path, keep=1)
                 assert names(path) == expected_names(layout, 3)
 

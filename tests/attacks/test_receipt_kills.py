@@ -1,19 +1,18 @@
 """Whatever moment a worker is killed at, or the power cut: no receipt is lost, torn or a lie."""
 
-import contextlib
 import hashlib
 import itertools
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import power
 import pytest
-from attacks.tally import Harm, Tally
+from attacks.tally import Tally
 from killing import Begin, Chosen, at_every_state, at_some_calls, skip_where_not_permitted
 
 from shardproof import ReceiptStore, _files, receipts
@@ -28,24 +27,9 @@ N_CUTS = 2
 """In the gate, of each disk."""
 
 
-@contextlib.contextmanager
-def harmless(tally: Tally, kind: Harm, case: object) -> Iterator[None]:
-    """Note harm of a kind where something is not as it is asserted here."""
-    try:
-        yield
-    except (AssertionError, ValueError) as error:
-        tally.harm(kind, f"{case}: {error}")
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _ptrace() -> None:
     skip_where_not_permitted()
-
-
-@pytest.fixture
-def no_waiting_for_disks(monkeypatch) -> None:
-    """What was written is there whether it was synced or not: a killed process is no power cut."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 N_SHARDS = 2
@@ -166,7 +150,7 @@ class Killed:
             ("lie", self.only_what_is_right_is_done),
             ("lost", self.one_more_run_does_the_rest),
         ):
-            with harmless(self.tally, kind, f"{self.why}, call {n_calls}"):
+            with self.tally.harmless(kind, f"{self.why}, call {n_calls}"):
                 look()
 
     def nothing_is_lost_or_torn(self) -> None:
@@ -308,10 +292,10 @@ def test_killed_while_a_plan_is_opened(tmp_path, tally, no_waiting_for_disks) ->
 
     def check(n_calls: int) -> None:
         tally.count()
-        with harmless(tally, "torn", n_calls):
+        with tally.harmless("torn", n_calls):
             for file in output_dir.rglob("*.json"):
                 assert json.loads(file.read_bytes())
-        with harmless(tally, "lost", n_calls):
+        with tally.harmless("lost", n_calls):
             assert open_it().pending() == [0, 1]
             assert run(open_it().path, "run") == [0, 1]
             assert open_it().pending() == []
@@ -367,10 +351,10 @@ def cut(
 
     def check(path: Path, has_ended: bool) -> None:
         tally.count()
-        with harmless(tally, "lie", "after a cut"):
+        with tally.harmless("lie", "after a cut"):
             pending = ReceiptStore(path / "plan").pending()
             assert pending == ([] if is_right(path / "plan", 0) else [0])
-        with harmless(tally, "lost", f"after a cut, ended: {has_ended}"):
+        with tally.harmless("lost", f"after a cut, ended: {has_ended}"):
             assert is_right(path / "plan", 1)
             assert is_right(path / "plan", 0) or not has_ended
             run(path / "plan", "run")
