@@ -624,3 +624,17 @@ def test_an_address_with_control_characters(tmp_path: Path, url: str, shown: str
     with pytest.raises(FetchError) as caught:
         fetch(source, "0.bin", tmp_path, Limits(max_download_retries=1))
     assert str(caught.value).replace("\n", "").isprintable()
+
+
+def test_what_a_function_brought_is_removed_where_that_fails_once(tmp_path, shard_faults) -> None:
+    (tmp_path / "scratch").mkdir()
+    shard_faults(tmp_path / "scratch").fail("readdir", errno.EIO, times=1)
+
+    def write(_: str, dest: Path) -> None:
+        dest.write_bytes(b"1234")
+
+    source = CallableSource(write, scratch=tmp_path / "scratch")
+    fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+    assert (tmp_path / "0.bin").read_bytes() == b"1234"
+    assert not [*(tmp_path / "scratch").iterdir()]

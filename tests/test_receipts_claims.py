@@ -398,8 +398,8 @@ def test_the_claim_of_one_that_is_gone_is_taken_over_at_once(store) -> None:
 
 
 class TestLeftovers:
-    def test_those_of_a_killed_writer_are_swept(self, store) -> None:
-        (store.path / "claims").mkdir()
+    def left_by_a_dead_one(self, store) -> list[Path]:
+        (store.path / "claims").mkdir(exist_ok=True)
         dead = subprocess.Popen([sys.executable, "-c", ""])
         dead.wait()
         leftovers = [
@@ -408,7 +408,18 @@ class TestLeftovers:
         ]
         for path in leftovers:
             path.touch()
+        return leftovers
+
+    def test_those_of_a_killed_writer_are_swept(self, store) -> None:
+        leftovers = self.left_by_a_dead_one(store)
         complete(store, 0)
+        assert not any(path.exists() for path in leftovers)
+
+    def test_also_where_no_shard_is_left_to_be_claimed(self, store) -> None:
+        for index in range(store.n_shards):
+            complete(store, index)
+        leftovers = self.left_by_a_dead_one(store)
+        assert [*ReceiptStore(store.path).claim_pending()] == []
         assert not any(path.exists() for path in leftovers)
 
     def test_nothing_of_others_is_removed(self, store) -> None:

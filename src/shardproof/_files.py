@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
@@ -33,6 +34,7 @@ __all__ = [
     "move_aside",
     "move_new",
     "move_whole",
+    "passing_directory",
     "publish",
     "remove",
     "remove_empty",
@@ -368,6 +370,27 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
     while is_there(path):
         with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
             shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def passing_directory(prefix: str, within: str | os.PathLike[str] | None = None) -> Iterator[str]:
+    """Yield a new directory, which goes with all that is in it when the context ends.
+
+    Args:
+        prefix: What its name begins with.
+        within: Where; by default where the system has such directories.
+
+    Raises:
+        OSError: It could not be made, or not be removed, though that was tried twice.
+    """
+    directory = tempfile.mkdtemp(prefix=prefix, dir=within)
+    try:
+        yield directory
+    finally:
+        try:
+            remove_tree(directory)
+        except OSError:  # nobody else removes it, and what failed once may work now
+            remove_tree(directory)
 
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

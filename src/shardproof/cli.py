@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 import shardproof
+from shardproof import _files
 from shardproof._cli_adopt import adopt
 from shardproof._cli_checkpoint import app as checkpoint
 from shardproof._cli_fetch import fetch
@@ -238,7 +239,7 @@ def demo(
 
 
 def _demonstrate_in_passing() -> int:
-    with tempfile.TemporaryDirectory(prefix="shardproof-demo-") as base:
+    with _files.passing_directory("shardproof-demo-") as base:
         code = _demonstrate(Path(base))
     typer.echo("\nBoth directories are gone again; --keep DIR keeps them.")
     return code

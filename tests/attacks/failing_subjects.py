@@ -368,11 +368,10 @@ def of(*arguments: str) -> Callable[[Path], object]:
     def act(root: Path) -> object:
         os.environ |= {
             "COLUMNS": "100",
-            "TMPDIR": str(root),
             "HOME": str(root),
             "XDG_CACHE_HOME": str(root),
         }
-        tempfile.tempdir = None
+        tempfile.tempdir = str(root)  # where it is looked for is not of ours
         ended = command(*[argument.replace("{}", str(root)) for argument in arguments])
         ended["out"] = re.sub(r"shardproof-demo-\w+", "shardproof-demo-x", ended["out"])
         return ended

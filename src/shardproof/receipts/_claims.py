@@ -22,6 +22,7 @@ import msgspec
 
 from shardproof import _files
 from shardproof._messages import shown
+from shardproof._opening import is_there
 from shardproof._processes import this_process
 from shardproof.errors import ClaimLostError, ShardClaimedError, UnsyncedError
 from shardproof.receipts._claim_files import (
@@ -90,7 +91,12 @@ class Claims:
             raise
 
     def orphans(self) -> list[int]:
-        """Return the claimed shards whose holder surely runs no more."""
+        """Return the claimed shards whose holder surely runs no more.
+
+        What such holders were writing is removed, also where no shard is left to be claimed.
+        """
+        if is_there(self.files.directory):
+            self._sweep()
         return [index for index, found in claims_in(self.root) if found.is_dead]
 
     def bury(self, index: int) -> None:

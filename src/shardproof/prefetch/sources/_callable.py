@@ -2,10 +2,10 @@
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from shardproof import _files
 from shardproof._arguments import checked
 from shardproof._messages import quoted
 from shardproof._opening import is_regular
@@ -80,7 +80,7 @@ class CallableSource:
         cut: Cut | None = None,
     ) -> Iterator[Delivery]:
         """Fetch the whole file; ``start`` and ``stop`` don't count."""
-        with tempfile.TemporaryDirectory(prefix="shardproof-", dir=self._scratch) as directory:
+        with _files.passing_directory("shardproof-", self._scratch) as directory:
             path = Path(directory, "shard")
             self._fetch(name, path)
             if not is_regular(path):
