@@ -25,7 +25,7 @@ from shardproof import (
     ShardValidationError,
     ShuffledDataLoader,
 )
-from shardproof.loaders import _destinations
+from shardproof.loaders import _delivery, _destinations
 from shardproof.testing import layout, shards_dir
 from shardproof.testing.contracts._child import run_in_child
 from shardproof.testing.faults import faults
@@ -97,6 +97,24 @@ def test_an_error_of_the_consumer_ends_the_iteration(kind, path):
 
     with pytest.raises(KeyboardInterrupt):
         consume()
+    gc.collect()
+    assert held() == before
+
+
+@KINDS
+def test_two_interrupts_while_it_is_closed_leave_nothing_open(kind, path, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    before = held()
+    loader = kind(path, layer=6, batch_size=8)
+    iteration = iter(loader)
+    next(iteration)
+    with monkeypatch.context() as patch:
+        patch.setattr(_delivery, "apart", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loader.close()
+    del iteration
     gc.collect()
     assert held() == before
 

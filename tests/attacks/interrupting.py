@@ -37,6 +37,7 @@ from shardproof.prefetch import ShardPrefetcher, adopt, fetch_shard, open_source
 
 HANGS_AFTER = 20.0
 PATIENCE = 5.0
+LATER = 1e-3
 SECONDS = 0.02
 LOST = "lost by Python"
 MADE = "made"
@@ -182,8 +183,21 @@ class Timer:
         signal.setitimer(signal.ITIMER_REAL, self.left.pop(0) if self.left else 0)
 
     def ring(self, number: int, frame: FrameType | None) -> None:
+        above = frame
+        while above is not None:
+            if above.f_code is Timer.lost.__code__:  # raised there, it would be lost, too
+                self.start(LATER, *self.left)
+                return
+            above = above.f_back
         self._next()
         raise KeyboardInterrupt
+
+    def lost(self, seen: Any) -> None:
+        """Ring again for an interrupt that was raised in a callback of the interpreter's own."""
+        if isinstance(seen.exc_value, KeyboardInterrupt):
+            self.start(LATER, *self.left)
+        else:
+            sys.__unraisablehook__(seen)
 
 
 class Tracer:
@@ -298,14 +312,7 @@ def interrupted(subject: Subject, delays: list[float], timer: Timer) -> str:
 def at_moments(subject: Subject, cases: range) -> Iterator[tuple[str, str]]:
     """Interrupt at random moments; what came out, and where."""
     timer = Timer()
-
-    def lost(seen: Any) -> None:  # in a callback of the interpreter's own, which nobody can mend
-        if isinstance(seen.exc_value, KeyboardInterrupt):
-            timer.start(1e-3)
-        else:
-            sys.__unraisablehook__(seen)
-
-    sys.unraisablehook = lost
+    sys.unraisablehook = timer.lost
     for case in cases:
         chance = random.Random(case)
         delays = [max(1e-6, chance.uniform(0, SECONDS))]

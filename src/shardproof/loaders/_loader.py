@@ -1,5 +1,6 @@
 """What the loaders of batches share: an epoch, a rank, a place in it, an end."""
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -101,12 +102,14 @@ class BatchLoader:
         options, plan = self._dealing.options, self._dealing.plan(start)
         n_done, n_own = start.n_batches, plan.n_batches(options["rank"])
         delivery = Delivery(self._source, plan, options["rank"], options["n_threads"], self._blocks)
-        for batch in delivery.batches(n_done):
-            n_done += 1
-            arrive(dataclasses.replace(start, n_batches=n_done), is_last=n_done == n_own)
-            finished = [self._finished(batch)]
-            del batch  # what is still named here could not be used again
-            yield finished.pop()
+        # Closed here: an interrupt is lost where the interpreter closes what nobody holds.
+        with contextlib.closing(delivery.batches(n_done)) as batches:
+            for batch in batches:
+                n_done += 1
+                arrive(dataclasses.replace(start, n_batches=n_done), is_last=n_done == n_own)
+                finished = [self._finished(batch)]
+                del batch  # what is still named here could not be used again
+                yield finished.pop()
         # Whoever asked for one more is in step with the rank that has one more.
         n_steps = max(n_done, plan.n_steps)
         arrive(dataclasses.replace(start, n_batches=n_steps), is_last=True)

@@ -104,6 +104,10 @@ class OpenShards:
             fd, self._dir_fd = self._dir_fd, None
             os.close(fd)
 
+    def __del__(self) -> None:
+        """Close what stayed open, as where two interrupts came while it was being closed."""
+        self.close()
+
     def path(self, index: int) -> str:
         """Return the absolute path of a shard."""
         return os.path.join(self._root, self._names[index])
