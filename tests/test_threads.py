@@ -84,6 +84,17 @@ class TestApart:
             with pytest.raises(ZeroDivisionError):
                 _work.apart(lambda stop: 1 // 0)
 
+    def test_where_no_thread_can_be_had_it_is_done_here(self, monkeypatch) -> None:
+        """As from Python 3.12 on, where the interpreter ends and something is to be closed."""
+
+        def refused(*_: object) -> None:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+        monkeypatch.setattr("_thread.start_new_thread", refused)
+        monkeypatch.setattr("_thread.start_joinable_thread", refused, raising=False)
+        here = threading.get_ident()
+        assert _work.apart(lambda _: threading.get_ident()) == here
+
     def test_work_ends_by_itself_before_the_interrupt_is_raised(self) -> None:
         ended = []
 

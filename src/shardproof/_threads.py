@@ -80,17 +80,20 @@ class Thread:
         self._ended: list[None] = []
         self._bell: Mailbox[None] = Mailbox()
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
         """Start it, without a wait; to be called once.
 
-        Raises:
-            RuntimeError: The system gives no more threads.
+        Returns:
+            Whether it was started: not where the system gives no more threads, nor from Python 3.12
+            on where the interpreter ends.
         """
         # By one call into the interpreter: between two, an interrupt may come.
-        if sys.version_info >= (3, 13):
-            self._handles.extend(map(_thread.start_joinable_thread, [self._run]))
-        else:
-            self._handles.extend(map(_thread.start_new_thread, [self._run], [()]))
+        with contextlib.suppress(RuntimeError):
+            if sys.version_info >= (3, 13):
+                self._handles.extend(map(_thread.start_joinable_thread, [self._run]))
+            else:
+                self._handles.extend(map(_thread.start_new_thread, [self._run], [()]))
+        return bool(self._handles)
 
     def _run(self) -> None:
         try:

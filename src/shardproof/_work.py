@@ -95,8 +95,8 @@ def apart(work: Callable[[Stop], Result]) -> Result:
     thread = Thread(run)
     try:
         with signals.awaited():
-            thread.begin()
-            while not outcome:
+            has_begun = thread.begin()
+            while has_begun and not outcome:
                 waiter.listen()
             thread.end()
     except BaseException:
@@ -107,7 +107,7 @@ def apart(work: Callable[[Stop], Result]) -> Result:
         raise
     if signals.n:
         raise KeyboardInterrupt
-    return outcome.pop().get()
+    return outcome.pop().get() if has_begun else _in_this_thread(work)
 
 
 def _in_this_thread(work: Callable[[Stop], Result]) -> Result:
