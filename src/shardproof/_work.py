@@ -75,6 +75,8 @@ def _done(work: Callable[[], Result]) -> _Done[Result]:
 def apart(work: Callable[[Stop], Result]) -> Result:
     """Return what ``work`` returns, done in a thread of its own if this is the main one.
 
+    Where no thread can be had, as when the interpreter ends, it is done in this one.
+
     An interrupt tells it to stop, and is raised once it has ended by itself. A second one does not
     change that, unless the command listens to signals: then it is raised at once, and so is a
     third one anywhere.
