@@ -26,6 +26,7 @@ from shardproof import (
     ShuffledDataLoader,
 )
 from shardproof.loaders import _delivery, _destinations
+from shardproof.loaders._shards import OpenShards
 from shardproof.testing import layout, shards_dir
 from shardproof.testing.contracts._child import run_in_child
 from shardproof.testing.faults import faults
@@ -117,6 +118,14 @@ def test_two_interrupts_while_it_is_closed_leave_nothing_open(kind, path, monkey
     del iteration
     gc.collect()
     assert held() == before
+
+
+def test_shards_whose_making_was_interrupted_go_in_silence(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    OpenShards.__new__(OpenShards)
+    gc.collect()
+    assert not told
 
 
 @KINDS

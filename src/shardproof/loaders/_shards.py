@@ -106,7 +106,8 @@ class OpenShards:
 
     def __del__(self) -> None:
         """Close what stayed open, as where two interrupts came while it was being closed."""
-        self.close()
+        with contextlib.suppress(AttributeError):  # cut short while it was made: nothing is open
+            self.close()
 
     def path(self, index: int) -> str:
         """Return the absolute path of a shard."""
