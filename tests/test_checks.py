@@ -270,6 +270,17 @@ class TestADirectoryThatChanges:
         after_listing(replace)
         assert kinds(check(manifest(root, "a"))) == {"a": "not-regular"}
 
+    @pytest.mark.parametrize("level", ["present", "complete"])
+    def test_a_folder_that_comes_as_a_link_out_of_the_root(
+        self, root, tmp_path, after_listing, level
+    ) -> None:
+        (root / "a").write_bytes(b"x")
+        (tmp_path / "outside").mkdir()
+        (tmp_path / "outside" / "b").write_bytes(b"x")
+        after_listing(lambda: (root / "sub").symlink_to("../outside"))
+        promise = manifest(root, PromisedFile("a", 1), PromisedFile("sub/b", 1))
+        assert kinds(check(promise, level=level)) == {"b": "not-regular"}
+
     def test_a_directory_that_is_moved_away_is_looked_at_where_it_is(
         self, root, after_listing
     ) -> None:

@@ -3,6 +3,8 @@
 import errno
 import functools
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from shardproof import (
     validate,
 )
 from shardproof.manifest import PromisedFile
+from shardproof.testing import time_limit
 from shardproof.testing.faults import faults
 
 
@@ -70,6 +73,42 @@ def test_what_could_not_be_looked_at_is_not_taken_for_absent(tmp_path, call, nam
         with pytest.raises(OSError, match="Input/output error") as caught:
             formats.detect(str(tmp_path))
     assert not isinstance(caught.value, ManifestError)
+
+
+REPLACEMENTS: dict[str, Callable[[Path], None]] = {
+    "FIFO": os.mkfifo,
+    "link": lambda path: path.symlink_to("../outside"),
+    "directory": os.mkdir,
+    "nothing": lambda path: None,
+}
+
+
+@pytest.mark.parametrize("kind", REPLACEMENTS)
+def test_metadata_that_are_replaced_after_a_first_look(tmp_path, monkeypatch, kind: str) -> None:
+    (tmp_path / "outside").write_text('{"schema_version": 1, "world_size": 1}')
+    root = tmp_path / "root"
+    root.mkdir()
+    path = root / "x.metadata.json"
+    path.write_text("{}")
+    real = os.stat
+
+    def stat_then_replace(asked, *args, **keywords):
+        status = real(asked, *args, **keywords)
+        if str(asked).endswith(path.name):
+            monkeypatch.setattr(os, "stat", real)
+            path.unlink()
+            REPLACEMENTS[kind](path)
+        return status
+
+    monkeypatch.setattr(os, "stat", stat_then_replace)
+    with time_limit(10), pytest.raises(ManifestNotFoundError, match="a shards directory"):
+        formats.detect(str(root))
+
+
+def test_metadata_that_are_a_link_alone_are_nobodys(tmp_path) -> None:
+    (tmp_path / "x.metadata.json").symlink_to("x.metadata.json")
+    with pytest.raises(ManifestNotFoundError, match="none of a known format"):
+        formats.detect(str(tmp_path))
 
 
 class TestLabels:

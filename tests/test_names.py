@@ -1,5 +1,6 @@
 """An untrusted name becomes a path inside a root, or is refused."""
 
+import errno
 import os
 import socket
 import stat
@@ -222,6 +223,25 @@ class TestOpenInside:
                 _names.open_inside("null", root="/dev", dir_fd=dir_fd)
         finally:
             os.close(dir_fd)
+
+
+class TestOpenRoot:
+    """Its path was resolved: where a link is by now, it was put there meanwhile."""
+
+    def test_a_link(self, tmp_path) -> None:
+        (tmp_path / "root").mkdir()
+        (tmp_path / "link").symlink_to("root")
+        with pytest.raises(OSError, match="it was replaced while it was looked at") as caught:
+            _names.open_root(str(tmp_path / "link"))
+        assert (caught.value.errno, caught.value.filename) == (
+            errno.ESTALE,
+            str(tmp_path / "link"),
+        )
+
+    def test_a_link_to_itself(self, tmp_path) -> None:
+        (tmp_path / "link").symlink_to("link")
+        with pytest.raises(OSError, match="levels of symbolic links"):
+            _names.open_root(str(tmp_path / "link"))
 
 
 def test_an_unknown_file_type_is_named_by_its_number() -> None:

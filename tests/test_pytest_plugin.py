@@ -284,6 +284,16 @@ class TestNamesThatOthersUse:
         result.assert_outcomes(passed=3, failed=1)
         result.stdout.fnmatch_lines([f"FAILED {beside}: 3 findings"])
 
+    @pytest.mark.parametrize("name", ["plan.json", "x.metadata.json"])
+    def test_a_link_is_not_read(
+        self, run_all: Run, beside: Path, tmp_path: Path, name: str
+    ) -> None:
+        """What lies outside says nothing about what is here."""
+        (tmp_path / name).write_text('{"plan_hash": "", "schema_version": 1, "world_size": 1}')
+        (beside / name).symlink_to(tmp_path / name)
+        (beside / "receipts").mkdir()
+        run_all().assert_outcomes(passed=3)
+
     def test_a_plan_that_would_block(self, run_all: Run, beside: Path) -> None:
         os.mkfifo(beside / "plan.json")
         os.mkfifo(beside / "x.metadata.json")
@@ -357,6 +367,14 @@ class TestWhatNobodyCouldLookAt:
             result = run_all("--continue-on-collection-errors")
         assert result.ret in {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
         result.stdout.fnmatch_lines(["*Input/output error*"])
+
+    def test_a_checkpoint_whose_metadata_may_not_be_read(self, run_all: Run, beside: Path) -> None:
+        """No shard lies beside it that would tell what it is."""
+        (beside / "x.metadata.json").write_text('{"schema_version": 1, "world_size": 1}')
+        with faults(beside) as fs:
+            fs.fail("open", errno.EACCES, match="*/x.metadata.json", times=None)
+            result = run_all()
+        result.assert_outcomes(passed=3, failed=1)
 
 
 def write_files(source: Path, target: Path) -> None:
@@ -590,6 +608,26 @@ class TestSelection:
         result = run("--validate-shards", "--lf")
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines([f"FAILED {three[1]}: 1 finding"])
+
+    def test_a_name_that_would_paint_the_terminal(
+        self, run: Run, inside: Make, beside: Path
+    ) -> None:
+        name, shown = "a\x1b]0;b\x07\nc\u202e", "a?x1b]0;b?x07?nc?u202e"
+        path = inside().rename(inside(where="other").with_name(name))
+        (beside / f"{name}.metadata.json").write_text('{"schema_version": 1, "world_size": 1}')
+        for args, lines in (
+            ([], [f"*<ShardsDirectory {shown}>", f"*<ShardsManifest {shown}.metadata.json>"]),
+            ([f"--shards-dir={path}"], [f"<ShardsManifest *{shown}/shards.json>"]),
+        ):
+            result = run("--validate-shards", "--collect-only", *args)
+            result.stdout.fnmatch_lines(lines)
+            assert not {"\x1b", "\x07", "\u202e"} & set(str(result.stdout))
+
+    def test_a_name_as_any_other(self, run: Run, inside: Make) -> None:
+        path = inside()
+        run("--validate-shards", "--collect-only").stdout.fnmatch_lines(
+            [f"*<ShardsDirectory {path.name}>", "*<ShardsManifest shards.json>"]
+        )
 
     @pytest.mark.usefixtures("passing")
     def test_by_last_failure_of_a_named_directory(self, run: Run, outside: Make) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from shardproof import (
     ClaimLostError,
+    ManifestError,
     ReceiptStore,
     ShardClaimedError,
     ShardCompletedError,
@@ -459,6 +460,23 @@ class TestAnotherThingUnderItsName:
         result = CliRunner().invoke(cli.app, ["receipts", str(store.path)])
         assert result.exit_code == 3
         assert str(in_the_way) in result.stderr
+
+
+def test_a_link_in_the_place_of_all_claims(store) -> None:
+    """It could lead anywhere."""
+    elsewhere = store.path.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "shard_000000.0001.json").write_text("{}")
+    (store.path / "claims").symlink_to(elsewhere)
+    for look in (
+        lambda: store.claim(1),
+        lambda: ReceiptStore(store.path).claim(1),
+        lambda: list(receipts.claims_in(str(store.path))),
+    ):
+        with pytest.raises(ManifestError, match="directory of claims, found a symbolic link"):
+            look()
+    assert os.listdir(elsewhere) == ["shard_000000.0001.json"]
+    assert store.pending() == [0, 1, 2]
 
 
 def test_a_link_to_itself_among_plans(store) -> None:

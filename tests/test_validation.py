@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import shardproof
 from shardproof import (
@@ -19,7 +21,10 @@ from shardproof import (
     Metadata,
     Shard,
     ShardInfo,
+    cli,
+    formats,
     validate,
+    validation,
 )
 from shardproof.testing import without_root_override
 
@@ -206,6 +211,54 @@ class TestNoReadablePromise:
         with pytest.raises(OSError, match="Input/output error") as caught:
             validate(shards_dir)
         assert not isinstance(caught.value, shardproof.ShardproofError)
+
+
+class TestADirectoryThatIsReplaced:
+    """While it is looked at: what was found may be of either, and of none is told."""
+
+    @pytest.fixture(params=["another", "a link to another", "a file", "nothing"])
+    def replace(self, request, make_shards_dir, tmp_path) -> Callable[[], None]:
+        self.root = make_shards_dir(3, missing=[1])
+        other = make_shards_dir(2, missing=[0])
+
+        def replace() -> None:
+            self.root.rename(tmp_path / "kept")
+            if request.param == "another":
+                other.rename(self.root)
+            elif request.param == "a link to another":
+                self.root.symlink_to(other)
+            elif request.param == "a file":
+                self.root.touch()
+
+        return replace
+
+    @pytest.fixture(params=["detect", "check"])
+    def during(self, request, replace, monkeypatch) -> None:
+        """Replace it behind one of the steps of a look."""
+        where = formats if request.param == "detect" else validation
+        real = getattr(where, request.param)
+
+        def step_then_replace(*args, **keywords):
+            result = real(*args, **keywords)
+            replace()
+            return result
+
+        monkeypatch.setattr(where, request.param, step_then_replace)
+
+    @pytest.mark.usefixtures("during")
+    def test_it_could_not_be_looked_at(self) -> None:
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(OSError, match="it was replaced while it was looked at") as caught:
+            validate(self.root)
+        assert caught.value.errno == errno.ESTALE
+        assert caught.value.filename == str(self.root)
+        assert os.listdir("/proc/self/fd") == before
+
+    @pytest.mark.usefixtures("during")
+    def test_in_the_command(self) -> None:
+        result = CliRunner().invoke(cli.app, ["validate", str(self.root)])
+        assert result.exit_code == 3
+        assert "it was replaced while it was looked at" in result.stderr
 
 
 def test_nothing_is_opened_outside_the_directory_nor_run(make_shards_dir, tmp_path) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from shardproof._beneath import OutsideError, open_beneath
 from shardproof._messages import quoted, shown
-from shardproof._opening import real_path
+from shardproof._opening import is_link, mode_of, real_path
 from shardproof._paths import permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
@@ -24,9 +24,11 @@ __all__ = [
     "Refusal",
     "file_type",
     "open_inside",
+    "open_regular",
     "open_root",
     "real_root",
     "refusals",
+    "replaced",
 ]
 
 MAX_NAME_BYTES = 255  # NAME_MAX of ext4, XFS, Lustre, NFS, GPFS: limits.h(0p)
@@ -150,14 +152,17 @@ def real_root(path: str | os.PathLike[str]) -> str:
 def open_root(root: str) -> int:
     """Return a descriptor of a directory, for looks relative to it.
 
+    Args:
+        root: Its real absolute path: where a link is by now, it was put there meanwhile.
+
     Raises:
         ManifestNotFoundError: There is no such directory.
         ManifestPermissionError: It may not be read.
         ManifestError: It is not a directory.
-        OSError: The file system failed (EIO, ESTALE, ...).
+        OSError: The file system failed (EIO, ESTALE, ...); or it became a link meanwhile.
     """
     try:
-        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError as error:
         problem = (
             "there is no such directory. If the path is right, a scratch file system may have "
@@ -165,10 +170,18 @@ def open_root(root: str) -> int:
         )
         raise ManifestNotFoundError(problem, path=root) from error
     except NotADirectoryError as error:
+        if is_link(root):
+            mode_of(root, follow=True)  # raises where links lead round in a circle
+            raise replaced(root) from error
         problem = "expected a shards directory, found a file; give the directory that holds it"
         raise ManifestError(problem, path=root) from error
     except PermissionError as error:
         raise ManifestPermissionError(permission_denied(), path=root) from error
+
+
+def replaced(root: str) -> OSError:
+    """Return what it means that another file has a directory's name by now: nobody could look."""
+    return OSError(errno.ESTALE, "it was replaced while it was looked at", root)
 
 
 def open_inside(name: str, *, root: str, dir_fd: int) -> int:
@@ -191,21 +204,30 @@ def open_inside(name: str, *, root: str, dir_fd: int) -> int:
         OSError: The file is missing or can't be opened.
     """
     try:
-        return open_beneath(name, _open_regular, root=root, dir_fd=dir_fd)
+        return open_beneath(name, open_regular, root=root, dir_fd=dir_fd)
     except OutsideError as error:
         raise NotRegularError(
             f"symbolic link to '{shown(error.path)}', outside the root"
         ) from error
 
 
-def _open_regular(base: str, dir_fd: int) -> int | None:
-    """Open a regular file of a directory; None for a symbolic link."""
-    mode = os.stat(base, dir_fd=dir_fd, follow_symlinks=False).st_mode
+def open_regular(path: str, dir_fd: int | None = None) -> int | None:
+    """Open a regular file for reading as `open_inside` does; None for a symbolic link.
+
+    Args:
+        path: Where it is. Links above its last part are followed.
+        dir_fd: A descriptor of the directory that a relative path begins at.
+
+    Raises:
+        NotRegularError: It is something else.
+        OSError: The file is missing or can't be opened.
+    """
+    mode = os.stat(path, dir_fd=dir_fd, follow_symlinks=False).st_mode
     if stat.S_ISLNK(mode):
         return None
     _refuse_other(mode)
     try:
-        fd = os.open(base, OPEN_FLAGS, dir_fd=dir_fd)
+        fd = os.open(path, OPEN_FLAGS, dir_fd=dir_fd)
     except OSError as error:
         if error.errno == errno.ELOOP:  # it became one meanwhile
             return None

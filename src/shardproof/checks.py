@@ -184,7 +184,8 @@ def _not_plainly_kept(
     odd = []
     for file in files:
         name = file.name
-        if regular is None or name in regular:
+        # Of a folder the listing tells nothing, and the flags only guard the last part of a name.
+        if name in regular if regular is not None else "/" not in name:
             try:
                 fd = open_(name, OPEN_FLAGS, dir_fd=dir_fd)
                 try:

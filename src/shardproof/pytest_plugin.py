@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardproof._messages import quoted, shown, told
-from shardproof._opening import is_directory, is_there, matching, real_path
+from shardproof._opening import is_directory, is_link, is_there, matching, real_path
 from shardproof._pytest_fixtures import (
     fake_shards_dir,
     make_checkpoint,
@@ -63,6 +63,7 @@ MANIFEST_FILES = ("shards.json", "plan.json", "*.metadata.json")
 
 _DATA, _PLAN, _CHECKPOINT = MANIFEST_FILES
 _FIRST_BYTES = 4096
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
 
 _EMPTY = "expected a path, found none: is a variable not set? The current directory is '.'"
 _NOT_GIVEN: list[str] = []
@@ -287,8 +288,8 @@ def _is_plan(path: Path) -> bool:
 
 
 def _is_metadata(path: Path) -> bool:
-    begin = _begin(path) or b""
-    if b'"schema_version"' in begin and b'"world_size"' in begin:
+    begin = _begin(path)
+    if begin is None or (b'"schema_version"' in begin and b'"world_size"' in begin):
         return True
     prefix = glob.escape(path.name.removesuffix(_CHECKPOINT[1:]))
     return bool(matching(path.parent, f"{prefix}_shard_[0-9]*.shard"))
@@ -296,8 +297,10 @@ def _is_metadata(path: Path) -> bool:
 
 def _begin(path: Path) -> bytes | None:
     """The first bytes of a regular file; None where they may not be read, which its item tells."""
+    if is_link(path):
+        return b""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, _OPEN_FLAGS)
         try:
             return os.read(fd, _FIRST_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
         finally:
@@ -317,14 +320,19 @@ def _shown(text: str) -> str:
     return shown(text.encode(errors="surrogateescape").decode(errors="backslashreplace"))
 
 
-class _HookedByParent:
-    """Calls the hooks of the conftest files around a shards directory, wherever that lies.
+class _Node:
+    """What the nodes of a shards directory have in common.
 
-    By its own path pytest would find none: it knows only directories whose ``conftest.py`` it has
-    looked for.
+    Their hooks are those of the conftest files around it, wherever it lies. By its own path pytest
+    would find none: it knows only directories whose ``conftest.py`` it has looked for. And
+    ``--collect-only`` prints what they are called without painting the terminal.
     """
 
+    name: str
     parent: Any
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {_shown(self.name)}>"
 
     @property
     def ihook(self) -> Any:
@@ -332,7 +340,7 @@ class _HookedByParent:
         return self.parent.ihook
 
 
-class ShardsDirectory(_HookedByParent, pytest.Directory):
+class ShardsDirectory(_Node, pytest.Directory):
     """A directory of saev's data in the test tree; nothing but its manifest file is collected."""
 
     doubt: OSError | None = None
@@ -353,7 +361,7 @@ class ShardsDirectory(_HookedByParent, pytest.Directory):
         yield ShardsManifest.at(self, path, nodeid=nodeid, doubt=self.doubt)
 
 
-class ShardsManifest(_HookedByParent, pytest.File):
+class ShardsManifest(_Node, pytest.File):
     """The manifest file of a shards directory, which need not be there."""
 
     doubt: OSError | None = None
@@ -387,7 +395,7 @@ class ShardsManifest(_HookedByParent, pytest.File):
             yield ShardsItem.from_parent(self, name=validation.level)
 
 
-class ShardsItem(_HookedByParent, pytest.Item):
+class ShardsItem(_Node, pytest.Item):
     """The validation of one shards directory at one level, which is the item's name."""
 
     def __init__(self, **kwargs: Any) -> None:

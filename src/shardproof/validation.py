@@ -2,16 +2,17 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
 from shardproof import formats
 from shardproof._arguments import checked
-from shardproof._names import real_root
+from shardproof._names import open_root, real_root, replaced
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
 from shardproof._work import apart, to_waiter
 from shardproof.checks import OnProgress, check
+from shardproof.errors import ManifestError
 from shardproof.report import Level, Report
 
 __all__ = ["validate"]
@@ -48,7 +49,8 @@ def validate(
         ManifestNotFoundError: There is no shards directory; also a `FileNotFoundError`.
         ManifestPermissionError: It may not be read; also a `PermissionError`.
         ManifestError: What it promises can't be read.
-        OSError: The file system failed before any file could be looked at (EIO, ESTALE, ...).
+        OSError: The file system failed before any file could be looked at (EIO, ESTALE, ...); or
+            the directory was replaced meanwhile (ESTALE).
         TypeError: An argument of the wrong type or an unknown level.
         ValueError: An empty path; ``workers`` below 1, or together with ``executor``.
 
@@ -74,8 +76,41 @@ def _looked(
     on_progress: OnProgress | None,
 ) -> Report:
     root = real_root(path)
-    manifest = formats.detect(root).read(root)
-    return check(manifest, level=level, workers=workers, executor=executor, on_progress=on_progress)
+    with _unless_replaced(root):
+        manifest = formats.detect(root).read(root)
+        return check(
+            manifest, level=level, workers=workers, executor=executor, on_progress=on_progress
+        )
+
+
+@contextlib.contextmanager
+def _unless_replaced(root: str) -> Iterator[None]:
+    """Let nothing be told of a directory if another one has its name in the end.
+
+    It is held open meanwhile, so that no other one gets its number.
+
+    Raises:
+        OSError: Another one has; or nobody could look.
+    """
+    fd = open_root(root)
+    try:
+        try:
+            yield
+        except ManifestError:
+            _refuse_another(root, fd)
+            raise
+        _refuse_another(root, fd)
+    finally:
+        os.close(fd)
+
+
+def _refuse_another(root: str, fd: int) -> None:
+    try:
+        status = os.stat(root, follow_symlinks=False)
+    except FileNotFoundError as error:
+        raise replaced(root) from error
+    if not os.path.samestat(status, os.fstat(fd)):
+        raise replaced(root)
 
 
 def _refuse_workers(workers: int | None, executor: Executor | None) -> None:

@@ -1,5 +1,7 @@
 """A folder is swapped for a link out of the root, again and again, while files of it are opened.
 
+So are the root itself, the directory of receipts, and a folder that is not there at all.
+
 What lies outside is a secret: neither its bytes, nor its digest, nor its size may show. Once every
 order of two swaps and the calls of one look is tried; and once, in processes of their own, luck.
 """
@@ -9,12 +11,13 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +29,15 @@ import shardproof
 from shardproof import (
     Finding,
     FindingKind,
+    Level,
     ShardproofError,
     _beneath,
     _json,
     _names,
     checks,
+    formats,
     testing,
+    validation,
 )
 from shardproof.manifest import Manifest, PromisedFile
 
@@ -54,6 +60,8 @@ class Swap:
     link: str
     ways: dict[str, str] = dataclasses.field(default_factory=dict)
     """Links that are there all the time."""
+    folders: Sequence[str] = FOLDERS
+    """What folders there are."""
 
 
 SWAPS = {
@@ -73,6 +81,7 @@ SWAPS = {
     ),
     "a link that comes back": Swap("way", "sub", "../outside", {"way": "../root/sub/a.bin"}),
     "a link inside": Swap("sub/a.bin", "sub", "b"),
+    "nothing": Swap("new/a.bin", "new", "../outside", folders=(".",)),
 }
 
 
@@ -90,7 +99,7 @@ def root(tmp_path, swap) -> Path:
 def build(base: Path, swap: Swap) -> Path:
     root = base / "root"
     for where, content in ((root, INSIDE), (base / "outside", SECRET)):
-        for folder in FOLDERS:
+        for folder in swap.folders:
             (where / folder).mkdir(parents=True, exist_ok=True)
             (where / folder / "a.bin").write_bytes(content)
     for way, text in swap.ways.items():
@@ -103,8 +112,10 @@ def exchange(place: Path, base: Path, *, back: bool) -> None:
     """Put the link in the place of what is there, or that back."""
     kept, stand_in = base / "kept", base / "stand-in"
     source, target = (stand_in, kept) if back else (kept, stand_in)
-    os.rename(place, source)
-    os.rename(target, place)
+    with contextlib.suppress(FileNotFoundError):  # nothing is swapped
+        os.rename(place, source)
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(target, place)
 
 
 @pytest.fixture(params=["one call", "a walk"])
@@ -118,9 +129,16 @@ def promised(root: Path, asked: str) -> Manifest:
     return Manifest(root, root / "list.json", "test", [PromisedFile(asked, digest=PROMISE)])
 
 
-def look(manifest: Manifest, tally: Tally) -> None:
-    report = checks.check(manifest, level="valid", workers=1, list_first=False)
+LOOKS: tuple[tuple[Level, bool], ...] = (("valid", False), ("valid", True), ("present", True))
+"""How hard is looked, and whether the root is listed first, so that most files are opened once."""
+
+
+def look(manifest: Manifest, how: tuple[Level, bool], tally: Tally) -> None:
+    level, list_first = how
+    report = checks.check(manifest, level=level, workers=1, list_first=list_first)
     tally.count()
+    if report.ok and manifest.files[0].name.startswith("new/"):
+        tally.harm("lie", f"{manifest.files[0].name} is nowhere, and called {level}")
     for finding in report.findings:
         judge(finding, tally)
 
@@ -146,7 +164,7 @@ def old_open_inside(name: str, *, root: str, dir_fd: int) -> int:
     return os.open(name, _names.OPEN_FLAGS, dir_fd=dir_fd)
 
 
-CALLS = ("stat", "open", "readlink", "lstat", "fstat")
+CALLS = ("stat", "open", "readlink", "lstat", "fstat", "scandir")
 
 
 class Steps:
@@ -171,17 +189,18 @@ class Steps:
         return call
 
 
-def n_steps(manifest: Manifest, monkeypatch) -> int:
+def n_steps(subject: Callable[[], None], monkeypatch) -> int:
     with monkeypatch.context() as patch:
         steps = Steps(patch, {})
-        checks.check(manifest, level="valid", workers=1, list_first=False)
+        subject()
     return steps.n
 
 
-def in_every_order(swap: Swap, root: Path, tally: Tally, monkeypatch) -> Iterator[None]:
-    """Swap before one call of a look, and back before a later one; begin with either."""
-    base, place, manifest = root.parent, root / swap.place, promised(root, swap.asked)
-    n = n_steps(manifest, monkeypatch) + 6  # a look that is disturbed takes more
+def in_every_order(
+    subject: Callable[[], None], place: Path, base: Path, tally: Tally, monkeypatch
+) -> Iterator[None]:
+    """Swap before one call of a subject, and back before a later one; begin with either."""
+    n = n_steps(subject, monkeypatch) + 6  # a look that is disturbed takes more
     orders = itertools.product(itertools.combinations(range(n + 1), 2), (False, True))
     for (first, second), begins_swapped in tally.sample([*orders], 30):
         if begins_swapped:
@@ -192,21 +211,29 @@ def in_every_order(swap: Swap, root: Path, tally: Tally, monkeypatch) -> Iterato
         }
         with monkeypatch.context() as patch:
             Steps(patch, before)
-            look(manifest, tally)
+            subject()
         if place.is_symlink():
             exchange(place, base, back=True)
         yield
 
 
 @pytest.mark.attack(ROW)
+@pytest.mark.parametrize("how", LOOKS)
 def test_in_every_order_of_two_swaps_and_the_calls_of_a_look(
-    root, swap, tally, monkeypatch
+    root, swap, how, tally, monkeypatch
 ) -> None:
-    for _ in in_every_order(swap, root, tally, monkeypatch):
+    subject = functools.partial(look, promised(root, swap.asked), how, tally)
+    for _ in in_every_order(subject, root / swap.place, root.parent, tally, monkeypatch):
         pass
 
 
-HELD_BEFORE = {"a file", "a file of a folder", "a folder that a link leaves by ..", "a link inside"}
+HELD_BEFORE = {
+    "a file",
+    "a file of a folder",
+    "a folder that a link leaves by ..",
+    "a link inside",
+    "nothing",
+}
 """What was opened by its last name alone, or by a path without what was swapped."""
 
 
@@ -214,19 +241,138 @@ HELD_BEFORE = {"a file", "a file of a folder", "a folder that a link leaves by .
 def test_the_old_way_is_caught_in_some_order(tmp_path, monkeypatch, name: str) -> None:
     monkeypatch.setattr(checks, "open_inside", old_open_inside)
     tally, swap = Tally("control", is_exhaustive=True), SWAPS[name]
-    orders = in_every_order(swap, build(tmp_path, swap), tally, monkeypatch)
+    root = build(tmp_path, swap)
+    subject = functools.partial(look, promised(root, swap.asked), ("valid", False), tally)
+    orders = in_every_order(subject, root / swap.place, tmp_path, tally, monkeypatch)
+    assert any(tally.harms["lie"] for _ in orders)
+
+
+def old_quick_look(question, dir_fd, regular, files) -> list[PromisedFile]:
+    """As it was: where nothing but files is listed, each name is opened as if it were one's."""
+    odd = []
+    for file in files:
+        try:
+            os.close(os.open(file.name, _names.OPEN_FLAGS, dir_fd=dir_fd))
+        except OSError:
+            odd.append(file)
+    return odd
+
+
+def test_the_old_quick_look_is_caught_in_some_order(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(checks, "_not_plainly_kept", old_quick_look)
+    tally, swap = Tally("control", is_exhaustive=True), SWAPS["nothing"]
+    root = build(tmp_path, swap)
+    subject = functools.partial(look, promised(root, swap.asked), ("present", True), tally)
+    orders = in_every_order(subject, root / swap.place, tmp_path, tally, monkeypatch)
+    assert any(tally.harms["lie"] for _ in orders)
+
+
+@pytest.fixture
+def receipts_root(tmp_path) -> Path:
+    """Where a shard is done; outside, a receipt says that it failed, and holds a secret."""
+    root = testing.write_receipts(testing.receipts_layout(n_shards=1), tmp_path)
+    outside = tmp_path / "outside"
+    shutil.copytree(root / "receipts", outside)
+    for path in outside.iterdir():
+        text = json.loads(path.read_bytes()) | {"status": "failed", "error_type": "E"}
+        path.write_text(json.dumps(text | {"error_message": "SECRET"}))
+    (tmp_path / "stand-in").symlink_to(outside)
+    return root
+
+
+def ask_store(root: Path, ask: Callable[[shardproof.ReceiptStore], object], tally: Tally) -> None:
+    """What a store says of a shard whose own receipt says completed."""
+    tally.count()
+    try:
+        shown = repr(ask(shardproof.ReceiptStore(root)))
+    except (ShardproofError, OSError) as error:
+        shown = f"{error!r} {error.__cause__!r}"
+    if "SECRET" in shown:
+        tally.harm("lie", shown)
+
+
+ASKED: dict[str, Callable[[shardproof.ReceiptStore], object]] = {
+    "read": lambda store: store.read(0),
+    "verdict": lambda store: store.verdict(0),
+    "pending": lambda store: store.pending_verdicts(workers=1),
+}
+
+
+@pytest.mark.attack(ROW)
+@pytest.mark.parametrize("ask", ASKED)
+def test_receipts_in_every_order(receipts_root, tmp_path, ask, tally, monkeypatch) -> None:
+    subject = functools.partial(ask_store, receipts_root, ASKED[ask], tally)
+    place = receipts_root / "receipts"
+    for _ in in_every_order(subject, place, tmp_path, tally, monkeypatch):
+        pass
+
+
+def test_receipts_the_old_way_are_caught(receipts_root, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(_json, "open_inside", old_open_inside)
+    tally, place = Tally("control", is_exhaustive=True), receipts_root / "receipts"
+    subject = functools.partial(ask_store, receipts_root, ASKED["verdict"], tally)
+    orders = in_every_order(subject, place, tmp_path, tally, monkeypatch)
+    assert any(tally.harms["lie"] for _ in orders)
+
+
+@pytest.fixture
+def checkpoint_root(tmp_path) -> Path:
+    """A checkpoint; of the one outside, a bit is flipped."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    saver = shardproof.MultiShardSaver()
+    saver.save_shard(root / "ckpt", 0, {"a": np.zeros(64)})
+    saver.save_metadata(root / "ckpt", world_size=1, step=1)
+    shutil.copytree(root, outside)
+    (shard,) = outside.glob("*.shard")
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    (tmp_path / "stand-in").symlink_to("outside")
+    return root
+
+
+def look_at_root(root: Path, tally: Tally) -> None:
+    """What is said of a root that is sound, and not of the one that a link led to at first."""
+    tally.count()
+    try:
+        report = shardproof.validate(root, level="valid", workers=1)
+    except (ShardproofError, OSError):
+        return
+    if report.root == root:
+        for finding in report.findings:
+            tally.harm("lie", f"{finding.path}: {finding.found}")
+
+
+@pytest.mark.attack(ROW)
+def test_the_root_in_every_order(checkpoint_root, tmp_path, tally, monkeypatch) -> None:
+    subject = functools.partial(look_at_root, checkpoint_root, tally)
+    for _ in in_every_order(subject, checkpoint_root, tmp_path, tally, monkeypatch):
+        pass
+
+
+def old_open_root(root: str) -> int:
+    return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def test_a_root_that_is_opened_as_before_is_caught(checkpoint_root, tmp_path, monkeypatch) -> None:
+    for module in (checks, formats, validation):
+        monkeypatch.setattr(module, "open_root", old_open_root)
+    tally = Tally("control", is_exhaustive=True)
+    subject = functools.partial(look_at_root, checkpoint_root, tally)
+    orders = in_every_order(subject, checkpoint_root, tmp_path, tally, monkeypatch)
     assert any(tally.harms["lie"] for _ in orders)
 
 
 SWAPPER = """
 import os, sys
 place, kept, stand_in = sys.argv[1:]
+is_there = os.path.lexists(place)
 print(flush=True)
 while True:
-    os.rename(place, kept)
+    is_there and os.rename(place, kept)
     os.rename(stand_in, place)
     os.rename(place, stand_in)
-    os.rename(kept, place)
+    is_there and os.rename(kept, place)
 """
 
 
@@ -250,8 +396,24 @@ def swapping(place: Path, base: Path) -> Iterator[None]:
 def test_as_fast_as_it_goes(root, swap, tally) -> None:
     manifest = promised(root, swap.asked)
     with swapping(root / swap.place, root.parent):
+        for how in itertools.islice(itertools.cycle(LOOKS), 3_000 if tally.is_exhaustive else 150):
+            look(manifest, how, tally)
+
+
+@pytest.mark.attack(ROW)
+def test_the_root_as_fast_as_it_goes(checkpoint_root, tmp_path, tally) -> None:
+    with swapping(checkpoint_root, tmp_path):
         for _ in range(2_000 if tally.is_exhaustive else 100):
-            look(manifest, tally)
+            look_at_root(checkpoint_root, tally)
+
+
+@pytest.mark.attack(ROW)
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("ask", ASKED)
+def test_receipts_as_fast_as_it_goes(receipts_root, tmp_path, ask, tally) -> None:
+    with swapping(receipts_root / "receipts", tmp_path):
+        for _ in range(2_000 if tally.is_exhaustive else 100):
+            ask_store(receipts_root, ASKED[ask], tally)
 
 
 def test_the_old_way_is_caught_by_luck_too(tmp_path, monkeypatch) -> None:
@@ -260,7 +422,7 @@ def test_the_old_way_is_caught_by_luck_too(tmp_path, monkeypatch) -> None:
     root, tally = build(tmp_path, swap), Tally("control", is_exhaustive=True)
     with swapping(root / swap.place, tmp_path):
         while not tally.harms["lie"] and tally.n_cases < 100_000:
-            look(promised(root, swap.asked), tally)
+            look(promised(root, swap.asked), ("valid", False), tally)
     assert tally.harms["lie"]
 
 

@@ -2,9 +2,8 @@
 
 import os
 import re
-import stat
 
-from shardproof._opening import mode_of
+from shardproof._names import NotRegularError, open_regular
 from shardproof.manifest import Manifest
 
 __all__ = ["MANIFEST_FILE", "claims", "read"]
@@ -26,9 +25,13 @@ def claims(root: str) -> bool:
 
 def _says_so(path: str) -> bool:
     """Whether a file begins as metadata do; others may have that name."""
-    if not stat.S_ISREG(mode_of(path)):
+    try:
+        fd = open_regular(path)
+    except (NotRegularError, FileNotFoundError):
         return False
-    with open(path, "rb") as file:
+    if fd is None:
+        return False
+    with open(fd, "rb") as file:
         begin = file.read(_FIRST_BYTES)
     return b'"schema_version"' in begin and b'"world_size"' in begin
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import msgspec
 
 from shardproof._names import OPEN_FLAGS, file_type
-from shardproof._opening import names_in
+from shardproof._opening import is_link, names_in
 from shardproof._paths import refuse_empty
 from shardproof._processes import is_gone
+from shardproof.errors import ManifestError
 from shardproof.receipts._layout import CLAIMS, told_of
 
 __all__ = ["ClaimFiles", "ClaimRecord", "Found", "claims_in", "encode_claim"]
@@ -84,6 +85,17 @@ class ClaimFiles:
     def __init__(self, root: str) -> None:
         self.directory = os.path.join(root, CLAIMS)
 
+    def refuse_link(self) -> None:
+        """Do nothing if the directory is one, or is not there yet.
+
+        Raises:
+            ManifestError: It is a link, which could lead anywhere.
+            OSError: Nobody could look.
+        """
+        if is_link(self.directory):
+            problem = "expected a directory of claims, found a symbolic link"
+            raise ManifestError(problem, path=self.directory)
+
     def path_of(self, index: int, generation: int) -> str:
         """Return the path of a claim's file."""
         return os.path.join(self.directory, f"shard_{index:06d}.{generation:04d}.json")
@@ -147,9 +159,15 @@ def _refuse_other(mode: int, path: str) -> None:
 
 
 def claims_in(root: str) -> Iterator[tuple[int, Found]]:
-    """Yield for each shard that is claimed its number and the claim that holds it."""
+    """Yield for each shard that is claimed its number and the claim that holds it.
+
+    Raises:
+        ManifestError: The directory of claims is a link.
+        OSError: Nobody could look.
+    """
     refuse_empty(root=root)
     files = ClaimFiles(root)
+    files.refuse_link()
     for index, generation in files.newest().items():
         found = files.read(index, generation) or files.holder(index)
         if found is not None:

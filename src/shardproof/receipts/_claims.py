@@ -72,6 +72,7 @@ class Claims:
 
         Raises:
             ShardClaimedError: Another worker has it.
+            ManifestError: The directory of claims is a link.
             OSError: The claim can't be written, and none is left.
         """
         self._sweep()
@@ -112,6 +113,7 @@ class Claims:
 
     def _sweep(self) -> None:
         """Once: make the directory, and remove what writers left that were killed."""
+        self.files.refuse_link()
         if not self._is_swept:
             receipts = os.path.join(self.root, RECEIPTS)
             for directory in (self.files.directory, receipts):

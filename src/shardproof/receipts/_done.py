@@ -9,14 +9,15 @@ import dataclasses
 import errno
 import functools
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from shardproof import _fanout, _json
 from shardproof._messages import quoted, shown, told
-from shardproof._names import OPEN_FLAGS, open_root
-from shardproof._opening import is_link
+from shardproof._names import OPEN_FLAGS, file_type, open_root
+from shardproof._opening import mode_of
 from shardproof._paths import permission_denied
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
@@ -193,10 +194,10 @@ def read_receipt(root: str, index: int) -> Receipt:
         ManifestError: It can't be read.
         OSError: The file system failed.
     """
-    directory, name = _receipts_dir(root), receipt_name(index)
-    path = os.path.join(directory, name)
+    path = os.path.join(_receipts_dir(root), receipt_name(index))
+    name = f"{RECEIPTS}/{receipt_name(index)}"
     with told_of(path):
-        data = _json.read_bytes(directory, name, max_bytes=MAX_RECEIPT_BYTES)
+        data = _json.read_bytes(root, name, max_bytes=MAX_RECEIPT_BYTES)
     return decode_receipt(data, path)
 
 
@@ -204,12 +205,14 @@ def _receipts_dir(root: str) -> str:
     """Return the path of the directory of receipts.
 
     Raises:
-        ManifestError: It is a link, which could lead anywhere.
+        ManifestError: It is a link, which could lead anywhere, or something else.
         OSError: Nobody could look.
     """
     path = os.path.join(root, RECEIPTS)
-    if is_link(path):
-        raise ManifestError("expected a directory of receipts, found a symbolic link", path=path)
+    mode = mode_of(path)
+    if mode and not stat.S_ISDIR(mode):
+        problem = f"expected a directory of receipts, found a {file_type(mode)}"
+        raise ManifestError(problem, path=path)
     return path
 
 
