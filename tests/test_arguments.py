@@ -179,6 +179,11 @@ class TestMessages:
             prefetch.HubSource("org/x", token=b"hf_secret")
         assert "secret" not in str(caught.value)
 
+    def test_a_header_is_not_shown(self) -> None:
+        with pytest.raises(TypeError, match="headers: expected .* found dict") as caught:
+            prefetch.HttpSource("http://x", headers={"Authorization": b"hf_secret"})
+        assert "secret" not in str(caught.value)
+
     def test_a_wrong_name_is_the_interpreters_error(self) -> None:
         with pytest.raises(TypeError, match=r"validate\(\) .*levle"):
             shardproof.validate("/x", levle="valid")

@@ -326,6 +326,20 @@ class TestWhatLiesThere:
         report = adopt(tmp_path, CallableSource(nowhere, files), workers=8)
         assert (report.ok, report.n_files, report.unproven) == (True, 300, ())
 
+    def test_folders_in_folders_without_end(self, tmp_path: Path) -> None:
+        folder = tmp_path / "root"
+        folder.mkdir()
+        for _ in range(sys.getrecursionlimit() + 100):
+            folder /= "a"
+            folder.mkdir()
+        (folder / "x.bin").write_bytes(b"1234")
+        try:
+            report = adopt(tmp_path / "root")
+        finally:  # which the fixture could not
+            (folder / "x.bin").unlink()
+            os.removedirs(folder)
+        assert report.unproven == (folder / "x.bin",)
+
 
 def run(*args: str | Path) -> Result:
     result = CliRunner().invoke(app, ["adopt", *map(str, args)])

@@ -9,10 +9,12 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import fsspec
 import pytest
+from attacks.raw_server import RawServer
 
 from shardproof import FetchError, SourceError
 from shardproof._messages import plain, with_kind
@@ -237,6 +239,37 @@ class TestFsspec:
                     source.files()
         monkeypatch.setattr(os, "scandir", real)
         assert FsspecSource(f"file://{tmp_path}/nothing").files() == ()
+
+    def test_a_link_is_what_it_leads_to(self, tmp_path: Path, caplog) -> None:
+        (tmp_path / "blobs/more").mkdir(parents=True)
+        (tmp_path / "blobs/b1").write_bytes(b"1234")
+        (tmp_path / "in").mkdir()
+        for name, target in (("0.bin", "b1"), ("gone", "b2"), ("folder", "more")):
+            (tmp_path / "in" / name).symlink_to(f"../blobs/{target}")
+        source = FsspecSource(f"file://{tmp_path}/in")
+
+        found = source.files()
+
+        assert [(file.name, file.size) for file in found] == [("0.bin", 4), ("gone", None)]
+        assert found[0].identity == source.stat("0.bin", timeout=1).identity
+        assert "folder" in caplog.text
+
+    def test_nobody_knows_the_size_of_what_cannot_be_looked_at(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "in").mkdir()
+        (tmp_path / "b1").write_bytes(b"1234")
+        (tmp_path / "in/0.bin").symlink_to("../b1")
+        source, real = FsspecSource(f"file://{tmp_path}/in"), os.stat
+
+        def stat(path, *args, **options):
+            if os.path.basename(path) == "0.bin" and options.get("follow_symlinks", True):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return real(path, *args, **options)
+
+        monkeypatch.setattr(os, "stat", stat)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            source.files()
 
     def test_files_of_a_directory(self, tmp_path: Path) -> None:
         (tmp_path / "in/sub").mkdir(parents=True)
@@ -536,7 +569,14 @@ class TestPages:
     PAGE = b"<html><title>Sign in</title>"
 
     @pytest.mark.parametrize(
-        "kind", ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "TEXT/HTML ;x"]
+        "kind",
+        [
+            "text/html",
+            "Text/HTML; charset=utf-8",
+            "application/xhtml+xml",
+            "TEXT/HTML ;x",
+            "application/vnd.wap.xhtml+xml",
+        ],
     )
     def test_a_page_is_told_by_its_type(self, kind: str) -> None:
         assert is_page(kind, "0.bin")
@@ -552,6 +592,63 @@ class TestPages:
         assert begins_as_page(start + page, "0.bin")
         assert not begins_as_page(start + page, "0.html")
         assert not begins_as_page(b"x" + page, "0.bin")
+
+    @pytest.mark.parametrize(
+        "before",
+        [
+            b'<?xml version="1.0"?>\n',
+            b"<!-- of the portal -->\n<!---->",
+            b"\n" * 2000,
+            b'<?XML version="1.0"?><!-- < html -->\r\n',
+        ],
+        ids=["xml", "comments", "blanks", "all"],
+    )
+    @pytest.mark.parametrize("coding", ["utf-8", "utf-8-sig", "utf-16-le", "utf-16-be"])
+    def test_whatever_may_stand_before_it(self, before: bytes, coding: str) -> None:
+        mark = "\ufeff" if coding.startswith("utf-16") else ""
+        page = mark + before.decode() + "<!DOCTYPE html>"
+        assert begins_as_page(page.encode(coding), "0.bin")
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b'<?xml version="1.0"?><rows><html/></rows>',
+            b"<!-- <html> --><rows/>",
+            b"<!DOCTYPE svg>",
+            b'{"page": "<html>"}',
+            b"<",
+            b"a,b\n<html>,1\n",
+            b"\xff\xfe\x00\x01<html>",
+            b"\xef\xbb<html>",
+            b"<?xml <html>",
+            b"\n" * 5000 + b"<html>",
+            bytes(range(256)),
+        ],
+    )
+    def test_other_data_is_no_page(self, data: bytes) -> None:
+        assert not begins_as_page(data, "0.bin")
+
+    @pytest.mark.parametrize(
+        ("pieces", "is_refused"),
+        [
+            ([b"<", b"!DOCTYPE html>"], True),
+            ([b"\r\n", b"<html>"], True),
+            ([b"\xef", b"\xbb\xbf<", b"?xml?", b"><!-- --", b"> <html>"], True),
+            ([b"<", b"rows/>"], False),
+            ([b"<!--" + b"x" * 4092, b"--><html>"], False),
+            ([b"<!--", b"x"], False),
+        ],
+        ids=str,
+    )
+    def test_one_that_comes_in_pieces(
+        self, pieces: list[bytes], is_refused: bool, tmp_path: Path
+    ) -> None:
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+        with RawServer(lambda asked: [head + (body if asked.method == "GET" else b"")]) as server:
+            source = HttpSource(f"http://127.0.0.1:{server.port}")
+            with pytest.raises(FetchError, match="web page") if is_refused else nullcontext():
+                assert fetch(source, "0.bin", tmp_path).path.read_bytes() == b"".join(pieces)
 
     def test_one_that_is_called_bytes_is_refused(self, shard_hub: Hub, tmp_path: Path) -> None:
         shard_hub.put("0.bin", self.PAGE)

@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _CONF = BeartypeConf(is_pep484_tower=True)  # an int will do for a float
 _MAX_SHOWN = 100
+_SECRETS = {"headers", "token"}
 _MAX_ITEMS = 64
 _PACKAGE = __name__.partition(".")[0]
 _REPR = reprlib.Repr()
@@ -109,7 +110,7 @@ class _Argument(NamedTuple):
         is_other_number = isinstance(value, bool) and self.numbers and bool not in self.numbers
         if not is_other_number and _fits(plain, self.hint):
             return plain
-        found = _shown(value) if name != "token" else type(value).__name__  # it is a secret
+        found = type(value).__name__ if name in _SECRETS else _shown(value)
         problem = f"expected {_cut(_expected(self.hint))}, found {found}"
         raise TypeError(f"{name_of_owner()}(): {name}: {problem}")
 

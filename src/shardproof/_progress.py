@@ -5,9 +5,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from shardproof._messages import shown
+
 __all__ = ["bar"]
 
 _QUIET_SECONDS = 1.0
+_WIDEST = 60  # characters of a label
 
 
 @contextlib.contextmanager
@@ -36,14 +39,16 @@ def _ignore(done: int, total: int) -> None:
 
 def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]:
     from rich.console import Console  # noqa: PLC0415 - costs 60 ms, and few looks take a second
-    from rich.progress import MofNCompleteColumn, Progress  # noqa: PLC0415
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
 
-    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    # A label may be a name from outside: rich's own column would take it for markup.
+    text = TextColumn("{task.description}", style="progress.description", markup=False)
+    columns = (text, *Progress.get_default_columns()[1:], MofNCompleteColumn())
     # No refreshing thread: rich does not join it.
     console = Console(stderr=True)
     progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
     stack.enter_context(progress)
-    task = progress.add_task(label, total=None)
+    task = progress.add_task(shown(label, _WIDEST), total=None)
 
     def advance(done: int, total: int) -> None:
         progress.update(task, completed=done, total=total, refresh=True)

@@ -5,6 +5,7 @@ that of a server with entity tags and ranges.
 """
 
 import dataclasses
+import functools
 import gzip
 import random
 import zlib
@@ -13,7 +14,21 @@ from typing import Literal
 
 from attacks.raw_server import Request, Step
 
-__all__ = ["DATA", "HALF", "HARMS", "OTHER", "Answer", "Harm", "Known", "right_answer", "sent"]
+__all__ = [
+    "DATA",
+    "HALF",
+    "HARMS",
+    "OTHER",
+    "SECRET",
+    "Answer",
+    "Harm",
+    "Known",
+    "right_answer",
+    "sent",
+]
+
+SECRET = "s3cr3t"
+"""What nobody may be told: it is in what the client sends, and in some answers."""
 
 DATA = random.Random("shard").randbytes(40_000)
 OTHER = random.Random("the same name, later").randbytes(40_000)
@@ -652,6 +667,50 @@ def _to_a_stranger_and_back(request: Request, answer: Answer) -> Iterator[Step]:
     yield f"HTTP/1.1 302 T\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n".encode()
 
 
+def _leading(*headers: str, query: str = "") -> Callable[[Request, Answer], bytes]:
+    """The header of a redirect to where the right answer is."""
+
+    def head(request: Request, answer: Answer) -> bytes:
+        lines = ["HTTP/1.1 302 F", f"Location: /{request.case}/there/x.bin{query}", *headers]
+        return "\r\n".join([*lines, "", ""]).encode()
+
+    return head
+
+
+def _then_right(send: Send) -> Send:
+    def led(request: Request, answer: Answer) -> Iterable[Step]:
+        return sent(answer) if "/there/" in request.target else send(request, answer)
+
+    return led
+
+
+@functools.cache
+def _much_packed() -> bytes:
+    """320 MiB of zeros: more than a client may take."""
+    packing = zlib.compressobj(level=1, wbits=31)
+    return b"".join([*(packing.compress(bytes(2**20)) for _ in range(320)), packing.flush()])
+
+
+def _bomb_on_the_way(request: Request, answer: Answer) -> Iterator[Step]:
+    length = f"Content-Length: {len(_much_packed())}"
+    yield _leading("Content-Encoding: gzip", length)(request, answer)
+    yield _much_packed()
+
+
+def _endless_on_the_way(request: Request, answer: Answer) -> Iterator[Step]:
+    yield _leading("Transfer-Encoding: chunked")(request, answer)
+    for _ in range(320):
+        yield b"100000\r\n" + bytes(2**20) + b"\r\n"
+
+
+def _signed(request: Request, answer: Answer) -> Iterator[Step]:
+    yield _leading("Content-Length: 0", query=f"?signature={SECRET}")(request, answer)
+    yield "keep"
+
+
+_add("a bomb of gzip on the way", _then_right(_bomb_on_the_way))
+_add("an endless body on the way", _then_right(_endless_on_the_way))
+_add("a redirect to a signed address", _then_right(_signed))
 _add("a redirect to itself", _to_itself, heads=True)
 _add("a redirect to a stranger", _to_a_stranger)
 _add("a redirect to a stranger and back", _to_a_stranger_and_back)

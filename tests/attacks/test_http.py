@@ -5,7 +5,10 @@ begins, and one that goes on from the part which an earlier fetch has left.
 """
 
 import concurrent.futures
+import contextlib
+import functools
 import hashlib
+import itertools
 import logging
 import os
 import threading
@@ -16,14 +19,22 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import pytest
-from attacks.http_harms import DATA, HALF, HARMS, Harm, Known, right_answer, sent
+from attacks.http_harms import DATA, HALF, HARMS, SECRET, Harm, Known, right_answer, sent
 from attacks.raw_server import RawServer, Request, Step
 from attacks.tally import Tally
 
-from shardproof import FetchError
-from shardproof.prefetch import Fetched, HttpSource, Limits, RemoteFile, fetch_shard
+from shardproof import FetchError, SourceError
+from shardproof.prefetch import (
+    Cut,
+    Fetched,
+    HttpSource,
+    HubSource,
+    Limits,
+    RemoteFile,
+    Source,
+    fetch_shard,
+)
 
-SECRET = "s3cr3t"
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 LIMITS = Limits(
     max_download_retries=2, download_timeout=3.0, stall_after=0.5, max_wait=0.01, deadline=8.0
@@ -224,16 +235,23 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    """Every line that the fetches log."""
+    """Every line that the fetches log, and the library that makes their requests."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("shardproof.prefetch")
-    logger.addHandler(handler)
+    with contextlib.ExitStack() as stack:
+        for name in ("shardproof.prefetch", "httpx", "httpcore"):
+            stack.enter_context(_listening(logging.getLogger(name), handler))
+        yield lines
+
+
+@contextlib.contextmanager
+def _listening(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
     level, was = logger.level, logger.propagate
+    logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
-    yield lines
+    yield
     logger.removeHandler(handler)
     logger.setLevel(level)
     logger.propagate = was
@@ -262,6 +280,102 @@ def test_http_faults(tally: Tally, tmp_path: Path, logged: list[str]) -> None:
     for line in logged:
         if not line.isprintable() or len(line) > MOST_TOLD or SECRET in line:
             tally.harm("wrong class", f"a log of {len(line)} characters: {line[:300]!r}")
+
+
+@pytest.mark.attack("HTTP fault")
+@pytest.mark.parametrize("name", ["a bomb of gzip on the way", "an endless body on the way"])
+def test_a_body_that_nobody_asked_for(name: str, tally: Tally, tmp_path: Path) -> None:
+    """A client that is patient, since one that is not may end it for another reason."""
+    _all_goes_well(tmp_path)
+    cases = [case for case in CASES if case.name == name and not case.goes_on]
+    Path("/proc/self/clear_refs").write_text("5")
+    memory = peak_memory()
+    Attack(tally, cases[:1], functools.partial(our_fetch, limits=PATIENT), tmp_path).run()
+    if (more := peak_memory() - memory) > MOST_MEMORY // 4:
+        tally.harm("hang", f"{more} bytes of memory")
+
+
+def _asked(source: Source) -> str:
+    """What it says that is wrong, when it is asked in this thread and without a fetch."""
+    cut = Cut()
+    ending = threading.Timer(2.0, cut.now)
+    ending.start()
+    try:
+        source.stat("x.bin", timeout=0.5, cut=cut)
+        with source.read("x.bin", timeout=0.5, cut=cut) as delivery:
+            for _ in itertools.islice(delivery.chunks, 10):
+                pass
+    except (SourceError, OSError) as error:
+        return told_by(error)
+    finally:
+        ending.cancel()
+        ending.join()
+        source.close()
+    return ""
+
+
+def told_by(error: BaseException | None) -> str:
+    """What a traceback shows of an error and of those behind it."""
+    shown = []
+    while error is not None:
+        shown.append(f"{type(error).__name__}: {error}")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n".join(shown)
+
+
+@pytest.mark.attack("HTTP fault")
+def test_asked_in_a_thread_of_ones_own(tally: Tally, logged: list[str]) -> None:
+    names = tally.sample([name for name in HARMS if "of the header" not in name], 60)
+    names = list(dict.fromkeys([*names, "a redirect to a signed address"]))
+
+    def respond(request: Request) -> Iterable[Step]:
+        harm = HARMS[names[int(request.case)]] if request.case.isdigit() else None
+        answer = right_answer(request)
+        if harm is None or (request.method == "HEAD" and not harm.heads):
+            return [answer.head(), "keep"]
+        return harm.send(request, answer)
+
+    def case(number: int) -> tuple[str, str]:
+        url = f"http://127.0.0.1:{server.port}/{number}?signature={SECRET}"
+        return names[number], _asked(HttpSource(url, headers={"X-Key": SECRET}))
+
+    with RawServer(respond) as server, _pool() as pool:
+        for name, told in pool.map(case, range(len(names))):
+            tally.count()
+            if SECRET in told:
+                tally.harm("lie", f"{name}: a secret in {told[:300]!r}")
+    for line in logged:
+        if SECRET in line:
+            tally.harm("lie", f"a secret in a log: {line[:300]!r}")
+
+
+def _odd_values() -> Iterator[str]:
+    """A secret beside, before and behind each character that may be in the way."""
+    for character in map(chr, [*range(256), 0x2028, 0x202E, 0xDC80, 0x1F600]):
+        yield from (character + SECRET, SECRET + character, f"{SECRET}{character}x")
+
+
+@pytest.mark.attack("HTTP fault")
+@pytest.mark.parametrize("kind", ["header", "token", "token of the library"])
+def test_a_secret_with_odd_characters(
+    kind: str, tally: Tally, logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"]
+    with RawServer(lambda _: found) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        for value in tally.sample(list(_odd_values()), 60):
+            monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda v=value: v)
+            tally.count()
+            try:
+                if kind == "header":
+                    told = _asked(HttpSource(url, headers={"Authorization": f"Bearer {value}"}))
+                else:
+                    token = value if kind == "token" else None
+                    told = _asked(HubSource("org/name", endpoint=url, token=token))
+            except ValueError as error:
+                told = told_by(error)
+            if SECRET in told or any(SECRET in line for line in logged):
+                tally.harm("lie", f"{kind} {value!r}: {told[:300]!r}")
 
 
 @pytest.mark.attack("HTTP fault")

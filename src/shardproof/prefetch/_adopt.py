@@ -103,7 +103,7 @@ def _adopted(  # noqa: PLR0917 - as `adopt`
     limits: Limits,
     stop: threading.Event,
 ) -> Report:
-    entries = list(_entries(root, "", match))
+    entries = list(_entries(root, match))
     with ExitStack() as stack:
         if isinstance(source, str):
             source = stack.enter_context(closing(open_source(source)))
@@ -138,8 +138,21 @@ class _Look(NamedTuple):
     is_proven: bool = False
 
 
-def _entries(root: str, below: str, match: str) -> Iterator[_Entry]:
-    """What lies in a directory and those below it, but what is hidden, or moved aside."""
+def _entries(root: str, match: str) -> Iterator[_Entry]:
+    """What lies in a directory and those below it, each of them sorted, however deep they are."""
+    folders = [_in_folder(root, "")]
+    while folders:
+        entry = next(folders[-1], None)
+        if entry is None:
+            folders.pop()
+        elif stat.S_ISDIR(entry.mode):
+            folders.append(_in_folder(root, entry.name))
+        elif fnmatch.fnmatchcase(entry.name, match):
+            yield entry
+
+
+def _in_folder(root: str, below: str) -> Iterator[_Entry]:
+    """What lies in one directory, but what is hidden, or moved aside."""
     with os.scandir(os.path.join(root, below)) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
@@ -149,11 +162,7 @@ def _entries(root: str, below: str, match: str) -> Iterator[_Entry]:
             raise ValueError(f"path: {problem}")
         if entry.name.startswith(".") or _ASIDE.fullmatch(entry.name):
             continue
-        mode = entry.stat(follow_symlinks=False).st_mode
-        if stat.S_ISDIR(mode):
-            yield from _entries(root, name, match)
-        elif fnmatch.fnmatchcase(name, match):
-            yield _Entry(name, mode)
+        yield _Entry(name, entry.stat(follow_symlinks=False).st_mode)
 
 
 def _looks(cache: Cache, asked: "_Asked", trust: bool, entries: Sequence[_Entry]) -> list[_Look]:

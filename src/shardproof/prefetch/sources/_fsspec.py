@@ -2,16 +2,19 @@
 
 import contextlib
 import functools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardproof._arguments import checked
-from shardproof._messages import plain, quoted, with_kind
+from shardproof._messages import plain, quoted, traced, with_kind
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
 from shardproof.prefetch.sources._urls import bare
 
 __all__ = ["FsspecSource"]
+
+logger = logging.getLogger("shardproof.prefetch")
 
 _BLOCK = 8 * 2**20
 
@@ -76,7 +79,7 @@ class FsspecSource:
             raise SourceError(
                 f"{quoted(self.url, 1000)} can't be opened: {with_kind(error)}",
                 again="no" if isinstance(error, _WRONG_USAGE) else "yes",
-            ) from error
+            ) from traced(error)
         return filesystem, root.rstrip("/")
 
     @property
@@ -88,11 +91,11 @@ class FsspecSource:
         return self._opened[1]
 
     def files(self) -> Sequence[RemoteFile]:
-        """Return what is there.
+        """Return what is there; a link to a directory is not followed, and a warning says so.
 
         Raises:
             SourceError: The file system can't be opened.
-            OSError: It can't be listed.
+            OSError: It can't be listed, or nobody could look where a link leads.
         """
         self._fs.invalidate_cache()
         found = _find(self._fs, self._root)
@@ -159,17 +162,36 @@ def _find(fs: Any, root: str) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-def _walked(fs: Any, directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _walked(fs: Any, root: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    todo = [root]
+    while todo:
+        directory = todo.pop()
+        for entry in _listed(fs, directory):
+            path = entry["name"].rstrip("/")
+            info = _target(fs, path) if entry.get("islink") else entry
+            if info["type"] != "directory":
+                yield path, info
+            elif info is not entry:
+                logger.warning("%s leads to a directory, and is not followed", quoted(path, 1000))
+            elif path != directory:
+                todo.append(path)
+
+
+def _listed(fs: Any, directory: str) -> Sequence[Mapping[str, Any]]:
     try:
-        entries = fs.ls(directory, detail=True)
+        entries: Sequence[Mapping[str, Any]] = fs.ls(directory, detail=True)
     except FileNotFoundError:
-        return
-    for info in entries:
-        path = info["name"].rstrip("/")
-        if info["type"] == "directory" and path != directory:
-            yield from _walked(fs, path)
-        elif info["type"] != "directory":
-            yield path, info
+        return ()
+    return entries
+
+
+def _target(fs: Any, path: str) -> Mapping[str, Any]:
+    """Return what a link leads to; a listing by fsspec has size 0 for what it could not look at."""
+    try:
+        found: Mapping[str, Any] = fs.info(path)
+    except FileNotFoundError:  # whoever reads it is told so
+        return {"type": "link"}
+    return found
 
 
 def _refuse_unknown(scheme: str) -> None:

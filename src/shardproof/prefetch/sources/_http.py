@@ -8,7 +8,7 @@ from shardproof._arguments import checked
 from shardproof._messages import shown
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
 from shardproof.prefetch.sources._urls import bare, below, resource_of
-from shardproof.prefetch.sources._web import Web
+from shardproof.prefetch.sources._web import Web, refuse_unsendable
 
 __all__ = ["HttpSource"]
 
@@ -27,7 +27,7 @@ class HttpSource:
         headers: Sent along with each request, such as ``{"Authorization": "Bearer ..."}``.
 
     Raises:
-        ValueError: No address of a web server.
+        ValueError: No address of a web server, or a header that can't be sent.
 
     Example:
         >>> source = HttpSource("https://example.org/shards?signature=abc", files=["0.bin"])
@@ -51,6 +51,7 @@ class HttpSource:
         self._address = url
         self._files = [RemoteFile(file) if isinstance(file, str) else file for file in files]
         given = dict(headers or {})
+        refuse_unsendable(given)
         self._web = Web(lambda: given)
 
     def files(self) -> Sequence[RemoteFile]:

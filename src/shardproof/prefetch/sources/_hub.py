@@ -15,13 +15,15 @@ from shardproof._messages import quoted, told
 from shardproof.errors import ManifestError, SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
 from shardproof.prefetch.sources._urls import bare, shown
-from shardproof.prefetch.sources._web import Web
+from shardproof.prefetch.sources._web import Web, is_sendable
 
 __all__ = ["Asked", "HubSource"]
 
 _TIMEOUT = 30.0
-_MAX_PAGES = 10_000  # of 1000 files each
 _MAX_PAGE_BYTES = 64 * 2**20
+_MAX_PAGES = 10_000
+_MAX_ENTRIES = 1_000_000  # in all pages, half a KiB each; the hub advises to have 100 000 at most
+_MAX_TEXT = 256 * 2**20  # characters in all of their paths, and in what leads from page to page
 
 Result = TypeVar("Result")
 
@@ -78,11 +80,12 @@ class HubSource:
         repo_type: What it is.
         revision: Branch, tag or commit; None for the default branch.
         folder: Only what is below it; names are relative to it.
-        token: To use instead.
+        token: To use instead, without blanks around it; a blank one is for none at all.
         endpoint: To use instead.
 
     Raises:
         ImportError: `huggingface_hub` is not installed: ``pip install shardproof[hf]``.
+        ValueError: A token that can't be sent.
 
     Example:
         >>> from shardproof.testing.hub import serve_hub
@@ -113,7 +116,7 @@ class HubSource:
             raise ImportError(problem) from error
         self.repo_id, self.repo_type, self.revision = repo_id, repo_type, revision
         self._folder = f"{folder.strip('/')}/" if folder.strip("/") else ""
-        self._api: HfApi = HfApi(endpoint=endpoint, token=token)
+        self._api: HfApi = HfApi(endpoint=endpoint, token=_clean(token))
         self._address = hf_hub_url
         self._lock = threading.Lock()
         self._commit: str | None = None
@@ -167,10 +170,14 @@ class HubSource:
     def _list(self, commit: str, ask: "Asked") -> Iterator[RemoteFile]:
         tree = f"{self._api_url}/tree/{commit}/{quote(self._folder)}".rstrip("/")
         page = f"{tree}?recursive=true&expand=false"
-        seen = {page}
+        seen, n_entries, n_text = {page}, 0, 0
         while len(seen) <= _MAX_PAGES:
             get = functools.partial(self._page, page, list[_Entry])
             entries, following = ask(get)
+            n_entries += len(entries)
+            n_text += sum(len(entry.path) for entry in entries) + len(following or "")
+            if n_entries > _MAX_ENTRIES or n_text > _MAX_TEXT:
+                break
             yield from (self._file(entry) for entry in entries if entry.type == "file")
             if following is None:
                 return
@@ -180,9 +187,8 @@ class HubSource:
                 raise SourceError(problem, again="no")
             page = following
             seen.add(page)
-        raise SourceError(
-            f"'{shown(self.url)}' has more than {_MAX_PAGES} pages of files", again="no"
-        )
+        problem = f"more than {_MAX_ENTRIES} files, or names too long, or {_MAX_PAGES} pages"
+        raise SourceError(f"the hub's listing of '{shown(self.url)}' has {problem}", again="no")
 
     @property
     def _api_url(self) -> str:
@@ -234,7 +240,7 @@ class HubSource:
             form = {"paths": self._folder + name, "expand": "false"}
             entries, _ = self._page(address, list[_Entry], timeout, cut, form)
             found = [self._file(entry) for entry in entries if entry.type == "file"]
-            self._known.update({file.name: file for file in found})
+            self._known.update({file.name: file for file in found if file.name == name})
         if name not in self._known:
             problem = f"'{shown(self.url)}' has no file {quoted(name, 255)} at {self.commit}"
             raise SourceError(problem, again="once")
@@ -269,6 +275,16 @@ class HubSource:
     def close(self) -> None:
         """Close the connections."""
         self._web.close()
+
+
+def _clean(token: str | None) -> str | Literal[False] | None:
+    """Return a token without blanks around it, as those have that are read from files."""
+    if token is None:
+        return None
+    token = token.strip()
+    if not is_sendable(token):
+        raise ValueError("token: expected visible ASCII characters, found others in it")
+    return token or False
 
 
 def _is_at(address: str, other: str) -> bool:

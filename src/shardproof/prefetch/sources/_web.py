@@ -1,6 +1,7 @@
 """Requests over HTTP, by httpx, whose answers are believed only as far as they agree."""
 
 import contextlib
+import contextvars
 import functools
 import itertools
 import logging
@@ -10,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardproof._messages import plain, quoted, shown, told, with_kind
+from shardproof._messages import plain, quoted, shown, told, traced, with_kind
 from shardproof.errors import SourceError
-from shardproof.prefetch.sources._pages import begins_as_page, is_page
+from shardproof.prefetch.sources._pages import begins_as_page, is_page, is_too_short
 from shardproof.prefetch.sources._retry_after import seconds_to_wait
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
 from shardproof.prefetch.sources._urls import bare
@@ -22,29 +23,60 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ["Web"]
+__all__ = ["Web", "is_sendable", "refuse_unsendable"]
 
 _MAX_REDIRECTS = 10
+_SHORT = 2**16  # bytes of a redirect that are read, since that keeps the connection
 _LARGE = 4 * 2**20
 _PIECE = 2**18
 _LATER = {408, 425, 429}  # of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)
 _ENTITY_TAG = re.compile(r'"[ -~]{1,1000}"')  # one that can be sent back
+_HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")  # RFC 9110, 5.1
+_HEADER_VALUE = re.compile(r"([!-~]+([ \t]+[!-~]+)*)?")  # RFC 9110, 5.5, of which ASCII
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
 
 
-class _InOurThreads(logging.Filter):
-    """Keeps what the libraries log of our requests: whole addresses, with signatures in them."""
+_is_sending = contextvars.ContextVar("_is_sending", default=False)
+
+
+class _OfOurRequests(logging.Filter):
+    """Keeps what the libraries log of our requests: whole addresses, with signatures in them.
+
+    Addresses and headers are logged while a request is sent, by whatever thread; in threads of our
+    own there is nothing else that anybody has asked for.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.threadName or "").startswith("shardproof-")
+        is_ours = (record.threadName or "").startswith("shardproof-")
+        return not (is_ours or _is_sending.get())
 
 
-_SILENT = _InOurThreads()
+_SILENT = _OfOurRequests()
 
 
 def _log_no_secrets() -> None:
-    for name in ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "proxy"))):
+    parts = ("connection", "http11", "proxy", "socks")
+    for name in ("httpx", *(f"httpcore.{part}" for part in parts)):
         logging.getLogger(name).addFilter(_SILENT)
+
+
+def is_sendable(value: str) -> bool:
+    """Whether a header may have this value: visible ASCII, with blanks only in between."""
+    return _HEADER_VALUE.fullmatch(value) is not None
+
+
+def refuse_unsendable(headers: Mapping[str, str]) -> None:
+    """Raise for a header that can't be sent; its value may be a secret, and is not told.
+
+    Raises:
+        ValueError: What is wrong with which header.
+    """
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"headers: expected the name of a header, found {quoted(name)}")
+        if not is_sendable(value):
+            problem = f"expected visible ASCII characters in the value of {quoted(name)}"
+            raise ValueError(f"headers: {problem}, with blanks only between them, found others")
 
 
 class Web:
@@ -144,7 +176,7 @@ class Web:
             )
             line.origin = _origin(request.url)
             line.private = set(self._headers())
-            response = line.client.send(request, stream=True)
+            response = line.answer(request)
             try:
                 yield response
             finally:
@@ -180,16 +212,35 @@ class _Line:
     def __init__(self) -> None:
         import httpx  # noqa: PLC0415 - only what talks to servers needs it
 
-        self.client = httpx.Client(
-            verify=_trusted(),
-            follow_redirects=True,
-            max_redirects=_MAX_REDIRECTS,
-            event_hooks={"request": [self._check]},
-        )
+        self.client = httpx.Client(verify=_trusted(), event_hooks={"request": [self._check]})
         self.origin: tuple[str, str, int | None] = ("", "", None)
         self.private: set[str] = set()
         self._sockets: list[Any] = []
         self.is_cut = False
+
+    def answer(self, request: "httpx.Request") -> "httpx.Response":
+        """Send a request, and where it is led; the answer that leads nowhere else is still unread.
+
+        The library would follow too, but keeps all of each redirect in memory, decoded.
+        """
+        import httpx  # noqa: PLC0415
+
+        # A user and a password count in the first address alone: servers have made the others.
+        for auth in (None, *[httpx.Auth()] * _MAX_REDIRECTS):
+            response = self._send(request, auth)
+            if response.next_request is None:
+                return response
+            _pass_over(response)
+            request = response.next_request
+        problem = f"it leads nowhere: more than {_MAX_REDIRECTS} redirects"
+        raise SourceError(problem, again="once", keep=False)
+
+    def _send(self, request: "httpx.Request", auth: "httpx.Auth | None") -> "httpx.Response":
+        token = _is_sending.set(True)
+        try:
+            return self.client.send(request, stream=True, auth=auth, follow_redirects=False)
+        finally:
+            _is_sending.reset(token)
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Take note of each socket; httpx calls this while it works (extension "trace")."""
@@ -216,6 +267,16 @@ class _Line:
             raise SourceError("it leads from https to http", again="once")
         for name in self.private:
             request.headers.pop(name, None)
+
+
+def _pass_over(response: "httpx.Response") -> None:
+    """Have done with an answer: a short body is read, which keeps the connection."""
+    n_bytes = 0
+    with contextlib.closing(response):
+        for chunk in response.iter_raw():
+            n_bytes += len(chunk)
+            if n_bytes > _SHORT:
+                return
 
 
 def _origin(url: "httpx.URL") -> tuple[str, str, int | None]:
@@ -245,12 +306,18 @@ def _translated() -> Iterator[None]:
     except (SourceError, OSError):
         raise
     except (httpcore.TimeoutException, httpx.TimeoutException) as error:
-        raise SourceError(f"no answer in time ({type(error).__name__})", late=True) from error
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
+        raise SourceError(f"no answer in time ({type(error).__name__})", late=True) from traced(
+            error
+        )
+    except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
+        # Both may hold the value of a header, which may be a secret.
+        problem = "the request can't be sent: HTTP does not allow a header of it, it seems"
+        raise SourceError(f"{problem} ({type(error).__name__})", again="once") from None
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         problem = f"it leads nowhere: {plain(told(error))}"
-        raise SourceError(problem, again="once", keep=False) from error
+        raise SourceError(problem, again="once", keep=False) from traced(error)
     except Exception as error:
-        raise SourceError(with_kind(error)) from error
+        raise SourceError(with_kind(error)) from traced(error)
 
 
 def _refuse(response: "httpx.Response", address: str, code: str = "") -> None:
@@ -284,7 +351,7 @@ def _whole(response: "httpx.Response", name: str) -> Delivery:
     size = _length(response)
     chunked = "transfer-encoding" in response.headers
     chunks = _chunks(response, size)
-    first = next(chunks, b"")
+    first = _first(chunks)
     return Delivery(
         file=RemoteFile(name, size, _identity(response)),
         start=0,
@@ -294,6 +361,14 @@ def _whole(response: "httpx.Response", name: str) -> Delivery:
         is_page=_is_page(response, name) or begins_as_page(first, name),
         has_parts=response.headers.get("accept-ranges", "").strip().lower() != "none",
     )
+
+
+def _first(chunks: Iterator[bytes]) -> bytes:
+    """Take so many bytes as tell whether a page begins with them; most often the first piece."""
+    first = next(chunks, b"")
+    while is_too_short(first) and (more := next(chunks, b"")):
+        first += more
+    return first
 
 
 def _part(response: "httpx.Response", name: str, start: int, stop: int | None) -> Delivery:
