@@ -1,5 +1,6 @@
 """The command takes the signals that end it before anything else, and ends in order by them."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -50,6 +51,19 @@ def test_one_that_comes_with_the_first_import_ends_it_at_once(name: str) -> None
         "main()\n"
     )
     assert said(started([sys.executable, "-c", code, "--version"])) == (CODES[name], "", "")
+
+
+def test_next_to_nothing_is_imported_before_it_takes_them() -> None:
+    """One that comes meanwhile is a traceback; what is imported then should take no time."""
+    code = (
+        "import sys\n"
+        "had = set(sys.modules)\n"
+        "import shardproof.__main__\n"
+        "print(*set(sys.modules) - had)\n"
+    )
+    _, out, _ = said(started([sys.executable, "-c", code]))
+    ours = {"shardproof", *(f"shardproof.{name}" for name in ("__main__", "_entry"))}
+    assert set(out.split()) - {"shardproof._real_imports"} == ours
 
 
 def test_ignored_ones_stay_ignored() -> None:
@@ -119,3 +133,28 @@ def test_a_stage_ends_in_order(make_shards_dir, tmp_path: Path, name: str, n_tim
 
     assert said(child) == (CODES[name], "", "")
     assert list(to.rglob("*.tmp")) == list(to.rglob("shards.json")) == []
+
+
+RAISES_WHILE_TEXT_RUNS = """
+import builtins, os, signal, sys
+real, came = builtins.exec, []
+def run(code, *names):
+    ours = getattr(sys.modules.get("shardproof._signals"), "signals", None)
+    taken = ours and signal.getsignal(signal.SIGTERM) == ours.came
+    if isinstance(code, str) and taken and not came:
+        came.append(code)
+        code = f"import signal; signal.raise_signal({os.environ['NUMBER']})"
+    return real(code, *names)
+builtins.exec = run
+"""
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_one_that_comes_while_text_is_executed(tmp_path: Path, name: str) -> None:
+    """As in an import of dataclasses: Python would end itself by SIGINT, whatever the code is."""
+    (tmp_path / "sitecustomize.py").write_text(RAISES_WHILE_TEXT_RUNS)
+    (tmp_path / "shards").mkdir()
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {**os.environ, "PYTHONPATH": path, "NUMBER": str(int(signal.Signals[name]))}
+    child = started([*ENTRIES["module"], "validate", tmp_path / "shards"], env=env)
+    assert said(child) == (CODES[name], "", "")

@@ -4,11 +4,12 @@ import errno
 import gc
 import hashlib
 import os
+import random
 import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from killing import Begin, at_every_call, skip_where_not_permitted
 
 from shardproof import FetchError, FetchTimeoutError
 from shardproof.prefetch import CallableSource, HttpSource, Limits, RemoteFile, fetch_shard
-from shardproof.prefetch.transfer import _part, _relay, _spans
+from shardproof.prefetch.transfer import _part, _record, _relay, _spans
 from shardproof.prefetch.transfer._clock import Clock, StoppedError
 from shardproof.prefetch.transfer._fetch import read_range
+from shardproof.prefetch.transfer._record import Extent
 from shardproof.testing.faults import faults
 from shardproof.testing.hub import Hub, serve_hub
 
@@ -38,6 +40,38 @@ class SetAt(threading.Event):
     def is_set(self) -> bool:
         self._looks_before -= 1
         return self._looks_before < 0
+
+
+def left_with_gaps(directory: Path, n: int) -> _part.Part:
+    """A part that goes on from one of which every other byte has come."""
+    found = [_record.hash_of(at, at + 1) for at in range(0, 2 * n, 2)]
+    for each in found:
+        each.update(b"x")
+    extents = [Extent(2 * k, 2 * k + 1, each.hexdigest()) for k, each in enumerate(found)]
+    provenance = _record.Provenance(source="", resource="", name="x", digest=DIGEST)
+    with open(directory / "x", "w+b", buffering=0) as file:
+        file.write(b"x" * 2 * n)
+        part = _part.Part(file.fileno())
+        part.take_over(provenance, extents, file.fileno(), CLOCK)
+    return part
+
+
+def lines_of(call: Callable[[], object]) -> int:
+    """How many lines of Python a call goes through."""
+    total = 0
+
+    def trace(frame: object, event: str, _: object) -> object:
+        nonlocal total
+        total += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return total
 
 
 @pytest.fixture
@@ -272,6 +306,32 @@ class TestParts:
 
             assert part.missing() == []
             assert part.prove(RemoteFile("x", digest=DIGEST), CLOCK) == DIGEST
+
+    def test_bytes_that_come_twice_or_side_by_side_leave_no_gap(self, tmp_path: Path) -> None:
+        chance = random.Random(0)
+        for _ in range(200):
+            with open(tmp_path / "x", "w+b", buffering=0) as file:
+                part, have = _part.Part(file.fileno()), [False] * 20
+                for _ in range(6):
+                    start, n_bytes = chance.randrange(16), chance.randrange(1, 4)
+                    part.write(start, [b"x" * n_bytes])
+                    have[start : start + n_bytes] = [True] * n_bytes
+                part.expect(20)
+            gaps = {at for start, stop in part.missing() for at in range(start, stop or 0)}
+            assert gaps == {at for at in range(20) if not have[at]}
+            assert part.n_bytes == sum(have)
+
+    def test_a_record_with_many_gaps_is_read_in_linear_time(self, tmp_path: Path) -> None:
+        few, many = (lines_of(lambda n=n: left_with_gaps(tmp_path, n)) for n in (50, 200))
+        assert many < 5 * few
+
+    def test_of_a_record_with_too_many_gaps_some_is_taken_over(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each gap is another request, and no fetch of ours leaves so many."""
+        monkeypatch.setattr(_part, "_MAX_SPANS", 3)
+        part = left_with_gaps(tmp_path, 5)
+        assert part.missing() == [(1, 2), (3, 4), (5, None)]
 
     @pytest.mark.parametrize(("at", "algorithm"), [(1, "sha256"), (0, "md5")])
     def test_a_proof_that_is_wanted_no_more_ends(

@@ -1,8 +1,10 @@
 """The next shard is there before it is needed, and the last one is gone after."""
 
 import errno
+import gc
 import itertools
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -488,3 +490,29 @@ def test_an_interrupt_while_it_counts_leaves_no_lock_behind() -> None:
         finally:
             sys.settrace(before)
         assert not tally._lock.locked()
+
+
+def test_one_that_nobody_closes_is_closed_though_an_interrupt_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finalizer is cut short by it, which Python tells and loses."""
+    getpid, interrupts = os.getpid, [KeyboardInterrupt()]
+
+    def interrupted() -> int:
+        if threading.current_thread() is threading.main_thread() and interrupts:
+            raise interrupts.pop()
+        return getpid()
+
+    prefetcher = ShardPrefetcher(
+        CallableSource(lambda name, to: to.write_bytes(b"x")), ["a"], tmp_path
+    )
+    prefetcher.wait_for("a")
+    assert list(tmp_path.rglob("*.lease"))
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    monkeypatch.setattr(os, "getpid", interrupted)
+    del prefetcher
+    gc.collect()
+
+    assert not interrupts
+    assert list(tmp_path.rglob("*.lease")) == []
+    assert "shardproof-leases" not in {thread.name for thread in threading.enumerate()}

@@ -1,13 +1,13 @@
 """``python -m shardproof``, and the command ``shardproof``."""
 
-from shardproof import _entry
+from shardproof._entry import take_signals
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line; never returns."""
-    _entry.take_signals()
+    take_signals()
     from shardproof import cli  # noqa: PLC0415 - from here on, an interrupt has an exit code
 
     cli.main()

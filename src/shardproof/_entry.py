@@ -1,11 +1,17 @@
 """The first that the command does: take the signals that end it, before it imports what it needs.
 
 Importing takes a fifth of a second, in which an interrupt would come out as a traceback of whatever
-was being imported. Nothing has begun by then, so there is nothing to clear up.
+was being imported. Nothing has begun by then, so there is nothing to clear up. So what is imported
+until then is little more than what Python itself has: not `signal`, which makes enumerations.
 """
 
 import os
-import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal
 
 __all__ = ["ENDING", "end_at_once", "take_signals"]
 

@@ -5,18 +5,16 @@ the end; but whoever has a name of it uses that name again, and numpy can't be l
 patches are off while our modules, and what they need, are loaded.
 """
 
-from __future__ import annotations
-
 import sys
-import threading
-import warnings
-from typing import TYPE_CHECKING, Any, cast
+from _thread import RLock  # that of threading, without what importing that takes
 
+TYPE_CHECKING = False  # nor typing
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
 __all__ = ["install"]
 
@@ -45,7 +43,7 @@ def _can_load_pyfakefs() -> bool:
         return False
 
 
-def _patcher() -> Any:
+def _patcher() -> "Any":
     """What fakes the file system at this moment, or None."""
     pyfakefs = sys.modules.get("pyfakefs.fake_filesystem_unittest")
     patcher = pyfakefs and pyfakefs.Patcher.PATCHER
@@ -56,13 +54,14 @@ class _Finder:
     """Finds our modules where the finders after it do."""
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+        self, name: str, path: "Sequence[str] | None", target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
         if not _is_ours(name) or not (_patcher() or _REAL_FILES.is_entered):
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             if spec := finder.find_spec(name, path, target):
-                spec.loader = spec.loader and cast("Loader", _Loader(spec, spec.loader))
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec, spec.loader)  # type: ignore[assignment]
                 return spec
         return None
 
@@ -74,14 +73,14 @@ def _is_ours(name: str) -> bool:
 class _Loader:
     """Loads a module as another loader does, with real files, and leaves no trace of itself."""
 
-    def __init__(self, spec: ModuleSpec, loader: Loader) -> None:
+    def __init__(self, spec: "ModuleSpec", loader: "Loader") -> None:
         self._spec = spec
         self._loader = loader
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+    def create_module(self, spec: "ModuleSpec") -> "ModuleType | None":
         return self._loader.create_module(spec)
 
-    def exec_module(self, module: ModuleType) -> None:
+    def exec_module(self, module: "ModuleType") -> None:
         module.__loader__ = self._spec.loader = self._loader
         with _REAL_FILES:
             self._loader.exec_module(module)
@@ -92,7 +91,7 @@ class _RealFiles:
 
     def __init__(self) -> None:
         # Not held inside: a thread that waits for it may hold the lock of a module.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._n_inside = 0
         self._off: _PatchesOff | None = None
 
@@ -117,7 +116,7 @@ class _RealFiles:
 class _PatchesOff:
     """Patches that are off, and the modules that pyfakefs forgot thereby."""
 
-    def __init__(self, patcher: Any) -> None:
+    def __init__(self, patcher: "Any") -> None:
         self._patcher = patcher
         before = dict(sys.modules)
         patcher.pause()
@@ -132,6 +131,8 @@ class _PatchesOff:
         """Patch everything again, and what was imported meanwhile, unless it is over."""
         if self._patcher is not type(self._patcher).PATCHER:
             return
+        import warnings  # noqa: PLC0415 - which pyfakefs has loaded
+
         with warnings.catch_warnings(action="ignore"):
             self._patcher._find_modules()  # which only its setUp calls
         self._patcher.resume()
@@ -140,7 +141,7 @@ class _PatchesOff:
                 self._patcher._dyn_patcher.needs_patch(name)  # forgets it at the end
 
 
-def _is_being_loaded(module: ModuleType) -> bool:
+def _is_being_loaded(module: "ModuleType") -> bool:
     return getattr(module.__spec__, "_initializing", False)
 
 

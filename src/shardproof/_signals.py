@@ -41,6 +41,9 @@ class Signals:
         if self._first is not None:
             for number in ENDING:
                 signal.signal(number, signal.SIG_IGN)
+        # Where a KeyboardInterrupt has left text that was executed, as by dataclasses, CPython ends
+        # `python -m` by SIGINT in spite of the code; text that ends well makes it forget that.
+        exec("")  # noqa: S102
         sys.exit(128 + (self._first or signal.SIGINT))
 
     @property

@@ -77,6 +77,10 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
             for path in prefetcher:
                 path.stat()
 
+    def forget() -> None:
+        place = made / "cache" / str(next(numbers))
+        ShardPrefetcher(url, names, place, lookahead=2).wait_for(names[0]).stat()
+
     def fetch() -> None:
         source = open_source(url)
         with closed(source):
@@ -133,6 +137,7 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
         "stage": stage,
         "fetch": fetch,
         "prefetch": prefetch,
+        "a prefetcher that nobody closes": forget,
         "a pool of concurrent.futures": a_pool,
     }
 
@@ -234,6 +239,8 @@ class Tracer:
                 last = frame.f_lasti
                 if before in looking:
                     self._looked(frame)
+            elif event == "exception":
+                last = -1  # a call that raises is followed by no look
             return seen
 
         return seen
@@ -270,9 +277,9 @@ def descriptors() -> dict[str, str]:
 
 
 def temporary(base: Path) -> set[str]:
-    """What somebody was writing; but for what has come of a file, which the next fetch uses."""
-    found = (path for path in base.rglob(".shardproof-*") if ".part" not in str(path))
-    return {str(path) for path in found if path.name.endswith(".tmp")}
+    """What somebody was writing or holds; but for what has come of a file, for the next fetch."""
+    found = (path for path in base.rglob("*") if ".part" not in str(path))
+    return {str(path) for path in found if path.suffix in {".tmp", ".lease", ".reader"}}
 
 
 def left(before: dict[str, str], base: Path) -> list[str]:

@@ -107,6 +107,47 @@ class _Task:
         self._threads.end()
 
 
+class _Held:
+    """What a prefetcher holds, to be given back when it is closed or nobody has it any more.
+
+    Args:
+        bringer: What holds leases.
+        cache: What has a thread.
+        source: Its own one, if it is.
+    """
+
+    is_closed = True  # until it is made, and again from when closing has begun
+
+    def __init__(self, bringer: Bringer, cache: Cache, source: Source | None) -> None:
+        self._bringer, self._cache, self._source = bringer, cache, source
+        self._pid = os.getpid()
+        self.tasks: dict[str, _Task] = {}
+        self.is_closed = False
+
+    def close(self) -> None:
+        """Give all of it back, whatever interrupts come."""
+        if self.is_closed or os.getpid() != self._pid:  # what was forked from it has none of this
+            return
+        try:
+            apart(self._close)
+        finally:
+            if not self.is_closed:  # an interrupt came before it
+                apart(self._close)
+
+    def __del__(self) -> None:
+        """Close it, where an interrupt came before the finalizer did."""
+        self.close()
+
+    def _close(self, _: object) -> None:
+        self.is_closed = True
+        with contextlib.ExitStack() as stack:  # each of them, whatever another one meets
+            if self._source is not None:
+                stack.callback(self._source.close)
+            stack.callback(self._cache.close)
+            stack.callback(self._bringer.close)
+            stack.callback(_end, self.tasks)
+
+
 class ShardPrefetcher:
     """Shards one after the other, each of them local, whole and proven before it is needed.
 
@@ -176,13 +217,12 @@ class ShardPrefetcher:
         self._bringer = Bringer(self._source, self._cache, limits, Tally(on_event))
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._tasks: dict[str, _Task] = {}
-        self._has_begun = self._is_closed = False
-        # A prefetcher that nobody closes ends with the process, and leaves nothing behind either.
+        self._has_begun = False
         own = self._source if self._owns_source else None
-        self._end = weakref.finalize(
-            self, _close, self._pid, self._tasks, self._bringer, self._cache, own
-        )
+        self._held = _Held(self._bringer, self._cache, own)
+        self._tasks = self._held.tasks
+        # A prefetcher that nobody closes ends with the process, and leaves nothing behind either.
+        weakref.finalize(self, self._held.close)
         close_at_exit(self)
         if isinstance(policy, int):
             self._refuse_small(policy)
@@ -277,7 +317,7 @@ class ShardPrefetcher:
         return _Task(self._bringer, name, self._positions[name], before, at_once)
 
     def _refuse_use(self) -> None:
-        if self._is_closed:
+        if self._held.is_closed:
             raise ValueError("this prefetcher is closed")
         if os.getpid() != self._pid:
             raise RuntimeError("a prefetcher does not survive a fork: make one in each process")
@@ -292,17 +332,7 @@ class ShardPrefetcher:
 
         The current shard and those ahead stay in the cache, for the next run to begin with.
         """
-        if self._is_closed or os.getpid() != self._pid:
-            return
-        try:
-            apart(self._close)
-        finally:
-            if not self._is_closed:  # an interrupt came before it
-                apart(self._close)
-
-    def _close(self, _: object) -> None:
-        self._is_closed = True
-        self._end()
+        self._held.close()
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -318,19 +348,6 @@ class ShardPrefetcher:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _close(
-    pid: int, tasks: Mapping[str, _Task], bringer: Bringer, cache: Cache, source: Source | None
-) -> None:
-    if os.getpid() != pid:  # what was forked from it has none of this
-        return
-    with contextlib.ExitStack() as stack:  # each of them, whatever another one meets
-        if source is not None:
-            stack.callback(source.close)
-        stack.callback(cache.close)
-        stack.callback(bringer.close)
-        stack.callback(_end, tasks)
 
 
 def _end(tasks: Mapping[str, _Task]) -> None:

@@ -1,5 +1,6 @@
 """A shard on its way: the bytes that are there, their digest, and whether they are all."""
 
+import bisect
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ _SYNC_BYTES = 16 * 2**20
 _RECORD_BYTES = 256 * 2**20
 """After so many its record is synced: what a power cut may cost of what came, and no more."""
 _MAX_UNSIZED = 2**34  # bytes of a file whose size nobody knows
+_MAX_SPANS = 1000  # of what is taken over; what is missing between two is a request
 
 
 class Part:
@@ -91,6 +93,8 @@ class Part:
 
     def _take(self, extent: Extent, fd: int, clock: Clock) -> bool:
         """The digest of the whole goes on, too, where an extent follows what is proven."""
+        if len(self._have) == _MAX_SPANS:
+            return False
         start, stop, expected = extent
         sha256 = self._sha256.copy() if start == self._hashed else None
         found = hash_of(start, stop)
@@ -160,14 +164,12 @@ class Part:
             self._unrecorded = 0
 
     def _add(self, start: int, stop: int) -> None:
-        spans = sorted([*self._have, (start, stop)])
-        merged = spans[:1]
-        for span in spans[1:]:
-            if span[0] <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(merged[-1][1], span[1]))
-            else:
-                merged.append(span)
-        self._have = merged
+        first = bisect.bisect_left(self._have, start, key=lambda span: span[1])
+        behind = bisect.bisect_right(self._have, stop, key=lambda span: span[0])
+        touched = self._have[first:behind]
+        if touched:
+            start, stop = min(start, touched[0][0]), max(stop, touched[-1][1])
+        self._have[first:behind] = [(start, stop)]
 
     def prove(self, wanted: RemoteFile, clock: Clock) -> str:
         """Return ``"sha256:<hex>"`` of the bytes, if they are all and the right ones.
