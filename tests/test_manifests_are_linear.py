@@ -8,6 +8,7 @@ what marks on one letter take.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 import struct
@@ -32,7 +33,9 @@ from shardproof.prefetch.sources._source import RemoteFile
 from shardproof.prefetch.tokens._npy import HeaderError, read_header
 from shardproof.prefetch.transfer._record import extents_in, provenance_in
 from shardproof.receipts._claim_files import claims_in
+from shardproof.receipts._outputs import owed
 from shardproof.receipts._patterns import files_below
+from shardproof.receipts._records import Receipt
 from shardproof.staging._proofs import Proofs as Sidecar
 
 FEW, MANY = 200, 800
@@ -197,6 +200,36 @@ def many_receipts(base: Path, n: int) -> Path:
 def one_output(base: Path, n: int) -> Callable[[], object]:
     root = many_receipts(base, n // 4)
     return lambda: look(root)
+
+
+def shared_outputs(base: Path, n: int) -> Callable[[], object]:
+    """Two receipts that name the same outputs, which are many."""
+    root = testing.write_receipts(testing.receipts_layout(n_shards=2), base)
+    for path in (root / "receipts").iterdir():
+        said = json.loads(path.read_text())
+        said["files"] |= {f"k{i}": {"path": f"a{i}", "bytes": 1} for i in range(n // 4)}
+        said["files"] |= {kind: {"path": kind, "bytes": 1} for kind in ("bin", "idx")}
+        path.write_text(json.dumps(said))
+    store = shardproof.ReceiptStore(root)
+    return lambda: (look(root), *(store.is_completed(index) for index in (0, 1, 0)))
+
+
+class Compared(str):
+    """A text of which it is counted how often it is compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)
+
+
+def owed_kinds(base: Path, n: int) -> Callable[[], object]:
+    """A receipt that names many outputs, and says that it owes as many others."""
+    files = {Compared(f"k{i}"): {"path": f"a{i}"} for i in range(n)}
+    kinds = tuple(Compared(f"x{i}") for i in range(n))
+    receipt = Receipt(status="completed", plan_hash="", shard_index=0, files=files, kinds=kinds)
+    return lambda: ends(lambda: owed(receipt, "x"))
 
 
 def claims(base: Path, n: int) -> Callable[[], object]:
@@ -381,12 +414,25 @@ def many_files_of(base: Path, n: int) -> Callable[[], object]:
     return lambda: ends(lambda: split_files(files, "train", "c0", "hf://x", found))
 
 
+def nested_directories(base: Path, n: int) -> Callable[[], object]:
+    """Directories of configurations inside each other, and files that are in all of them."""
+    depth = math.isqrt(16 * n)
+    directories = ("/".join("a" * (i + 1)) for i in range(depth))
+    text = "configs:\n" + "".join(
+        f"- {{config_name: c{i}, data_dir: {directory}}}\n"
+        for i, directory in enumerate(directories)
+    )
+    files = [RemoteFile("a/" * depth + f"{i}.parquet") for i in range(depth)]
+    found = configs_of({"README.md": text}, "hf://x")
+    return lambda: ends(lambda: split_files(files, "train", "c0", "hf://x", found))
+
+
 GLOBS: dict[str, Callable[[int], tuple[str, list[str]]]] = {
-    "stars": lambda n: ("*a" * n + "b", ["a" * 250]),
+    "stars": lambda n: ("*a" * (n // 8) + "b", ["a" * 250]),
     "stars and a long name": lambda n: ("*a" * 20 + "b", ["a" * 20 * n]),
-    "questions": lambda n: ("*?" * n + "b", ["a" * 250]),
-    "sets": lambda n: ("*[ab]" * n + "c", ["a" * 250]),
-    "open sets": lambda n: ("*[a" * n, ["a" * 250]),
+    "questions": lambda n: ("*?" * (n // 8) + "b", ["a" * 250]),
+    "sets": lambda n: ("*[ab]" * (n // 8) + "c", ["a" * 250]),
+    "open sets": lambda n: ("*[a" * (n // 10), ["a" * 250]),
     "levels": lambda n: ("**/a/" * 9 + "b", ["a/" * n + "c"]),
     "many levels": lambda n: ("**/a/" * n + "b", ["a/" * 9 + "c"]),
     "files": lambda n: ("**/*a*", [f"{i}/a" for i in range(n)]),
@@ -422,9 +468,9 @@ def all_cases() -> Iterator[tuple[str, Callable[[Path, int], Callable[[], object
         yield f"card: {name}", lambda base, n, of=of: card(base, of(n))
     for name, of in GLOBS.items():
         yield f"glob: {name}", lambda base, n, of=of: lambda: matching(*of(n))
-    for work in (one_output, claims, numbered, npy, records, below):
+    for work in (one_output, shared_outputs, owed_kinds, claims, numbered, npy, records, below):
         yield work.__name__, work
-    for work in (names_of_configurations, many_files_of):
+    for work in (names_of_configurations, many_files_of, nested_directories):
         yield work.__name__, work
 
 

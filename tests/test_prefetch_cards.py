@@ -1,6 +1,7 @@
 """Dataset cards: which rows they mean, and what is refused of them."""
 
 import io
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -12,11 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardproof.errors import SourceError
-from shardproof.prefetch.rows import _listings, _yaml
+from shardproof.prefetch.rows import _listings, _splits, _yaml
 from shardproof.prefetch.rows._card import configs_of, yaml_block
 from shardproof.prefetch.rows._datasets import hf_load_dataset_sharded, resolve_resume_plan
-from shardproof.prefetch.rows._patterns import matching
+from shardproof.prefetch.rows._patterns import Directories, matching
+from shardproof.prefetch.rows._splits import chosen_files, split_files
 from shardproof.prefetch.rows._yaml import yaml_field
+from shardproof.prefetch.sources._source import RemoteFile
 from shardproof.prefetch.transfer._limits import Limits
 from shardproof.testing.hub import Hub
 
@@ -187,6 +190,9 @@ EN = {"config_name": "en", "data_files": "x"}
         ("configs: " + "[" * 100_000, "expected at most 64 levels"),
         ("configs: [" + "a," * 300_000 + "]", "and 300000 items"),
         ("configs: 2001-99-99", "no value that can be read: '2001-99-99'"),
+        (r'configs: "\U00110000"', "not YAML"),
+        (r'configs: "\UFFFFFFFF"', "not YAML"),
+        ("%YAML 1." + "9" * 5000 + "\n---\nconfigs: []", "not YAML"),
     ],
 )
 def test_a_card_that_cannot_be_understood_is_refused(text: str, said: str) -> None:
@@ -260,6 +266,96 @@ def test_without_a_package_for_yaml_the_command_is_told(
 def test_what_a_pattern_means(pattern: str, expected: list[str]) -> None:
     names = sorted(["a", "b.c", "d/e", "d/f/e", "d/f/g", ".h/a", "__p/a", "README.md"])
     assert matching(pattern, names) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("x" + "[" * 255, "a part of it is over 255 characters"),
+        ("**/" + "x" * 256 + "/*", "a part of it is over 255 characters"),
+        ("a/" * 2048 + "*", "it is over 4095 characters"),
+        ("[" * 4096, "it is over 4095 characters"),
+    ],
+)
+def test_a_pattern_that_no_name_could_fit_is_refused(pattern: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        matching(pattern, ["x"])
+    assert len(str(caught.value)) < 400
+
+
+def test_a_pattern_of_sets_may_be_longer_than_a_name() -> None:
+    name = "0123456789abcdef" * 8
+    assert matching("[0-9a-f]" * 128, [name, "x"]) == [name]
+    assert matching("x" * 255, ["x" * 255]) == ["x" * 255]
+    assert matching("a/" * 2047 + "a", ["a/" * 2047 + "a"]) == ["a/" * 2047 + "a"]
+
+
+DIRECTORIES = ["", "a", "a/b", "a/.h", "a/.h/b", "a/__s", "a/__s/b", ".h", "__s", "c", "a/bc"]
+ENDS = ["x.json", ".x.json", "__x.json", "README.md", "config.json", "b/.h/x.json", "b/__s/x.json"]
+
+
+def test_below_which_directories_there_are_files() -> None:
+    """As the pattern says it that stands for all of them."""
+    names = [f"{directory}/{end}".lstrip("/") for directory in DIRECTORIES for end in ENDS]
+    singles = [[name] for name in names]
+    without = [[name for name in names if name != gone] for gone in names]
+    some = [[], *singles, *without, *([*pair] for pair in itertools.pairwise(names))]
+    for there in some:
+        told = Directories(sorted(there))
+        for directory in [*DIRECTORIES, "a/b/c", "x", "a/"]:
+            pattern = f"{directory}/**" if directory else "**"
+            try:
+                expected: object = matching(pattern, sorted(there)) != []
+            except ValueError as error:
+                expected = str(error)
+            try:
+                found: object = told.has_files(directory)
+            except ValueError as error:
+                found = str(error)
+            assert found == expected, (there, directory)
+
+
+def split_of(card: str, *names: str) -> list[str]:
+    configs = configs_of({"README.md": card}, URL)
+    files = [RemoteFile(name) for name in names]
+    return [file.name for file in split_files(files, "train", configs[0].name, URL, configs)]
+
+
+def test_a_card_with_a_pattern_that_no_name_could_fit_is_refused() -> None:
+    said = r"the first configuration: 'x\[.* it is over 4095 characters"
+    with pytest.raises(SourceError, match=said):
+        split_of(configs(EN | {"data_files": "x" + "[" * 5000}), "x[/train.parquet")
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    name = "a/" * 2048 + "x.parquet"
+    said = "lists 'a/a/.*, which is refused: its path is over 4095 bytes"
+    with pytest.raises(SourceError, match=said):
+        split_of(configs(EN | {"data_files": "**"}), "x.parquet", name)
+    with pytest.raises(SourceError, match=said):
+        chosen_files([RemoteFile(name)], ["**/a/**"], URL)
+
+
+@pytest.mark.parametrize(
+    ("n_looks", "card"),
+    [
+        (100, configs(EN | {"data_files": "**"})),
+        (500, configs(EN | {"data_files": "**/a/a/a/a/*.parquet"})),
+        (6000, configs({"config_name": "en", "data_dir": "**/a"})),
+        (200, configs(*({"config_name": f"c{n}", "data_dir": "[a]" + "/a" * n} for n in range(2)))),
+    ],
+)
+def test_what_a_card_may_make_us_look_at_is_bounded(
+    n_looks: int, card: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the parts of names, since a name of many parts takes as long as many names."""
+    names = [f"{'a/' * 9}{n}.parquet" for n in range(10)]
+    monkeypatch.setattr(_splits, "_N_DEFAULT", 1 if n_looks == 200 else 60)
+    monkeypatch.setattr(_splits, "_MAX_LOOKS", n_looks)
+    assert split_of(card, *names) == names
+    monkeypatch.setattr(_splits, "_MAX_LOOKS", n_looks - 1)
+    with pytest.raises(SourceError, match="too many patterns for 10 files"):
+        split_of(card, *names)
 
 
 def test_a_hostile_pattern_does_not_take_for_ever() -> None:

@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import os
+import shutil
 import stat
 import threading
 
@@ -16,7 +17,8 @@ from planning import complete, new_store, receipt_path, rewrite_receipt
 
 import shardproof
 from shardproof import ManifestError, ManifestNotFoundError, ReceiptStore, validate
-from shardproof.receipts import _done, _quick
+from shardproof._work import Cancelled, apart
+from shardproof.receipts import _done, _named, _quick
 from shardproof.testing import without_root_override
 
 LEVELS = ("present", "complete", "valid")
@@ -232,12 +234,40 @@ def test_a_link_in_its_place(store) -> None:
     assert "found a symbolic link" in store.verdict(0).reason
 
 
+def test_a_link_that_comes_after_a_first_look(store, monkeypatch) -> None:
+    rewrite_receipt(store, 1, status="failed", error_type="E", error_message="SECRET")
+    shutil.copytree(store.path / "receipts", store.path.parent / "elsewhere")
+    complete_again(store, 1)
+    real = os.stat
+
+    def stat_then_exchange(path, *args, **keywords):
+        status = real(path, *args, **keywords)
+        if str(path).endswith("receipts"):
+            (store.path / "receipts").rename(store.path.parent / "kept")
+            (store.path / "receipts").symlink_to(store.path.parent / "elsewhere")
+            monkeypatch.setattr(os, "stat", real)
+        return status
+
+    monkeypatch.setattr(os, "stat", stat_then_exchange)
+    verdict = store.verdict(1)
+    assert not verdict.done
+    assert "SECRET" not in verdict.reason
+    assert "outside the root" in verdict.reason
+
+
+def complete_again(store: ReceiptStore, index: int) -> None:
+    receipt_path(store, index).unlink()
+    complete(store, index)
+
+
 def test_a_file_in_its_place(tmp_path) -> None:
     store = new_store(tmp_path)
     (store.path / "receipts").rmdir()
     (store.path / "receipts").touch()
-    with pytest.raises(ManifestError, match="expected a directory of receipts"):
-        store.pending()
+    for look in (store.pending, lambda: store.read(0)):
+        with pytest.raises(ManifestError, match="expected a directory of receipts"):
+            look()
+    assert "expected a directory of receipts" in store.verdict(0).reason
 
 
 class TestCouldNotLook:
@@ -464,6 +494,34 @@ class TestOneOutputOfTwo:
         self.make(ReceiptStore(twice.path), 3, "y.bin")
         assert store.is_completed(3)
         assert store.is_completed(2)
+
+    def test_one_that_was_made_again_can_be_written_over_again(self, twice) -> None:
+        store = ReceiptStore(twice.path)
+        assert not store.is_completed(0)
+        self.make(ReceiptStore(twice.path), 0, "z.bin")
+        assert store.is_completed(0)
+        self.make(ReceiptStore(twice.path), 3, "z.bin")
+        assert not store.is_completed(3)
+        assert not store.is_completed(0)
+        assert "is that of shard 3 too" in store.verdict(0).reason
+
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_an_interrupt_ends_it_at_the_next_receipt(self, twice, monkeypatch, n) -> None:
+        real, read = _named.read_receipt, []
+
+        def work(stop: threading.Event) -> None:
+            def read_receipt(root: str, index: int):
+                read.append(index)
+                if len(read) == n:
+                    stop.set()
+                return real(root, index)
+
+            monkeypatch.setattr(_named, "read_receipt", read_receipt)
+            ReceiptStore(twice.path).pending_verdicts()
+
+        with pytest.raises(Cancelled):
+            apart(work)
+        assert len(read) == n
 
     def test_the_directory_is_refused(self, twice) -> None:
         with pytest.raises(ManifestError, match="it is listed"):

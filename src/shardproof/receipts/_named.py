@@ -4,13 +4,15 @@ By its own receipt and sizes each of the two looks done. So outputs are counted 
 and where one is named twice, neither shard is done until its own receipt is another.
 """
 
+import functools
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._messages import quoted
 from shardproof._names import open_root
+from shardproof._work import go_on
 from shardproof.errors import ManifestError, ManifestPermissionError
 from shardproof.receipts._done import (
     may_not_read,
@@ -30,6 +32,7 @@ class _Says(NamedTuple):
 
     completed_at: float | None = None
     names: tuple[str, ...] = ()
+    folded: frozenset[str] = frozenset()
 
 
 class Named:
@@ -43,16 +46,18 @@ class Named:
     def __init__(self, scope: Scope, n_shards: int) -> None:
         self._scope = scope
         self._n_shards = n_shards
-        self._by_name: dict[str, set[int]] | None = None
+        self._by_name: dict[str, set[int]] = {}
+        self._has_read_all = False
         self._spoilt: dict[int, tuple[_Says, str]] = {}
         self._n_compared: dict[str, int] = {}  # of how many who name an output, each with each
 
     def twins(self) -> dict[int, str]:
         """Read all receipts; return the shards whose outputs others name too, each with why."""
-        self._by_name = self._read_all()
+        self._read_all()
         shared = [indices for indices in self._by_name.values() if len(indices) > 1]
         candidates = sorted(set().union(*shared))
-        found = {index: self.twin_of(index) for index in candidates}
+        says = functools.cache(self._says)
+        found = {index: self._twin_of(index, says) for index in candidates}
         return {index: why for index, why in found.items() if why is not None}
 
     def twin_of(self, index: int) -> str | None:
@@ -60,32 +65,42 @@ class Named:
 
         The first call reads all receipts.
         """
-        if self._by_name is None:
-            self._by_name = self._read_all()
-        says = self._says(index)
-        for name in says.names:
+        if not self._has_read_all:
+            self._read_all()
+        return self._twin_of(index, functools.cache(self._says))
+
+    def _twin_of(self, index: int, says: Callable[[int], _Says]) -> str | None:
+        """Compare a shard with all who name its outputs; ``says`` reads each receipt once."""
+        go_on()
+        said = says(index)
+        is_spoilt = self._is_spoilt(index, said)
+        for name in said.names:
             others = self._by_name.setdefault(_folded(name), set())
             others.add(index)
-            self._compare_all(index, says, others, name)
-        before, why = self._spoilt.get(index, (None, None))
-        return why if before == says else None
+            # One look spoils all who name it. If each looked, that would be the square of them.
+            if not is_spoilt or self._n_compared.get(_folded(name)) != len(others):
+                self._compare_all(index, name, others, says)
+        return self._spoilt[index][1] if self._is_spoilt(index, said) else None
 
-    def _compare_all(self, index: int, says: _Says, others: set[int], name: str) -> None:
-        # One look spoils all who name it. If each looked, that would be the square of them.
-        is_spoilt = self._spoilt.get(index, (None, ""))[0] == says
-        if is_spoilt and self._n_compared.get(_folded(name)) == len(others):
-            return
+    def _is_spoilt(self, index: int, said: _Says) -> bool:
+        return index in self._spoilt and self._spoilt[index][0] == said
+
+    def _compare_all(
+        self, index: int, name: str, others: set[int], says: Callable[[int], _Says]
+    ) -> None:
         for other in sorted(others - {index}):
-            self._compare(index, says, other, name)
+            go_on()
+            if _folded(name) in says(other).folded:
+                self._spoil(index, says(index), _why(name, other))
+                self._spoil(other, says(other), _why(name, index))
         self._n_compared[_folded(name)] = len(others)
 
-    def _compare(self, index: int, says: _Says, other: int, name: str) -> None:
-        said = self._says(other)
-        if _folded(name) in map(_folded, said.names):
-            self._spoilt.setdefault(index, (says, _why(name, other)))
-            self._spoilt.setdefault(other, (said, _why(name, index)))
+    def _spoil(self, index: int, said: _Says, why: str) -> None:
+        """Note why a receipt is not believed, unless that is known; an earlier one's is past."""
+        known = self._spoilt[index][1] if self._is_spoilt(index, said) else why
+        self._spoilt[index] = (said, known)
 
-    def _read_all(self) -> dict[str, set[int]]:
+    def _read_all(self) -> None:
         by_name: dict[str, set[int]] = {}
         root_fd = open_root(self._scope.root)
         try:
@@ -96,12 +111,13 @@ class Named:
                             by_name.setdefault(_folded(name), set()).add(index)
         finally:
             os.close(root_fd)
-        return by_name
+        self._by_name, self._has_read_all = by_name, True
 
     def _all_names(self, receipts_fd: int) -> Iterator[tuple[int, Iterable[str]]]:
         indices = range(self._n_shards)
         usual = usual_files(self._scope, receipts_fd, indices)
         for index, files in zip(indices, usual, strict=True):
+            go_on()
             yield index, _names(files) or self._says(index).names
 
     def _says(self, index: int) -> _Says:
@@ -115,7 +131,8 @@ class Named:
             raise may_not_read(error) from error
         except ManifestError:
             return _Says()
-        return _Says(receipt.completed_at, tuple(file.name for file in files))
+        names = tuple(file.name for file in files)
+        return _Says(receipt.completed_at, names, frozenset(map(_folded, names)))
 
 
 def _names(files: Iterable[UsualFile] | None) -> list[str]:

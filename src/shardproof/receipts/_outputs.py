@@ -83,7 +83,7 @@ def _output(kind: str, file: object, path: str, field: str) -> Output:
     try:
         said = msgspec.convert(file, _File)
     except msgspec.ValidationError as error:
-        raise ManifestError(told(error), path=path, field=field) from error
+        raise ManifestError(told(error), path=path, field=field) from None
     if refused := refusals([said.path]):
         problem = f"the name {quoted(said.path)} is refused: {refused[0].reason}"
         raise ManifestError(problem, path=path, field=field)
@@ -155,6 +155,6 @@ def owed(receipt: Receipt, path: str, kinds: Collection[str] = ()) -> list[Outpu
     if not outputs:
         problem = "it says completed, names no files, and does not say that the shard is empty"
         raise ManifestError(problem, path=path, field="$.files")
-    if lacking := why_lacking([output.kind for output in outputs], kinds or receipt.kinds):
+    if lacking := why_lacking({output.kind for output in outputs}, kinds or receipt.kinds):
         raise ManifestError(lacking, path=path, field="$.files")
     return outputs

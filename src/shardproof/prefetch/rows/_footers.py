@@ -8,7 +8,7 @@ that stays where it is.
 import struct
 from typing import TYPE_CHECKING
 
-from shardproof._messages import quoted
+from shardproof._messages import quoted, traced
 from shardproof._threads import Stop
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.sources._source import RemoteFile, Source
@@ -112,7 +112,7 @@ def _rows_in(footer: bytes, where: str) -> int:
     except Exception as error:
         # pyarrow has no class of its own for this: it is OSError, ValueError, or its own.
         problem = f"its metadata can't be read: {quoted(str(error), 200)}"
-        raise ShardReadError(f"{problem}. {_TO_DO}", path=where) from error
+        raise ShardReadError(f"{problem}. {_TO_DO}", path=where) from traced(error)
     check_rows(metadata, where)
     return int(metadata.num_rows)
 

@@ -139,7 +139,7 @@ class TextShard:
             problem = (
                 f"line {row + 1}: expected UTF-8, found {quoted(line[error.start : error.end])}"
             )
-            raise ShardReadError(problem, path=self._path) from error
+            raise ShardReadError(problem, path=self._path) from None
 
 
 def _opened(path: str, _flags: int) -> int:

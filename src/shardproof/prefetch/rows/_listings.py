@@ -109,4 +109,4 @@ def _text(source: Source, file: RemoteFile, limits: Limits) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         problem = f"expected UTF-8, found {quoted(data[error.start : error.end])}"
-        raise SourceError(f"{where}: {problem}", again="no") from error
+        raise SourceError(f"{where}: {problem}", again="no") from None

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardproof._messages import quoted, shown
+from shardproof._messages import quoted, shown, traced
 from shardproof.errors import ShardReadError
 from shardproof.prefetch.rows._footers import END_BYTES, check_rows, footer_bytes, need_pyarrow
 
@@ -192,7 +192,7 @@ class ParquetShard:
             # There is no class for a damaged file: it is ArrowInvalid, OSError, ValueError, ...
             problem = f"{type(error).__name__}: {quoted(str(error), 300)}. {_TO_DO}"
             errno = error.errno if isinstance(error, OSError) else None
-            raise ShardReadError(problem, path=self._path, errno=errno) from error
+            raise ShardReadError(problem, path=self._path, errno=errno) from traced(error)
 
 
 _TO_DO = "Compare it with the original; remove a damaged copy, and it is fetched again"

@@ -16,9 +16,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shardproof._messages import quoted
+from shardproof._names import MAX_NAME_BYTES, MAX_PATH_BYTES
 from shardproof.prefetch.rows._specs import SPLIT_WORDS
 
-__all__ = ["SPLIT_NAME", "default_patterns", "has_magic", "matching"]
+__all__ = ["SPLIT_NAME", "Directories", "default_patterns", "effort", "has_magic", "matching"]
 
 Patterns = Mapping[str, Sequence[str]]
 
@@ -27,6 +28,7 @@ SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
 
 _MAGIC = re.compile(r"[*?\[]")
 _WILD = re.compile(r"\[[^\]]*\]|[*?]")
+_HIDING = re.compile(r"(?:.*/)?(?:\.[^/]*|__[^/]*(?=/))", re.DOTALL)
 _NO_DATA = {
     "README.md",
     "config.json",
@@ -49,6 +51,17 @@ _ALL = {"train": ["**"]}
 def has_magic(pattern: str) -> bool:
     """Whether a text is a pattern, and not the name of one file."""
     return _MAGIC.search(pattern) is not None
+
+
+def effort(pattern: str) -> int:
+    """Return how often each part of a name is compared at most: those behind a ``**`` take turns.
+
+    Example:
+        >>> effort("a/b/*.parquet"), effort("**/a/b/*.parquet")
+        (1, 3)
+    """
+    behind = pattern.split("**")[1:] or [""]
+    return max(parts.strip("/").count("/") + 1 for parts in behind)
 
 
 def matching(pattern: str, names: Sequence[str]) -> list[str]:
@@ -96,7 +109,11 @@ def _literal(pattern: str) -> str:
 
 def _refuse_parts(pattern: str, parts: Sequence[str]) -> None:
     problem = None
-    if "://" in pattern or "::" in pattern:
+    if len(pattern) > MAX_PATH_BYTES:
+        problem = f"it is over {MAX_PATH_BYTES} characters"
+    elif any(len(_WILD.sub("?", part)) > MAX_NAME_BYTES for part in parts):
+        problem = f"a part of it is over {MAX_NAME_BYTES} characters"
+    elif "://" in pattern or "::" in pattern:
         problem = "it is an address, and not a path in the repository"
     elif not {"", ".", ".."}.isdisjoint(parts):
         problem = "it has an empty, '.' or '..' part"
@@ -104,6 +121,38 @@ def _refuse_parts(pattern: str, parts: Sequence[str]) -> None:
         problem = "'**' can only be a whole part of a path"
     if problem:
         raise ValueError(f"{quoted(pattern)}: {problem}")
+
+
+class Directories:
+    """Below which directories ``**`` means a file; of many directories, as many as files.
+
+    Args:
+        names: Of all files that are data, sorted.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = [name for name in names if name.rpartition("/")[2] not in _NO_DATA]
+        hidden = map(_HIDING.match, self._names)
+        self._shown_from = [found.end() if found else 0 for found in hidden]
+
+    def has_files(self, directory: str) -> bool:
+        """Whether ``**`` means one of them: what is hidden, is so in the directory's own path.
+
+        Raises:
+            ValueError: It is no path in the repository; the text says why.
+        """
+        pattern = f"{directory}/**" if directory else "**"
+        _refuse_parts(pattern, pattern.split("/"))
+        below = self._below(directory)
+        shown_from = self._shown_from[below.start : below.stop]
+        return min(shown_from, default=MAX_PATH_BYTES) <= len(directory)
+
+    def _below(self, directory: str) -> range:
+        if not directory:
+            return range(len(self._names))
+        # What follows "/" follows all names that begin so.
+        bounds = (f"{directory}/", f"{directory}0")
+        return range(*(bisect.bisect_left(self._names, bound) for bound in bounds))
 
 
 def _n_hidden(parts: Sequence[str]) -> int:

@@ -4,9 +4,11 @@ The dataset card says it, if it has configurations (`_card`); else the names of 
 (`_patterns`). Where datasets would fail, or reads another format, nothing is guessed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from shardproof._messages import quoted, shown, told
+from shardproof._names import MAX_NAME_BYTES, MAX_PATH_BYTES
 from shardproof.errors import SourceError
 from shardproof.prefetch.rows._card import Config, config_of
 from shardproof.prefetch.rows._formats import (
@@ -16,16 +18,24 @@ from shardproof.prefetch.rows._formats import (
     is_for_parquet,
     of_parquet,
 )
-from shardproof.prefetch.rows._patterns import default_patterns, has_magic, matching
+from shardproof.prefetch.rows._patterns import (
+    Directories,
+    default_patterns,
+    effort,
+    has_magic,
+    matching,
+)
 from shardproof.prefetch.sources._source import RemoteFile
 
 __all__ = ["chosen_files", "refuse_script", "split_files"]
 
 _LEGACY_INFOS = "dataset_infos.json"
 _SHOWN = 20
-_MAX_LOOKS = 50_000_000  # a minute
+_MAX_LOOKS = 150_000_000  # at parts of names: some minutes
+_N_DEFAULT = 60  # patterns by which splits are found in names, about
 
 Splits = dict[str, list[str]]
+Result = TypeVar("Result")
 
 
 def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -> list[RemoteFile]:
@@ -40,7 +50,7 @@ def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -
         SourceError: One of them is not there; all of those in one error.
         ValueError: One is meant twice, or is no pattern.
     """
-    there = {file.name: file for file in files}
+    there = _by_name(files, url)
     if not files:
         there = {name: RemoteFile(name) for name in wanted if not has_magic(name)}
     names: list[str] = []
@@ -57,6 +67,16 @@ def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -
     if other := [name for name in names if not name.endswith(SUFFIX)]:
         raise ValueError(f"data_files: {_ONLY_PARQUET}, found {_listed(other)}")
     return [there[name] for name in names]
+
+
+def _by_name(files: Sequence[RemoteFile], url: str) -> dict[str, RemoteFile]:
+    """Refuse names that no file can have, before they are compared with patterns."""
+    there = {file.name: file for file in files}
+    longest = max(there, key=len, default="")
+    if len(longest) > MAX_PATH_BYTES:
+        problem = f"which is refused: its path is over {MAX_PATH_BYTES} bytes"
+        raise SourceError(f"'{shown(url)}' lists {quoted(longest)}, {problem}", again="no")
+    return there
 
 
 def _meant(pattern: str, names: Sequence[str]) -> list[str]:
@@ -106,7 +126,7 @@ def split_files(
     Raises:
         SourceError: There are none, or it can't be told which; the text says what is there.
     """
-    there = {file.name: file for file in files}
+    there = _by_name(files, url)
     repository = _Repository(sorted(there), url)
     if _LEGACY_INFOS in there:  # and may tell of others
         told = None
@@ -138,6 +158,8 @@ class _Repository:
 
     def __init__(self, names: Sequence[str], url: str) -> None:
         self._names, self._url = names, url
+        parts = (name.count("/") + 1 + len(name) // MAX_NAME_BYTES for name in names)
+        self._n_parts = sum(parts)
 
     def of_card(self, configs: Sequence[Config], name: str | None, told: str | None) -> Splits:
         """Return the files of each split of a configuration.
@@ -157,16 +179,21 @@ class _Repository:
     def _refuse_those_without_files(self, configs: Sequence[Config]) -> None:
         """Refuse the first that has none; each directory is looked for once."""
         by_directory = {config.directory: config for config in reversed(configs)}
-        n_patterns = sum(map(has_magic, by_directory))  # others are found without a look at all
-        if n_patterns * len(self._names) > _MAX_LOOKS:
+        there = Directories(list(filter(is_data, self._names)) if configs else [])
+        magic = filter(has_magic, by_directory)  # others look once at each part of a name
+        if sum(map(effort, magic)) * self._n_parts > _MAX_LOOKS:
             problem = f"the card has too many patterns for {len(self._names)} files"
             raise self._refusal(f"{problem}, as directories of configurations")
         for config in reversed(by_directory.values()):
-            self._refuse_empty(config)
+            self._refuse_empty(config, there)
 
-    def _refuse_empty(self, config: Config) -> None:
+    def _refuse_empty(self, config: Config, there: Directories) -> None:
         where = f"the card's configuration {quoted(config.name)}"
-        if not self._resolved({"": ["**"]}, config.directory, where)[""]:
+        if has_magic(config.directory):
+            has_files = self._resolved({"": ["**"]}, config.directory, where)[""] != []
+        else:
+            has_files = self._told(where, lambda: there.has_files(config.directory))
+        if not has_files:
             raise self._refusal(f"{where} has no files")
 
     def of_names(self, name: str | None) -> Splits:
@@ -191,21 +218,31 @@ class _Repository:
     def _resolved(
         self, patterns: Mapping[str, Sequence[str]] | None, directory: str, where: str
     ) -> Splits:
+        return self._told(where, lambda: self._found(patterns, directory))
+
+    def _told(self, where: str, look: Callable[[], Result]) -> Result:
         try:
-            if patterns is None:
-                patterns = default_patterns(self._names, directory)
-            if sum(map(len, patterns.values())) * len(self._names) > _MAX_LOOKS:
-                raise ValueError(f"it has too many patterns for {len(self._names)} files")
-            return {
-                split: [file for pattern in some for file in self._of(pattern, directory)]
-                for split, some in patterns.items()
-            }
+            return look()
         except ValueError as error:
             raise self._refusal(f"{where}: {told(error)}") from None
 
-    def _of(self, pattern: str, directory: str) -> list[str]:
-        full = f"{directory}/{pattern}" if directory else pattern
-        found = list(filter(is_data, matching(full, self._names)))
+    def _found(self, patterns: Mapping[str, Sequence[str]] | None, directory: str) -> Splits:
+        start = f"{directory}/" if directory else ""
+        if patterns is None:
+            self._refuse_many([directory] * _N_DEFAULT if has_magic(directory) else [])
+            patterns = default_patterns(self._names, directory)
+        self._refuse_many([start + pattern for some in patterns.values() for pattern in some])
+        return {
+            split: [file for pattern in some for file in self._of(start, pattern)]
+            for split, some in patterns.items()
+        }
+
+    def _refuse_many(self, patterns: Sequence[str]) -> None:
+        if sum(map(effort, patterns)) * self._n_parts > _MAX_LOOKS:
+            raise ValueError(f"it has too many patterns for {len(self._names)} files")
+
+    def _of(self, start: str, pattern: str) -> list[str]:
+        found = list(filter(is_data, matching(start + pattern, self._names)))
         if not found and not has_magic(pattern):
             raise ValueError(f"there is no file {quoted(pattern)}")
         return found

@@ -66,7 +66,7 @@ class _Reader:
             self._refuse(f"expected at most {MAX_YAML_BYTES} bytes of YAML")
         try:
             root = self._root(text)
-        except self._yaml.YAMLError as error:
+        except (ValueError, OverflowError, self._yaml.YAMLError) as error:
             mark = getattr(error, "problem_mark", None)
             self._refuse(f"not YAML: {quoted(getattr(error, 'problem', None) or str(error))}", mark)
         if root is None:
