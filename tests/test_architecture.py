@@ -237,7 +237,7 @@ MAY_IMPORT = {
     "prefetch.tokens.*": {"prefetch._bring", "prefetch._stats"} | FETCH | LOOK | PROMISE | GROUND,
     "staging.*": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "validation": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
-    "cli": {"", "_terminal", "testing", "validation", "formats"}
+    "cli": {"", "_cli_usage", "_terminal", "testing", "validation", "formats"}
     | {f"_cli_{name}" for name in ("adopt", "checkpoint", "fetch", "paths", "receipts", "stage")}
     | LOOK
     | PROMISE
@@ -248,6 +248,7 @@ MAY_IMPORT = {
     "_cli_paths": GROUND,
     "_cli_receipts": {"_cli_paths", "_terminal", "receipts"} | PROMISE | GROUND,
     "_cli_stage": {"_cli_paths", "_terminal", "staging"} | PROMISE | GROUND,
+    "_cli_usage": GROUND,
     "_terminal": set(),
     "__main__": {"_entry", "cli"},
     "": {
@@ -283,6 +284,7 @@ THIRD_PARTY = {
     "_cli_paths": {"typer"},
     "_cli_receipts": {"rich", "typer"},
     "_cli_stage": {"typer"},
+    "_cli_usage": {"typer"},
     "prefetch.cache._leases": {"msgspec"},
     "prefetch.cache._locks": {"filelock"},
     "prefetch.cache._proofs": {"msgspec"},

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 import shardproof
 from shardproof import cli, testing
+from shardproof._messages import shown
 from shardproof.testing.faults import faults
 
 
@@ -413,6 +414,82 @@ class TestOutputThatFailsLate:
                 text = pipe.read()
         assert child.returncode == 1, child.stderr.read()
         assert text.count("  - ") == 900
+
+
+HOSTILE = "a\x1b]0;b\x07\nForged line\x9b2J\u202e"
+
+
+def clean_lines(text: str) -> list[str]:
+    """The lines of what a terminal was told, of which none is forged and none paints."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    assert all(map(str.isprintable, lines)), ascii(text)
+    assert not any(line.strip("│ ").startswith("Forged") for line in lines), text
+    return lines
+
+
+class TestHostileNames:
+    def test_a_directory_has_one_row_in_the_table_of_verdicts(self, tmp_path) -> None:
+        path = testing.write_layout(testing.layout(n_shards=1), tmp_path / f"ok{HOSTILE}")
+        text = on_terminal("validate", path, path, TERM="dumb", COLUMNS="1000")
+        assert sum(line.endswith("  ok") for line in map(str.rstrip, clean_lines(text))) == 2
+
+    def test_a_path_at_which_nobody_could_look(self, run, tmp_path) -> None:
+        loop = tmp_path / HOSTILE
+        loop.symlink_to(loop)
+        result = run("stage", "x", "--to", loop)
+        assert result.exit_code == 3
+        assert len(clean_lines(result.stderr)) == 2
+
+    def test_where_the_demo_builds(self, run, tmp_path) -> None:
+        result = run("demo", "--keep", tmp_path / HOSTILE)
+        assert result.exit_code == 0
+        clean_lines(result.stdout)
+
+    @pytest.mark.parametrize("command", ["stage", "latest", "convert", "fetch"])
+    def test_a_path_that_is_printed_is_shown_on_a_terminal_and_raw_in_a_script(
+        self, tmp_path, command
+    ) -> None:
+        there, odd = tmp_path / "there", tmp_path / f"b{HOSTILE}"
+        there.mkdir()
+        odd.mkdir()
+        there = testing.write_layout(testing.layout(n_shards=1), there)
+        checkpoint = testing.write_checkpoint(testing.checkpoint_layout(), odd / "model")
+        words = {
+            "stage": ["stage", there, "--to", odd, "-q"],
+            "latest": ["checkpoint", "latest", odd],
+            "convert": ["checkpoint", "convert", checkpoint, odd / "made", "--overwrite"],
+            "fetch": ["fetch", f"file://{there}/acts000000.bin", odd, "-q"],
+        }[command]
+        if command == "fetch":
+            words.pop()
+        script = [sys.executable, "-m", "shardproof", *words]
+        done = subprocess.run(script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert (done.returncode, os.fsencode(odd) in done.stdout) == (0, True)
+        text = on_terminal(*words, TERM="dumb", COLUMNS="1000")
+        assert shown(odd) in "".join(clean_lines(text))
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["{}"],
+            ["--{}"],
+            ["validate", "--{}", "x"],
+            ["validate", "--level={}", "x"],
+            ["demo", "{}"],
+            ["checkpoint", "{}"],
+            ["checkpoint", "show", "x", "{}"],
+            ["checkpoint", "latest", "--{}", "x"],
+            ["receipts", "--format", "{}", "x"],
+        ],
+    )
+    @pytest.mark.parametrize("text", [HOSTILE, "[red]", "[/x]", "x" * 10_000])
+    def test_wrong_usage(self, run, monkeypatch, words, text: str) -> None:
+        monkeypatch.setenv("COLUMNS", "1000")
+        result = run(*(word.format(text) for word in words))
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert len(clean_lines(result.stderr)) < 20
+        assert text in result.stderr or len(text) > 10
+        assert len(result.stderr) < 10_000
 
 
 def test_an_interrupt_that_a_lock_hides_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:

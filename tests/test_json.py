@@ -1,8 +1,11 @@
 """JSON from outside has limits, and its refusals name file, line and field."""
 
+import contextlib
+import json
 import os
+import traceback
 import tracemalloc
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -84,6 +87,39 @@ def test_a_refusal_names_line_and_field() -> None:
     assert "line 3, field $[1].n: expected `int` >= 0, found '-1'" in str(error)
 
 
+HOSTILE = "\x1b]0;\x07\nForged line\x9b2J\u202e"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        json.dumps([{"name": "a", HOSTILE: 1}], ensure_ascii=False),
+        json.dumps([{"name": "a", "x" * 10**6: 1}]),
+        json.dumps([{"name": "a", "n": HOSTILE}], ensure_ascii=False),
+        f'[{{"name": "a"}} {HOSTILE}',
+        f'[{{"name": "{HOSTILE}',
+        '[{"name": "a", "name": "\\u001b"}]',
+        "[" * 10**6,
+    ],
+    ids=lambda data: ascii(data[:20]),
+)
+@pytest.mark.parametrize("kind", [list[Entry], list[Loose]])
+def test_a_traceback_has_only_the_words_of_the_refusal(data: str, kind: Any) -> None:
+    with contextlib.suppress(ManifestError):  # some don't mind a field that they don't know
+        _json.decode(data.encode(), kind, path="/dir/shards.json")
+        return
+    text = "".join(traceback.format_exception(refusal(data.encode(), kind)))
+    assert text.replace("\n", "").isprintable()
+    assert not any(line.startswith("Forged") for line in text.splitlines())
+    assert len(text) < 10_000
+
+
+def test_nor_has_one_of_a_field_that_is_not_known() -> None:
+    with pytest.raises(ManifestError) as caught:
+        _json.fields_in(b'{"x": 1e999}', path="/dir/metadata.json")
+    assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
+
+
 class Tree(msgspec.Struct):
     sizes: list[int]
     name: str = ""
@@ -124,6 +160,12 @@ def test_a_duplicate_key_with_another_spelling_is_refused_without_a_line() -> No
     error = refusal(b'[{"name": "b", "\\u006eame": "c"}]')
 
     assert (error.line, error.field) == (None, "name")
+
+
+def test_of_a_long_duplicate_key_no_line_is_told() -> None:
+    """To look for it would take a pattern of a hundred times its length."""
+    key = "x" * 1000
+    assert refusal(f'{{"name": "a", "{key}": 1, "{key}": 2}}'.encode(), Loose).line is None
 
 
 def test_a_duplicate_key_in_an_unknown_field() -> None:

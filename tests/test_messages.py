@@ -1,6 +1,7 @@
 """Text from outside: how it is quoted and cut, and that every message of the source does so."""
 
 import ast
+import builtins
 import functools
 import itertools
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 import shardproof
 from shardproof import _messages
-from shardproof._messages import printable, quoted, shown, told
+from shardproof._messages import printable, quoted, shown, told, traced
 
 SOURCE = Path(shardproof.__file__).parent
 
@@ -62,8 +63,47 @@ def test_an_exception_of_ours_keeps_its_lines() -> None:
     assert told(error) == "two:\n  - a\n  - \\x1b[2J"
 
 
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    with pytest.raises(type(error)) as caught:
+        raise error from cause
+    return caught.value
+
+
+@pytest.mark.parametrize("text", ["", "no such key: 'a'", "é"])
+def test_an_exception_that_can_be_shown_is_a_cause(text: str) -> None:
+    error = raised(ValueError(text), OSError(5, "Input/output error", "a\x1b"))
+    assert traced(error) is error
+
+
+@pytest.mark.parametrize("text", ["a\nb", "\x1b[2J", "\x9b", "\u202e", "x" * 5000])
+def test_one_that_paints_the_terminal_is_none_nor_is_what_came_of_it(text: str) -> None:
+    assert traced(ValueError(text)) is None
+    assert traced(raised(KeyError("a"), raised(ValueError(text)))) is None
+    assert traced(ExceptionGroup("a", [ValueError(text)])) is None
+    noted = ValueError("a")
+    noted.add_note(text)
+    assert traced(noted) is None
+
+
+def test_what_came_before_it_counts_only_where_it_is_shown() -> None:
+    error = KeyError("a")
+    error.__context__ = ValueError("\x1b")
+    assert traced(error) is None
+    error.__suppress_context__ = True
+    assert traced(error) is error
+
+
+def test_an_exception_that_is_its_own_cause_ends() -> None:
+    error = ValueError("a")
+    error.__cause__ = error
+    assert traced(error) is error
+
+
 # What may stand in a message: all of it is quoted, or a number, or a word of ours.
-SAFE = _messages.__all__
+SAFE = sorted({*_messages.__all__} - {"printable"})
+
+# Of text whose lines are ours: where one of them ends, what stands in it can't tell any more.
+OF_LINES = "printable"
 
 # What is no message: a receipt keeps what an error said, as JSON.
 NO_MESSAGES = {"_text(str(error))"}
@@ -83,8 +123,12 @@ class Place(NamedTuple):
 @functools.cache
 def places() -> list[Place]:
     """All of the source but what is quoted. Without the kit: who uses it wrote what it tells of."""
+    return [place for path in sources() for place in in_file(path)]
+
+
+def sources() -> list[Path]:
     paths = [path for path in SOURCE.rglob("*.py") if "testing" not in path.parts]
-    return [place for path in paths if path.stem != "_messages" for place in in_file(path)]
+    return [path for path in paths if path.stem != "_messages"]
 
 
 def in_file(path: Path) -> Iterator[Place]:
@@ -105,6 +149,10 @@ def is_safe(node: ast.AST) -> bool:
     """Whether it is ``shown(...)`` or one of its kin, or several of them: ``*map(shown, ...)``."""
     text = ast.unparse(node)
     return any(text.startswith((f"{name}(", f"*map({name}, ")) for name in SAFE)
+
+
+def is_of_lines(node: ast.AST) -> bool:
+    return ast.unparse(node).startswith((f"{OF_LINES}(", f"*map({OF_LINES}, "))
 
 
 def is_repr(node: ast.AST) -> bool:
@@ -143,7 +191,8 @@ def logged_as_it_is() -> Iterator[Place]:
                 continue
             kinds = [piece.lstrip("0123456789.")[:1] for piece in template.value.split("%")[1:]]
             pairs = itertools.zip_longest(kinds, values, fillvalue=values[-1] if values else None)
-            if any(kind == "s" and not is_safe(value) for kind, value in pairs):
+            texts = [value for kind, value in pairs if kind == "s"]
+            if not all(is_safe(value) or is_of_lines(value) for value in texts):
                 yield place
 
 
@@ -163,7 +212,110 @@ def paths_as_they_are() -> Iterator[Place]:
                 yield place
 
 
-RULES = [quoted_by_hand, exceptions_as_they_are, logged_as_it_is, paths_as_they_are]
+PATH_MAKERS = {"os.path.abspath", "os.path.join", "os.fspath", "os.fsdecode", "real_path"}
+
+
+def is_path(node: ast.AST) -> bool:
+    """Whether an expression is a path by its name, or made of one."""
+    if isinstance(node, ast.Call):
+        maker = ast.unparse(node.func)
+        return maker in PATH_MAKERS or (maker == "str" and any(map(is_path, node.args)))
+    return getattr(node, "attr", getattr(node, "id", "")) in PATHS
+
+
+def kept_lines() -> Iterator[Place]:
+    """What must be on one line, and keeps its line ends."""
+    for place in places():
+        in_a_line = isinstance(place.node, ast.FormattedValue) and is_of_lines(place.node.value)
+        is_call = isinstance(place.node, ast.Call) and is_of_lines(place.node)
+        if in_a_line or (is_call and any(map(is_path, place.node.args))):
+            yield place
+
+
+def printed_as_it_is() -> Iterator[Place]:
+    """What the command prints in a sentence, or as bytes, which only a script can take."""
+    for place in places():
+        if isinstance(place.node, ast.Call) and ast.unparse(place.node.func) == "typer.echo":
+            said = place.node.args[0] if place.node.args else ast.Constant("")
+            parts = said.values if isinstance(said, ast.JoinedStr) else []
+            values = [part.value for part in parts if isinstance(part, ast.FormattedValue)]
+            text = ast.unparse(said)
+            if not all(map(is_word_of_ours, values)) or ("fsencode" in text and "tty" not in text):
+                yield place
+
+
+def is_word_of_ours(node: ast.AST) -> bool:
+    text = ast.unparse(node)
+    return is_safe(node) or text.isupper() or text.endswith(".__version__")
+
+
+# Of these, what they say is the system's, which quotes, or ours: what is there, what is installed.
+CLEAN = (OSError, ImportError)
+
+# Whoever made the first of the two errors had it from `traced`.
+CAUSES = {"raise again from cause"}
+
+
+def causes_as_they_are() -> Iterator[Place]:
+    """What another library raised, as the cause of an error: its traceback has it as it is."""
+    for path in sources():
+        where = str(path.relative_to(SOURCE))
+        for node in raising(ast.parse(path.read_text()), {}):
+            yield Place(where, node, set())
+
+
+def raising(node: ast.AST, kinds: dict[str, ast.AST | None]) -> Iterator[ast.AST]:
+    """Yield each statement that makes a cause of an error; ``kinds`` are those of the names."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        kinds = kinds | {each.arg: each.annotation for each in node.args.args}
+    if isinstance(node, ast.ExceptHandler) and node.name:
+        kinds = kinds | {node.name: node.type}
+    cause = cause_in(node)
+    if cause is not None and not is_clean(cause, kinds) and ast.unparse(node) not in CAUSES:
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from raising(child, kinds)
+
+
+def cause_in(node: ast.AST) -> ast.AST | None:
+    if isinstance(node, ast.Assign):
+        targets = [getattr(target, "attr", "") for target in node.targets]
+        return node.value if "__cause__" in targets else None
+    return node.cause if isinstance(node, ast.Raise) else None
+
+
+def is_clean(cause: ast.AST, kinds: dict[str, ast.AST | None]) -> bool:
+    text = ast.unparse(cause)
+    if text == "None" or text.startswith("traced("):
+        return True
+    kind = kinds.get(text)
+    several = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return all(isinstance(each, ast.Name) and is_clean_kind(each.id) for each in several)
+
+
+def is_clean_kind(name: str) -> bool:
+    kind = getattr(builtins, name, object)
+    return issubclass(kind, CLEAN) or name in classes()
+
+
+@functools.cache
+def classes() -> set[str]:
+    """The names of all classes of the source; there, none has that of another library's error."""
+    nodes = (
+        node for path in SOURCE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))
+    )
+    return {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+
+
+RULES = [
+    quoted_by_hand,
+    exceptions_as_they_are,
+    logged_as_it_is,
+    paths_as_they_are,
+    kept_lines,
+    printed_as_it_is,
+    causes_as_they_are,
+]
 
 
 @pytest.mark.parametrize("unsafe", RULES)
@@ -180,6 +332,18 @@ def test_every_text_from_outside_is_quoted_where_the_message_is_made(unsafe) -> 
         (exceptions_as_they_are, "try: x\nexcept ValueError as wrong: y = str(wrong)"),
         (logged_as_it_is, """logger.info("%d of '%s'", n, path)"""),
         (paths_as_they_are, """problem = f"nothing at {self.path}" """),
+        (quoted_by_hand, """problem = printable(f"nothing at '{given}'")"""),
+        (quoted_by_hand, """problem = f"nothing at '{printable(given)}'" """),
+        (kept_lines, """problem = f"nothing at {printable(given)}" """),
+        (kept_lines, "row = Text(printable(os.path.abspath(given)))"),
+        (kept_lines, "line = printable(str(self.path))"),
+        (printed_as_it_is, """typer.echo(f"kept in {damaged}")"""),
+        (printed_as_it_is, "typer.echo(os.fsencode(made))"),
+        (causes_as_they_are, "try: x\nexcept ValueError as error: raise y from error"),
+        (causes_as_they_are, "try: x\nexcept msgspec.DecodeError as error: raise y from error"),
+        (causes_as_they_are, "try: x\nexcept (OSError, KeyError) as e: raise y(e) from e"),
+        (causes_as_they_are, "def f(error: Exception):\n    raise y from error"),
+        (causes_as_they_are, "ours.__cause__ = error"),
     ],
 )
 def test_each_rule_sees_what_breaks_it(rule, code, tmp_path, monkeypatch) -> None:

@@ -1,6 +1,7 @@
 """``shardproof fetch``: 0 only when the right bytes are under the final name."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -19,6 +20,7 @@ from typer.testing import CliRunner, Result
 from shardproof import FetchError, _cli_fetch, prefetch
 from shardproof.cli import app
 from shardproof.prefetch import Fetched
+from shardproof.testing.faults import faults
 from shardproof.testing.hub import Hub
 
 DATA = bytes(range(256)) * 400
@@ -43,6 +45,16 @@ def test_the_right_bytes_are_there(url: str, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout == f"{tmp_path / 'train-0.bin'}\n"
     assert result.stderr == ""
+    assert (tmp_path / "train-0.bin").read_bytes() == DATA
+
+
+def test_what_may_not_survive_a_power_cut_is_there_and_told(url: str, tmp_path: Path) -> None:
+    with faults(tmp_path) as fs:
+        fs.fail("fsync", errno.EIO, match=tmp_path.name)
+        result = run(url, tmp_path, "--sha256", SHA256)
+
+    assert result.exit_code == 3
+    assert "may not survive a power cut" in result.stderr
     assert (tmp_path / "train-0.bin").read_bytes() == DATA
 
 

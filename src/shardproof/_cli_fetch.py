@@ -1,7 +1,6 @@
 """The command ``shardproof fetch``: one file, whole and proven, or a reason why not."""
 
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardproof._cli_paths import given_path, given_text
-from shardproof._messages import printable, told
+from shardproof._cli_paths import given_path, given_text, print_path
+from shardproof._messages import plain, printable, told
 from shardproof._progress import bar
 from shardproof._work import apart
-from shardproof.errors import FetchError, SourceError
+from shardproof.errors import FetchError, SourceError, UnsyncedError
 
 if TYPE_CHECKING:
     from shardproof.prefetch import Fetched, Limits
@@ -84,12 +83,18 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
             )
     except (ImportError, ValueError) as error:
         typer.echo(printable(told(error)), err=True)
-        raise typer.Exit(2) from error
+        raise typer.Exit(2) from None
     except FetchError as error:
         typer.echo(printable(told(error)), err=True)
-        raise typer.Exit(2 if _is_wrong_usage(error) else 1) from error
+        raise typer.Exit(_exit_code(error)) from error
     if not quiet:
         _tell(fetched)
+
+
+def _exit_code(error: FetchError) -> int:
+    if isinstance(error.__cause__, UnsyncedError):  # the right bytes are there, perhaps not for good
+        return 3
+    return 2 if _is_wrong_usage(error) else 1
 
 
 def _is_wrong_usage(error: FetchError) -> bool:
@@ -141,10 +146,12 @@ def _show_nothing(done: int, total: int) -> None:
 
 def _tell(fetched: "Fetched") -> None:
     """The path alone goes to standard output, for scripts."""
-    typer.echo(printable(os.fspath(fetched.path)))
+    print_path(fetched.path)
     if not fetched.proven:
-        problem = "nobody has stated its digest, so that only its size is right"
-        typer.echo(f"{problem}; it is {fetched.digest}", err=True)
+        typer.echo(f"{_UNPROVEN}; it is {plain(fetched.digest)}", err=True)
+
+
+_UNPROVEN = "nobody has stated its digest, so that only its size is right"
 
 
 def _log_attempts(*, to_terminal: bool) -> None:

@@ -2,16 +2,17 @@
 
 import os
 import stat
+import sys
 from pathlib import Path
 from typing import NoReturn
 
 import typer
 
-from shardproof._messages import printable, quoted, shown, told
+from shardproof._messages import quoted, shown, told
 from shardproof._opening import mode_of
 from shardproof._paths import EMPTY
 
-__all__ = ["end_unseen", "given_directory", "given_path", "given_text"]
+__all__ = ["end_unseen", "given_directory", "given_path", "given_text", "print_path"]
 
 
 def given_text(text: str) -> str:
@@ -53,7 +54,12 @@ def given_directory(text: str) -> Path:
     return path
 
 
-def end_unseen(text: str, problem: object) -> NoReturn:
+def end_unseen(text: str, error: OSError) -> NoReturn:
     """End by 3: nobody could look at what a path leads to."""
-    typer.echo(printable(f"Could not look at '{os.path.abspath(text)}': {problem}"), err=True)
+    typer.echo(f"Could not look at '{shown(os.path.abspath(text))}': {told(error)}", err=True)
     raise typer.Exit(3)
+
+
+def print_path(path: str | os.PathLike[str]) -> None:
+    """Print a path: to a script as the bytes that it is, on a terminal as one line of text."""
+    typer.echo(shown(path) if sys.stdout.isatty() else os.fsencode(path))

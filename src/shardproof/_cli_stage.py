@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from shardproof._cli_paths import given_directory, given_path
+from shardproof._cli_paths import given_directory, given_path, print_path
 from shardproof._messages import printable, shown, told
 from shardproof.errors import ManifestError, ShardReadError, ShardValidationError
 from shardproof.report import Level
@@ -60,7 +60,7 @@ def stage(
         _quit(told(error), 3)
     except OSError as error:
         _quit(f"Could not stage '{shown(os.path.abspath(shards_dir))}': {told(error)}", 3)
-    typer.echo(os.fsencode(path))  # as bytes, which a path is and which a script needs
+    print_path(path)
 
 
 def _quit(problem: str, code: int) -> NoReturn:

@@ -103,13 +103,13 @@ def decode(data: bytes, kind: type[T], *, path: str) -> T:
         if data.count(b":") != _n_keys(value) and not _has_unique_keys(data):
             _refuse_duplicate_keys(data, path)
     except msgspec.ValidationError as error:
-        raise _wrong_value(error, data, path) from error
+        raise _wrong_value(error, data, path) from None
     except msgspec.DecodeError as error:
-        raise _malformed(error, data, path) from error
-    except UnicodeDecodeError as error:
-        raise ManifestError("expected UTF-8, found other bytes", path=path) from error
-    except RecursionError as error:
-        raise ManifestError("it is nested too deep", path=path) from error
+        raise _malformed(error, data, path) from None
+    except UnicodeDecodeError:
+        raise ManifestError("expected UTF-8, found other bytes", path=path) from None
+    except RecursionError:
+        raise ManifestError("it is nested too deep", path=path) from None
     return value
 
 
@@ -122,7 +122,7 @@ def fields_in(data: bytes, *, path: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.ValidationError as error:
-        raise _wrong_value(error, data, path) from error
+        raise _wrong_value(error, data, path) from None
 
 
 def _n_keys(value: object) -> int:
@@ -168,7 +168,12 @@ def _refuse_duplicate_keys(data: bytes, path: str) -> None:
 
 
 def _line_of_second(key: str, data: bytes) -> int | None:
-    """The line on which a flat object has ``key`` again; None where it is spelled otherwise."""
+    """The line on which a flat object has ``key`` again; None where it is spelled otherwise.
+
+    Of a long key neither, as a pattern takes a hundred times its length of memory.
+    """
+    if len(key) > _MAX_SAID:
+        return None
     spelled = re.compile(re.escape(json.dumps(key).encode()) + rb"\s*:")
     for flat in re.finditer(rb"\{[^{}]*\}", data):
         hits = [hit.start() for hit in spelled.finditer(data, *flat.span())]

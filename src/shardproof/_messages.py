@@ -3,8 +3,8 @@ r"""Text from outside, quoted and cut; lists that are shortened.
 A name, a path, a header, what another library says: none of it may move the cursor, paint the
 terminal, begin a line of its own in a report, or fill a log. So whoever makes a message puts each
 such text into it by one of these: `shown` for paths and addresses, `quoted` for all other text,
-`told` for exceptions, `plain` for what a server says in a line. A test walks the whole source for
-messages that don't.
+`told` for exceptions, `plain` for what a server says in a line; `traced` for the exception as a
+cause. A test walks the whole source for messages that don't.
 
 Example:
     >>> path, title = "/data/a\nb.bin", "\x1b[2J"
@@ -13,9 +13,9 @@ Example:
 """
 
 import os
-from collections.abc import Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
 
-__all__ = ["listed", "plain", "printable", "quoted", "shown", "told", "with_kind"]
+__all__ = ["listed", "plain", "printable", "quoted", "shown", "told", "traced", "with_kind"]
 
 _SHOWN = 20
 _LINE = 200
@@ -47,6 +47,29 @@ def told(error: BaseException) -> str:
     text = str(error)
     is_ours = type(error).__module__.partition(".")[0] == __name__.partition(".")[0]
     return printable(text) if is_ours else shown(text)
+
+
+def traced(error: BaseException) -> BaseException | None:
+    """Return an error as the cause of one of ours; None where its traceback is not to be shown.
+
+    A traceback and a log print the whole chain as it is, and whoever reads them has our text too.
+    """
+    return error if all(map(_is_clean, _chain(error))) else None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that its traceback shows before it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        hidden = None if error.__suppress_context__ else error.__context__
+        error = error.__cause__ or hidden
+
+
+def _is_clean(error: BaseException) -> bool:
+    has_more = hasattr(error, "__notes__") or isinstance(error, BaseExceptionGroup)
+    return not has_more and told(error) == str(error)
 
 
 def plain(text: str) -> str:

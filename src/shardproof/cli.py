@@ -27,6 +27,7 @@ from shardproof._cli_fetch import fetch
 from shardproof._cli_paths import end_unseen, given_path
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
+from shardproof._cli_usage import Commands
 from shardproof._messages import printable, shown, told
 from shardproof._opening import is_directory, is_there, names_in, real_path
 from shardproof._signals import interruptible, listening, signals
@@ -39,6 +40,7 @@ __all__ = ["app", "main"]
 _INTERRUPTED = 130
 
 app = typer.Typer(
+    cls=Commands,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -191,7 +193,7 @@ def _table(outcomes: list[_Outcome]) -> Table:
 
 def _row(outcome: _Outcome) -> Iterator[Text]:
     report = outcome.report
-    yield Text(printable(os.path.abspath(outcome.path)), overflow="fold")
+    yield Text(shown(os.path.abspath(outcome.path)), overflow="fold")
     about = ("-", "-", "-") if report is None else (report.format, report.level, report.n_files)
     yield from (Text(str(value)) for value in about)
     yield _verdict(outcome)
@@ -265,17 +267,15 @@ def _demonstrate(base: Path) -> int:
     outcomes: list[_Outcome] = []
     with testing.without_root_override():
         for path in (healthy, damaged):
-            typer.echo(f"$ shardproof validate {printable(str(path))}")
+            typer.echo(f"$ shardproof validate {shown(path)}")
             outcome = _look(os.fspath(path), "present", None, show_bar=False)
             outcomes.append(outcome)
             if outcome.error:
                 typer.echo(printable(outcome.error), err=True)
             _show([outcome], verbose=False)
             typer.echo()
-    typer.echo(f"The same in a test run or a job prolog, for the damaged one:\n{_PYTEST}{damaged}")
+    typer.echo("The same in a test run or a job prolog, for the damaged one:")
+    typer.echo(f"$ pytest --validate-shards --shards-dir={shown(damaged)}")
     if os.geteuid() == 0:
         typer.echo("(Root may read the unreadable file; the demo gave that power up for a moment.)")
     return 3 if any(outcome.exit_code > 1 for outcome in outcomes) else 0
-
-
-_PYTEST = "$ pytest --validate-shards --shards-dir="

@@ -1,8 +1,9 @@
 """Text from outside in every message: no control character, no line of its own, no flood.
 
 What is walked: each class of error with hostile text in each of its arguments; each command, its
-log, its JSON, the pytest plugin, over directories whose names, files and fields are hostile; a
-server whose answer is.
+log, its JSON, the pytest plugin, over directories whose names, files and fields are hostile; the
+tracebacks of what reads these; what a terminal is told that a script is not; wrong usage; a server
+whose answer is hostile.
 """
 
 import contextlib
@@ -10,14 +11,15 @@ import inspect
 import json
 import logging
 import os
+import pty
 import shlex
 import shutil
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,12 @@ from typer.testing import CliRunner
 
 import shardproof
 from shardproof import errors, testing
-from shardproof.checkpoint import MultiShardSaver, from_safetensors, to_safetensors
+from shardproof.checkpoint import (
+    MultiShardLoader,
+    MultiShardSaver,
+    from_safetensors,
+    to_safetensors,
+)
 from shardproof.cli import app
 from shardproof.prefetch import SharedShardedDataset
 from shardproof.prefetch.cache._cleanup import cleanup_policy
@@ -141,6 +148,15 @@ def unknown_fields(base: Path, text: str) -> Path:
     return root
 
 
+def flooded_entry(base: Path, text: str) -> Path:
+    root = testing.write_layout(testing.layout(n_shards=3), base)
+    told = text.encode(errors="replace").decode()
+    shards = json.loads((root / "shards.json").read_text())
+    shards[0][told * 10_000] = 1
+    (root / "shards.json").write_text(json.dumps(shards, ensure_ascii=False))
+    return root
+
+
 def hostile_link(base: Path, text: str) -> Path:
     root = testing.write_layout(testing.layout(n_shards=3, missing=[1]), base)
     outside = base / f"out{text}"
@@ -198,6 +214,7 @@ MAKERS = [
     hostile_saev,
     hostile_fields,
     unknown_fields,
+    flooded_entry,
     hostile_link,
     hostile_checkpoint,
     hostile_receipts,
@@ -249,6 +266,111 @@ def test_no_command_prints_or_logs_hostile_text(
         judged(tally, (command, n), "\n".join(record.getMessage() for record in caplog.records))
         caplog.clear()
         shutil.rmtree(base)
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "validate": shardproof.validate,
+    "prove": lambda root: shardproof.validate(root, level="valid").raise_for_findings(),
+    "ShardInfo": shardproof.ShardInfo.load,
+    "Metadata": shardproof.Metadata.load,
+    "receipts": lambda root: shardproof.ReceiptStore(root).pending("complete"),
+    "stage": lambda root: shardproof.stage(root, root.parent),
+    "checkpoint": lambda root: MultiShardLoader().load_metadata(prefix_in(root)),
+    "tensors": lambda root: from_safetensors(root, root.parent / "made"),
+    "a file of tensors": lambda root: from_safetensors(root / "x.safetensors", root / "made"),
+}
+
+
+def prefix_in(root: Path) -> Path:
+    names = [name for name in os.listdir(root) if name.endswith(".metadata.json")]
+    return root / names[0].removesuffix(".metadata.json") if names else root
+
+
+@pytest.mark.attack("hostile text in messages")
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_no_traceback_has_hostile_text(
+    make: Callable[[Path, str], Path], tmp_path: Path, tally: Tally
+) -> None:
+    cases = [(n, name) for n in range(len(TEXTS)) for name in READERS]
+    for n, name in tally.sample(cases, 40):
+        base = tmp_path / "b"
+        base.mkdir()
+        root = make(base, TEXTS[n].replace("/", ""))
+        tally.count()
+        try:
+            READERS[name](root)
+        except (shardproof.ShardproofError, OSError, ValueError) as error:
+            judged(tally, (name, n), "".join(traceback.format_exception(error)))
+        shutil.rmtree(base)
+
+
+def on_a_terminal(words: list[str]) -> str:
+    """What a command prints on a terminal without colours, by whose line ends lines end."""
+    main, side = pty.openpty()
+    env = {**os.environ, "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "1000"}
+    command = [sys.executable, "-m", "shardproof", *words]
+    with subprocess.Popen(command, stdin=side, stdout=side, stderr=side, env=env):
+        os.close(side)
+        output = b""
+        with contextlib.suppress(OSError):  # EIO: how a terminal ends (pty(7))
+            while chunk := os.read(main, 65536):
+                output += chunk
+    os.close(main)
+    return output.decode(errors="surrogateescape").replace("\r\n", "\n")
+
+
+ON_A_TERMINAL = [
+    ["validate", "ROOT", "ROOT"],
+    ["stage", "-q", "ROOT", "--to", "BASE"],
+    ["checkpoint", "verify", "BASE"],
+    ["checkpoint", "latest", "BASE"],
+    ["checkpoint", "convert", "BASE/model", "BASE/made"],
+    ["receipts", "BASE"],
+    ["demo", "--keep", "BASE/demo"],
+    ["fetch", "-q", "file://ROOT/acts000000.bin", "BASE"],
+    ["fetch", "file://ROOT/acts000000.bin", "BASE"],
+    ["stage", "ROOT", "--to", "BASE/loop"],
+]
+
+
+@pytest.mark.attack("hostile text in messages")
+def test_no_command_paints_the_terminal_or_forges_a_line(tmp_path: Path, tally: Tally) -> None:
+    cases = [(n, words) for words in ON_A_TERMINAL for n in range(len(TEXTS))]
+    for n, words in tally.sample(cases, 10):
+        base = tmp_path / "b" / TEXTS[n].replace("/", "")
+        base.mkdir(parents=True)
+        (base / "loop").symlink_to("loop")
+        root = testing.write_layout(testing.layout(n_shards=2), base)
+        testing.write_checkpoint(testing.checkpoint_layout(), base / "model")
+        given = [word.replace("ROOT", str(root)).replace("BASE", str(base)) for word in words]
+        judged(tally, (n, words), on_a_terminal(given))
+        shutil.rmtree(tmp_path / "b")
+
+
+WRONG_USAGE = [
+    ["TEXT"],
+    ["--TEXT"],
+    ["validate", "-TEXT", "x"],
+    ["validate", "--TEXT", "x"],
+    ["validate", "--level=TEXT", "x"],
+    ["validate", "--workers=TEXT", "x"],
+    ["demo", "TEXT"],
+    ["receipts", "--format", "TEXT", "x"],
+    ["stage", "x", "--to=TEXT"],
+    ["fetch", "TEXT", "x", "TEXT"],
+    ["checkpoint", "TEXT"],
+    ["checkpoint", "show", "x", "TEXT"],
+    ["checkpoint", "convert", "x", "x", "--step=TEXT"],
+]
+
+
+@pytest.mark.attack("hostile text in messages")
+@pytest.mark.parametrize("words", WRONG_USAGE, ids=" ".join)
+def test_wrong_usage_is_said_without_hostile_text(words, tally, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")  # or a line could end anywhere
+    for text in TEXTS:
+        said = run([word.replace("TEXT", text) for word in words])
+        judged(tally, (words, text), said.replace("│", ""))
 
 
 @pytest.mark.attack("hostile text in messages")
@@ -307,7 +429,6 @@ def test_no_variable_of_the_environment_is_said_as_it_is(
         judged(tally, name, (done.stdout + done.stderr).decode())
         return
     monkeypatch.setenv(name, text)
-    monkeypatch.setattr(tempfile, "tempdir", text if name == "TMPDIR" else None)
     try:
         VARIABLES[name](tmp_path)
     except (errors.ShardproofError, ValueError) as error:

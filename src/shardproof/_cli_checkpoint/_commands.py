@@ -21,7 +21,7 @@ from shardproof._cli_checkpoint._paths import (
     told_log,
 )
 from shardproof._cli_checkpoint._tables import console, print_metadata
-from shardproof._cli_paths import given_text
+from shardproof._cli_paths import given_text, print_path
 from shardproof._messages import printable, shown
 from shardproof.errors import CheckpointNotFoundError
 
@@ -167,7 +167,7 @@ def convert(
         else:
             made = checkpoint.to_safetensors(prefix, destination, overwrite=overwrite)
     for path in made:
-        typer.echo(os.fsencode(path))  # as bytes, which a path is and which a script needs
+        print_path(path)
 
 
 def _prefix_to_convert(source: str) -> str | None:
@@ -221,4 +221,4 @@ def latest(
         prefix = latest_checkpoint(directory, level=level)
     if prefix is None:
         end_with(f"'{shown(directory)}': expected a whole checkpoint, found none", 1)
-    typer.echo(os.fsencode(prefix))
+    print_path(prefix)

@@ -17,7 +17,7 @@ import msgspec
 
 from shardproof import _json
 from shardproof._arguments import checked
-from shardproof._messages import quoted, shown, told
+from shardproof._messages import quoted, shown, told, traced
 from shardproof._opening import mode_of, real_path
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, ManifestPermissionError, RevisionError
@@ -107,7 +107,7 @@ def pin_hub(
         # Whatever a client of HTTP raises where there is no network: no revision was found out.
         earlier = _recorded(name, revision, repo_type, output_dir) if offline == "reuse" else None
         if earlier is None:
-            raise _unresolved(name, revision, offline, output_dir, error) from error
+            raise _unresolved(name, revision, offline, output_dir, error) from traced(error)
         return earlier
     return Pin(kind=repo_type, name=name, requested=revision, revision=commit)
 
@@ -125,7 +125,7 @@ def _ask_hub(name: str, revision: str | None, repo_type: RepoType, timeout: floa
     except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
         wanted = f"'{shown(name)}' at '{shown(revision)}'" if revision else f"'{shown(name)}'"
         problem = f"the hub shows no {repo_type} {wanted} to you; is the name right, is it private?"
-        raise RevisionError(problem) from error
+        raise RevisionError(problem) from traced(error)
     if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
         raise RevisionError(
             f"expected the hub to name a commit of '{shown(name)}', found {quoted(str(info.sha))}"

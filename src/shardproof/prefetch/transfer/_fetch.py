@@ -227,7 +227,7 @@ def _stat(source: Source, name: str, limits: Limits, clock: Clock) -> RemoteFile
         problem = (
             f"what '{shown(source.url)}' states of {quoted(name)} can't be read: {told(error)}"
         )
-        raise SourceError(problem, again="once") from error
+        raise SourceError(problem, again="once") from None
 
 
 def _look(target: str, wanted: RemoteFile, goal: Goal, clock: Clock) -> str | None:

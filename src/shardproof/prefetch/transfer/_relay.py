@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from shardproof import _threads
 from shardproof._mailbox import Mailbox
-from shardproof._messages import shown, with_kind
+from shardproof._messages import shown, traced, with_kind
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile, Source
 from shardproof.prefetch.transfer._clock import Clock
@@ -273,7 +273,7 @@ def _as_source_error(error: Exception) -> SourceError:
         return error
     again: Literal["yes", "once"] = "once" if isinstance(error, FileNotFoundError) else "yes"
     source_error = SourceError(with_kind(error), again=again)
-    source_error.__cause__ = error
+    source_error.__cause__ = traced(error)
     return source_error
 
 
