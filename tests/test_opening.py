@@ -3,14 +3,18 @@
 import errno
 import os
 import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shardproof
 from shardproof import testing
-from shardproof._opening import real_path
+from shardproof._opening import read_at, real_path, tree
+from shardproof.checkpoint import from_safetensors, to_safetensors
+from shardproof.prefetch.tokens._npy import read_header
 from shardproof.testing.faults import faults
 
 NAMES = ["a", "b", "c", "d", "..", ".", "no"]
@@ -107,3 +111,46 @@ def test_a_link_inside_is_never_told_as_outside(tmp_path, n: int) -> None:
             [*looks(tmp_path / "way" / "d")][n]()
     assert fault.reached
     assert "outside" not in str(error.value)
+
+
+@pytest.fixture
+def short_reads(monkeypatch) -> None:
+    """Each call gives a few bytes, as one may that was interrupted (read(2))."""
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, n, offset: real(fd, min(n, 7), offset))
+
+
+def test_a_read_that_is_short_is_gone_on_with(tmp_path: Path, short_reads) -> None:
+    (tmp_path / "x").write_bytes(bytes(range(100)))
+    with open(tmp_path / "x", "rb") as file:
+        assert read_at(file.fileno(), 90, 3) == bytes(range(3, 93))
+        assert read_at(file.fileno(), 200, 3) == bytes(range(3, 100))
+
+
+def test_short_reads_accuse_no_checkpoint(tmp_path: Path, short_reads) -> None:
+    prefix = testing.write_checkpoint(testing.checkpoint_layout(), tmp_path / "ours")
+    files = to_safetensors(prefix, tmp_path / "theirs")
+    assert shardproof.validate(prefix.parent, level="complete").ok
+    from_safetensors(tmp_path / "theirs", tmp_path / "again/m", step=1)
+    assert files
+
+
+def test_short_reads_accuse_no_row_of_tokens(tmp_path: Path, short_reads) -> None:
+    np.save(tmp_path / "x.npy", np.arange(100))
+    with open(tmp_path / "x.npy", "rb") as file:
+        assert read_header(file.fileno()).n_items == 100
+
+
+def test_a_tree_may_be_deep(tmp_path: Path) -> None:
+    depth = 1100
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    try:
+        assert len(list(tree(tmp_path))) == depth + 1
+    finally:
+        subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # too deep for shutil

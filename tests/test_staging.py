@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -104,8 +103,12 @@ class TestCopy:
 
     def test_by_default_it_goes_to_tmpdir(self, make_shards_dir, to, monkeypatch) -> None:
         monkeypatch.setenv("TMPDIR", str(to))
-        monkeypatch.setattr(tempfile, "tempdir", None)  # where it is remembered
         assert stage(make_shards_dir(1)).parent == base(to)
+
+    def test_it_goes_nowhere_else_if_tmpdir_is_gone(self, make_shards_dir, to, monkeypatch) -> None:
+        monkeypatch.setenv("TMPDIR", str(to / "gone"))
+        with pytest.raises(NotADirectoryError, match="gone"):
+            stage(make_shards_dir(1))
 
     def test_two_directories_of_one_name(self, tmp_path, to) -> None:
         layout = testing.layout(n_shards=1)

@@ -21,6 +21,7 @@ __all__ = [
     "matching",
     "mode_of",
     "names_in",
+    "read_at",
     "real_path",
     "tree",
 ]
@@ -169,10 +170,27 @@ def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], li
     Raises:
         OSError: A directory below could not be listed to its end.
     """
-    with os.scandir(directory) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    directories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    others = set(directories)
-    yield os.fspath(directory), directories, [e.name for e in entries if e.name not in others]
-    for name in directories:
-        yield from tree(os.path.join(directory, name))
+    todo = [os.fspath(directory)]
+    while todo:
+        here = todo.pop()
+        with os.scandir(here) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        directories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        others = set(directories)
+        yield here, directories, [e.name for e in entries if e.name not in others]
+        todo += [os.path.join(here, name) for name in reversed(directories)]
+
+
+def read_at(fd: int, n_bytes: int, offset: int = 0) -> bytes:
+    """Return so many bytes of an open file, or fewer where it ends.
+
+    One call may give fewer, as on FUSE, and on NFS when a signal comes (read(2)).
+
+    Raises:
+        OSError: It could not be read.
+    """
+    blocks, at, end = [], offset, offset + n_bytes
+    while at < end and (block := os.pread(fd, end - at, at)):
+        blocks.append(block)
+        at += len(block)
+    return b"".join(blocks)

@@ -7,7 +7,6 @@ has this name only when the whole copy is there and proven; until then ``.unfini
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,11 +92,16 @@ def _staged(
     on_progress: OnProgress | None,
 ) -> Path:
     source = StageSource.read(real_root(shards_dir))
-    disk = real_path(tempfile.gettempdir() if to is None else to)
+    disk = real_path(_disk_of_this_node() if to is None else to)
     home = Home(disk, source.name, source.folders)
     while not _is_staged(source, home, level, threads, on_progress):
         pass  # another process has finished it, and what that one made is now looked at
     return Path(home.final)
+
+
+def _disk_of_this_node() -> str:
+    """Where jobs put what is theirs; another disk is no answer if that one is full or gone."""
+    return os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - a directory of mode 700 is made there
 
 
 def _is_staged(

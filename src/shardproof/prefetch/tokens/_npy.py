@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._messages import quoted, told
+from shardproof._opening import read_at
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Mismatch
 
@@ -91,7 +92,7 @@ def read_header(fd: int) -> NpyHeader:
         HeaderError: It is no ``.npy`` file, or not one of a row of numbers.
         OSError: It can't be read.
     """
-    start = os.pread(fd, 12, 0)
+    start = read_at(fd, 12)
     n_length = _LENGTH_BYTES.get(start[6:8], 0)
     if start[:6] != _MAGIC or not n_length or len(start) < 8 + n_length:
         raise CutHeaderError(
@@ -100,7 +101,7 @@ def read_header(fd: int) -> NpyHeader:
     length = int.from_bytes(start[8 : 8 + n_length], "little")
     if length > _MAX_HEADER:
         raise _refused(f"a header of at most {_MAX_HEADER} bytes", f"one of {length}")
-    text = os.pread(fd, length, 8 + n_length)
+    text = read_at(fd, length, 8 + n_length)
     if len(text) < length:
         raise CutHeaderError(Mismatch(f"a header of {length} bytes", f"{len(text)} bytes"))
     return _parsed(text.decode("latin-1"), 8 + n_length + length)
