@@ -122,6 +122,24 @@ class TestMeetings:
         with pytest.raises(CheckpointError, match=r"rank 1: .*another attempt saved it"):
             MultiShardSaver().save_metadata(prefix, world_size=2)
 
+    def test_a_conversion_takes_in_nothing_but_its_own(self, tmp_path: Path, prefix: Path) -> None:
+        """Not even what another thread of this process saves meanwhile."""
+
+        class Met(LocalStorage):
+            def rename(self, source: str, target: str, *, sync: bool) -> None:
+                super().rename(source, target, sync=sync)
+                if target.endswith("_1.shard"):
+                    MultiShardSaver().save_shard(prefix, 0, arrays_of(1))
+
+        for rank in range(2):
+            name = f"w{rank}"
+            MultiShardSaver().save_shard(tmp_path / "source", rank, {name: np.zeros(9)})
+        MultiShardSaver().save_metadata(tmp_path / "source", world_size=2)
+        to_safetensors(tmp_path / "source", tmp_path / "files")
+        with pytest.raises(CheckpointError, match=r"rank 0: .*another attempt saved it"):
+            from_safetensors(tmp_path / "files", prefix, storage=Met())
+        assert not files.metadata_path(prefix).exists()
+
     def test_a_shard_that_comes_while_others_are_looked_at_takes_the_seal(self, prefix) -> None:
         class Watched(LocalStorage):
             def open(self, path: str):

@@ -10,7 +10,7 @@ import os
 import re
 import struct
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,9 @@ from shardproof.checkpoint import (
     from_safetensors,
     to_safetensors,
 )
-from shardproof.checkpoint._safetensors import read_header
-from shardproof.errors import CheckpointError, CheckpointNotFoundError
+from shardproof.checkpoint._safetensors import Header, read_header
+from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
+from shardproof.testing.faults import faults
 
 NAMES = {  # of a type: in the format of checkpoints, and in that of safetensors
     "bool": "BOOL",
@@ -101,6 +102,11 @@ def write_file(path: Path, header: object, data: bytes = b"", length: int | None
     n_bytes = len(text) if length is None else length
     path.write_bytes(struct.pack("<Q", n_bytes) + text + data)
     return path
+
+
+def read_file(path: Path) -> Header:
+    with open(path, "rb") as file:
+        return read_header(file.fileno(), str(path))
 
 
 def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, object]:
@@ -351,6 +357,116 @@ class TestToSafetensors:
             to_safetensors(prefix, out, overwrite=True)
         assert not list(out.glob("*.index.json"))
         assert not list(out.glob(".*"))
+
+    @pytest.mark.parametrize("nth", [1, 2, 3])
+    def test_of_two_that_overwrite_an_index_speaks_for_one(
+        self, tmp_path, monkeypatch, nth: int
+    ) -> None:
+        """Whoever is at a name when the other does all of its work is told, or does all of it."""
+        mine, others = (
+            save(tmp_path / f"{value}", *({f"w{rank}": np.full(9, value)} for rank in range(2)))
+            for value in (0, 1)
+        )
+        out, names = tmp_path / "out", []
+
+        def meeting(give: Callable[..., None]) -> Callable[..., None]:
+            def give_later(source: str, target: str, **options: Any) -> None:
+                names.append(target)
+                if len(names) == nth:
+                    to_safetensors(others, out, overwrite=True)
+                give(source, target, **options)
+
+            return give_later
+
+        monkeypatch.setattr(os, "replace", meeting(os.replace))
+        monkeypatch.setattr(os, "link", meeting(os.link))
+        whose = 0
+        try:
+            to_safetensors(mine, out, overwrite=True)
+        except CheckpointError as error:
+            whose = 1
+            assert "at the same time" in str(error)  # noqa: PT017 - of some moments it is none
+        headers = [read_file(path) for path in sorted(out.glob("*.safetensors"))]
+        is_one = len({header.of_set for header in headers}) == 1
+        assert [whose, is_one, (out / "model.safetensors.index.json").exists()] == {
+            1: [0, True, True],  # all files were replaced after the other's
+            2: [1, False, False],
+            3: [1, True, True],  # all files were the other's, and the index too
+        }[nth]
+        assert not list(out.glob(".*"))
+
+    @pytest.mark.parametrize("harm", ["gone", "EIO"])
+    def test_an_index_goes_whose_files_can_not_be_looked_at(
+        self, tmp_path, shard_faults, monkeypatch, harm: str
+    ) -> None:
+        prefix = save(tmp_path / "model", {"w": np.zeros(9)})
+        out, real = tmp_path / "out", os.link
+
+        def link(source: str, target: str, **options: Any) -> None:
+            real(source, target, **options)
+            if target.endswith(".json"):
+                if harm == "gone":
+                    (out / "model-00001-of-00001.safetensors").unlink()
+                else:
+                    shard_faults(out).fail("open", errno.EIO, match="*.safetensors")
+
+        monkeypatch.setattr(os, "link", link)
+        expected = CheckpointError if harm == "gone" else OSError
+        with pytest.raises(expected, match="at the same time" if harm == "gone" else "Input/out"):
+            to_safetensors(prefix, out, overwrite=True)
+        assert not list(out.glob("*.index.json"))
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_what_has_its_name_is_not_told_to_have_failed(self, tmp_path, overwrite: bool) -> None:
+        prefix = save(tmp_path / "model", {"w": np.zeros(9)})
+        for nth in itertools.count(1):
+            out, told = tmp_path / f"{nth}", None
+            out.mkdir()
+            with faults(out) as fs:
+                fault = fs.fail("any", errno.EIO, nth=nth, times=1, optional=True)
+                try:
+                    to_safetensors(prefix, out, overwrite=overwrite)
+                except OSError as error:
+                    told = error
+            if told is None:
+                assert from_safetensors(out, tmp_path / f"again{nth}")
+            elif not isinstance(told, UnsyncedError):
+                assert not list(out.glob("*.index.json"))
+            if not fault.reached:
+                break
+        assert told is None
+        assert nth > 20
+
+    def test_an_overwriting_that_ends_half_way_leaves_nobodys_index(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        """Not even that of who was done meanwhile."""
+        ranks = [{f"w{rank}": np.zeros(9)} for rank in range(2)]
+        prefix, other = save(tmp_path / "mine", *ranks), save(tmp_path / "other", *ranks, step=1)
+        out, real, names = tmp_path / "out", os.replace, []
+
+        def replace(source: str, target: str) -> None:
+            names.append(target)
+            if len(names) == 2:
+                to_safetensors(other, out, overwrite=True)
+                raise OSError(errno.EIO, os.strerror(errno.EIO), source)
+            real(source, target)
+
+        monkeypatch.setattr(os, "replace", replace)
+        with pytest.raises(OSError, match="Input/output"):
+            to_safetensors(prefix, out, overwrite=True)
+        assert not list(out.glob("*.index.json"))
+        assert not list(out.glob(".*"))
+
+    def test_a_full_disk_is_told_by_name(self, tmp_path, monkeypatch) -> None:
+        def pwrite(fd: int, data: object, offset: int) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        prefix = save(tmp_path / "model", {"w": np.zeros(9)})
+        monkeypatch.setattr(os, "pwrite", pwrite)
+        with pytest.raises(OSError, match="No space left") as caught:
+            to_safetensors(prefix, tmp_path / "out")
+        assert caught.value.filename == str(tmp_path / "out" / "model-00001-of-00001.safetensors")
 
     def test_the_disk_begins_before_the_end(self, tmp_path, monkeypatch) -> None:
         """Or each file ends by a wait for all of it."""

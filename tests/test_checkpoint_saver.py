@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import itertools
 import json
 import os
 import threading
@@ -9,12 +10,14 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
+import checkpoint_files as files
 import ml_dtypes
 import numpy as np
 import pytest
 
-from shardproof import CheckpointError, MultiShardLoader, MultiShardSaver
+from shardproof import CheckpointError, MultiShardLoader, MultiShardSaver, UnsyncedError, _files
 from shardproof.checkpoint import _prune, _shard_writer
+from shardproof.testing.faults import faults
 
 ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros((0, 4))}
 
@@ -267,18 +270,17 @@ def test_a_full_disk_leaves_nothing(saver, prefix: Path, monkeypatch) -> None:
         return real(fd, data)
 
     monkeypatch.setattr(os, "write", write)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         saver.save_shard(prefix, 0, ARRAYS)
+    assert caught.value.filename == f"{prefix}_shard_0.shard"
     assert names(prefix) == []
 
 
 def test_the_leftovers_of_who_was_killed_are_swept(saver, prefix: Path) -> None:
-    import shardproof._files as files
-
     saver.save_shard(prefix, 0, ARRAYS)
     child = os.fork()
     if not child:
-        with files.being_written(prefix.parent / "x"):
+        with _files.being_written(prefix.parent / "x"):
             os._exit(0)
     os.waitpid(child, 0)
     assert len(names(prefix)) == 3
@@ -355,6 +357,39 @@ def test_the_note_is_gone_only_when_the_metadata_are_there(saver, prefix: Path) 
     assert note["shard"]["tensors"][0]["name"] == "w"
     saver.save_metadata(prefix, world_size=1)
     assert not Path(f"{prefix}_shard_0.tensors.json").exists()
+
+
+def test_what_is_committed_is_not_told_to_have_failed(saver, prefix: Path) -> None:
+    """Whichever call fails; those behind the commit only clear up."""
+    for nth in itertools.count(1):
+        path, told = prefix.parent / f"{nth}" / "model", None
+        saver.save_shard(path, 0, ARRAYS)
+        with faults(path.parent) as fs:
+            fault = fs.fail("any", errno.EIO, nth=nth, times=1, optional=True)
+            try:
+                saver.save_metadata(path, world_size=1)
+            except OSError as error:
+                told = error
+        is_there = told is None or isinstance(told, UnsyncedError)
+        assert files.metadata_path(path).exists() == is_there
+        assert files.is_whole(path) or not is_there
+        if not fault.reached:
+            break
+    assert told is None
+    assert nth > 30
+
+
+def test_what_can_not_be_swept_is_no_failure(saver, prefix: Path) -> None:
+    """As a directory that has the name of what a killed writer left."""
+    child = os.fork()
+    if not child:
+        prefix.parent.mkdir()
+        os.mkdir(prefix.parent / _files._temporary_name())
+        os._exit(0)
+    os.waitpid(child, 0)
+    saver.save_shard(prefix, 0, ARRAYS)
+    saver.save_metadata(prefix, world_size=1)
+    assert len(names(prefix)) == 3
 
 
 @pytest.mark.parametrize("match", ["model_shard_0.tensors.json", "model_shard_0.shard"])

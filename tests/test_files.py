@@ -68,6 +68,7 @@ def test_a_failing_call_raises_and_leaves_old_or_new(
     # The second open and the second fsync are the directory's, after the rename.
     assert isinstance(caught.value, UnsyncedError) == (nth == 2)
     assert caught.value.errno == number
+    assert nth == 2 or call != "fsync" or caught.value.filename == str(tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == (b"new" if nth == 2 else b"old")
     assert os.listdir(tmp_path) == ["x"]
     assert failed == [call]
@@ -113,7 +114,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path) -> None:
         [sys.executable, "-c", code, tmp_path / "x"], capture_output=True, text=True
     )
 
-    assert "File too large" in run.stderr
+    assert f"File too large: '{tmp_path / 'x'}'" in run.stderr
     assert (tmp_path / "x").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["x"]
 
@@ -163,6 +164,33 @@ class TestSweep:
 
         assert _files.sweep_leftovers(tmp_path) == gone
         assert sorted(os.listdir(tmp_path)) == sorted(stay)
+
+    @pytest.mark.parametrize(
+        "number", [errno.EPERM, errno.EACCES, errno.EROFS, errno.EBUSY, errno.EIO]
+    )
+    def test_what_can_not_be_removed_stays(
+        self, tmp_path, dead: str, monkeypatch, number: int
+    ) -> None:
+        """As another user's in a directory like /tmp."""
+        tag = _processes.tag_of(dead)
+        stays, goes = (f".shardproof-{tag}-{digit * 16}.tmp" for digit in "01")
+        for name in (stays, goes):
+            (tmp_path / name).write_bytes(b"")
+        real = os.unlink
+
+        def unlink(path) -> None:
+            if os.path.basename(path) == stays:
+                raise OSError(number, os.strerror(number), path)
+            real(path)
+
+        monkeypatch.setattr(os, "unlink", unlink)
+        assert _files.sweep_leftovers(tmp_path) == [goes]
+        assert os.listdir(tmp_path) == [stays]
+
+    def test_a_directory_of_such_a_name_stays(self, tmp_path, dead: str) -> None:
+        (tmp_path / name_of(_processes.tag_of(dead)) / "x").mkdir(parents=True)
+        assert _files.sweep_leftovers(tmp_path) == []
+        assert len(os.listdir(tmp_path)) == 1
 
     def test_nothing_of_another_host_goes(self, tmp_path, dead: str, monkeypatch) -> None:
         name = name_of(_processes.tag_of(dead))
@@ -419,6 +447,37 @@ class TestUnsynced:
             _files.move_aside(tmp_path / "source")
         assert caught.value.path.startswith(f"{tmp_path}/source.bad-")
         assert os.path.exists(caught.value.path)
+
+
+class TestNamedAndNotClearedUp:
+    """What has its name is not told to have failed, whatever fails behind that."""
+
+    def publish(self, path) -> None:
+        with _files.being_published(path) as fd:
+            os.write(fd, b"new")
+
+    def test_a_temporary_name_that_stays(self, tmp_path, monkeypatch) -> None:
+        def unlink(path) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+        monkeypatch.setattr(os, "unlink", unlink)
+        self.publish(tmp_path / "x")
+        assert (tmp_path / "x").read_bytes() == b"new"
+        (left,) = {*os.listdir(tmp_path)} - {"x"}
+        assert _files.is_temporary(left)
+
+    def test_a_directory_that_is_not_closed_well(self, tmp_path, monkeypatch) -> None:
+        real = os.close
+
+        def close(fd: int) -> None:
+            is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
+            real(fd)
+            if is_directory:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "close", close)
+        self.publish(tmp_path / "x")
+        assert os.listdir(tmp_path) == ["x"]
 
 
 class TestWithdrawn:

@@ -34,6 +34,24 @@ def test_one_that_is_hidden_is_alive(monkeypatch) -> None:
     assert not _processes.is_gone(process)
 
 
+def test_without_namespaces_of_times(monkeypatch) -> None:
+    """Before Linux 5.6 all processes go by one clock."""
+    real = os.stat
+
+    def stat(path, **keywords):
+        if path == "/proc/self/ns/time":
+            raise FileNotFoundError(path)
+        return real(path, **keywords)
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(_processes, "_known", {})
+    boot, namespace, pid, _ = _processes.this_process().split("/")
+    assert boot
+    assert namespace.isdecimal()
+    assert pid == str(os.getpid())
+    assert not _processes.is_gone(_processes.this_process())
+
+
 def test_a_zombie_is_gone() -> None:
     reading, writing = os.pipe()
     child = os.fork()
@@ -107,3 +125,19 @@ def test_a_namespace_of_numbers_within(options) -> None:
     assert bool(found) == bool(options), done.stderr
     assert not _processes.is_gone(found)
     assert not _processes.is_here(found)
+
+
+LOOKED_AT = "import sys; from shardproof import _processes; print(_processes.is_gone(sys.argv[1]))"
+
+
+@pytest.mark.parametrize("offset", ["0", "100000"])
+def test_one_that_goes_by_another_clock_can_not_be_told(offset: str) -> None:
+    """In another time namespace it began at another time (time_namespaces(7))."""
+    command = ["unshare", "--user", "--map-root-user", "--time", "--boottime", offset, "--fork"]
+    process = _processes.this_process()
+    done = subprocess.run(
+        [*command, sys.executable, "-c", LOOKED_AT, process], capture_output=True, text=True
+    )
+    if "not permitted" in done.stderr or "unrecognized option" in done.stderr:
+        pytest.skip(f"no namespaces here: {done.stderr.strip()}")
+    assert done.stdout == "False\n", done.stderr

@@ -24,10 +24,12 @@ from shardproof._processes import is_gone, process_of, tag_of, this_process
 from shardproof.errors import UnsyncedError
 
 __all__ = [
+    "Inode",
     "aside_name",
     "begin_to_sync",
     "being_published",
     "being_written",
+    "inode_of",
     "is_temporary",
     "make_directories",
     "move",
@@ -42,6 +44,8 @@ __all__ = [
     "rewrite",
     "sweep_leftovers",
     "sync",
+    "telling_where",
+    "withdraw",
     "write_whole",
 ]
 
@@ -53,6 +57,9 @@ _NO_SUCH_CALL = {errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ENOTSUP}
 _RENAME_NOREPLACE = 1
 
 _MAX_NAME_BYTES = 255  # NAME_MAX: limits.h(0p)
+Inode = tuple[int, int]
+"""Which file it is, whatever its name."""
+
 _LEFTOVER = re.compile(r"\.shardproof-(?P<tag>[0-9a-f]{16}-[0-9]+-[0-9]+)-[0-9a-f]{16}\.tmp")
 
 
@@ -67,12 +74,17 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     directory = os.path.dirname(os.path.abspath(path))
     temporary = os.path.join(directory, _temporary_name())
     try:
-        _write_and_sync(temporary, data)
+        _write_and_sync(temporary, path, data)
         os.replace(temporary, path)
     except BaseException:
         _discard(temporary)
         raise
     _sync_name(path)
+
+
+def inode_of(status: os.stat_result) -> Inode:
+    """Return which file was looked at."""
+    return status.st_dev, status.st_ino
 
 
 @contextlib.contextmanager
@@ -89,7 +101,7 @@ def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterato
     directory = os.path.dirname(os.path.abspath(path))
     temporary = os.path.join(directory, _temporary_name())
     try:
-        with _new_file(temporary, sync) as fd:
+        with _new_file(temporary, path, sync) as fd:
             yield fd
         os.replace(temporary, path)
     except BaseException:
@@ -100,14 +112,29 @@ def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterato
 
 
 @contextlib.contextmanager
-def _new_file(path: str | os.PathLike[str], sync: bool) -> Iterator[int]:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+def telling_where(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let an error of a call that has but a descriptor name the file: on a full disk, which one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextlib.contextmanager
+def _new_file(
+    temporary: str | os.PathLike[str], path: str | os.PathLike[str], sync: bool
+) -> Iterator[int]:
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         yield fd
         if sync:
-            os.fsync(fd)
+            with telling_where(path):
+                os.fsync(fd)
     finally:
-        os.close(fd)
+        with telling_where(path):
+            os.close(fd)
 
 
 def move_aside(path: str | os.PathLike[str]) -> str | None:
@@ -155,7 +182,7 @@ def publish(path: str | os.PathLike[str], data: bytes) -> bool:
     temporary = os.path.join(directory, _temporary_name())
     made = None
     try:
-        made = _write_and_sync(temporary, data)
+        made = _write_and_sync(temporary, path, data)
         is_made = _link(temporary, path)
         _discard(temporary)
         if is_made is None:
@@ -166,16 +193,16 @@ def publish(path: str | os.PathLike[str], data: bytes) -> bool:
     except UnsyncedError:
         raise
     except BaseException:
-        _withdraw(path, made)
+        withdraw(path, made)
         _discard(temporary)
         raise
     return is_made
 
 
-def _withdraw(path: str | os.PathLike[str], made: "_Inode | None") -> None:
-    """Remove a file if it is this one and no other."""
+def withdraw(path: str | os.PathLike[str], made: Inode | None) -> None:
+    """Remove a file as far as that goes, if it is this one and no other."""
     with contextlib.suppress(OSError):
-        if made is not None and _inode(os.lstat(path)) == made:
+        if made is not None and inode_of(os.lstat(path)) == made:
             os.unlink(path)
 
 
@@ -194,14 +221,14 @@ def _link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = Non
     return True
 
 
-def _write_new(path: str | os.PathLike[str], data: bytes) -> "_Inode | None":
+def _write_new(path: str | os.PathLike[str], data: bytes) -> Inode | None:
     """Which file was made; None where something is there."""
     try:
         fd = os.open(path, _NEW, 0o666)
     except FileExistsError:
         return None
     try:
-        return _fill(fd, data)
+        return _fill(fd, path, data)
     except BaseException:
         _discard(path)
         raise
@@ -271,7 +298,7 @@ def move_new(source: str, name: str, *, dir_fd: int) -> bool:
     if is_made is None:
         is_made = _rename_new(source, name, dir_fd)
     if is_made:
-        _unlink_if_there(source)
+        _discard(source)
         with _told_as_unsynced(name):
             os.fsync(dir_fd)
     return is_made
@@ -395,24 +422,18 @@ def passing_directory(prefix: str, within: str | os.PathLike[str] | None = None)
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
-_Inode = tuple[int, int]
+
+def _write_and_sync(temporary: str, path: str | os.PathLike[str], data: bytes) -> Inode:
+    return _fill(os.open(temporary, _NEW, 0o666), path, data)
 
 
-def _inode(status: os.stat_result) -> _Inode:
-    return status.st_dev, status.st_ino
-
-
-def _write_and_sync(path: str, data: bytes) -> _Inode:
-    return _fill(os.open(path, _NEW, 0o666), data)
-
-
-def _fill(fd: int, data: bytes) -> _Inode:
-    """Write a file to the disk, and close it."""
-    with open(fd, "wb") as file:
+def _fill(fd: int, path: str | os.PathLike[str], data: bytes) -> Inode:
+    """Write a file that is to have a path to the disk, and close it."""
+    with telling_where(path), open(fd, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(fd)
-        return _inode(os.fstat(fd))
+        return inode_of(os.fstat(fd))
 
 
 def _unlink_if_there(path: str | os.PathLike[str]) -> None:
@@ -420,10 +441,12 @@ def _unlink_if_there(path: str | os.PathLike[str]) -> None:
         os.unlink(path)
 
 
-def _discard(path: str | os.PathLike[str]) -> None:
-    """Remove a file as far as that goes; what stays is swept when this process is gone."""
+def _discard(path: str | os.PathLike[str]) -> bool:
+    """Remove a file as far as that goes, and say whether; what stays is swept another time."""
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        _unlink_if_there(path)
+        return True
+    return False
 
 
 def _sync_name(path: str | os.PathLike[str]) -> None:
@@ -461,16 +484,15 @@ def sweep_leftovers(
 
     Only a writer that runs or ran here can be known to be dead: on this host, since it was started,
     and among the processes that this one can see. What others left stays, and so does what a
-    version of this package left whose names don't tell.
+    version of this package left whose names don't tell. What can't be removed stays too, as another
+    user's in a directory like ``/tmp``: no work fails by what somebody else has left.
 
     Args:
         directory: Where.
         names: What is there, for who has just looked.
     """
     leftovers = sorted(_dead_leftovers(os.listdir(directory) if names is None else names))
-    for name in leftovers:
-        _unlink_if_there(os.path.join(directory, name))
-    return leftovers
+    return [name for name in leftovers if _discard(os.path.join(directory, name))]
 
 
 def _dead_leftovers(names: Iterable[str]) -> Iterator[str]:
@@ -503,11 +525,11 @@ def being_published(
     directory, name = os.path.split(os.path.abspath(path))
     temporary = temporary or os.path.join(directory, _temporary_name())
     try:
-        with _new_file(temporary, sync) as fd:
+        with _new_file(temporary, path, sync) as fd:
             yield fd
         _name_new(os.fspath(temporary), directory, name)
     finally:
-        _unlink_if_there(temporary)
+        _discard(temporary)
 
 
 def _name_new(source: str, directory: str, name: str) -> None:
@@ -517,4 +539,5 @@ def _name_new(source: str, directory: str, name: str) -> None:
             path = os.path.join(directory, name)
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     finally:
-        os.close(dir_fd)
+        with contextlib.suppress(OSError):  # nothing was written by it
+            os.close(dir_fd)

@@ -1,9 +1,10 @@
 """Who a process is, so that another one on the same machine can tell that it is gone.
 
 A number alone does not tell: it is given to another process later, and a container or another
-machine has one of the same number. So the kernel's boot, the namespace of numbers and the moment at
-which the process began stand beside it (proc(5)). What can't be told is taken for alive: so it is
-where /proc shows the numbers of another namespace, as in a container that was given its host's.
+machine has one of the same number. So the kernel's boot, the namespaces of numbers and of times and
+the moment at which the process began stand beside it (proc(5)); that moment is another for who asks
+from another namespace of times (time_namespaces(7)). What can't be told is taken for alive: so it
+is where /proc shows the numbers of another namespace, as in a container that was given its host's.
 """
 
 import hashlib
@@ -14,13 +15,13 @@ __all__ = ["is_alive", "is_gone", "is_here", "process_of", "tag_of", "this_proce
 
 
 def this_process() -> str:
-    """Return ``"<boot>/<namespace>/<pid>/<start>"``; or no text where the system doesn't tell."""
+    """Return ``"<boot>/<namespaces>/<pid>/<start>"``; or no text where the system doesn't tell."""
     here, started = _here(), _started(os.getpid())
     return f"{here}/{os.getpid()}/{started}" if here and started else ""
 
 
 def is_gone(process: str) -> bool:
-    """Whether a process surely runs no more: one of this boot and namespace, which is not there."""
+    """Whether a process surely runs no more: one of this boot and these namespaces, not there."""
     here, _, rest = process.rpartition("/")[0].rpartition("/")
     started = process.rpartition("/")[2]
     if not here or here != _here() or not rest.isdecimal():
@@ -42,7 +43,7 @@ def is_alive(pid: int) -> bool:
 
 
 def is_here(process: str) -> bool:
-    """Whether a process is, or was, of this boot and namespace, so that it can be looked at."""
+    """Whether a process is, or was, of this boot and these namespaces, so that one can look."""
     here = process.rpartition("/")[0].rpartition("/")[0]
     return bool(here) and here == _here()
 
@@ -50,7 +51,7 @@ def is_here(process: str) -> bool:
 def tag_of(process: str) -> str:
     """Return a process as part of a file name: ``<16 hexadecimal digits>-<pid>-<start>``.
 
-    The digits are those of its host, boot and namespace. Of one that can't be told there is no
+    The digits are those of its host, boot and namespaces. Of one that can't be told there is no
     text.
     """
     here, _, rest = process.rpartition("/")[0].rpartition("/")
@@ -58,7 +59,7 @@ def tag_of(process: str) -> str:
 
 
 def process_of(tag: str) -> str:
-    """Return the process that a tag is of; no text if it is not of this host and namespace."""
+    """Return the process that a tag is of; no text if it is of another host or namespace."""
     place, pid, started = tag.split("-")
     here = _here()
     return f"{here}/{pid}/{started}" if here and place == _digits(here) else ""
@@ -74,7 +75,7 @@ os.register_at_fork(after_in_child=_known.clear)
 
 
 def _here() -> str:
-    """The kernel's boot and this process's namespace; asked again only where it wasn't told."""
+    """The kernel's boot and this process's namespaces; asked again only where it wasn't told."""
     pid = os.getpid()
     if pid not in _known and (here := _asked()):
         _known[pid] = here
@@ -85,9 +86,17 @@ def _asked() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
-        namespace = os.stat("/proc/self/ns/pid").st_ino
-        return f"{boot}/{namespace}" if _counts_as_we_do() else ""
+        numbers = os.stat("/proc/self/ns/pid").st_ino
+        return f"{boot}/{numbers}{_times()}" if _counts_as_we_do() else ""
     except OSError:
+        return ""
+
+
+def _times() -> str:
+    """Return the namespace of times as text; none where the kernel has no such namespaces."""
+    try:
+        return f"-{os.stat('/proc/self/ns/time').st_ino}"
+    except FileNotFoundError:
         return ""
 
 

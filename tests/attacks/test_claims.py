@@ -120,7 +120,7 @@ def test_a_call_that_fails_once(store, tally) -> None:
 
 def test_a_claim_that_fails_after_it_was_made(store, monkeypatch) -> None:
     """Control: as it was, a claim that was made and can't be opened then stays."""
-    monkeypatch.setattr(_files, "_withdraw", lambda *_: None)
+    monkeypatch.setattr(_files, "withdraw", lambda *_: None)
     monkeypatch.setattr(_claims.Claim, "withdraw", lambda self: self.close())
     control = Tally("control", is_exhaustive=True)
     fail_each(store, control, n_harms=1)
@@ -213,7 +213,7 @@ def test_an_interrupt(store, tally) -> None:
 @warns_of_files
 def test_a_claim_that_is_not_withdrawn(store, monkeypatch) -> None:
     """Control: as it was, a claim whose link was made before the interrupt stays."""
-    monkeypatch.setattr(_files, "_withdraw", lambda *_: None)
+    monkeypatch.setattr(_files, "withdraw", lambda *_: None)
     monkeypatch.setattr(_claims.Claim, "withdraw", lambda self: self.close())
     control = Tally("control", is_exhaustive=True)
     interrupt_each(store, control, n_harms=1)

@@ -12,7 +12,7 @@ from attacks.tally import Tally
 from shardproof import _files
 
 N_ROUNDS = 30
-N_IN_THE_GATE = 3
+N_IN_THE_GATE = 4
 
 pytestmark = pytest.mark.attack("two containers of one host name")
 
@@ -49,7 +49,12 @@ _files._temporary_name = lambda: f".shardproof-{_host()}-{os.getpid()}-{os.urand
 """
 """How it was: by the host's name and a number of whatever namespace."""
 
-KINDS = (["--pid", "--fork", "--mount-proc"], ["--pid", "--fork"], ["--pid", "--fork", "--uts"])
+KINDS = (
+    ["--pid", "--fork", "--mount-proc"],
+    ["--pid", "--fork"],
+    ["--pid", "--fork", "--uts"],
+    ["--time", "--boottime", "{}", "--fork"],
+)
 """What a container has of its own; without a /proc of its own it sees the numbers of its host."""
 
 
@@ -72,8 +77,9 @@ def round_of(
     path.mkdir()
     target = path / "x"
     code = (OLD if how == "old" else "") + WRITER
-    writer = [*unshare, *kind, sys.executable, "-c", code, target]
-    sweeper = [*unshare, *kind, sys.executable, "-c", SWEEPER, path, how, OLD]
+    own, another = ([part.format(offset) for part in kind] for offset in (0, 100_000))
+    writer = [*unshare, *own, sys.executable, "-c", code, target]
+    sweeper = [*unshare, *another, sys.executable, "-c", SWEEPER, path, how, OLD]
     with subprocess.Popen(
         writer, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -1,5 +1,8 @@
 """Two attempts save one prefix at once: one checkpoint of one attempt, and the other is told.
 
+Or one saves, and old checkpoints are removed meanwhile, of which its prefix has one: what it was
+told to be saved is there.
+
 The processes of both go on in turns, a few system calls at a time, by plans that are the same in
 each run. What came of it is judged by bytes, without the code.
 """
@@ -19,7 +22,9 @@ from attacks.tally import Tally
 from interleaving import Act, in_turns, playing, turns_of
 from killing import skip_where_not_permitted
 
-from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier
+from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier, prune
+from shardproof.checkpoint._before_saving import already_there
+from shardproof.checkpoint._storage import place_of
 from shardproof.errors import CheckpointError
 
 N_RACES = 450
@@ -33,6 +38,7 @@ N_CALLS = 140
 SAVED, REFUSED = "saved", "refused"
 
 Save = Callable[[Path, int], None]
+Removal = Callable[[Path], str]
 
 
 @pytest.fixture(autouse=True)
@@ -226,6 +232,98 @@ def _sealing_of(saver: MultiShardSaver, prefix: Path) -> Act:
     return lambda: told(lambda: saver.save_metadata(prefix, world_size=WORLD_SIZE))
 
 
+NEWEST = 50
+N_CALLS_OF_A_REMOVAL = 240
+
+Removed = tuple[bool, Sequence[tuple[int, int]]]
+"""Whether one saves over what is there; and the turns of it (0), and of what removes (1)."""
+
+
+def save_as_newest(prefix: Path, *, overwrite: bool) -> str:
+    """Save a step that is newer than all."""
+
+    def act() -> None:
+        saver = MultiShardSaver()
+        for rank in range(WORLD_SIZE):
+            saver.save_shard(prefix, rank, arrays_of(1, rank), step=NEWEST, overwrite=overwrite)
+        saver.save_metadata(prefix, world_size=WORLD_SIZE, step=NEWEST)
+
+    return told(act)
+
+
+def prune_all_but_one(path: Path) -> str:
+    return "removed " + ", ".join(prune(path, 1))
+
+
+def prune_carelessly(path: Path) -> str:
+    """Remove as it was done before: look once, and rename and remove whatever is there."""
+    prefix = path / "slot0" / "model"
+    if ShardFileVerifier().verify_checkpoint(path / "slot1" / "model").is_valid:
+        os.replace(files.metadata_path(prefix), f"{files.metadata_path(prefix)}.pruned")
+        for rank in range(WORLD_SIZE):
+            files.shard_path(prefix, rank).unlink()
+    return ""
+
+
+def within_a_removal() -> Iterator[Removed]:
+    """One saves as a whole at each call of the removal."""
+    for overwrite in (True, False):
+        for n_calls in range(N_CALLS_OF_A_REMOVAL):
+            yield overwrite, [(1, n_calls), (0, 10**6)]
+
+
+def beside_a_removal() -> Iterator[Removed]:
+    """A removal, or half of it, at each call of who saves; and turns of both."""
+    for overwrite in (True, False):
+        for n_calls in range(0, N_CALLS, 2):
+            for others in (N_CALLS_OF_A_REMOVAL // 2, 10**6):
+                yield overwrite, [(0, n_calls), (1, others), (0, 10**6)]
+        for seed in range(N_RACES // 2):
+            yield overwrite, turns_of(seed, 2, N_CALLS_OF_A_REMOVAL)
+
+
+def removed_meanwhile(
+    tally: Tally, path: Path, overwrite: bool, turns: Sequence[tuple[int, int]], remove: Removal
+) -> None:
+    """Let one save in the place of an old checkpoint while that is removed."""
+    shutil.rmtree(path, ignore_errors=True)
+    old, kept = path / "slot0" / "model", path / "slot1" / "model"
+    for step, prefix in ((10, old), (30, kept)):
+        saver = MultiShardSaver()
+        for rank in range(WORLD_SIZE):
+            saver.save_shard(prefix, rank, arrays_of(0, rank))
+        saver.save_metadata(prefix, world_size=WORLD_SIZE, step=step)
+    acts = [lambda: save_as_newest(old, overwrite=overwrite), lambda: remove(path)]
+    said = in_turns(acts, turns)
+    judge_removal(tally, old, kept, said, (overwrite, turns))
+
+
+def judge_removal(tally: Tally, old: Path, kept: Path, said: Sequence[str], case: object) -> None:
+    tally.count()
+    is_there = files.metadata_path(old).exists()
+    if is_there and not files.is_whole(old):
+        tally.harm("torn", f"{case}: {said}")
+    elif said[0] == SAVED and not (is_there and files.metadata_of(old)["step"] == NEWEST):
+        tally.harm("lost", f"{case}: it was told that it saved")
+    elif said[0] == SAVED and whole_of(old) != 1:
+        tally.harm("lie", f"{case}: it is not what was saved")
+    elif said[0] != SAVED and whole_of(kept) != 0:
+        tally.harm("lost", f"{case}: nothing was saved, and the newest is gone")
+    elif said[0] not in {SAVED, f"{REFUSED}: {already_there(place_of(old, None))}"}:
+        tally.harm("wrong class", f"{case}: {said[0]}")
+    elif left := [*old.parent.glob(".shardproof*")]:
+        tally.harm("leftover", f"{case}: {left}")
+
+
+@pytest.mark.attack("two savers of one prefix")
+@pytest.mark.parametrize("plans", [within_a_removal, beside_a_removal])
+def test_one_saves_where_another_removes(tally: Tally, tmp_path: Path, plans) -> None:
+    """It is told that it saved, or that the old one is there still, and nothing else."""
+    save(tmp_path / "warm" / "model", 0)
+    for overwrite, turns in tally.sample([*plans()], 2 * N_SAMPLED):
+        removed_meanwhile(tally, tmp_path / "x", overwrite, turns, prune_all_but_one)
+
+
 @pytest.mark.once
 def test_control_savers_that_look_once(tmp_path: Path) -> None:
     """The same races find harm where shards and metadata are renamed over what is there."""
@@ -239,3 +337,13 @@ def test_control_savers_that_look_once(tmp_path: Path) -> None:
         short = [(player, max(1, n_calls // 12)) for player, n_calls in race.turns]
         judge(tally, prefix, in_turns(acts, short), race)
     assert tally.harms["torn"] + tally.harms["lie"] > 0
+
+
+@pytest.mark.once
+def test_control_a_removal_that_looks_once(tmp_path: Path) -> None:
+    """The same turns find harm where metadata and shards are removed whosever they are."""
+    tally = Tally("control", is_exhaustive=False)
+    for n_calls in range(0, 60, 6):
+        turns = [(1, n_calls), (0, 10**6)]
+        removed_meanwhile(tally, tmp_path / "x", True, turns, prune_carelessly)
+    assert tally.harms["lost"] > 0

@@ -6,6 +6,8 @@ it: on ext4 such writes ran at a tenth of the speed.
 
 import os
 
+from shardproof import _files
+
 __all__ = ["BLOCK_BYTES", "Blocks"]
 
 BLOCK_BYTES = 2**20
@@ -16,10 +18,11 @@ class Blocks:
 
     Args:
         fd: Of the file.
+        address: How errors name it.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, address: str) -> None:
+        self._fd, self._address = fd, address
         self._held = memoryview(bytearray(BLOCK_BYTES))
         self._n_held = 0
 
@@ -32,7 +35,7 @@ class Blocks:
         while data:
             n_direct = 0 if self._n_held else len(data) // BLOCK_BYTES * BLOCK_BYTES
             if n_direct:
-                _write_all(self._fd, data[:n_direct])
+                self._write(data[:n_direct])
             else:
                 n_direct = self._hold(data)
             data = data[n_direct:]
@@ -47,15 +50,15 @@ class Blocks:
 
     def flush(self) -> None:
         """Write what is held; nothing may be put after less than a block."""
-        _write_all(self._fd, self._held[: self._n_held])
+        self._write(self._held[: self._n_held])
         self._n_held = 0
 
     def begin_with(self, header: bytes) -> None:
         """Replace the first bytes of the file."""
         os.lseek(self._fd, 0, os.SEEK_SET)
-        _write_all(self._fd, memoryview(header))
+        self._write(memoryview(header))
 
-
-def _write_all(fd: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
+    def _write(self, data: memoryview) -> None:
+        with _files.telling_where(self._address):
+            while data:
+                data = data[os.write(self._fd, data) :]

@@ -3,7 +3,8 @@
 Whoever gives a shard its name first takes the seals of others away, and then sees that there is no
 checkpoint. Whoever makes a checkpoint first has a seal, takes the shards away that are about to get
 their names, and then looks at those that have them. So one of two who meet finds that its own file
-is gone: a shard never takes the place of one that a checkpoint names.
+is gone: a shard never takes the place of one that a checkpoint names. Both also take away what
+`_removal` moves files into, before a shard gets its name and before shards are looked at.
 """
 
 import contextlib
@@ -15,12 +16,13 @@ from shardproof.checkpoint._layout import (
     new_pending_name,
     new_seal_name,
     pending_prefix,
+    removal_prefix,
     seal_prefix,
 )
-from shardproof.checkpoint._storage import Exclusive, Place
+from shardproof.checkpoint._storage import CheckpointStorage, Exclusive, Place
 from shardproof.errors import CheckpointError
 
-__all__ = ["being_added", "commit"]
+__all__ = ["being_added", "commit", "remove_folder", "take_away"]
 
 _OVERTAKEN = (
     "another attempt saves a checkpoint of this prefix at the same time, and no checkpoint is made "
@@ -47,8 +49,9 @@ def being_added(place: Place, name: str, *, overwrite: bool, sync: bool) -> Iter
     try:
         with storage.being_written(pending, sync=sync) as fd:
             yield fd
-        _take_away(place, seal_prefix(place.name))
+        take_away(place, seal_prefix(place.name))
         make_way(place, overwrite=overwrite)
+        take_away(place, removal_prefix(place.name))
         with _overtaken(place, name):
             storage.rename(pending, path, sync=sync)
     except BaseException:
@@ -80,7 +83,7 @@ def commit(place: Place, data: bytes, look: Callable[[], object], *, sync: bool)
         _overtaken(place, name),
         storage.being_published(place.beside(name), seal, sync=sync) as fd,
     ):
-        _take_away(place, pending_prefix(place.name))
+        take_away(place, pending_prefix(place.name), removal_prefix(place.name))
         look()
         with open(fd, "wb", closefd=False) as file:
             file.write(data)
@@ -99,7 +102,22 @@ def _overtaken(place: Place, name: str) -> Iterator[None]:
         raise CheckpointError(_OVERTAKEN, path=place.address(name)) from error
 
 
-def _take_away(place: Place, prefix: str) -> None:
-    for name, _ in place.storage.entries(place.directory):
-        if name.startswith(prefix):
-            place.storage.remove(place.beside(name))
+def take_away(place: Place, *prefixes: str) -> None:
+    """Remove files of which the names begin so, and folders of removals."""
+    for name, is_directory in place.storage.entries(place.directory):
+        if name.startswith(prefixes):
+            if is_directory:
+                remove_folder(place.storage, place.beside(name))
+            else:
+                place.storage.remove(place.beside(name))
+
+
+def remove_folder(storage: CheckpointStorage, folder: str) -> None:
+    """Remove the folder of a removal, with what was moved into it meanwhile."""
+    # NFS leaves a file that somebody reads where it was removed: in the folder it would stay.
+    outside = f"{folder}.tmp"
+    while isinstance(storage, Exclusive) and not storage.remove_directory(folder):
+        for name, _ in storage.entries(folder):
+            with contextlib.suppress(FileNotFoundError):
+                storage.rename(f"{folder}/{name}", outside, sync=False)
+            storage.remove(outside)

@@ -7,14 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardproof import _files, _opening
+from shardproof import _digest, _files, _opening
 from shardproof._arguments import checked
 from shardproof._messages import listed, quoted, shown
 from shardproof._paths import refuse_empty
+from shardproof._work import apart
 from shardproof.checkpoint._attempt import Attempt
 from shardproof.checkpoint._before_saving import make_way, refuse_step
 from shardproof.checkpoint._layout import header_size, metadata_name
-from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry
+from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry, Sharding
 from shardproof.checkpoint._metadata_file import read_metadata
 from shardproof.checkpoint._opened import open_shard
 from shardproof.checkpoint._safetensors import StoredTensor, opened
@@ -27,7 +28,7 @@ from shardproof.checkpoint._safetensors_set import (
     source_files,
     stamp_of,
 )
-from shardproof.checkpoint._saver import DigestName, MultiShardSaver
+from shardproof.checkpoint._saver import DigestName, make_checkpoint, now
 from shardproof.checkpoint._shard_reader import Reading, algorithm_of, prove_shard, refuse_other
 from shardproof.checkpoint._shard_writer import write_shard
 from shardproof.checkpoint._storage import CheckpointStorage, Place, place_of
@@ -70,8 +71,9 @@ def to_safetensors(
         directory: Where the files go; it is made if need be.
         storage: Where the checkpoint is; by default what the prefix looks like.
         overwrite: Whether to replace files of the same names. Their index is removed first; killed
-            between two files, it leaves a directory that `from_safetensors` refuses. Without, of
-            several conversions into one directory at once at most one makes an index.
+            between two files, it leaves a directory that `from_safetensors` refuses. Of several
+            conversions into one directory at once, without it at most one makes an index, and with
+            it none makes one of files that are not all its own; who is overtaken is told.
 
     Returns:
         The files' absolute paths in the order of ranks, and that of the index.
@@ -79,7 +81,8 @@ def to_safetensors(
     Raises:
         CheckpointNotFoundError: There is no such checkpoint, or a shard of it is gone.
         CheckpointError: It is not whole; two ranks have a tensor of the same name; a type or a name
-            has no counterpart; a target is there already. All cases are listed.
+            has no counterpart; a target is there already. All cases are listed. Or another
+            checkpoint was converted into the directory meanwhile; there is no index of both.
         OSError: A file could not be written; where some have their names already, there is no
             index.
 
@@ -112,10 +115,10 @@ def to_safetensors(
     try:
         for at in range(0, len(jobs), _MOST_OPEN):
             _write(place, jobs[at : at + _MOST_OPEN], index, overwrite=overwrite)
-        with _being_named(index, overwrite=overwrite) as fd:
-            _write_at(fd, [memoryview(pack_index(weight_map, total_size))], 0)
+        _make_index(index, pack_index(weight_map, total_size), targets)
     except FileExistsError as error:  # somebody else was faster
-        raise _already_there([str(error.filename)], directory) from error
+        path = str(error.filename)
+        raise (_overtaken if overwrite else _already_there)([path], directory) from error
     return paths
 
 
@@ -170,37 +173,74 @@ def _write(
     place: Place, jobs: Iterable[tuple[ShardEntry, _Target]], index: str, *, overwrite: bool
 ) -> None:
     """Write files, none of which has its name before all of them are proven."""
-    with contextlib.ExitStack() as names:
+    with contextlib.ExitStack() as last, contextlib.ExitStack() as names:
         for entry, target in jobs:
             fd = names.enter_context(_being_named(target.path, overwrite=overwrite))
             _copy(place, entry, target, fd)
             _files.sync(fd)
         if overwrite:
             _files.remove(index)  # or it would speak for some files of before and some of now
+            last.callback(_files.remove, index)  # so would that of who was done meanwhile
+
+
+def _make_index(path: str, data: bytes, targets: Sequence[_Target]) -> None:
+    """Make the index, of files that are all those that were written here, before it and after."""
+    _refuse_others(targets)
+    with _files.being_published(path) as fd:
+        _write_at(fd, path, [memoryview(data)], 0)
+        made = _files.inode_of(os.fstat(fd))
+    try:
+        _refuse_others(targets)
+    except BaseException:
+        _files.withdraw(path, made)
+        raise
+
+
+def _refuse_others(targets: Sequence[_Target]) -> None:
+    """Raise a `CheckpointError` that lists the files that are other ones by now."""
+    others = [target.path for target in targets if not _is_as_written(target)]
+    if others:
+        raise _overtaken(others, os.path.dirname(others[0]))
+
+
+def _overtaken(paths: Sequence[str], directory: str) -> CheckpointError:
+    problem = "files that somebody else has put there at the same time; convert it again"
+    return CheckpointError(listed(problem, [*map(shown, paths)]), path=directory)
+
+
+def _is_as_written(target: _Target) -> bool:
+    """Whether a file is the one that was written here, or another's of the same checkpoint."""
+    try:
+        with opened(target.path) as fd:
+            return _opening.read_at(fd, len(target.header)) == target.header
+    except CheckpointError:  # it is gone, or something else
+        return False
 
 
 def _copy(place: Place, entry: ShardEntry, target: _Target, fd: int) -> None:
     """Copy a shard's tensors to their places, and prove that they are those that were written."""
     offsets = {tensor.name: tensor.offset for tensor in target.tensors}
-    _write_at(fd, [memoryview(target.header)], 0)
+    _write_at(fd, target.path, [memoryview(target.header)], 0)
     with open_shard(place, entry) as file:
         reading = Reading(file, algorithm_of(file, entry))
         at = synced = header_size(entry.checksum)
         for tensor in entry.tensors:
             reading.skip(at, tensor.offset)
             at = tensor.offset + tensor.size
-            _write_at(fd, reading.pieces(tensor.offset, at), offsets[tensor.name])
+            pieces = reading.pieces(tensor.offset, at)
+            _write_at(fd, target.path, pieces, offsets[tensor.name])
             if at - synced >= _SYNC_BYTES:
                 _files.begin_to_sync(fd)
                 synced = at
         refuse_other(file, entry, reading.found)
 
 
-def _write_at(fd: int, pieces: Iterable[memoryview], offset: int) -> None:
+def _write_at(fd: int, path: str, pieces: Iterable[memoryview], offset: int) -> None:
     for piece in pieces:
         data = piece
         while data:
-            n = os.pwrite(fd, data, offset)
+            with _files.telling_where(path):
+                n = os.pwrite(fd, data, offset)
             data, offset = data[n:], offset + n
 
 
@@ -251,7 +291,7 @@ def from_safetensors(
     """
     refuse_empty(source=source, prefix=prefix)
     refuse_step(step)
-    saver = MultiShardSaver(storage, digest=digest)
+    _digest.begin(digest, 0)
     place = place_of(prefix, storage)
     files = source_files(source)
     attempt = Attempt()
@@ -268,7 +308,8 @@ def from_safetensors(
                 attempt=attempt,
                 overwrite=overwrite,
             )
-    return saver.save_metadata(prefix, world_size=len(files), step=step)
+    sharding = Sharding("unspecified", len(files), "")
+    return apart(lambda _: make_checkpoint(place, step, sharding, now(), attempt, sync=True))
 
 
 def _tensors(file: SourceFile, fd: int) -> list[Tensor]:

@@ -5,6 +5,7 @@ docs/checkpoint-format.md is the description.
 
 import hashlib
 import os
+import re
 import secrets
 import struct
 from typing import NamedTuple
@@ -17,12 +18,16 @@ __all__ = [
     "header_size",
     "metadata_name",
     "new_pending_name",
+    "new_removal_name",
     "new_seal_name",
     "note_name",
+    "own_prefix",
     "pack_header",
     "parse_header",
     "pending_prefix",
     "pruned_name",
+    "removal_of",
+    "removal_prefix",
     "seal_prefix",
     "shard_name",
 ]
@@ -34,6 +39,7 @@ _MAGIC = 0x53484152
 _START = struct.Struct("<Iii")
 _END = struct.Struct("<iq")
 _MAX_CHECKSUM = 200
+_OF_REMOVAL = re.compile(r"(\.shardproof-[0-9a-f]{16}-removal-)[0-9a-f]{16}(?:\.tmp)?")
 
 
 class Header(NamedTuple):
@@ -102,14 +108,33 @@ def pruned_name(prefix_name: str) -> str:
     return f"{prefix_name}.metadata.json.pruned"
 
 
+def own_prefix(prefix_name: str) -> str:
+    """Return how the names of files begin that only this package needs, for a while.
+
+    In them a prefix's name has as many letters as any other's: names have at most 255 bytes.
+    """
+    return f".shardproof-{hashlib.sha256(os.fsencode(prefix_name)).hexdigest()[:16]}-"
+
+
 def pending_prefix(prefix_name: str) -> str:
     """Return how the names of files begin that are whole and about to get theirs."""
-    return f".shardproof-{_key(prefix_name)}-pending-"
+    return f"{own_prefix(prefix_name)}pending-"
 
 
 def seal_prefix(prefix_name: str) -> str:
     """Return how the names of metadata files begin whose shards are being looked at."""
-    return f".shardproof-{_key(prefix_name)}-seal-"
+    return f"{own_prefix(prefix_name)}seal-"
+
+
+def removal_prefix(prefix_name: str) -> str:
+    """Return how the names of folders begin into which a checkpoint is moved that is removed."""
+    return f"{own_prefix(prefix_name)}removal-"
+
+
+def removal_of(name: str) -> str:
+    """Return how the name of such a folder begins, or of a file that was in one; else nothing."""
+    found = _OF_REMOVAL.fullmatch(name)
+    return found[1] if found else ""
 
 
 def new_pending_name(prefix_name: str) -> str:
@@ -122,6 +147,6 @@ def new_seal_name(prefix_name: str) -> str:
     return f"{seal_prefix(prefix_name)}{secrets.token_hex(8)}.tmp"
 
 
-def _key(prefix_name: str) -> str:
-    """A prefix's name, in as many letters as any other's: names have at most 255 bytes."""
-    return hashlib.sha256(os.fsencode(prefix_name)).hexdigest()[:16]
+def new_removal_name(prefix_name: str) -> str:
+    """Return such a name that nobody else has."""
+    return f"{removal_prefix(prefix_name)}{secrets.token_hex(8)}"

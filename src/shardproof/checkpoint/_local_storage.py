@@ -80,9 +80,25 @@ class LocalStorage:
         else:
             _files.move(source, target)
 
+    def remove_directory(self, path: str) -> bool:
+        """Remove a directory unless something is in it; say whether it is gone."""
+        return _files.remove_empty(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Bring it to the disk which names are in a directory."""
+        fd = _open_directory(path)
+        try:
+            _files.sync(fd)
+        finally:
+            os.close(fd)
+
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""
-        with _files.being_written(path, sync=sync) as fd, open(fd, "wb", closefd=False) as file:
+        with (
+            _files.being_written(path, sync=sync) as fd,
+            _files.telling_where(path),
+            open(fd, "wb", closefd=False) as file,
+        ):
             file.write(data)
 
     def entries(self, directory: str) -> Sequence[tuple[str, bool]]:

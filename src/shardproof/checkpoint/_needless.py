@@ -1,11 +1,11 @@
-"""Notes and seals that a kill behind the moment of the commit left."""
+"""What a kill left beside a checkpoint: notes, seals, and what came too late to get a name."""
 
 import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from shardproof.checkpoint._layout import metadata_name, note_name, seal_prefix
+from shardproof.checkpoint._layout import metadata_name, note_name, own_prefix
 from shardproof.checkpoint._metadata_file import read_metadata, read_note
 from shardproof.checkpoint._storage import CheckpointStorage, Place
 from shardproof.errors import CheckpointError
@@ -13,35 +13,37 @@ from shardproof.errors import CheckpointError
 __all__ = ["sweep_needless"]
 
 _NOTE = re.compile(r"(.+)_shard_([0-9]{1,10})\.tensors\.json", re.DOTALL)
-_SEAL_PREFIX = re.compile(r"\.shardproof-[0-9a-f]{16}-seal-")
+_ABOUT_TO_COME = re.compile(r"(\.shardproof-[0-9a-f]{16}-)(?:pending|seal)-[0-9a-f]{16}\.tmp")
 
 
 def sweep_needless(storage: CheckpointStorage, directory: str) -> None:
-    """Remove what was left by those who made the checkpoints that are there.
+    """Remove what was left by those who made the checkpoints that are there, or came too late.
 
     A note goes if it says of its shard what the metadata say; any other may be one of a save that
-    has just begun.
+    has just begun. What is about to get its name goes where it can't: whose it is, is told.
 
     Raises:
         OSError: Something can't be listed or removed.
     """
     notes: defaultdict[str, list[int]] = defaultdict(list)
-    seals: defaultdict[str, list[str]] = defaultdict(list)
-    names = sorted(name for name, is_directory in storage.entries(directory) if not is_directory)
-    for name in names:
+    coming: defaultdict[str, list[str]] = defaultdict(list)
+    for name in _files(storage, directory):
         if found := _NOTE.fullmatch(name):
             notes[found[1]].append(int(found[2]))
-        elif found := _SEAL_PREFIX.match(name):
-            seals[found[0]].append(name)
-    if not notes and not seals:
-        return
-    for name in names:
+        elif found := _ABOUT_TO_COME.fullmatch(name):
+            coming[found[1]].append(name)
+    # Only what was there before metadata are seen: who is told to overwrite removes them first.
+    for name in _files(storage, directory) if notes or coming else ():
         prefix_name = name.removesuffix(metadata_name(""))
         if prefix_name not in {name, ""}:
             place = Place(storage, f"{directory.rstrip('/')}/{prefix_name}")
-            _remove_notes(place, notes[prefix_name])
-            for seal in seals[seal_prefix(prefix_name)]:
-                storage.remove(place.beside(seal))
+            _remove_notes(place, sorted(notes[prefix_name]))
+            for file in coming[own_prefix(prefix_name)]:
+                storage.remove(place.beside(file))
+
+
+def _files(storage: CheckpointStorage, directory: str) -> list[str]:
+    return sorted(name for name, is_directory in storage.entries(directory) if not is_directory)
 
 
 def _remove_notes(place: Place, ranks: Sequence[int]) -> None:

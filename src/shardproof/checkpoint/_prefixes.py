@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._paths import refuse_empty
-from shardproof.checkpoint._layout import metadata_name, pruned_name
+from shardproof.checkpoint._layout import metadata_name, pruned_name, removal_of, removal_prefix
 from shardproof.checkpoint._storage import CheckpointStorage, Place, storage_of
 
 __all__ = ["Prefixes", "prefixes_among", "prefixes_in"]
@@ -20,12 +20,14 @@ class Prefixes(NamedTuple):
 
     Attributes:
         committed: Those with a metadata file.
-        half_removed: Those whose removal was interrupted.
+        half_removed: Those whose metadata file has the name of one that is being removed.
+        removals: Where there are folders into which others are moved, and files from there.
         unfinished: Those of which there are only shards and notes, with the paths of these.
     """
 
     committed: Sequence[Place]
     half_removed: Sequence[Place]
+    removals: Sequence[Place]
     unfinished: Sequence[tuple[Place, Sequence[str]]]
 
 
@@ -43,7 +45,7 @@ def prefixes_in(directory: str | os.PathLike[str], storage: CheckpointStorage | 
 def _paths(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[str]:
     for name, is_directory in sorted(storage.entries(directory)):
         path = f"{directory.rstrip('/')}/{name}"
-        if is_directory and depth:
+        if is_directory and depth and not removal_of(name):
             yield from _paths(storage, path, depth - 1)
         elif name not in {metadata_name(""), pruned_name("")}:
             yield path
@@ -56,9 +58,16 @@ def prefixes_among(storage: CheckpointStorage, paths: Sequence[str]) -> Prefixes
         for end in (metadata_name(""), pruned_name(""))
     )
     known = {place.path for place in (*committed, *half_removed)}
+    removals = [Place(storage, path) for path in paths if removal_of(os.path.basename(path))]
     unfinished: defaultdict[str, list[str]] = defaultdict(list)
     for path in paths:
         if (found := _OF_A_SHARD.fullmatch(path)) and found[1] not in known:
             unfinished[found[1]].append(path)
+    begun = {place.beside(removal_of(place.name)) for place in removals}
     parts = [(Place(storage, prefix), files) for prefix, files in unfinished.items()]
-    return Prefixes(committed, half_removed, parts)
+    parts = [part for part in parts if not begun or _removal_prefix(part[0]) not in begun]
+    return Prefixes(committed, half_removed, removals, parts)
+
+
+def _removal_prefix(place: Place) -> str:
+    return place.beside(removal_prefix(place.name))

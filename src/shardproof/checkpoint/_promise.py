@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from shardproof._opening import read_at
 from shardproof.checkpoint._layout import header_size, metadata_name
 from shardproof.checkpoint._local_storage import LocalStorage
 from shardproof.checkpoint._look import refuse_blind
@@ -79,5 +80,5 @@ def _probe(
     size: int,  # noqa: ARG001 - which was looked at
 ) -> Mismatch | None:
     shard = shards[file.name]
-    mismatch = header_mismatch(shard, os.pread(fd, header_size(shard.checksum), 0))
+    mismatch = header_mismatch(shard, read_at(fd, header_size(shard.checksum)))
     return Mismatch(*mismatch) if mismatch else None

@@ -18,6 +18,7 @@ import msgspec
 from shardproof import _json
 from shardproof._messages import listed, quoted, told
 from shardproof._names import OPEN_FLAGS, file_type
+from shardproof._opening import read_at
 from shardproof.checkpoint._dtypes import ITEM_SIZES, can_be
 from shardproof.checkpoint._refusal import refusal
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
@@ -182,7 +183,7 @@ def refuse(path: str, problem: str, lines: Iterable[str]) -> None:
 
 def _header_text(fd: int, size: int, path: str) -> bytes:
     """Return the JSON; no room is made for what the file's own size doesn't allow for."""
-    start = os.pread(fd, LENGTH.size + 1, 0)
+    start = read_at(fd, LENGTH.size + 1)
     if len(start) <= LENGTH.size:
         problem = f"expected a header of safetensors, found a file of {len(start)} bytes"
         raise CheckpointError(problem, path=path)
@@ -193,7 +194,7 @@ def _header_text(fd: int, size: int, path: str) -> bytes:
     if not start.endswith(b"{"):
         problem = f"expected a header that begins with '{{', found {quoted(start[-1:])}"
         raise CheckpointError(f"{problem}: it is no file of safetensors", path=path)
-    text = os.pread(fd, length, LENGTH.size) if LENGTH.size + length <= size else b""
+    text = read_at(fd, length, LENGTH.size) if LENGTH.size + length <= size else b""
     if len(text) != length:
         found = max(size - LENGTH.size, 0)
         problem = f"expected a header of {length} bytes, found {found}: it is cut short"
@@ -217,7 +218,7 @@ def _texts(text: bytes, path: str) -> dict[str, str]:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.ValidationError as error:
         problem = f"{METADATA}: expected texts by their names: {told(error)}"
-        raise CheckpointError(problem, path=path) from error
+        raise CheckpointError(problem, path=path) from None
 
 
 def _entry(name: str, text: bytes, path: str) -> Entry:

@@ -12,7 +12,7 @@ import msgspec
 from shardproof import _json
 from shardproof._messages import listed, quoted
 from shardproof._names import refusals
-from shardproof._opening import is_directory
+from shardproof._opening import is_directory, read_at
 from shardproof.checkpoint._refusal import refusal
 from shardproof.checkpoint._safetensors import (
     StoredTensor,
@@ -194,7 +194,7 @@ def _read_index(path: str) -> _Index:
         if size > _json.MAX_BYTES:
             problem = f"expected at most {_json.MAX_BYTES} bytes, found {size}"
             raise CheckpointError(problem, path=path)
-        data = os.pread(fd, size, 0)
+        data = read_at(fd, size)
     try:
         index = _json.decode(data, _Index, path=path)
     except ManifestError as error:

@@ -34,7 +34,7 @@ from shardproof.checkpoint._storage import CheckpointStorage, Place, place_of
 from shardproof.checkpoint._tensors import tensors_of
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
-__all__ = ["DigestName", "MultiShardSaver"]
+__all__ = ["DigestName", "MultiShardSaver", "make_checkpoint", "now"]
 
 DigestName = Literal["sha256", "sha256-tree", "blake3"]
 
@@ -187,28 +187,14 @@ class MultiShardSaver:
         refuse_number("world_size", world_size, 1, MAX_RANK + 1)
         refuse_step(step)
         if timestamp is not None and not TIMESTAMP.fullmatch(timestamp):
-            raise ValueError(f"timestamp: expected one such as {_now()}, found {quoted(timestamp)}")
+            raise ValueError(f"timestamp: expected one such as {now()}, found {quoted(timestamp)}")
         place = place_of(prefix, self._storage)
         sharding = Sharding(strategy, world_size, precision or "")
-        return apart(lambda _: self._save_metadata(place, step, sharding, timestamp or _now()))
-
-    def _save_metadata(self, place: Place, step: int, sharding: Sharding, timestamp: str) -> str:
-        world_size = sharding.shard_count
-        _make_way(place, overwrite=False)
-        shards = _noted_shards(place, world_size, step, self._attempt)
-        precision = sharding.precision or _precision(shards)
-        sharding = Sharding(sharding.strategy, world_size, precision)
-        metadata = CheckpointMetadata(
-            SCHEMA_VERSION, world_size, step, timestamp, sharding, shards, ""
+        return apart(
+            lambda _: make_checkpoint(
+                place, step, sharding, timestamp or now(), self._attempt, sync=self._sync
+            )
         )
-        data = pack_metadata(place, metadata)
-        commit(place, data, lambda: _see_that_all_are_there(place, shards), sync=self._sync)
-        for shard in shards:
-            self._attempt.forget(place.address(shard.file))
-            place.storage.remove(place.beside(note_name(place.name, shard.rank)))
-        sweep_needless(place.storage, place.directory)
-        place.storage.sweep(place.directory)
-        return place.address(metadata_name(place.name))
 
     @checked
     async def save_shard_async(
@@ -254,6 +240,38 @@ class MultiShardSaver:
             ),
             "shardproof-save",
         )
+
+
+def make_checkpoint(
+    place: Place, step: int, sharding: Sharding, timestamp: str, attempt: Attempt, *, sync: bool
+) -> str:
+    """Make a checkpoint of the shards of one attempt; return the path of its metadata file.
+
+    Raises as `MultiShardSaver.save_metadata`.
+    """
+    world_size = sharding.shard_count
+    _make_way(place, overwrite=False)
+    shards = _noted_shards(place, world_size, step, attempt)
+    precision = sharding.precision or _precision(shards)
+    sharding = Sharding(sharding.strategy, world_size, precision)
+    metadata = CheckpointMetadata(SCHEMA_VERSION, world_size, step, timestamp, sharding, shards, "")
+    data = pack_metadata(place, metadata)
+    commit(place, data, lambda: _see_that_all_are_there(place, shards), sync=sync)
+    for shard in shards:
+        attempt.forget(place.address(shard.file))
+    _clear_up(place, shards)
+    return place.address(metadata_name(place.name))
+
+
+def _clear_up(place: Place, shards: Sequence[ShardEntry]) -> None:
+    """Remove what nobody needs now, as far as that goes; the next save or `prune` does the rest."""
+    for shard in shards:
+        with contextlib.suppress(OSError):
+            place.storage.remove(place.beside(note_name(place.name, shard.rank)))
+    with contextlib.suppress(OSError):
+        sweep_needless(place.storage, place.directory)
+    with contextlib.suppress(OSError):
+        place.storage.sweep(place.directory)
 
 
 def _make_way(place: Place, *, overwrite: bool) -> None:
@@ -327,5 +345,6 @@ def _floating(shards: Sequence[ShardEntry]) -> Iterator[str]:
                 yield tensor.dtype
 
 
-def _now() -> str:
+def now() -> str:
+    """Return what a checkpoint that is made now says of when it was."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -88,7 +88,7 @@ def _begin(algorithm: str, file: StoredFile, threads: int | None) -> Any:
     try:
         return _digest.begin(algorithm, 0, threads=threads)
     except ValueError as error:
-        raise CheckpointError(f"it can't be proven: {told(error)}", path=file.path) from error
+        raise CheckpointError(f"it can't be proven: {told(error)}", path=file.path) from None
 
 
 def _piece_bytes(algorithm: str | None, digest_threads: int | None) -> int:

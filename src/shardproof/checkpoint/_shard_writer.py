@@ -88,7 +88,7 @@ class _Writer:
         self, fd: int, address: str, digest: str, *, sync: bool, stop: threading.Event | None
     ) -> None:
         self._fd, self._address, self._algorithm = fd, address, digest
-        self._blocks, self._sync, self._stop = Blocks(fd), sync, stop
+        self._blocks, self._sync, self._stop = Blocks(fd, address), sync, stop
         self._digest = _digest.begin(digest, 0)
         self._at = self._synced = 0
 

@@ -105,7 +105,16 @@ class Exclusive(Protocol):
         """
 
     def rename(self, source: str, target: str, *, sync: bool) -> None:
-        """Rename a file at one moment, in place of what has the name; with ``sync`` for good."""
+        """Rename a file at one moment, in place of what has the name; with ``sync`` for good.
+
+        Into a directory that is not there: `FileNotFoundError`.
+        """
+
+    def remove_directory(self, path: str) -> bool:
+        """Remove a directory unless something is in it; say whether it is gone."""
+
+    def sync_directory(self, path: str) -> None:
+        """Bring it to the disk which names are in a directory."""
 
 
 class Place(NamedTuple):

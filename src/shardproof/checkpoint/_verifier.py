@@ -16,6 +16,7 @@ from shardproof.checkpoint._layout import (
     metadata_name,
     note_name,
     pruned_name,
+    removal_prefix,
     shard_name,
 )
 from shardproof.checkpoint._look import Look, look_at, unread
@@ -192,9 +193,9 @@ def _strays(place: Place, world_size: int) -> list[str]:
         ]
     strays = [name for name in found if pattern.fullmatch(name) and name not in known]
     sentences = [f"{shown(place.address(name))}: no metadata names it" for name in strays]
-    if pruned_name(place.name) in found:
-        address = place.address(pruned_name(place.name))
-        sentences.append(
-            f"{shown(address)}: the checkpoint is being removed; prune again to finish"
-        )
-    return sentences
+    pruned, begin = pruned_name(place.name), removal_prefix(place.name)
+    return sentences + [
+        f"{shown(place.address(name))}: the checkpoint is being removed; prune again to finish"
+        for name in found
+        if name == pruned or name.startswith(begin)
+    ]
