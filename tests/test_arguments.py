@@ -180,7 +180,7 @@ class TestMessages:
         assert "secret" not in str(caught.value)
 
     def test_a_header_is_not_shown(self) -> None:
-        with pytest.raises(TypeError, match="headers: expected .* found dict") as caught:
+        with pytest.raises(TypeError, match=r"headers: expected .* found dict") as caught:
             prefetch.HttpSource("http://x", headers={"Authorization": b"hf_secret"})
         assert "secret" not in str(caught.value)
 

@@ -92,8 +92,8 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
 
 
 def _exit_code(error: FetchError) -> int:
-    if isinstance(error.__cause__, UnsyncedError):  # the right bytes are there, perhaps not for good
-        return 3
+    if isinstance(error.__cause__, UnsyncedError):
+        return 3  # the right bytes are there, perhaps not for good
     return 2 if _is_wrong_usage(error) else 1
 
 
