@@ -1,5 +1,6 @@
 """A removal beside saves: whatever is saved meanwhile stays, and what kills leave goes."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from shardproof.checkpoint import (
 )
 from shardproof.checkpoint._layout import new_pending_name, new_removal_name, new_seal_name
 from shardproof.errors import CheckpointError
+from shardproof.testing.faults import faults
 
 WORLD_SIZE = 2
 CALLS = ("entries", "open", "move", "remove", "rename", "make_directories", "remove_directory")
@@ -273,6 +275,20 @@ class TestARemovalThatWasKilled:
             assert own_names(prefix.parent) == []
             prune(tmp_path / "x", 1)
             assert is_saved(prefix, 50, 50)
+
+    def test_a_shard_that_nobody_could_look_at_stays(self, tmp_path: Path) -> None:
+        """It may be one of a save that has begun since."""
+        prefix = tmp_path / "1" / "model"
+        save(prefix, 1)
+        os.rename(f"{prefix}.metadata.json", f"{prefix}.metadata.json.pruned")
+        shard = files.shard_path(prefix, 0)
+        for call in ("stat", "open", "read"):
+            with faults(tmp_path) as fs:
+                fs.fail(call, errno.EIO, match=f"*/{shard.name}", times=None)
+                with pytest.raises(OSError, match="Input/output error"):
+                    prune(tmp_path)
+            assert shard.exists()
+        assert prune(tmp_path) == [str(prefix)]
 
     def test_metadata_in_a_folder_that_can_not_be_read_stay(self, tmp_path: Path, caplog) -> None:
         for step in (1, 2):
