@@ -135,7 +135,7 @@ class _Held:
                 apart(self._close)
 
     def __del__(self) -> None:
-        """Close it, where an interrupt came before the finalizer did."""
+        """Close it, where an interrupt came before the finalizer did, which does not hold it."""
         self.close()
 
     def _close(self, _: object) -> None:
@@ -222,7 +222,7 @@ class ShardPrefetcher:
         self._held = _Held(self._bringer, self._cache, own)
         self._tasks = self._held.tasks
         # A prefetcher that nobody closes ends with the process, and leaves nothing behind either.
-        weakref.finalize(self, self._held.close)
+        weakref.finalize(self, _close, weakref.ref(self._held))
         close_at_exit(self)
         if isinstance(policy, int):
             self._refuse_small(policy)
@@ -348,6 +348,12 @@ class ShardPrefetcher:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _close(held: "weakref.ref[_Held]") -> None:
+    there = held()
+    if there is not None:
+        there.close()
 
 
 def _end(tasks: Mapping[str, _Task]) -> None:
