@@ -2,9 +2,11 @@
 
 import ast
 import builtins
+import errno
 import functools
 import itertools
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,12 +79,30 @@ def test_an_exception_that_can_be_shown_is_a_cause(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a\nb", "\x1b[2J", "\x9b", "\u202e", "x" * 5000])
 def test_one_that_paints_the_terminal_is_none_nor_is_what_came_of_it(text: str) -> None:
-    assert traced(ValueError(text)) is None
+    assert traced(RuntimeError(text)) is None
     assert traced(raised(KeyError("a"), raised(ValueError(text)))) is None
     assert traced(ExceptionGroup("a", [ValueError(text)])) is None
-    noted = ValueError("a")
+    noted = RuntimeError("a")
     noted.add_note(text)
     assert traced(noted) is None
+
+
+@pytest.mark.parametrize("text", ["a\nb", "\x1b[2J", "\x9b", "\u202e", "x" * 5000])
+def test_what_its_class_tells_is_told_by_one_of_its_like(text: str) -> None:
+    """Wrong usage has another exit code, and so has that nobody could look."""
+    of_values = [ValueError(text), UnicodeDecodeError("utf-8", b"", 0, 1, text)]
+    of_disks = [OSError(errno.EIO, text), raised(OSError(errno.EIO, "a"), RuntimeError(text))]
+
+    likes = [traced(error) for error in (*of_values, *of_disks)]
+
+    assert [type(like) for like in likes] == [ValueError, ValueError, OSError, OSError]
+    assert [getattr(like, "errno", None) for like in likes] == [None, None, errno.EIO, errno.EIO]
+    assert not any(text in "".join(traceback.format_exception(like)) for like in likes)
+
+
+@pytest.mark.parametrize("number", [[], [10**6]])
+def test_a_number_that_no_system_gives_is_not_repeated(number: list[int]) -> None:
+    assert traced(OSError(*number, "\x1b")) is None
 
 
 def test_what_came_before_it_counts_only_where_it_is_shown() -> None:

@@ -177,6 +177,17 @@ def test_what_a_file_system_refuses_is_two_lines(
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_file_system_refuses_in_several_lines(tmp_path: Path, monkeypatch) -> None:
+    def refuse(*_: object, **options: object) -> None:
+        raise ValueError("no such bucket:\n  'x\x1b[2J'")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
+    result = run("memory://x/0.bin", tmp_path, "--retries", "0")
+
+    assert result.exit_code == 2
+    assert "\x1b" not in result.stderr
+
+
 def test_a_wrong_digest_is_wrong_usage(url: str, tmp_path: Path) -> None:
     result = run(url, tmp_path, "--sha256", "12")
 

@@ -49,6 +49,9 @@ __all__ = [
     "write_whole",
 ]
 
+Inode = tuple[int, int]
+"""Which file it is, whatever its name."""
+
 # What link(2) answers where there are no hard links, or no more of them.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
@@ -57,8 +60,6 @@ _NO_SUCH_CALL = {errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ENOTSUP}
 _RENAME_NOREPLACE = 1
 
 _MAX_NAME_BYTES = 255  # NAME_MAX: limits.h(0p)
-Inode = tuple[int, int]
-"""Which file it is, whatever its name."""
 
 _LEFTOVER = re.compile(r"\.shardproof-(?P<tag>[0-9a-f]{16}-[0-9]+-[0-9]+)-[0-9a-f]{16}\.tmp")
 

@@ -12,6 +12,7 @@ Example:
     '/data/a\nb.bin': expected a name, found '\x1b[2J'
 """
 
+import errno
 import os
 from collections.abc import Iterator, Sequence, Sized
 
@@ -19,6 +20,7 @@ __all__ = ["listed", "plain", "printable", "quoted", "shown", "told", "traced", 
 
 _SHOWN = 20
 _LINE = 200
+_WRONG = (ImportError, NotImplementedError, TypeError, ValueError)
 _LONGEST = 4096  # characters; more than any path has, and than any library should say
 
 
@@ -50,11 +52,19 @@ def told(error: BaseException) -> str:
 
 
 def traced(error: BaseException) -> BaseException | None:
-    """Return an error as the cause of one of ours; None where its traceback is not to be shown.
+    """Return an error as the cause of one of ours, or its like where its text is not to be shown.
 
     A traceback and a log print the whole chain as it is, and whoever reads them has our text too.
+    But a cause also tells that nobody could look, or that what was given is wrong: the like of
+    such an error has its number, or its class and what `told` makes of it. Others have none.
     """
-    return error if all(map(_is_clean, _chain(error))) else None
+    if all(map(_is_clean, _chain(error))):
+        return error
+    if isinstance(error, OSError):
+        is_known = error.errno in errno.errorcode
+        return OSError(error.errno, os.strerror(error.errno or 0)) if is_known else None
+    kinds = (kind for kind in _WRONG if isinstance(error, kind))
+    return next((kind(told(error)) for kind in kinds), None)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -291,7 +291,7 @@ def from_safetensors(
     """
     refuse_empty(source=source, prefix=prefix)
     refuse_step(step)
-    _digest.begin(digest, 0)
+    _digest.begin(digest, 0)  # one that is not installed is refused before any work
     place = place_of(prefix, storage)
     files = source_files(source)
     attempt = Attempt()
