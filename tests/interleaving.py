@@ -52,7 +52,7 @@ class Player:
             return
         left = n_calls
 
-        def enough() -> bool:
+        def enough(_: int) -> bool:
             nonlocal left
             left -= 1
             return left < 0

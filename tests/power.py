@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from killing import Begin, Chosen, Tree, every, stop_at_every_call, tree_of
+from killing import Begin, Chosen, Tree, every, stop_at_every_change, tree_of
 from killing import skip_where_not_permitted as skip_where_not_traced
 
 IMAGE_BYTES = 6 * 2**20
@@ -40,7 +40,7 @@ def at_every_cut(
     beside_others: bool = False,
     choose: Chosen[tuple[int, bytes]] = every,
 ) -> int:
-    """Look at the disk as it is after a power cut at each system call of ``act``.
+    """Look at the disk as a power cut leaves it, at each system call of ``act`` that may change it.
 
     Args:
         act: Runs in a child. It is given a directory on the disk, and a function as `killing` has
@@ -77,7 +77,7 @@ def at_every_cut(
 def _copies(
     act: Callable[[Begin], object], image: Path, path: Path, others: Path | None
 ) -> list[bytes]:
-    """Return what is on the disk at each call, where something differs from the call before."""
+    """Return what is on the disk at each such call, where it differs from the one before."""
     copies: list[bytes] = []
     seen: tuple[bytes, Tree] | None = None
 
@@ -91,7 +91,7 @@ def _copies(
             if not copies or data != copies[-1]:
                 copies.append(data)
 
-    stop_at_every_call(act, look)
+    stop_at_every_change(act, look)
     return copies
 
 
