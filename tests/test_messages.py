@@ -15,7 +15,7 @@ import pytest
 
 import shardproof
 from shardproof import _messages
-from shardproof._messages import printable, quoted, shown, told, traced
+from shardproof._messages import joined, printable, quoted, shown, told, traced
 
 SOURCE = Path(shardproof.__file__).parent
 
@@ -48,6 +48,13 @@ def test_the_rest_of_a_path_is_escaped_and_cut(path: str, text: str) -> None:
 def test_quoted_text_is_ascii_and_short() -> None:
     assert quoted("\u202ea\n") == r"'\u202ea\n'"
     assert quoted(b"\x1b[2J" + b"x" * 100, 8) == r"b'\x1b[2Jxxxx'... (104 characters)"
+
+
+def test_of_very_many_texts_the_first_are_shown() -> None:
+    assert joined([]) == ""
+    assert joined(["a", "b"]) == "a; b"
+    assert joined(["a"] * 20) == "; ".join(["a"] * 20)
+    assert joined(["a"] * 23) == "; ".join(["a"] * 20) + "; and 3 more"
 
 
 def test_what_is_printable_keeps_its_lines_and_nothing_else() -> None:

@@ -291,6 +291,18 @@ class TestCouldNotLook:
         assert str(caught.value.filename).endswith("shard_000001.bin")
 
 
+def test_of_very_many_outputs_that_are_gone_the_first_are_named(store) -> None:
+    path = receipt_path(store, 1)
+    said = json.loads(path.read_bytes())
+    said["files"] |= {f"{n}.bin": {"path": f"{n}.bin", "bytes": 1} for n in range(1000)}
+    path.write_text(json.dumps(said))
+
+    reason = store.verdict(1).reason
+
+    assert reason.count("expected a regular file") == 20
+    assert reason.endswith("; and 980 more")
+
+
 class TestLog:
     def test_it_says_why_and_what_is_skipped(self, store, caplog) -> None:
         outputs(store)[0].unlink()

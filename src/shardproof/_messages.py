@@ -16,7 +16,17 @@ import errno
 import os
 from collections.abc import Iterator, Sequence, Sized
 
-__all__ = ["listed", "plain", "printable", "quoted", "shown", "told", "traced", "with_kind"]
+__all__ = [
+    "joined",
+    "listed",
+    "plain",
+    "printable",
+    "quoted",
+    "shown",
+    "told",
+    "traced",
+    "with_kind",
+]
 
 _SHOWN = 20
 _LINE = 200
@@ -99,6 +109,12 @@ def listed(title: str, lines: Sequence[str]) -> str:
     first = "".join(f"\n  - {line}" for line in lines[:_SHOWN])
     more = f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
     return f"{title} ({len(lines)}):{first}{more}"
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Return texts in one line, with semicolons; of very many only the first."""
+    more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return "; ".join([*texts[:_SHOWN], *more])
 
 
 def printable(text: str) -> str:

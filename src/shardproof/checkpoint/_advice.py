@@ -1,6 +1,6 @@
 """What to type instead of a path that is no prefix of a checkpoint."""
 
-from shardproof._messages import quoted
+from shardproof._messages import joined, quoted
 from shardproof.checkpoint._layout import metadata_name
 from shardproof.checkpoint._prefixes import prefixes_in
 from shardproof.checkpoint._storage import Place
@@ -18,7 +18,7 @@ def advice(place: Place) -> str:
         prefix = place.path.removesuffix(metadata_name(""))
         return f"expected a prefix, found the name of a metadata file: give {_shown(place, prefix)}"
     try:
-        return _what_is_inside(place) or "; ".join(map(str, unfinished_at(place)))
+        return _what_is_inside(place) or joined([*map(str, unfinished_at(place))])
     except OSError:  # that there is no such file was seen, all the same
         return ""
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shardproof._messages import printable, shown, told
+from shardproof._messages import joined, printable, shown, told
 from shardproof.checkpoint._look import is_unseen, refuse_blind
 from shardproof.checkpoint._metadata import CheckpointMetadata
 from shardproof.checkpoint._metadata_file import read_metadata
@@ -63,6 +63,6 @@ def is_whole(candidate: Candidate, level: Level) -> bool:
     ]
     if reasons:
         prefix = candidate.place.storage.address(candidate.place.path)
-        step, text = candidate.metadata.step, "; ".join(reasons)
+        step, text = candidate.metadata.step, joined(reasons)
         logger.warning("Passing over step %d of '%s': %s", step, shown(prefix), printable(text))
     return not reasons

@@ -14,7 +14,7 @@ from typing import Literal, Self
 from shardproof._arguments import checked
 from shardproof._at_exit import close_at_exit
 from shardproof._mailbox import Mailbox
-from shardproof._messages import quoted
+from shardproof._messages import joined, quoted
 from shardproof._names import refusals
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
@@ -203,8 +203,8 @@ class ShardPrefetcher:
         refuse_empty(cache_dir=cache_dir)
         refused = refusals(names)
         if refused:
-            lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused[:20]]
-            raise ValueError(f"names that are refused ({len(refused)}): " + "; ".join(lines))
+            lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused]
+            raise ValueError(f"names that are refused ({len(refused)}): " + joined(lines))
         if lookahead < 0:
             raise ValueError(f"lookahead: expected 0 or more, found {lookahead}")
         policy = cleanup_policy(cleanup)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from shardproof import _fanout, _json
-from shardproof._messages import quoted, shown, told
+from shardproof._messages import joined, quoted, shown, told
 from shardproof._names import OPEN_FLAGS, file_type, open_root
 from shardproof._opening import mode_of
 from shardproof._paths import permission_denied
@@ -258,7 +258,7 @@ def _look_at_outputs(
     manifest = Manifest(Path(scope.root), source, "receipts", files)
     report = check(manifest, level=level, workers=1, list_first=False)
     if reasons := [*map(_broken, report.findings), *_unproven(report)]:
-        return Verdict(index, False, "completed", "completed, but " + "; ".join(reasons))
+        return Verdict(index, False, "completed", "completed, but " + joined(reasons))
     return Verdict(index, True, "completed", f"completed, {len(files)} outputs as recorded")
 
 
