@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -178,7 +179,7 @@ class TestSweep:
             (tmp_path / name).write_bytes(b"")
         real = os.unlink
 
-        def unlink(path) -> None:
+        def unlink(path, **_) -> None:
             if os.path.basename(path) == stays:
                 raise OSError(number, os.strerror(number), path)
             real(path)
@@ -281,6 +282,60 @@ class TestDirectories:
         (tmp_path / "a").touch()
         with pytest.raises(NotADirectoryError):
             _files.make_directories(tmp_path / "a" / "b")
+
+    def test_one_that_can_not_be_synced_is_made_anew_by_the_next_call(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        """A sync that failed is not repeated (fsync(2)), and must not be forgotten either."""
+        real, failing, synced = os.fsync, [str(tmp_path / "a")], []
+
+        def fsync(fd: int) -> None:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if path in failing:
+                failing.remove(path)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            synced.append(path)
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(OSError, match=r"Input/output error: '.*/a/b'") as caught:
+            _files.make_directories(tmp_path / "a" / "b" / "c")
+        assert not isinstance(caught.value, UnsyncedError)
+        assert os.listdir(tmp_path / "a") == []
+        synced.clear()
+        _files.make_directories(tmp_path / "a" / "b" / "c")
+        assert synced == [str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+
+    def test_one_that_is_interrupted_before_it_is_synced_goes(self, tmp_path, monkeypatch) -> None:
+        def fsync(fd: int) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(KeyboardInterrupt):
+            _files.make_directories(tmp_path / "a" / "b")
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("other", ["made it", "is in it"])
+    def test_one_that_can_not_be_synced_stays_where_others_need_it(
+        self, tmp_path, monkeypatch, other: str
+    ) -> None:
+        path = tmp_path / "a"
+        real = os.mkdir
+
+        def mkdir(directory) -> None:
+            real(directory)
+            if other == "made it":
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), directory)
+            (path / "x").touch()
+
+        def fsync(fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "mkdir", mkdir)
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(UnsyncedError, match="is there, but may not survive"):
+            _files.make_directories(path)
+        assert path.is_dir()
 
     def test_a_link_in_a_tree_is_removed_and_not_followed(self, tmp_path) -> None:
         (tmp_path / "tree" / "sub").mkdir(parents=True)
@@ -424,7 +479,7 @@ class TestUnsynced:
         finally:
             os.close(fd)
 
-    @pytest.mark.parametrize("how", ["whole", "context", "published", "moved", "moved new", "made"])
+    @pytest.mark.parametrize("how", ["whole", "context", "published", "moved", "moved new"])
     def test_it_is_there(self, tmp_path, unsynced, how) -> None:
         path = tmp_path / "x"
         act = {
@@ -433,13 +488,12 @@ class TestUnsynced:
             "published": lambda: _files.publish(path, b"new"),
             "moved": lambda: _files.move_whole(tmp_path / "source", path),
             "moved new": lambda: self.move_new(path),
-            "made": lambda: _files.make_directories(path),
         }[how]
         with pytest.raises(UnsyncedError, match="is there, but may not survive a power") as caught:
             act()
         assert caught.value.errno == errno.EIO
         assert isinstance(caught.value.__cause__, OSError)
-        assert path.is_dir() if how == "made" else path.read_bytes() == b"new"
+        assert path.read_bytes() == b"new"
         assert set(os.listdir(tmp_path)) <= {"x", "source"}
 
     def test_what_was_moved_aside(self, tmp_path, unsynced) -> None:
@@ -457,7 +511,7 @@ class TestNamedAndNotClearedUp:
             os.write(fd, b"new")
 
     def test_a_temporary_name_that_stays(self, tmp_path, monkeypatch) -> None:
-        def unlink(path) -> None:
+        def unlink(path, **_) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
         monkeypatch.setattr(os, "unlink", unlink)
@@ -575,3 +629,88 @@ def test_a_tree_that_somebody_else_removes_too(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(os, "rmdir", rmdir)
     _files.remove_tree(tmp_path / "tree")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("ghost", ["tree", "tree/sub", "tree/sub/file"])
+def test_a_tree_that_can_not_be_removed_though_nothing_is_said_to_be_there(
+    tmp_path, monkeypatch, ghost: str
+) -> None:
+    """What a damaged directory of a network file system lists for ever, and never finds."""
+    (tmp_path / "tree" / "sub").mkdir(parents=True)
+    (tmp_path / "tree" / "sub" / "file").touch()
+    calls: list[object] = []
+
+    def unless_ghost(real):
+        def remove(path, **keywords) -> None:
+            if Path(path).name != Path(ghost).name:
+                return real(path, **keywords)
+            calls.append(path)
+            assert len(calls) < 9, "it tries for ever"
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+        return remove
+
+    monkeypatch.setattr(os, "unlink", unless_ghost(os.unlink))
+    monkeypatch.setattr(os, "rmdir", unless_ghost(os.rmdir))
+    with pytest.raises(OSError, match=r"not empty|No such file or directory: '.*tree'"):
+        _files.remove_tree(tmp_path / "tree")
+    assert (tmp_path / ghost).exists()
+
+
+class TestRemovedIfItIsTheOne:
+    @pytest.fixture
+    def path(self, tmp_path) -> Path:
+        path = tmp_path / "x"
+        path.write_bytes(b"this")
+        return path
+
+    def test_it_goes(self, path) -> None:
+        known = path.stat().st_ino
+        assert _files.remove_if(str(path), lambda status: status.st_ino == known)
+        assert os.listdir(path.parent) == []
+
+    def test_nothing_is_there(self, tmp_path) -> None:
+        assert not _files.remove_if(str(tmp_path / "x"), lambda _: True)
+        assert not _files.remove_if(str(tmp_path / "gone" / "x"), lambda _: True)
+
+    @pytest.mark.parametrize("is_in_one_step", [True, False])
+    @pytest.mark.parametrize("kind", ["file", "link", "directory"])
+    def test_another_one_stays(self, path, monkeypatch, kind: str, is_in_one_step: bool) -> None:
+        path.unlink()
+        {
+            "file": path.touch,
+            "link": lambda: path.symlink_to("nowhere"),
+            "directory": path.mkdir,
+        }[kind]()
+        before = path.lstat()
+        if not is_in_one_step:
+            monkeypatch.setattr(_files, "_renaming", lambda: lambda *_: errno.ENOSYS)
+        assert not _files.remove_if(str(path), lambda _: False)
+        assert os.path.samestat(path.lstat(), before)
+        assert os.listdir(path.parent) == ["x"]
+
+    def test_one_that_came_while_another_one_was_looked_at_stays(self, path) -> None:
+        def look(_: os.stat_result) -> bool:
+            path.write_bytes(b"newer")
+            return False
+
+        assert not _files.remove_if(str(path), look)
+        assert path.read_bytes() == b"newer"
+        assert os.listdir(path.parent) == ["x"]
+
+    def test_where_its_look_fails_it_stays(self, path, monkeypatch) -> None:
+        def fail(_: os.stat_result) -> bool:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with pytest.raises(OSError, match="Input/output error"):
+            _files.remove_if(str(path), fail)
+        assert os.listdir(path.parent) == ["x"]
+
+    def test_where_it_can_not_be_moved(self, path, monkeypatch) -> None:
+        def fail(source, target) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), source)
+
+        monkeypatch.setattr(os, "rename", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            _files.remove_if(str(path), lambda _: True)
+        assert path.read_bytes() == b"this"

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from forking import PATIENCE, ended, forked
 from killing import Begin, at_every_state, skip_where_not_permitted
-from planning import complete, new_store
+from planning import complete, new_store, receipt_path, rewrite_receipt
 
 import shardproof
 from shardproof import (
@@ -531,6 +531,211 @@ def test_a_checkpoint_of_two_that_is_broken(tmp_path, to) -> None:
     assert finished(to) == []
 
 
+class TestReceiptsThatAreGone:
+    """A shard is to be made again: its receipt is removed, and the plan is the same one."""
+
+    @pytest.fixture
+    def store(self, tmp_path) -> ReceiptStore:
+        return two_plans(tmp_path)
+
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    def test_they_go_from_the_copy_and_come_again(self, store, to, level: str, caplog) -> None:
+        copy = stage(store.path, to, level=level)
+        before = inodes(copy)
+        for index in (0, 2):
+            receipt_path(store, index).unlink()
+        assert stage(store.path, to, level=level) == copy
+        assert caplog.text.count("copied again") == 0
+        assert_promised(store.path, copy)
+        assert set(inodes(copy).items()) < set(before.items())
+        complete(store, 2, b"other tokens")
+        assert stage(store.path, to, level=level) == copy
+        assert_promised(store.path, copy)
+        assert leftovers(to) == []
+
+    @pytest.mark.parametrize("status", ["started", "failed"])
+    def test_those_that_promise_nothing_go_too(self, store, to, status: str) -> None:
+        rewrite_receipt(store, 1, status=status)
+        copy = stage(store.path, to)
+        receipt_path(store, 1).unlink()
+        stage(store.path, to)
+        assert os.listdir(copy / "receipts") == os.listdir(store.path / "receipts")
+
+    def test_what_others_put_there_stays_and_is_told(self, store, to) -> None:
+        copy = stage(store.path, to)
+        receipt_path(store, 1).unlink()
+        receipt = copy / "receipts" / "shard_000001.json"
+        data = receipt.read_bytes()
+        receipt.write_bytes(data + b" ")  # another one than was staged
+        for _ in range(2):
+            with pytest.raises(FileExistsError, match=r"did not put there \(1\); remove") as caught:
+                stage(store.path, to)
+            assert caught.value.filename == str(receipt)
+            assert receipt.read_bytes() == data + b" "
+        receipt.unlink()
+        assert_promised(store.path, stage(store.path, to))
+
+    @pytest.mark.parametrize("text", [b'{"status": "started"}', b"notes"])
+    def test_what_others_put_there_and_nobody_reads_stays(self, store, to, text: bytes) -> None:
+        receipts = stage(store.path, to) / "receipts"
+        (receipts / "shard_1_notes.json").write_bytes(text)
+        assert_promised(store.path, stage(store.path, to))
+        assert (receipts / "shard_1_notes.json").read_bytes() == text
+
+    def test_one_that_came_back_meanwhile_stays(self, store, to, monkeypatch) -> None:
+        """Who began earlier must not remove what another process has brought since."""
+        copy = stage(store.path, to)
+        receipt_path(store, 1).unlink()
+        later: list[Path] = []
+
+        def be_faster() -> None:
+            if not later:
+                later.append(copy)
+                complete(store, 1, b"other tokens")
+                stage(store.path, to)
+
+        before(monkeypatch, _job.StageJob, "_bring_what_lacks", be_faster)
+        with pytest.raises(ShardReadError, match="it changed while it was staged"):
+            stage(store.path, to)
+        assert later
+        assert_promised(store.path, copy)
+
+    def test_one_that_came_back_while_it_was_removed_stays(self, store, to, monkeypatch) -> None:
+        copy = stage(store.path, to)
+        receipt_path(store, 1).unlink()
+        later: list[Path] = []
+
+        def be_faster() -> None:
+            if not later:
+                later.append(copy)
+                complete(store, 1, b"other tokens")
+                stage(store.path, to)
+
+        before(monkeypatch, _copies._files, "remove_if", be_faster)
+        with pytest.raises(ShardReadError, match="it changed while it was staged"):
+            stage(store.path, to)
+        assert later
+        assert_promised(store.path, copy)
+        assert leftovers(to) == []
+
+    def test_many_processes_at_once(self, store, to) -> None:
+        copy = stage(store.path, to)
+        for index in (0, 2):
+            receipt_path(store, index).unlink()
+        pids = [
+            forked(lambda: assert_promised(store.path, stage(store.path, to))) for _ in range(8)
+        ]
+        assert [ended(pid) for pid in pids] == [0] * 8
+        assert_promised(store.path, copy)
+
+    @pytest.mark.parametrize("side", ["source", "copy"])
+    def test_where_nobody_can_look(self, store, to, side: str) -> None:
+        """None goes for a look that failed: what is in the copy is what was there, or is now."""
+        copy = stage(store.path, to)
+        whole = content(copy)
+        receipt_path(store, 1).unlink()
+        with faults(store.path if side == "source" else to) as fs:
+            stage(store.path, to, workers=1)
+            n_calls = len(fs.calls)
+        less = content(copy)
+        for nth in range(1, n_calls + 1):
+            shutil.rmtree(base(to))
+            complete_again(store, 1, to)
+            with faults(store.path if side == "source" else to) as fs:
+                number = (errno.EIO, errno.ESTALE, errno.EACCES)[nth % 3]
+                fs.fail("any", number, nth=nth, times=1, optional=True)
+                with contextlib.suppress(OSError):
+                    stage(store.path, to, workers=1)
+            assert content(copy).keys() in (whole.keys(), less.keys())
+            assert_promised(store.path, stage(store.path, to, workers=1))
+
+    def test_the_copy_is_whole_whatever_call_it_is_killed_at(self, store, to) -> None:
+        """Of what was there or is, or of something between them."""
+        skip_where_not_permitted()
+        copy = stage(store.path, to)
+        for index in (0, 2):
+            receipt_path(store, index).unlink()
+
+        def act(begin: Begin) -> None:
+            begin()
+            stage(store.path, to, workers=1)
+
+        def check(_: int) -> None:
+            assert shardproof.validate(copy, level="valid").ok
+            assert "shard_000001.json" in os.listdir(copy / "receipts")
+
+        assert at_every_state(act, to, check=check) > 2
+
+    @pytest.mark.parametrize("moment", ["before", "after"])
+    @pytest.mark.parametrize("call", ["rename", "unlink"])
+    def test_the_next_call_finishes(self, store, to, call: str, moment: str) -> None:
+        copy = stage(store.path, to)
+        for index in (0, 2):
+            receipt_path(store, index).unlink()
+        assert ended(forked(lambda: stage_and_die(store, to, call, "receipts", moment))) == KILLED
+        assert stage(store.path, to) == copy
+        assert_promised(store.path, copy)
+        assert leftovers(to) == []
+
+    @pytest.mark.parametrize("moment", ["before", "after"])
+    def test_one_whose_copy_was_just_made(self, store, to, moment: str) -> None:
+        """What has its name in a copy is known to be staged, whenever that was killed."""
+        name = receipt_path(store, 1).name
+        for _ in range(2):
+            died = forked(lambda: stage_and_die(store, to, "replace", name, moment))
+            assert ended(died) == KILLED
+            receipt_path(store, 1).unlink()
+            assert_promised(store.path, stage(store.path, to))
+            complete(store, 1)
+        assert leftovers(to) == []
+
+    def test_one_that_was_about_to_be_replaced(self, store, to) -> None:
+        stage(store.path, to)
+        name = receipt_path(store, 1).name
+        rewrite_receipt(store, 1, worker="another")
+        died = forked(lambda: stage_and_die(store, to, "replace", name, "before"))
+        assert ended(died) == KILLED
+        receipt_path(store, 1).unlink()
+        assert_promised(store.path, stage(store.path, to))
+
+
+KILLED = -signal.SIGKILL
+
+
+def stage_and_die(store: ReceiptStore, to: Path, call: str, part: str, moment: str) -> None:
+    """Stage, and be killed at a call that has this in its last path."""
+    real = getattr(os, call)
+
+    def die(*paths: object, **keywords: object) -> None:
+        is_it = part in str(paths[-1])
+        if is_it and moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(*paths, **keywords)
+        if is_it:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(os, call, die)
+    stage(store.path, to, workers=1)
+
+
+def before(monkeypatch, owner: object, name: str, act) -> None:
+    """Let something be done before each call of a function."""
+    real = getattr(owner, name)
+
+    def call(*args: object, **keywords: object):
+        act()
+        return real(*args, **keywords)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def complete_again(store: ReceiptStore, index: int, to: Path) -> None:
+    """Let there be a copy of a shard of which the receipt is gone then."""
+    complete(store, index)
+    stage(store.path, to)
+    receipt_path(store, index).unlink()
+
+
 class TestName:
     def test_it_is_there_when_the_copy_is_whole(self, make_shards_dir, to) -> None:
         shards_dir = make_shards_dir(3)
@@ -639,6 +844,17 @@ class TestSidecar:
             stage(shards_dir, to)
 
 
+@pytest.mark.parametrize("folder", [".shardproof-stage.jsonl", ".shardproof-stage.lock"])
+def test_a_folder_with_the_name_of_what_is_proven(tmp_path, to, folder: str) -> None:
+    store = new_store(tmp_path, 1)
+    with store.claim(0) as work:
+        work.output(f"{folder}/x.bin").write_bytes(b"tokens")
+    assert shardproof.validate(store.path).ok
+    with pytest.raises(ManifestError, match=rf"files of its own (?s:.*)'{folder}/x\.bin'"):
+        stage(store.path, to)
+    assert list(to.rglob("*.bin")) == []
+
+
 def rewrite_proofs(staged: Path, **changes: object) -> None:
     sidecar = staged / ".shardproof-stage.jsonl"
     lines = [json.loads(line) | changes for line in sidecar.read_text().split()]
@@ -738,13 +954,54 @@ class TestDestination:
         def limited() -> None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-            with pytest.raises(OSError, match="File too large"):
+            with pytest.raises(OSError, match=r"File too large: '.*\.bin' -> '") as caught:
                 stage(shards_dir, to)
+            assert Path(caught.value.filename).parent == shards_dir
+            assert Path(caught.value.filename2).parent.parent == base(to)
 
         assert (shards_dir / "acts000000.bin").stat().st_size > 50_000
         assert ended(forked(limited)) == 0
         assert leftovers(to) == list(to.rglob("*.bin")) == []
         assert_same(shards_dir, stage(shards_dir, to))
+
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_a_quota_names_both_files(self, make_shards_dir, to, monkeypatch, level: str) -> None:
+        shards_dir = make_shards_dir(1)
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+        monkeypatch.setattr(os, "sendfile", refuse)
+        monkeypatch.setattr(_copies, "_write_all", refuse)
+        with pytest.raises(OSError, match="Disk quota exceeded") as caught:
+            stage(shards_dir, to, workers=1, level=level)
+        assert caught.value.filename == str(shards_dir / "acts000000.bin")
+        assert Path(caught.value.filename2).name == "acts000000.bin"
+        assert Path(caught.value.filename2).is_relative_to(base(to))
+
+    def test_a_full_disk_names_the_list_of_what_is_proven(self, make_shards_dir, to) -> None:
+        """A call that has but a descriptor says nothing of where."""
+        with faults(to) as fs:
+            fs.fail("write", errno.ENOSPC, match=".shardproof-stage.jsonl")
+            with pytest.raises(OSError, match="No space left") as caught:
+                stage(make_shards_dir(1), to, workers=1)
+        assert caught.value.filename.endswith("/.shardproof-stage.jsonl")
+        assert Path(caught.value.filename).is_relative_to(base(to))
+
+    def test_a_full_disk_names_the_list_of_shards(self, make_shards_dir, to, monkeypatch) -> None:
+        """A real limit of the kernel's: the list is the largest file."""
+        shards_dir = make_shards_dir(1)
+        listing = shards_dir / "shards.json"
+        listing.write_bytes(listing.read_bytes() + b" " * 50_000)
+
+        def limited() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+            with pytest.raises(OSError, match=r"File too large: '.*/shards\.json'"):
+                stage(shards_dir, to)
+
+        assert ended(forked(limited)) == 0
+        assert not list(to.rglob("shards.json"))
 
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
     def test_each_call_that_fails(self, make_shards_dir, to, number: int) -> None:

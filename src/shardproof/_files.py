@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
@@ -40,6 +41,7 @@ __all__ = [
     "publish",
     "remove",
     "remove_empty",
+    "remove_if",
     "remove_tree",
     "rewrite",
     "sweep_leftovers",
@@ -348,10 +350,10 @@ def move(
     os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
 
 
-def remove_empty(path: str) -> bool:
+def remove_empty(path: str, *, dir_fd: int | None = None) -> bool:
     """Remove a directory of this package unless something is in it; say whether it is gone."""
     try:
-        os.rmdir(path)
+        os.rmdir(path, dir_fd=dir_fd)
     except FileNotFoundError:
         return True
     except OSError as error:
@@ -365,9 +367,10 @@ def make_directories(path: str | os.PathLike[str]) -> None:
     """Make a directory and those above it, each of which is there after a power cut too.
 
     Raises:
-        UnsyncedError: One was made, but may be gone after a power cut; those below it were not.
+        UnsyncedError: One is there that others made or use, but may be gone after a power cut;
+            those below it were not made.
         NotADirectoryError: Something else is in the way.
-        OSError: One could not be looked at, or not be made.
+        OSError: One could not be looked at, made or synced, and is not there, nor those below it.
     """
     for directory in reversed(_missing(os.path.abspath(path))):
         try:
@@ -376,7 +379,34 @@ def make_directories(path: str | os.PathLike[str]) -> None:
             if not is_directory(directory):
                 number = errno.ENOTDIR
                 raise NotADirectoryError(number, os.strerror(number), directory) from None
-        _sync_name(directory)
+            _sync_name(directory)
+        else:
+            _sync_or_take_back(directory)
+
+
+def _sync_or_take_back(directory: str) -> None:
+    """Bring a directory that was made to the disk, or remove it.
+
+    Whoever tries again would take it for one that is there for good; and to sync it again proves
+    nothing (fsync(2)).
+    """
+    try:
+        with telling_where(directory):
+            _sync_parent(directory)
+    except OSError as error:
+        if not _is_taken_back(directory):
+            raise UnsyncedError(directory, error.errno) from error
+        raise
+    except BaseException:
+        _is_taken_back(directory)
+        raise
+
+
+def _is_taken_back(directory: str) -> bool:
+    with contextlib.suppress(OSError):  # others may have put something into it
+        os.rmdir(directory)
+        return True
+    return False
 
 
 def _missing(path: str) -> list[str]:
@@ -388,16 +418,69 @@ def _missing(path: str) -> list[str]:
     return missing
 
 
-def remove(path: str | os.PathLike[str]) -> None:
+def remove(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> None:
     """Remove a file of this package, if it is there."""
-    _unlink_if_there(path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path, dir_fd=dir_fd)
+
+
+def remove_if(path: str, is_it: Callable[[os.stat_result], bool]) -> bool:
+    """Remove a file of this package if it is the one that is meant; say whether it was.
+
+    It loses its name before it is looked at, so what came there meanwhile is not removed for it.
+
+    Raises:
+        OSError: It could not be moved, or nobody could look.
+    """
+    directory, name = os.path.split(path)
+    temporary = os.path.join(directory, _temporary_name())
+    with contextlib.suppress(FileNotFoundError), _opened_directory(directory) as dir_fd:
+        os.rename(path, temporary)
+        return _discard_if(temporary, is_it, name, dir_fd)
+    return False
+
+
+def _discard_if(
+    temporary: str, is_it: Callable[[os.stat_result], bool], name: str, dir_fd: int
+) -> bool:
+    """Remove a file, or give it its name again; not if a newer one has it by now."""
+    try:
+        is_removed = is_it(os.lstat(temporary))
+    except BaseException:
+        _rename_new(temporary, name, dir_fd)
+        raise
+    if is_removed or not _rename_new(temporary, name, dir_fd):
+        _discard(temporary)
+    return is_removed
 
 
 def remove_tree(path: str | os.PathLike[str]) -> None:
-    """Remove a directory of this package with all that is in it; a link in it is not followed."""
-    while is_there(path):
-        with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
-            shutil.rmtree(path)
+    """Remove a directory of this package with all that is in it; a link in it is not followed.
+
+    Somebody else may remove it too.
+
+    Raises:
+        OSError: Something could not be removed, be it that it is listed and can't be found.
+    """
+    top = os.fspath(path)
+    try:
+        if sys.version_info >= (3, 13):
+            shutil.rmtree(top)
+        else:
+            shutil.rmtree(top, onerror=functools.partial(_unless_gone_below, top))
+    except FileNotFoundError:
+        if is_there(top):
+            raise
+
+
+def _unless_gone_below(
+    top: str, _call: object, path: str, raised: tuple[object, OSError, object]
+) -> None:
+    """Do as `shutil.rmtree` does of itself from Python 3.13 on: pass over what is gone."""
+    error = raised[1]
+    if path == top or not isinstance(error, FileNotFoundError):
+        error.filename = path
+        raise error
 
 
 @contextlib.contextmanager
@@ -437,15 +520,10 @@ def _fill(fd: int, path: str | os.PathLike[str], data: bytes) -> Inode:
         return inode_of(os.fstat(fd))
 
 
-def _unlink_if_there(path: str | os.PathLike[str]) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-
-
 def _discard(path: str | os.PathLike[str]) -> bool:
     """Remove a file as far as that goes, and say whether; what stays is swept another time."""
     with contextlib.suppress(OSError):
-        _unlink_if_there(path)
+        remove(path)
         return True
     return False
 
@@ -454,11 +532,21 @@ def _sync_name(path: str | os.PathLike[str]) -> None:
     """Bring a name that was given to the disk."""
     path = os.path.abspath(path)
     with _told_as_unsynced(path):
-        fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _sync_parent(path)
+
+
+def _sync_parent(path: str) -> None:
+    with _opened_directory(os.path.dirname(path)) as fd:
+        os.fsync(fd)
+
+
+@contextlib.contextmanager
+def _opened_directory(path: str) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shardproof import _digest, _files
 from shardproof._names import NotRegularError, open_inside
+from shardproof._opening import mode_of
 from shardproof._threads import Stop
 from shardproof.errors import ShardReadError
 from shardproof.manifest import PromisedFile
@@ -137,6 +138,26 @@ class StagedFiles:
                 return True
         return False
 
+    def drop(self, name: str) -> bool:
+        """Remove the copy of a file that the source no longer has; False if none here made it.
+
+        Where the source has one by now, another process may have copied it: that stays.
+
+        Raises:
+            OSError: Nobody could look, there or here; or it can't be removed.
+        """
+        if mode_of(name, dir_fd=self._source_fd):
+            return True
+        try:
+            stamp = copy_stamp(os.stat(name, dir_fd=self._target_fd, follow_symlinks=False))
+        except FileNotFoundError:
+            return True
+        if not self._proofs.knows(name, stamp):
+            return False
+        path = os.path.join(self.target, name)
+        _files.remove_if(path, lambda status: copy_stamp(status) == stamp)
+        return True
+
     @contextlib.contextmanager
     def _held(self, index: int, awaited: str | None) -> Iterator[bool]:
         """Hold a file's lock, a byte for each (fcntl(2)): it saves work, nothing rests on it."""
@@ -165,21 +186,24 @@ class StagedFiles:
 
     def _copy(self, file: PromisedFile) -> None:
         """Make the copy, and write down that it is one."""
-        path = os.path.join(self.source, file.name)
+        path, target = (os.path.join(root, file.name) for root in (self.source, self.target))
         fd = self._open(file.name, path)
         try:
             before = os.fstat(fd)
-            with _files.being_written(os.path.join(self.target, file.name), sync=False) as copy:
-                digest = self._transfer(fd, copy, before.st_size, file)
+            with _files.being_written(target, sync=False) as copy:
+                with _telling_both(path, target):
+                    digest = self._transfer(fd, copy, before.st_size, file)
                 stamp = copy_stamp(os.fstat(copy))
                 after = os.fstat(fd)
                 if source_stamp(after) != source_stamp(before) or stamp[0] != before.st_size:
                     problem = "it changed while it was copied: stage it when nobody writes to it"
                     raise ShardReadError(problem, path=path)
                 _refuse_other(file, before.st_size, digest, path)
+                # Whatever call this is killed at, a copy that has its name is known to be one.
+                with _files.telling_where(os.path.join(self.target, PROOFS)):
+                    self._proofs.add(Proof(file.name, source_stamp(before), stamp, digest))
         finally:
             os.close(fd)
-        self._proofs.add(Proof(file.name, source_stamp(before), stamp, digest))
         self._distrusted.discard(file.name)
 
     def _open(self, name: str, path: str) -> int:
@@ -231,6 +255,17 @@ def _opened_directory(path: str, stack: contextlib.ExitStack) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, fd)
     return fd
+
+
+@contextlib.contextmanager
+def _telling_both(source: str, copy: str) -> Iterator[None]:
+    """Let an error of a call that has but descriptors name what was copied where."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename, error.filename2 = source, copy
+        raise
 
 
 def _write_all(fd: int, data: memoryview) -> None:

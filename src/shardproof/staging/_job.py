@@ -47,6 +47,7 @@ class StageJob:
         self.files = StagedFiles(source.root, place, hashes=level == "valid")
         self._threads, self._on_progress = threads, on_progress
         self._error: BaseException | None = None
+        self._strange: list[str] = []
 
     def run(self) -> None:
         """Return when all of the copy is there and proven; raises as `stage`."""
@@ -83,12 +84,18 @@ class StageJob:
         todo = self._unproven()
         wanted = {self._all[index].name for index in todo}
         self.source.check(wanted, self.level).raise_for_findings()
+        self._drop_what_is_gone()
         n_parts = len(self.source.parts)
         parts = [index for index in todo if index < n_parts]
         self._bring_all([index for index in todo if index >= n_parts], then=len(parts))
         self._bring_all(parts, then=0)
         self.source.refuse_change()
         self._write_listing()
+
+    def _drop_what_is_gone(self) -> None:
+        """Let the copy promise no more than the source; what was not staged stays, for `_check`."""
+        surplus = self.source.surplus_in(self.place)
+        self._strange = [name for name in surplus if not self.files.drop(name)]
 
     def _unproven(self) -> list[int]:
         """Numbers of the files that are to be copied, in an order of this process's own.
@@ -182,12 +189,16 @@ class StageJob:
             if self.source.is_listed_in(self.place):
                 return
         path = os.path.join(self.place, self.source.listing)
-        with _files.being_written(path, sync=False) as fd, open(fd, "wb", closefd=False) as file:
+        with (
+            _files.being_written(path, sync=False) as fd,
+            _files.telling_where(path),
+            open(fd, "wb", closefd=False) as file,
+        ):
             file.write(self.source.stated[self.source.listing])
 
     def _check(self) -> Report:
         """Look at the copy, as whoever reads it will."""
         copy = formats.detect(self.place).read(self.place)
-        self.source.refuse_other(copy)
+        self.source.refuse_other(copy, self._strange)
         files = [self.files.promised(file) for file in self._all]
         return self.source.check_copy(copy, files, self.level)

@@ -64,12 +64,18 @@ class Proofs:
         self._dir_fd = dir_fd
         self._boot = this_process().partition("/")[0] or secrets.token_hex(16)
         self._proofs: dict[str, Proof] = {}
+        self._made: set[tuple[str, Stamp]] = set()
         self._n_read = self._n_seen = 0
         self._lock = threading.Lock()
 
     def get(self, name: str) -> Proof | None:
         """Return what is known of a copy, as far as was read."""
         return self._proofs.get(name)
+
+    def knows(self, name: str, copy: Stamp) -> bool:
+        """Whether a copy is one that was made here, whatever became of its source since."""
+        self._read_on()
+        return (name, copy) in self._made
 
     def fits(self, name: str, source: Stamp, copy: Stamp, *, hashed: bool) -> bool:
         """Whether a copy was proven that has not changed since, nor has its source.
@@ -108,7 +114,7 @@ class Proofs:
             whole = data.rpartition(b"\n")[0]  # somebody may be writing the rest
             self._n_read += len(whole)
             for proof in filter(None, map(_decoded, whole.split(b"\n"))):
-                self._proofs[proof.name] = proof
+                self._note(proof)
 
     def add(self, proof: Proof) -> None:
         """Write down that a copy is proven."""
@@ -120,7 +126,11 @@ class Proofs:
             os.write(fd, b"\n" + msgspec.json.encode(proof) + b"\n")
         finally:
             os.close(fd)
+        self._note(proof)
+
+    def _note(self, proof: Proof) -> None:
         self._proofs[proof.name] = proof
+        self._made.add((proof.name, proof.copy))
 
 
 def _decoded(line: bytes) -> Proof | None:

@@ -1,6 +1,7 @@
 """What is staged: a promise, all that it consists of, and all that it promises."""
 
 import dataclasses
+import errno
 import fnmatch
 import functools
 import hashlib
@@ -21,6 +22,10 @@ __all__ = ["StageSource"]
 
 _SHOWN_NAME = 100
 _CHANGED = "it changed while it was staged: stage it when nobody writes to it"
+_STRANGE = (
+    "expected a copy that promises what its source does, found files of a promise that `stage` did "
+    "not put there ({}); remove them, or stage to another directory. The first is"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,6 +34,7 @@ class StageSource:
 
     Attributes:
         root: Its real absolute path.
+        form: Its format.
         manifest: What it promises.
         listing: Name of the file that lists the shards; of several the first.
         stated: The bytes of that file, and of all others of the directory that state the promise.
@@ -38,6 +44,7 @@ class StageSource:
     """
 
     root: str
+    form: formats.Format
     manifest: Manifest
     listing: str
     stated: Mapping[str, bytes]
@@ -60,7 +67,7 @@ class StageSource:
         parts = [name for name in names if name != listing and name not in promised]
         files = list(map(PromisedFile, parts)), list(promised.values())
         folders = {os.path.dirname(name) for name in (*form.further_parts, *parts, *promised)}
-        source = cls(root, manifest, listing, stated, *files, folders)
+        source = cls(root, form, manifest, listing, stated, *files, folders)
         source.refuse_change()
         return source
 
@@ -83,10 +90,24 @@ class StageSource:
             if _read(self.root, name) != data:
                 raise ShardReadError(_CHANGED, path=os.path.join(self.root, name))
 
-    def refuse_other(self, copy: Manifest) -> None:
-        """Raise if a copy does not promise what this promised when it was read."""
-        if list(copy.files) != list(self.manifest.files):
-            raise ShardReadError(_CHANGED, path=self.manifest.source)
+    def surplus_in(self, root: str) -> list[str]:
+        """Names of files that a copy's promise would consist of too, though this one does not."""
+        files = {file.name for file in (*self.parts, *self.promised)}
+        return [name for name in _parts_of(self.form, root) if name not in {self.listing, *files}]
+
+    def refuse_other(self, copy: Manifest, strange: Sequence[str] = ()) -> None:
+        """Raise if a copy does not promise what this promised when it was read.
+
+        Args:
+            copy: What it promises.
+            strange: Names of files of its promise that `stage` did not put there.
+        """
+        if list(copy.files) == list(self.manifest.files):
+            return
+        if strange:
+            path = os.path.join(copy.root, strange[0])
+            raise FileExistsError(errno.EEXIST, _STRANGE.format(len(strange)), path)
+        raise ShardReadError(_CHANGED, path=self.manifest.source)
 
     def check(self, names: Collection[str], level: Level) -> Report:
         """Look at some of its files; digests are compared later, when they are copied."""
@@ -140,7 +161,7 @@ def _refuse_ours(manifest: Manifest) -> None:
     ours = [
         quoted(name)
         for name in names
-        if name in OURS or _files.is_temporary(os.path.basename(name))
+        if name.partition("/")[0] in OURS or _files.is_temporary(os.path.basename(name))
     ]
     if ours:
         problem = listed("names that a copy has for files of its own", ours)

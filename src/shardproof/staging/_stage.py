@@ -41,8 +41,8 @@ def stage(
 
     Every process of a node may call it at once: they share the work and the copy. What an earlier
     job copied is used again, file by file, if neither the source's file nor the copy has changed
-    since. Nothing that is whole is ever removed. The directory has its name only when all of it is
-    there and proven.
+    since. Nothing that is whole is ever removed, but for receipts that it copied and the source no
+    longer has. The directory has its name only when all of it is there and proven.
 
     Args:
         shards_dir: The shards directory, of any format that `shardproof.validate` knows.
@@ -64,7 +64,8 @@ def stage(
         ManifestError: The source's promise can't be read.
         ShardReadError: The source changed while it was copied.
         OSError: The disk is too small, or full; the directory of the copies belongs to another
-            user; the file system failed, be it only in a look. What was copied is used next time.
+            user; somebody added to what the copy promises; the file system failed, be it only in a
+            look. What was copied is used next time.
         ValueError: An empty path; ``workers`` below 1.
         TypeError: An argument of the wrong type, or an unknown level.
 
