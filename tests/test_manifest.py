@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardproof import ManifestError
+from shardproof._messages import quoted
 from shardproof.manifest import Manifest, PromisedFile
 
 
@@ -36,3 +37,16 @@ def test_impossible_sizes_and_digests_are_listed() -> None:
     assert "promises that can't be kept (2):" in str(caught.value)
     assert "'a': size -1" in str(caught.value)
     assert "'b': expected 64 hexadecimal digits" in str(caught.value)
+
+
+def test_nothing_is_made_of_the_refusals_that_are_not_shown(monkeypatch) -> None:
+    """A list of 55 MB can name 1.7 million files that lead out of the directory."""
+    names = []
+    monkeypatch.setattr(
+        "shardproof.manifest.quoted", lambda name: names.append(name) or quoted(name)
+    )
+    with pytest.raises(ManifestError, match=r"refused \(1000\):") as caught:
+        manifest(*(PromisedFile(f"../{n}") for n in range(1000)))
+
+    assert "and 980 more" in str(caught.value)
+    assert len(names) == 20

@@ -14,7 +14,8 @@ Example:
 
 import errno
 import os
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
+from typing import TypeVar
 
 __all__ = [
     "joined",
@@ -31,6 +32,7 @@ __all__ = [
 _SHOWN = 20
 _LINE = 200
 _WRONG = (ImportError, NotImplementedError, TypeError, ValueError)
+_Case = TypeVar("_Case")
 _LONGEST = 4096  # characters; more than any path has, and than any library should say
 
 
@@ -104,11 +106,17 @@ def with_kind(error: BaseException) -> str:
     return f"{type(error).__name__}: {plain(lines[0]) if lines else 'no more is known'}"
 
 
-def listed(title: str, lines: Sequence[str]) -> str:
-    """Return a title, how many cases it has, and a line for each; of very many only the first."""
-    first = "".join(f"\n  - {line}" for line in lines[:_SHOWN])
-    more = f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    return f"{title} ({len(lines)}):{first}{more}"
+def listed(title: str, cases: Sequence[_Case], line: Callable[[_Case], str] = str) -> str:
+    """Return a title, how many cases it has, and a line for each; of very many only the first.
+
+    Args:
+        title: What they are.
+        cases: All of them.
+        line: Makes the line of one; nothing is made of those that are not shown.
+    """
+    first = "".join(f"\n  - {line(case)}" for case in cases[:_SHOWN])
+    more = f"\n  and {len(cases) - _SHOWN} more" if len(cases) > _SHOWN else ""
+    return f"{title} ({len(cases)}):{first}{more}"
 
 
 def joined(texts: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import stat
+import sys
 import unicodedata
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -28,6 +29,7 @@ __all__ = [
     "open_root",
     "real_root",
     "refusals",
+    "refuse_unspelled",
     "replaced",
 ]
 
@@ -134,6 +136,37 @@ def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def refuse_unspelled(names: Sequence[str], source: str | os.PathLike[str]) -> None:
+    """Raise where the locale has no bytes for a name: nobody can look at such a file from here.
+
+    It may be whole. So a manifest with such a name is neither refused nor damaged: who makes again
+    what is, would make it again in vain.
+
+    Args:
+        names: Names that `refusals` accepted.
+        source: The file that lists them.
+
+    Raises:
+        OSError: EILSEQ, and in words what to do.
+    """
+    encoding = sys.getfilesystemencoding()
+    unspelled = [] if encoding == "utf-8" else [name for name in names if not _has_bytes(name)]
+    if unspelled:
+        problem = (
+            f"the locale's encoding {quoted(encoding)} has no bytes for {len(unspelled)} of the "
+            f"names, such as {quoted(unspelled[0])}; set PYTHONUTF8=1 or a UTF-8 locale"
+        )
+        raise OSError(errno.EILSEQ, problem, os.fspath(source))
+
+
+def _has_bytes(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def real_root(path: str | os.PathLike[str]) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from shardproof import _digest
 from shardproof._messages import listed, quoted, told
-from shardproof._names import refusals
+from shardproof._names import Refusal, refusals, refuse_unspelled
 from shardproof.errors import ManifestError
 
 __all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile"]
@@ -70,6 +70,7 @@ class Manifest:
     Raises:
         ManifestError: A name that could lead out of the root or to two files at once, a size below
             zero, a digest that can't be parsed; all of them in one error.
+        OSError: The locale has no bytes for a name (EILSEQ): nobody can look at that file.
     """
 
     root: Path
@@ -81,7 +82,9 @@ class Manifest:
     damaged: Sequence[Contradiction] = ()
 
     def __post_init__(self) -> None:
-        refuse_names([file.name for file in self.files], self.source)
+        names = [file.name for file in self.files]
+        refuse_names(names, self.source)
+        refuse_unspelled(names, self.source)
         problems = [
             f"{quoted(file.name)}: {problem}"
             for file in self.files
@@ -96,8 +99,11 @@ def refuse_names(names: Sequence[str], source: Path | str) -> None:
     """Raise one `ManifestError` that lists every name that no path may be made of."""
     refused = refusals(names)
     if refused:
-        lines = [f"{quoted(name)} (entry {index}): {reason}" for index, name, reason in refused]
-        raise ManifestError(listed("names that are refused", lines), path=source)
+        raise ManifestError(listed("names that are refused", refused, _refusal), path=source)
+
+
+def _refusal(refused: Refusal) -> str:
+    return f"{quoted(refused.name)} (entry {refused.entry}): {refused.reason}"
 
 
 def _why_impossible(file: PromisedFile) -> str | None:

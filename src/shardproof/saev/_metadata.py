@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import heapq
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -176,8 +177,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         path = os.path.join(real_root(shards_dir), METADATA_FILE)
         data = read_bytes(*os.path.split(path))
         metadata = msgspec.structs.replace(_json.decode(data, cls, path=path), _file="")
-        if unknown := tuple(_fields(data).keys() - metadata._object().keys()):
-            _tell(path, unknown)
+        if unknown := _fields(data).keys() - metadata._object().keys():
+            _tell(path, ", ".join(map(quoted, heapq.nsmallest(_SHOWN, unknown))))
             return msgspec.structs.replace(
                 metadata, _file=msgspec.json.format(data, indent=-1).decode()
             )
@@ -202,10 +203,13 @@ def _fields(text: str | bytes) -> dict[str, Any]:
     return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
 
 
-@functools.cache
-def _tell(path: str, unknown: tuple[str, ...]) -> None:
-    """Say once that a file has fields that nobody here knows."""
-    names = ", ".join(map(quoted, sorted(unknown)[:_SHOWN]))
+@functools.lru_cache(maxsize=256)
+def _tell(path: str, unknown: str) -> None:
+    """Say once that a file has fields that nobody here knows, given as they are shown.
+
+    Of whoever looks at more directories than that, the same is said again; but a process that
+    never ends has no memory of them all.
+    """
     logger.warning(
-        "'%s' has fields that are not known here, and are kept: %s", shown(path), printable(names)
+        "'%s' has fields that are not known here, and are kept: %s", shown(path), printable(unknown)
     )
