@@ -93,6 +93,17 @@ class TestMeetings:
             "model_shard_1.shard",
         ]
 
+    def test_what_is_told_is_not_that_a_file_stays(self, prefix: Path, shard_faults) -> None:
+        """Nobody can remove what the slower one had written: it goes another time."""
+
+        def act() -> None:
+            save(prefix, 1)
+            shard_faults(prefix.parent).fail("unlink", errno.EIO, match="*-pending-*", times=None)
+
+        with pytest.raises(CheckpointError, match="there is a checkpoint already"):
+            MultiShardSaver().save_shard(prefix, 0, Meanwhile(arrays_of(0), act))
+        assert is_of(prefix, 1, 2)
+
     def test_who_was_told_to_overwrite_does(self, prefix: Path) -> None:
         arrays = Meanwhile(arrays_of(0), lambda: save(prefix, 1))
         saver = MultiShardSaver()
@@ -184,6 +195,16 @@ def seal_of(prefix: Path, *attempts: str | None, own: str | None = None) -> None
     MultiShardSaver(attempt=own).save_metadata(prefix, world_size=len(attempts))
 
 
+def save_elsewhere(prefix: Path, rank: int, attempt: str) -> None:
+    """Save what is `arrays_of(1, rank)` in a process of its own."""
+    code = (
+        "import sys, numpy; from shardproof import MultiShardSaver;"
+        "arrays = {'w': numpy.full(9, 10.0 + int(sys.argv[2]))};"
+        "MultiShardSaver(attempt=sys.argv[3]).save_shard(sys.argv[1], int(sys.argv[2]), arrays)"
+    )
+    subprocess.run([sys.executable, "-c", code, prefix, str(rank), attempt], check=True, timeout=60)
+
+
 class TestNames:
     @pytest.mark.parametrize("own", [None, "a"])
     def test_all_of_one(self, prefix: Path, own: str | None) -> None:
@@ -199,6 +220,22 @@ class TestNames:
         with pytest.raises(CheckpointError, match="expected attempt 'a', found") as error:
             seal_of(prefix, *attempts, own="a")
         assert str(error.value).count("expected attempt") == sum(a != "a" for a in attempts)
+
+    def test_a_process_that_was_another_rank_before_a_restart(self, prefix: Path) -> None:
+        """It left a shard of an attempt that nobody finished, and is told of the next one."""
+        MultiShardSaver(attempt="1").save_shard(prefix, 1, arrays_of(0, 1))
+        save_elsewhere(prefix, rank=1, attempt="2")
+        saver = MultiShardSaver(attempt="2")
+        saver.save_shard(prefix, 0, arrays_of(1, 0))
+        saver.save_metadata(prefix, world_size=2)
+        assert is_of(prefix, 1, 2)
+
+    def test_another_process_that_takes_itself_for_the_same(self, prefix: Path) -> None:
+        for rank in range(2):
+            MultiShardSaver(attempt="1").save_shard(prefix, rank, arrays_of(0, rank))
+        save_elsewhere(prefix, rank=1, attempt="1")
+        with pytest.raises(CheckpointError, match=r"rank 1: .*another attempt saved it"):
+            MultiShardSaver(attempt="1").save_metadata(prefix, world_size=2)
 
     @pytest.mark.parametrize("attempt", ["", "a" * 4097])
     def test_names_that_are_refused(self, attempt: str) -> None:

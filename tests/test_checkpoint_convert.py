@@ -416,6 +416,27 @@ class TestToSafetensors:
             to_safetensors(prefix, out, overwrite=True)
         assert not list(out.glob("*.index.json"))
 
+    @pytest.mark.parametrize("is_gone", [False, True])
+    def test_an_index_that_a_power_cut_may_take(
+        self, tmp_path, monkeypatch, shard_faults, is_gone: bool
+    ) -> None:
+        """It is there, as the error says; but no more so than any other if a file is gone."""
+        prefix = save(tmp_path / "model", {"w": np.zeros(9)})
+        out, real = tmp_path / "out", os.link
+
+        def link(source: str, target: str, **options: Any) -> None:
+            real(source, target, **options)
+            if target.endswith(".index.json"):
+                if is_gone:
+                    (out / "model-00001-of-00001.safetensors").unlink()
+                shard_faults(tmp_path).fail("fsync", errno.EIO, times=1)
+
+        monkeypatch.setattr(os, "link", link)
+        with pytest.raises(CheckpointError if is_gone else UnsyncedError):
+            to_safetensors(prefix, out)
+        assert (out / "model.safetensors.index.json").exists() is not is_gone
+        assert is_gone or from_safetensors(out, tmp_path / "again")
+
     @pytest.mark.parametrize("overwrite", [False, True])
     def test_what_has_its_name_is_not_told_to_have_failed(self, tmp_path, overwrite: bool) -> None:
         prefix = save(tmp_path / "model", {"w": np.zeros(9)})

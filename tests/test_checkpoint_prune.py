@@ -290,16 +290,233 @@ class TestARemovalThatWasKilled:
             assert shard.exists()
         assert prune(tmp_path) == [str(prefix)]
 
-    def test_metadata_in_a_folder_that_can_not_be_read_stay(self, tmp_path: Path, caplog) -> None:
+    def test_shards_stay_whose_metadata_a_power_cut_tore(self, tmp_path: Path, caplog) -> None:
+        """Nobody knows what they named: so the folder goes, and the shards are told of."""
         for step in (1, 2):
             save(tmp_path / f"{step}" / "model", step)
         prefix = tmp_path / "1" / "model"
-        folder = prefix.parent / (new_removal_name(prefix.name))
-        folder.mkdir()
-        (folder / "model.metadata.json.pruned").write_bytes(b"{")
+        folder = removal_folder(prefix)
+        files.metadata_path(prefix).unlink()
+        (folder / "model.metadata.json.pruned").write_bytes(b"")
         assert prune(tmp_path, 2) == []
         assert "What is left of a checkpoint stays" in caplog.text
-        assert folder.exists()
+        assert own_names(tmp_path) == []
+        assert [step.prefix for step in unfinished_steps(tmp_path)] == [str(prefix)]
+        warnings = ShardFileVerifier().verify_checkpoint(prefix).warnings
+        assert "prune again" not in str(warnings)
+        assert all(files.shard_path(prefix, rank).exists() for rank in range(WORLD_SIZE))
+
+    def test_metadata_in_a_folder_that_nobody_could_look_at_stay(self, tmp_path: Path) -> None:
+        save(tmp_path / "2" / "model", 2)
+        folder = removal_folder(tmp_path / "2" / "model")
+        metadata = folder / "model.metadata.json.pruned"
+        metadata.write_bytes(b"{")
+        with faults(tmp_path) as fs:
+            fs.fail("read", errno.EIO, match=f"*/{metadata.name}", times=None)
+            with pytest.raises(OSError, match="Input/output error"):
+                prune(tmp_path)
+        assert metadata.exists()
+
+
+PRECIOUS = {"thesis.tex": b"years", "model_shard_0.shard": b"and years"}
+
+
+def with_precious_files(path: Path) -> Path:
+    path.mkdir()
+    for name, data in PRECIOUS.items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
+
+
+def removal_folder(prefix: Path) -> Path:
+    """A folder into which somebody was about to move a checkpoint."""
+    folder = prefix.parent / new_removal_name(prefix.name)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def replace_by_link(place: Path, target: Path) -> None:
+    """Put a link in the place of a directory, which is moved aside."""
+    os.rename(place, place.parent.parent / f"aside-{place.name}")
+    place.symlink_to(target)
+
+
+class TestNoLinkIsFollowedOutOfTheDirectory:
+    def test_a_step_that_is_archived_at_any_moment(self, tmp_path: Path) -> None:
+        """It is moved out of the directory, and a link left in its place."""
+        path, archive = tmp_path / "x", tmp_path / "archive"
+        archived: list[dict[str, bytes]] = []
+
+        def act() -> None:
+            if (path / "slot0").exists():
+                os.rename(path / "slot0", archive / "slot0")
+                (path / "slot0").symlink_to(archive / "slot0")
+                archived.append(contents(archive))
+
+        n_whole = 0
+        for removal in at_each_call(path, act):
+            shutil.rmtree(archive, ignore_errors=True)
+            archive.mkdir()
+            archived.clear()
+            removal()
+            n_whole += files.is_whole(archive / "slot0" / "model")
+            assert not archived or contents(archive) == archived[0]
+            assert is_saved(path / "slot2" / "model", 30, 30)
+        assert n_whole > 3
+
+    def test_the_folder_of_a_removal_that_becomes_one(self, tmp_path: Path) -> None:
+        path, home = tmp_path / "x", with_precious_files(tmp_path / "home")
+        swapped: list[Path] = []
+
+        def act() -> None:
+            swapped.extend(f for f in path.glob(".shardproof*-removal-*") if f.is_dir())
+            for folder in swapped[-1:]:
+                replace_by_link(folder, home)
+
+        n_swapped = 0
+        for removal in at_each_call(path, act, FLAT):
+            swapped.clear()
+            removal()
+            n_swapped += len(swapped)
+            assert contents(home) == PRECIOUS
+            assert is_saved(path / "slot2", 30, 30)
+        assert n_swapped > 3
+
+    def test_a_folder_that_becomes_one_while_it_is_emptied_by_a_save(self, tmp_path: Path) -> None:
+        """Which is told, and succeeds the next time."""
+        prefix, home = tmp_path / "x" / "model", with_precious_files(tmp_path / "home")
+        folder = removal_folder(prefix)
+        (folder / "model_shard_1.shard").touch()
+
+        class Late(LocalStorage):
+            def remove_directory(self, path: str) -> bool:
+                is_gone = super().remove_directory(path)
+                if not folder.is_symlink():
+                    replace_by_link(folder, home)
+                return is_gone
+
+        with pytest.raises(CheckpointError, match="expected a folder of files"):
+            MultiShardSaver(Late()).save_shard(prefix, 0, arrays_of(1))
+        assert contents(home) == PRECIOUS
+        save(prefix, 1)
+        assert is_saved(prefix, 1, 1)
+        assert contents(home) == PRECIOUS
+
+    def test_a_link_that_has_the_name_of_one(self, tmp_path: Path) -> None:
+        """It leads to metadata that name the shards of a save that still runs."""
+        prefix, other = tmp_path / "x" / "model", tmp_path / "other" / "model"
+        save(other, 1)
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        os.rename(f"{other}.metadata.json", outside / "model.metadata.json.pruned")
+        saver = MultiShardSaver()
+        for rank in range(WORLD_SIZE):
+            saver.save_shard(prefix, rank, arrays_of(1))
+        (prefix.parent / new_removal_name(prefix.name)).symlink_to(outside)
+        for _ in range(2):
+            assert prune(prefix.parent) == []
+        assert os.listdir(outside) == ["model.metadata.json.pruned"]
+        assert [step.n_shards for step in unfinished_steps(prefix.parent)] == [WORLD_SIZE]
+        saver.save_metadata(prefix, world_size=WORLD_SIZE)
+        assert is_saved(prefix, 0, 1)
+
+    def test_the_directory_itself_may_be_one(self, tmp_path: Path) -> None:
+        for step in (1, 2):
+            save(tmp_path / "x" / f"{step}" / "model", step)
+        (tmp_path / "run").symlink_to(tmp_path / "x")
+        assert prune(tmp_path / "run", 1) == [str(tmp_path / "run" / "1" / "model")]
+        assert own_names(tmp_path) == []
+
+
+def test_a_removal_that_fails_names_the_files(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path / f"{step}" / "model", step)
+    with faults(tmp_path) as fs:
+        fs.fail("rename", errno.EACCES, match="*/model_shard_0.shard")
+        with pytest.raises(PermissionError) as error:
+            prune(tmp_path, 1)
+    assert error.value.filename == str(tmp_path / "1" / "model_shard_0.shard")
+    assert error.value.filename2.startswith(str(tmp_path / "1" / ".shardproof-"))
+
+
+@pytest.mark.parametrize("call", ["scandir", "readdir", "unlink", "rmdir", "mkdir", "open"])
+def test_a_call_that_fails_names_where(tmp_path: Path, call: str) -> None:
+    for step in (1, 2):
+        save(tmp_path / "x" / f"{step}" / "model", step)
+    for nth in range(1, 100):
+        with faults(tmp_path / "x") as fs:
+            fs.fail(call, errno.EIO, nth=nth, optional=True)
+            try:
+                prune(tmp_path / "x", 1)
+            except OSError as error:
+                assert str(error.filename).startswith(str(tmp_path / "x"))  # noqa: PT017
+            else:
+                break
+
+
+class TestWhatNobodyPutThere:
+    """It has the name of a removal's folder, or of a file from there, and is none of ours."""
+
+    @pytest.fixture
+    def name(self, tmp_path: Path) -> Path:
+        for step in (1, 2):
+            save(tmp_path / f"{step}" / "model", step)
+        return tmp_path / "1" / new_removal_name("model")
+
+    @pytest.fixture(params=["a file", "a directory of a file's name", "a folder with a directory"])
+    def junk(self, request, name: Path) -> Path:
+        if request.param == "a file":
+            name.write_bytes(b"precious")
+        elif request.param == "a folder with a directory":
+            (name / "d").mkdir(parents=True)
+        else:
+            name = name.with_name(f"{name.name}.tmp")
+            (name / "d").mkdir(parents=True)
+        return name
+
+    def test_does_not_stop_a_removal(self, tmp_path: Path, junk: Path) -> None:
+        assert prune(tmp_path, 1) == [str(tmp_path / "1" / "model")]
+        assert prune(tmp_path, 1) == []
+        assert is_saved(tmp_path / "2" / "model", 2, 2)
+        assert own_names(tmp_path) == [str(junk)]
+        assert junk.is_file() or os.listdir(junk) == ["d"]
+
+    def test_hides_no_unfinished_step(self, tmp_path: Path, name: Path) -> None:
+        files.metadata_path(tmp_path / "1" / "model").unlink()
+        name.touch()
+        for path in (tmp_path, tmp_path / "1" / "model"):
+            assert len(unfinished_steps(path)) == 1
+        warnings = ShardFileVerifier().verify_checkpoint(tmp_path / "1" / "model").warnings
+        assert "prune again" not in str(warnings)
+
+    def test_a_folder_that_stays_is_told(self, tmp_path: Path, name: Path, caplog) -> None:
+        (name / "d").mkdir(parents=True)
+        prune(tmp_path)
+        assert f"'{name}': expected a folder of files that were moved there" in caplog.text
+
+    def test_a_save_is_told_of_a_folder_that_stays(self, tmp_path: Path, name: Path) -> None:
+        """A removal that is stopped and goes on could move its shards there."""
+        (name / "d").mkdir(parents=True)
+        for _ in range(2):
+            with pytest.raises(CheckpointError, match="see what it is, and remove it") as error:
+                save(tmp_path / "1" / "model", 3, overwrite=True)
+            assert error.value.path == str(name)
+        shutil.rmtree(name)
+        save(tmp_path / "1" / "model", 3, overwrite=True)
+        assert is_saved(tmp_path / "1" / "model", 3, 3)
+
+    def test_a_save_passes_by_what_nothing_can_be_moved_into(
+        self, tmp_path: Path, name: Path
+    ) -> None:
+        other = name.with_name(f"{name.name}.tmp")
+        (other / "d").mkdir(parents=True)
+        save(tmp_path / "1" / "model", 3, overwrite=True)
+        assert is_saved(tmp_path / "1" / "model", 3, 3)
+        assert (other / "d").exists()
 
 
 class TestWhatKillsLeft:

@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from shardproof._messages import quoted
 from shardproof.checkpoint._note import Note
@@ -15,8 +16,16 @@ GIVEN = "given"
 _MOST_LEFT = 4096
 _SHOWN = 5
 
-_left_here: dict[str, str] = {}
-"""The token of what this process left last, by address: several savers may make one attempt."""
+
+class _Left(NamedTuple):
+    """What was left under an address: of which attempt, if the caller named one, and its token."""
+
+    given: str | None
+    token: str
+
+
+_left_here: dict[str, _Left] = {}
+"""What this process left last, by address: several savers may make one attempt."""
 
 
 class Attempt:
@@ -28,7 +37,7 @@ class Attempt:
 
     def __init__(self, given: str | None = None) -> None:
         self.marks = dict(_known()) if given is None else {GIVEN: given}
-        self._left: dict[str, str] = {}
+        self._left: dict[str, _Left] = {}
 
     def new_token(self) -> str:
         """Return a token that no other shard has."""
@@ -38,7 +47,7 @@ class Attempt:
         """Remember a shard that was written here."""
         for left in (self._left, _left_here):
             left.pop(address, None)
-            left[address] = token
+            left[address] = _Left(self.marks.get(GIVEN), token)
             if len(left) > _MOST_LEFT:
                 del left[next(iter(left))]
 
@@ -49,10 +58,11 @@ class Attempt:
 
     def stranger(self, address: str, note: Note) -> str:
         """Return why a shard is not one of this attempt; nothing if it may be one."""
-        token = self._left.get(address) or _left_here.get(address, note.token)
-        if note.token != token:
-            return "another attempt saved it after this one did"
         given = self.marks.get(GIVEN)
+        left = self._left.get(address) or _left_here.get(address)
+        # What was left for another attempt says nothing: ranks are dealt anew after a restart.
+        if left and left.token != note.token and given in {None, left.given}:
+            return "another attempt saved it after this one did"
         if given is not None and note.attempt.get(GIVEN) != given:
             return f"expected attempt {quoted(given)}, found {_shown(note.attempt)}"
         return ""

@@ -8,6 +8,8 @@ is gone: a shard never takes the place of one that a checkpoint names. Both also
 """
 
 import contextlib
+import errno
+import os
 from collections.abc import Callable, Iterator
 
 from shardproof.checkpoint._before_saving import already_there, make_way
@@ -16,13 +18,19 @@ from shardproof.checkpoint._layout import (
     new_pending_name,
     new_seal_name,
     pending_prefix,
+    removal_of,
     removal_prefix,
     seal_prefix,
 )
-from shardproof.checkpoint._storage import CheckpointStorage, Exclusive, Place
+from shardproof.checkpoint._storage import CheckpointStorage, Exclusive, Place, holding
 from shardproof.errors import CheckpointError
 
 __all__ = ["being_added", "commit", "remove_folder", "take_away"]
+
+_NO_FOLDER = (
+    "expected a folder of files that were moved there to be removed, found a directory in it or "
+    "something else in its place: see what it is, and remove it"
+)
 
 _OVERTAKEN = (
     "another attempt saves a checkpoint of this prefix at the same time, and no checkpoint is made "
@@ -55,7 +63,8 @@ def being_added(place: Place, name: str, *, overwrite: bool, sync: bool) -> Iter
         with _overtaken(place, name):
             storage.rename(pending, path, sync=sync)
     except BaseException:
-        storage.remove(pending)
+        with contextlib.suppress(OSError):  # it goes when a checkpoint is there
+            storage.remove(pending)
         raise
 
 
@@ -103,21 +112,41 @@ def _overtaken(place: Place, name: str) -> Iterator[None]:
 
 
 def take_away(place: Place, *prefixes: str) -> None:
-    """Remove files of which the names begin so, and folders of removals."""
+    """Remove files of which the names begin so, and folders of removals.
+
+    Raises:
+        CheckpointError: As of `remove_folder`: shards could be moved into it still.
+    """
     for name, is_directory in place.storage.entries(place.directory):
-        if name.startswith(prefixes):
-            if is_directory:
-                remove_folder(place.storage, place.beside(name))
-            else:
-                place.storage.remove(place.beside(name))
+        if not name.startswith(prefixes):
+            continue
+        if not is_directory:
+            place.storage.remove(place.beside(name))
+        elif removal_of(name, is_directory=True):
+            remove_folder(place.storage, place.beside(name))
 
 
 def remove_folder(storage: CheckpointStorage, folder: str) -> None:
-    """Remove the folder of a removal, with what was moved into it meanwhile."""
+    """Remove the folder of a removal, with the files that were moved into it meanwhile.
+
+    Raises:
+        CheckpointError: A directory is in it, or something else in its place.
+    """
+    try:
+        with holding(storage, os.path.dirname(folder)) as held:
+            while isinstance(held, Exclusive) and not held.remove_directory(folder):
+                _empty(held, folder)
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise CheckpointError(_NO_FOLDER, path=storage.address(folder)) from error
+
+
+def _empty(storage: CheckpointStorage, folder: str) -> None:
     # NFS leaves a file that somebody reads where it was removed: in the folder it would stay.
     outside = f"{folder}.tmp"
-    while isinstance(storage, Exclusive) and not storage.remove_directory(folder):
-        for name, _ in storage.entries(folder):
+    for name, is_directory in storage.entries(folder):
+        if is_directory:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), f"{folder}/{name}")
+        if isinstance(storage, Exclusive):
             with contextlib.suppress(FileNotFoundError):
                 storage.rename(f"{folder}/{name}", outside, sync=False)
-            storage.remove(outside)
+        storage.remove(outside)

@@ -33,7 +33,7 @@ from shardproof.checkpoint._shard_reader import Reading, algorithm_of, prove_sha
 from shardproof.checkpoint._shard_writer import write_shard
 from shardproof.checkpoint._storage import CheckpointStorage, Place, place_of
 from shardproof.checkpoint._tensors import Tensor
-from shardproof.errors import CheckpointError
+from shardproof.errors import CheckpointError, UnsyncedError
 
 __all__ = ["from_safetensors", "to_safetensors"]
 
@@ -84,7 +84,8 @@ def to_safetensors(
             has no counterpart; a target is there already. All cases are listed. Or another
             checkpoint was converted into the directory meanwhile; there is no index of both.
         OSError: A file could not be written; where some have their names already, there is no
-            index.
+            index. Of an `UnsyncedError` that names the index all are there, but may not be after a
+            power cut.
 
     Example:
         >>> import numpy as np
@@ -186,9 +187,18 @@ def _write(
 def _make_index(path: str, data: bytes, targets: Sequence[_Target]) -> None:
     """Make the index, of files that are all those that were written here, before it and after."""
     _refuse_others(targets)
-    with _files.being_published(path) as fd:
-        _write_at(fd, path, [memoryview(data)], 0)
-        made = _files.inode_of(os.fstat(fd))
+    try:
+        with _files.being_published(path) as fd:
+            _write_at(fd, path, [memoryview(data)], 0)
+            made = _files.inode_of(os.fstat(fd))
+    except UnsyncedError:  # it is there, and speaks for them all the same
+        _look_again(path, made, targets)
+        raise
+    _look_again(path, made, targets)
+
+
+def _look_again(path: str, made: _files.Inode, targets: Sequence[_Target]) -> None:
+    """Take an index back whose files are not those that were written here any more."""
     try:
         _refuse_others(targets)
     except BaseException:

@@ -2,14 +2,57 @@
 
 import contextlib
 import datetime
+import errno
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["FsspecStorage"]
+from shardproof._messages import traced, with_kind
+from shardproof.checkpoint._local_storage import NotRegularFileError
+
+__all__ = ["FsspecStorage", "number_of"]
 
 _SLICE = 2**24
+
+# What the classes of OSError mean, which fsspec raises without numbers.
+_NUMBERS = {
+    FileNotFoundError: errno.ENOENT,
+    PermissionError: errno.EACCES,
+    FileExistsError: errno.EEXIST,
+    NotADirectoryError: errno.ENOTDIR,
+    IsADirectoryError: errno.EISDIR,
+    TimeoutError: errno.ETIMEDOUT,
+}
+
+
+def number_of(error: Exception) -> int:
+    """Return the number of an error, or else of its class; EIO where that says nothing."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number and isinstance(number, int):  # the first of two arguments, whatever it is
+        return number
+    return next((number for kind, number in _NUMBERS.items() if isinstance(error, kind)), errno.EIO)
+
+
+@contextlib.contextmanager
+def _numbered() -> Iterator[None]:
+    """Make an `OSError` with a number of whatever a file system raises that failed.
+
+    Clients of object stores and hubs raise classes of their own, too. Wrong usage stays as it is.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = number_of(error)
+        if _is_wrong_usage(error) or (isinstance(error, OSError) and error.errno == number):
+            raise
+        raise OSError(number, with_kind(error)) from traced(error)
+
+
+def _is_wrong_usage(error: Exception) -> bool:
+    wrong = (ImportError, NotImplementedError, TypeError, ValueError)
+    return isinstance(error, wrong) and not isinstance(error, json.JSONDecodeError)
 
 
 class FsspecStorage:
@@ -19,6 +62,8 @@ class FsspecStorage:
     there must be room for it in ``$TMPDIR``. Nothing is renamed: object stores can't, and show a
     file when it is whole.
 
+    What its client raises where it fails is raised as an `OSError`, with a number.
+
     Args:
         filesystem: An ``fsspec.AbstractFileSystem``; its credentials are used.
     """
@@ -27,6 +72,7 @@ class FsspecStorage:
         self._fs = filesystem
 
     @classmethod
+    @_numbered()
     def of_url(cls, url: str) -> "FsspecStorage":
         """Return the storage of an address such as ``s3://bucket/run/model``."""
         import fsspec  # noqa: PLC0415 - 60 ms, only for who has such an address
@@ -48,10 +94,11 @@ class FsspecStorage:
             FileNotFoundError: It is not there.
             OSError: It is no file, or the file system failed.
         """
-        self._fs.invalidate_cache(os.path.dirname(path))
-        info = self._fs.info(path)
+        with _numbered():
+            self._fs.invalidate_cache(os.path.dirname(path))
+            info = self._fs.info(path)
         if info["type"] != "file":
-            raise OSError(f"expected a file, found a {info['type']}")
+            raise NotRegularFileError(f"a {info['type']}")
         return _RemoteFile(self._fs, path, info["size"])
 
     @contextlib.contextmanager
@@ -59,12 +106,15 @@ class FsspecStorage:
         """Give the descriptor of an empty local file that is put to ``path`` in the end."""
         with tempfile.NamedTemporaryFile(prefix="shardproof-") as file:
             yield file.fileno()
-            self._fs.put_file(file.name, path)
+            with _numbered():
+                self._fs.put_file(file.name, path)
 
+    @_numbered()
     def write(self, path: str, data: bytes, *, sync: bool) -> None:  # noqa: ARG002 - as above
         """Put ``data`` to ``path``."""
         self._fs.pipe_file(path, data)
 
+    @_numbered()
     def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
         """Return the names in a directory, and which are directories; none if it is not there."""
         self._fs.invalidate_cache(directory)
@@ -77,6 +127,7 @@ class FsspecStorage:
             for entry in found
         ]
 
+    @_numbered()
     def modified(self, path: str) -> float | None:
         """Return when a file was last written; None if it is gone, or nobody knows."""
         try:
@@ -85,16 +136,19 @@ class FsspecStorage:
             return None
         return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp()
 
+    @_numbered()
     def move(self, source: str, target: str) -> None:
         """Copy a file, and remove it when the copy is there."""
         self._fs.pipe_file(target, self._fs.cat_file(source))
         self.remove(source)
 
+    @_numbered()
     def remove(self, path: str) -> None:
         """Remove a file, if it is there."""
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(path)
 
+    @_numbered()
     def make_directories(self, path: str) -> None:
         """Make a directory, where the file system has them."""
         self._fs.makedirs(path, exist_ok=True)
@@ -109,6 +163,7 @@ class _RemoteFile:
         self.path = str(filesystem.unstrip_protocol(path))
         self.size = size
 
+    @_numbered()
     def read_into(self, buffer: memoryview, offset: int) -> int:
         end = min(offset + len(buffer), offset + _SLICE, self.size)
         if end <= offset:

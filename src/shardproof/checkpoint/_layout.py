@@ -39,7 +39,7 @@ _MAGIC = 0x53484152
 _START = struct.Struct("<Iii")
 _END = struct.Struct("<iq")
 _MAX_CHECKSUM = 200
-_OF_REMOVAL = re.compile(r"(\.shardproof-[0-9a-f]{16}-removal-)[0-9a-f]{16}(?:\.tmp)?")
+_OF_REMOVAL = re.compile(r"(\.shardproof-[0-9a-f]{16}-removal-)[0-9a-f]{16}(\.tmp)?")
 
 
 class Header(NamedTuple):
@@ -131,10 +131,10 @@ def removal_prefix(prefix_name: str) -> str:
     return f"{own_prefix(prefix_name)}removal-"
 
 
-def removal_of(name: str) -> str:
+def removal_of(name: str, *, is_directory: bool) -> str:
     """Return how the name of such a folder begins, or of a file that was in one; else nothing."""
     found = _OF_REMOVAL.fullmatch(name)
-    return found[1] if found else ""
+    return found[1] if found and is_directory is not bool(found[2]) else ""
 
 
 def new_pending_name(prefix_name: str) -> str:

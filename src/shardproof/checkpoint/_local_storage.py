@@ -1,12 +1,15 @@
 """Checkpoints in a directory of this machine, or of a file system that it mounts."""
 
+import contextlib
+import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from shardproof import _files
 from shardproof._names import NotRegularError, open_inside
 from shardproof._opening import real_path
+from shardproof.checkpoint._held import OPEN_DIRECTORY, Held
 
 __all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
 
@@ -38,6 +41,28 @@ class LocalStorage:
     Of several attempts to save one prefix at once, at most one makes a checkpoint.
     """
 
+    _root: Held | None = None
+
+    @contextlib.contextmanager
+    def holding(self, directory: str) -> Iterator["LocalStorage"]:
+        """Give the same storage, which follows no link on the way to what is below a directory.
+
+        So it is for what is opened, listed, made or removed, and renamed without being synced.
+        """
+        fd = None
+        if self._root is None:
+            with contextlib.suppress(FileNotFoundError):
+                fd = self._enter(directory)
+        if fd is None:  # it does so already, or nothing is there
+            yield self
+            return
+        try:
+            held = copy.copy(self)
+            held._root = Held(directory, fd)
+            yield held
+        finally:
+            os.close(fd)
+
     def absolute(self, path: str) -> str:
         """Return the absolute path."""
         return os.path.abspath(path)
@@ -53,9 +78,9 @@ class LocalStorage:
             FileNotFoundError: It is not there.
             OSError: It can't be opened; of what is no regular file, the text says what it is.
         """
-        root, name = os.path.split(path)
-        root = real_path(root)
-        dir_fd = _open_directory(root)
+        directory, name = os.path.split(path)
+        root = real_path(directory)
+        dir_fd = self._enter(directory if self._root else root)
         try:
             return LocalFile(open_inside(name, root=root, dir_fd=dir_fd), path)
         except NotRegularError as error:
@@ -77,20 +102,24 @@ class LocalStorage:
         """Rename a file, in place of what has the name; with ``sync`` for good."""
         if sync:
             _files.move_whole(source, target)
-        else:
-            _files.move(source, target)
+            return
+        with self._at(source) as (source_fd, name), self._at(target) as (target_fd, new_name):
+            try:
+                _files.move(name, new_name, source_fd=source_fd, target_fd=target_fd)
+            except OSError as error:
+                error.filename, error.filename2 = source, target
+                raise
 
     def remove_directory(self, path: str) -> bool:
         """Remove a directory unless something is in it; say whether it is gone."""
-        return _files.remove_empty(path)
+        with contextlib.suppress(FileNotFoundError), self._at(path) as (dir_fd, name):
+            return _files.remove_empty(name, dir_fd=dir_fd)
+        return True
 
     def sync_directory(self, path: str) -> None:
         """Bring it to the disk which names are in a directory."""
-        fd = _open_directory(path)
-        try:
+        with self._entered(path) as fd:
             _files.sync(fd)
-        finally:
-            os.close(fd)
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""
@@ -107,8 +136,10 @@ class LocalStorage:
         A link to a directory is none: what it leads to has a name of its own, or lies elsewhere.
         """
         try:
-            with os.scandir(directory) as found:
-                return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+            if self._root is None:
+                return _entries(directory)
+            with self._entered(directory) as fd:
+                return _entries(fd)
         except FileNotFoundError:
             return []
 
@@ -125,19 +156,62 @@ class LocalStorage:
 
     def remove(self, path: str) -> None:
         """Remove a file, if it is there."""
-        _files.remove(path)
+        with contextlib.suppress(FileNotFoundError), self._at(path) as (dir_fd, name):
+            _files.remove(name, dir_fd=dir_fd)
 
     def make_directories(self, path: str) -> None:
         """Make a directory and those above it."""
-        _files.make_directories(path)
+        with self._at(path) as (dir_fd, name):
+            if dir_fd is None:
+                _files.make_directories(path)
+            else:
+                os.mkdir(name, dir_fd=dir_fd)
+                _files.sync(dir_fd)
 
     def sweep(self, directory: str) -> None:
         """Remove what killed writers of this package left there."""
         _files.sweep_leftovers(directory)
 
+    def _enter(self, directory: str) -> int:
+        """Return a descriptor of a directory."""
+        if self._root is None:
+            return os.open(directory, OPEN_DIRECTORY)
+        return self._root.enter(directory)
 
-def _open_directory(path: str) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    @contextlib.contextmanager
+    def _entered(self, directory: str) -> Iterator[int]:
+        fd = self._enter(directory)
+        try:
+            with _naming(directory):
+                yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def _at(self, path: str) -> Iterator[tuple[int | None, str]]:
+        """Give how to name a file: relative to a descriptor, where a directory is held."""
+        if self._root is None:
+            yield None, path
+            return
+        directory, name = os.path.split(path)
+        with self._entered(directory) as fd, _naming(path):
+            yield fd, name
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Let an error of a call that has a descriptor say which file it is about."""
+    try:
+        yield
+    except OSError as error:
+        if not os.path.isabs(str(error.filename)):
+            error.filename = path
+        raise
+
+
+def _entries(directory: str | int) -> list[tuple[str, bool]]:
+    with os.scandir(directory) as found:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
 
 
 class NotRegularFileError(OSError):

@@ -5,10 +5,11 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
+from shardproof.checkpoint._fsspec_storage import number_of
 from shardproof.checkpoint._layout import header_size
 from shardproof.checkpoint._local_storage import NotRegularFileError
 from shardproof.checkpoint._metadata import ShardEntry
-from shardproof.checkpoint._opened import header_mismatch, open_file, read_at
+from shardproof.checkpoint._opened import header_mismatch, implied_header, open_file, read_at
 from shardproof.checkpoint._shard_reader import checksum_found
 from shardproof.checkpoint._stop import go_on
 from shardproof.checkpoint._storage import Place, StoredFile
@@ -54,7 +55,7 @@ def unread(error: CheckpointError, expected: str) -> Finding:
     if isinstance(cause, NotRegularFileError):
         return Finding(FindingKind.NOT_REGULAR, path, expected, str(cause))
     if isinstance(cause, OSError):
-        return Finding(FindingKind.UNREADABLE, path, expected, error.problem, cause.errno)
+        return Finding(FindingKind.UNREADABLE, path, expected, error.problem, number_of(cause))
     return Finding(FindingKind.STRUCTURE, path, expected, error.problem)
 
 
@@ -64,9 +65,9 @@ def refuse_blind(error: CheckpointError) -> None:
     Raises:
         OSError: What the operating system said (EIO, ESTALE, EACCES, EMFILE).
     """
-    finding, cause = unread(error, ""), error.__cause__
-    if is_unseen(finding) and isinstance(cause, OSError):
-        raise OSError(cause.errno, f"could not look: {error.problem}", error.path) from error
+    finding = unread(error, "")
+    if is_unseen(finding):
+        raise OSError(finding.errno, f"could not look: {error.problem}", error.path) from error
 
 
 def is_unseen(finding: Finding) -> bool:
@@ -90,7 +91,8 @@ def _incomplete(file: StoredFile, path: Path, shard: ShardEntry) -> Finding | No
     if file.size != shard.file_size:
         expected, found = f"{shard.file_size} bytes", f"{file.size} bytes"
         return Finding(FindingKind.SIZE, path, expected, found)
-    mismatch = header_mismatch(shard, read_at(file, 0, header_size(shard.checksum)))
+    begin = read_at(file, 0, header_size(shard.checksum))
+    mismatch = header_mismatch(implied_header(shard), begin)
     return Finding(FindingKind.STRUCTURE, path, *mismatch) if mismatch else None
 
 

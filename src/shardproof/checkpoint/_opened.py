@@ -12,6 +12,7 @@ from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 __all__ = [
     "header_mismatch",
+    "implied_header",
     "open_file",
     "open_shard",
     "read_at",
@@ -60,7 +61,8 @@ def refuse_other_file(file: StoredFile, entry: ShardEntry) -> None:
     if file.size != entry.file_size:
         problem = f"expected {entry.file_size} bytes, found {file.size}; restore it"
         raise CheckpointError(problem, path=file.path)
-    if mismatch := header_mismatch(entry, read_at(file, 0, header_size(entry.checksum))):
+    header = implied_header(entry)
+    if mismatch := header_mismatch(header, read_at(file, 0, header_size(header.checksum))):
         expected, found = mismatch
         problem = f"expected {expected} in its header, found {found}; restore it"
         raise CheckpointError(problem, path=file.path)
@@ -94,10 +96,14 @@ def read_into(file: StoredFile, view: memoryview, offset: int) -> int:
     return n
 
 
-def header_mismatch(entry: ShardEntry, begin: bytes) -> tuple[str, str] | None:
-    """Return what the first bytes of a shard should say and what they say, where that differs."""
+def implied_header(entry: ShardEntry) -> Header:
+    """Return what a shard says of itself, if it is the one that the metadata names."""
     length = entry.file_size - header_size(entry.checksum)
-    expected = Header(entry.rank, entry.checksum, len(entry.tensors), length)
+    return Header(entry.rank, entry.checksum, len(entry.tensors), length)
+
+
+def header_mismatch(expected: Header, begin: bytes) -> tuple[str, str] | None:
+    """Return what the first bytes of a shard should say and what they say, where that differs."""
     if begin == pack_header(expected):
         return None
     try:

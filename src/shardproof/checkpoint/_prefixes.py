@@ -39,34 +39,42 @@ def prefixes_in(directory: str | os.PathLike[str], storage: CheckpointStorage | 
     """
     refuse_empty(directory=directory)
     found = storage_of(directory, storage)
-    return prefixes_among(found, [*_paths(found, found.absolute(os.fspath(directory)), depth=1)])
+    return prefixes_among(found, [*_entries(found, found.absolute(os.fspath(directory)), depth=1)])
 
 
-def _paths(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[str]:
+def _entries(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[tuple[str, bool]]:
     for name, is_directory in sorted(storage.entries(directory)):
         path = f"{directory.rstrip('/')}/{name}"
-        if is_directory and depth and not removal_of(name):
-            yield from _paths(storage, path, depth - 1)
+        if is_directory and depth and not removal_of(name, is_directory=True):
+            yield from _entries(storage, path, depth - 1)
         elif name not in {metadata_name(""), pruned_name("")}:
-            yield path
+            yield path, is_directory
 
 
-def prefixes_among(storage: CheckpointStorage, paths: Sequence[str]) -> Prefixes:
-    """Return the checkpoints of which some paths are files."""
+def prefixes_among(storage: CheckpointStorage, entries: Sequence[tuple[str, bool]]) -> Prefixes:
+    """Return the checkpoints of which some paths are files; of each is said if it is a directory.
+
+    A file is no folder into which others are moved, and a directory was never in one.
+    """
+    paths = [path for path, _ in entries]
     committed, half_removed = (
         [Place(storage, path.removesuffix(end)) for path in paths if path.endswith(end)]
         for end in (metadata_name(""), pruned_name(""))
     )
     known = {place.path for place in (*committed, *half_removed)}
-    removals = [Place(storage, path) for path in paths if removal_of(os.path.basename(path))]
+    removals = {
+        Place(storage, path): begin
+        for path, is_directory in entries
+        if (begin := removal_of(os.path.basename(path), is_directory=is_directory))
+    }
     unfinished: defaultdict[str, list[str]] = defaultdict(list)
     for path in paths:
         if (found := _OF_A_SHARD.fullmatch(path)) and found[1] not in known:
             unfinished[found[1]].append(path)
-    begun = {place.beside(removal_of(place.name)) for place in removals}
+    begun = {place.beside(begin) for place, begin in removals.items()}
     parts = [(Place(storage, prefix), files) for prefix, files in unfinished.items()]
     parts = [part for part in parts if not begun or _removal_prefix(part[0]) not in begun]
-    return Prefixes(committed, half_removed, removals, parts)
+    return Prefixes(committed, half_removed, [*removals], parts)
 
 
 def _removal_prefix(place: Place) -> str:

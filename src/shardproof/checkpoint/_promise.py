@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shardproof._opening import read_at
-from shardproof.checkpoint._layout import header_size, metadata_name
+from shardproof.checkpoint._layout import Header, header_size, metadata_name
 from shardproof.checkpoint._local_storage import LocalStorage
 from shardproof.checkpoint._look import refuse_blind
 from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint._metadata_file import read_metadata
-from shardproof.checkpoint._opened import header_mismatch
+from shardproof.checkpoint._opened import header_mismatch, implied_header
 from shardproof.checkpoint._storage import Place
 from shardproof.errors import CheckpointError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
@@ -50,7 +50,9 @@ def promise(root: str) -> Manifest:
             refuse_blind(error)
             damaged.append(Contradiction(name, Mismatch("metadata of a checkpoint", error.problem)))
     files = [_promised(shard) for shard in shards.values()]
-    probe = functools.partial(_probe, shards)
+    # No tensors: what an executor is sent for each shard must not grow with those of all shards.
+    headers = {shard.file: implied_header(shard) for shard in shards.values()}
+    probe = functools.partial(_probe, headers)
     return Manifest(Path(root), Path(root, names[0]), "checkpoint", files, probe, damaged=damaged)
 
 
@@ -74,11 +76,11 @@ def _promised(shard: ShardEntry) -> PromisedFile:
 
 
 def _probe(
-    shards: Mapping[str, ShardEntry],
+    headers: Mapping[str, Header],
     file: PromisedFile,
     fd: int,
     size: int,  # noqa: ARG001 - which was looked at
 ) -> Mismatch | None:
-    shard = shards[file.name]
-    mismatch = header_mismatch(shard, read_at(fd, header_size(shard.checksum)))
+    header = headers[file.name]
+    mismatch = header_mismatch(header, read_at(fd, header_size(header.checksum)))
     return Mismatch(*mismatch) if mismatch else None

@@ -10,7 +10,7 @@ from shardproof.checkpoint._needless import sweep_needless
 from shardproof.checkpoint._prefixes import Prefixes, prefixes_in
 from shardproof.checkpoint._removal import finish, finish_given_up, remove
 from shardproof.checkpoint._steps import Candidate, is_whole, newest_first
-from shardproof.checkpoint._storage import CheckpointStorage
+from shardproof.checkpoint._storage import CheckpointStorage, holding, storage_of
 from shardproof.report import Level
 
 __all__ = ["prune"]
@@ -33,7 +33,8 @@ def prune(
     A removal that is interrupted leaves the checkpoint whole, or without its metadata file, and
     the next call finishes it. Only files that a metadata file names are removed, unless a save that
     has begun since has put another in their place; and what a kill of a save has left beside a
-    checkpoint. One at which somebody saves is passed over.
+    checkpoint. One at which somebody saves is passed over. Nothing goes where a link leads to, be
+    it that one is put in the place of a subdirectory meanwhile.
 
     Args:
         directory: Where checkpoints are: in it, or in its direct subdirectories.
@@ -47,7 +48,12 @@ def prune(
         ValueError: ``keep`` below 1.
     """
     refuse_number("keep", keep, 1, 2**63 - 1)
-    prefixes = prefixes_in(directory, storage)
+    found = storage_of(directory, storage)
+    with holding(found, found.absolute(os.fspath(directory))) as held:
+        return _prune(prefixes_in(directory, held), keep, level)
+
+
+def _prune(prefixes: Prefixes, keep: int, level: Level) -> list[str]:
     _sweep(prefixes)
     removed = [place for folder in prefixes.removals if (place := finish(folder))]
     removed += [place for place in prefixes.half_removed if finish_given_up(place)]

@@ -72,7 +72,8 @@ def finish_given_up(place: Place) -> bool:
 def finish(folder: Place) -> Place | None:
     """Remove what the metadata in a folder name, and the folder; return what was removed.
 
-    Of a file that was in one, only that goes.
+    Of a file that was in one, only that goes. Where metadata are torn, nobody knows what they
+    named: that stays, and is no half of a removal any more.
 
     Raises:
         OSError: As of `remove`.
@@ -83,11 +84,15 @@ def finish(folder: Place) -> Place | None:
         return None
     for name in [name for name, _ in storage.entries(folder.path) if name.endswith(end)]:
         metadata = _what_was(Place(storage, f"{folder.path}/{name.removesuffix(end)}"), name)
-        if metadata is None or not isinstance(storage, Exclusive):
+        if not isinstance(storage, Exclusive):
             return None
-        place = Place(storage, folder.beside(name.removesuffix(end)))
-        _move_shards(place, metadata, folder.path)
-    remove_folder(storage, folder.path)
+        if metadata is not None:
+            place = Place(storage, folder.beside(name.removesuffix(end)))
+            _move_shards(place, metadata, folder.path)
+    try:
+        remove_folder(storage, folder.path)
+    except CheckpointError as error:
+        logger.warning("What is left of a removal stays: %s", told(error))
     return place
 
 
@@ -135,7 +140,10 @@ def _move_out(place: Place, name: str, may_go: Callable[[], bool]) -> bool:
     """Move the metadata into a new folder, if they may go from there; then the rest."""
     storage, is_moved = place.storage, False
     folder = place.beside(new_removal_name(place.name))
-    storage.make_directories(folder)
+    try:
+        storage.make_directories(folder)
+    except FileNotFoundError:  # its directory was moved away
+        return False
     if may_go():
         is_moved = _is_moved(storage, place.beside(name), f"{folder}/{pruned_name(place.name)}")
     finish(Place(storage, folder))

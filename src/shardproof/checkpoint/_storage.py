@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from shardproof._messages import shown
@@ -14,8 +14,10 @@ __all__ = [
     "CheckpointStorage",
     "Dated",
     "Exclusive",
+    "Holding",
     "Place",
     "StoredFile",
+    "holding",
     "place_of",
     "storage_of",
 ]
@@ -115,6 +117,24 @@ class Exclusive(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Bring it to the disk which names are in a directory."""
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """A storage in which links can be put in the place of directories; it raises an `OSError`."""
+
+    def holding(self, directory: str) -> AbstractContextManager[CheckpointStorage]:
+        """Give the same storage, which follows no link on the way to what is below a directory.
+
+        A link in the place of a directory below it is nothing.
+        """
+
+
+def holding(
+    storage: CheckpointStorage, directory: str
+) -> AbstractContextManager[CheckpointStorage]:
+    """Give a storage that follows no link below a directory, where it has links."""
+    return storage.holding(directory) if isinstance(storage, Holding) else nullcontext(storage)
 
 
 class Place(NamedTuple):

@@ -77,8 +77,9 @@ def unfinished_steps(
 
 def unfinished_at(place: Place) -> list[UnfinishedStep]:
     """Return the step of one prefix, if it is unfinished; raises as `unfinished_steps`."""
-    paths = [place.beside(name) for name, _ in place.storage.entries(place.directory)]
-    all_there = prefixes_among(place.storage, sorted(paths))
+    found = place.storage.entries(place.directory)
+    entries = [(place.beside(name), is_directory) for name, is_directory in found]
+    all_there = prefixes_among(place.storage, sorted(entries))
     return list(unfinished_of(all_there, place.path))
 
 

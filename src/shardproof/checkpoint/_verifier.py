@@ -16,6 +16,7 @@ from shardproof.checkpoint._layout import (
     metadata_name,
     note_name,
     pruned_name,
+    removal_of,
     removal_prefix,
     shard_name,
 )
@@ -186,7 +187,7 @@ def _strays(place: Place, world_size: int) -> list[str]:
     known |= {metadata_name(place.name)}
     pattern = re.compile(re.escape(place.name) + r"_shard_-?\d+\.(shard|tensors\.json)")
     try:
-        found = sorted(name for name, _ in place.storage.entries(place.directory))
+        found = dict(sorted(place.storage.entries(place.directory)))
     except OSError as error:
         return [
             f"{shown(place.storage.address(place.directory))}: it can't be listed: {told(error)}"
@@ -196,6 +197,6 @@ def _strays(place: Place, world_size: int) -> list[str]:
     pruned, begin = pruned_name(place.name), removal_prefix(place.name)
     return sentences + [
         f"{shown(place.address(name))}: the checkpoint is being removed; prune again to finish"
-        for name in found
-        if name == pruned or name.startswith(begin)
+        for name, is_directory in found.items()
+        if name == pruned or removal_of(name, is_directory=is_directory) == begin
     ]

@@ -1,0 +1,220 @@
+"""Checkpoints elsewhere: a store that fails is told as such, whatever its client raises."""
+
+import errno
+import json
+import os
+import pickle
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fsspec.exceptions import FSTimeoutError
+from fsspec.implementations.memory import MemoryFileSystem
+
+from shardproof import FindingKind, MultiShardSaver, ShardFileVerifier, latest_checkpoint
+from shardproof.checkpoint import FsspecStorage, LocalStorage, prune
+from shardproof.formats import detect
+
+
+class RefusedError(Exception):
+    """As httpx.ConnectError and botocore's are: no OSError at all."""
+
+
+NOT_LOOKED = {
+    "a time that is over": FSTimeoutError(),
+    "a status": OSError("503 Server Error"),
+    "no connection": RefusedError("Connection refused"),
+    "a page instead of JSON": json.JSONDecodeError("Expecting value", "<html>", 0),
+    "two texts": OSError("Forbidden", "bucket"),
+    "a number": OSError(errno.ESTALE, "Stale file handle"),
+}
+
+
+def words_of(error: Exception) -> str:
+    """A pattern for what an error says, or for its class where it says nothing."""
+    return re.escape(str(error)) or type(error).__name__
+
+
+class Failing(MemoryFileSystem):
+    """A store in which one call fails for the paths that have a word in them."""
+
+    store, pseudo_dirs, cachable, protocol = {}, [""], False, "failing"
+    call, word, error = "", "", Exception()
+
+    @classmethod
+    def fail(cls, call: str, word: str, error: Exception) -> None:
+        cls.call, cls.word, cls.error = call, word, error
+
+    def __getattribute__(self, name: str):
+        found = super().__getattribute__(name)
+        return self._failing(found) if name == Failing.call else found
+
+    def _failing(self, call):
+        def fail(path="", *args, **keywords):
+            if Failing.word in path:
+                raise Failing.error
+            return call(path, *args, **keywords)
+
+        return fail
+
+
+@pytest.fixture
+def storage() -> Iterator[FsspecStorage]:
+    """A store with two whole steps."""
+    storage = FsspecStorage(Failing())
+    for step in (1, 2):
+        save(storage, step)
+    yield storage
+    Failing.call = ""
+    Failing.store.clear()
+    Failing.pseudo_dirs[:] = [""]
+
+
+def save(storage, step: int) -> None:
+    saver = MultiShardSaver(storage)
+    saver.save_shard(f"/run/step_{step}/m", 0, {"w": np.arange(9)}, step=step)
+    saver.save_metadata(f"/run/step_{step}/m", world_size=1, step=step)
+
+
+def verify(storage):
+    return ShardFileVerifier(storage).verify_checkpoint("/run/step_2/m")
+
+
+@pytest.mark.parametrize("call", ["invalidate_cache", "info", "cat_file"])
+@pytest.mark.parametrize("word", ["step_2/m_shard", "step_2/m.meta"])
+@pytest.mark.parametrize("error", NOT_LOOKED.values(), ids=NOT_LOOKED)
+class TestNobodyCouldLook:
+    @pytest.fixture(autouse=True)
+    def fail(self, storage, call, word, error) -> None:
+        # Caches are forgotten by directory, so that all of a step fails.
+        Failing.fail(call, "step_2" if call == "invalidate_cache" else word, error)
+
+    def test_a_verdict_says_so(self, storage) -> None:
+        result = verify(storage)
+
+        assert result.exit_code == 3
+        assert [finding.kind for finding in result.findings] == [FindingKind.UNREADABLE]
+
+    def test_no_older_step_is_taken_for_the_newest(self, storage, error) -> None:
+        with pytest.raises(OSError, match=words_of(error)) as caught:
+            latest_checkpoint("/run", storage=storage)
+
+        assert caught.value.errno in errno.errorcode
+
+    def test_nothing_is_pruned(self, storage, error) -> None:
+        before = dict(Failing.store)
+        with pytest.raises(OSError, match=words_of(error)):
+            prune("/run", keep=1, storage=storage)
+
+        assert before == Failing.store
+
+
+@pytest.mark.parametrize("error", NOT_LOOKED.values(), ids=NOT_LOOKED)
+def test_a_directory_that_nobody_can_list_is_not_empty(storage, error) -> None:
+    Failing.fail("ls", "run", error)
+    with pytest.raises(OSError, match=words_of(error)) as caught:
+        latest_checkpoint("/run", storage=storage)
+
+    assert caught.value.errno in errno.errorcode
+
+
+@pytest.mark.parametrize("error", NOT_LOOKED.values(), ids=NOT_LOOKED)
+@pytest.mark.parametrize("call", ["makedirs", "put_file", "pipe_file"])
+def test_what_can_t_be_written_is_an_error_of_the_system(storage, call, error) -> None:
+    Failing.fail(call, "", error)
+    with pytest.raises(OSError, match=words_of(error)):
+        save(storage, 3)
+
+
+def test_what_the_store_says_is_not_there_is_not_there(storage) -> None:
+    Failing.fail("info", "m_shard", FileNotFoundError("/run/step_2/m_shard_0.shard"))
+    result = verify(storage)
+
+    assert result.exit_code == 1
+    assert [finding.kind for finding in result.findings] == [FindingKind.MISSING]
+    assert latest_checkpoint("/run", storage=storage) is None
+
+
+def test_what_is_gone_while_it_is_read_was_looked_at(storage) -> None:
+    Failing.fail("cat_file", "m_shard", FileNotFoundError("/run/step_2/m_shard_0.shard"))
+
+    assert verify(storage).exit_code == 1
+
+
+def test_who_may_not_look_keeps_the_step(storage) -> None:
+    Failing.fail("info", "step_2/m_shard", PermissionError("AccessDenied"))
+    (finding,) = verify(storage).findings
+
+    assert finding.errno == errno.EACCES
+    with pytest.raises(PermissionError, match="AccessDenied"):
+        latest_checkpoint("/run", storage=storage)
+
+
+def test_a_directory_in_the_place_of_a_shard_was_looked_at(storage) -> None:
+    path = "/run/step_2/m_shard_0.shard"
+    del Failing.store[path]
+    storage._fs.pipe_file(f"{path}/inside", b"x")
+    result = verify(storage)
+
+    assert result.exit_code == 1
+    assert [finding.kind for finding in result.findings] == [FindingKind.NOT_REGULAR]
+    assert latest_checkpoint("/run", storage=storage) == "failing:///run/step_1/m"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ImportError("Install s3fs"), NotImplementedError(), TypeError("token"), ValueError("repo id")],
+    ids=lambda error: type(error).__name__,
+)
+def test_wrong_usage_stays_what_it_is(storage, error) -> None:
+    Failing.fail("info", "m_shard", error)
+    with pytest.raises(type(error)):
+        verify(storage)
+
+
+def test_an_error_without_a_number_from_a_storage_of_one_s_own(make_checkpoint) -> None:
+    class Slow(LocalStorage):
+        def open(self, path: str):
+            raise TimeoutError("too slow")
+
+    result = ShardFileVerifier(Slow()).verify_checkpoint(make_checkpoint(world_size=1))
+
+    assert result.exit_code == 3
+
+
+@pytest.mark.parametrize("command", ["verify", "show", "latest", "convert"])
+def test_a_hub_that_refuses_connections_is_told_in_words(command, tmp_path) -> None:
+    pytest.importorskip("huggingface_hub")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    to = [str(tmp_path / "out")] if command == "convert" else []
+    done = subprocess.run(
+        [sys.executable, "-m", "shardproof", "checkpoint", command, "hf://datasets/a/b/m", *to],
+        env={**os.environ, "HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_HUB_OFFLINE": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hf://datasets/a/b/m" in done.stdout + done.stderr
+
+
+def test_what_is_sent_for_a_shard_does_not_grow_with_its_tensors(tmp_path) -> None:
+    """An executor is sent the probe again for each shard whose digest it computes."""
+    sizes = []
+    for n_tensors in (1, 300):
+        directory, saver = tmp_path / str(n_tensors), MultiShardSaver()
+        state = {f"layer.{i}.weight": np.zeros(1, np.float32) for i in range(n_tensors)}
+        for rank in range(4):
+            saver.save_shard(directory / "m", rank, state, step=1)
+        saver.save_metadata(directory / "m", world_size=4, step=1)
+        root = os.path.realpath(directory)
+        sizes.append(len(pickle.dumps(detect(root).read(root).probe)))
+
+    assert sizes[1] < sizes[0] + 100
