@@ -3,10 +3,12 @@
 import errno
 import json
 import os
+import queue
 import subprocess
 import sys
 import threading
 import time
+import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,7 +29,8 @@ from shardproof import (
     cli,
     receipts,
 )
-from shardproof.receipts import _claim_files, _claims
+from shardproof.receipts import _claim_files, _claims, _store
+from shardproof.receipts._heartbeat import Heartbeat
 
 
 @pytest.fixture
@@ -58,9 +61,13 @@ def entries(store: ReceiptStore) -> list[str]:
     return sorted(os.listdir(store.path / "claims"))
 
 
-def refused(store: ReceiptStore, index: int = 0) -> None:
+def claims(store: ReceiptStore) -> list[str]:
+    return [name for name in entries(store) if name.endswith(".json")]
+
+
+def refused(store: ReceiptStore, index: int = 0, level="complete") -> None:
     with pytest.raises(ShardClaimedError):
-        store.claim(index)
+        store.claim(index, level)
 
 
 class TestOneWorker:
@@ -119,7 +126,7 @@ class TestTakeover:
         refused(patient)
         clock.now += 2
         with patient.claim(0) as work:
-            assert entries(store) == ["shard_000000.0001.json", "shard_000000.0002.json"]
+            assert claims(store) == ["shard_000000.0001.json", "shard_000000.0002.json"]
             work.mark_empty()
         assert entries(store) == []
         assert store.is_completed(0)
@@ -292,7 +299,7 @@ class TestLost:
         with pytest.raises(ZeroDivisionError), self.winner:
             1 / 0  # noqa: B018
         with store.claim(0) as third:
-            assert entries(store) == ["shard_000000.0001.json"]
+            assert claims(store) == ["shard_000000.0001.json"]
             with pytest.raises(ClaimLostError):
                 lost.__exit__(None, None, None)
             third.check()
@@ -302,7 +309,7 @@ class TestLost:
 
 @pytest.mark.parametrize(
     ("module", "function", "is_moved"),
-    [(_digest, "of_file", False), (_files, "move_whole", True)],
+    [(_digest, "of_file", False), (_files, "move", True)],
     ids=["before its outputs are moved", "before its receipt is written"],
 )
 def test_it_is_lost_at_the_end(
@@ -311,12 +318,12 @@ def test_it_is_lost_at_the_end(
     """Each step of the end looks again, so that little is left between a look and what follows."""
     real = getattr(module, function)
 
-    def lose(*args):
+    def lose(*args, **keywords):
         monkeypatch.setattr(module, function, real)
         refused(patient)
         clock.now += 3001
         patient.claim(0)
-        return real(*args)
+        return real(*args, **keywords)
 
     with pytest.raises(ClaimLostError), store.claim(0) as work:  # noqa: PT012
         work.output("shard_000000.bin").write_bytes(b"loser's")
@@ -423,6 +430,53 @@ class TestLeftovers:
         assert [*ReceiptStore(store.path).claim_pending()] == []
         assert not any(path.exists() for path in leftovers)
 
+    def test_a_claim_that_is_made_meanwhile_is_left_alone(self, store, monkeypatch) -> None:
+        """Its worker found more to do than the one who judged the shard and calls it done."""
+        complete(store, 0)
+        (store.path / "shard_000000.bin").write_bytes(b"rotten")  # of the same size
+        self.die_at(store, 0)
+        held, real = [], _store.verdict
+
+        def judge(*args):
+            found = real(*args)
+            if not held:
+                held.append(None)
+                held[0] = ReceiptStore(store.path).claim(0, "valid").__enter__()
+                held[0].output("shard_000000.bin").write_bytes(b"half")
+            return found
+
+        monkeypatch.setattr(_store, "verdict", judge)
+        assert [work.index for work in ReceiptStore(store.path).claim_pending()] == [1, 2]
+        held[0].check()
+        refused(ReceiptStore(store.path), level="valid")
+        held[0].output("shard_000000.idx").write_bytes(b"half")
+        held[0].__exit__(None, None, None)
+        assert store.is_completed(0, "valid")
+        assert entries(store) == []
+
+    def test_one_of_the_same_number_too(self, store) -> None:
+        """After others took the dead one's shard over and gave it back."""
+        complete(store, 0)
+        self.die_at(store, 0)
+        ((_, dead),) = store._claims.orphans()
+        _files.remove_tree(store.path / "claims")
+        (store.path / "shard_000000.bin").unlink()
+        worker = ReceiptStore(store.path)
+        with worker.claim(0) as work:
+            work.output("shard_000000.bin").write_bytes(b"x")
+            store._claims.bury(0, dead)
+            work.check()
+            work.output("shard_000000.idx").write_bytes(b"x")
+        assert store.is_completed(0)
+
+    @staticmethod
+    def die_at(store, index: int) -> None:
+        code = (
+            "import sys, os, shardproof; s = shardproof.ReceiptStore(sys.argv[1]);"
+            "s._claims.acquire(int(sys.argv[2])); os._exit(9)"
+        )
+        subprocess.run([sys.executable, "-c", code, str(store.path), str(index)])
+
     def test_nothing_of_others_is_removed(self, store) -> None:
         (store.path / "claims").mkdir()
         names = ["x", "shard_000000.json", "shard_000000.0001", "shard_000000.0001.zz",
@@ -477,6 +531,79 @@ def test_a_link_in_the_place_of_all_claims(store) -> None:
             look()
     assert os.listdir(elsewhere) == ["shard_000000.0001.json"]
     assert store.pending() == [0, 1, 2]
+
+
+def test_a_link_in_the_place_of_all_receipts(store) -> None:
+    """Nothing is swept or written where it leads."""
+    elsewhere = store.path.parent / "elsewhere"
+    (store.path / "receipts").rename(elsewhere)
+    (store.path / "receipts").symlink_to(elsewhere)
+    for look in (lambda: store.claim(0), lambda: ReceiptStore(store.path).claim(0)):
+        with pytest.raises(ManifestError, match="directory of receipts, found a symbolic link"):
+            look()
+    assert os.listdir(elsewhere) == []
+    assert not (store.path / "claims").exists()
+
+
+class TestNamesOfClaims:
+    """That no worker would give."""
+
+    def made(self, store, name: str) -> Path:
+        (store.path / "claims").mkdir()
+        path = store.path / "claims" / name
+        path.write_text("{}")
+        return path
+
+    def test_the_last_generation_is_told_of(self, store, other, clock) -> None:
+        """After it there is none that would be found again."""
+        path = self.made(store, "shard_000000.999999999.json")
+        refused(other)
+        clock.now += 101
+        with pytest.raises(OSError, match="move this file away") as caught:
+            other.claim(0)
+        assert caught.value.filename == str(path)
+        assert entries(store) == [path.name]
+        path.unlink()
+        complete(other, 0)
+
+    def test_the_one_before_it_is_taken_over(self, store, other, clock) -> None:
+        self.made(store, "shard_000000.999999998.json")
+        refused(other)
+        clock.now += 101
+        complete(other, 0)
+        assert entries(store) == []
+
+    @pytest.mark.parametrize("generation", ["00005", "000000001", "012345"])
+    def test_another_spelling_of_a_generation_is_no_claim(self, store, generation) -> None:
+        path = self.made(store, f"shard_000000.{generation}.json")
+        complete(store, 0)
+        assert entries(store) == [path.name]
+
+
+class TestNamesOfPlans:
+    def named(self, store, name: str) -> None:
+        plan = json.loads((store.path / "plan.json").read_bytes())
+        (store.path / "plan.json").write_text(json.dumps(plan | {"plan_hash": name}))
+
+    def test_one_that_no_claim_can_hold(self, store) -> None:
+        self.named(store, "a" * 129)
+        with pytest.raises(ManifestError, match="at most 128 characters, found 129") as caught:
+            ReceiptStore(store.path)
+        assert caught.value.field == "$.plan_hash"
+
+    @pytest.mark.parametrize("character", ["a", "\x01", "\N{GRINNING FACE}"])
+    def test_the_longest(self, store, character) -> None:
+        """Each sign of life is written over the one before: a claim is as long at each."""
+        self.named(store, character * 128)
+        worker = ReceiptStore(store.path)
+        with worker.claim(0) as work:
+            path = store.path / "claims" / "shard_000000.0001.json"
+            before = path.stat().st_size
+            for _ in range(11):
+                work._claim.beat()
+            assert path.stat().st_size == before
+            work.mark_empty()
+        assert worker.is_completed(0)
 
 
 def test_a_link_to_itself_among_plans(store) -> None:
@@ -539,3 +666,21 @@ class TestUnsynced:
             self.work_on(store, unsynced, "receipts", ZeroDivisionError())
         assert "That it failed is recorded: " in caught.value.__notes__[0]
         assert store.read(0).status == "failed"
+
+
+def test_signs_of_life_that_are_stopped_in_their_own_thread_end() -> None:
+    """There the collector of garbage may close a claim that nobody has any more."""
+    met: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def beat() -> None:
+        try:
+            heartbeat.stop()
+        except BaseException as error:
+            met.put(error)
+        else:
+            met.put(None)
+
+    claims = types.SimpleNamespace(heartbeat=0.2)
+    heartbeat = Heartbeat(types.SimpleNamespace(index=0, claims=claims, beat=beat))
+    assert met.get(timeout=30) is None
+    heartbeat.stop()

@@ -1,7 +1,9 @@
 """Runs: found again by what they were configured with, and never destroyed."""
 
+import errno
 import json
 import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -74,6 +76,40 @@ def test_several_that_force_at_once_where_there_was_none(tmp_path) -> None:
     with ThreadPoolExecutor(8) as pool:
         forced = {pool.submit(receipts.open_run, tmp_path, **CONFIG, force=True) for _ in range(8)}
         assert len({future.result().run_hash for future in forced}) == 8
+
+
+class TestPowerCuts:
+    """A fresh directory is there after one, or nobody is told that it was made."""
+
+    @pytest.fixture
+    def synced(self, tmp_path, monkeypatch) -> list[str]:
+        receipts.open_run(tmp_path, **CONFIG)
+        found, real = [], os.fsync
+
+        def fsync(fd: int) -> None:
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        return found
+
+    def test_its_name_is_synced_first(self, tmp_path, synced) -> None:
+        fresh = receipts.open_run(tmp_path, **CONFIG, force=True)
+        assert synced[0] == str(tmp_path / "runs")
+        assert synced[-1] == str(fresh.path)
+
+    def test_its_name_can_not_be_synced(self, tmp_path, monkeypatch) -> None:
+        receipts.open_run(tmp_path, **CONFIG)
+
+        def fail(fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail)
+            with pytest.raises(OSError, match="Input/output error") as caught:
+                receipts.open_run(tmp_path, **CONFIG, force=True)
+        assert caught.value.filename == str(tmp_path / "runs" / f"{KNOWN_RUN}-2")
+        assert receipts.open_run(tmp_path, **CONFIG).run_hash == KNOWN_RUN
 
 
 def test_a_directory_of_another_name_is_no_run(tmp_path) -> None:

@@ -1,20 +1,33 @@
 """The work on one shard: recorded whole, or as failed, or not at all."""
 
+import collections
+import contextlib
+import dataclasses
 import errno
+import itertools
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from planning import complete, new_store, receipt_path
 
 import shardproof
-from shardproof import ReceiptError, ReceiptStore, ShardClaimedError, ShardCompletedError
+from shardproof import (
+    ManifestError,
+    ReceiptError,
+    ReceiptStore,
+    ShardClaimedError,
+    ShardCompletedError,
+    _files,
+)
 from shardproof.receipts import _work
 
 
@@ -87,7 +100,7 @@ class TestCompleted:
         assert [Path(path).name for path in files] == ["x.bin", "x.idx"]
         last_file = synced.index(files[-1])
         directories = [str(store.path), str(store.path / "sub")]
-        receipt = next(i for i, path in enumerate(synced) if "/receipts/.shardproof" in path)
+        receipt = next(i for i, path in enumerate(synced) if "/receipts/shard_" in path)
         for directory in directories:
             assert last_file < synced.index(directory) < receipt
 
@@ -154,6 +167,149 @@ def test_an_output_may_not_be_a_link(store, tmp_path) -> None:
     assert store.read(0).status == "failed"
 
 
+class TestFolders:
+    """Of outputs: below the plan's directory, and behind no link, where no output would count."""
+
+    @pytest.fixture
+    def outside(self, store) -> Path:
+        """A directory in which somebody else has files of the same names."""
+        path = store.path.parent / "outside"
+        path.mkdir()
+        for name in ("x.bin", "shard_000000.json"):
+            (path / name).write_bytes(b"theirs")
+        return path
+
+    def test_they_are_made_or_there(self, store) -> None:
+        (store.path / "a").mkdir()
+        with store.claim(0) as work:
+            work.output("a/b/c/x.bin").write_bytes(b"x")
+        with store.claim(1) as work:
+            work.output("a/b/y.bin").write_bytes(b"y")
+        assert (store.path / "a" / "b" / "c" / "x.bin").read_bytes() == b"x"
+        assert store.pending("valid") == [2]
+
+    @pytest.mark.parametrize("name", ["data/x.bin", "a/data/x.bin"])
+    def test_a_link_is_refused_before_the_work(self, store, outside, name) -> None:
+        folder = (store.path / name).parent
+        folder.parent.mkdir(exist_ok=True)
+        folder.symlink_to(outside)
+        with pytest.raises(ReceiptError) as caught, store.claim(0) as work:
+            work.output(name)
+        assert f"expected a directory at '{folder}', found a symbolic link" in str(caught.value)
+        assert "put a directory in its place" in str(caught.value)
+        self.nothing_happened(store, outside)
+
+    def test_a_link_that_comes_during_the_work(self, store, outside) -> None:
+        with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:  # noqa: PT012
+            work.output("data/x.bin").write_bytes(b"ours")
+            (store.path / "data").symlink_to(outside)
+        self.nothing_happened(store, outside)
+
+    def nothing_happened(self, store, outside) -> None:
+        assert {path.read_bytes() for path in outside.iterdir()} == {b"theirs"}
+        assert store.read(0).status == "failed"
+        assert store.read(0).error_type == "ReceiptError"
+
+    def test_a_link_under_the_name_of_an_output_is_replaced(self, store, outside) -> None:
+        (store.path / "x.bin").symlink_to(outside / "x.bin")
+        with store.claim(0) as work:
+            work.output("x.bin").write_bytes(b"ours")
+        assert (outside / "x.bin").read_bytes() == b"theirs"
+        assert store.is_completed(0, "valid")
+
+    def test_a_file_in_its_place(self, store) -> None:
+        (store.path / "data").touch()
+        with pytest.raises(ReceiptError, match="found a regular file"), store.claim(0) as work:
+            work.output("data/x.bin")
+
+    @pytest.mark.parametrize(
+        ("folder", "is_there"), [("data", True), ("data", False), ("receipts", True)]
+    )
+    def test_a_swap_before_each_call_leads_nowhere(
+        self, store, outside, monkeypatch, folder, is_there
+    ) -> None:
+        """Whichever call the directory is exchanged for a link before."""
+        ends = collections.Counter()
+        for at in itertools.count(1):
+            shutil.rmtree(store.path / "data", ignore_errors=True)
+            receipt_path(store, 0).unlink(missing_ok=True)
+            if is_there:
+                (store.path / "data").mkdir()
+            with Swap(store.path / folder, outside, at, monkeypatch) as swap:
+                ends[self.ended(store)] += 1
+            theirs = {path.name: path.read_bytes() for path in outside.iterdir()}
+            assert theirs == {"x.bin": b"theirs", "shard_000000.json": b"theirs"}, at
+            if not swap.was_made:
+                break
+        assert store.is_completed(0, "valid")
+        assert set(ends) == {"completed", "refused"}
+
+    def ended(self, store) -> str:
+        try:
+            with store.claim(0) as work:
+                work.output("data/x.bin").write_bytes(b"ours")
+        except (ReceiptError, ManifestError):
+            return "refused"
+        return "completed"
+
+    def test_one_that_can_not_be_synced_is_made_again(self, store, monkeypatch) -> None:
+        synced, real = [], _files.sync
+
+        def sync(fd: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+            if synced[-1] == str(store.path) and synced.count(synced[-1]) == 1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            real(fd)
+
+        monkeypatch.setattr(_files, "sync", sync)
+        for raised in (pytest.raises(OSError, match=str(store.path / "data")), NOTHING):
+            with raised, store.claim(0) as work:
+                work.output("data/x.bin").write_bytes(b"x")
+        assert synced.count(str(store.path)) == 2
+        assert store.is_completed(0)
+
+
+NOTHING = contextlib.nullcontext()
+
+
+class Swap:
+    """Exchanges a directory for a link before one call of `os`, and back in the end."""
+
+    CALLS = ("link", "lstat", "mkdir", "open", "rename", "replace", "stat", "unlink")
+
+    def __init__(self, path: Path, target: Path, at: int, monkeypatch) -> None:
+        self.path, self.target, self.left, self.monkeypatch = path, target, at, monkeypatch
+        self.aside = path.parent.parent / "aside"
+        self.was_made = self.was_there = False
+
+    def counted(self, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **keywords: object) -> object:
+            self.left -= 1
+            if not self.left:
+                self.make()
+            return real(*args, **keywords)
+
+        return call
+
+    def make(self) -> None:
+        self.was_made, self.was_there = True, self.path.exists()
+        if self.was_there:
+            self.path.rename(self.aside)
+        self.path.symlink_to(self.target)
+
+    def __enter__(self) -> "Swap":
+        for name in self.CALLS:
+            self.monkeypatch.setattr(os, name, self.counted(getattr(os, name)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.monkeypatch.undo()
+        if self.was_made:
+            self.path.unlink()
+        if self.was_there:
+            self.aside.rename(self.path)
+
+
 def test_stats_that_are_no_json_are_refused_before_an_output_is_replaced(store) -> None:
     complete(store, 0, b"old")
     (store.path / "shard_000000.idx").unlink()
@@ -162,6 +318,18 @@ def test_stats_that_are_no_json_are_refused_before_an_output_is_replaced(store) 
         work.stats["x"] = {1}
     assert (store.path / "shard_000000.bin").read_bytes() == b"old"
     assert store.read(0).status == "failed"
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("it has no text")
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    """Nobody can add a note to it."""
+
+    what: str
 
 
 class TestFailed:
@@ -190,6 +358,27 @@ class TestFailed:
             1 / 0  # noqa: B018
         assert "could not be recorded: [Errno 28]" in caught.value.__notes__[0]
         assert left_over(store) == []
+
+    def test_an_error_that_can_not_say_what_it_is(self, store) -> None:
+        with pytest.raises(SpeechlessError), store.claim(0):
+            raise SpeechlessError
+        assert store.read(0).error_type == "SpeechlessError"
+        assert "no text" in store.read(0).error_message
+        assert "raise SpeechlessError" in store.read(0).traceback
+
+    @pytest.mark.parametrize(
+        "error", [SpeechlessError("x"), FrozenError("x")], ids=["plain", "frozen"]
+    )
+    def test_that_it_failed_can_not_be_recorded_for_whatever_reason(
+        self, store, caplog, error
+    ) -> None:
+        """The error itself goes on, with a note if it takes one."""
+        with pytest.raises(type(error)) as caught, store.claim(0):  # noqa: PT012
+            shutil.rmtree(store.path / "receipts")
+            (store.path / "receipts").symlink_to(store.path.parent)
+            raise error
+        said = [*getattr(caught.value, "__notes__", []), *caplog.messages]
+        assert "could not be recorded: expected a directory" in said[0]
 
     @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
     def test_an_interrupt_only_gives_the_shard_back(self, store, interrupt) -> None:

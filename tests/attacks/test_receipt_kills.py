@@ -318,11 +318,12 @@ def test_a_receipt_that_is_written_in_place_is_torn(
 ) -> None:
     """Control: the harness sees it."""
 
-    def in_place(path: Path, data: bytes) -> None:
-        with open(path, "wb", buffering=0) as file:
-            file.write(data)
+    def in_place(source: str, target: str, *, target_fd: int) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with open(os.open(target, flags, dir_fd=target_fd), "wb", buffering=0) as file:
+            file.write(Path(source).read_bytes())
 
-    monkeypatch.setattr(_files, "write_whole", in_place)
+    monkeypatch.setattr(_files, "move", in_place)
     case = Killed(control(), "purged", plan_dirs["purged"], tmp_path / "plan")
 
     def act(begin: Begin) -> None:

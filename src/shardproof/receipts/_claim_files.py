@@ -17,10 +17,13 @@ from shardproof.receipts._layout import CLAIMS, told_of
 
 __all__ = ["ClaimFiles", "ClaimRecord", "Found", "claims_in", "encode_claim"]
 
-_FILE = re.compile(r"shard_([0-9]{6})\.([0-9]{4,9})\.json")
-_WORKSPACE = re.compile(r"shard_([0-9]{6})\.([0-9]{4,9})\.[0-9a-f]{32}")
+# Each generation has one name: of two, one would be listed and the other one read.
+_NUMBERS = r"shard_([0-9]{6})\.([0-9]{4}|[1-9][0-9]{4,8})\."
+_FILE = re.compile(_NUMBERS + "json")
+_WORKSPACE = re.compile(_NUMBERS + "[0-9a-f]{32}")
+_LAST_GENERATION = 999_999_999
 _MAX_BYTES = 4096
-_ENCODED_BYTES = 1024
+_ENCODED_BYTES = 2048  # more than any claim has: MAX_HASH characters of a plan, escaped
 
 
 class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +107,19 @@ class ClaimFiles:
         """Return the claim that holds a shard; None where none does."""
         generations = [generation for generation, _ in self.files_of(index)]
         return self.read(index, max(generations)) if generations else None
+
+    def generation_after(self, index: int, earlier: Found | None) -> int:
+        """Return the generation of a claim that is made after another one.
+
+        Raises:
+            OSError: There is none, since somebody made a file of the last one.
+        """
+        if earlier is None:
+            return 1
+        if earlier.generation >= _LAST_GENERATION:
+            problem = f"expected generations below {_LAST_GENERATION}; move this file away"
+            raise OSError(errno.EINVAL, problem, self.path_of(index, earlier.generation))
+        return earlier.generation + 1
 
     def read(self, index: int, generation: int) -> Found | None:
         """Return one claim; None where it is gone.

@@ -22,9 +22,9 @@ import msgspec
 
 from shardproof import _files
 from shardproof._messages import shown
-from shardproof._opening import is_there
+from shardproof._opening import is_link, is_there
 from shardproof._processes import this_process
-from shardproof.errors import ClaimLostError, ShardClaimedError, UnsyncedError
+from shardproof.errors import ClaimLostError, ManifestError, ShardClaimedError, UnsyncedError
 from shardproof.receipts._claim_files import (
     ClaimFiles,
     ClaimRecord,
@@ -72,14 +72,14 @@ class Claims:
 
         Raises:
             ShardClaimedError: Another worker has it.
-            ManifestError: The directory of claims is a link.
+            ManifestError: The directory of claims or that of receipts is a link.
             OSError: The claim can't be written, and none is left.
         """
         self._sweep()
         earlier = self.files.holder(index)
         if earlier is not None and not self._is_abandoned(index, earlier):
             raise _claimed(self.root, index, earlier.owner)
-        claim = Claim(self, index, earlier.generation + 1 if earlier else 1)
+        claim = Claim(self, index, self.files.generation_after(index, earlier))
         try:
             if not claim.publish():
                 raise _claimed(self.root, index, "a worker that was faster")
@@ -91,31 +91,45 @@ class Claims:
             claim.withdraw()
             raise
 
-    def orphans(self) -> list[int]:
-        """Return the claimed shards whose holder surely runs no more.
+    def orphans(self) -> list[tuple[int, Found]]:
+        """Return the claimed shards whose holder surely runs no more, and its claim.
 
         What such holders were writing is removed, also where no shard is left to be claimed.
         """
         if is_there(self.files.directory):
             self._sweep()
-        return [index for index, found in claims_in(self.root) if found.is_dead]
+        return [(index, found) for index, found in claims_in(self.root) if found.is_dead]
 
-    def bury(self, index: int) -> None:
-        """Remove all claims on a shard that is done, with what their workers left."""
-        for _, path in self.files.workspaces_of(index):
-            _files.remove_tree(path)
-        for _, path in self.files.files_of(index):
-            _files.remove(path)
+    def bury(self, index: int, dead: Found) -> None:
+        """Remove a dead claim on a shard that is done, those before it, and what they left.
+
+        While its file is there, every claim that is made is a later one, which stays. Where it is
+        gone, somebody cleared up after it, and what is there now is another worker's.
+        """
+        if self._is_unchanged(index, dead):
+            self.remove_up_to(index, dead.generation)
+
+    def remove_up_to(self, index: int, generation: int) -> None:
+        """Remove a shard's claims up to a generation, the highest last, and their directories."""
+        for found, path in self.files.workspaces_of(index):
+            if found <= generation:
+                _files.remove_tree(path)
+        for found, path in self.files.files_of(index):
+            if found <= generation:
+                _files.remove(path)
 
     def pause(self) -> None:
         """Let others work for a while."""
         time.sleep(min(1.0, self.heartbeat))
 
     def _sweep(self) -> None:
-        """Once: make the directory, and remove what writers left that were killed."""
+        """Once: make the directories, and remove what writers left that were killed."""
         self.files.refuse_link()
+        receipts = os.path.join(self.root, RECEIPTS)
+        if is_link(receipts):
+            problem = "expected a directory of receipts, found a symbolic link; move it away"
+            raise ManifestError(problem, path=receipts)
         if not self._is_swept:
-            receipts = os.path.join(self.root, RECEIPTS)
             for directory in (self.files.directory, receipts):
                 _files.make_directories(directory)
                 _files.sweep_leftovers(directory)
@@ -231,12 +245,7 @@ class Claim:
         except ClaimLostError:
             _files.remove_tree(self.workspace)
             return
-        for generation, path in self.claims.files.workspaces_of(self.index):
-            if generation <= self.generation:
-                _files.remove_tree(path)
-        for generation, path in self.claims.files.files_of(self.index):
-            if generation <= self.generation:
-                _files.remove(path)
+        self.claims.remove_up_to(self.index, self.generation)
 
     def close(self) -> None:
         """Give the descriptor back; the claim stays."""

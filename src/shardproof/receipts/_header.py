@@ -7,7 +7,13 @@ import msgspec
 from shardproof import _json
 from shardproof._messages import quoted
 from shardproof.errors import ManifestError
-from shardproof.receipts._layout import MAX_KINDS, MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
+from shardproof.receipts._layout import (
+    MAX_HASH,
+    MAX_KINDS,
+    MAX_PLAN_BYTES,
+    MAX_SHARDS,
+    PLAN_FILE,
+)
 
 __all__ = ["Header", "read_header", "refuse_version"]
 
@@ -42,13 +48,16 @@ def read_header(root: str) -> Header:
     """
     header = _json.read(root, PLAN_FILE, Header, max_bytes=MAX_PLAN_BYTES)
     refuse_version(header.version, root)
+    path = os.path.join(root, PLAN_FILE)
+    if len(header.plan_hash) > MAX_HASH:
+        problem = f"expected at most {MAX_HASH} characters, found {len(header.plan_hash)}"
+        raise ManifestError(problem, path=path, field="$.plan_hash")
     if not 1 <= header.n_shards <= MAX_SHARDS:
         problem = f"expected 1 to {MAX_SHARDS} shards, found {header.n_shards}"
-        path = os.path.join(root, PLAN_FILE)
         raise ManifestError(problem, path=path, field="$.num_shards")
     if len(header.kinds) > MAX_KINDS:
         problem = f"expected at most {MAX_KINDS} kinds of outputs, found {len(header.kinds)}"
-        raise ManifestError(problem, path=os.path.join(root, PLAN_FILE), field="$.kinds")
+        raise ManifestError(problem, path=path, field="$.kinds")
     return header
 
 

@@ -9,6 +9,7 @@ from shardproof.errors import ShardproofError
 
 __all__ = [
     "CLAIMS",
+    "MAX_HASH",
     "MAX_KINDS",
     "MAX_PLAN_BYTES",
     "MAX_RECEIPT_BYTES",
@@ -31,6 +32,9 @@ MAX_SHARDS = 1_000_000
 
 MAX_KINDS = 1000
 """Most kinds of outputs that a plan may owe: each receipt is looked at for each of them."""
+
+MAX_HASH = 128
+"""Most characters of a plan's name, which stands in each claim: a SHA-512 has as many."""
 
 MAX_PLAN_BYTES = 256 * 2**20
 """Largest plan: two million source files."""

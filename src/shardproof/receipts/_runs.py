@@ -11,6 +11,7 @@ import msgspec
 from shardproof import _files
 from shardproof._arguments import checked
 from shardproof._messages import quoted, shown, told
+from shardproof._names import open_root
 from shardproof._opening import is_there, names_in, real_path
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, ManifestNotFoundError
@@ -143,14 +144,32 @@ def _generations(runs: Path, name: str) -> list[int]:
 
 
 def _make_generation(runs: Path, name: str, generation: int) -> int:
-    """Make the directory; where two force at once, each gets its own."""
+    """Make the directory, for good; where two force at once, each gets its own."""
     while True:
+        path = runs / _directory_name(name, generation)
         try:
-            os.mkdir(runs / _directory_name(name, generation))
+            os.mkdir(path)
         except FileExistsError:
             generation += 1
         else:
+            _keep(path)
             return generation
+
+
+def _keep(path: Path) -> None:
+    """Bring a directory's name to the disk; one that may be gone after a power cut goes at once.
+
+    Else the next job would go on in it.
+    """
+    fd = open_root(os.fspath(path.parent))
+    try:
+        with _files.telling_where(path):
+            _files.sync(fd)
+    except OSError:
+        _files.remove_empty(os.fspath(path))
+        raise
+    finally:
+        os.close(fd)
 
 
 def _warn_of_kinds(found: Sequence[str], plan: Plan) -> None:

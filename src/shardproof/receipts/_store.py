@@ -290,9 +290,9 @@ class ReceiptStore:
 
     def _sweep(self, level: Level) -> None:
         """Remove the claims of workers that died between the end of their work and its release."""
-        for index in self._claims.orphans():
+        for index, dead in self._claims.orphans():
             if index < self.n_shards and verdict(self._scope, index, level).done:
-                self._claims.bury(index)
+                self._claims.bury(index, dead)
 
     def _header_of(self, index: int) -> Receipt:
         return Receipt(

@@ -1,11 +1,14 @@
 """The work on one claimed shard, from ``started`` to ``completed`` or ``failed``."""
 
+import contextlib
+import errno
+import itertools
 import logging
 import os
 import stat
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -14,13 +17,14 @@ import msgspec
 
 from shardproof import _digest, _files
 from shardproof._arguments import checked
-from shardproof._messages import quoted, shown, told
-from shardproof._names import OPEN_FLAGS, file_type, refusals
+from shardproof._messages import printable, quoted, shown, told
+from shardproof._names import OPEN_FLAGS, file_type, open_root, refusals
+from shardproof._opening import mode_of
 from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
 from shardproof.receipts._canonical import plain
 from shardproof.receipts._claims import Claim
 from shardproof.receipts._heartbeat import Heartbeat
-from shardproof.receipts._layout import RECEIPTS, receipt_name, reserved
+from shardproof.receipts._layout import RECEIPTS, receipt_name, reserved, told_of
 from shardproof.receipts._outputs import beside_files, is_empty, kind_of, why_lacking
 from shardproof.receipts._records import OWN_FIELDS, Receipt, encode_receipt
 from shardproof.receipts._sources import SourceFile
@@ -81,7 +85,9 @@ class Work:
                 receipt too, as ``output_file``, by which Nemotron goes.
 
         Raises:
-            ReceiptError: A name that no output can have, or another output of this kind.
+            ReceiptError: A name that no output can have, or another output of this kind; or a
+                link, or another thing, is where its directory is to be.
+            OSError: Nobody could look at that.
         """
         kind = kind or kind_of(name)
         reasons = [reason for _, _, reason in refusals([name])]
@@ -96,6 +102,16 @@ class Work:
             raise self._problem(f"{problem} and {quoted(name)}; give each its kind")
         if list(self._names.values()).count(name) > 1:
             raise self._problem(f"the output {quoted(name)} is of another kind already")
+        self._refuse_links(name)
+        return self._place(name)
+
+    def _refuse_links(self, name: str) -> None:
+        """Look before any work is done; whatever comes later, `_put` refuses."""
+        for path in itertools.accumulate([os.fspath(self._root), *_folders(name)], os.path.join):
+            _refuse_other(path, mode_of(path))
+
+    def _place(self, name: str) -> Path:
+        """Return where to write what is to have a name later: in the claim's own directory."""
         path = Path(self._claim.workspace, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -241,9 +257,7 @@ class Work:
         encode_receipt(receipt)  # what can't be recorded is refused before any output is replaced
         self.check()
         for file in files.values():
-            target = self._root / file["path"]
-            _files.make_directories(target.parent)
-            _files.move_whole(Path(self._claim.workspace, file["path"]), target)
+            self._put(file["path"])
         self.check()
         return receipt
 
@@ -277,31 +291,123 @@ class Work:
 
     def _fail(self, error: Exception) -> None:
         """Write what went wrong, if it is this worker's business; the error itself goes on."""
-        failed = msgspec.structs.replace(
+        try:
+            self._claim.check()
+            self._write(self._failed(error))
+        except ClaimLostError as lost:
+            if lost is not error:
+                _note(error, f"Nothing was recorded: {told(lost)}")
+        except UnsyncedError as second:
+            _note(error, f"That it failed is recorded: {told(second)}")
+        except Exception as second:
+            _note(error, f"That it failed could not be recorded: {told(second)}")
+
+    def _failed(self, error: Exception) -> Receipt:
+        return msgspec.structs.replace(
             self._receipt,
             status="failed",
             failed_at=time.time(),
             error_type=type(error).__name__,
-            error_message=_text(str(error)),
+            error_message=_said(error),
             traceback=_text("".join(traceback.format_exception(error))),
         )
-        try:
-            self._claim.check()
-            self._write(failed)
-        except ClaimLostError as lost:
-            if lost is not error:
-                error.add_note(f"Nothing was recorded: {told(lost)}")
-        except UnsyncedError as second:
-            error.add_note(f"That it failed is recorded: {told(second)}")
-        except OSError as second:
-            error.add_note(f"That it failed could not be recorded: {told(second)}")
 
     def _write(self, receipt: Receipt) -> None:
-        path = self._root / RECEIPTS / receipt_name(self.index)
-        _files.write_whole(path, encode_receipt(receipt))
+        """Write a receipt whole, as outputs are: it gets its name when it is on the disk."""
+        name, data = f"{RECEIPTS}/{receipt_name(self.index)}", encode_receipt(receipt)
+        path = self._place(name)
+        with _files.telling_where(path), open(path, "wb") as file:
+            file.write(data)
+            file.flush()
+            _files.sync(file.fileno())
+        self._put(name)
+
+    def _put(self, name: str) -> None:
+        """Move what was written and synced to its name, through no link, for good."""
+        path = os.path.join(self._root, name)
+        with _folder_of(name, self._root) as fd, told_of(path):
+            base = os.path.basename(name)
+            _files.move(os.path.join(self._claim.workspace, name), base, target_fd=fd)
+            try:
+                _files.sync(fd)
+            except OSError as error:
+                raise UnsyncedError(path, error.errno) from error
 
     def _problem(self, problem: str) -> ReceiptError:
         return ReceiptError(f"shard {self.index} of '{shown(self._root)}': {problem}")
+
+
+def _folders(name: str) -> list[str]:
+    return name.split("/")[:-1]
+
+
+@contextlib.contextmanager
+def _folder_of(name: str, root: str | os.PathLike[str]) -> Iterator[int]:
+    """Yield a descriptor of the directory that a name of the plan directory is in.
+
+    Each directory on the way is opened in the one before it, and made if it is not there: none is
+    entered through a link, be it one that is put there meanwhile.
+    """
+    path = os.fspath(root)
+    fd = open_root(path)
+    try:
+        for part in _folders(name):
+            path = os.path.join(path, part)
+            with told_of(path):
+                outer, fd = fd, _entered(part, fd, path)
+            os.close(outer)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _entered(part: str, dir_fd: int, path: str) -> int:
+    _make(part, dir_fd, path)
+    try:
+        return os.open(part, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in {errno.ENOTDIR, errno.ELOOP}:
+            _refuse_other(path, mode_of(part, dir_fd=dir_fd))
+        raise
+
+
+def _make(part: str, dir_fd: int, path: str) -> None:
+    """Make a directory if nothing is there; it is there after a power cut too, or it goes again."""
+    try:
+        os.mkdir(part, dir_fd=dir_fd)
+    except FileExistsError:
+        return
+    try:
+        _files.sync(dir_fd)
+    except OSError:
+        _files.remove_empty(path)
+        raise
+
+
+def _refuse_other(path: str | os.PathLike[str], mode: int) -> None:
+    """Raise if something is at a directory's path, and is none: a link could lead anywhere."""
+    if mode and not stat.S_ISDIR(mode):
+        raise ReceiptError(
+            f"expected a directory at '{shown(path)}', found a {file_type(mode)}, and nothing is "
+            "written through it, since it would not count: put a directory in its place, or open "
+            "the run where the outputs are to be"
+        )
+
+
+def _note(error: Exception, note: str) -> None:
+    """Add a note to an error; of one that takes none, as it is frozen, the log has it."""
+    try:
+        error.add_note(note)
+    except Exception:
+        logger.warning("%s", printable(note))
+
+
+def _said(error: Exception) -> str:
+    """What an error says, which may be of any class, and fail at that too."""
+    try:
+        return _text(str(error))
+    except Exception as second:
+        return f"it has no text: {type(second).__name__}"
 
 
 def _encoded_size(fields: dict[str, Any]) -> int:
