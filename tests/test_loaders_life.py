@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from shardproof import (
 from shardproof.loaders import _delivery, _destinations
 from shardproof.loaders._shards import OpenShards
 from shardproof.testing import layout, shards_dir
-from shardproof.testing.contracts._child import run_in_child
+from shardproof.testing.contracts._child import returned, run_in_child
 from shardproof.testing.faults import faults
 
 KINDS = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader])
@@ -118,6 +119,49 @@ def test_two_interrupts_while_it_is_closed_leave_nothing_open(kind, path, monkey
     del iteration
     gc.collect()
     assert held() == before
+
+
+@KINDS
+def test_one_that_the_collector_finds_in_a_thread_that_reads_for_it_is_ended(kind, path):
+    """Which it does by itself: from Python 3.12 on, in whichever thread allocates."""
+
+    def left() -> tuple[int, int]:
+        before, is_dropped, is_collected = held(), threading.Event(), threading.Event()
+        read = _delivery._Window.read
+
+        def collecting(window, part, n_parts):
+            if window._number and not is_collected.is_set() and is_dropped.wait(30):
+                gc.collect()
+                is_collected.set()
+            return read(window, part, n_parts)
+
+        _delivery._Window.read = collecting
+        small = {"buffer_size": 16} if kind is ShuffledDataLoader else {}
+        iteration = iter(kind(path, layer=6, batch_size=8, **small))
+        next(iteration)
+        cycle = [iteration]
+        cycle.append(cycle)
+        del iteration, cycle
+        is_dropped.set()
+        assert is_collected.wait(30)
+        until(lambda: held() == before)
+
+    assert returned(run_in_child(left, deadline=60)) is None
+
+
+def until(is_so):
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@KINDS
+def test_a_forked_process_drops_what_its_parent_iterates_over(kind, path):
+    iterations = [iter(kind(path, layer=6, batch_size=8))]
+    next(iterations[0])
+    assert returned(run_in_child(iterations.clear, deadline=30)) is None
+    assert iterations
 
 
 def test_shards_whose_making_was_interrupted_go_in_silence(monkeypatch):

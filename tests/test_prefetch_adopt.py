@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from shardproof import FetchError, ShardPrefetcher
 from shardproof.cli import app
-from shardproof.prefetch import CallableSource, HubSource, Limits, RemoteFile, adopt
+from shardproof.prefetch import CallableSource, HubSource, Limits, RemoteFile, _adopt, adopt
 from shardproof.prefetch.cache import Cache
 from shardproof.testing.hub import Hub
 
@@ -62,6 +62,18 @@ def gets(hub: Hub) -> list[str]:
     """Which were fetched; the hub leads to its CDN."""
     paths = [request.path for request in hub.requests_for("*.bin", method="GET")]
     return [path for path in paths if not path.startswith("cdn/")]
+
+
+def meanwhile(happens: Callable[[str], object]) -> Callable[[str, str], object]:
+    """List folders, each a moment after something has happened to it."""
+
+    def in_folder(root: str, below: str) -> object:
+        if below:
+            happens(below)
+        return listed(root, below)
+
+    listed = _adopt._in_folder
+    return in_folder
 
 
 @pytest.fixture
@@ -156,6 +168,15 @@ class TestAgainstASource:
         shard_hub.fault("*", status, method=None)
         with pytest.raises(FetchError):
             adopt(tmp_path, shard_hub.url, limits=ONCE)
+
+    def test_one_that_can_not_be_listed_is_told_so(
+        self, source: HubSource, shard_hub: Hub, root: Path
+    ) -> None:
+        put_there(root)
+        shard_hub.fault("*", "status-503", method=None)
+        with pytest.raises(FetchError, match="failed to download the listing") as caught:
+            adopt(root, source, limits=ONCE)
+        assert caught.value.url == source.url
 
     def test_a_file_that_this_package_fetched_stays_its_own(
         self, source: HubSource, root: Path, tmp_path: Path
@@ -269,6 +290,64 @@ class TestWhatLiesThere:
         report = adopt(tmp_path)
         assert [finding.path for finding in report.findings] == [tmp_path / NAMES[1]]
         assert report.exit_code == 1
+
+    def test_a_folder_that_becomes_a_link_while_it_is_looked_at_is_not_followed(
+        self, root: Path, tmp_path: Path, monkeypatch
+    ) -> None:
+        put_there(root)
+        put_there(tmp_path / "outside", ["secret.bin", "more/secret.bin"])
+
+        def replace(folder: str) -> None:
+            shutil.rmtree(root / folder)
+            (root / folder).symlink_to(tmp_path / "outside")
+
+        monkeypatch.setattr(_adopt, "_in_folder", meanwhile(replace))
+        (finding,) = adopt(root).findings
+        assert (finding.kind, finding.path, finding.found) == (
+            "not-regular",
+            root / "train",
+            "symbolic link",
+        )
+
+    def test_so_is_one_above_it(self, root: Path, tmp_path: Path, monkeypatch) -> None:
+        put_there(root, ["train/in/0.bin"])
+        put_there(tmp_path / "outside", ["in/secret.bin"])
+
+        def replace(folder: str) -> None:
+            if folder == "train/in":
+                (root / "train").rename(root / "old")
+                (root / "train").symlink_to(tmp_path / "outside")
+
+        monkeypatch.setattr(_adopt, "_in_folder", meanwhile(replace))
+        (finding,) = adopt(root).findings
+        assert (finding.kind, finding.path) == ("not-regular", root / "train")
+
+    def test_what_goes_while_it_is_looked_at_is_left_out(
+        self, tmp_path: Path, monkeypatch, shard_faults
+    ) -> None:
+        """As where a prefetcher lets go of its shards meanwhile."""
+        put_there(tmp_path, [*NAMES, "gone/0.bin"])
+        shard_faults(tmp_path).fail("stat", errno.ENOENT, match=NAMES[1], times=1)
+        remove = meanwhile(lambda folder: folder == "gone" and shutil.rmtree(tmp_path / folder))
+        monkeypatch.setattr(_adopt, "_in_folder", remove)
+        report = adopt(tmp_path)
+        assert report.ok
+        assert report.unproven == (tmp_path / NAMES[0], tmp_path / NAMES[2])
+
+    def test_what_goes_before_it_is_taken_over_is_left_out(
+        self, tmp_path: Path, monkeypatch
+    ) -> None:
+        def take_over(cache: Cache, file: RemoteFile, *args: object, **keywords: bool) -> bool:
+            if file.name == NAMES[1]:
+                (tmp_path / file.name).unlink()
+            return real(cache, file, *args, **keywords)
+
+        put_there(tmp_path)
+        real = Cache.take_over
+        monkeypatch.setattr(Cache, "take_over", take_over)
+        report = adopt(tmp_path)
+        assert report.ok
+        assert report.unproven == (tmp_path / NAMES[0], tmp_path / NAMES[2])
 
     def test_a_directory_of_several_sources(self, root: Path, tmp_path: Path) -> None:
         put_there(root)

@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,6 +20,7 @@ import pytest
 from hub_sources import repository
 
 from shardproof import FetchError, ShardPrefetcher
+from shardproof._threads import is_collecting
 from shardproof.prefetch import (
     CallableSource,
     HttpSource,
@@ -27,6 +30,9 @@ from shardproof.prefetch import (
     RemoteFile,
 )
 from shardproof.prefetch._stats import Tally
+from shardproof.prefetch.rows import _origins
+from shardproof.prefetch.rows._shard_lists import ParquetShards
+from shardproof.testing.contracts._child import returned, run_in_child
 from shardproof.testing.faults import faults
 from shardproof.testing.hub import Hub
 
@@ -516,3 +522,84 @@ def test_one_that_nobody_closes_is_closed_though_an_interrupt_comes_first(
     assert not interrupts
     assert list(tmp_path.rglob("*.lease")) == []
     assert "shardproof-leases" not in {thread.name for thread in threading.enumerate()}
+
+
+def abandoned(source: CallableSource, cache: Path, collect: Callable[[], object]) -> None:
+    """Let a prefetcher be garbage, and collect that in the thread in which its shard comes."""
+
+    def collecting(event: PrefetchEvent) -> None:
+        if event.kind == "fetched" and is_dropped.wait(30):
+            collect()
+            is_collected.set()
+
+    is_dropped, is_collected = threading.Event(), threading.Event()
+    cycle: list[Any] = [ShardPrefetcher(source, ["a", "b"], cache, on_event=collecting).start()]
+    cycle.append(cycle)
+    del cycle
+    is_dropped.set()
+    assert is_collected.wait(30)
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_one_that_the_collector_finds_in_a_thread_of_its_own_is_closed(tmp_path: Path) -> None:
+    """As it does by itself: from Python 3.12 on, in whichever thread allocates."""
+
+    def left() -> None:
+        gc.disable()
+        source = CallableSource(lambda name, to: to.write_bytes(b"x"))
+        abandoned(source, tmp_path, gc.collect)
+        wait_until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
+        wait_until(lambda: not list(tmp_path.rglob("*.lease")))
+        thing = Events()
+        thing.cycle = thing  # type: ignore[attr-defined]
+        reference = weakref.ref(thing)
+        del thing
+        gc.collect()
+        assert reference() is None, "the collector goes on"
+
+    assert returned(run_in_child(left, deadline=90)) is None
+
+
+def test_a_source_that_was_opened_for_an_iteration_is_not_closed_by_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads from it in the thread that the collector runs in may hold its locks."""
+
+    class Source(CallableSource):
+        def close(self) -> None:
+            closed.append(is_collecting())
+
+    closed: list[bool] = []
+    source = Source(lambda name, to: to.write_bytes(b"x"))
+    monkeypatch.setattr(_origins, "open_source", lambda _: source)
+    shards = ParquetShards(origin="file://x", url="", files=[RemoteFile("a")], cache_dir=tmp_path)
+    cycle: list[Any] = [shards.paths(0)]
+    next(cycle[0])
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    wait_until(lambda: closed)
+    assert closed == [False]
+    wait_until(lambda: not list(tmp_path.rglob("*.lease")))
+
+
+def test_one_may_be_closed_in_a_thread_of_its_own(tmp_path: Path) -> None:
+    def closing(event: PrefetchEvent) -> None:
+        if event.kind == "fetched":
+            assert is_begun.wait(30)
+            prefetcher.close()
+            is_closed.set()
+
+    is_begun, is_closed = threading.Event(), threading.Event()
+    source = CallableSource(lambda name, to: to.write_bytes(b"x"))
+    prefetcher = ShardPrefetcher(source, ["a", "b"], tmp_path, on_event=closing).start()
+    is_begun.set()
+    assert is_closed.wait(30)
+    wait_until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
+    assert list(tmp_path.rglob("*.lease")) == []

@@ -1,5 +1,7 @@
 """Shards of tokens: what is read is what was written, or an error says which file is wrong."""
 
+import asyncio
+import contextlib
 import copy
 import errno
 import gc
@@ -12,7 +14,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,10 @@ import pytest
 from token_files import ids_of, write_shard
 
 from shardproof import ManifestError, ShardReadError, ShardValidationError
+from shardproof.errors import FetchError, FetchTimeoutError
+from shardproof.prefetch.tokens import _ranks
+from shardproof.prefetch.tokens._manager import ShardedDatasetManager
+from shardproof.prefetch.tokens._token_shard import token_shard
 from shardproof.prefetch.tokens._tokens import SharedShardedDataset, sequence_id
 from shardproof.testing.faults import faults
 
@@ -540,3 +546,116 @@ class TestArguments:
         monkeypatch.delenv("DATASET_BINS_PATH", raising=False)
         with pytest.raises(ValueError, match=r"or \$DATASET_BINS_PATH to name one"):
             SharedShardedDataset(3, 4, 0, 1)
+
+
+class TestManagerThatNobodyHas:
+    """The collector finds it, in whichever thread it runs."""
+
+    def test_it_is_closed_in_none_of_its_own_threads(self, tmp_path, monkeypatch) -> None:
+        """As in the one that shows the other ranks a sign of life, which ends with the manager."""
+
+        def collecting(leader: _ranks.Leader, _: float) -> None:
+            assert is_dropped.wait(30)
+            del leader
+            gc.collect()
+            is_collected.set()
+
+        is_dropped, is_collected, told = threading.Event(), threading.Event(), []
+        monkeypatch.setattr(_ranks.Leader, "_show_life", collecting)
+        monkeypatch.setattr(sys, "unraisablehook", told.append)
+        remote, cache = tmp_path / "remote", tmp_path / "cache"
+        remote.mkdir()
+        write_shard(remote, 0, np.arange(12, dtype=np.uint32))
+        gc.disable()
+        try:
+            abandon(ShardedDatasetManager(4, 0, 2, f"file://{remote}", shards_path=cache))
+            assert list(cache.rglob("*.lease"))
+            is_dropped.set()
+            assert is_collected.wait(30)
+        finally:
+            gc.enable()
+        wait_until(lambda: not list(cache.rglob("*.lease")))
+        wait_until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
+        assert [str(one.exc_value) for one in told] == []
+
+
+RANKS, SAID = ".shardproof/ranks", ".shardproof/ranks/*/said.json"
+
+
+class TestRanksThatCanNotLook:
+    """What nobody could look at is not told as silence."""
+
+    @pytest.fixture
+    def leader(self, tmp_path) -> Iterator[_ranks.Leader]:
+        """Rank 0, which has said how the first call went."""
+        key = _ranks.key_of_run(4, 2, token_shard(0, 4, shards_path=tmp_path).names, "r")
+        with contextlib.closing(_ranks.Leader(str(tmp_path), key, 2)) as leader:
+            leader.tell(_ranks.Outcome(1, 0, "there is none"))
+            yield leader
+
+    @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+    @pytest.mark.parametrize(("operation", "match"), [("scandir", RANKS), ("open", SAID)])
+    def test_it_is_told_what_kept_them(
+        self, tmp_path, leader, operation: str, match: str, number: int
+    ) -> None:
+        with faults(tmp_path) as fs:
+            fs.fail(operation, number, match=match)
+            error = never_heard(tmp_path)
+        where = next(tmp_path.glob(match))
+        assert f"could not look at '{where}'" in str(error)
+        assert error.__cause__.errno == number
+
+    def test_what_is_not_there_yet_is_silence(self, tmp_path, leader) -> None:
+        with faults(tmp_path) as fs:
+            fs.fail("open", errno.ENOENT, match=SAID)
+            error = never_heard(tmp_path)
+        assert "nothing was heard of it for 0s" in str(error)
+        assert error.__cause__ is None
+
+    def test_a_look_that_succeeds_later_counts(self, tmp_path, leader) -> None:
+        follower = _ranks.Follower(str(tmp_path), leader._record.key, 1)
+        with faults(tmp_path) as fs:
+            fs.fail("open", errno.ESTALE, match=SAID, times=2)
+            assert [follower.look(1), follower.look(1)] == [None, None]
+            assert follower.unseen.error.errno == errno.ESTALE
+            assert follower.look(1).problem == "there is none"
+            assert follower.unseen is None
+
+    def test_nor_for_long_as_the_end_of_rank_0(self, tmp_path, leader) -> None:
+        now = 0.0
+        follower = _ranks.Follower(
+            str(tmp_path), leader._record.key, 1, silence=10.0, clock=lambda: now
+        )
+        assert follower.look(2) is None
+        now = 20.0
+        with faults(tmp_path) as fs:
+            fs.fail("open", errno.ESTALE, match=SAID)
+            with pytest.raises(FetchError, match=r"could not look at '.*said.json'") as caught:
+                follower.look(2)
+        assert caught.value.__cause__.errno == errno.ESTALE
+
+
+def never_heard(root: Path) -> FetchTimeoutError:
+    """Why rank 1 does not hear what rank 0 has said."""
+
+    async def wait() -> None:
+        url, options = "http://127.0.0.1:9", {"run_id": "r", "wait_timeout": 0.3}
+        async with ShardedDatasetManager(4, 1, 2, url, shards_path=root, **options) as manager:
+            await manager.create_dataset(0)
+
+    with pytest.raises(FetchTimeoutError) as caught:
+        asyncio.run(wait())
+    return caught.value
+
+
+def abandon(manager: ShardedDatasetManager) -> None:
+    """Leave a manager to the collector, with a shard that it holds."""
+    asyncio.run(manager.create_dataset(0))
+    manager.cycle = manager  # type: ignore[attr-defined]
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -1,16 +1,20 @@
 """Starting a thread, what an interrupt of it comes out as, and work that no interrupt reaches."""
 
+import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from shardproof import _signals, _threads, _work
+from shardproof.testing.contracts._child import returned, run_in_child
 
 
 def interrupted_wait() -> None:
@@ -252,3 +256,170 @@ class TestThreads:
 
         with pytest.raises(RuntimeError, match="can't start new thread"):
             _work.apart(work)
+
+    def test_one_of_them_does_not_wait_for_itself(self) -> None:
+        """As where a user's function, which is called in it, closes what it belongs to."""
+
+        def run(_: object) -> None:
+            threads.end()
+            ended.set()
+
+        ended = threading.Event()
+        threads = _threads.Threads(run, "test")
+        threads.begin()
+        assert ended.wait(30)
+        threads.end()
+
+    def test_nor_where_no_thread_can_be_had(self, monkeypatch) -> None:
+        """Then the one that should begin them does the work."""
+
+        def none_left(*_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        ended = threading.Event()
+        threads = _threads.Threads(lambda _: (threads.end(), ended.set()), "test")
+        monkeypatch.setattr(threading.Thread, "start", none_left)
+        threads.begin()
+        assert ended.wait(30)
+        threads.end()
+
+    def test_a_forked_process_does_not_wait_for_those_of_its_parent(self) -> None:
+        threads = _threads.Threads(lambda stop: stop.wait(60), "test")
+        threads.begin()
+        try:
+            assert returned(run_in_child(threads.end, deadline=30)) is None
+        finally:
+            threads.end()
+
+
+class Cycle:
+    """What nobody holds but itself, until the collector finds it."""
+
+    def __init__(self, held: object) -> None:
+        self.held, self.cycle = held, self
+
+
+class WhenFound:
+    """Calls a function where the collector finds it."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call, self.cycle = call, self
+
+    def __del__(self) -> None:
+        self._call()
+
+
+def in_a_process(work: Callable[[], object]) -> object:
+    """Whatever hangs, or breaks the collector, does so in another process."""
+
+    def without_other_collections() -> object:
+        gc.collect()
+        gc.disable()
+        return work()
+
+    return returned(run_in_child(without_other_collections, deadline=60))
+
+
+class TestCollector:
+    """It may run in any thread, between any two steps: what waits there may wait for itself."""
+
+    def test_threads_that_it_finds_in_one_of_them_end_and_it_goes_on(self) -> None:
+        def found() -> list[bool]:
+            is_dropped = threading.Event()
+
+            def work(number: int) -> None:
+                if number and is_dropped.wait(30):
+                    gc.collect()
+
+            dropped = Cycle(_work.in_threads(work, [0, 1], n_threads=1, name="test"))
+            next(dropped.held)
+            (thread,) = (t for t in threading.enumerate() if t.name == "test")
+            reference = weakref.ref(dropped)
+            del dropped
+            is_dropped.set()
+            thread.join(30)
+            gc.collect()
+            return [thread.is_alive(), reference() is None]
+
+        assert in_a_process(found) == [False, True]
+
+    def test_nor_does_it_wait_for_others_which_may_need_what_was_interrupted(self) -> None:
+        def found() -> bool:
+            is_over, lock = threading.Event(), threading.Lock()
+
+            def work(number: int) -> None:
+                if number:
+                    with lock:
+                        is_over.set()
+
+            dropped = Cycle(_work.in_threads(work, [0, 1], n_threads=1, name="test"))
+            with lock:
+                next(dropped.held)
+                del dropped
+                gc.collect()
+            return is_over.wait(30)
+
+        assert in_a_process(found) is True
+
+    def test_whoever_closes_meanwhile_in_another_thread_waits(self) -> None:
+        def seen() -> list[bool]:
+            found = []
+
+            def look() -> None:
+                thread = threading.Thread(target=lambda: found.append(_threads.is_collecting()))
+                thread.start()
+                thread.join()
+                found.append(_threads.is_collecting())
+
+            found.append(_threads.is_collecting())
+            WhenFound(look)
+            gc.collect()
+            found.append(_threads.is_collecting())
+            return found
+
+        assert in_a_process(seen) == [False, False, True, False]
+
+    def test_an_interrupt_that_comes_while_it_runs_is_not_lost_in_a_function_of_ours(self) -> None:
+        """The interpreter raises it in the next one that is written in Python."""
+        told = (_threads._latest, _threads._here)
+        ours = [
+            call for call in gc.callbacks if getattr(call, "args", ())[:1] in {told[:1], told[1:]}
+        ]
+        assert [type(call.func) for call in ours] == [types.BuiltinFunctionType] * 2
+
+    def test_what_is_left_to_another_thread_is_done_in_one(self) -> None:
+        done: list[int] = []
+        told = threading.Event()
+        _work.later(lambda: (done.append(threading.get_ident()), told.set()))
+        assert told.wait(30)
+        assert done != [threading.get_ident()]
+
+    def test_where_none_can_be_had_the_next_one_does_it(self, monkeypatch) -> None:
+        def refused(*_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        done: list[str] = []
+        with monkeypatch.context() as patch:
+            patch.setattr("_thread.start_new_thread", refused)
+            patch.setattr("_thread.start_joinable_thread", refused, raising=False)
+            _work.later(lambda: done.append("first"))
+        assert done == []
+        told = threading.Event()
+        _work.later(lambda: (done.append("second"), told.set()))
+        assert told.wait(30)
+        assert done == ["first", "second"]
+
+    @pytest.mark.parametrize("is_refused", [False, True])
+    def test_the_interpreter_does_not_end_before_it_is_done(self, is_refused: bool) -> None:
+        code = (
+            "import sys, threading, time, _thread\n"
+            "from shardproof import _work\n"
+            "def refused(*_):\n"
+            "    raise RuntimeError\n"
+            f"if {is_refused}:\n"
+            "    _thread.start_new_thread = _thread.start_joinable_thread = refused\n"
+            "_work.later(lambda: (time.sleep(0.5), print('done')))\n"
+        )
+        command = [sys.executable, "-c", code]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert (run.stdout, run.stderr) == ("done\n", "")

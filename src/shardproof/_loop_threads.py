@@ -54,16 +54,19 @@ class LoopThreads:
             await _ended(future)
             raise
         finally:
-            thread.join()
-            del self._running[thread]
+            stop.set()  # where nobody awaits it any more
+            if not _threads.is_collecting():
+                thread.join()
+                del self._running[thread]
 
     def end(self) -> None:
-        """Tell all work to stop, and join its threads."""
+        """Tell all work to stop, and join its threads, but for the one that calls it."""
         running = dict(self._running)
         for stop in running.values():
             stop.set()
         for thread in running:
-            thread.join()
+            if thread is not threading.current_thread():
+                thread.join()
 
 
 async def _ended(future: "asyncio.Future[Result]") -> None:

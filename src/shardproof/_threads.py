@@ -6,10 +6,17 @@ ever: its ``__enter__`` has taken it, and the block that would give it back has 
 a thread and setting an event wait in such locks. So here the main thread enters none: a thread is
 started by another one, on which no interrupt is ever raised; what is told is told by a plain
 attribute; and what is waited for is a lock of the interpreter's own, which is taken or is not.
+
+The collector of garbage runs in any thread, too, between any two steps. What it finds is closed
+there and then: a wait for a thread may be one for that very thread, or for one that needs a lock
+which the interrupted code holds. So nothing is waited for where it runs.
 """
 
 import _thread
 import contextlib
+import functools
+import gc
+import os
 import queue
 import sys
 import threading
@@ -19,7 +26,7 @@ from typing import Any
 
 from shardproof._mailbox import Mailbox
 
-__all__ = ["TICK", "Stop", "Thread", "Threads", "is_main", "start"]
+__all__ = ["TICK", "Stop", "Thread", "Threads", "is_collecting", "is_main", "start"]
 
 TICK = 0.05
 """Seconds after which a wait looks around, in case that it was not woken."""
@@ -32,6 +39,29 @@ _LONG = 1e6
 def is_main() -> bool:
     """Whether interrupts are raised in this thread."""
     return threading.get_ident() == threading.main_thread().ident
+
+
+class _Told:
+    """What was told of the latest collection, as it began or as it ended."""
+
+    __slots__ = ("start",)
+
+
+_Told.stop = _Told.start  # type: ignore[attr-defined] # one place for both: the latest stays
+_latest, _here = _Told(), threading.local()
+
+# No function in Python: in its first step an interrupt would be raised that came meanwhile, and be
+# lost. Both keep what is told under the name of the phase, "start" or "stop".
+gc.callbacks += [functools.partial(setattr, _latest), functools.partial(setattr, _here)]
+
+
+def is_collecting() -> bool:
+    """Whether the collector of garbage is at work in this thread, so that nothing may be awaited.
+
+    There is one collection at a time in a process: the latest that was told of here is still under
+    way if nothing was told of anywhere since it began.
+    """
+    return getattr(_here, "start", _here) is getattr(_latest, "start", None)
 
 
 class Stop(threading.Event):
@@ -106,13 +136,18 @@ class Thread:
             self._ended.append(None)
             self._bell.put(None)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it does not run, and will not, once it was to begin."""
+        return bool(self._ended or not self._handles)
+
     def end(self) -> None:
         """Tell it to stop, and wait until it has ended.
 
         Interrupted, it is to be called again: then nothing of the wait is lost.
         """
         self.stop.set()
-        while self._handles and not self._ended:
+        while not self.has_ended:
             _wait(self._bell)
         if sys.version_info >= (3, 13):
             for handle in self._handles:
@@ -133,6 +168,8 @@ class Threads:
         self._launchers: list[int] = []
         self._is_launched = False
         self._threads: list[threading.Thread] = []
+        self._inside: set[int] = set()
+        self._pid = os.getpid()
         self._ended: list[None] = []
         self._bell: Mailbox[None] = Mailbox()
 
@@ -167,36 +204,48 @@ class Threads:
             self._start_each(n_threads)
         except RuntimeError:
             if not self._threads:  # the system gives no more of them: then this one does it
-                self._work(self.stop)
+                self._do_work()
         finally:
             self._is_launched = True
             self._bell.put(None)
 
     def _run(self) -> None:
         try:
-            self._work(self.stop)
+            self._do_work()
         finally:
             self._ended.append(None)
             self._bell.put(None)
 
+    def _do_work(self) -> None:
+        self._inside.add(threading.get_ident())
+        try:
+            self._work(self.stop)
+        finally:
+            self._inside.discard(threading.get_ident())
+
     @property
     def have_ended(self) -> bool:
-        """Whether none of them runs, or will."""
-        if not self._launchers:
+        """Whether none of them runs, or will, but for the one that asks."""
+        is_inside = threading.get_ident() in self._inside
+        if not self._launchers or (is_inside and not self._threads):
             return True
-        return self._is_launched and len(self._ended) == len(self._threads)
+        return self._is_launched and len(self._ended) + is_inside == len(self._threads)
 
     def end(self) -> None:
-        """Tell them to stop, and wait until they have ended.
+        """Tell them to stop, and wait until they have ended, but for the one that calls it.
 
-        Interrupted, it is to be called again: then nothing of the wait is lost.
+        Interrupted, it is to be called again: then nothing of the wait is lost. Where the collector
+        calls it, they are only told; and in a forked process there are none.
         """
         self.stop.set()
+        if is_collecting() or os.getpid() != self._pid:
+            return
         while not self.have_ended:
             _wait(self._bell)
         # Not earlier: in Python 3.11, a join that is interrupted takes the thread for ended.
         for thread in self._threads:
-            thread.join()
+            if thread.ident != threading.get_ident():
+                thread.join()
 
 
 def start(thread: threading.Thread, stop: threading.Event | None = None) -> None:

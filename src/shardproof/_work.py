@@ -6,7 +6,10 @@ other threads. The main thread only waits for them, in one place; an interrupt o
 the work to stop, and goes on to the caller when the work has ended and cleared up by itself.
 """
 
+import atexit
+import collections
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -15,9 +18,18 @@ from typing import Generic, NamedTuple, ParamSpec, TypeVar
 from shardproof import _threads
 from shardproof._mailbox import Mailbox
 from shardproof._signals import signals
-from shardproof._threads import TICK, Stop, Thread, Threads
+from shardproof._threads import TICK, Stop, Thread, Threads, is_collecting
 
-__all__ = ["Cancelled", "Crew", "apart", "go_on", "in_threads", "to_waiter"]
+__all__ = [
+    "Cancelled",
+    "Crew",
+    "apart",
+    "go_on",
+    "in_threads",
+    "is_collecting",
+    "later",
+    "to_waiter",
+]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -128,6 +140,50 @@ def _end(thread: Thread) -> None:
         thread.end()
 
 
+_left: collections.deque[Callable[[], object]] = collections.deque()
+_at_it: set[Thread] = set()
+
+
+def later(work: Callable[[], object]) -> None:
+    """Let something be done in a thread of its own, which nobody waits for; it takes no lock.
+
+    So is closed what the collector of garbage finds: see `shardproof._threads`. Where no thread can
+    be had, the next one does it, too, or the interpreter as it ends.
+    """
+    for thread in tuple(_at_it):
+        if thread.has_ended:
+            _at_it.discard(thread)
+    _left.append(work)
+    thread = Thread(_do_left)
+    thread.begin()
+    _at_it.add(thread)
+
+
+def _do_left(_: object) -> None:
+    while True:
+        try:
+            work = _left.popleft()
+        except IndexError:
+            return
+        work()
+
+
+def _finish_left() -> None:
+    for thread in tuple(_at_it):
+        thread.end()
+    _do_left(None)
+
+
+def _forget_left() -> None:
+    """What a forked process's parent has left to threads is done by those."""
+    _left.clear()
+    _at_it.clear()
+
+
+atexit.register(_finish_left)
+os.register_at_fork(after_in_child=_forget_left)
+
+
 class _Waiter:
     """Who waits for work, and does for it what is to be done in the caller's thread."""
 
@@ -187,8 +243,9 @@ def in_threads(
 ) -> Generator[Result, None, None]:
     """Yield what the work returns for each item, in the items' order, or raise what it raised.
 
-    Threads exist only while the generator does: closing it, or dropping it, ends them. Work that
-    has begun is ended by `go_on`, or by itself; what is not begun is not done.
+    Threads exist only while the generator does: closing it, or dropping it, ends them; where the
+    collector of garbage does, they are told, and end soon. Work that has begun is ended by `go_on`,
+    or by itself; what is not begun is not done.
 
     Args:
         work: Called in several threads at once.

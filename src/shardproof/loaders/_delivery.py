@@ -6,7 +6,7 @@ import operator
 import threading
 from collections.abc import Callable, Generator, Iterator
 
-from shardproof._work import apart, in_threads
+from shardproof._work import Crew, apart, is_collecting, later
 from shardproof.loaders._gather import Gathering
 from shardproof.loaders._memory import Block, Blocks
 from shardproof.loaders._selection import Rows
@@ -15,6 +15,8 @@ from shardproof.loaders._source import Batch, Source, arrays
 from shardproof.loaders._streams import Plan, Window
 
 __all__ = ["Delivery"]
+
+_Readers = Crew[Callable[[], list[Batch]], list[Batch]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,28 +41,16 @@ class Delivery:
         """Yield batches from one on; threads and descriptors last as long as the generator."""
         n_parts = self.n_threads if self.plan.window_rows > self.plan.batch_size else 1
         shards = self.source.open()
-        # One window, in its parts, is read while the one before is delivered.
-        parts = in_threads(
-            operator.call,
-            self._tasks(shards, first, n_parts),
-            n_threads=self.n_threads,
-            name="shardproof-reader",
-            depth=self.n_threads + 1,
-        )
+        readers: _Readers = Crew(operator.call, self.n_threads, "shardproof-reader")
         try:
-            for batches in parts:
+            # One window, in its parts, is read while the one before is delivered.
+            tasks = self._tasks(shards, first, n_parts)
+            for batches in readers.results(tasks, depth=self.n_threads + 1):
                 batches.reverse()
                 while batches:  # popped, so that its memory is the caller's alone
                     yield batches.pop()
         finally:
-            try:
-                parts.close()
-            finally:
-                try:
-                    apart(shards.close)
-                finally:
-                    if shards.is_open:  # an interrupt has cut it short
-                        apart(shards.close)
+            _end(readers, shards)
 
     def _tasks(
         self, shards: OpenShards, first: int, n_parts: int
@@ -74,6 +64,23 @@ class Delivery:
             window = _Window(self, shards, number, skipped)
             for part in range(n_parts):
                 yield functools.partial(window.read, part, n_parts)
+
+
+def _end(readers: _Readers, shards: OpenShards) -> None:
+    if is_collecting():
+        later(lambda: _close(readers, shards))
+        return
+    try:
+        _close(readers, shards)
+    finally:
+        _close(readers, shards)  # what an interrupt has cut short
+
+
+def _close(readers: _Readers, shards: OpenShards) -> None:
+    """End the threads, and then close what they read from."""
+    readers.end()
+    if shards.is_open:
+        apart(shards.close)
 
 
 class _Window:

@@ -1,6 +1,7 @@
 """Files that other tools fetched become shards of a cache: proven, or on a user's word."""
 
 import contextlib
+import errno
 import fnmatch
 import functools
 import logging
@@ -17,7 +18,7 @@ from shardproof import _fanout
 from shardproof._arguments import checked
 from shardproof._messages import quoted, shown, told
 from shardproof._names import file_type
-from shardproof._opening import real_path
+from shardproof._opening import is_there, real_path
 from shardproof._paths import refuse_empty
 from shardproof._work import apart
 from shardproof.errors import FetchError
@@ -26,11 +27,11 @@ from shardproof.prefetch.cache._places import STATE, refuse_name
 from shardproof.prefetch.cache._prover import OtherBytesError
 from shardproof.prefetch.sources._open import open_source
 from shardproof.prefetch.sources._source import RemoteFile, Source
-from shardproof.prefetch.transfer._attempts import Goal, try_again
+from shardproof.prefetch.transfer._attempts import Goal
 from shardproof.prefetch.transfer._clock import Clock, StoppedError
 from shardproof.prefetch.transfer._fetch import ask
 from shardproof.prefetch.transfer._limits import Limits
-from shardproof.prefetch.transfer._relay import call
+from shardproof.prefetch.transfer._listing import listed
 from shardproof.report import Finding, FindingKind, Report
 
 __all__ = ["adopt"]
@@ -38,6 +39,7 @@ __all__ = ["adopt"]
 logger = logging.getLogger("shardproof.prefetch")
 
 _FILE = "a regular file"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _ASIDE = re.compile(r".*\.bad-[0-9a-f]{8}", re.DOTALL)
 
 
@@ -57,7 +59,8 @@ def adopt(
     A file whose digest the source states is proven by reading every byte. One of which nobody
     states a digest is taken over on your word, if its size is not another one; the report has it
     among the ``unproven``. Nothing is moved, changed or removed, neither now nor when it is not
-    needed any more; links are not followed, and files whose names begin with a dot are left out.
+    needed any more; links are not followed. Files whose names begin with a dot are left out, and
+    what is gone before it was looked at.
 
     Args:
         path: The directory that a prefetcher keeps the source's shards in, or a manager.
@@ -152,17 +155,54 @@ def _entries(root: str, match: str) -> Iterator[_Entry]:
 
 
 def _in_folder(root: str, below: str) -> Iterator[_Entry]:
-    """What lies in one directory, but what is hidden, or moved aside."""
-    with os.scandir(os.path.join(root, below)) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        name = os.path.join(below, entry.name)
-        if below and entry.name == STATE:
-            problem = f"expected the directory of one source, found one in it: '{shown(below)}'"
-            raise ValueError(f"path: {problem}")
-        if entry.name.startswith(".") or _ASIDE.fullmatch(entry.name):
-            continue
-        yield _Entry(name, entry.stat(follow_symlinks=False).st_mode)
+    """What lies in one directory, but what is hidden, or moved aside, or gone by now."""
+    try:
+        folder = _open_folder(root, below)
+        entries = [folder] if isinstance(folder, _Entry) else _listed(folder, below)
+    except OSError as error:
+        if below and isinstance(error, FileNotFoundError):
+            return iter(())
+        raise OSError(error.errno, error.strerror, os.path.join(root, below)) from error
+    return iter(entries)
+
+
+def _open_folder(root: str, below: str) -> int | _Entry:
+    """Open a directory through no link, or return what has come in the place of one on the way."""
+    fd, path = os.open(root, _FOLDER), ""
+    for part in below.split("/") if below else ():
+        path = os.path.join(path, part)
+        try:
+            inner = os.open(part, _FOLDER, dir_fd=fd)
+        except OSError as error:
+            if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
+                raise
+            return _Entry(path, os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
+
+
+def _listed(fd: int, below: str) -> list[_Entry]:
+    """What lies in an open directory, which is closed then."""
+    entries = []
+    try:
+        with os.scandir(fd) as found:
+            for entry in sorted(found, key=lambda entry: entry.name):
+                _refuse_root(entry.name, below)
+                if not entry.name.startswith(".") and not _ASIDE.fullmatch(entry.name):
+                    with contextlib.suppress(FileNotFoundError):
+                        mode = entry.stat(follow_symlinks=False).st_mode
+                        entries.append(_Entry(os.path.join(below, entry.name), mode))
+    finally:
+        os.close(fd)
+    return entries
+
+
+def _refuse_root(name: str, below: str) -> None:
+    if below and name == STATE:
+        problem = f"expected the directory of one source, found one in it: '{shown(below)}'"
+        raise ValueError(f"path: {problem}")
 
 
 def _looks(cache: Cache, asked: "_Asked", trust: bool, entries: Sequence[_Entry]) -> list[_Look]:
@@ -186,6 +226,8 @@ def _look(cache: Cache, asked: "_Asked", trust: bool, entry: _Entry) -> _Look | 
         kind = FindingKind.SIZE if error.is_size else FindingKind.DIGEST
         return _Look(path, Finding(kind, path, error.expected, error.found))
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not is_there(path):
+            return None
         problem = error.strerror or told(error)
         return _Look(path, Finding(FindingKind.UNREADABLE, path, _FILE, problem, error.errno))
 
@@ -220,13 +262,9 @@ class _Asked:
 
     def _listing(self, source: Source) -> Sequence[RemoteFile]:
         """What is there, as far as the source can list it: a web server can't."""
-        clock, goal = Clock(self._limits.deadline, self.stop), self._goal("")
-
-        def once(clock: Clock) -> Sequence[RemoteFile]:
-            return call(lambda _: source.files(), self._limits, clock)
-
+        clock = Clock(self._limits.deadline, self.stop)
         with self._stoppable():
-            return try_again(once, goal, self._limits, clock)
+            return listed(source, self._limits, clock, self._root)
 
     def file(self, name: str) -> RemoteFile | None:
         """Return what is told of a file; None if the source does not know of it.

@@ -19,7 +19,7 @@ from shardproof._names import refusals
 from shardproof._paths import refuse_empty
 from shardproof._progress import bar
 from shardproof._threads import Stop, Threads
-from shardproof._work import apart
+from shardproof._work import apart, is_collecting, later
 from shardproof.errors import FetchError
 from shardproof.prefetch._bring import Bringer, Brought
 from shardproof.prefetch._stats import PrefetchEvent, PrefetchStats, Tally
@@ -125,8 +125,11 @@ class _Held:
         self.is_closed = False
 
     def close(self) -> None:
-        """Give all of it back, whatever interrupts come."""
+        """Give all of it back, whatever interrupts come; where the collector calls it, soon."""
         if self.is_closed or os.getpid() != self._pid:  # what was forked from it has none of this
+            return
+        if is_collecting():
+            later(lambda: self._close(None))
             return
         try:
             apart(self._close)

@@ -1,26 +1,23 @@
 """What a source says of itself before anything is fetched: its files, and its dataset card."""
 
-import dataclasses
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from shardproof._messages import quoted, shown, told
 from shardproof._threads import Stop
+from shardproof._work import apart
 from shardproof.errors import FetchError, SourceError
 from shardproof.prefetch.rows._card import CARD_FILES, yaml_block
 from shardproof.prefetch.sources._hub import HubSource
-from shardproof.prefetch.sources._source import Cut, RemoteFile, Source
-from shardproof.prefetch.transfer._attempts import Goal, try_again
+from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._clock import Clock
 from shardproof.prefetch.transfer._fetch import read_range
 from shardproof.prefetch.transfer._limits import Limits
-from shardproof.prefetch.transfer._relay import call
+from shardproof.prefetch.transfer._listing import listed
 
 __all__ = ["Listing", "UnreachableError", "ask_listing"]
 
 _MAX_CARD_BYTES = 8 * 2**20
-Result = TypeVar("Result")
-
 _MARK = "\ufeff"
 
 
@@ -49,30 +46,17 @@ def ask_listing(source: Source, limits: Limits, *, with_card: bool) -> Listing:
         UnreachableError: It can't be asked.
         SourceError: It refuses to tell, or its card is none.
     """
+    return apart(lambda stop: _asked(source, limits, stop, with_card=with_card))
+
+
+def _asked(source: Source, limits: Limits, stop: Stop, *, with_card: bool) -> Listing:
+    clock = Clock(limits.deadline, stop)
     try:
-        files = _files(source, limits)
+        files = listed(source, limits, clock, "memory")
         card = _card(source, files, limits) if with_card else None
     except FetchError as error:
         raise _not_listed(source.url, error) from error
     return Listing(files, card, source.commit if isinstance(source, HubSource) else None)
-
-
-def _files(source: Source, limits: Limits) -> Sequence[RemoteFile]:
-    goal = Goal("the listing", source.url, "memory")
-    all_time = Clock(limits.deadline, Stop())
-
-    def ask(request: Callable[[float, Cut | None], Result], /) -> Result:
-        def once(clock: Clock) -> Result:
-            timeout = clock.left(limits.stall_after)
-            return call(lambda cut: request(timeout, cut), limits, clock)
-
-        return try_again(once, goal, limits, all_time)
-
-    if isinstance(source, HubSource):
-        return source.files(ask)
-    # Of others nobody can say how far they are.
-    limits = dataclasses.replace(limits, stall_after=limits.download_timeout)
-    return ask(lambda *_: source.files())
 
 
 def _not_listed(url: str, error: FetchError) -> SourceError:

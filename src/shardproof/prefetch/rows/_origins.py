@@ -2,7 +2,8 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from urllib.parse import quote
 
 from shardproof.prefetch.sources._hub import HubSource
@@ -61,12 +62,9 @@ Origin = Source | HubAddress | str
 """What `opened` opens."""
 
 
-@contextlib.contextmanager
-def opened(origin: Origin) -> Iterator[Source]:
+def opened(origin: Origin) -> AbstractContextManager[Source]:
     """Give the source that an address names, and close it; one that is given stays open."""
     if not isinstance(origin, HubAddress | str):
-        yield origin
-        return
-    source = open_source(origin) if isinstance(origin, str) else origin.open()
-    with contextlib.closing(source):
-        yield source
+        return contextlib.nullcontext(origin)
+    # No generator, which the collector of garbage would close before those who read from it.
+    return contextlib.closing(open_source(origin) if isinstance(origin, str) else origin.open())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shardproof._messages import shown
 from shardproof._opening import is_directory, is_there, matching, names_in
+from shardproof._work import is_collecting, later
 from shardproof.errors import SourceError
 from shardproof.prefetch._prefetcher import ShardPrefetcher
 from shardproof.prefetch.cache._cleanup import Cleanup
@@ -18,7 +19,7 @@ from shardproof.prefetch.rows._resume import ResumePlan, plan_of
 from shardproof.prefetch.rows._row_counts import CountsFile, row_counts
 from shardproof.prefetch.rows._rows_state import Place
 from shardproof.prefetch.rows._specs import TextSpec
-from shardproof.prefetch.sources._source import RemoteFile
+from shardproof.prefetch.sources._source import RemoteFile, Source
 from shardproof.prefetch.transfer._limits import Limits
 
 __all__ = ["ParquetShards", "TextShards", "text_shards"]
@@ -59,19 +60,25 @@ class ParquetShards:
 
     def paths(self, first: int) -> Generator[Path, None, None]:
         """Yield the path of each shard from ``first`` on; it is there until the next is asked."""
-        with (
-            opened(self.origin) as source,
-            ShardPrefetcher(
-                source,
-                self._names[first:],
-                self.cache_dir,
-                lookahead=self.lookahead,
-                cleanup=self.cleanup,
-                split=self.split,
-                limits=self.limits,
-            ) as prefetcher,
-        ):
-            yield from prefetcher
+        with contextlib.ExitStack() as stack:
+            source = stack.enter_context(opened(self.origin))
+            prefetcher = stack.enter_context(self._prefetcher(source, first))
+            try:
+                yield from prefetcher
+            finally:
+                if is_collecting():
+                    later(stack.pop_all().close)
+
+    def _prefetcher(self, source: Source, first: int) -> ShardPrefetcher:
+        return ShardPrefetcher(
+            source,
+            self._names[first:],
+            self.cache_dir,
+            lookahead=self.lookahead,
+            cleanup=self.cleanup,
+            split=self.split,
+            limits=self.limits,
+        )
 
     def open(self, path: Path, index: int) -> ParquetShard:
         """Open a shard, and keep how many rows it has: a later skip need not ask for it."""

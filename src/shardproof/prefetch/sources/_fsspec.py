@@ -17,6 +17,8 @@ __all__ = ["FsspecSource"]
 logger = logging.getLogger("shardproof.prefetch")
 
 _BLOCK = 8 * 2**20
+_MAX_ENTRIES = 1_000_000  # in all folders, half a KiB each; some servers have folders without end
+_MAX_TEXT = 256 * 2**20  # characters in all of their paths
 
 _VERSIONS = ("VersionId", "version_id", "generation", "ETag", "etag", "md5Hash", "content_md5")
 _MOMENTS = ("mtime", "LastModified", "last_modified", "updated", "created")
@@ -90,17 +92,64 @@ class FsspecSource:
     def _root(self) -> str:
         return self._opened[1]
 
-    def files(self) -> Sequence[RemoteFile]:
+    def files(self, cut: Cut | None = None) -> Sequence[RemoteFile]:
         """Return what is there; a link to a directory is not followed, and a warning says so.
 
+        Args:
+            cut: By which another thread ends the call, before the next folder is listed.
+
         Raises:
-            SourceError: The file system can't be opened.
+            SourceError: The file system can't be opened; or there are too many files.
             OSError: It can't be listed, or nobody could look where a link leads.
         """
         self._fs.invalidate_cache()
-        found = _find(self._fs, self._root)
+        found = self._find(cut or Cut())
         start = len(self._root) + 1
         return tuple(_file(path[start:], info) for path, info in sorted(found.items()))
+
+    def _find(self, cut: Cut) -> Mapping[str, Mapping[str, Any]]:
+        """Return all files below; what can't be listed is an error.
+
+        The search of fsspec itself leaves it out: EIO, or a folder that may not be read.
+        """
+        from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
+        from fsspec.asyn import AsyncFileSystem  # noqa: PLC0415 - as above
+
+        kind = type(self._fs)
+        leaves_out = kind.find is AbstractFileSystem.find
+        if leaves_out or getattr(kind, "_find", None) is AsyncFileSystem._find:
+            return dict(self._walked(cut))
+        found: Mapping[str, Mapping[str, Any]] = self._fs.find(self._root, detail=True)
+        return found
+
+    def _walked(self, cut: Cut) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        todo, n_entries, n_text = [self._root], 0, 0
+        while todo:
+            directory = todo.pop()
+            entries = _listed(self._fs, directory)
+            n_entries += len(entries)
+            n_text += sum(len(entry["name"]) for entry in entries)
+            self._refuse_more(n_entries, n_text, cut)
+            for entry in entries:
+                path = entry["name"].rstrip("/")
+                info = _target(self._fs, path) if entry.get("islink") else entry
+                if info["type"] != "directory":
+                    yield path, info
+                elif info is not entry:
+                    logger.warning(
+                        "%s leads to a directory, and is not followed", quoted(path, 1000)
+                    )
+                elif path != directory:
+                    todo.append(path)
+
+    def _refuse_more(self, n_entries: int, n_text: int, cut: Cut) -> None:
+        """Raise if the listing is wanted no more, or is longer than any that has an end."""
+        where = f"the listing of {quoted(self.url, 1000)}"
+        if cut.is_made:
+            raise SourceError(f"{where} is not wanted any more", again="no")
+        if n_entries > _MAX_ENTRIES or n_text > _MAX_TEXT:
+            problem = f"more than {_MAX_ENTRIES} entries, or names too long"
+            raise SourceError(f"{where} has {problem}: name a folder in it", again="no")
 
     def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
         """Return what the file system tells of a file, asked anew."""
@@ -145,36 +194,6 @@ class FsspecSource:
 
     def close(self) -> None:
         """Nothing: connections end with their file system, and that with this source."""
-
-
-def _find(fs: Any, root: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return all files below; what can't be listed is an error.
-
-    The search of fsspec itself leaves it out: EIO, or a folder that may not be read.
-    """
-    from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
-    from fsspec.asyn import AsyncFileSystem  # noqa: PLC0415 - as above
-
-    leaves_out = type(fs).find is AbstractFileSystem.find
-    if leaves_out or getattr(type(fs), "_find", None) is AsyncFileSystem._find:
-        return dict(_walked(fs, root))
-    found: Mapping[str, Mapping[str, Any]] = fs.find(root, detail=True)
-    return found
-
-
-def _walked(fs: Any, root: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    todo = [root]
-    while todo:
-        directory = todo.pop()
-        for entry in _listed(fs, directory):
-            path = entry["name"].rstrip("/")
-            info = _target(fs, path) if entry.get("islink") else entry
-            if info["type"] != "directory":
-                yield path, info
-            elif info is not entry:
-                logger.warning("%s leads to a directory, and is not followed", quoted(path, 1000))
-            elif path != directory:
-                todo.append(path)
 
 
 def _listed(fs: Any, directory: str) -> Sequence[Mapping[str, Any]]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from shardproof._arguments import checked
 from shardproof._loop_threads import LoopThreads
 from shardproof._messages import printable, shown, told
+from shardproof._work import is_collecting, later
 from shardproof.errors import FetchError, ShardproofError
 from shardproof.prefetch._stats import PrefetchEvent, PrefetchStats, Tally
 from shardproof.prefetch.cache._cache import Cache
@@ -355,7 +356,11 @@ def _other_rank(manager: ShardedDatasetManager, timeout: float, run: _Run) -> Ot
 
 
 def _end(pid: int, threads: LoopThreads, part: Part, cache: Cache) -> None:
-    if os.getpid() == pid:  # what was forked from it has none of this
-        threads.end()
-        part.close()
-        cache.close()
+    if os.getpid() != pid:  # what was forked from it has none of this
+        return
+    if is_collecting():
+        later(lambda: _end(pid, threads, part, cache))
+        return
+    threads.end()
+    part.close()
+    cache.close()

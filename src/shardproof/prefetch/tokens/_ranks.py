@@ -19,12 +19,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from shardproof import _files, _json, _threads
-from shardproof._messages import told
+from shardproof._messages import shown, told, traced
 from shardproof._processes import is_gone, this_process
 from shardproof._threads import Stop
 from shardproof.errors import FetchError, ManifestError
@@ -166,6 +166,19 @@ def _sweep(home: str) -> None:
                 _files.remove_tree(path)
 
 
+class Unseen(NamedTuple):
+    """What could not be looked at, and why."""
+
+    path: str
+    error: OSError
+
+    @property
+    def problem(self) -> str:
+        """Both, for people."""
+        why = self.error.strerror or told(self.error)
+        return f"could not look at '{shown(self.path)}': {why}"
+
+
 class Follower:
     """Another rank's side.
 
@@ -176,6 +189,9 @@ class Follower:
         trusts: Whether a run of this key can be no other than this one.
         silence: Seconds without a sign of life after which rank 0 is taken for dead.
         clock: What silence is measured by.
+
+    Attributes:
+        unseen: What the latest look could not see; None if it was one.
     """
 
     def __init__(
@@ -190,6 +206,7 @@ class Follower:
     ) -> None:
         self._home, self._key, self._rank, self._trusts = _home(root), key, rank, trusts
         self._silence, self._clock = silence, clock
+        self.unseen: Unseen | None = None
         self._leader: str | None = None
         self._told = 0
         self._seen: dict[str, tuple[_Record | None, float]] = {}
@@ -200,6 +217,7 @@ class Follower:
         Raises:
             FetchError: Rank 0 is gone, or says nothing any more, or has long gone on.
         """
+        self.unseen = None
         if self._leader is None:
             self._leader = next(filter(self._is_believed, self._candidates()), None)
             if self._leader is None:
@@ -212,16 +230,25 @@ class Follower:
                 return outcome
         if record and record.outcomes and record.outcomes[-1].call > call:
             raise FetchError(f"rank 0 has gone on to shard {record.outcomes[-1].shard}")
+        if is_over or silent > self._silence:
+            self._refuse_unseen()
         if is_over:
             raise FetchError("the process of rank 0 is gone, and did not say why")
         if silent > self._silence:
             raise FetchError(f"rank 0 has shown no sign of life for {silent:.0f}s")
         return None
 
+    def _refuse_unseen(self) -> None:
+        if self.unseen is not None:
+            raise FetchError(self.unseen.problem) from traced(self.unseen.error)
+
     def _candidates(self) -> list[str]:
         try:
             return sorted(os.listdir(self._home))
-        except OSError:
+        except FileNotFoundError:
+            return []
+        except OSError as error:  # which may pass
+            self.unseen = Unseen(self._home, error)
             return []
 
     def _is_believed(self, name: str) -> bool:
@@ -247,7 +274,12 @@ class Follower:
             read: Any = _json.read(
                 os.path.join(self._home, name), _RECORD, _Record, max_bytes=_MAX_BYTES
             )
-        except (ManifestError, OSError):  # not there yet, or nothing that rank 0 has written
+        except FileNotFoundError:  # not there yet
+            return None
+        except OSError as error:  # which may pass
+            self.unseen = Unseen(os.path.join(self._home, name, _RECORD), error)
+            return None
+        except ManifestError:  # nothing that rank 0 has written
             return None
         record: _Record = read
         return record

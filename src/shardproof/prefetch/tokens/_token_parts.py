@@ -5,9 +5,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from shardproof._messages import shown, told
+from shardproof._messages import shown, told, traced
 from shardproof.errors import FetchError, FetchTimeoutError, ShardReadError, ShardValidationError
 from shardproof.prefetch._bring import Bringer
 from shardproof.prefetch._stats import PrefetchEvent, Tally
@@ -180,7 +180,7 @@ class OtherRank:
 
         Raises:
             FetchError: Rank 0 says why it can't be had, or is gone, or at another shard.
-            FetchTimeoutError: It says nothing for too long.
+            FetchTimeoutError: It says nothing for too long, or nobody could look at what it says.
             ShardValidationError: What is there is not what it must be.
         """
         held = self._leases.setdefault(shard.index, {})
@@ -210,10 +210,17 @@ class OtherRank:
                 return outcome, is_ready
             is_ready = False
             if time.monotonic() > end:
-                problem = f"nothing was heard of it for {self._timeout:.0f}s"
-                raise FetchTimeoutError(f"{_at_rank_0(shard)}: {problem}", path=shard.paths[0])
+                self._refuse_silence(shard)
             if stop.wait(_POLL):
                 raise FetchError(f"{_at_rank_0(shard)}: the wait was stopped")
+
+    def _refuse_silence(self, shard: TokenShard) -> NoReturn:
+        where, path = _at_rank_0(shard), shard.paths[0]
+        unseen, seconds = self._follower.unseen, f"{self._timeout:.0f}s"
+        if unseen is not None:
+            problem = f"after {seconds}, this rank {unseen.problem}"
+            raise FetchTimeoutError(f"{where}: {problem}", path=path) from traced(unseen.error)
+        raise FetchTimeoutError(f"{where}: nothing was heard of it for {seconds}", path=path)
 
     def _see(self, shard: TokenShard, outcome: Outcome, stop: threading.Event) -> None:
         """Wait until this node sees the very files that rank 0 has."""
