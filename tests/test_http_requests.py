@@ -2,16 +2,21 @@
 
 import contextlib
 import logging
+import socket
+import threading
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpcore
 import pytest
 from attacks.raw_server import RawServer, Request, Step
+from forking import ended, forked
 
 from shardproof import FetchError, SourceError
-from shardproof.prefetch import HttpSource, HubSource, Limits, fetch_shard
+from shardproof.prefetch import HttpSource, HubSource, Limits, Source, fetch_shard
+from shardproof.prefetch.sources import _web
 from shardproof.testing.hub import Hub
 
 SECRET = "s3cr3t"
@@ -49,9 +54,13 @@ def endless() -> Iterator[Step]:
 
 
 def leads_to_the_end(answer: Callable[[], Iterator[Step]]) -> Callable[[Request], Iterator[Step]]:
+    """What a HEAD is answered has no body: one that came late would begin the next answer."""
+
     def respond(request: Request) -> Iterator[Step]:
-        body = b"" if request.method == "HEAD" else b"1234"
-        yield from [END + body] if request.case == "end" else answer()
+        if request.method == "HEAD":
+            yield from [END, "keep"]
+        else:
+            yield from [END + b"1234"] if request.case == "end" else answer()
 
     return respond
 
@@ -258,3 +267,142 @@ class TestLogs:
         assert "/while-one-is-read" in everything_logged()
         assert "/later" in everything_logged()
         assert "0.bin" not in everything_logged()
+
+
+def read(source: Source, name: str) -> bytes:
+    with source.read(name, timeout=10) as delivery:
+        return b"".join(delivery.chunks)
+
+
+def connections_to(hub: Hub, host: str) -> list[int]:
+    return [request.connection for request in hub.requests if request.host == host]
+
+
+class TestForks:
+    """A process that is forked has connections and locks of its own."""
+
+    @pytest.fixture(params=["http", "hub"])
+    def source(self, request: pytest.FixtureRequest, shard_hub: Hub) -> Iterator[Source]:
+        for name in ("0.bin", "1.bin"):
+            shard_hub.put(f"a/{name}", name.encode())
+            shard_hub.put(name, name.encode(), repo="org/name")
+        if request.param == "http":
+            source: Source = HttpSource(f"{shard_hub.url}/a")
+        else:
+            source = HubSource("org/name", endpoint=shard_hub.url)
+        yield source
+        source.close()
+
+    def test_each_process_asks_over_a_connection_of_its_own(
+        self, source: Source, shard_hub: Hub
+    ) -> None:
+        def act() -> None:
+            assert read(source, "1.bin") == b"1.bin"
+            source.close()
+
+        assert read(source, "0.bin") == b"0.bin"
+        host = shard_hub.requests[-1].host
+        (before,) = set(connections_to(shard_hub, host))
+        children = [forked(act), forked(act)]
+        assert [ended(child) for child in children] == [0, 0]
+        assert read(source, "1.bin") == b"1.bin"
+
+        first, *forks, last = dict.fromkeys([*connections_to(shard_hub, host), "last"])
+        assert (first, last, len(forks)) == (before, "last", 2)
+        assert connections_to(shard_hub, host)[-1] == before
+
+    @pytest.mark.parametrize("size", [MIB, 8 * MIB], ids=["by the library", "straight"])
+    def test_what_is_read_when_it_is_forked_comes_to_the_parent_alone(
+        self, shard_hub: Hub, size: int
+    ) -> None:
+        data = bytes(range(256)) * (size // 256)
+        shard_hub.put("large.bin", data)
+        shard_hub.put("small.bin", b"1234")
+        with contextlib.closing(HttpSource(shard_hub.url)) as source:
+            reading = contextlib.ExitStack()
+            delivery = reading.enter_context(source.read("large.bin", timeout=10))
+            first = next(delivery.chunks)
+
+            def act() -> None:
+                with pytest.raises(SourceError, match="Bad file descriptor"), reading:
+                    next(delivery.chunks)
+                assert read(source, "small.bin") == b"1234"
+
+            assert ended(forked(act)) == 0
+            with reading:
+                assert first + b"".join(delivery.chunks) == data
+
+    def test_a_lock_that_is_held_meanwhile_is_not_waited_for(self, shard_hub: Hub) -> None:
+        """The commit is asked for once, and whoever else needs it waits for the answer."""
+        asked, answer = threading.Event(), threading.Event()
+
+        def respond(request: Request) -> Iterator[Step]:
+            if not request.nth:
+                asked.set()
+                answer.wait(30)
+            yield redirect("Content-Length: 0", to="nowhere://x")
+
+        with RawServer(respond) as server:
+            source = HubSource("org/name", endpoint=f"http://127.0.0.1:{server.port}")
+
+            def ask() -> None:
+                with pytest.raises(SourceError, match="leads nowhere"):
+                    source.stat("x.bin", timeout=30)
+
+            thread = threading.Thread(target=ask)
+            thread.start()
+            asked.wait(30)
+            child = forked(ask)
+            code = ended(child)
+            answer.set()
+            thread.join()
+            source.close()
+        assert code == 0
+
+    def test_nor_one_of_the_connections(self, shard_hub: Hub) -> None:
+        shard_hub.put("0.bin", b"1234")
+        with contextlib.closing(HttpSource(shard_hub.url)) as source:
+            with source._web._lock:
+                child = forked(lambda: read(source, "0.bin"))
+            assert ended(child) == 0
+
+
+@pytest.mark.parametrize("event", ["connect_tcp.complete", "start_tls.complete"])
+@pytest.mark.parametrize("kind", ["connection", "proxy", "socks"])
+def test_whatever_opens_a_connection_it_can_be_cut(kind: str, event: str) -> None:
+    """A proxy's is wrapped by other parts of httpcore, which name it otherwise."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(10)
+        line = _web._Line()
+        stream = httpcore._backends.sync.SyncStream(ours)
+        line.trace(f"{kind}.{event}", {"return_value": stream})
+        line.cut()
+        assert theirs.recv(1) == b""
+        line.client.close()
+
+
+class TestPorts:
+    """The C library takes the lowest 16 bits of whatever it is given."""
+
+    @pytest.mark.parametrize("n_wraps", [1, 2**16])
+    def test_nobody_is_led_to_the_port_of_another(self, n_wraps: int) -> None:
+        def respond(request: Request) -> Iterator[Step]:
+            to = f"http://127.0.0.1:{server.port + n_wraps * 2**16}/end/x.bin"
+            yield redirect("Content-Length: 0", to=to)
+
+        with RawServer(respond) as server:
+            source = HttpSource(f"http://127.0.0.1:{server.port}/a")
+            refused = pytest.raises(SourceError, match="expected a port up to 65535")
+            with contextlib.closing(source), refused:
+                source.stat("x.bin", timeout=10)
+        assert len(server.requests) == 1
+
+    def test_nor_by_an_endpoint(self) -> None:
+        with RawServer(lambda _: [END]) as server:
+            port = server.port + 2**16
+            source = HubSource("org/name", endpoint=f"http://127.0.0.1:{port}")
+            refused = pytest.raises(SourceError, match=f"up to 65535, found {port}")
+            with contextlib.closing(source), refused:
+                source.files()
+        assert server.requests == []

@@ -122,6 +122,19 @@ def test_what_takes_too_long_ends(option: str, url: str, shard_hub: Hub, tmp_pat
     assert beside_parts(tmp_path) == set()
 
 
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e999"])
+@pytest.mark.parametrize("option", ["--timeout", "--deadline", "--stall"])
+def test_what_never_ends_is_wrong_usage(
+    option: str, seconds: str, url: str, shard_hub: Hub, tmp_path: Path
+) -> None:
+    result = run(url, tmp_path, option, seconds)
+
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}': " in result.stderr
+    assert not shard_hub.requests
+    assert not list(tmp_path.iterdir())
+
+
 def test_attempts_are_told_where_that_is_wanted(url: str, shard_hub: Hub, tmp_path: Path) -> None:
     shard_hub.fault("a/*", "status-503", times=1)
 

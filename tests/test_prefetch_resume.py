@@ -35,7 +35,7 @@ from shardproof.prefetch import (
 from shardproof.prefetch.sources import _fsspec, _web
 from shardproof.prefetch.transfer import _relay, _spans
 from shardproof.prefetch.transfer._kept import sweep_parts
-from shardproof.prefetch.transfer._record import hash_of
+from shardproof.prefetch.transfer._record import extents_in, hash_of
 from shardproof.testing.faults import faults
 from shardproof.testing.hub import Fault, Hub, serve_hub
 
@@ -311,11 +311,19 @@ class TestWhoseItIs:
         assert fetched.path.read_bytes() == DATA
         assert part.exists()
 
-    def test_a_record_that_is_too_long_is_not_read(self, hub: Hub, tmp_path: Path) -> None:
-        os.truncate(leave(hub, tmp_path, "left") / "record", 2**28 + 1)
+    def test_of_a_record_that_never_ends_the_beginning_is_read(
+        self, hub: Hub, tmp_path: Path
+    ) -> None:
+        os.truncate(leave(hub, tmp_path, "left") / "record", 2**40)
 
         assert fetch(hub, tmp_path) == DATA
-        assert got(hub).starts == [0, 0]
+        assert got(hub).starts == [0, 300_000]
+
+    def test_nor_is_more_of_it_read_than_fits_into_memory(self, tmp_path: Path) -> None:
+        record = tmp_path / "record"
+        record.write_bytes(b"{}\n" + b"0 1 %032d\n" % 0 * 2**20)
+
+        assert 2**19 < sum(1 for _ in extents_in(str(record))) < 2**20
 
     @pytest.mark.parametrize("tag", [r"\"a\r\nb: c\"", r"\"\u00e4\"", f'\\"{"a" * 9999}\\"'])
     def test_what_is_no_entity_tag_is_not_sent(self, hub: Hub, tmp_path: Path, tag: str) -> None:

@@ -104,6 +104,13 @@ class TestHttp:
         with pytest.raises(ValueError, match=r"expected http\(s\)://host"):
             HttpSource(url)
 
+    @pytest.mark.parametrize("port", ["65536", "100080", "-1", "x\x1b", "1" * 5000])
+    def test_a_port_that_none_has_is_refused(self, port: str) -> None:
+        with pytest.raises(ValueError, match="expected a port up to 65535 in 'http://host:") as e:
+            HttpSource(f"http://user:{SECRET}@host:{port}/a?{SECRET}")
+        assert SECRET not in str(e.value)
+        assert "\x1b" not in str(e.value)
+
     def test_it_lists_what_was_said(self) -> None:
         source = HttpSource("http://host", ["a", RemoteFile("b", size=3)])
 
@@ -394,6 +401,26 @@ class TestCallable:
 
         with pytest.raises(FetchError, match="RuntimeError: the lab's store is gone"):
             fetch(CallableSource(broken), "0.bin", tmp_path)
+
+    @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+    def test_what_ends_a_program_is_told_at_once(
+        self, kind: type[BaseException], tmp_path: Path
+    ) -> None:
+        """As the main function of a tool that is called here."""
+
+        def tool(name: str, dest: Path) -> None:
+            raise kind("the lab's store is gone")
+
+        with pytest.raises(FetchError, match=f"{kind.__name__}: the lab's store is gone"):
+            fetch(CallableSource(tool), "0.bin", tmp_path)
+
+    def test_so_it_is_where_a_source_of_ones_own_is_asked(self, tmp_path: Path) -> None:
+        class Tool(CallableSource):
+            def stat(self, name: str, **_: object) -> RemoteFile:
+                sys.exit("the lab's store is gone")
+
+        with pytest.raises(FetchError, match="SystemExit: the lab's store is gone"):
+            fetch(Tool(lambda name, dest: None), "0.bin", tmp_path)
 
     def test_writing_nothing_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(FetchError, match="has written no file"):

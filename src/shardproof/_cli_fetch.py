@@ -1,6 +1,7 @@
 """The command ``shardproof fetch``: one file, whole and proven, or a reason why not."""
 
 import logging
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardproof._cli_paths import given_path, given_text, print_path
+from shardproof._cli_paths import code_unseen, given_path, given_text, print_path
 from shardproof._messages import plain, printable, told
 from shardproof._progress import bar
 from shardproof._work import apart
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from shardproof.prefetch import Fetched, Limits
 
 __all__ = ["fetch"]
+
+
+def _finite(seconds: float | None) -> float | None:
+    """Return seconds, unless they never end, which no lower bound keeps out."""
+    if seconds is not None and not math.isfinite(seconds):
+        raise typer.BadParameter(f"expected a finite number of seconds, found {seconds}")
+    return seconds
 
 
 def fetch(  # noqa: PLR0917 - typer makes options of them
@@ -42,16 +50,25 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
         int, typer.Option(min=0, max=999, metavar="N", help="Attempts after the first.")
     ] = 2,
     timeout: Annotated[
-        float, typer.Option(min=0.001, metavar="SECONDS", help="For one attempt.")
+        float,
+        typer.Option(min=0.001, callback=_finite, metavar="SECONDS", help="For one attempt."),
     ] = 600.0,
     deadline: Annotated[
         float | None,
-        typer.Option(min=0.001, metavar="SECONDS", help="For all attempts and waits together."),
+        typer.Option(
+            min=0.001,
+            callback=_finite,
+            metavar="SECONDS",
+            help="For all attempts and waits together.",
+        ),
     ] = None,
     stall: Annotated[
         float,
         typer.Option(
-            min=0.001, metavar="SECONDS", help="An attempt ends after so long without progress."
+            min=0.001,
+            callback=_finite,
+            metavar="SECONDS",
+            help="An attempt ends after so long without progress.",
         ),
     ] = 30.0,
     connections: Annotated[
@@ -98,8 +115,13 @@ def _exit_code(error: FetchError) -> int:
 
 
 def _is_wrong_usage(error: FetchError) -> bool:
-    """Whether a file system could not even be made of the address, or for want of a package."""
+    """Whether a file system could not even be made of the address, or for want of a package.
+
+    Or the file can't have such a name here.
+    """
     cause = error.__cause__
+    if isinstance(cause, OSError):
+        return code_unseen(cause) == 2
     wrong = (ImportError, NotImplementedError, TypeError, ValueError)
     return (
         isinstance(cause, SourceError)

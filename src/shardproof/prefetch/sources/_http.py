@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from shardproof._arguments import checked
 from shardproof._messages import shown
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
-from shardproof.prefetch.sources._urls import bare, below, resource_of
+from shardproof.prefetch.sources._urls import bare, below, has_port_of_none, resource_of
 from shardproof.prefetch.sources._web import Web, refuse_unsendable
 
 __all__ = ["HttpSource"]
@@ -18,7 +18,7 @@ class HttpSource:
 
     A server has no listing: `files` gives what was said here. Redirects are followed, to http and
     https only, and credentials stay with the host that they are for. Proxies and certificates are
-    as httpx takes them from the environment.
+    as httpx takes them from the environment. A process that is forked opens connections of its own.
 
     Args:
         url: The address below which the files are; a query, such as a signature, goes with each
@@ -46,6 +46,8 @@ class HttpSource:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"url: expected http(s)://host/..., found '{shown(bare(url))}'")
+        if has_port_of_none(url):
+            raise ValueError(f"url: expected a port up to 65535 in '{shown(bare(url))}'")
         self.url = bare(url)
         self.resource = resource_of(url)
         self._address = url

@@ -13,6 +13,7 @@ from shardproof import _json
 from shardproof._arguments import checked
 from shardproof._messages import quoted, told
 from shardproof.errors import ManifestError, SourceError
+from shardproof.prefetch.sources._forks import begin_in_forks
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
 from shardproof.prefetch.sources._urls import bare, shown
 from shardproof.prefetch.sources._web import Web, is_sendable
@@ -118,11 +119,15 @@ class HubSource:
         self._folder = f"{folder.strip('/')}/" if folder.strip("/") else ""
         self._api: HfApi = HfApi(endpoint=endpoint, token=_clean(token))
         self._address = hf_hub_url
-        self._lock = threading.Lock()
+        self._begin()
+        begin_in_forks(self._begin)
         self._commit: str | None = None
         self._known: dict[str, RemoteFile] = {}
         self._listed: tuple[RemoteFile, ...] | None = None
         self._web = Web(self._headers)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
 
     @property
     def url(self) -> str:

@@ -3,7 +3,7 @@
 import hashlib
 from urllib.parse import quote, urlsplit, urlunsplit
 
-__all__ = ["bare", "below", "resource_of", "shown"]
+__all__ = ["bare", "below", "has_port_of_none", "resource_of", "shown"]
 
 
 def bare(url: str) -> str:
@@ -18,6 +18,15 @@ def shown(url: str) -> str:
     if url.isprintable():
         return url
     return "".join(c if c.isprintable() else quote(c, errors="backslashreplace") for c in url)
+
+
+def has_port_of_none(url: str) -> bool:
+    """Whether an address has a port that no host has: above 65535, or no number."""
+    try:
+        urlsplit(url).port  # noqa: B018 - it is looked at only here
+    except ValueError:
+        return True
+    return False
 
 
 def below(url: str, name: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardproof._messages import plain, quoted, shown, told, traced, with_kind
 from shardproof.errors import SourceError
+from shardproof.prefetch.sources._forks import begin_in_forks
 from shardproof.prefetch.sources._pages import begins_as_page, is_page, is_too_short
 from shardproof.prefetch.sources._retry_after import seconds_to_wait
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Web", "is_sendable", "refuse_unsendable"]
 
 _MAX_REDIRECTS = 10
+_MAX_PORT = 2**16 - 1
 _SHORT = 2**16  # bytes of a redirect that are read, since that keeps the connection
 _LARGE = 4 * 2**20
 _PIECE = 2**18
@@ -34,7 +36,8 @@ _ENTITY_TAG = re.compile(r'"[ -~]{1,1000}"')  # one that can be sent back
 _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")  # RFC 9110, 5.1
 _HEADER_VALUE = re.compile(r"([!-~]+([ \t]+[!-~]+)*)?")  # RFC 9110, 5.5, of which ASCII
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
-
+# Of a connection, of one through a proxy, or through one that speaks SOCKS.
+_OPENED = (".connect_tcp.complete", ".start_tls.complete")
 
 _is_sending = contextvars.ContextVar("_is_sending", default=False)
 
@@ -82,6 +85,8 @@ def refuse_unsendable(headers: Mapping[str, str]) -> None:
 class Web:
     """Connections to web servers, each of which can be cut from another thread.
 
+    A process that is forked has none of them, and opens its own.
+
     Args:
         headers: Sent along to the host that is asked first, and to no other.
     """
@@ -89,6 +94,10 @@ class Web:
     def __init__(self, headers: Callable[[], Mapping[str, str]]) -> None:
         _log_no_secrets()
         self._headers = headers
+        self._begin()
+        begin_in_forks(self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._free: list[_Line] = []
 
@@ -217,6 +226,14 @@ class _Line:
         self.private: set[str] = set()
         self._sockets: list[Any] = []
         self.is_cut = False
+        begin_in_forks(self._leave)
+
+    def _leave(self) -> None:
+        """Leave the sockets to the process that opened them, without a word to the server."""
+        self.is_cut = True
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.close()
 
     def answer(self, request: "httpx.Request") -> "httpx.Response":
         """Send a request, and where it is led; the answer that leads nowhere else is still unread.
@@ -244,7 +261,7 @@ class _Line:
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Take note of each socket; httpx calls this while it works (extension "trace")."""
-        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+        if event.endswith(_OPENED):
             still_open = [each for each in self._sockets if each.fileno() >= 0]
             self._sockets = [*still_open, info["return_value"].get_extra_info("socket")]
             if self.is_cut:  # while it was being opened
@@ -260,6 +277,10 @@ class _Line:
 
     def _check(self, request: "httpx.Request") -> None:
         """Before each request, those of a redirect too."""
+        port = request.url.port or 0
+        if port > _MAX_PORT:  # the C library would take the lowest 16 bits of it
+            problem = f"it leads nowhere: expected a port up to {_MAX_PORT}, found {port}"
+            raise SourceError(problem, again="once", keep=False)
         here = _origin(request.url)
         if here == self.origin:
             return

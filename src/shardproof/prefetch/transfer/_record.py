@@ -21,8 +21,9 @@ __all__ = ["Extent", "PartRecord", "Provenance", "extents_in", "provenance_in"]
 
 _VERSION = 1
 _MAX_HEAD = 2**16
-_MAX_BYTES = 2**28
-"""Of a record that is read; a day of four connections at ten lines a second has as many."""
+_MAX_BYTES = 2**25
+"""Of a record that is read, which takes several times as much memory; what it tells of behind them
+is fetched again. Four connections write as much in four hours, at ten lines a second."""
 _LINE = re.compile(rb"([0-9]{1,18}) ([0-9]{1,18}) ([0-9a-f]{32})\n")
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -145,21 +146,21 @@ def _line(extent: Extent) -> bytes:
 
 
 def provenance_in(path: str) -> Provenance | None:
-    """Return of which file a part is; None if its record doesn't tell, or is too long."""
+    """Return of which file a part is; None if its record doesn't tell."""
     try:
         with open(os.open(path, OPEN_FLAGS), "rb") as file:
-            if os.fstat(file.fileno()).st_size > _MAX_BYTES:
-                return None
             return msgspec.json.decode(file.readline(_MAX_HEAD), type=Provenance)
     except (FileNotFoundError, RecursionError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
 def extents_in(path: str) -> Iterator[Extent]:
-    """Yield what a record tells of bytes; lines that were torn tell nothing."""
+    """Yield what a record tells of bytes; lines that were torn, or are too many, tell nothing."""
+    n_left = _MAX_BYTES
     with open(os.open(path, OPEN_FLAGS), "rb") as file:
         file.readline(_MAX_HEAD)
-        while line := file.readline(_MAX_HEAD):
+        while line := file.readline(min(n_left, _MAX_HEAD)):
+            n_left -= len(line)
             found = _LINE.fullmatch(line)
             if found:
                 yield Extent(int(found[1]), int(found[2]), found[3].decode())

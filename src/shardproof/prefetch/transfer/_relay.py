@@ -94,7 +94,7 @@ class _Readers:
         try:
             while not self.cut.is_made and (span := self._spans.take()):
                 self._read(span)
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too: a source may call what ends a program
             self._put(_Ended(_as_source_error(error)))
         else:
             self._put(_Ended(None))
@@ -252,7 +252,7 @@ def call(work: Callable[[Cut], Result], limits: Limits, clock: Clock) -> Result:
     def run() -> None:
         try:
             results.put((True, work(cut)))
-        except Exception as error:
+        except BaseException as error:  # as above
             results.put((False, _as_source_error(error)))
 
     thread = threading.Thread(target=run, name="shardproof-ask", daemon=True)
@@ -267,7 +267,7 @@ def call(work: Callable[[Cut], Result], limits: Limits, clock: Clock) -> Result:
     return result  # type: ignore[no-any-return]
 
 
-def _as_source_error(error: Exception) -> SourceError:
+def _as_source_error(error: BaseException) -> SourceError:
     """Whatever a transport raises, its fetch has failed; a thing that is not there is not there."""
     if isinstance(error, SourceError):
         return error
