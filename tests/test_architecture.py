@@ -237,17 +237,18 @@ MAY_IMPORT = {
     "prefetch.tokens.*": {"prefetch._bring", "prefetch._stats"} | FETCH | LOOK | PROMISE | GROUND,
     "staging.*": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
     "validation": {"formats", "_progress"} | LOOK | PROMISE | GROUND,
-    "cli": {"", "_cli_usage", "_terminal", "testing", "validation", "formats"}
+    "cli": {"", "_cli_text", "_cli_usage", "_terminal", "testing", "validation", "formats"}
     | {f"_cli_{name}" for name in ("adopt", "checkpoint", "fetch", "paths", "receipts", "stage")}
     | LOOK
     | PROMISE
     | GROUND,
     "_cli_adopt": {"_cli_paths", "_terminal", "prefetch"} | PROMISE | GROUND,
-    "_cli_checkpoint.*": {"_cli_paths", "_terminal", "checkpoint"} | PROMISE | GROUND,
+    "_cli_checkpoint.*": {"_cli_paths", "_cli_text", "_terminal", "checkpoint"} | PROMISE | GROUND,
     "_cli_fetch": {"_cli_paths", "_progress", "_terminal", "prefetch"} | GROUND,
     "_cli_paths": GROUND,
-    "_cli_receipts": {"_cli_paths", "_terminal", "receipts"} | PROMISE | GROUND,
+    "_cli_receipts": {"_cli_paths", "_cli_text", "_terminal", "receipts"} | PROMISE | GROUND,
     "_cli_stage": {"_cli_paths", "_terminal", "staging"} | PROMISE | GROUND,
+    "_cli_text": set(),
     "_cli_usage": GROUND,
     "_terminal": set(),
     "__main__": {"_entry", "cli"},
@@ -284,6 +285,7 @@ THIRD_PARTY = {
     "_cli_paths": {"typer"},
     "_cli_receipts": {"rich", "typer"},
     "_cli_stage": {"typer"},
+    "_cli_text": {"rich"},
     "_cli_usage": {"typer"},
     "prefetch.cache._leases": {"msgspec"},
     "prefetch.cache._locks": {"filelock"},

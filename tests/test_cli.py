@@ -12,11 +12,13 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -378,29 +380,32 @@ class TestOutputThatFailsLate:
                 assert done.stderr.count("\n") == (expected == 3)
         os.close(end)
 
-    def test_an_interrupt_ends_it_where_nobody_reads_yet(self) -> None:
+    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+    @pytest.mark.parametrize("stream", ["stdout", "stderr"])
+    def test_a_signal_ends_it_where_nobody_reads_yet(self, stream: str, name: str) -> None:
         """What is left to write is not waited for: its reader may never come."""
         code = (
             "import sys, typer; from shardproof import cli\n"
             "app = typer.Typer()\n"
             "@app.command()\n"
             "def say():\n"
-            "    while True: typer.echo(1000 * 'x')\n"
+            f"    while True: typer.echo(1000 * 'x', err={stream == 'stderr'})\n"
             "cli.app = app; cli.main()"
         )
         read, write = os.pipe()
-        command = [sys.executable, "-c", code]
-        with subprocess.Popen(command, stdout=write, stderr=subprocess.PIPE, text=True) as child:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write}
+        with subprocess.Popen([sys.executable, "-c", code], text=True, **streams) as child:
             os.close(write)
             before = -1
             while before != (there := bytes_in(read)) or not there:
                 before = there
                 time.sleep(0.05)
-            child.send_signal(signal.SIGINT)
+            child.send_signal(signal.Signals[name])
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=20)
             child.kill()
-            assert (child.wait(), child.stderr.read()) == (130, "")
+            said = (child.stderr if stream == "stdout" else child.stdout).read()
+            assert (child.wait(), said) == (128 + signal.Signals[name], "")
         os.close(read)
 
     def test_a_pipe_that_does_not_block_is_waited_for(self, make_shards_dir) -> None:
@@ -591,6 +596,119 @@ class TestDemo:
         assert "Input/output error" in result.stderr
 
 
+TOLD_TO_END = """
+import os, signal, sys, tempfile
+name, real = sys.argv.pop(1), {}
+def call(*args, **keywords):
+    try:
+        return real[name](*args, **keywords)
+    finally:
+        if "shardproof-demo-" in str(args[0]) or "dir_fd" in keywords:
+            setattr(os, name, real[name])
+            signal.raise_signal(signal.SIGTERM)
+from shardproof import cli
+real[name] = getattr(os, name)
+setattr(os, name, call)
+cli.main()
+"""
+"""The demo, and one signal, just when the first such call has been made for its directory."""
+
+
+@pytest.mark.parametrize("call", ["mkdir", "unlink", "rmdir"])
+def test_a_demo_that_is_told_to_end_leaves_nothing(call: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TOLD_TO_END, call, "demo"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stderr) == (143, "")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_demo_whose_directory_could_not_be_removed_at_first(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with faults(tmp_path) as fs:
+        fs.fail("rmdir", errno.EIO, times=1)
+        result = run("demo")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_demo_where_no_directory_can_be_made(run, tmp_path, monkeypatch) -> None:
+    """As where all places for temporary files are read-only."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "gone")])
+    result = run("demo")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert str(tmp_path / "gone") in result.stderr
+    assert "--keep DIR" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "validate {}",
+        "receipts {}",
+        "stage {}",
+        "stage . --to {}",
+        "demo --keep {}",
+        "adopt {}",
+        "fetch file:///proc/version {}",
+        "checkpoint verify {}",
+        "checkpoint show {}",
+        "checkpoint latest {}",
+        "checkpoint convert {} x",
+    ],
+)
+def test_a_name_that_nothing_can_have_is_wrong_usage(run, tmp_path, words: str) -> None:
+    """Nobody need look again: no file system keeps it."""
+    result = run(*words.format(tmp_path / ("x" * 300)).split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "File name too long" in result.stderr
+
+
+class TestLongCells:
+    """One long text in a table, of a small file, makes no other line of the output longer."""
+
+    def test_a_reason(self, run, make_receipts_dir) -> None:
+        plan = make_receipts_dir(n_shards=100, absent=range(1, 100))
+        path = plan / "receipts" / "shard_000000.json"
+        said = json.loads(path.read_text())
+        long = "/".join(["x" * 250] * 15)
+        said["files"] |= {f"{k}": {"path": f"{k}{long}", "bytes": 1} for k in range(20)}
+        path.write_text(json.dumps(said))
+        _, header, first, *others = run("receipts", plan).stdout.splitlines()
+        assert len(first) > 20 * len(long)
+        assert {header, *others} == {
+            "Shard  State    Why",
+            *(f"{index:<5}  pending  there is no receipt" for index in range(1, 100)),
+        }
+
+    def test_a_name(self, run, tmp_path) -> None:
+        long, saver = "\x01" * 4000, shardproof.MultiShardSaver()
+        arrays = {name: np.zeros(1) for name in ("a", long, "b")}
+        saver.save_shard(tmp_path / "model", 0, arrays)
+        saver.save_metadata(tmp_path / "model", world_size=1)
+        lines = run("checkpoint", "show", tmp_path / "model").stdout.splitlines()[-4:]
+        assert [line.split() for line in lines] == [
+            ["Rank", "Tensor", "Type", "Shape", "Bytes"],
+            ["0", "a", "float64", "1", "8"],
+            ["0", r"\x01" * 4000, "float64", "1", "8"],
+            ["0", "b", "float64", "1", "8"],
+        ]
+        assert lines[1].index("float64") == lines[3].index("float64") < 500
+
+    def test_columns_stand_below_each_other(self, run, tmp_path) -> None:
+        """Some characters take two places."""
+        saver = shardproof.MultiShardSaver()
+        saver.save_shard(tmp_path / "model", 0, {"日本": np.zeros(1), "abcdefgh": np.zeros(1)})
+        saver.save_metadata(tmp_path / "model", world_size=1)
+        assert run("checkpoint", "show", tmp_path / "model").stdout.splitlines()[-3:] == [
+            "Rank  Tensor    Type     Shape  Bytes",
+            "0     日本      float64  1      8",
+            "0     abcdefgh  float64  1      8",
+        ]
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE])
 def test_a_directory_that_nobody_could_look_at_is_not_called_wrong(run, tmp_path, number) -> None:
     (tmp_path / "to").mkdir()
@@ -606,3 +724,10 @@ def test_version_and_help(run) -> None:
     assert "validate" in run("--help").stdout
     assert "--level" in run("validate", "--help").stdout
     assert run().exit_code == 2
+
+
+@pytest.mark.parametrize("args", [[], ["checkpoint"]])
+def test_help_has_lines_without_rich_too(args: list[str]) -> None:
+    result = in_process(*args, env={**os.environ, "TYPER_USE_RICH": "0"})
+    assert result.returncode == 2
+    assert "Commands:" in result.stderr.splitlines()

@@ -1,5 +1,6 @@
-"""The progress bar: what it is about may have any name."""
+"""The progress bar: what it is about may have any name, and the terminal may go."""
 
+import errno
 import io
 import sys
 
@@ -50,3 +51,42 @@ def test_a_name_is_drawn_as_it_is_and_nothing_of_it_is_obeyed(
     assert text in shown
     assert "1/2" in shown
     assert "\x1b]" not in shown
+
+
+class GoneTerminal(Terminal):
+    """A terminal that hangs up after some writes."""
+
+    def __init__(self, n_writes: int) -> None:
+        super().__init__()
+        self.n_left = n_writes
+
+    def write(self, text: str) -> int:
+        self.n_left -= 1
+        if self.n_left < 0:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().write(text)
+
+
+@pytest.mark.parametrize("n_writes", range(8))
+def test_a_terminal_that_is_gone_is_no_reason_to_end(
+    n_writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal, stdout = GoneTerminal(n_writes), sys.stdout
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("shardproof._progress._QUIET_SECONDS", 0.0)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with bar("shards") as on_progress:
+        for done in range(9):
+            on_progress(done, 9)
+        n_tried = terminal.n_left
+        on_progress(9, 9)
+    assert terminal.n_left <= n_tried < 0
+    assert (sys.stdout, sys.stderr) == (stdout, terminal)
+    with pytest.raises(ValueError, match="of the work"):
+        draw_and_fail()
+
+
+def draw_and_fail() -> None:
+    with bar("shards") as on_progress:
+        on_progress(1, 9)
+        raise ValueError("of the work")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from shardproof._cli_paths import given_text
+from shardproof._cli_paths import code_unseen, given_text
 from shardproof._messages import printable, shown, told
 from shardproof._work import apart
 from shardproof.errors import FetchError
@@ -76,7 +76,8 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
     except FetchError as error:
         _quit(told(error), 3)
     except OSError as error:
-        _quit(f"Could not look at '{shown(os.path.abspath(directory))}': {told(error)}", 3)
+        problem = f"Could not look at '{shown(os.path.abspath(directory))}': {told(error)}"
+        _quit(problem, code_unseen(error))
     _tell(report, as_json=as_json, quiet=quiet)
     raise typer.Exit(report.exit_code if report.n_files else 1)
 

@@ -1,5 +1,6 @@
 """Paths on the command line. Typer's own make the current directory of an empty one."""
 
+import errno
 import os
 import stat
 import sys
@@ -12,7 +13,7 @@ from shardproof._messages import quoted, shown, told
 from shardproof._opening import mode_of
 from shardproof._paths import EMPTY
 
-__all__ = ["end_unseen", "given_directory", "given_path", "given_text", "print_path"]
+__all__ = ["code_unseen", "end_unseen", "given_directory", "given_path", "given_text", "print_path"]
 
 
 def given_text(text: str) -> str:
@@ -55,9 +56,14 @@ def given_directory(text: str) -> Path:
 
 
 def end_unseen(text: str, error: OSError) -> NoReturn:
-    """End by 3: nobody could look at what a path leads to."""
+    """End by 3, or 2 (`code_unseen`): nobody could look at what a path leads to."""
     typer.echo(f"Could not look at '{shown(os.path.abspath(text))}': {told(error)}", err=True)
-    raise typer.Exit(3)
+    raise typer.Exit(code_unseen(error))
+
+
+def code_unseen(error: OSError) -> int:
+    """Return 3, nobody could look; or 2 of a name that is too long for anything to have it."""
+    return 2 if error.errno == errno.ENAMETOOLONG else 3
 
 
 def print_path(path: str | os.PathLike[str]) -> None:

@@ -3,17 +3,16 @@
 import datetime
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from shardproof._cli_paths import given_path
+from shardproof._cli_paths import code_unseen, given_path
+from shardproof._cli_text import console, print_lines, print_table
 from shardproof._messages import printable, shown
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.report import Level
@@ -42,18 +41,19 @@ class _Outcome(NamedTuple):
     path: str
     store: "ReceiptStore | None" = None
     rows: tuple[_Row, ...] = ()
-    error: Exception | None = None
+    error: ManifestError | OSError | None = None
 
     @property
     def exit_code(self) -> int:
         if self.error is None:
             return 1 if self.rows else 0
-        return 2 if isinstance(self.error, ManifestError) else 3
+        return 2 if isinstance(self.error, ManifestError) else code_unseen(self.error)
 
     @property
     def problem(self) -> str:
-        where = f"Could not look at '{shown(self.path)}': " * (self.exit_code == 3)
-        return f"{where}{self.error}"
+        if isinstance(self.error, ManifestError):
+            return str(self.error)
+        return f"Could not look at '{shown(self.path)}': {self.error}"
 
     def to_dict(self) -> dict[str, Any]:
         if self.store is None:
@@ -201,19 +201,20 @@ def _print_json(top: str, outcomes: list[_Outcome]) -> None:
 
 
 def _print_tables(outcomes: list[_Outcome]) -> None:
-    # What is no terminal is a file or a program: they take lines as they are.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100_000)
+    out = console(wraps=True)
     for outcome in outcomes:
         if outcome.store is not None:
-            _print_table(console, outcome.store, outcome.rows)
+            _print_table(out, outcome.store, outcome.rows)
 
 
-def _print_table(console: Console, store: "ReceiptStore", rows: tuple[_Row, ...]) -> None:
+def _print_table(out: Console, store: "ReceiptStore", rows: tuple[_Row, ...]) -> None:
     n_done = store.n_shards - len(rows)
     title = f"{n_done} of {store.n_shards} shards completed in '{shown(store.path)}'"
-    console.print(Text(printable(title), "red" if rows else "green"))
+    style = "red" if rows else "green"
+    print_lines(out, [printable(title)], lambda line: Text(line, style))
     if rows:
-        table = Table("Shard", "State", "Why", box=None, pad_edge=False)
-        for row in rows:
-            table.add_row(str(row.shard), row.state, Text(printable(row.why), overflow="fold"))
-        console.print(table)
+        print_table(out, ("Shard", "State", "Why"), lambda: map(_cells, rows))
+
+
+def _cells(row: _Row) -> tuple[str, str, Text]:
+    return str(row.shard), row.state, Text(printable(row.why), overflow="fold")

@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from shardproof._cli_paths import given_directory, given_path, print_path
+from shardproof._cli_paths import code_unseen, given_directory, given_path, print_path
 from shardproof._messages import printable, shown, told
 from shardproof.errors import ManifestError, ShardReadError, ShardValidationError
 from shardproof.report import Level
@@ -59,7 +59,8 @@ def stage(
     except ShardReadError as error:
         _quit(told(error), 3)
     except OSError as error:
-        _quit(f"Could not stage '{shown(os.path.abspath(shards_dir))}': {told(error)}", 3)
+        problem = f"Could not stage '{shown(os.path.abspath(shards_dir))}': {told(error)}"
+        _quit(problem, code_unseen(error))
     print_path(path)
 
 

@@ -34,5 +34,7 @@ def _escaped() -> Iterator[None]:
     try:
         yield
     except _UsageError as error:
-        error.message = shown(error.message)
+        # Of no words at all the message is the help, in lines of ours. Its class is not public.
+        is_help = type(error).__name__ == "NoArgsIsHelpError"
+        error.message = error.message if is_help else shown(error.message)
         raise

@@ -4,8 +4,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from shardproof._messages import shown
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = ["bar"]
 
@@ -18,6 +22,7 @@ def bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a callable that takes how much is done and of how much.
 
     It draws on standard error, and only on a terminal; what takes less than a second draws nothing.
+    Nor is anything drawn on a terminal that is gone, which changes nothing else.
     """
     begin = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -25,10 +30,13 @@ def bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
         def on_progress(done: int, total: int) -> None:
             nonlocal advance
-            if advance is None and time.monotonic() - begin >= _QUIET_SECONDS:
-                advance = _draw(label, stack)
-            if advance is not None:
-                advance(done, total)
+            try:
+                if advance is None and time.monotonic() - begin >= _QUIET_SECONDS:
+                    advance = _draw(label, stack)
+                if advance is not None:
+                    advance(done, total)
+            except OSError:
+                advance = _ignore
 
         yield on_progress if sys.stderr is not None and sys.stderr.isatty() else _ignore
 
@@ -47,10 +55,16 @@ def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]
     # No refreshing thread: rich does not join it.
     console = Console(stderr=True)
     progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
-    stack.enter_context(progress)
+    stack.callback(_leave, progress)
+    progress.start()
     task = progress.add_task(shown(label, _WIDEST), total=None)
 
     def advance(done: int, total: int) -> None:
         progress.update(task, completed=done, total=total, refresh=True)
 
     return advance
+
+
+def _leave(progress: "Progress") -> None:
+    with contextlib.suppress(OSError):
+        progress.stop()

@@ -26,34 +26,33 @@ class OutputError(Exception):
 
 
 class _Patient(io.FileIO):
-    """A descriptor to write to; the other end of a pipe may have made it one that never waits."""
+    """A descriptor to write to; the other end of a pipe may have made it one that never waits.
 
-    def write(self, data: Any) -> int:
-        """Write some bytes, and wait until that can be done."""
-        while (n_bytes := super().write(data)) is None:
-            select.select([], [self], [])
-        return n_bytes
-
-
-class _Output(_Patient):
-    """Standard output. The first write that fails ends the command; later ones do nothing.
-
-    Nor do they where one was interrupted: its reader may never come.
+    Nothing is written after a write that failed, or was interrupted: its reader may never come.
     """
 
     _is_lost = False
 
     def write(self, data: Any) -> int:
-        """Write some bytes."""
+        """Write some bytes, and wait until that can be done."""
         if self._is_lost:
             return len(data)
         self._is_lost = True
-        try:
-            n_bytes = super().write(data)
-        except OSError as error:
-            raise OutputError(error) from error
+        while (n_bytes := super().write(data)) is None:
+            select.select([], [self], [])
         self._is_lost = False
         return n_bytes
+
+
+class _Output(_Patient):
+    """Standard output. The first write that fails ends the command."""
+
+    def write(self, data: Any) -> int:
+        """Write some bytes."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OutputError(error) from error
 
 
 class _Errors(_Patient):
@@ -64,6 +63,7 @@ class _Errors(_Patient):
         try:
             return super().write(data)
         except OSError:
+            self._is_lost = False  # the next ones may find room
             return len(data)
 
 

@@ -6,6 +6,7 @@ in order, with nothing left behind; 141 nobody reads what is printed. Of several
 highest counts.
 """
 
+import contextlib
 import json
 import os
 import tempfile
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -24,16 +24,18 @@ from shardproof import _files
 from shardproof._cli_adopt import adopt
 from shardproof._cli_checkpoint import app as checkpoint
 from shardproof._cli_fetch import fetch
-from shardproof._cli_paths import end_unseen, given_path
+from shardproof._cli_paths import code_unseen, end_unseen, given_path
 from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
+from shardproof._cli_text import console, print_lines
 from shardproof._cli_usage import Commands
 from shardproof._messages import printable, shown, told
 from shardproof._opening import is_directory, is_there, names_in, real_path
 from shardproof._signals import interruptible, listening, signals
 from shardproof._terminal import standard_streams
+from shardproof._work import apart
 from shardproof.errors import ManifestError
-from shardproof.report import Finding, FindingKind, Level, Report
+from shardproof.report import Finding, FindingKind, Level, Report, lines_of
 
 __all__ = ["app", "main"]
 
@@ -138,27 +140,29 @@ def _look(path: str, level: Level, workers: int | None, *, show_bar: bool) -> _O
     except ManifestError as error:
         return _Outcome(path, None, told(error), 2)
     except OSError as error:
-        return _Outcome(
-            path, None, f"Could not look at '{shown(os.path.abspath(path))}': {told(error)}", 3
-        )
+        problem = f"Could not look at '{shown(os.path.abspath(path))}': {told(error)}"
+        return _Outcome(path, None, problem, code_unseen(error))
     return _Outcome(path, report, "", report.exit_code)
 
 
 def _show(outcomes: list[_Outcome], *, verbose: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    out = console(wraps=False)
     for outcome in outcomes:
-        if outcome.report is not None and not (outcome.report.ok and console.is_terminal):
-            console.print(_text(outcome.report, verbose=verbose))
-    if console.is_terminal:
-        console.print(Padding(_table(outcomes), (1, 0, 0, 0)))
+        if outcome.report is not None and not (outcome.report.ok and out.is_terminal):
+            print_lines(out, _lines(outcome.report, verbose=verbose), _painted)
+    if out.is_terminal:
+        out.print(Padding(_table(outcomes), (1, 0, 0, 0)))
 
 
-def _text(report: Report, *, verbose: bool) -> Text:
-    """The report with colours, which the console drops where it writes to no terminal."""
-    lines = str(report).split("\n")
-    if verbose:
-        lines += ["", *map(_detail, report.findings)] if report.findings else []
-    text = Text("\n".join(map(printable, lines)))
+def _lines(report: Report, *, verbose: bool) -> Iterator[str]:
+    yield from map(printable, lines_of(report))
+    if verbose and report.findings:
+        yield ""
+        yield from (printable(_detail(finding)) for finding in report.findings)
+
+
+def _painted(line: str) -> Text:
+    text = Text(line)
     text.highlight_regex(r"(?m)^.* \(\d+\):$", "bold red")
     return text
 
@@ -236,15 +240,33 @@ def demo(
     try:
         code = _demonstrate_in_passing() if keep is None else _demonstrate_and_keep(keep)
     except OSError as error:
-        end_unseen(tempfile.gettempdir() if keep is None else os.fspath(keep), error)
+        if keep is not None:
+            end_unseen(os.fspath(keep), error)
+        problem = f"Could not make, or remove, the directories of the demo: {told(error)}"
+        tip = "set TMPDIR to a directory that you may write to, or give one by --keep DIR"
+        typer.echo(printable(f"{problem}; {tip}"), err=True)
+        raise typer.Exit(3) from error
     raise typer.Exit(code)
 
 
 def _demonstrate_in_passing() -> int:
-    with _files.passing_directory("shardproof-demo-") as base:
-        code = _demonstrate(Path(base))
+    made: list[str] = []
+    try:
+        apart(lambda _: made.append(tempfile.mkdtemp(prefix="shardproof-demo-")))
+        code = _demonstrate(Path(made[0]))
+    finally:
+        try:
+            with contextlib.suppress(OSError):  # what failed once may work now
+                _remove(made)
+        finally:
+            _remove(made)  # what an interrupt has cut short
     typer.echo("\nBoth directories are gone again; --keep DIR keeps them.")
     return code
+
+
+def _remove(directories: list[str]) -> None:
+    for directory in directories:
+        _files.remove_tree(directory)
 
 
 def _demonstrate_and_keep(keep: Path) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from shardproof._messages import shown
 from shardproof.errors import ShardValidationError
 
-__all__ = ["Finding", "FindingKind", "Level", "Report"]
+__all__ = ["Finding", "FindingKind", "Level", "Report", "lines_of"]
 
 Level = Literal["present", "complete", "valid"]
 """How hard to look; each level includes the ones before it."""
@@ -129,7 +129,7 @@ class Report:
         return 1 if self.findings else 0
 
     def __str__(self) -> str:
-        return "\n".join(self._failure_lines()) if self.findings else self._success()
+        return "\n".join(lines_of(self))
 
     def _success(self) -> str:
         proven = self.n_files - len(self.unproven)
@@ -183,3 +183,11 @@ class Report:
         if self.findings:
             raise ShardValidationError(self)
         return self
+
+
+def lines_of(report: Report) -> Iterator[str]:
+    """Yield the text of a report line by line; there may be millions."""
+    if report.findings:
+        yield from report._failure_lines()
+    else:
+        yield report._success()

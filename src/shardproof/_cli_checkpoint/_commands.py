@@ -20,10 +20,12 @@ from shardproof._cli_checkpoint._paths import (
     refusals_end_it,
     told_log,
 )
-from shardproof._cli_checkpoint._tables import console, print_metadata
+from shardproof._cli_checkpoint._tables import print_metadata
 from shardproof._cli_paths import given_text, print_path
+from shardproof._cli_text import console, print_lines
 from shardproof._messages import printable, shown
 from shardproof.errors import CheckpointNotFoundError
+from shardproof.report import lines_of
 
 if TYPE_CHECKING:
     from shardproof.checkpoint import VerificationResult
@@ -90,12 +92,11 @@ def verify(
 
 def _print_result(prefix: str, result: "VerificationResult") -> None:
     named = dataclasses.replace(result, root=Path(prefix))
-    lines = [str(named), *(["", *named.errors] if named.errors else [])]
-    out = console()
-    style = "green" if named.ok else "red"
-    out.print(Text(printable("\n".join(lines)), style), soft_wrap=True)
-    for warning in named.warnings:
-        out.print(Text(printable(warning), "yellow"), soft_wrap=True)
+    errors = ["", *named.errors] if named.errors else []
+    style, out = "green" if named.ok else "red", console(wraps=False)
+    lines = map(printable, (*lines_of(named), *errors))
+    print_lines(out, lines, lambda line: Text(line, style))
+    print_lines(out, map(printable, named.warnings), lambda line: Text(line, "yellow"))
 
 
 @app.command()

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shardproof._cli_checkpoint._paths import METADATA, could_not, prefixes_of, warn
+from shardproof._cli_paths import code_unseen
 from shardproof._messages import told
 from shardproof.errors import CheckpointNotFoundError, ShardproofError
 
@@ -41,7 +42,7 @@ def outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[Outcome]:
     except CheckpointNotFoundError as error:
         yield Outcome(path, None, told(error), 2)
     except OSError as error:
-        yield Outcome(path, None, could_not("look at", path, error), 3)
+        yield Outcome(path, None, could_not("look at", path, error), code_unseen(error))
         return
     for prefix in prefixes:
         yield _verified(prefix, level)
@@ -62,7 +63,7 @@ def _unfinished(path: str, quiet: bool) -> Iterator[Outcome]:
     try:
         steps = unfinished_steps(path.removesuffix(METADATA))
     except OSError as error:
-        yield Outcome(path, None, could_not("look at", path, error), 3)
+        yield Outcome(path, None, could_not("look at", path, error), code_unseen(error))
         return
     for step in [] if quiet else steps:
         warn(step)
@@ -76,7 +77,7 @@ def _verified(prefix: str, level: Level) -> Outcome:
     except (ShardproofError, ImportError, ValueError) as error:
         return Outcome(prefix, None, told(error), 2)
     except OSError as error:
-        return Outcome(prefix, None, could_not("look at", prefix, error), 3)
+        return Outcome(prefix, None, could_not("look at", prefix, error), code_unseen(error))
     names_no_shard = not result.n_files  # its metadata can't be read
     code = _code_of_metadata(result.findings) if names_no_shard else result.exit_code
     return Outcome(prefix, result, "\n".join(result.errors) if names_no_shard else "", code)

@@ -9,6 +9,7 @@ from typing import NoReturn
 import typer
 
 from shardproof import _opening
+from shardproof._cli_paths import code_unseen
 from shardproof._messages import printable, shown, told
 from shardproof.errors import (
     CheckpointError,
@@ -110,7 +111,7 @@ def refusals_end_it(verb: str, path: str, code: int) -> Iterator[None]:
     except (ShardproofError, ImportError, ValueError) as error:
         end_with(told(error), 2)
     except OSError as error:
-        end_with(could_not(verb, path, error), 3)
+        end_with(could_not(verb, path, error), code_unseen(error))
 
 
 def _code_of(error: CheckpointError, code: int) -> int:

@@ -1,31 +1,24 @@
 """What a checkpoint's metadata says, for people."""
 
 import itertools
-import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from shardproof._cli_text import console, print_lines, print_table
 from shardproof._messages import printable, shown
 
 if TYPE_CHECKING:
     from shardproof.checkpoint import CheckpointMetadata
 
-__all__ = ["console", "print_metadata"]
-
-
-def console() -> Console:
-    """Return what prints on standard output, with colours on a terminal."""
-    # What is no terminal is a file or a program: they take lines as they are.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 100_000)
+__all__ = ["print_metadata"]
 
 
 def print_metadata(prefix: str, metadata: "CheckpointMetadata", limit: int | None) -> None:
     """Print what metadata say, and of all tensors the first ``limit``."""
-    out, sharding = console(), metadata.sharding
-    out.print(Text(printable(f"'{shown(prefix)}'"), "bold"))
+    out, sharding = console(wraps=True), metadata.sharding
+    print_lines(out, [printable(f"'{shown(prefix)}'")], lambda line: Text(line, "bold"))
     about = {
         "step": str(metadata.step),
         "world size": str(metadata.world_size),
@@ -33,34 +26,34 @@ def print_metadata(prefix: str, metadata: "CheckpointMetadata", limit: int | Non
         "strategy": sharding.strategy,
         "precision": sharding.precision,
     }
-    out.print(Text("\n".join(f"{name}: {_on_one_line(text)}" for name, text in about.items())))
-    out.print()
-    out.print(_shards_table(metadata))
-    out.print()
-    out.print(_tensors_table(metadata, limit))
+    print_lines(out, [*(f"{name}: {_on_one_line(text)}" for name, text in about.items()), ""])
+    print_table(out, _SHARDS, lambda: _shard_rows(metadata))
+    print_lines(out, [""])
+    print_table(out, _TENSORS, lambda: itertools.islice(_tensor_rows(metadata), limit))
     n_tensors = sum(len(shard.tensors) for shard in metadata.shards)
     if limit is not None and n_tensors > limit:
-        out.print(Text(f"and {n_tensors - limit} more; --tensors lists all"))
+        print_lines(out, [f"and {n_tensors - limit} more; --tensors lists all"])
 
 
-def _shards_table(metadata: "CheckpointMetadata") -> Table:
-    table = Table("Rank", "File", "Bytes", "Tensors", "Checksum", box=None, pad_edge=False)
+_Row = tuple[str | Text, ...]
+
+_SHARDS = ("Rank", "File", "Bytes", "Tensors", "Checksum")
+_TENSORS = ("Rank", "Tensor", "Type", "Shape", "Bytes")
+
+
+def _shard_rows(metadata: "CheckpointMetadata") -> Iterator[_Row]:
     for shard in metadata.shards:
         counts = str(shard.file_size), str(len(shard.tensors))
         checksum = _folded(shard.checksum or "none")
-        table.add_row(str(shard.rank), _folded(shard.file), *counts, checksum)
-    return table
+        yield str(shard.rank), _folded(shard.file), *counts, checksum
 
 
-def _tensors_table(metadata: "CheckpointMetadata", limit: int | None) -> Table:
-    table = Table("Rank", "Tensor", "Type", "Shape", "Bytes", box=None, pad_edge=False)
-    rows = ((shard.rank, tensor) for shard in metadata.shards for tensor in shard.tensors)
-    for rank, tensor in itertools.islice(rows, limit):
-        shape = "x".join(map(str, tensor.shape)) or "-"
-        table.add_row(
-            str(rank), _folded(tensor.name), tensor.dtype, _folded(shape), str(tensor.size)
-        )
-    return table
+def _tensor_rows(metadata: "CheckpointMetadata") -> Iterator[_Row]:
+    for shard in metadata.shards:
+        for tensor in shard.tensors:
+            shape = _folded("x".join(map(str, tensor.shape)) or "-")
+            name = _folded(tensor.name)
+            yield str(shard.rank), name, tensor.dtype, shape, str(tensor.size)
 
 
 def _folded(text: str) -> Text:
