@@ -16,6 +16,10 @@ settings.load_profile("shardproof")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# So does one of nohup with hang-ups. This process goes on doing so, by what no child inherits.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let attacks run all of their cases; docs/attacks.md says what they are."""
