@@ -582,7 +582,12 @@ class TestReceiptsThatAreGone:
         assert_promised(store.path, stage(store.path, to))
         assert (receipts / "shard_1_notes.json").read_bytes() == text
 
-    def test_one_that_came_back_meanwhile_stays(self, store, to, monkeypatch) -> None:
+    @pytest.mark.parametrize(
+        ("place", "name"),
+        [(_job.StageJob, "_bring_what_lacks"), (_copies._files, "remove_if")],
+        ids=["before it is looked at", "while it is removed"],
+    )
+    def test_one_that_came_back_stays(self, store, to, monkeypatch, place, name: str) -> None:
         """Who began earlier must not remove what another process has brought since."""
         copy = stage(store.path, to)
         receipt_path(store, 1).unlink()
@@ -594,24 +599,7 @@ class TestReceiptsThatAreGone:
                 complete(store, 1, b"other tokens")
                 stage(store.path, to)
 
-        before(monkeypatch, _job.StageJob, "_bring_what_lacks", be_faster)
-        with pytest.raises(ShardReadError, match="it changed while it was staged"):
-            stage(store.path, to)
-        assert later
-        assert_promised(store.path, copy)
-
-    def test_one_that_came_back_while_it_was_removed_stays(self, store, to, monkeypatch) -> None:
-        copy = stage(store.path, to)
-        receipt_path(store, 1).unlink()
-        later: list[Path] = []
-
-        def be_faster() -> None:
-            if not later:
-                later.append(copy)
-                complete(store, 1, b"other tokens")
-                stage(store.path, to)
-
-        before(monkeypatch, _copies._files, "remove_if", be_faster)
+        before(monkeypatch, place, name, be_faster)
         with pytest.raises(ShardReadError, match="it changed while it was staged"):
             stage(store.path, to)
         assert later
