@@ -4,6 +4,8 @@ import ast
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +66,24 @@ def test_a_zombie_is_gone() -> None:
     os.waitpid(child, 0)
     os.close(reading)
     os.close(writing)
+
+
+def test_one_whose_first_thread_has_ended_is_alive() -> None:
+    """So it is for a moment when it is killed: its other threads have its files and locks still."""
+    script = (
+        "import ctypes, sys, threading; from shardproof._processes import this_process\n"
+        "print(this_process(), flush=True)\n"
+        "threading.Thread(target=sys.stdin.read).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as child:
+        process = child.stdout.readline().strip()
+        while b") Z " not in Path(f"/proc/{child.pid}/stat").read_bytes():
+            time.sleep(1e-3)
+        assert not _processes.is_gone(process)
+        child.kill()
+    assert _processes.is_gone(process)
 
 
 def test_another_process_of_the_same_number_is_gone() -> None:

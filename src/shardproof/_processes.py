@@ -110,11 +110,15 @@ def _counts_as_we_do() -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When a process began, in ticks since boot; no text of a zombie, None if nothing is shown."""
+    """When a process began, in ticks since boot; no text of a zombie, None if nothing is shown.
+
+    One whose first thread has ended is shown as a zombie while others of it still hold its files.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name, in parentheses, may hold anything: fields are counted from its end.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return "" if fields[0] in b"ZX" else fields[19].decode()
+    has_ended = fields[0] in b"ZX" and int(fields[17]) <= 1
+    return "" if has_ended else fields[19].decode()
