@@ -122,6 +122,23 @@ def test_two_interrupts_while_it_is_closed_leave_nothing_open(kind, path, monkey
 
 
 @KINDS
+def test_an_interrupt_as_it_begins_to_be_closed_leaves_nothing_open(kind, path, monkeypatch):
+    def interrupted():
+        if interrupts:
+            raise interrupts.pop()
+        return False
+
+    before, interrupts = held(), [KeyboardInterrupt()]
+    loader = kind(path, layer=6, batch_size=8)
+    iteration = iter(loader)
+    next(iteration)
+    monkeypatch.setattr(_delivery, "is_collecting", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loader.close()
+    assert held() == before
+
+
+@KINDS
 def test_one_that_the_collector_finds_in_a_thread_that_reads_for_it_is_ended(kind, path):
     """Which it does by itself: from Python 3.12 on, in whichever thread allocates."""
 

@@ -28,6 +28,7 @@ from shardproof.prefetch import (
     Limits,
     PrefetchEvent,
     RemoteFile,
+    _prefetcher,
 )
 from shardproof.prefetch._stats import Tally
 from shardproof.prefetch.rows import _origins
@@ -538,6 +539,21 @@ def abandoned(source: CallableSource, cache: Path, collect: Callable[[], object]
     del cycle
     is_dropped.set()
     assert is_collected.wait(30)
+
+
+def test_what_the_collector_finds_twice_is_closed_once(tmp_path: Path, monkeypatch) -> None:
+    """As where a generator that has a prefetcher is garbage, too."""
+    prefetcher = ShardPrefetcher(
+        CallableSource(lambda name, to: to.write_bytes(b"x")), [], tmp_path
+    )
+    left: list[Callable[[], object]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(_prefetcher, "is_collecting", lambda: True)
+        patch.setattr(_prefetcher, "later", left.append)
+        prefetcher.close()
+        prefetcher.close()
+    assert len(left) == 1
+    left[0]()
 
 
 def wait_until(is_so: Callable[[], object]) -> None:

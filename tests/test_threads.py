@@ -245,6 +245,12 @@ class TestApart:
         assert found == [42]
 
 
+def test_no_thread_is_begun_as_the_interpreter_ends(monkeypatch) -> None:
+    """Python 3.11 would take one, and never run it."""
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    assert _work.apart(lambda _: threading.current_thread()) is threading.current_thread()
+
+
 class TestThreads:
     def test_work_that_gets_no_thread_says_so(self, monkeypatch) -> None:
         def none_left(*_: object) -> None:

@@ -114,9 +114,11 @@ class Thread:
         """Start it, without a wait; to be called once.
 
         Returns:
-            Whether it was started: not where the system gives no more threads, nor from Python 3.12
-            on where the interpreter ends.
+            Whether it was started: not where the system gives no more threads, nor where the
+            interpreter ends.
         """
+        if sys.is_finalizing():  # Python 3.11 would make one that never runs
+            return False
         # By one call into the interpreter: between two, an interrupt may come.
         with contextlib.suppress(RuntimeError):
             if sys.version_info >= (3, 13):

@@ -50,7 +50,10 @@ class Delivery:
                 while batches:  # popped, so that its memory is the caller's alone
                     yield batches.pop()
         finally:
-            _end(readers, shards)
+            try:
+                _end(readers, shards)
+            finally:
+                _end(readers, shards)  # what an interrupt has cut short
 
     def _tasks(
         self, shards: OpenShards, first: int, n_parts: int
@@ -69,11 +72,8 @@ class Delivery:
 def _end(readers: _Readers, shards: OpenShards) -> None:
     if is_collecting():
         later(lambda: _close(readers, shards))
-        return
-    try:
+    else:
         _close(readers, shards)
-    finally:
-        _close(readers, shards)  # what an interrupt has cut short
 
 
 def _close(readers: _Readers, shards: OpenShards) -> None:

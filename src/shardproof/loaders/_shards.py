@@ -93,16 +93,17 @@ class OpenShards:
         return bool(self._all_queues or self._open or self._dir_fd is not None)
 
     def close(self, _: object = None) -> None:
-        """Close every descriptor and queue; nobody may be reading."""
-        self._queues.clear()
-        while self._all_queues:
-            self._all_queues[-1].close()
-            self._all_queues.pop()
-        while self._open:
-            os.close(self._open.popitem()[1].fd)
-        if self._dir_fd is not None:
-            fd, self._dir_fd = self._dir_fd, None
-            os.close(fd)
+        """Close every descriptor and queue; nobody may be reading, but others may close them."""
+        with self._lock:
+            self._queues.clear()
+            while self._all_queues:
+                self._all_queues[-1].close()
+                self._all_queues.pop()
+            while self._open:
+                os.close(self._open.popitem()[1].fd)
+            if self._dir_fd is not None:
+                fd, self._dir_fd = self._dir_fd, None
+                os.close(fd)
 
     def __del__(self) -> None:
         """Close what stayed open, as where two interrupts came while it was being closed."""

@@ -122,14 +122,16 @@ class _Held:
         self._bringer, self._cache, self._source = bringer, cache, source
         self._pid = os.getpid()
         self.tasks: dict[str, _Task] = {}
-        self.is_closed = False
+        self.is_closed = self._is_left = False
 
     def close(self) -> None:
         """Give all of it back, whatever interrupts come; where the collector calls it, soon."""
         if self.is_closed or os.getpid() != self._pid:  # what was forked from it has none of this
             return
         if is_collecting():
-            later(lambda: self._close(None))
+            if not self._is_left:  # it may find a generator that has this, and this itself
+                self._is_left = True
+                later(lambda: self._close(None))
             return
         try:
             apart(self._close)
