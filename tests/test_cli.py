@@ -23,7 +23,7 @@ import pytest
 from typer.testing import CliRunner
 
 import shardproof
-from shardproof import cli, testing
+from shardproof import _cli_paths, cli, testing
 from shardproof._messages import shown
 from shardproof.testing.faults import faults
 
@@ -664,6 +664,13 @@ def test_a_name_that_nothing_can_have_is_wrong_usage(run, tmp_path, words: str) 
     result = run(*words.format(tmp_path / ("x" * 300)).split())
     assert (result.exit_code, result.stdout) == (2, "")
     assert "File name too long" in result.stderr
+
+
+def test_in_a_path_that_is_too_long_as_a_whole_somebody_else_may_look() -> None:
+    """From below some of its folders: there is what it leads to, perhaps."""
+    for path, code in (("/a" * 3000, 3), (f"/a/{'x' * 256}", 2), (None, 3)):
+        assert _cli_paths.code_unseen(OSError(errno.ENAMETOOLONG, "too long", path)) == code
+    assert _cli_paths.code_unseen(OSError(errno.EIO, "bad", "x" * 300)) == 3
 
 
 class TestLongCells:

@@ -10,6 +10,7 @@ from typing import NoReturn
 import typer
 
 from shardproof._messages import quoted, shown, told
+from shardproof._names import MAX_NAME_BYTES
 from shardproof._opening import mode_of
 from shardproof._paths import EMPTY
 
@@ -63,7 +64,9 @@ def end_unseen(text: str, error: OSError) -> NoReturn:
 
 def code_unseen(error: OSError) -> int:
     """Return 3, nobody could look; or 2 of a name that is too long for anything to have it."""
-    return 2 if error.errno == errno.ENAMETOOLONG else 3
+    names = os.fsencode(error.filename or "").split(b"/")
+    is_too_long = max(map(len, names)) > MAX_NAME_BYTES  # and not the path of all above it
+    return 2 if error.errno == errno.ENAMETOOLONG and is_too_long else 3
 
 
 def print_path(path: str | os.PathLike[str]) -> None:
