@@ -1,11 +1,12 @@
 """A removal beside saves: whatever is saved meanwhile stays, and what kills leave goes."""
 
+import dataclasses
 import errno
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -104,6 +105,15 @@ def at_each_call(
         if not acts:
             return
     raise AssertionError("it makes no end of calls")
+
+
+def begin_and_die(path: Path) -> None:
+    """Leave the temporary file of a writer that was killed."""
+    code = (
+        "import os, sys; from shardproof import _files\n"
+        "with _files.being_written(sys.argv[1]): os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=60)
 
 
 def own_names(path: Path) -> list[str]:
@@ -406,6 +416,24 @@ class TestNoLinkIsFollowedOutOfTheDirectory:
         assert is_saved(prefix, 1, 1)
         assert contents(home) == PRECIOUS
 
+    def test_a_step_that_becomes_one_before_it_is_swept(self, tmp_path: Path) -> None:
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        begin_and_die(outside / "f")
+        began = os.listdir(outside)
+        for step in (1, 2):
+            save(tmp_path / "x" / f"{step}" / "model", step)
+
+        class Late(LocalStorage):
+            def sweep(self, directory: str) -> None:
+                if directory.endswith("1"):
+                    replace_by_link(Path(directory), outside)
+                super().sweep(directory)
+
+        prune(tmp_path / "x", 1, storage=Late())
+        assert (tmp_path / "x" / "1").is_symlink()
+        assert os.listdir(outside) == began
+
     def test_a_link_that_has_the_name_of_one(self, tmp_path: Path) -> None:
         """It leads to metadata that name the shards of a save that still runs."""
         prefix, other = tmp_path / "x" / "model", tmp_path / "other" / "model"
@@ -456,6 +484,71 @@ def test_a_call_that_fails_names_where(tmp_path: Path, call: str) -> None:
                 assert str(error.filename).startswith(str(tmp_path / "x"))  # noqa: PT017
             else:
                 break
+
+
+@dataclasses.dataclass(frozen=True)
+class Named(LocalStorage):
+    name: str = "x"
+
+
+@dataclasses.dataclass
+class Unhashable(LocalStorage):
+    name: str = "x"
+
+
+@pytest.mark.parametrize("kind", [Named, Unhashable])
+def test_a_storage_of_ones_own_may_be_a_dataclass(kind: type[LocalStorage], tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path / f"{step}" / "model", step)
+    assert prune(tmp_path, 1, storage=kind()) == [str(tmp_path / "1" / "model")]
+
+
+class TestANameThatIsListedAndCanNotBeFound:
+    """A server says so of a file that is in the folder of a removal."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        for step in (1, 2):
+            save(tmp_path / f"{step}" / "model", step)
+        folder, real, tried = removal_folder(tmp_path / "1" / "model"), os.rename, []
+        (folder / "ghost").touch()
+
+        def rename(source: str, target: str, **fds: int | None) -> None:
+            if os.path.basename(source) != "ghost":
+                return real(source, target, **fds)
+            tried.append(source)
+            assert len(tried) < 100, "it tries without end"
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+
+        monkeypatch.setattr(os, "rename", rename)
+        return folder
+
+    def test_does_not_stop_a_removal(self, tmp_path: Path, folder: Path, caplog) -> None:
+        assert prune(tmp_path, 1) == [str(tmp_path / "1" / "model")]
+        assert f"'{folder}': expected a folder of files that were moved there" in caplog.text
+        assert own_names(tmp_path) == [str(folder)]
+
+    def test_is_told_to_who_saves(self, tmp_path: Path, folder: Path) -> None:
+        prefix = tmp_path / "1" / "model"
+        with pytest.raises(CheckpointError, match="found one that stays not empty") as error:
+            save(prefix, 3, overwrite=True)
+        assert error.value.path == str(folder)
+
+    def test_may_go_meanwhile(self, tmp_path: Path, folder: Path) -> None:
+        class Late(LocalStorage):
+            n_looks = 0
+
+            def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
+                found = super().entries(directory)
+                if directory == str(folder) and found:
+                    Late.n_looks += 1
+                    (folder / "ghost").unlink()
+                return found
+
+        prefix = tmp_path / "1" / "model"
+        MultiShardSaver(Late()).save_shard(prefix, 0, arrays_of(3), step=3, overwrite=True)
+        assert Late.n_looks == 1
+        assert not folder.exists()
 
 
 class TestWhatNobodyPutThere:
@@ -547,11 +640,7 @@ class TestWhatKillsLeft:
 
     def test_a_file_that_was_begun(self, tmp_path: Path) -> None:
         save(tmp_path / "1" / "model", 1)
-        code = (
-            "import os, sys; from shardproof import _files\n"
-            "with _files.being_written(sys.argv[1]): os._exit(0)"
-        )
-        subprocess.run([sys.executable, "-c", code, tmp_path / "1" / "f"], check=True, timeout=60)
+        begin_and_die(tmp_path / "1" / "f")
         assert len(own_names(tmp_path)) == 1
         prune(tmp_path)
         assert own_names(tmp_path) == []

@@ -45,6 +45,7 @@ __all__ = [
     "remove_tree",
     "rewrite",
     "sweep_leftovers",
+    "sweep_opened",
     "sync",
     "telling_where",
     "withdraw",
@@ -520,10 +521,10 @@ def _fill(fd: int, path: str | os.PathLike[str], data: bytes) -> Inode:
         return inode_of(os.fstat(fd))
 
 
-def _discard(path: str | os.PathLike[str]) -> bool:
+def _discard(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> bool:
     """Remove a file as far as that goes, and say whether; what stays is swept another time."""
     with contextlib.suppress(OSError):
-        remove(path)
+        remove(path, dir_fd=dir_fd)
         return True
     return False
 
@@ -582,6 +583,12 @@ def sweep_leftovers(
     """
     leftovers = sorted(_dead_leftovers(os.listdir(directory) if names is None else names))
     return [name for name in leftovers if _discard(os.path.join(directory, name))]
+
+
+def sweep_opened(dir_fd: int) -> list[str]:
+    """Do as `sweep_leftovers` in a directory that is open, wherever its path leads by now."""
+    leftovers = sorted(_dead_leftovers(os.listdir(dir_fd)))
+    return [name for name in leftovers if _discard(name, dir_fd=dir_fd)]
 
 
 def _dead_leftovers(names: Iterable[str]) -> Iterator[str]:

@@ -187,6 +187,14 @@ class Timer:
     def _next(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, self.left.pop(0) if self.left else 0)
 
+    def wait(self) -> None:
+        """Wait until none is to come.
+
+        A loop of its own: CPython 3.13.0 leaves the jump back out of the `try` around such a loop.
+        """
+        while self.left or signal.getitimer(signal.ITIMER_REAL)[0]:
+            time.sleep(1e-4)
+
     def ring(self, number: int, frame: FrameType | None) -> None:
         above = frame
         while above is not None:
@@ -308,8 +316,7 @@ def interrupted(subject: Subject, delays: list[float], timer: Timer) -> str:
             said = "KeyboardInterrupt"
         except BaseException as error:
             said = f"{type(error).__name__}: {error}"
-        while timer.left or signal.getitimer(signal.ITIMER_REAL)[0]:
-            time.sleep(1e-4)
+        timer.wait()
         time.sleep(1e-4)  # one that has just come is raised here, and not behind the `except`
     except KeyboardInterrupt:  # the second one came after the first was dealt with
         said = "KeyboardInterrupt" if said == "nothing" else said

@@ -10,6 +10,7 @@ is gone: a shard never takes the place of one that a checkpoint names. Both also
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator
 
 from shardproof.checkpoint._before_saving import already_there, make_way
@@ -31,6 +32,13 @@ _NO_FOLDER = (
     "expected a folder of files that were moved there to be removed, found a directory in it or "
     "something else in its place: see what it is, and remove it"
 )
+
+_STAYS_FULL = (
+    "expected a folder of files that were moved there to be removed, found one that stays not "
+    "empty though nothing in it can be moved: see what it is, and remove it"
+)
+
+_PAUSE = 0.1  # seconds
 
 _OVERTAKEN = (
     "another attempt saves a checkpoint of this prefix at the same time, and no checkpoint is made "
@@ -130,23 +138,38 @@ def remove_folder(storage: CheckpointStorage, folder: str) -> None:
     """Remove the folder of a removal, with the files that were moved into it meanwhile.
 
     Raises:
-        CheckpointError: A directory is in it, or something else in its place.
+        CheckpointError: A directory is in it, or a name that nothing has; or something else is in
+            its place.
     """
     try:
         with holding(storage, os.path.dirname(folder)) as held:
-            while isinstance(held, Exclusive) and not held.remove_directory(folder):
-                _empty(held, folder)
+            _remove_emptied(held, folder)
     except (IsADirectoryError, NotADirectoryError) as error:
         raise CheckpointError(_NO_FOLDER, path=storage.address(folder)) from error
 
 
-def _empty(storage: CheckpointStorage, folder: str) -> None:
+def _remove_emptied(storage: CheckpointStorage, folder: str) -> None:
+    n_in_vain = 0
+    while isinstance(storage, Exclusive) and not storage.remove_directory(folder):
+        if n_in_vain == 2:
+            raise CheckpointError(_STAYS_FULL, path=storage.address(folder))
+        if _empty(storage, folder):
+            n_in_vain = 0
+        else:  # others may have moved what was there, and something else came
+            n_in_vain += 1
+            time.sleep(_PAUSE)
+
+
+def _empty(storage: CheckpointStorage, folder: str) -> bool:
+    """Remove the files in a folder; say whether any could be moved."""
     # NFS leaves a file that somebody reads where it was removed: in the folder it would stay.
-    outside = f"{folder}.tmp"
+    outside, is_any_moved = f"{folder}.tmp", False
     for name, is_directory in storage.entries(folder):
         if is_directory:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), f"{folder}/{name}")
         if isinstance(storage, Exclusive):
             with contextlib.suppress(FileNotFoundError):
                 storage.rename(f"{folder}/{name}", outside, sync=False)
+                is_any_moved = True
         storage.remove(outside)
+    return is_any_moved

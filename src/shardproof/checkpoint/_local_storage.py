@@ -58,7 +58,7 @@ class LocalStorage:
             return
         try:
             held = copy.copy(self)
-            held._root = Held(directory, fd)
+            object.__setattr__(held, "_root", Held(directory, fd))  # it may be a frozen dataclass
             yield held
         finally:
             os.close(fd)
@@ -170,7 +170,11 @@ class LocalStorage:
 
     def sweep(self, directory: str) -> None:
         """Remove what killed writers of this package left there."""
-        _files.sweep_leftovers(directory)
+        if self._root is None:
+            _files.sweep_leftovers(directory)
+            return
+        with self._entered(directory) as fd:
+            _files.sweep_opened(fd)
 
     def _enter(self, directory: str) -> int:
         """Return a descriptor of a directory."""

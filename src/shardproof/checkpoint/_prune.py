@@ -77,7 +77,7 @@ def _old(candidates: Sequence[Candidate], keep: int, level: Level) -> Iterator[C
 
 def _sweep(prefixes: Prefixes) -> None:
     """Remove what kills have left, while there still are metadata that tell what nobody needs."""
-    for storage, where in {(place.storage, place.directory) for place in prefixes.committed}:
+    for where, storage in {place.directory: place.storage for place in prefixes.committed}.items():
         sweep_needless(storage, where)
         with contextlib.suppress(FileNotFoundError):  # the directory was removed
             storage.sweep(where)
