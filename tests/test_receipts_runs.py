@@ -111,6 +111,33 @@ class TestPowerCuts:
         assert caught.value.filename == str(tmp_path / "runs" / f"{KNOWN_RUN}-2")
         assert receipts.open_run(tmp_path, **CONFIG).run_hash == KNOWN_RUN
 
+    def test_nothing_is_made_where_its_parent_can_not_be_opened(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        receipts.open_run(tmp_path, **CONFIG)
+        real = os.open
+
+        def fail(path: str, flags: int, *args: object, **keywords: object) -> int:
+            if os.fspath(path) == str(tmp_path / "runs"):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            return real(path, flags, *args, **keywords)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", fail)
+            with pytest.raises(OSError, match="Too many open files"):
+                receipts.open_run(tmp_path, **CONFIG, force=True)
+        assert os.listdir(tmp_path / "runs") == [KNOWN_RUN]
+
+
+def test_force_where_the_runs_are_behind_a_link(tmp_path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "runs").symlink_to(tmp_path / "elsewhere")
+    for run_hash in (KNOWN_RUN, f"{KNOWN_RUN}-2"):
+        run = receipts.open_run(tmp_path / "out", **CONFIG, force=True)
+        assert run.run_hash == run_hash
+        assert (tmp_path / "elsewhere" / run_hash).is_dir()
+
 
 def test_a_directory_of_another_name_is_no_run(tmp_path) -> None:
     for name in (f"{KNOWN_RUN}-x", f"{KNOWN_RUN}-0", f"{KNOWN_RUN}x", f"{KNOWN_RUN}-007", "y"):

@@ -168,7 +168,7 @@ def test_an_output_may_not_be_a_link(store, tmp_path) -> None:
 
 
 class TestFolders:
-    """Of outputs: below the plan's directory, and behind no link, where no output would count."""
+    """Of outputs: below the plan's directory, and behind no link that leads out of it."""
 
     @pytest.fixture
     def outside(self, store) -> Path:
@@ -267,6 +267,78 @@ class TestFolders:
                 work.output("data/x.bin").write_bytes(b"x")
         assert synced.count(str(store.path)) == 2
         assert store.is_completed(0)
+
+    def test_a_link_that_stays_inside_is_followed(self, store) -> None:
+        with store.claim(0) as work:
+            work.output("a/link/x.bin").write_bytes(b"x")
+        (store.path / "a" / "link").rename(store.path / "data")
+        (store.path / "a" / "link").symlink_to("../data")
+        with store.claim(1) as work:
+            work.output("a/link/b/y.bin").write_bytes(b"y")
+        assert (store.path / "data" / "b" / "y.bin").read_bytes() == b"y"
+        assert store.pending("valid") == [2]
+
+    @pytest.mark.parametrize("target", [".", "receipts", "claims", "link", "nowhere", "plan.json"])
+    def test_a_link_to_what_is_no_folder_of_outputs(self, store, target) -> None:
+        before = (store.path / "plan.json").read_bytes()
+        (store.path / "link").symlink_to(target)
+        with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:
+            work.output("link/plan.json", "bin")
+        with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:  # noqa: PT012
+            (store.path / "link").unlink()
+            work.output("link/plan.json", "bin").write_bytes(b"ours")
+            (store.path / "link").symlink_to(target)
+        assert (store.path / "plan.json").read_bytes() == before
+        assert store.read(0).status == "failed"
+
+    def test_receipts_are_behind_no_link(self, store) -> None:
+        with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:  # noqa: PT012
+            work.output("x.bin").write_bytes(b"x")
+            (store.path / "receipts").rename(store.path / "data")
+            (store.path / "receipts").symlink_to("data")
+        assert json.loads((store.path / "data" / "shard_000000.json").read_bytes())["status"] == (
+            "started"
+        )
+
+    def test_one_that_is_there_is_not_made_again(self, store, monkeypatch) -> None:
+        """NFS may answer EACCES where a directory is there already."""
+        (store.path / "data").mkdir()
+        real = os.mkdir
+
+        def mkdir(path: str, *args: object, **keywords: object) -> None:
+            if os.path.basename(path) in {"receipts", "data"} and "dir_fd" in keywords:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            real(path, *args, **keywords)
+
+        monkeypatch.setattr(os, "mkdir", mkdir)
+        with store.claim(0) as work:
+            work.output("data/x.bin").write_bytes(b"x")
+        assert store.is_completed(0)
+
+    def test_one_on_the_way_need_not_be_readable(self, store, monkeypatch) -> None:
+        (store.path / "a" / "b").mkdir(parents=True)
+        inode, real = (store.path / "a").stat().st_ino, os.open
+
+        def open_(path: str, flags: int, *args: object, **keywords: object) -> int:
+            fd = real(path, flags, *args, **keywords)
+            if os.fstat(fd).st_ino == inode and not flags & os.O_PATH:
+                os.close(fd)
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            return fd
+
+        monkeypatch.setattr(os, "open", open_)
+        with store.claim(0) as work:
+            work.output("a/b/x.bin").write_bytes(b"x")
+        assert store.is_completed(0)
+
+    @pytest.mark.parametrize("n_folders", [1, 3])
+    def test_no_descriptor_is_left_open(self, store, n_folders) -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        self.test_a_link_that_stays_inside_is_followed(store)
+        (store.path / "link").symlink_to("receipts")
+        with pytest.raises(ReceiptError), store.claim(2) as work:
+            work.output("/".join(["link"] * n_folders + ["x.bin"]))
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 NOTHING = contextlib.nullcontext()

@@ -11,13 +11,12 @@ import msgspec
 from shardproof import _files
 from shardproof._arguments import checked
 from shardproof._messages import quoted, shown, told
-from shardproof._names import open_root
 from shardproof._opening import is_there, names_in, real_path
 from shardproof._paths import refuse_empty
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.receipts._canonical import canonical_json, hash_of, plain
 from shardproof.receipts._header import read_header
-from shardproof.receipts._layout import PLAN_FILE, RECEIPTS
+from shardproof.receipts._layout import PLAN_FILE, RECEIPTS, told_of
 from shardproof.receipts._plan import Plan, encode_plan, read_plan, resolved_tokenizer
 from shardproof.receipts._store import ReceiptStore
 
@@ -145,31 +144,34 @@ def _generations(runs: Path, name: str) -> list[int]:
 
 def _make_generation(runs: Path, name: str, generation: int) -> int:
     """Make the directory, for good; where two force at once, each gets its own."""
-    while True:
-        path = runs / _directory_name(name, generation)
-        try:
-            os.mkdir(path)
-        except FileExistsError:
-            generation += 1
-        else:
-            _keep(path)
-            return generation
+    # Before any is made, so that none is left behind where this fails; `runs` may be a link.
+    fd = os.open(runs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while True:
+            path = runs / _directory_name(name, generation)
+            try:
+                with told_of(os.fspath(path)):
+                    os.mkdir(path.name, dir_fd=fd)
+            except FileExistsError:
+                generation += 1
+            else:
+                _keep(path, fd)
+                return generation
+    finally:
+        os.close(fd)
 
 
-def _keep(path: Path) -> None:
+def _keep(path: Path, dir_fd: int) -> None:
     """Bring a directory's name to the disk; one that may be gone after a power cut goes at once.
 
     Else the next job would go on in it.
     """
-    fd = open_root(os.fspath(path.parent))
     try:
         with _files.telling_where(path):
-            _files.sync(fd)
+            _files.sync(dir_fd)
     except OSError:
-        _files.remove_empty(os.fspath(path))
+        _files.remove_empty(path.name, dir_fd=dir_fd)
         raise
-    finally:
-        os.close(fd)
 
 
 def _warn_of_kinds(found: Sequence[str], plan: Plan) -> None:

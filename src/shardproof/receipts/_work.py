@@ -17,6 +17,7 @@ import msgspec
 
 from shardproof import _digest, _files
 from shardproof._arguments import checked
+from shardproof._beneath import OutsideError, open_beneath
 from shardproof._messages import printable, quoted, shown, told
 from shardproof._names import OPEN_FLAGS, file_type, open_root, refusals
 from shardproof._opening import mode_of
@@ -24,7 +25,7 @@ from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
 from shardproof.receipts._canonical import plain
 from shardproof.receipts._claims import Claim
 from shardproof.receipts._heartbeat import Heartbeat
-from shardproof.receipts._layout import RECEIPTS, receipt_name, reserved, told_of
+from shardproof.receipts._layout import CLAIMS, RECEIPTS, receipt_name, reserved, told_of
 from shardproof.receipts._outputs import beside_files, is_empty, kind_of, why_lacking
 from shardproof.receipts._records import OWN_FIELDS, Receipt, encode_receipt
 from shardproof.receipts._sources import SourceFile
@@ -37,6 +38,11 @@ _MAX_TEXT = 50_000
 
 _MAX_RECORDED = 2**16
 """Most bytes of further fields: with an error's text they fit into a receipt that is read again."""
+
+_NO_FOLDER = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
+
+_PASSING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+"""How a folder is opened on the way to another: what may be searched need not be readable."""
 
 
 class Work:
@@ -85,8 +91,8 @@ class Work:
                 receipt too, as ``output_file``, by which Nemotron goes.
 
         Raises:
-            ReceiptError: A name that no output can have, or another output of this kind; or a
-                link, or another thing, is where its directory is to be.
+            ReceiptError: A name that no output can have, or another output of this kind; or where
+                its directory is to be is no directory, or a link that leads out.
             OSError: Nobody could look at that.
         """
         kind = kind or kind_of(name)
@@ -107,8 +113,8 @@ class Work:
 
     def _refuse_links(self, name: str) -> None:
         """Look before any work is done; whatever comes later, `_put` refuses."""
-        for path in itertools.accumulate([os.fspath(self._root), *_folders(name)], os.path.join):
-            _refuse_other(path, mode_of(path))
+        with contextlib.suppress(FileNotFoundError), _folder_of(name, self._root, make=False):
+            pass
 
     def _place(self, name: str) -> Path:
         """Return where to write what is to have a name later: in the claim's own directory."""
@@ -337,61 +343,117 @@ class Work:
         return ReceiptError(f"shard {self.index} of '{shown(self._root)}': {problem}")
 
 
-def _folders(name: str) -> list[str]:
-    return name.split("/")[:-1]
-
-
 @contextlib.contextmanager
-def _folder_of(name: str, root: str | os.PathLike[str]) -> Iterator[int]:
+def _folder_of(name: str, root: str | os.PathLike[str], *, make: bool = True) -> Iterator[int]:
     """Yield a descriptor of the directory that a name of the plan directory is in.
 
-    Each directory on the way is opened in the one before it, and made if it is not there: none is
-    entered through a link, be it one that is put there meanwhile.
+    Each directory on the way is made if it is not there and that is wanted. None is entered through
+    a link that leads out of the plan directory, be it one that is put there meanwhile.
     """
-    path = os.fspath(root)
-    fd = open_root(path)
+    root = os.fspath(root)
+    root_fd = fd = open_root(root)
     try:
-        for part in _folders(name):
-            path = os.path.join(path, part)
-            with told_of(path):
-                outer, fd = fd, _entered(part, fd, path)
+        for folder in itertools.accumulate(name.split("/")[:-1], os.path.join):
+            outer, fd = fd, _entered(folder, fd, make, root=root, root_fd=root_fd)
+            if outer != root_fd:
+                os.close(outer)
+        if make and fd != root_fd:
+            outer, fd = fd, _readable(fd, os.path.join(root, os.path.dirname(name)))
             os.close(outer)
         yield fd
     finally:
-        os.close(fd)
+        for each in {fd, root_fd}:
+            os.close(each)
 
 
-def _entered(part: str, dir_fd: int, path: str) -> int:
-    _make(part, dir_fd, path)
+def _entered(folder: str, outer: int, make: bool, *, root: str, root_fd: int) -> int:
+    """Open a folder of the plan directory, or make it in the one before it."""
+    path = os.path.join(root, folder)
+    with told_of(path):
+        try:
+            return _opened(folder, path, root=root, root_fd=root_fd)
+        except FileNotFoundError:
+            if not make:
+                raise
+        _make(os.path.basename(folder), outer, path)
+        return _opened(folder, path, root=root, root_fd=root_fd)
+
+
+def _opened(folder: str, path: str, *, root: str, root_fd: int) -> int:
+    """Open a folder to pass through it; a link is followed where it stays inside."""
     try:
-        return os.open(part, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=dir_fd)
+        fd = open_beneath(folder, _open_folder, root=root, dir_fd=root_fd)
+    except OutsideError as error:
+        raise _refusal(path, f"symbolic link to '{shown(error.path)}'") from error
     except OSError as error:
-        if error.errno in {errno.ENOTDIR, errno.ELOOP}:
-            _refuse_other(path, mode_of(part, dir_fd=dir_fd))
+        if error.errno in _NO_FOLDER and (mode := mode_of(path)) and not stat.S_ISDIR(mode):
+            raise _refusal(path, file_type(mode)) from error
         raise
+    try:
+        _refuse_needed(folder, fd, path, root_fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _open_folder(part: str, dir_fd: int) -> int | None:
+    """Open a directory, for which it need not be readable; None for a symbolic link."""
+    try:
+        return os.open(part, _PASSING, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in _NO_FOLDER and stat.S_ISLNK(mode_of(part, dir_fd=dir_fd)):
+            return None
+        raise
+
+
+def _refuse_needed(folder: str, fd: int, path: str, root_fd: int) -> None:
+    """Raise if a link led to where the plan, the receipts or claims are, or from the receipts."""
+    status = os.fstat(fd)
+    for name in (".", RECEIPTS, CLAIMS):
+        if _is_at(status, name, root_fd) is not (name == folder):
+            raise _refusal(path, "symbolic link")
+
+
+def _is_at(status: os.stat_result, name: str, dir_fd: int) -> bool:
+    try:
+        return os.path.samestat(status, os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _readable(dir_fd: int, path: str) -> int:
+    """Open a directory again, to sync it."""
+    with told_of(path):
+        return os.open(".", OPEN_FLAGS | os.O_DIRECTORY, dir_fd=dir_fd)
 
 
 def _make(part: str, dir_fd: int, path: str) -> None:
     """Make a directory if nothing is there; it is there after a power cut too, or it goes again."""
+    fd = _readable(dir_fd, os.path.dirname(path))
     try:
-        os.mkdir(part, dir_fd=dir_fd)
+        os.mkdir(part, dir_fd=fd)
+        _sync_or_remove(part, fd)
     except FileExistsError:
-        return
+        pass
+    finally:
+        os.close(fd)
+
+
+def _sync_or_remove(part: str, dir_fd: int) -> None:
     try:
         _files.sync(dir_fd)
     except OSError:
-        _files.remove_empty(path)
+        _files.remove_empty(part, dir_fd=dir_fd)
         raise
 
 
-def _refuse_other(path: str | os.PathLike[str], mode: int) -> None:
-    """Raise if something is at a directory's path, and is none: a link could lead anywhere."""
-    if mode and not stat.S_ISDIR(mode):
-        raise ReceiptError(
-            f"expected a directory at '{shown(path)}', found a {file_type(mode)}, and nothing is "
-            "written through it, since it would not count: put a directory in its place, or open "
-            "the run where the outputs are to be"
-        )
+def _refusal(path: str, found: str) -> ReceiptError:
+    return ReceiptError(
+        f"expected a directory at '{shown(path)}', found a {found}: put a directory in its place, "
+        "since a link is followed only to a folder of outputs in the plan directory, or open the "
+        "run where the outputs are to be"
+    )
 
 
 def _note(error: Exception, note: str) -> None:
