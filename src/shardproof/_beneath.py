@@ -26,7 +26,8 @@ OpenAt = Callable[[str, int], int | None]
 MAX_LINKS = 40
 """Links that one name may lead through: as many as Linux follows (path_resolution(7))."""
 
-_FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+# Where there is no O_PATH, as on macOS, a folder on the way has to be readable.
+_FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 _OPENAT2 = 437  # on every kind of machine that Linux counts in common (asm-generic/unistd.h)
 _RESOLVE_NO_MAGICLINKS = 0x02
