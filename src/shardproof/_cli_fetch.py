@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardproof._cli_paths import code_unseen, given_path, given_text, print_path
-from shardproof._messages import plain, printable, told
+from shardproof._messages import WRONG_USAGE, plain, printable, told
 from shardproof._progress import bar
 from shardproof._work import apart
 from shardproof.errors import FetchError, SourceError, UnsyncedError
@@ -122,11 +122,10 @@ def _is_wrong_usage(error: FetchError) -> bool:
     cause = error.__cause__
     if isinstance(cause, OSError):
         return code_unseen(cause) == 2
-    wrong = (ImportError, NotImplementedError, TypeError, ValueError)
     return (
         isinstance(cause, SourceError)
         and cause.again == "no"
-        and isinstance(cause.__cause__, wrong)
+        and isinstance(cause.__cause__, WRONG_USAGE)
     )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TypeVar
 
 __all__ = [
+    "WRONG_USAGE",
     "joined",
     "listed",
     "plain",
@@ -31,9 +32,11 @@ __all__ = [
 
 _SHOWN = 20
 _LINE = 200
-_WRONG = (ImportError, NotImplementedError, TypeError, ValueError)
 _Case = TypeVar("_Case")
 _LONGEST = 4096  # characters; more than any path has, and than any library should say
+
+WRONG_USAGE = (ImportError, NotImplementedError, TypeError, ValueError)
+"""What a library raises of what it was given, and not of what it met."""
 
 
 def quoted(value: object, limit: int = 80) -> str:
@@ -75,7 +78,7 @@ def traced(error: BaseException) -> BaseException | None:
     if isinstance(error, OSError):
         is_known = error.errno in errno.errorcode
         return OSError(error.errno, os.strerror(error.errno or 0)) if is_known else None
-    kinds = (kind for kind in _WRONG if isinstance(error, kind))
+    kinds = (kind for kind in WRONG_USAGE if isinstance(error, kind))
     return next((kind(told(error)) for kind in kinds), None)
 
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shardproof._messages import traced, with_kind
+from shardproof._messages import WRONG_USAGE, traced, with_kind
 from shardproof.checkpoint._local_storage import NotRegularFileError
 
 __all__ = ["FsspecStorage", "number_of"]
@@ -51,8 +51,7 @@ def _numbered() -> Iterator[None]:
 
 
 def _is_wrong_usage(error: Exception) -> bool:
-    wrong = (ImportError, NotImplementedError, TypeError, ValueError)
-    return isinstance(error, wrong) and not isinstance(error, json.JSONDecodeError)
+    return isinstance(error, WRONG_USAGE) and not isinstance(error, json.JSONDecodeError)
 
 
 class FsspecStorage:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardproof._arguments import checked
-from shardproof._messages import plain, quoted, traced, with_kind
+from shardproof._messages import WRONG_USAGE, plain, quoted, traced, with_kind
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
 from shardproof.prefetch.sources._urls import bare
@@ -24,7 +24,6 @@ _VERSIONS = ("VersionId", "version_id", "generation", "ETag", "etag", "md5Hash",
 _MOMENTS = ("mtime", "LastModified", "last_modified", "updated", "created")
 _NO_VERSION = {"", "None", "null"}  # what a bucket says that keeps no versions (any more)
 
-_WRONG_USAGE = (ImportError, NotImplementedError, TypeError, ValueError)
 _DISTRIBUTIONS = {
     "dropboxdrivefs": "dropboxdrivefs dropbox requests",
     "fsspec_xrootd": "fsspec-xrootd",
@@ -80,7 +79,7 @@ class FsspecSource:
         except Exception as error:
             raise SourceError(
                 f"{quoted(self.url, 1000)} can't be opened: {with_kind(error)}",
-                again="no" if isinstance(error, _WRONG_USAGE) else "yes",
+                again="no" if isinstance(error, WRONG_USAGE) else "yes",
             ) from traced(error)
         return filesystem, root.rstrip("/")
 
