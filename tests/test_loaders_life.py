@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -39,6 +40,14 @@ ALL = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader, In
 def held() -> tuple[int, int]:
     """Threads and descriptors of this process."""
     return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait, though not for ever, until something is so."""
+    end = time.monotonic() + 30
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert is_so()
 
 
 @pytest.fixture
@@ -136,6 +145,25 @@ def test_an_interrupt_as_it_begins_to_be_closed_leaves_nothing_open(kind, path, 
     with pytest.raises(KeyboardInterrupt):
         loader.close()
     assert held() == before
+
+
+@KINDS
+def test_interrupts_of_each_try_to_close_it_leave_nothing_open_for_long(kind, path, monkeypatch):
+    """As two do that come as it has delivered all, one behind the other."""
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    before = held()
+    loader = kind(path, layer=6, batch_size=8)
+    iteration = iter(loader)
+    next(iteration)
+    monkeypatch.setattr(_delivery, "is_collecting", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loader.close()
+    del iteration
+    gc.collect()
+    wait_until(lambda: held() == before)
 
 
 @KINDS

@@ -263,6 +263,21 @@ class TestThreads:
         with pytest.raises(RuntimeError, match="can't start new thread"):
             _work.apart(work)
 
+    def test_they_end_by_themselves_where_each_try_to_end_them_was_interrupted(
+        self, monkeypatch
+    ) -> None:
+        def interrupted(_: object) -> None:
+            raise KeyboardInterrupt
+
+        before = threading.active_count()
+        monkeypatch.setattr(_work.Crew, "end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            [*_work.in_threads(abs, [-1, 2], n_threads=2, name="test")]
+        end = time.monotonic() + 30
+        while threading.active_count() > before and time.monotonic() < end:
+            time.sleep(0.01)
+        assert threading.active_count() == before
+
     def test_one_of_them_does_not_wait_for_itself(self) -> None:
         """As where a user's function, which is called in it, closes what it belongs to."""
 

@@ -21,6 +21,7 @@ import queue
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -69,12 +70,12 @@ class Stop(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self._is_told = False
+        self._is_told: object = False
         self._gate: Mailbox[None] = Mailbox()
 
     def is_set(self) -> bool:
         """Return whether it was told."""
-        return self._is_told
+        return bool(self._is_told)
 
     def set(self) -> None:
         """Tell all who ask from now on, and wake who waits."""
@@ -93,7 +94,15 @@ class Stop(threading.Event):
                 self._gate.get(max(0.0, end - time.monotonic()))
         if self._is_told:
             self._gate.put(None)  # for the next one who waits
-        return self._is_told
+        return self.is_set()
+
+    def when_gone(self, owner: object) -> weakref.ref[object]:
+        """Let it be told, too, once nobody has the owner any more.
+
+        It is as long as somebody has what this returns. Who waits is not woken.
+        """
+        # No function in Python, as above: what is kept is the reference itself, which is true.
+        return weakref.ref(owner, functools.partial(setattr, self, "_is_told"))
 
 
 class Thread:

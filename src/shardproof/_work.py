@@ -12,6 +12,7 @@ import contextlib
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterable
 from typing import Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -273,22 +274,22 @@ class Crew(Generic[Item, Result]):
     """Threads that do one kind of work, from the first items on until they are ended.
 
     Whoever has one ends it twice, the second time in a ``finally`` of the first: an interrupt that
-    cuts the first short leaves nothing then.
+    cuts the first short leaves nothing then. Should both be cut short, the threads end by
+    themselves once nobody has it any more.
 
     Args:
-        work: Called in several threads at once.
+        work: Called in several threads at once; it does not hold the crew.
         n_threads: How many threads, at most; no more than the first items need.
         name: What their names begin with.
     """
 
     def __init__(self, work: Callable[[Item], Result], n_threads: int, name: str) -> None:
-        self._work, self._n_threads = work, n_threads
-        self._todo: Mailbox[tuple[int, Item] | None] = Mailbox()
-        self._results: Mailbox[tuple[int, _Done[Result]]] = Mailbox()
+        self._n_threads = n_threads
+        self._jobs = _Jobs(work)
         self._early: dict[int, _Done[Result]] = {}
         self._n_begun = self._n_taken = 0
-        self._waiter = _here.waiter
-        self._threads = Threads(self._run, name)
+        self._threads = Threads(self._jobs.run, name)
+        self._jobs.owner = self._threads.stop.when_gone(self)
         self._has_begun = False
 
     def results(
@@ -296,7 +297,7 @@ class Crew(Generic[Item, Result]):
     ) -> Generator[Result, None, None]:
         """Yield what the work returns for each item, in their order; arguments as `in_threads`."""
         for item in items:
-            self._todo.put((self._n_begun, item))
+            self._jobs.todo.put((self._n_begun, item))
             self._n_begun += 1
             if self._n_begun - self._n_taken == depth:
                 yield self._take()
@@ -312,29 +313,41 @@ class Crew(Generic[Item, Result]):
         while number not in self._early:
             go_on()
             with contextlib.suppress(queue.Empty):
-                found, done = self._results.get(TICK)
+                found, done = self._jobs.results.get(TICK)
                 self._early[found] = done
                 del done
         return self._early.pop(number).get()
 
-    def _run(self, stop: Stop) -> None:
+    def end(self) -> None:
+        """Tell the threads to stop, and wait until they have ended."""
+        self._threads.stop.set()
+        self._jobs.todo.put(None)
+        self._threads.end()
+
+
+class _Jobs(Generic[Item, Result]):
+    """What the threads of a crew hold, which is not the crew."""
+
+    def __init__(self, work: Callable[[Item], Result]) -> None:
+        self.todo: Mailbox[tuple[int, Item] | None] = Mailbox()
+        self.results: Mailbox[tuple[int, _Done[Result]]] = Mailbox()
+        self.owner: weakref.ref[object] | None = None
+        self._work = work
+        self._waiter = _here.waiter
+
+    def run(self, stop: Stop) -> None:
+        """Do what is to be done, until there is no more or it is told to stop."""
         _here.stop, _here.waiter = stop, self._waiter
         while not stop.is_set():
             try:
-                task = self._todo.get(TICK)
+                task = self.todo.get(TICK)
             except queue.Empty:
                 continue
             if task is None:
-                self._todo.put(None)  # for the next thread
+                self.todo.put(None)  # for the next thread
                 return
             self._do(*task)
             del task  # while it waits for the next one
 
     def _do(self, number: int, item: Item) -> None:
-        self._results.put((number, _done(lambda: self._work(item))))
-
-    def end(self) -> None:
-        """Tell the threads to stop, and wait until they have ended."""
-        self._threads.stop.set()
-        self._todo.put(None)
-        self._threads.end()
+        self.results.put((number, _done(lambda: self._work(item))))
