@@ -53,6 +53,42 @@ def test_one_that_comes_with_the_first_import_ends_it_at_once(name: str) -> None
     assert said(started([sys.executable, "-c", code, "--version"])) == (CODES[name], "", "")
 
 
+def test_what_it_imports_may_be_where_nobody_can_look() -> None:
+    code = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': raise OSError(5, 'Input/output error', '/a\\n\\x1b[2J')\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from shardproof.__main__ import main\n"
+        "main()\n"
+    )
+    code, out, error = said(started([sys.executable, "-c", code, "--version"]))
+    assert (code, out) == (3, "")
+    assert error == "Could not import the command: OSError(5, 'Input/output error')\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        ("MemoryError()", "no memory is left"),
+        ("OSError(5, 'Input/output error')", "OSError: [Errno 5] Input/output error"),
+    ],
+)
+def test_what_no_command_expects_is_no_finding(error: str, problem: str) -> None:
+    """Where no memory is left, or a room can't be imported, nobody could look."""
+    code = (
+        "from shardproof import cli\n"
+        "def app(**_):\n"
+        f"    raise {error}\n"
+        "cli.app = app\n"
+        "from shardproof.__main__ import main\n"
+        "main()\n"
+    )
+    expected = (3, "", f"Could not go on: {problem}\n")
+    assert said(started([sys.executable, "-c", code])) == expected
+
+
 def test_next_to_nothing_is_imported_before_it_takes_them() -> None:
     """One that comes meanwhile is a traceback; what is imported then should take no time."""
     code = (

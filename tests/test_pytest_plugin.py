@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import typing
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -299,6 +300,22 @@ class TestNamesThatOthersUse:
         os.mkfifo(beside / "x.metadata.json")
         (beside / "receipts").mkdir()
         run_all().assert_outcomes(passed=3)
+
+    @pytest.mark.parametrize("name", ["plan.json", "x.metadata.json"])
+    def test_a_plan_at_which_somebody_waits_to_write(
+        self, run_all: Run, tmp_path: Path, name: str
+    ) -> None:
+        """Opened to be read, it would let the writer go on, and lose what it writes."""
+        os.mkfifo(pipe := tmp_path / name)
+        (tmp_path / "receipts").mkdir()
+        writer = threading.Thread(target=lambda: os.close(os.open(pipe, os.O_WRONLY)))
+        writer.start()
+        try:
+            run_all(f"--shards-dir={tmp_path}")
+            assert writer.is_alive()
+        finally:
+            while writer.is_alive():
+                os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
 
 
 class TestWhatNobodyCouldLookAt:

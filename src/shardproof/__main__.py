@@ -1,5 +1,8 @@
 """``python -m shardproof``, and the command ``shardproof``."""
 
+import os
+import sys
+
 from shardproof._entry import take_signals
 
 __all__ = ["main"]
@@ -8,8 +11,11 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line; never returns."""
     take_signals()
-    from shardproof import cli  # noqa: PLC0415 - from here on, an interrupt has an exit code
-
+    try:
+        from shardproof import cli  # noqa: PLC0415 - from here on, an interrupt has an exit code
+    except (MemoryError, OSError) as error:  # a broken installation is an ImportError
+        os.write(2, f"Could not import the command: {ascii(error)[:1000]}\n".encode())
+        sys.exit(3)
     cli.main()
 
 

@@ -9,6 +9,7 @@ highest counts.
 import contextlib
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ from shardproof._cli_receipts import receipts
 from shardproof._cli_stage import stage
 from shardproof._cli_text import console, print_lines
 from shardproof._cli_usage import Commands
-from shardproof._messages import printable, shown, told
+from shardproof._messages import printable, shown, told, with_kind
 from shardproof._opening import is_directory, is_there, names_in, real_path
 from shardproof._signals import interruptible, listening, signals
 from shardproof._terminal import standard_streams
@@ -79,6 +80,12 @@ def main() -> None:
         if end.code == _INTERRUPTED:  # as which typer takes every signal
             signals.end()
         raise
+    except MemoryError:
+        typer.echo("Could not go on: no memory is left", err=True)
+        sys.exit(3)
+    except OSError as error:  # which no command expects, as of an import
+        typer.echo(f"Could not go on: {with_kind(error)}", err=True)
+        sys.exit(3)
 
 
 def _show_version(wanted: bool) -> None:

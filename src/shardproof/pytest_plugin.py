@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardproof._messages import quoted, shown, told
-from shardproof._opening import is_directory, is_link, is_there, matching, real_path
+from shardproof._opening import is_directory, is_there, matching, mode_of, real_path
 from shardproof._pytest_fixtures import (
     fake_shards_dir,
     make_checkpoint,
@@ -297,7 +297,8 @@ def _is_metadata(path: Path) -> bool:
 
 def _begin(path: Path) -> bytes | None:
     """The first bytes of a regular file; None where they may not be read, which its item tells."""
-    if is_link(path):
+    mode = mode_of(path)
+    if mode and not stat.S_ISREG(mode):  # opened, a FIFO wakes its writer, and a device may act
         return b""
     try:
         fd = os.open(path, _OPEN_FLAGS)
