@@ -15,7 +15,7 @@ import pytest
 
 import shardproof
 from shardproof import _messages
-from shardproof._messages import joined, printable, quoted, shown, told, traced
+from shardproof._messages import joined, printable, quoted, shown, told, traced, with_kind
 
 SOURCE = Path(shardproof.__file__).parent
 
@@ -64,6 +64,17 @@ def test_what_is_printable_keeps_its_lines_and_nothing_else() -> None:
 def test_another_librarys_exception_is_told_on_one_line_and_cut() -> None:
     assert told(ValueError("no\nMissing files (0):\x1b[2J")) == r"no\nMissing files (0):\x1b[2J"
     assert len(told(ValueError("x" * 10**6))) < 5000
+
+
+def test_an_exception_that_fails_at_its_text_is_told_all_the_same() -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    error = Silent()
+    assert told(error) == "it has no text: ValueError"
+    assert with_kind(error) == "Silent: it has no text: ValueError"
+    assert traced(error) is error
 
 
 def test_an_exception_of_ours_keeps_its_lines() -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "plain",
     "printable",
     "quoted",
+    "said",
     "shown",
     "told",
     "traced",
@@ -59,9 +60,17 @@ def shown(path: str | os.PathLike[str], limit: int = _LONGEST) -> str:
     return _cut(_escaped(text[:limit]), text, limit)
 
 
+def said(error: BaseException) -> str:
+    """Return what an exception says, as it says it; it may be of any class, and fail at that."""
+    try:
+        return str(error)
+    except Exception as second:
+        return f"it has no text: {type(second).__name__}"
+
+
 def told(error: BaseException) -> str:
     """Return what an exception says: of one of ours as it is, of any other on one line, cut."""
-    text = str(error)
+    text = said(error)
     is_ours = type(error).__module__.partition(".")[0] == __name__.partition(".")[0]
     return printable(text) if is_ours else shown(text)
 
@@ -94,7 +103,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _is_clean(error: BaseException) -> bool:
     has_more = hasattr(error, "__notes__") or isinstance(error, BaseExceptionGroup)
-    return not has_more and told(error) == str(error)
+    return not has_more and told(error) == said(error)
 
 
 def plain(text: str) -> str:
@@ -105,7 +114,7 @@ def plain(text: str) -> str:
 
 def with_kind(error: BaseException) -> str:
     """Return the class of another library's error, and the first line of what it says."""
-    lines = str(error).strip().splitlines()
+    lines = said(error).strip().splitlines()
     return f"{type(error).__name__}: {plain(lines[0]) if lines else 'no more is known'}"
 
 
