@@ -67,13 +67,13 @@ def test_another_librarys_exception_is_told_on_one_line_and_cut() -> None:
 
 
 def test_an_exception_that_fails_at_its_text_is_told_all_the_same() -> None:
-    class Silent(Exception):
+    class SilentError(Exception):
         def __str__(self) -> str:
             raise ValueError
 
-    error = Silent()
+    error = SilentError()
     assert told(error) == "it has no text: ValueError"
-    assert with_kind(error) == "Silent: it has no text: ValueError"
+    assert with_kind(error) == "SilentError: it has no text: ValueError"
     assert traced(error) is error
 
 
