@@ -3,7 +3,9 @@
 import contextlib
 import logging
 import socket
+import sys
 import threading
+import traceback
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from attacks.raw_server import RawServer, Request, Step
 from forking import ended, forked
 
 from shardproof import FetchError, SourceError
+from shardproof._messages import WRONG_USAGE
 from shardproof.prefetch import HttpSource, HubSource, Limits, Source, fetch_shard
 from shardproof.prefetch.sources import _web
 from shardproof.testing.hub import Hub
@@ -127,6 +130,24 @@ class TestRedirects:
                 source.stat("x.bin", timeout=10)
 
         assert ["authorization" in r.headers for r in server.requests] == [True, False]
+
+    def test_a_cookie_lives_as_long_as_its_request_with_its_redirects(self) -> None:
+        def respond(request: Request) -> Iterator[Step]:
+            if request.case == "end":
+                yield from [END + b"1234", "keep"]
+            else:
+                n = request.nth
+                cookie = f"Set-Cookie: c{n}={n}; Path=/; Max-Age=999999"
+                yield from [redirect(cookie, "Content-Length: 0"), "keep"]
+
+        with RawServer(respond) as server:
+            source = HttpSource(f"http://127.0.0.1:{server.port}/a")
+            with contextlib.closing(source):
+                for _ in range(3):
+                    read(source, "x.bin")
+
+        sent = [request.headers.get("cookie") for request in server.requests]
+        assert sent == [None, "c0=0", None, "c1=1", None, "c2=2"]
 
 
 @contextlib.contextmanager
@@ -406,3 +427,28 @@ class TestPorts:
             with contextlib.closing(source), refused:
                 source.files()
         assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("proxy", "told"),
+    [
+        ("socks5://u:s3cr3t@127.0.0.1:1", "ImportError: Using SOCKS"),
+        ("http://u:s3cr3t/x@127.0.0.1:1", "expected addresses in HTTP_PROXY"),
+        ("ftp://s3cr3t@h", "expected addresses in HTTP_PROXY"),
+    ],
+)
+def test_a_proxy_that_is_none_is_told_at_once_and_without_its_password(
+    proxy: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, proxy)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "")
+
+    with pytest.raises(FetchError, match=told) as caught:
+        fetch_shard(HttpSource("http://host/a"), "0.bin", tmp_path / "0.bin")
+
+    assert caught.value.__cause__.again == "no"
+    assert isinstance(caught.value.__cause__.__cause__, WRONG_USAGE)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))

@@ -8,6 +8,8 @@ import os
 import re
 import sys
 import threading
+import traceback
+import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,6 +17,8 @@ from pathlib import Path
 import fsspec
 import pytest
 from attacks.raw_server import RawServer
+from forking import ended, forked
+from fsspec.asyn import AsyncFileSystem
 
 from shardproof import FetchError, SourceError
 from shardproof._messages import plain, with_kind
@@ -29,9 +33,11 @@ from shardproof.prefetch import (
     Source,
     fetch_shard,
     open_source,
+    split_name,
 )
 from shardproof.prefetch.sources._pages import begins_as_page, is_page
 from shardproof.prefetch.sources._retry_after import seconds_to_wait
+from shardproof.prefetch.sources._urls import bare
 from shardproof.testing.faults import faults
 from shardproof.testing.hub import Hub
 
@@ -762,3 +768,227 @@ def test_what_a_function_brought_is_removed_where_that_fails_once(tmp_path, shar
 
     assert (tmp_path / "0.bin").read_bytes() == b"1234"
     assert not [*(tmp_path / "scratch").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["x#1.bin", "x?1.bin", "x#", "x%231.bin"])
+def test_elsewhere_than_on_the_web_every_character_is_part_of_a_name(
+    name: str, tmp_path: Path
+) -> None:
+    there = tmp_path / "a#b?c"
+    there.mkdir()
+    (there / "x").write_bytes(b"another")
+    (there / name).write_bytes(b"1234")
+
+    folder, last = split_name(f"file://{there}/{name}")
+    fetched = fetch(open_source(folder), last, tmp_path)
+
+    assert last == name
+    assert fetched.path.read_bytes() == b"1234"
+
+
+def test_on_the_web_a_query_and_a_fragment_are_no_part_of_a_name() -> None:
+    assert split_name("HTTPS://h/a%20b/x%23?q=1#f") == ("https://h/a%20b?q=1", "x#")
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///x", "memory://x", "s3://bucket", "s3://b/a/", "x", "/x", "http://h", ""]
+)
+def test_an_address_of_no_file(url: str) -> None:
+    with pytest.raises(ValueError, match="ends with a file's name"):
+        split_name(url)
+
+
+class Cutting(type(fsspec.filesystem("memory"))):
+    """A file system that takes what stands behind ``?`` for no part of a path, as that of FTP."""
+
+    protocol = "cutting"
+    cachable = False
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("cutting://").partition("?")[0].strip("/")
+
+
+class Pages(Cutting):
+    """As that of the web, whose paths are addresses."""
+
+    protocol = "pages"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.replace("pages://", "http://")
+
+
+@pytest.mark.parametrize(
+    ("url", "name"), [("cutting://a?b", "0.bin"), ("pages://h/a?b", "0"), ("pages://h/a", "0#1")]
+)
+def test_what_would_be_another_file_is_refused(
+    url: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = importlib.import_module("fsspec.registry")._registry
+    monkeypatch.setitem(registry, "cutting", Cutting)
+    monkeypatch.setitem(registry, "pages", Pages)
+    fsspec.filesystem("memory").pipe("/a/0.bin", b"another")
+
+    with pytest.raises(FetchError, match=r"which (would )?end") as caught:
+        fetch(open_source(url), name, tmp_path)
+
+    assert caught.value.__cause__.again == "no"
+
+
+@pytest.mark.parametrize("mark", ["?", "#"])
+def test_a_repository_that_would_be_another_one_is_refused(mark: str) -> None:
+    with pytest.raises(ValueError, match="url: expected hf://") as caught:
+        open_source(f"hf://datasets/o/n{mark}token={SECRET}")
+    assert SECRET not in str(caught.value)
+
+    with pytest.raises(ValueError, match="repo_id: expected") as caught:
+        HubSource(f"o/n{mark}token={SECRET}")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://u:SECRET@h:1/a?SECRET#SECRET", "http://h:1/a"),
+        ("http://u:SECRET/x@h/a", "http://..."),
+        ("http://u:x/SECRET@h/a", "http://..."),
+        ("http://u:SECRET#x@h/a", "http://..."),
+        ("http://u:x?SECRET@h/a", "http://..."),
+        ("http://u:SECRET@[::1]:80/a@b::c", "http://[::1]:80/a@b::c"),
+        ("HTTP://u:SECRET@h/a/", "http://h/a"),
+        ("ftp://u:SECRET@h/a@b?c#d/", "ftp://h/a@b?c#d"),
+        ("sftp://u:SECRET/x@h/a", "sftp://..."),
+        ("ftp://u:x#SECRET@h/a", "ftp://..."),
+        ("simplecache::ftp://u:SECRET@h/a", "simplecache::ftp://h/a"),
+        ("zip://x@y::http://u:SECRET@h/a.zip?SECRET", "zip://x@y::http://h/a.zip"),
+        ("zip://x::http://u:SECRET/x@h/a.zip", "zip://x::http://..."),
+        ("u:SECRET@h/a", "h/a"),
+        ("u:SECRET/x@h/a", "..."),
+        ("memory://a:b/c#1", "memory://a:b/c#1"),
+        ("file:///a/b@c", "file:///a/b@c"),
+        ("abfs://container@account/a", "abfs://container@account/a"),
+        ("zip://x::/a/b@c.zip", "zip://x::/a/b@c.zip"),
+    ],
+)
+def test_an_address_is_shown_without_what_is_secret(url: str, shown: str) -> None:
+    assert bare(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://u:SECRET/x@h/a",
+        "http://u:[SECRET]@h/a",
+        "http://u:SECRET\u2100@h/a",
+        "http://u:SECRET@[::1/a",
+        "sftp://u:SECRET/x@h/a",
+        "zip://x::ftp://u:x#SECRET@h/a.zip",
+        "u:SECRET@h/a",
+        "u:SECRET@h://a",
+        "u:SECRET/x@h/a",
+    ],
+)
+def test_a_refused_address_is_told_without_what_is_secret(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardproof.prefetch.sources._fsspec._refuse_unknown", lambda _: None)
+
+    with pytest.raises(ValueError, match="url: expected") as caught:
+        open_source(split_name(f"{url}/x")[0])
+
+    assert "SECRET" not in str(caught.value)
+
+
+def test_what_a_library_says_of_a_password_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError(f"http://u:{SECRET}/@h")
+
+    registry = importlib.import_module("fsspec.registry")._registry
+    monkeypatch.setitem(registry, "cutting", Cutting)
+    monkeypatch.setattr(Cutting, "__init__", refuse)
+
+    with pytest.raises(FetchError, match=r"can't be opened: FileNotFoundError$") as caught:
+        fetch(open_source(f"cutting://u:{SECRET}%2F@h"), "0.bin", tmp_path)
+
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_scheme_has_no_case(shard_hub: Hub, tmp_path: Path) -> None:
+    shard_hub.put("a/0.bin", b"1234")
+
+    fetched = fetch(open_source(f"{shard_hub.url}/a".replace("http", "HTTP")), "0.bin", tmp_path)
+
+    assert fetched.path.read_bytes() == b"1234"
+    assert isinstance(open_source("HF://datasets/o/N"), HubSource)
+    assert open_source("Memory://A").url == "memory://A"
+
+
+class Async(AsyncFileSystem):
+    """A file system over a loop in a thread, which no fork takes along."""
+
+    protocol = "asynchronous"
+    cachable = False
+
+    async def _info(self, path: str, **_: object) -> dict[str, object]:
+        return {"name": path, "size": 4, "type": "file", "ETag": "a"}
+
+    async def _cat_file(self, path: str, start: int = 0, end: int = 4, **_: object) -> bytes:
+        return b"1234"[start:end]
+
+
+def test_each_process_opens_a_file_system_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = importlib.import_module("fsspec.registry")._registry
+    monkeypatch.setitem(registry, "asynchronous", Async)
+    source = open_source("asynchronous://a")
+    fetch_shard(source, "0.bin", tmp_path / "0", limits=LIMITS)
+
+    child = forked(lambda: fetch_shard(source, "0.bin", tmp_path / "1", limits=LIMITS))
+
+    assert ended(child) == 0
+    assert (tmp_path / "1").read_bytes() == b"1234"
+    fetch_shard(source, "0.bin", tmp_path / "2", limits=LIMITS)
+
+
+class TestArchives:
+    BLOCK = 2**10
+    DATA = b"".join(i.to_bytes(4, "big") for i in range(2**12))
+
+    @pytest.fixture
+    def source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+        monkeypatch.setattr("shardproof.prefetch.sources._fsspec._BLOCK", self.BLOCK)
+        with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("0.bin", self.DATA)
+        return open_source(f"zip://::file://{tmp_path}/a.zip")
+
+    def test_a_file_is_opened_once(
+        self, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        kind = fsspec.get_filesystem_class("zip")
+        opened, open_one = [], kind._open
+
+        def count(self: object, path: str, *args: object, **kwargs: object) -> object:
+            opened.append(open_one(self, path, *args, **kwargs))
+            return opened[-1]
+
+        monkeypatch.setattr(kind, "_open", count)
+
+        fetched = fetch(source, "0.bin", tmp_path)
+
+        assert fetched.path.read_bytes() == self.DATA
+        assert len(opened) == 1
+        assert opened[0].closed
+
+    def test_what_was_begun_is_closed(self, source: Source) -> None:
+        with source.read("0.bin", start=5000, stop=9000, timeout=1.0) as delivery:
+            assert next(delivery.chunks) == self.DATA[5000 : 5000 + self.BLOCK]
+
+        assert next(delivery.chunks, None) is None
+
+    def test_parts_of_it_are_not_fetched_at_once(self, source: Source) -> None:
+        assert not source.stat("0.bin", timeout=1.0).ranges
+        assert not source.files()[0].ranges

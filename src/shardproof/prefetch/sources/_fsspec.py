@@ -1,16 +1,16 @@
 """What fsspec opens as a source: s3://, gs://, file://, memory:// and others."""
 
 import contextlib
-import functools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardproof._arguments import checked
-from shardproof._messages import WRONG_USAGE, plain, quoted, traced, with_kind
+from shardproof._messages import WRONG_USAGE, plain, quoted, said, traced, with_kind
 from shardproof.errors import SourceError
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
-from shardproof.prefetch.sources._urls import bare
+from shardproof.prefetch.sources._urls import bare, has_no_host, is_web, secrets_of
 
 __all__ = ["FsspecSource"]
 
@@ -41,14 +41,14 @@ class FsspecSource:
     Credentials are those of the file system's own library: for ``s3://`` those of the AWS tools.
     Whether a file has changed is told by its version, entity tag or generation, where there is one,
     and by size and time of change otherwise; it is looked at before and after each reading. The
-    file system is opened when something is asked of it.
+    file system is opened when something is asked of it, and by each process that is forked anew.
 
     Args:
         url: ``s3://bucket/folder``, ``gs://bucket``, ``file:///folder``, ``memory://folder``, ...
         **options: For the file system's class, such as ``anon=True``.
 
     Raises:
-        ValueError: An address that fsspec does not know.
+        ValueError: An address that fsspec does not know, or of which nobody can tell its host.
         ImportError: The package for it is not installed; the text says which.
 
     Example:
@@ -63,25 +63,44 @@ class FsspecSource:
     @checked
     def __init__(self, url: str, **options: object) -> None:
         self.url = bare(url)
+        if has_no_host(url):
+            problem = "a host and its port; in a password, write / as %2F, ? as %3F, # as %23"
+            raise ValueError(f"url: expected {problem}; found {quoted(self.url, 1000)}")
         for scheme in url.partition("://")[0].split("::"):
             _refuse_unknown(scheme)
         self._address, self._options = url, options
+        self._opened_by: dict[int, tuple[Any, str]] = {}
 
-    @functools.cached_property
+    @property
     def _opened(self) -> tuple[Any, str]:
-        """The file system, and where in it the files are."""
+        """The file system, and where in it the files are; each process has its own.
+
+        That of the parent stays, unused: its end might be told to the server that the parent uses.
+        """
+        process = os.getpid()
+        if process not in self._opened_by:
+            self._opened_by[process] = self._open()
+        return self._opened_by[process]
+
+    def _open(self) -> tuple[Any, str]:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - takes 60 ms
 
         # fsspec keeps what it opens for good, for each thread again.
         options = {"skip_instance_cache": True, **self._options}
         try:
             filesystem, root = url_to_fs(self._address, **options)
+            _refuse_other(self._address, root)
         except Exception as error:
-            raise SourceError(
-                f"{quoted(self.url, 1000)} can't be opened: {with_kind(error)}",
-                again="no" if isinstance(error, WRONG_USAGE) else "yes",
-            ) from traced(error)
+            if any(each in said(error) for each in secrets_of(self._address)):
+                raise self._unopened(type(error).__name__, error) from None
+            raise self._unopened(with_kind(error), error) from traced(error)
         return filesystem, root.rstrip("/")
+
+    def _unopened(self, why: str, error: Exception) -> SourceError:
+        return SourceError(
+            f"{quoted(self.url, 1000)} can't be opened: {why}",
+            again="no" if isinstance(error, WRONG_USAGE) else "yes",
+        )
 
     @property
     def _fs(self) -> Any:
@@ -104,7 +123,10 @@ class FsspecSource:
         self._fs.invalidate_cache()
         found = self._find(cut or Cut())
         start = len(self._root) + 1
-        return tuple(_file(path[start:], info) for path, info in sorted(found.items()))
+        ranges = _has_parts(self._fs)
+        return tuple(
+            _file(path[start:], info, ranges=ranges) for path, info in sorted(found.items())
+        )
 
     def _find(self, cut: Cut) -> Mapping[str, Mapping[str, Any]]:
         """Return all files below; what can't be listed is an error.
@@ -152,13 +174,19 @@ class FsspecSource:
 
     def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
         """Return what the file system tells of a file, asked anew."""
-        path = f"{self._root}/{name}"
+        path = self._path_of(name)
         self._fs.invalidate_cache(path.rpartition("/")[0])
         info = self._fs.info(path)
         if info.get("type") != "file":
             kind = plain(str(info.get("type")))
             raise SourceError(f"{quoted(f'{self.url}/{name}', 1000)} is a {kind}", again="no")
-        return _file(name, info)
+        return _file(name, info, ranges=_has_parts(self._fs))
+
+    def _path_of(self, name: str) -> str:
+        if is_web(self._root) and set(name) & set("?#"):
+            problem = f"{quoted(name)} has '?' or '#' in it, which end a name on the web"
+            raise SourceError(problem, again="no")
+        return f"{self._root}/{name}"
 
     @contextlib.contextmanager
     def read(
@@ -176,20 +204,39 @@ class FsspecSource:
         if known is not None and known.identity not in {None, file.identity}:
             start, stop = 0, None
         end = file.size if stop is None else stop
-        yield Delivery(file, start, end, self._chunks(file, start, end, timeout, cut or Cut()))
+        chunks = self._chunks(file, start, end, timeout, cut or Cut())
+        with contextlib.closing(chunks):
+            yield Delivery(file, start, end, chunks)
 
     def _chunks(
         self, file: RemoteFile, start: int, stop: int | None, timeout: float, cut: Cut
-    ) -> Iterator[bytes]:
-        path = f"{self._root}/{file.name}"
-        while (stop is None or start < stop) and not cut.is_made:
-            block = self._fs.cat_file(path, start=start, end=min(start + _BLOCK, stop or 2**63))
-            if not block:
-                break
-            yield block
-            start += len(block)
+    ) -> Generator[bytes, None, None]:
+        with self._reader(self._path_of(file.name), start) as read:
+            while (stop is None or start < stop) and not cut.is_made:
+                block = read(start, min(start + _BLOCK, stop or 2**63))
+                if not block:
+                    break
+                yield block
+                start += len(block)
         if self.stat(file.name, timeout=timeout).identity != file.identity:
             raise SourceError("the file has changed while it was read", keep=False)
+
+    @contextlib.contextmanager
+    def _reader(self, path: str, start: int) -> Iterator[Callable[[int, int], bytes]]:
+        """Give what reads a file from here to there, from ``start`` on without a gap.
+
+        Where fsspec would open the file and seek for each block, it is opened once: in an archive,
+        to seek is to read all that comes before.
+        """
+        from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
+
+        if type(self._fs).cat_file is not AbstractFileSystem.cat_file:
+            yield lambda start, stop: self._fs.cat_file(path, start=start, end=stop)
+            return
+        with self._fs.open(path, "rb") as file:
+            if start:
+                file.seek(start)
+            yield lambda start, stop: file.read(stop - start)
 
     def close(self) -> None:
         """Nothing: connections end with their file system, and that with this source."""
@@ -235,13 +282,35 @@ def _package(scheme: str, error: ImportError) -> str:
     return _DISTRIBUTIONS.get(module, module)
 
 
-def _file(name: str, info: Mapping[str, Any]) -> RemoteFile:
+def _refuse_other(address: str, root: str) -> None:
+    """Raise if a path lost what stands behind ``?`` or ``#``: it is that of something else.
+
+    Raises:
+        ValueError: It did; or it is an address of the web with a query, below which nothing is.
+    """
+    paths = [part.partition("://")[2] for part in address.split("::")]
+    path = next(filter(None, paths), "") if root else ""  # no root: the whole of an archive
+    for mark in "?#":
+        if (mark in root) if is_web(root) else (mark in path and mark not in root):
+            raise ValueError(
+                f"expected an address without {quoted(mark)}, which would end its path"
+            )
+
+
+def _has_parts(fs: Any) -> bool:
+    """Whether a part of a file costs less than all that is before it."""
+    from fsspec.archive import AbstractArchiveFileSystem  # noqa: PLC0415 - as above
+
+    return not isinstance(fs, AbstractArchiveFileSystem)
+
+
+def _file(name: str, info: Mapping[str, Any], *, ranges: bool = True) -> RemoteFile:
     size, version = info.get("size"), _version(info)
     return RemoteFile(
         name,
         size if isinstance(size, int) else None,
         version or _moment(info),
-        ranges=True,
+        ranges=ranges,
         is_lasting=version is not None,
     )
 

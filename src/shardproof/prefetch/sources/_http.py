@@ -2,12 +2,11 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlsplit
 
 from shardproof._arguments import checked
 from shardproof._messages import shown
 from shardproof.prefetch.sources._source import Cut, Delivery, RemoteFile
-from shardproof.prefetch.sources._urls import bare, below, has_port_of_none, resource_of
+from shardproof.prefetch.sources._urls import bare, below, has_port_of_none, parted, resource_of
 from shardproof.prefetch.sources._web import Web, refuse_unsendable
 
 __all__ = ["HttpSource"]
@@ -43,7 +42,7 @@ class HttpSource:
         *,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        parts = urlsplit(url)
+        parts = parted(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"url: expected http(s)://host/..., found '{shown(bare(url))}'")
         if has_port_of_none(url):

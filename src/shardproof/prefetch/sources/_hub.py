@@ -86,7 +86,7 @@ class HubSource:
 
     Raises:
         ImportError: `huggingface_hub` is not installed: ``pip install shardproof[hf]``.
-        ValueError: A token that can't be sent.
+        ValueError: A token that can't be sent, or a name that no repository has.
 
     Example:
         >>> from shardproof.testing.hub import serve_hub
@@ -115,6 +115,8 @@ class HubSource:
         except ImportError as error:
             problem = "the Hugging Face Hub needs huggingface_hub: pip install shardproof[hf]"
             raise ImportError(problem) from error
+        if set(repo_id) & set("?#"):  # the hub would be asked of another one
+            raise ValueError("repo_id: expected 'org/name', found '?' or '#' in it")
         self.repo_id, self.repo_type, self.revision = repo_id, repo_type, revision
         self._folder = f"{folder.strip('/')}/" if folder.strip("/") else ""
         self._api: HfApi = HfApi(endpoint=endpoint, token=_clean(token))

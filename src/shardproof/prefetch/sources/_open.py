@@ -1,7 +1,7 @@
 """An address becomes a source."""
 
 import re
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 from shardproof._arguments import checked
 from shardproof._messages import quoted, shown
@@ -9,13 +9,14 @@ from shardproof.prefetch.sources._fsspec import FsspecSource
 from shardproof.prefetch.sources._http import HttpSource
 from shardproof.prefetch.sources._hub import HubSource
 from shardproof.prefetch.sources._source import Source
-from shardproof.prefetch.sources._urls import bare
+from shardproof.prefetch.sources._urls import bare, is_web, parted
 
 __all__ = ["open_source", "split_name"]
 
 _HUB = re.compile(
-    r"hf://(?P<kind>datasets/|models/)?(?P<repo>(?!datasets/|models/|spaces/)[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<folder>.*))?"
+    r"hf://(?P<kind>datasets/|models/)?(?P<repo>(?!datasets/|models/|spaces/)[^/@?#]+/[^/@?#]+)(@(?P<revision>[^/]+))?(/(?P<folder>.*))?"
 )
+_SCHEMES = re.compile(r"[a-z0-9+._-]+(::[a-z0-9+._-]+)*", re.ASCII)
 
 
 @checked
@@ -35,14 +36,16 @@ def open_source(url: str) -> Source:
         >>> open_source("https://example.org/shards").url
         'https://example.org/shards'
     """
-    scheme = url.partition("://")[0] if "://" in url else ""
+    first, mark, rest = url.partition("://")
+    scheme, url = first.lower(), f"{first.lower()}{mark}{rest}"
+    if not mark or not _SCHEMES.fullmatch(scheme):
+        found = quoted(bare(url))
+        raise ValueError(f"url: expected hf://, https://, s3://, file:///..., found {found}")
     if scheme == "hf":
         return _hub(url)
     if scheme in {"http", "https"}:
         return HttpSource(url)
-    if scheme:
-        return FsspecSource(url)
-    raise ValueError(f"url: expected hf://, https://, s3://, file:///..., found {quoted(url)}")
+    return FsspecSource(url)
 
 
 def split_name(url: str) -> tuple[str, str]:
@@ -51,24 +54,39 @@ def split_name(url: str) -> tuple[str, str]:
     Raises:
         ValueError: An address that names no file.
     """
-    parts = urlsplit(url)
-    folder, _, last = parts.path.rpartition("/")
-    name = unquote(last) if parts.scheme in {"http", "https"} else last
-    if not name or "/" in name or not (folder or parts.netloc):
+    folder, name = _of_web(url) if is_web(url) else _of_others(url)
+    if not name or "/" in name or not folder:
         raise ValueError(
             f"url: expected one that ends with a file's name, found '{shown(bare(url))}'"
         )
-    return urlunsplit((parts.scheme, parts.netloc, folder, parts.query, "")), name
+    return folder, name
+
+
+def _of_web(url: str) -> tuple[str, str]:
+    parts = parted(url)
+    path, _, last = parts.path.rpartition("/")
+    folder = parts._replace(path=path, fragment="").geturl()
+    return folder if path or parts.netloc else "", unquote(last)
+
+
+def _of_others(url: str) -> tuple[str, str]:
+    folder, _, name = url.rpartition("/")
+    return "" if folder.endswith((":/", "://")) else folder, name
 
 
 def _hub(url: str) -> HubSource:
     found = _HUB.fullmatch(url)
     if found is None:
         form = "hf://datasets/org/name[@revision][/folder]"
-        raise ValueError(f"url: expected {form}, found {quoted(bare(url), 200)}")
+        raise ValueError(f"url: expected {form}, found {quoted(_hidden(url), 200)}")
     return HubSource(
         found["repo"],
         repo_type="dataset" if found["kind"] == "datasets/" else "model",
         revision=found["revision"] and found["revision"].replace("%2F", "/"),
         folder=found["folder"] or "",
     )
+
+
+def _hidden(url: str) -> str:
+    """Return an address of the hub that is none: a query in it may hold a token."""
+    return bare(re.split("[?#]", url, maxsplit=1)[0])

@@ -1,16 +1,109 @@
 """Addresses for messages, without what is secret in them, and addresses of files below others."""
 
 import hashlib
-from urllib.parse import quote, urlsplit, urlunsplit
+import re
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
-__all__ = ["bare", "below", "has_port_of_none", "resource_of", "shown"]
+__all__ = [
+    "WITHOUT_USERS",
+    "bare",
+    "below",
+    "has_no_host",
+    "has_port_of_none",
+    "is_web",
+    "parted",
+    "resource_of",
+    "secrets_of",
+    "shown",
+]
+
+_SCHEME = re.compile(r"([a-z0-9+._-]+)://", re.ASCII | re.IGNORECASE)
+_MAX_PORT = 2**16 - 1
+WITHOUT_USERS = {
+    *("file://", "local://", "memory://", "zip://", "tar://", "libarchive://"),
+    *("abfs://", "abfss://"),  # container@account
+    "github://",  # owner:repository@revision
+}
+"""In which an ``@`` is part of a name."""
 
 
 def bare(url: str) -> str:
-    """Return an address without credentials, query and fragment, which may hold secrets."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return shown(urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")))
+    """Return an address without credentials, which may be those of any address in a chain.
+
+    A web address has no query and no fragment either: they may hold secrets. Elsewhere ``?`` and
+    ``#`` are parts of a name.
+    """
+    return shown("::".join(map(_bare, _chain(url))))
+
+
+def _bare(url: str) -> str:
+    scheme, place, path = _cut(url)
+    if _may_be_a_password(url):
+        return f"{scheme}..."
+    if is_web(url):
+        scheme, path = scheme.lower(), re.split("[?#]", path, maxsplit=1)[0]
+    return scheme + place.rpartition("@")[2] + path.rstrip("/")
+
+
+def has_no_host(url: str) -> bool:
+    """Whether nobody can tell where the host begins, in one of the addresses of a chain.
+
+    So it is if a ``/`` in a password seems to end the host, and what is before it to be a port.
+    """
+    return any(map(_may_be_a_password, _chain(url)))
+
+
+def _may_be_a_password(url: str) -> bool:
+    _, place, path = _cut(url)
+    port = place.rpartition("@")[2].rpartition("]")[2].partition(":")[2]
+    is_port = not port or (port.isascii() and port.isdigit() and int(port[:6]) <= _MAX_PORT)
+    if set(place.rpartition("@")[0]) & set("?#"):  # a library would let the host end there
+        return True
+    return not is_port and ("@" in path or (is_web(url) and "@" not in place))
+
+
+def secrets_of(url: str) -> set[str]:
+    """Return what must be in no message: passwords, users, queries of the web."""
+    found = set()
+    for each in _chain(url):
+        _, place, path = _cut(each)
+        user, _, password = place.rpartition("@")[0].partition(":")
+        found |= {password or user, path.partition("?")[2] if is_web(each) else ""}
+    return {text for secret in found for text in (secret, unquote(secret)) if text}
+
+
+def _chain(url: str) -> list[str]:
+    """The addresses of which one is in another; a ``::`` in a web address is part of it."""
+    return [url] if is_web(url) else url.split("::")
+
+
+def _cut(url: str) -> tuple[str, str, str]:
+    """Cut an address into scheme, user and host, and what follows."""
+    found = _SCHEME.match(url)
+    scheme = found[0] if found else ""
+    rest = url[len(scheme) :]
+    if scheme.lower() in WITHOUT_USERS:
+        return scheme, "", rest
+    place = re.split("[/?#]" if is_web(url) else "/", rest, maxsplit=1)[0]
+    return scheme, place, rest[len(place) :]
+
+
+def is_web(url: str) -> bool:
+    """Whether an address is one of a web server."""
+    return url.lower().startswith(("http://", "https://"))
+
+
+def parted(url: str) -> SplitResult:
+    """Return the parts of a web address.
+
+    Raises:
+        ValueError: It is none; what the library says of it may hold a password.
+    """
+    try:
+        return urlsplit(url)
+    except ValueError:
+        problem = f"url: expected http(s)://host/..., found '{shown(bare(url))}'"
+        raise ValueError(problem) from None
 
 
 def shown(url: str) -> str:

@@ -195,7 +195,7 @@ class Web:
     def _line(self) -> "Iterator[_Line]":
         with self._lock:
             line = self._free.pop() if self._free else None
-        line = line or _Line()
+        line = line or _new_line()
         try:
             yield line
         except BaseException:
@@ -204,6 +204,7 @@ class Web:
         if line.is_cut:
             line.client.close()
             return
+        line.client.cookies.clear()  # a server may set others each time, without end
         with self._lock:
             self._free.append(line)
 
@@ -288,6 +289,21 @@ class _Line:
             raise SourceError("it leads from https to http", again="once")
         for name in self.private:
             request.headers.pop(name, None)
+
+
+def _new_line() -> _Line:
+    """Return a line as the environment has it: proxies, certificates."""
+    import httpx  # noqa: PLC0415
+
+    try:
+        return _Line()
+    except ImportError as error:
+        raise SourceError(with_kind(error), again="no") from traced(error)
+    except (ValueError, httpx.InvalidURL) as error:
+        # Its text may hold the address of a proxy, and that one a password.
+        problem = "expected addresses in HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY"
+        problem = f"{problem}, found others ({type(error).__name__})"
+        raise SourceError(problem, again="no") from traced(ValueError(problem))
 
 
 def _pass_over(response: "httpx.Response") -> None:
