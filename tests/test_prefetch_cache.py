@@ -33,6 +33,17 @@ def revision(identity: str, size: int = 4) -> RemoteFile:
     return RemoteFile(NAME, size, identity)
 
 
+def _noting(listed: list[str]) -> Callable[..., list[str]]:
+    """A listing that takes note of what is listed."""
+    listdir = os.listdir
+
+    def noted(path: str) -> list[str]:
+        listed.append(os.fspath(path))
+        return listdir(path)
+
+    return noted
+
+
 @pytest.fixture
 def root(tmp_path) -> Path:
     return tmp_path / "cache" / "root"
@@ -459,6 +470,29 @@ class TestDiscard:
         with other.hold("c"):
             assert cache.discard_others(["a", "x"]) == ["b", "d"]
         assert files(root) == ["a", "c", "mine"]
+
+    @pytest.mark.parametrize("how", ["discard_others", "make_room"])
+    def test_of_many_all_proofs_are_listed_as_often_as_of_few(
+        self, tmp_path, monkeypatch, how: str
+    ) -> None:
+        n_listings = []
+        for n in (2, 20):
+            with Cache(
+                tmp_path / str(n), cleanup="auto" if how == "discard_others" else 10
+            ) as cache:
+                for i in range(n):
+                    put(cache, remote(name=f"{i}.bin"))
+                listed: list[str] = []
+                with monkeypatch.context() as patch:
+                    patch.setattr(os, "listdir", _noting(listed))
+                    if how == "discard_others":
+                        assert len(cache.discard_others([])) == n
+                    else:
+                        with cache.hold("new") as lease:
+                            assert cache.make_room(10, lease)
+                n_listings.append(sum(path.endswith("proofs") for path in listed))
+                assert files(tmp_path / str(n)) == []
+        assert n_listings[0] == n_listings[1]
 
     @pytest.mark.parametrize("change", ["rewritten", "replaced", "touched", "appended"])
     def test_not_what_changed(self, cache, root, change: str) -> None:

@@ -1,5 +1,7 @@
 """Fetching one shard: what is there already, what is left by others, what the disk says."""
 
+import array
+import contextlib
 import errno
 import gc
 import hashlib
@@ -9,15 +11,22 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from killing import Begin, at_every_call, skip_where_not_permitted
 
 from shardproof import FetchError, FetchTimeoutError
-from shardproof.prefetch import CallableSource, HttpSource, Limits, RemoteFile, fetch_shard
-from shardproof.prefetch.transfer import _part, _record, _relay, _spans
+from shardproof.prefetch import (
+    CallableSource,
+    Delivery,
+    HttpSource,
+    Limits,
+    RemoteFile,
+    fetch_shard,
+)
+from shardproof.prefetch.transfer import _fetch, _part, _record, _relay, _spans
 from shardproof.prefetch.transfer._clock import Clock, StoppedError
 from shardproof.prefetch.transfer._fetch import read_range
 from shardproof.prefetch.transfer._record import Extent
@@ -233,6 +242,167 @@ class TestWhatWasSaid:
     def test_limits_that_are_none(self, wrong: dict, error: type) -> None:
         with pytest.raises(error, match=next(iter(wrong))):
             Limits(**wrong)
+
+
+class Own:
+    """A source of the user's own: what it tells and gives, in turn, and the last of it for good."""
+
+    url = "own://here"
+
+    def __init__(
+        self, told: Sequence[object], given: Sequence[object] = (RemoteFile("0.bin"),)
+    ) -> None:
+        self._told, self._given = list(told), list(given)
+        self.chunks: list[object] = [b"1234"]
+
+    def files(self) -> Sequence[RemoteFile]:
+        return ()
+
+    def stat(self, name: str, **_: object) -> object:
+        return self._told.pop(0) if len(self._told) > 1 else self._told[0]
+
+    @contextlib.contextmanager
+    def read(self, name: str, **_: object) -> Iterator[Delivery]:
+        file = self._given.pop(0) if len(self._given) > 1 else self._given[0]
+        yield Delivery(file, 0, 4, iter(self.chunks))
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def known_as(identity: object) -> RemoteFile:
+    """A file of four bytes."""
+    return RemoteFile("0.bin", 4, identity)
+
+
+class TestIdentities:
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [('"1"', '"2"'), ("ETag=1", "ETag=2"), ("mtime=1 size=4", "mtime=2 size=4"), ("a", "b")],
+    )
+    def test_another_file_than_was_told_is_asked_for_again(
+        self, one: str, other: str, tmp_path: Path
+    ) -> None:
+        source = Own([known_as(one), known_as(other)], [known_as(other)])
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+        assert (fetched.n_attempts, fetched.file.identity) == (2, other)
+
+    @pytest.mark.parametrize("is_told", [True, False])
+    def test_one_that_stays_another_is_refused_with_the_names_of_both(
+        self, is_told: bool, tmp_path: Path
+    ) -> None:
+        source = Own([known_as('"2"')], [known_as('"1"')])
+        file = known_as('"2"') if is_told else None
+
+        with pytest.raises(FetchError, match=r"expected .*'\"2\"'.*gives '\"1\"'") as caught:
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
+
+        assert len(caught.value.causes) == LIMITS.max_download_retries
+        assert not list(tmp_path.iterdir())
+
+    def test_what_the_caller_knows_is_replaced_by_no_look(self, tmp_path: Path) -> None:
+        source = Own([known_as('"2"')], [known_as('"2"')])
+
+        with pytest.raises(FetchError, match="expected the file that is"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=known_as('"1"'), limits=LIMITS)
+
+    @pytest.mark.parametrize(
+        ("told", "given"),
+        [
+            ("0123abcd", '"etag"'),
+            ("ETag=1", "VersionId=1"),
+            ('ETag="0x1"', "ETag=0x1"),
+            ('"1"', None),
+            (None, '"1"'),
+            (1, 1),
+        ],
+    )
+    def test_those_of_two_kinds_are_not_compared(
+        self, told: object, given: object, tmp_path: Path
+    ) -> None:
+        source = Own([known_as(told)], [known_as(given)])
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+        assert (fetched.n_attempts, fetched.file.identity) == (1, told)
+
+    def test_where_a_digest_proves_the_bytes_they_have_the_name_that_came_with_them(
+        self, tmp_path: Path
+    ) -> None:
+        source = Own([known_as('"2"')], [known_as('"1"')])
+        digest = f"sha256:{hashlib.sha256(b'1234').hexdigest()}"
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest, limits=LIMITS)
+
+        assert (fetched.n_attempts, fetched.file.identity) == (1, '"1"')
+
+
+class TestSourcesOfTheUsersOwn:
+    @pytest.mark.parametrize("told", [7, "0.bin", {"size": 4}])
+    def test_one_that_tells_something_else(self, told: object, tmp_path: Path) -> None:
+        kind = type(told).__name__
+        with pytest.raises(FetchError, match=f"expected a RemoteFile, the source tells {kind}"):
+            fetch_shard(Own([told]), "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+    def test_one_that_gives_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(FetchError, match="expected a RemoteFile, the source tells int"):
+            fetch_shard(Own([known_as(None)], [7]), "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+    def test_one_that_gives_text(self, tmp_path: Path) -> None:
+        source = Own([known_as(None)])
+        source.chunks = [b"12", "34"]
+
+        with pytest.raises(FetchError, match="expected bytes, the source gives str") as caught:
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+        assert len(caught.value.causes) == 1
+        assert not list(tmp_path.iterdir())
+
+    def test_one_that_gives_what_has_bytes(self, tmp_path: Path) -> None:
+        source = Own([known_as(None)])
+        source.chunks = [bytearray(b"1"), memoryview(b"2"), array.array("B", b"34")]
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+        assert fetched.path.read_bytes() == b"1234"
+
+
+class UpAfter(Clock):
+    """Time that is up at the given look."""
+
+    def __init__(self, n_looks: int) -> None:
+        super().__init__(1000.0, threading.Event())
+        self._n_looks = n_looks
+
+    def left(self, at_most: float) -> float:
+        self._n_looks -= 1
+        return 0.0 if self._n_looks < 0 else at_most
+
+
+class TestTheDeadline:
+    @pytest.mark.parametrize("n_looks", range(3))
+    def test_it_holds_while_what_is_there_is_hashed(
+        self, n_looks: int, tmp_path: Path, monkeypatch
+    ) -> None:
+        self._ends_before_it_is_moved_aside(n_looks, len(DATA), tmp_path, monkeypatch)
+
+    def test_it_holds_for_what_has_another_size(self, tmp_path: Path, monkeypatch) -> None:
+        self._ends_before_it_is_moved_aside(0, len(DATA) + 1, tmp_path, monkeypatch)
+
+    def _ends_before_it_is_moved_aside(
+        self, n_looks: int, size: int, tmp_path: Path, monkeypatch
+    ) -> None:
+        (tmp_path / "0.bin").write_bytes(DATA)
+        monkeypatch.setattr(_fetch, "Clock", lambda *_: UpAfter(n_looks))
+        file = RemoteFile("0.bin", size, digest="md5:" + "0" * 32)
+        source = CallableSource(lambda name, path: path.write_bytes(DATA))
+
+        with pytest.raises(FetchTimeoutError, match="not done after"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
+
+        assert os.listdir(tmp_path) == ["0.bin"]
 
 
 class TestParts:

@@ -1,5 +1,6 @@
 """The next shard is there before it is needed, and the last one is gone after."""
 
+import contextlib
 import errno
 import gc
 import itertools
@@ -23,6 +24,7 @@ from shardproof import FetchError, ShardPrefetcher
 from shardproof._threads import is_collecting
 from shardproof.prefetch import (
     CallableSource,
+    Delivery,
     HttpSource,
     HubSource,
     Limits,
@@ -189,6 +191,102 @@ def test_without_a_network_what_was_proven_is_there(
 
     source.close()
     assert "The source can't be asked for shard 0; the proven copy is taken" in caplog.text
+
+
+def test_sources_that_differ_by_their_query_do_not_take_each_others_shards(
+    shard_hub: Hub, tmp_path: Path
+) -> None:
+    shard_hub.put("s/0.bin", b"1234")
+    paths = []
+    for query in ("", "?set=a", "?set=b"):
+        with ShardPrefetcher(f"{shard_hub.url}/s{query}", ["0.bin"], tmp_path) as prefetcher:
+            paths.append(prefetcher.wait_for("0.bin"))
+    assert len(set(paths)) == 3
+    assert len(shard_hub.requests_for("s/0.bin", method="GET")) == 3
+
+
+class Replicas:
+    """A source that tells of one version, and gives another one, as told in turn."""
+
+    url = "own://replicas"
+
+    def __init__(self, told: list[str], given: list[str]) -> None:
+        self._told, self._given = told, given
+
+    def files(self) -> list[RemoteFile]:
+        return []
+
+    def stat(self, name: str, **_: object) -> RemoteFile:
+        return RemoteFile(name, 4, self._told.pop(0))
+
+    @contextlib.contextmanager
+    def read(self, name: str, **_: object) -> Iterator[Delivery]:
+        identity = self._given.pop(0)
+        yield Delivery(RemoteFile(name, 4, identity), 0, 4, iter([identity.encode().ljust(4)]))
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def test_a_version_is_not_kept_under_the_name_of_another_one(tmp_path: Path) -> None:
+    stale = Replicas(['"2"'] * 9, ['"1"'] * 9)
+    with (
+        ShardPrefetcher(stale, ["0.bin"], tmp_path, limits=LIMITS) as prefetcher,
+        pytest.raises(FetchError, match=r"expected the file that is '\"2\"'.* gives '\"1\"'"),
+    ):
+        prefetcher.wait_for("0.bin")
+
+    with ShardPrefetcher(Replicas(['"2"'], ['"2"']), ["0.bin"], tmp_path) as prefetcher:
+        assert prefetcher.wait_for("0.bin").read_bytes() == b'"2" '
+
+
+def test_what_changes_after_it_was_asked_for_is_asked_for_again(tmp_path: Path) -> None:
+    source = Replicas(['"1"', '"2"'], ['"2"', '"2"'])
+    with ShardPrefetcher(source, ["0.bin"], tmp_path, limits=LIMITS) as prefetcher:
+        assert prefetcher.wait_for("0.bin").read_bytes() == b'"2" '
+
+    with ShardPrefetcher(Replicas(['"2"'], []), ["0.bin"], tmp_path) as prefetcher:
+        assert prefetcher.wait_for("0.bin").read_bytes() == b'"2" '
+
+
+IMPORTS = """
+import sys
+import threading
+
+from shardproof import ShardPrefetcher
+from shardproof.prefetch import FsspecSource, HttpSource
+
+late = []
+
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread().name.startswith("shardproof-"):
+            late.append(name)
+
+
+sys.meta_path.insert(0, Finder())
+kind, address, cache = sys.argv[1:]
+source = {"http": HttpSource, "fsspec": FsspecSource}[kind](address)
+with ShardPrefetcher(source, ["0.bin"], cache) as prefetcher:
+    prefetcher.wait_for("0.bin")
+source.close()
+print(late)
+"""
+
+
+@pytest.mark.parametrize("kind", ["http", "fsspec"])
+def test_no_thread_imports_which_a_fork_would_cut_short(
+    kind: str, shard_hub: Hub, tmp_path: Path
+) -> None:
+    shard_hub.put("s/0.bin", b"1234")
+    (tmp_path / "0.bin").write_bytes(b"1234")
+    address = f"{shard_hub.url}/s" if kind == "http" else f"file://{tmp_path}"
+    command = [sys.executable, "-c", IMPORTS, kind, address, tmp_path / "cache"]
+
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert (run.returncode, run.stdout) == (0, "[]\n"), run.stderr
 
 
 class TestAfterTheRecordsAreLost:

@@ -118,9 +118,9 @@ class TestOnDisk:
         other = proof_of(RemoteFile(NAME), shard.with_name("other").stat(), (), placed=True)
         proofs.write(other)
         assert proofs.read(NAME, shard.stat()) == proof
-        assert len(proofs.paths_of(NAME)) == 2
+        assert len(proofs.paths()[key_of(NAME)]) == 2
         proofs.forget(other)
-        assert proofs.paths_of(NAME) == [proofs.path_of(proof)]
+        assert proofs.paths() == {key_of(NAME): [proofs.path_of(proof)]}
 
     def test_when_it_was_used_is_remembered(self, proofs, proof) -> None:
         proofs.write(proof)

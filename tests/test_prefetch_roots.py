@@ -9,6 +9,8 @@ import pytest
 from shardproof.prefetch.cache._cleanup import cleanup_policy
 from shardproof.prefetch.cache._places import key_of, make_state, place_of
 from shardproof.prefetch.cache._roots import cache_root
+from shardproof.prefetch.sources import HttpSource
+from shardproof.prefetch.sources._urls import resource_of
 
 SOURCES = [
     ("hf://datasets/org/name", None),
@@ -49,6 +51,8 @@ SOURCES = [
     ("sftp://me@h/a", None),
     ("sftp://you@h/a", None),
     ("sftp://h/a", None),
+    ("github://org:a@sha/x", None),
+    ("github://org:b@sha/x", None),
     ("file:///data/a", None),
     ("memory://data/a", None),
     ("simplecache::s3://bucket/a", None),
@@ -92,6 +96,36 @@ def test_each_is_made_of_safe_names(source) -> None:
 )
 def test_paths_that_people_can_read(url: str, split: str | None, path: str) -> None:
     assert cache_root("data", url, split).as_posix() == f"data/{path}"
+
+
+def test_sources_that_differ_by_their_query_share_no_directory() -> None:
+    queries = ("set=a", "set=b", "key=secret", "set=a&set=b")
+    roots = [
+        cache_root("c", "https://h/a", split, resource=resource_of(f"https://h/a?{query}"))
+        for query in queries
+        for split in (None, "train")
+    ]
+    roots += [cache_root("c", url, split) for url, split in SOURCES]
+    assert len(set(roots)) == len(roots)
+    assert all(len(root.parts) == 5 for root in roots)
+    assert not any("secret" in str(root) for root in roots)
+
+
+def test_a_query_of_a_long_address_stays_a_name() -> None:
+    url = "https://h/" + "a" * 300
+    (one, other) = (cache_root("c", url, resource=resource_of(f"{url}?{n}")) for n in "12")
+    assert one != other
+    assert all(len(part) <= 255 for part in one.parts)
+
+
+@pytest.mark.parametrize("address", ["https://h/a", "https://h/a/", "https://me:pw@h/a"])
+def test_who_has_no_query_has_the_directory_of_the_address(address: str) -> None:
+    source = HttpSource(address)
+    try:
+        root = cache_root("c", source.url, resource=source.resource)
+    finally:
+        source.close()
+    assert root == cache_root("c", "https://h/a")
 
 
 def test_no_password_becomes_a_path() -> None:

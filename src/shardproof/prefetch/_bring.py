@@ -121,8 +121,12 @@ class Bringer:
             stop=stop,
             on_bytes=lambda n_bytes, size: self._come(name, n_bytes, size),
             parts=self._cache.kept,
+            is_asked=True,
         )
-        path = self._cache.place(fetched.path, file, lease, digest=fetched.digest, stop=stop)
+        self._files[name] = fetched.file
+        path = self._cache.place(
+            fetched.path, fetched.file, lease, digest=fetched.digest, stop=stop
+        )
         self._count(fetched)
         return Brought(path, PrefetchEvent("fetched", name, fetched.seconds, fetched.n_bytes))
 

@@ -28,6 +28,7 @@ from shardproof.prefetch.cache._cleanup import cleanup_policy
 from shardproof.prefetch.cache._roots import cache_root
 from shardproof.prefetch.sources._open import open_source
 from shardproof.prefetch.sources._source import Source
+from shardproof.prefetch.transfer._imports import import_for
 from shardproof.prefetch.transfer._limits import Limits
 
 __all__ = ["ShardPrefetcher"]
@@ -217,7 +218,9 @@ class ShardPrefetcher:
         self._positions = {name: position for position, name in enumerate(names)}
         self._owns_source = isinstance(source, str)
         self._source = open_source(source) if isinstance(source, str) else source
-        root = cache_root(cache_dir, self._source.url, split)
+        resource = getattr(self._source, "resource", None)
+        known = resource if isinstance(resource, str) else None  # a user's may be anything
+        root = cache_root(cache_dir, self._source.url, split, resource=known)
         self._cache = apart(lambda _: Cache(root, cleanup=policy))
         self._bringer = Bringer(self._source, self._cache, limits, Tally(on_event))
         self._pid = os.getpid()
@@ -300,6 +303,7 @@ class ShardPrefetcher:
         return apart(lambda _: self._scheduled(position))
 
     def _scheduled(self, position: int) -> Mapping[str, _Task]:
+        import_for(self._source)  # before there are threads: see there
         wanted = self._names[position : position + self._lookahead + 1]
         with self._lock:
             passed = [name for name in self._tasks if name not in wanted]

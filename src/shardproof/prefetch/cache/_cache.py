@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -313,12 +313,13 @@ class Cache:
         if self.cleanup != "auto":
             return []
         names = sorted({name for _, _, name in self._shards()} - set(wanted))
-        return [name for name in names if self._discard(name)]
+        proofs = self._proofs.paths()
+        return [name for name in names if self._discard(name, proofs)]
 
-    def _discard(self, name: str) -> bool:
+    def _discard(self, name: str, proofs: Mapping[str, Sequence[str]] | None = None) -> bool:
         try:
             with place_of(self.root, name) as place:
-                return place is not None and self._removals.remove(place, "lease")
+                return place is not None and self._removals.remove(place, "lease", proofs=proofs)
         except OSError as error:
             logger.warning("Shard '%s' could not be removed: %s", shown(name), told(error))
             return False
@@ -342,8 +343,9 @@ class Cache:
         used = self._leases.reserved()
         shards = sorted(self._shards())
         used += sum(size for _, size, _ in shards)
+        proofs = self._proofs.paths()
         for _, size, name in shards:
-            if used > self.cleanup and self._discard(name):
+            if used > self.cleanup and self._discard(name, proofs):
                 used -= size
         if used > self.cleanup:
             lease.reserve(0)

@@ -9,7 +9,7 @@ for one; a proof without a file proves nothing.
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -162,11 +162,13 @@ class Proofs:
         with contextlib.suppress(OSError):  # it may be another user's
             os.utime(self.path_of(proof))
 
-    def paths_of(self, name: str) -> list[str]:
-        """Return the paths of all proofs of one shard, those of files that are gone too."""
-        key = f"{key_of(name)}."
-        names = os.listdir(self.directory)
-        return [os.path.join(self.directory, found) for found in names if found.startswith(key)]
+    def paths(self) -> Mapping[str, Sequence[str]]:
+        """Return the paths of all proofs, by the keys of shards; of files that are gone, too."""
+        found: dict[str, list[str]] = {}
+        for name in os.listdir(self.directory):
+            path = os.path.join(self.directory, name)
+            found.setdefault(name.partition(".")[0], []).append(path)
+        return found
 
     def all(self) -> Iterator[tuple[Proof, int]]:
         """Yield each proof with when it was last used, in nanoseconds."""

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from shardproof import _files
@@ -42,24 +42,35 @@ class Removals:
     def __init__(self, root: str, proofs: Proofs, leases: Leases) -> None:
         self._root, self._proofs, self._leases = root, proofs, leases
 
-    def remove(self, place: Place, kind: Kind, but: Lease | None = None) -> bool:
+    def remove(
+        self,
+        place: Place,
+        kind: Kind,
+        but: Lease | None = None,
+        proofs: Mapping[str, Sequence[str]] | None = None,
+    ) -> bool:
         """Remove a shard that this package put there, is as it was, and is in nobody's use.
 
         Args:
             place: Where it is.
             kind: Whether who holds it is spared, or only who reads it.
             but: A lease that isn't asked.
+            proofs: What `Proofs.paths` returned before, for those who remove many: those of the
+                shard go with it.
 
         Returns:
             Whether it was removed.
         """
         # Taken before leases are looked at: where nobody holds the shard, nobody is to use these.
-        proofs = self._proofs.paths_of(place.name) if kind == "lease" else []
+        stale: Sequence[str] = ()
+        if kind == "lease":
+            known = self._proofs.paths() if proofs is None else proofs
+            stale = known.get(key_of(place.name), ())
         status = place.status()
         if status is None:
-            is_held = not proofs or self._leases.holders(key_of(place.name), kind, but)
+            is_held = not stale or self._leases.holders(key_of(place.name), kind, but)
             if not is_held and place.status() is None:
-                self._forget(proofs)
+                self._forget(stale)
             return False
         proof = self._proofs.read(place.name, status)
         if proof is None or not proof.placed:
@@ -67,7 +78,7 @@ class Removals:
 
         def finish(taken: str) -> bool:
             _files.remove(taken)
-            self._forget([*proofs, self._proofs.path_of(proof)])
+            self._forget([*stale, self._proofs.path_of(proof)])
             return True
 
         return self._take_away(place, status, kind, but, finish) or False

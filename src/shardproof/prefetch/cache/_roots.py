@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from shardproof._paths import refuse_empty
+from shardproof.prefetch.sources._urls import WITHOUT_USERS, resource_of
 
 __all__ = ["cache_root"]
 
@@ -18,7 +19,11 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def cache_root(
-    cache_dir: str | os.PathLike[str], source_url: str, split: str | None = None
+    cache_dir: str | os.PathLike[str],
+    source_url: str,
+    split: str | None = None,
+    *,
+    resource: str | None = None,
 ) -> Path:
     """Return the directory for the shards of one source.
 
@@ -26,6 +31,7 @@ def cache_root(
         cache_dir: The user's cache.
         source_url: Where the source is, without credentials; or the name of one that has no URL.
         split: The part of a data set that is meant; ``"all"`` by default.
+        resource: What tells it from other sources that have the same URL, as their queries do.
 
     Example:
         >>> cache_root("data", "hf://datasets/org/name@v1", "train").as_posix()
@@ -35,7 +41,16 @@ def cache_root(
     """
     refuse_empty(cache_dir=cache_dir)
     kind, owner, name = _source(source_url)
+    name += _mark(source_url, resource)
     return Path(cache_dir, f"{kind}_shards", _part(owner), _part(name), _part(split or "all"))
+
+
+def _mark(url: str, resource: str | None) -> str:
+    """Nothing for a source whose URL says all; else what tells it from others, as a digest."""
+    if resource is None or resource in {url, resource_of(url), resource_of(f"{url}/")}:
+        return ""
+    digest = hashlib.blake2b(resource.encode(errors="surrogatepass"), digest_size=8)
+    return f"?{digest.hexdigest()}"
 
 
 def _source(url: str) -> tuple[str, str, str]:
@@ -51,7 +66,9 @@ def _source(url: str) -> tuple[str, str, str]:
         return "http", host, _directory(rest.removeprefix(where.netloc).removeprefix("/"))
     user_and_host, _, path = rest.partition("/")
     user, at, host = user_and_host.rpartition("@")
-    return _part(scheme), user.partition(":")[0] + at + host, _directory(path)
+    if f"{scheme}://" not in WITHOUT_USERS:
+        user = user.partition(":")[0]
+    return _part(scheme), user + at + host, _directory(path)
 
 
 def _repository(path: str) -> tuple[str, str]:

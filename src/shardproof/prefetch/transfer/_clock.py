@@ -4,6 +4,7 @@ import threading
 import time
 
 from shardproof._work import go_on
+from shardproof.errors import SourceError
 
 __all__ = ["Clock", "StoppedError"]
 
@@ -36,10 +37,17 @@ class Clock:
         return max(0.0, min(at_most, self.end - time.monotonic()))
 
     def go_on(self) -> None:
-        """Raise `StoppedError` if the work is wanted no more."""
+        """Return if the work is wanted still, and there is time left.
+
+        Raises:
+            StoppedError: It is wanted no more.
+            SourceError: The time is up.
+        """
         go_on()
         if self.stop.is_set():
             raise StoppedError
+        if not self.left(1.0):
+            raise SourceError(f"not done after {self.spent():.3g}s", late=True)
 
     def within(self, seconds: float) -> "Clock":
         """Return a clock for a part of the work."""

@@ -18,15 +18,16 @@ from shardproof._names import OPEN_FLAGS, file_type, refusals
 from shardproof._paths import refuse_empty
 from shardproof._threads import Stop
 from shardproof._work import apart, to_waiter
-from shardproof.errors import FetchError, SourceError, UnsyncedError
+from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
 from shardproof.prefetch.sources._source import Delivery, RemoteFile, Source
 from shardproof.prefetch.transfer._attempts import Goal, try_again
 from shardproof.prefetch.transfer._clock import Clock, StoppedError
+from shardproof.prefetch.transfer._imports import import_for
 from shardproof.prefetch.transfer._kept import drop_parts, key_in, own_part, sweep_parts
 from shardproof.prefetch.transfer._limits import Limits
 from shardproof.prefetch.transfer._part import Part
 from shardproof.prefetch.transfer._record import Provenance
-from shardproof.prefetch.transfer._relay import Answered, Came, call, relay
+from shardproof.prefetch.transfer._relay import Answered, Came, call, refuse_other, relay
 from shardproof.prefetch.transfer._spans import Spans, is_worth_sharing
 
 __all__ = ["Fetched", "OnBytes", "ask", "bring", "fetch_shard", "read_range"]
@@ -114,8 +115,10 @@ def fetch_shard(
     for refusal in refusals([name]):
         raise ValueError(f"name: {quoted(name)} is refused: {refusal.reason}")
     target = os.path.abspath(path)
-    return apart(
-        lambda own: bring(
+
+    def work(own: Stop) -> Fetched:
+        import_for(source)
+        return bring(
             source,
             name,
             target,
@@ -126,7 +129,8 @@ def fetch_shard(
             stop=stop or own,
             on_bytes=to_waiter(on_bytes),
         )
-    )
+
+    return apart(work)
 
 
 def bring(
@@ -141,9 +145,13 @@ def bring(
     stop: threading.Event,
     on_bytes: OnBytes | None,
     parts: str | None = None,
+    is_asked: bool = False,
 ) -> Fetched:
-    """Do what `fetch_shard` says; messages tell of ``goal``, and parts are in ``parts``."""
-    work = _Work(source, name, limits, on_bytes, is_asked=file is None)
+    """Do what `fetch_shard` says; messages tell of ``goal``, and parts are in ``parts``.
+
+    With ``is_asked``, ``file`` is what the source has told, which it may be asked again.
+    """
+    work = _Work(source, name, limits, on_bytes, is_asked=is_asked or file is None)
     clock = Clock(limits.deadline, stop)
     wanted = _promised(file, digest)
     try:
@@ -161,7 +169,7 @@ def bring(
         with own_part(parts, key) as own:
             part = own.opened(work.provenance_of(wanted), names, clock)
             with _telling_what_is_kept(part, goal):
-                found = work.fetch(part, wanted, goal, clock)
+                wanted, found = work.fetch(part, wanted, goal, clock)
             # Somebody may have been faster.
             _look(target, RemoteFile(name, digest=found), goal, clock)
             own.publish(target)
@@ -171,6 +179,8 @@ def bring(
         raise FetchError("it was stopped", url=goal.url, path=goal.path) from error
     except FetchError:
         raise
+    except SourceError as error:  # the time is up, while what is here was hashed
+        raise FetchTimeoutError(error.problem, url=goal.url, path=goal.path) from error
     except UnsyncedError as error:  # which says what is there, and what to do
         raise FetchError(told(error), url=goal.url, path=goal.path) from error
     except OSError as error:
@@ -221,6 +231,8 @@ def ask(source: Source, name: str, *, goal: Goal, limits: Limits, clock: Clock) 
 def _stat(source: Source, name: str, limits: Limits, clock: Clock) -> RemoteFile:
     timeout = clock.left(limits.stall_after)
     file = call(lambda cut: source.stat(name, timeout=timeout, cut=cut), limits, clock)
+    if file is not None:
+        refuse_other(file)
     try:
         return _promised(file, None)
     except ValueError as error:  # a source's word, and no argument
@@ -243,6 +255,7 @@ def _look(target: str, wanted: RemoteFile, goal: Goal, clock: Clock) -> str | No
         return None
     found = _proof(target, wanted, clock)
     if found is None:
+        clock.go_on()
         aside = _files.move_aside(target)
         logger.warning(
             "'%s' was not the right one, and is '%s' now", shown(target), shown(str(aside))
@@ -299,8 +312,10 @@ class _Work:
             seconds=clock.spent(),
         )
 
-    def fetch(self, part: Part, wanted: RemoteFile, goal: Goal, clock: Clock) -> str:
-        """Return ``"sha256:<hex>"`` of what is in the part, whole and proven."""
+    def fetch(
+        self, part: Part, wanted: RemoteFile, goal: Goal, clock: Clock
+    ) -> tuple[RemoteFile, str]:
+        """Return which file is in the part, whole and proven, and ``"sha256:<hex>"`` of it."""
         asked: RemoteFile | None = wanted
         if part.is_left:
             logger.info(
@@ -308,7 +323,7 @@ class _Work:
             )
             self._on_bytes(part.n_bytes, part.size)
 
-        def once(clock: Clock) -> str:
+        def once(clock: Clock) -> tuple[RemoteFile, str]:
             nonlocal asked
             self._n_attempts += 1
             while True:
@@ -316,7 +331,7 @@ class _Work:
                 try:
                     asked = asked or self._ask_again(wanted, clock)
                     self._transfer(part, asked, clock)
-                    return part.prove(asked, clock)
+                    return _as_given(asked, part), part.prove(asked, clock)
                 except SourceError as error:
                     if not error.keep:
                         part.restart()
@@ -401,6 +416,9 @@ def _agree(part: Part, event: Answered, wanted: RemoteFile, *, is_alone: bool) -
     part.expect(file.size)
     if part.identity not in {None, file.identity}:
         raise SourceError("the file has changed at the source", keep=False)
+    if wanted.digest is None and _are_two(wanted.identity, file.identity):
+        found = f"expected the file that is {_name_of(wanted)}, the source gives {_name_of(file)}"
+        raise SourceError(found, keep=False)
     part.identity = file.identity
     if not is_alone and file.identity is None and wanted.digest is None:
         problem = "parts of a file that has neither entity tag nor digest may be of two files"
@@ -410,6 +428,34 @@ def _agree(part: Part, event: Answered, wanted: RemoteFile, *, is_alone: bool) -
     if not event.answer.framed and part.size is None and wanted.digest is None:
         problem = "nobody says how long it is, so that nobody could say whether all of it came"
         raise SourceError(f"{problem}: give its digest", again="no")
+
+
+def _as_given(wanted: RemoteFile, part: Part) -> RemoteFile:
+    """Proven bytes are the wanted ones, by whatever name the source gave them."""
+    is_other = _are_two(wanted.identity, part.identity)
+    return msgspec.structs.replace(wanted, identity=part.identity) if is_other else wanted
+
+
+def _are_two(one: str | None, other: str | None) -> bool:
+    """Whether two identities are of two files; those of two kinds can't be compared."""
+    if one is None or other is None:
+        return False
+    one, other = str(one), str(other)  # a source of the user's may say a number
+    if _kind_of(one) != _kind_of(other):
+        return False
+    # Some stores list a tag without the quotes that it has elsewhere.
+    return one.replace('"', "") != other.replace('"', "")
+
+
+def _kind_of(identity: str) -> str:
+    """An entity tag, what a store calls by a name of its own, or what has none: a digest."""
+    if identity.startswith('"'):
+        return '"'
+    return identity.partition("=")[0] if "=" in identity else ""
+
+
+def _name_of(file: RemoteFile) -> str:
+    return quoted(str(file.identity), 100)
 
 
 def read_range(

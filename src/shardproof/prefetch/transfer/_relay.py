@@ -22,7 +22,7 @@ from shardproof.prefetch.transfer._clock import Clock
 from shardproof.prefetch.transfer._limits import Limits
 from shardproof.prefetch.transfer._spans import Span, Spans
 
-__all__ = ["Answered", "Came", "call", "relay"]
+__all__ = ["Answered", "Came", "call", "refuse_other", "relay"]
 
 logger = logging.getLogger("shardproof.prefetch")
 
@@ -108,6 +108,7 @@ class _Readers:
             timeout=self._timeout,
             cut=self.cut,
         ) as delivery:
+            refuse_other(delivery.file)
             self._put(Answered(span.at, delivery))
             if delivery.start != span.at:
                 span.at, span.stop = delivery.start, delivery.stop
@@ -138,6 +139,7 @@ def _batches(chunks: Iterator[bytes]) -> Iterator[tuple[list[bytes], int]]:
     failure = None
     try:
         for chunk in chunks:
+            _refuse_no_bytes(chunk)
             batch.append(chunk)
             n_bytes += len(chunk)
             if (
@@ -153,6 +155,25 @@ def _batches(chunks: Iterator[bytes]) -> Iterator[tuple[list[bytes], int]]:
         yield batch, n_bytes
     if failure is not None:
         raise failure
+
+
+def refuse_other(file: object) -> None:
+    """Raise if what a source tells of a file is something else.
+
+    Raises:
+        SourceError: It is.
+    """
+    if not isinstance(file, RemoteFile):
+        problem = f"expected a RemoteFile, the source tells {type(file).__name__}"
+        raise SourceError(problem, again="no", keep=False)
+
+
+def _refuse_no_bytes(chunk: object) -> None:
+    try:
+        memoryview(chunk)  # type: ignore[arg-type] # as it may turn out
+    except TypeError:
+        problem = f"expected bytes, the source gives {type(chunk).__name__}"
+        raise SourceError(problem, again="no", keep=False) from None
 
 
 def _first(chunks: Sequence[bytes], n_bytes: int, wanted: int) -> Sequence[bytes]:
@@ -227,8 +248,6 @@ class _Pace:
 
     def _look(self) -> None:
         self._clock.go_on()
-        if not self._clock.left(1.0):
-            raise SourceError(f"not done after {self._clock.spent():.3g}s", late=True)
         seconds = time.monotonic() - self._since
         if seconds < self._limits.stall_after:
             return
