@@ -684,3 +684,191 @@ def test_signs_of_life_that_are_stopped_in_their_own_thread_end() -> None:
     heartbeat = Heartbeat(types.SimpleNamespace(index=0, claims=claims, beat=beat))
     assert met.get(timeout=30) is None
     heartbeat.stop()
+
+
+class TestWorkersElsewhere:
+    """Of which nothing but their silence tells that they died, as in jobs that don't wait."""
+
+    @pytest.fixture
+    def elsewhere(self, other, clock, monkeypatch) -> list[int]:
+        """What happens when the worker waits; each wait lasts a second."""
+        waits: list[int] = []
+
+        def pause(_) -> None:
+            clock.now += 1
+            waits.append(1)
+
+        monkeypatch.setattr(_claims, "this_process", lambda: "else/where/1/2")
+        monkeypatch.setattr(_claims.Claims, "pause", pause)
+        return waits
+
+    @pytest.fixture
+    def holder(self, tmp_path, other) -> ReceiptStore:
+        return ReceiptStore(other.path, heartbeat=30.0, stale_after=100.0)
+
+    def done(self, works) -> list[int]:
+        indices = []
+        for work in works:
+            with work:
+                work.mark_empty()
+            indices.append(work.index)
+        return indices
+
+    def test_a_dead_ones_shard_is_done(self, other, holder, elsewhere) -> None:
+        holder.claim(1)
+        assert self.done(other.claim_pending()) == [0, 2, 1]
+        assert len(elsewhere) == 100
+        assert other.pending() == []
+        assert entries(other) == []
+
+    def test_its_silence_counts_while_others_are_worked_on(
+        self, other, holder, elsewhere, clock
+    ) -> None:
+        holder.claim(0)
+        works = other.claim_pending()
+        with next(works) as work:
+            clock.now += 1000
+            work.mark_empty()
+        assert self.done(works) == [2, 0]
+        assert len(elsewhere) == 1
+
+    def test_one_that_shows_life_is_left_alone(
+        self, other, holder, elsewhere, monkeypatch, clock
+    ) -> None:
+        held = holder.claim(1)
+        pause = _claims.Claims.pause
+
+        def beat_late(claims) -> None:
+            pause(claims)
+            if len(elsewhere) == 30:
+                held._claim.beat()
+
+        monkeypatch.setattr(_claims.Claims, "pause", beat_late)
+        assert self.done(other.claim_pending()) == [0, 2]
+        assert len(elsewhere) == 30
+        held.check()
+
+    def test_one_that_gives_its_shard_back(self, other, holder, elsewhere, monkeypatch) -> None:
+        held = holder.claim(1)
+        monkeypatch.setattr(_claims.Claims, "pause", lambda _: held.close())
+        assert self.done(other.claim_pending()) == [0, 2, 1]
+
+    def test_one_that_completes_its_shard(self, other, holder, elsewhere, monkeypatch) -> None:
+        held = holder.claim(1)
+
+        def complete_late(_) -> None:
+            with held:
+                held.mark_empty()
+
+        monkeypatch.setattr(_claims.Claims, "pause", complete_late)
+        assert self.done(other.claim_pending()) == [0, 2]
+        assert other.pending() == []
+
+    def test_one_that_another_worker_takes_over(
+        self, other, holder, elsewhere, monkeypatch, clock
+    ) -> None:
+        """Who did that lives."""
+        holder.claim(1)
+        third = ReceiptStore(other.path, heartbeat=10.0, stale_after=100.0, clock=clock)
+        refused(third, 1)
+        clock.now += 100
+        taken = []
+        monkeypatch.setattr(
+            _claims.Claims,
+            "pause",
+            lambda _: taken.append(third.claim(1)) if not taken else pytest.fail("it waits"),
+        )
+        assert self.done(other.claim_pending()) == [0, 2]
+        taken[0].check()
+
+    def test_nobody_waits_for_one_of_this_machine(self, other, holder, monkeypatch) -> None:
+        monkeypatch.setattr(_claims.Claims, "pause", lambda _: pytest.fail("it waits"))
+        holder.claim(1)
+        assert self.done(other.claim_pending()) == [0, 2]
+
+    @pytest.mark.parametrize("wait", [False, True])
+    def test_an_interrupt_ends_it(self, other, holder, elsewhere, monkeypatch, wait) -> None:
+        def interrupt(_) -> None:
+            raise KeyboardInterrupt
+
+        holder.claim(1)
+        monkeypatch.setattr(_claims.Claims, "pause", interrupt)
+        works = other.claim_pending(wait=wait)
+        with pytest.raises(KeyboardInterrupt):
+            self.done(works)
+        assert list(works) == []
+        assert entries(other) == ["shard_000001.0001.json"]
+
+    def test_a_loop_that_is_left_gives_back_what_it_took_over(
+        self, other, holder, elsewhere
+    ) -> None:
+        holder.claim(1)
+        works = other.claim_pending()
+        assert [next(works).index for _ in range(3)] == [0, 2, 1]  # the work of none was begun
+        works.close()
+        assert entries(other) == []
+
+
+class TestOfAnotherUser:
+    """What only clears up after others fails no work."""
+
+    @pytest.fixture
+    def dead(self, store) -> Path:
+        """The workspace of a worker that died at a shard which was done since."""
+        complete(store, 0)
+        TestLeftovers.die_at(store, 0)
+        (store.path / "claims").joinpath("shard_000000.0001." + "a" * 32).mkdir()
+        return store.path / "claims"
+
+    @pytest.fixture
+    def may_not(self, monkeypatch) -> None:
+        def refuse(path) -> None:
+            raise PermissionError(errno.EACCES, "not yours", path)
+
+        monkeypatch.setattr(_files, "remove_tree", refuse)
+
+    def test_what_may_not_be_removed_is_told_of(self, store, dead, may_not, caplog) -> None:
+        works = ReceiptStore(store.path).claim_pending()
+        assert next(works).index == 1
+        told = [text for text in caplog.messages if "could not be removed" in text]
+        assert len(told) == 1
+        assert told[0].startswith("The claim on shard 0 could not be removed: [Errno 13] not yours")
+
+    def test_a_claim_that_may_not_be_read_is_told_of(
+        self, store, dead, shard_faults, caplog
+    ) -> None:
+        """Its shard is done, so that nobody needs to know who has it."""
+        shard_faults(store.path).fail("open", errno.EACCES, match="claims/shard_000000.0001.json")
+        works = ReceiptStore(store.path).claim_pending()
+        assert next(works).index == 1
+        assert sum("could not be removed" in text for text in caplog.messages) == 1
+
+    def test_a_shard_that_turns_out_to_be_done(self, store, may_not, monkeypatch, caplog) -> None:
+        """Between two looks, by the one whose claim was taken over."""
+        TestLeftovers.die_at(store, 0)
+        (store.path / "claims" / ("shard_000000.0001." + "a" * 32)).mkdir()
+        worker, rounds = ReceiptStore(store.path), []
+
+        def judge(index, level):
+            rounds.append(index)
+            if len(rounds) == 2:
+                raise ShardCompletedError("done meanwhile")
+
+        monkeypatch.setattr(worker, "_refuse_completed", judge)
+        with pytest.raises(ShardCompletedError, match="done meanwhile"):
+            worker.claim(0)
+        assert "The claim on shard 0 could not be removed" in caplog.text
+
+
+def test_claims_are_not_listed_anew_for_each_that_holds(tmp_path, monkeypatch) -> None:
+    store = new_store(tmp_path, 20)
+    held = [store.claim(index) for index in range(20)]
+    listings, real = [], _claim_files.names_in
+
+    def names_in(directory) -> list[str]:
+        listings.append(directory)
+        return real(directory)
+
+    monkeypatch.setattr(_claim_files, "names_in", names_in)
+    assert list(ReceiptStore(store.path).claim_pending()) == []
+    assert len(listings) < len(held)

@@ -3,14 +3,17 @@
 import errno
 import json
 import logging
+import math
 import os
 import shutil
 import stat
 import threading
+import time
 
 import msgspec
 import pytest
 import xxhash
+from hand_clock import HandClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning import complete, new_store, receipt_path, rewrite_receipt
@@ -348,6 +351,27 @@ class TestArguments:
         with pytest.raises(ValueError, match="3 \\* heartbeat <= stale_after"):
             ReceiptStore(store.path, heartbeat=float(heartbeat), stale_after=float(stale_after))
 
+    @pytest.mark.parametrize(
+        ("heartbeat", "stale_after"),
+        [
+            (30.0, math.inf),
+            (30.0, math.nan),
+            (math.nan, 300.0),
+            (math.inf, math.inf),
+            (1e10, 4e10),
+            (1.0, 86_401.0),
+        ],
+    )
+    def test_silence_must_end(self, store, tmp_path, heartbeat, stale_after) -> None:
+        with pytest.raises(ValueError, match="stale_after <= 86400, found"):
+            ReceiptStore(store.path, heartbeat=heartbeat, stale_after=stale_after)
+        with pytest.raises(ValueError, match="stale_after <= 86400, found"):
+            new_store(tmp_path / "new", heartbeat=heartbeat, stale_after=stale_after)
+        assert list((tmp_path / "new").rglob("plan.json")) == []
+
+    def test_the_longest_silence(self, store) -> None:
+        ReceiptStore(store.path, heartbeat=28_800.0, stale_after=86_400.0)
+
     def test_no_plan(self, tmp_path) -> None:
         with pytest.raises(ManifestNotFoundError):
             ReceiptStore(tmp_path)
@@ -497,6 +521,60 @@ class TestOneOutputOfTwo:
         self.make(ReceiptStore(twice.path), 3, "y.bin")
         assert not store.is_completed(3)
         assert not store.is_completed(2)
+
+    def test_one_that_comes_later_and_is_not_asked_for(self, twice) -> None:
+        store = ReceiptStore(twice.path, clock=HandClock())
+        assert store.is_completed(2)
+        self.make(ReceiptStore(twice.path), 3, "y.bin")
+        assert not store.is_completed(2)
+        assert "is that of shard 3 too" in store.verdict(2).reason
+        store.claim(2).close()
+
+    def test_also_where_the_clock_of_the_file_system_is_slow(self, twice) -> None:
+        """Between two changes of the directory its time may stay the same."""
+        directory, now = twice.path / "receipts", time.time()
+        os.utime(directory, (now, now))
+        store = ReceiptStore(twice.path, clock=HandClock())
+        assert store.is_completed(2)
+        self.make(ReceiptStore(twice.path), 3, "y.bin")
+        os.utime(directory, (now, now))
+        assert not store.is_completed(2)
+
+    def test_receipts_that_did_not_change_are_not_all_read_again(self, twice, monkeypatch) -> None:
+        os.utime(twice.path / "receipts", (1e9, 1e9))
+        looks, real = [], _named.usual_files
+
+        def usual_files(*args):
+            looks.append(args)
+            return real(*args)
+
+        monkeypatch.setattr(_named, "usual_files", usual_files)
+        store = ReceiptStore(twice.path, clock=HandClock())
+        assert [store.is_completed(index) for index in (2, 2, 2)] == [True] * 3
+        assert len(looks) == 1
+        self.make(ReceiptStore(twice.path), 3, "z.bin")
+        looks.clear()
+        assert store.is_completed(2)
+        assert len(looks) == 1
+
+    def test_at_most_half_of_the_time_goes_into_reading_all(self, twice, monkeypatch) -> None:
+        """Though receipts change all the time."""
+        clock, looks, real = HandClock(), [], _named.usual_files
+
+        def usual_files(*args):
+            looks.append(args)
+            clock.now += 10
+            return real(*args)
+
+        store = ReceiptStore(twice.path, clock=clock)
+        monkeypatch.setattr(_named, "usual_files", usual_files)
+        n_looks = []
+        for second in range(21):
+            os.utime(twice.path / "receipts", (second, second))
+            assert store.is_completed(2)
+            clock.now += 1
+            n_looks.append(len(looks))
+        assert n_looks == [1] * 10 + [2] * 10 + [3]
 
     def test_an_output_that_changed_hands(self, twice) -> None:
         store = ReceiptStore(twice.path)

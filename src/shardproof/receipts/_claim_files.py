@@ -11,7 +11,7 @@ import msgspec
 from shardproof._names import OPEN_FLAGS, file_type
 from shardproof._opening import is_link, names_in
 from shardproof._paths import refuse_empty
-from shardproof._processes import is_gone
+from shardproof._processes import is_gone, is_here
 from shardproof.errors import ManifestError
 from shardproof.receipts._layout import CLAIMS, told_of
 
@@ -76,6 +76,11 @@ class Found(msgspec.Struct, frozen=True):
         number of a process that began at another time called alive.
         """
         return self.record is not None and is_gone(self.record.process)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its process runs or ran on this machine, so that `is_dead` tells."""
+        return self.record is not None and is_here(self.record.process)
 
 
 class ClaimFiles:

@@ -12,16 +12,17 @@ whole even then, and the shard is judged by receipt and sizes like any other.
 """
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
 from shardproof import _files
-from shardproof._messages import shown
+from shardproof._messages import shown, told
 from shardproof._opening import is_link, is_there
 from shardproof._processes import this_process
 from shardproof.errors import ClaimLostError, ManifestError, ShardClaimedError, UnsyncedError
@@ -29,14 +30,16 @@ from shardproof.receipts._claim_files import (
     ClaimFiles,
     ClaimRecord,
     Found,
-    claims_in,
     encode_claim,
 )
 from shardproof.receipts._layout import RECEIPTS
 
-__all__ = ["Claim", "Claims"]
+__all__ = ["MAX_SILENCE", "Claim", "Claims"]
 
-_MAX_SILENCE = 86_400.0
+logger = logging.getLogger("shardproof.receipts")
+
+MAX_SILENCE = 86_400.0
+"""Most seconds for which a claim may be silent, whatever its holder says."""
 
 
 class Claims:
@@ -91,23 +94,66 @@ class Claims:
             claim.withdraw()
             raise
 
-    def orphans(self) -> list[tuple[int, Found]]:
-        """Return the claimed shards whose holder surely runs no more, and its claim.
+    def generations(self) -> dict[int, int]:
+        """Return the highest generation of each shard that is claimed; of one listing.
+
+        Raises:
+            ManifestError: The directory of claims is a link.
+            OSError: Nobody could look.
+        """
+        self.files.refuse_link()
+        return self.files.newest()
+
+    def refuse_held(self, index: int, generation: int) -> None:
+        """Do nothing if a claim that was listed is gone, or may be taken over.
+
+        All claims need not be listed again for each one that holds.
+
+        Raises:
+            ShardClaimedError: Another worker has the shard.
+            OSError: Nobody could look.
+        """
+        found = self.files.read(index, generation)
+        if found is not None and not self._is_abandoned(index, found):
+            raise _claimed(self.root, index, found.owner)
+
+    def undecided(self, indices: Iterable[int]) -> dict[int, Found]:
+        """Return the claims, as last seen, of which only time tells whether their holders live.
+
+        A holder on this machine is not among them: it was looked for, and found alive.
+        """
+        seen = {index: self._seen[index][0] for index in indices if index in self._seen}
+        return {index: found for index, found in seen.items() if not found.is_here}
+
+    def silent(self, first: Mapping[int, Found], indices: Iterable[int]) -> list[int]:
+        """Return the undecided shards whose claims have not changed since the first look."""
+        now = self.undecided(indices)
+        return [index for index, found in now.items() if found == first.get(index)]
+
+    def orphans(self) -> Iterator[tuple[int, Found]]:
+        """Yield the claimed shards whose holder surely runs no more, and its claim.
 
         What such holders were writing is removed, also where no shard is left to be claimed.
         """
         if is_there(self.files.directory):
             self._sweep()
-        return [(index, found) for index, found in claims_in(self.root) if found.is_dead]
+        for index, generation in self.generations().items():
+            found = None
+            with _clearing_up(index):
+                found = self.files.read(index, generation)
+            if found is not None and found.is_dead:
+                yield index, found
 
     def bury(self, index: int, dead: Found) -> None:
         """Remove a dead claim on a shard that is done, those before it, and what they left.
 
         While its file is there, every claim that is made is a later one, which stays. Where it is
-        gone, somebody cleared up after it, and what is there now is another worker's.
+        gone, somebody cleared up after it, and what is there now is another worker's. What may not
+        be removed, as another user's, stays.
         """
-        if self._is_unchanged(index, dead):
-            self.remove_up_to(index, dead.generation)
+        with _clearing_up(index):
+            if self._is_unchanged(index, dead):
+                self.remove_up_to(index, dead.generation)
 
     def remove_up_to(self, index: int, generation: int) -> None:
         """Remove a shard's claims up to a generation, the highest last, and their directories."""
@@ -145,7 +191,7 @@ class Claims:
             self._seen[index] = found, now
             return False
         silence = found.record.stale_after if found.record else 0.0
-        return now - since >= max(self.stale_after, min(silence, _MAX_SILENCE))
+        return now - since >= max(self.stale_after, min(silence, MAX_SILENCE))
 
     def _is_unchanged(self, index: int, earlier: Found) -> bool:
         return self.files.read(index, earlier.generation) == earlier
@@ -247,11 +293,31 @@ class Claim:
             return
         self.claims.remove_up_to(self.index, self.generation)
 
+    def give_back(self) -> None:
+        """Do as `release`; what can't be removed is told of, and taken over when it is stale."""
+        try:
+            self.release()
+        except OSError as error:
+            _tell(self.index, error)
+
     def close(self) -> None:
         """Give the descriptor back; the claim stays."""
         fd, self._fd = self._fd, -1  # never closed twice: by then it may be another file's
         if fd >= 0:
             os.close(fd)
+
+
+@contextlib.contextmanager
+def _clearing_up(index: int) -> Iterator[None]:
+    """Tell of what fails, and go on: no work fails by what others left."""
+    try:
+        yield
+    except OSError as error:
+        _tell(index, error)
+
+
+def _tell(index: int, error: OSError) -> None:
+    logger.warning("The claim on shard %d could not be removed: %s", index, told(error))
 
 
 def _owner() -> str:

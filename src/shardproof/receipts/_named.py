@@ -6,6 +6,7 @@ and where one is named twice, neither shard is done until its own receipt is ano
 
 import functools
 import os
+import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -26,6 +27,9 @@ from shardproof.receipts._quick import UsualFile, usual_files
 
 __all__ = ["Named", "has_twins"]
 
+_TICK = 2.0
+"""Seconds in which a directory may change twice and its time once, on the coarsest file system."""
+
 
 class _Says(NamedTuple):
     """What a completed receipt says, as far as it matters here."""
@@ -35,19 +39,35 @@ class _Says(NamedTuple):
     folded: frozenset[str] = frozenset()
 
 
+class _Look(NamedTuple):
+    """When all receipts were read.
+
+    Attributes:
+        began: By the store's clock.
+        ended: Likewise.
+        stamp: What `Named._stamp` was before.
+    """
+
+    began: float
+    ended: float
+    stamp: tuple[int, int, int] | None
+
+
 class Named:
     """The outputs that the receipts of a plan name, as far as a store has looked.
 
     Args:
         scope: Whose receipts.
         n_shards: How many shards there are.
+        clock: What time is measured by.
     """
 
-    def __init__(self, scope: Scope, n_shards: int) -> None:
+    def __init__(self, scope: Scope, n_shards: int, clock: Callable[[], float]) -> None:
         self._scope = scope
         self._n_shards = n_shards
+        self._clock = clock
         self._by_name: dict[str, set[int]] = {}
-        self._has_read_all = False
+        self._last: _Look | None = None
         self._spoilt: dict[int, tuple[_Says, str]] = {}
         self._n_compared: dict[str, int] = {}  # of how many who name an output, each with each
 
@@ -63,11 +83,36 @@ class Named:
     def twin_of(self, index: int) -> str | None:
         """Return why a shard that looks done is not, in words; None where no other names its own.
 
-        The first call reads all receipts.
+        The first call reads all receipts, and so does one after any got its name since.
         """
-        if not self._has_read_all:
+        if self._last is None or self._is_outdated(self._last):
             self._read_all()
         return self._twin_of(index, functools.cache(self._says))
+
+    def _is_outdated(self, last: _Look) -> bool:
+        """Whether receipts may have changed since a look, and that is worth another one.
+
+        What is asked of each of many shards while others work must not read all for each: at most
+        every other moment goes into that, and what a look found is never much older than a look
+        takes.
+        """
+        if self._clock() - last.ended < last.ended - last.began:
+            return False
+        stamp = self._stamp()
+        return stamp is None or stamp != last.stamp
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        """Return what is another one after a receipt got its name; None while that can't be told.
+
+        A directory that just changed may change again without another time.
+        """
+        try:
+            status = os.lstat(os.path.join(self._scope.root, RECEIPTS))
+        except OSError:
+            return None
+        if time.time() - status.st_mtime < _TICK:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
     def _twin_of(self, index: int, says: Callable[[int], _Says]) -> str | None:
         """Compare a shard with all who name its outputs; ``says`` reads each receipt once."""
@@ -101,6 +146,7 @@ class Named:
         self._spoilt[index] = (said, known)
 
     def _read_all(self) -> None:
+        began, stamp = self._clock(), self._stamp()
         by_name: dict[str, set[int]] = {}
         root_fd = open_root(self._scope.root)
         try:
@@ -111,7 +157,8 @@ class Named:
                             by_name.setdefault(_folded(name), set()).add(index)
         finally:
             os.close(root_fd)
-        self._by_name, self._has_read_all = by_name, True
+        self._by_name, self._n_compared = by_name, {}
+        self._last = _Look(began, self._clock(), stamp)
 
     def _all_names(self, receipts_fd: int) -> Iterator[tuple[int, Iterable[str]]]:
         indices = range(self._n_shards)

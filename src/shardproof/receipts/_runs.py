@@ -18,7 +18,7 @@ from shardproof.receipts._canonical import canonical_json, hash_of, plain
 from shardproof.receipts._header import read_header
 from shardproof.receipts._layout import PLAN_FILE, RECEIPTS, told_of
 from shardproof.receipts._plan import Plan, encode_plan, read_plan, resolved_tokenizer
-from shardproof.receipts._store import ReceiptStore
+from shardproof.receipts._store import ReceiptStore, refuse_times
 
 __all__ = ["Run", "open_run"]
 
@@ -55,7 +55,9 @@ class Run(msgspec.Struct, frozen=True):
             ReceiptError: The plan is too large to be read again.
             ManifestError: The plan that is here can't be read.
             OSError: It can't be written.
+            ValueError: ``heartbeat`` or ``stale_after``, as for `ReceiptStore`.
         """
+        refuse_times(heartbeat, stale_after)
         plan_dir = self.path / "datasets" / plan.dataset_name / plan.plan_hash
         _files.sweep_leftovers(plan_dir, names_in(plan_dir))
         if not is_there(plan_dir / PLAN_FILE):

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 from shardproof._arguments import checked
@@ -12,7 +12,7 @@ from shardproof._names import real_root
 from shardproof._paths import refuse_empty
 from shardproof._work import apart
 from shardproof.errors import ShardClaimedError, ShardCompletedError
-from shardproof.receipts._claims import Claims
+from shardproof.receipts._claims import MAX_SILENCE, Claims
 from shardproof.receipts._done import Verdict, look_at, read_receipt, verdict
 from shardproof.receipts._header import read_header
 from shardproof.receipts._indices import as_ranges
@@ -24,7 +24,7 @@ from shardproof.receipts._sources import SourceFile
 from shardproof.receipts._work import Work
 from shardproof.report import Level
 
-__all__ = ["ReceiptStore"]
+__all__ = ["ReceiptStore", "refuse_times"]
 
 logger = logging.getLogger("shardproof.receipts")
 
@@ -46,7 +46,7 @@ class ReceiptStore:
         heartbeat: Seconds between two signs of life of a claim.
         stale_after: How many seconds a claim must have been *seen* not to change, by this store's
             own clock, before it is taken over. The holder says how long it may be silent; the
-            longer one counts.
+            longer one counts. A day at most.
         plan: The plan, where the caller has made it: then source files are where it says, and not
             where they were on the machine that wrote ``plan.json``.
         clock: What time is measured by; for tests.
@@ -59,7 +59,8 @@ class ReceiptStore:
     Raises:
         ManifestNotFoundError: There is no ``plan.json``.
         ManifestError: It can't be read.
-        ValueError: ``heartbeat`` is not between 0 and a third of ``stale_after``.
+        ValueError: ``heartbeat`` is not between 0 and a third of ``stale_after``, or that is more
+            than a day.
 
     Example:
         >>> import shardproof
@@ -84,9 +85,7 @@ class ReceiptStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         refuse_empty(plan_dir=plan_dir)
-        if not 0 < 3 * heartbeat <= stale_after:
-            problem = "expected 0 < 3 * heartbeat <= stale_after"
-            raise ValueError(f"{problem}, found {heartbeat} and {stale_after}")
+        refuse_times(heartbeat, stale_after)
         root = real_root(plan_dir)
         header = read_header(root)
         self.path = Path(root)
@@ -95,7 +94,7 @@ class ReceiptStore:
         self._header = header
         self._plan = plan
         self._scope = Scope(root, header.plan_hash, header.kinds)
-        self._named = Named(self._scope, header.n_shards)
+        self._named = Named(self._scope, header.n_shards, clock)
         self._claims = Claims(root, header.plan_hash, heartbeat, stale_after, clock)
 
     def __repr__(self) -> str:
@@ -228,7 +227,13 @@ class ReceiptStore:
             OSError: It could not be looked at, or the claim not be written.
         """
         self._refuse_index(index)
+        return self._claim(index, level)
+
+    def _claim(self, index: int, level: Level, generation: int | None = None) -> Work:
+        """Claim a shard; where a claim of it was listed, that one is looked at first."""
         self._refuse_completed(index, level)
+        if generation is not None:
+            self._claims.refuse_held(index, generation)
         claim = None
         try:
             claim = self._claims.acquire(index)
@@ -236,7 +241,7 @@ class ReceiptStore:
             return Work(claim, self._header_of(index), self._scope.kinds, self._files_of)
         except BaseException:
             if claim is not None:
-                claim.release()
+                claim.give_back()
             raise
 
     def _files_of(self, index: int) -> Sequence[SourceFile]:
@@ -246,12 +251,15 @@ class ReceiptStore:
     def claim_pending(self, level: Level = "complete", *, wait: bool = False) -> Iterator[Work]:
         """Yield a claim on each pending shard that no other worker has; each once.
 
-        Several workers may do this at once, and share the shards.
+        Several workers may do this at once, and share the shards. Those of workers that died are
+        taken over. Of a worker on another machine only time tells: in the end its claim is looked
+        at until it shows life, and is left alone, or has been silent for ``stale_after`` seconds
+        since the first look.
 
         Args:
             level: As for `verdict`.
-            wait: Whether to wait for the shards that others have, and take over those of workers
-                that died. Otherwise the next job does them.
+            wait: Whether to wait also for the shards of workers that live, which may give them back
+                or die. Otherwise the next job does what they leave.
 
         Raises:
             OSError: A shard could not be looked at, or a claim not be written.
@@ -269,24 +277,34 @@ class ReceiptStore:
 
     def _claim_pending(self, level: Level, wait: bool) -> Iterator[Work]:
         self._sweep(level)
-        todo, is_first = self.pending(level), True
-        while todo:
-            held = []
-            for index in todo:
-                try:
-                    work = self.claim(index, level)
-                except (ShardClaimedError, ShardCompletedError) as error:
-                    if is_first or isinstance(error, ShardCompletedError):
-                        logger.info("Skipping %s", told(error))
-                    held += [index] * isinstance(error, ShardClaimedError)
-                    continue
-                try:
-                    yield work
-                finally:
-                    work.close()
-            if held and wait:
-                self._claims.pause()
-            todo, is_first = held if wait else [], False
+        held = yield from self._claim_each(self.pending(level), level, is_first=True)
+        first = self._claims.undecided(held)
+        if first and not wait:
+            logger.info(
+                "Looking whether workers elsewhere live: %s", printable(as_ranges([*first]))
+            )
+        while todo := held if wait else self._claims.silent(first, held):
+            self._claims.pause()
+            held = yield from self._claim_each(todo, level, is_first=False)
+
+    def _claim_each(
+        self, todo: Sequence[int], level: Level, *, is_first: bool
+    ) -> Generator[Work, None, list[int]]:
+        """Yield a claim on each shard that is free; return those that others have."""
+        held, listed = [], self._claims.generations()
+        for index in todo:
+            try:
+                work = self._claim(index, level, listed.get(index))
+            except (ShardClaimedError, ShardCompletedError) as error:
+                if is_first or isinstance(error, ShardCompletedError):
+                    logger.info("Skipping %s", told(error))
+                held += [index] * isinstance(error, ShardClaimedError)
+                continue
+            try:
+                yield work
+            finally:
+                work.close()
+        return held
 
     def _sweep(self, level: Level) -> None:
         """Remove the claims of workers that died between the end of their work and its release."""
@@ -311,6 +329,16 @@ class ReceiptStore:
     def _refuse_index(self, index: int) -> None:
         if not 0 <= index < self.n_shards:
             raise IndexError(f"index: expected 0 to {self.n_shards - 1}, found {index}")
+
+
+def refuse_times(heartbeat: float, stale_after: float) -> None:
+    """Raise `ValueError` if a worker that lives could be taken for a dead one, or a dead one stay.
+
+    NaN is between no two numbers.
+    """
+    if not 0 < 3 * heartbeat <= stale_after <= MAX_SILENCE:
+        problem = f"expected 0 < 3 * heartbeat <= stale_after <= {MAX_SILENCE:.0f}"
+        raise ValueError(f"{problem}, found {heartbeat} and {stale_after}")
 
 
 def _log_disbelieved(verdicts: Sequence[Verdict]) -> None:

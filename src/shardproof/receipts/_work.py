@@ -18,7 +18,7 @@ import msgspec
 from shardproof import _digest, _files
 from shardproof._arguments import checked
 from shardproof._beneath import OutsideError, open_beneath
-from shardproof._messages import printable, quoted, shown, told
+from shardproof._messages import printable, quoted, said, shown, told
 from shardproof._names import OPEN_FLAGS, file_type, open_root, refusals
 from shardproof._opening import mode_of
 from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
@@ -178,17 +178,8 @@ class Work:
         try:
             self._end()
         finally:
-            self._release()
+            self._claim.give_back()  # whatever became of the work stays true
         self._is_given_back = True
-
-    def _release(self) -> None:
-        try:
-            self._claim.release()
-        except OSError as error:
-            # Whatever became of the work stays true; others take the claim over when it is stale.
-            logger.warning(
-                "The claim on shard %d could not be removed: %s", self.index, told(error)
-            )
 
     def abandon(self) -> None:
         """Leave everything as if the process had been killed; for tests."""
@@ -314,7 +305,7 @@ class Work:
             status="failed",
             failed_at=time.time(),
             error_type=type(error).__name__,
-            error_message=_said(error),
+            error_message=_text(said(error)),
             traceback=_text("".join(traceback.format_exception(error))),
         )
 
@@ -462,14 +453,6 @@ def _note(error: Exception, note: str) -> None:
         error.add_note(note)
     except Exception:
         logger.warning("%s", printable(note))
-
-
-def _said(error: Exception) -> str:
-    """What an error says, which may be of any class, and fail at that too."""
-    try:
-        return _text(str(error))
-    except Exception as second:
-        return f"it has no text: {type(second).__name__}"
 
 
 def _encoded_size(fields: dict[str, Any]) -> int:
