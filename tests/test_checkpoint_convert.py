@@ -883,7 +883,7 @@ class TestSources:
         def and_replace(*args: Any, **options: Any) -> None:
             write_file(tmp_path / "new", ONE, b"\1" * 8).replace(path)
 
-        monkeypatch.setattr("shardproof.checkpoint._convert.make_way", and_replace)
+        monkeypatch.setattr("shardproof.checkpoint._convert.clear_way", and_replace)
         with pytest.raises(CheckpointError, match="it changed while it was converted"):
             from_safetensors(path, tmp_path / "out" / "model")
 

@@ -19,9 +19,11 @@ from shardproof.checkpoint import (
     MultiShardLoader,
     MultiShardSaver,
     latest_checkpoint,
+    promise,
     prune,
     unfinished_steps,
 )
+from shardproof.errors import ManifestError
 from shardproof.testing.faults import faults
 
 DAMAGES = ["missing", "torn", "zero tail"]
@@ -193,6 +195,27 @@ class TestLatest:
         assert prune(path, keep=1) == []
         assert sorted(p.name for p in path.iterdir()) == ["notes.txt", "sub"]
 
+    @pytest.mark.parametrize(
+        ("earlier", "later"),
+        [("00Z", "00.5Z"), ("00.45Z", "00.5Z"), ("00.5Z", "00.51Z"), ("00.9Z", "01Z")],
+    )
+    def test_times_are_moments(self, path: Path, earlier: str, later: str) -> None:
+        saver = MultiShardSaver()
+        for name, seconds in (("a", earlier), ("b", later), ("c", earlier)):
+            saver.save_shard(path / name, 0, {"b": np.arange(3)})
+            timestamp = f"2026-11-21T20:00:{seconds}"
+            saver.save_metadata(path / name, world_size=1, step=5, timestamp=timestamp)
+        assert latest_checkpoint(path) == str(path / "b")
+
+    def test_one_of_two_moments_that_are_the_same(self, path: Path) -> None:
+        """However long they are written, the first by name is taken."""
+        saver = MultiShardSaver()
+        for name, seconds in (("a", "00"), ("b", "00.00"), ("c", "00.0")):
+            saver.save_shard(path / name, 0, {"b": np.arange(3)})
+            timestamp = f"2026-11-21T20:00:{seconds}Z"
+            saver.save_metadata(path / name, world_size=1, step=5, timestamp=timestamp)
+        assert latest_checkpoint(path) == str(path / "a")
+
     def test_steps_are_numbers(self, path: Path) -> None:
         for step in (9, 10, 100, 11):
             save(path / f"step_{step}", step)
@@ -338,6 +361,14 @@ class TestLatest:
         caplog.set_level(logging.INFO, "shardproof")
         latest_checkpoint(path)
         assert not caplog.records
+
+
+def test_a_name_with_a_line_end(tmp_path: Path) -> None:
+    prefix = tmp_path / "mo\ndel"
+    save(prefix, 1)
+    assert latest_checkpoint(tmp_path) == str(prefix)
+    with pytest.raises(ManifestError, match="it has a control character"):
+        promise(str(tmp_path))
 
 
 class TestFaults:

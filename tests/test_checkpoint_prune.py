@@ -2,10 +2,14 @@
 
 import dataclasses
 import errno
+import functools
 import os
+import re
 import shutil
+import struct
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -610,6 +614,130 @@ class TestWhatNobodyPutThere:
         save(tmp_path / "1" / "model", 3, overwrite=True)
         assert is_saved(tmp_path / "1" / "model", 3, 3)
         assert (other / "d").exists()
+
+
+class NotMine(LocalStorage):
+    """Where nothing of somebody else's can be moved, nor a folder of his removed."""
+
+    kept: Path
+
+    def rename(self, source: str, target: str, *, sync: bool) -> None:
+        if target.endswith(".metadata.json.pruned"):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), source)
+        super().rename(source, target, sync=sync)
+
+    def remove_directory(self, path: str) -> bool:
+        if Path(path) == self.kept:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        return super().remove_directory(path)
+
+
+class TestARemovalOfSomebodyElse:
+    @pytest.fixture
+    def prefix(self, tmp_path: Path) -> Path:
+        for step in (1, 2):
+            save(tmp_path / f"{step}" / "model", step)
+        return tmp_path / "1" / "model"
+
+    @pytest.fixture
+    def storage(self, prefix: Path) -> NotMine:
+        storage = NotMine()
+        storage.kept = Path("/nothing")
+        return storage
+
+    def test_one_that_can_not_begin_leaves_no_folder(
+        self, tmp_path: Path, prefix: Path, storage: NotMine
+    ) -> None:
+        with pytest.raises(PermissionError, match=re.escape(f"{prefix}.metadata.json")):
+            prune(tmp_path, 1, storage=storage)
+        assert own_names(tmp_path) == []
+        assert is_saved(prefix, 1, 1)
+
+    def test_one_of_which_nobody_could_see_whether_it_may_begin_leaves_none(
+        self, tmp_path: Path, prefix: Path
+    ) -> None:
+        class Blind(LocalStorage):
+            def open(self, path: str):
+                if own_names(tmp_path):
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+                return super().open(path)
+
+        with pytest.raises(OSError, match="Input/output error"):
+            prune(tmp_path, 1, storage=Blind())
+        assert own_names(tmp_path) == []
+        assert is_saved(prefix, 1, 1)
+
+    def test_one_that_may_not_be_finished_is_passed_over(
+        self, tmp_path: Path, prefix: Path, storage: NotMine, caplog
+    ) -> None:
+        save(tmp_path / "0" / "model", 0)
+        storage.kept = removal_folder(tmp_path / "0" / "model")
+        storage.rename = functools.partial(LocalStorage.rename, storage)
+        assert prune(tmp_path, 1, storage=storage) == [str(prefix), str(tmp_path / "0" / "model")]
+        assert f"Operation not permitted: '{storage.kept}'" in caplog.text
+        assert own_names(tmp_path) == [str(storage.kept)]
+
+    def test_the_old_checkpoint_is_not_given_up_for_it(
+        self, prefix: Path, storage: NotMine
+    ) -> None:
+        """Its shards could be moved there still."""
+        storage.kept = removal_folder(prefix)
+        saver = MultiShardSaver(storage, sync=False)
+        with pytest.raises(PermissionError, match=storage.kept.name):
+            saver.save_shard(prefix, 0, arrays_of(3), overwrite=True)
+        assert is_saved(prefix, 1, 1)
+
+    def test_nor_for_one_that_came_meanwhile(self, prefix: Path, storage: NotMine) -> None:
+        class Made(dict):
+            def items(self):
+                raise AssertionError("each is asked for")
+
+            def __getitem__(self, name: str):
+                save(prefix, 2, overwrite=True)
+                storage.kept = removal_folder(prefix)
+                return super().__getitem__(name)
+
+        saver = MultiShardSaver(storage, sync=False)
+        arrays = types.MappingProxyType(Made(arrays_of(3)))
+        with pytest.raises(PermissionError, match="removal"):
+            saver.save_shard(prefix, 0, arrays, overwrite=True)
+        assert is_saved(prefix, 2, 2)
+
+    @pytest.mark.parametrize(
+        ("mode", "expected"), [(0o775, 0o775), (0o2777, 0o777), (0o755, 0o755), (0o1777, 0o755)]
+    )
+    def test_who_may_write_to_the_directory_may_finish_it(
+        self, tmp_path: Path, prefix: Path, monkeypatch, mode: int, expected: int
+    ) -> None:
+        """But where only owners remove what is theirs, nobody else could finish it."""
+        prefix.parent.chmod(mode)
+        umask = os.umask(0o022)
+        try:
+            monkeypatch.setattr(LocalStorage, "rename", lambda *_, **__: kill())
+            monkeypatch.setattr(LocalStorage, "remove_directory", lambda *_: False)
+            with pytest.raises(Killed):
+                prune(tmp_path, 1)
+        finally:
+            os.umask(umask)
+        (folder,) = prefix.parent.glob(".shardproof*")
+        assert folder.stat().st_mode & 0o1777 == expected
+        assert folder.stat().st_gid == prefix.parent.stat().st_gid
+
+    def test_what_a_list_lets_one_user_do_is_no_groups_right(self, tmp_path: Path) -> None:
+        entries = (0x01, 7, -1), (0x02, 7, 1234), (0x04, 5, -1), (0x10, 7, -1), (0x20, 5, -1)
+        packed = b"".join(struct.pack("<HHi", *entry) for entry in entries)
+        try:
+            os.setxattr(tmp_path, "system.posix_acl_access", struct.pack("<I", 2) + packed)
+        except OSError as error:
+            pytest.skip(f"no such lists here: {error}")
+        assert tmp_path.stat().st_mode & 0o777 == 0o775
+        umask = os.umask(0o022)
+        try:
+            with LocalStorage().holding(str(tmp_path)) as held:
+                held.make_directories(str(tmp_path / "folder"))
+        finally:
+            os.umask(umask)
+        assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o755
 
 
 class TestWhatKillsLeft:

@@ -5,9 +5,10 @@ import errno
 import itertools
 import json
 import os
+import stat
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import checkpoint_files as files
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 from shardproof import CheckpointError, MultiShardLoader, MultiShardSaver, UnsyncedError, _files
-from shardproof.checkpoint import _prune, _shard_writer
+from shardproof.checkpoint import _prune, _shard_writer, from_safetensors
 from shardproof.testing.faults import faults
 
 ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros((0, 4))}
@@ -286,6 +287,122 @@ def test_the_leftovers_of_who_was_killed_are_swept(saver, prefix: Path) -> None:
     assert len(names(prefix)) == 3
     saver.save_metadata(prefix, world_size=1)
     assert names(prefix) == ["model.metadata.json", "model_shard_0.shard"]
+
+
+class TestDirectoriesThatCanNotBeSynced:
+    @pytest.fixture
+    def fail_on(self, monkeypatch) -> Callable[[int, int], None]:
+        """Let a sync of a directory fail: the nth, or each."""
+
+        def fail_on(number: int, nth: int) -> None:
+            real, count = os.fsync, itertools.count(1)
+
+            def fsync(fd: int) -> None:
+                if stat.S_ISDIR(os.fstat(fd).st_mode) and nth in {0, next(count)}:
+                    raise OSError(number, os.strerror(number))
+                real(fd)
+
+            monkeypatch.setattr(os, "fsync", fsync)
+
+        return fail_on
+
+    def test_only_what_is_there_is_told_to_be_unsynced(self, saver, prefix, fail_on) -> None:
+        """Before a shard has its name, its temporary one is synced."""
+        prefix.parent.mkdir()
+        fail_on(errno.EIO, 1)
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            saver.save_shard(prefix, 0, ARRAYS)
+        assert not isinstance(caught.value, UnsyncedError)
+        assert caught.value.errno == errno.EIO
+        assert names(prefix) == []
+        fail_on(errno.EIO, 2)
+        with pytest.raises(UnsyncedError) as unsynced:
+            saver.save_shard(prefix, 0, ARRAYS)
+        assert unsynced.value.path == str(files.shard_path(prefix, 0))
+        assert os.path.exists(unsynced.value.path)
+
+    def test_a_directory_that_others_made_is_no_shard(self, saver, prefix, monkeypatch) -> None:
+        real, path = os.mkdir, str(prefix.parent)
+
+        def mkdir(directory, *args, **keywords) -> None:
+            real(directory, *args, **keywords)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), directory)
+
+        def fsync(fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "mkdir", mkdir)
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(OSError, match=path) as caught:
+            saver.save_shard(prefix, 0, ARRAYS)
+        assert not isinstance(caught.value, UnsyncedError)
+
+    def test_an_old_checkpoint_that_is_given_up_is_no_shard(self, saver, prefix, fail_on) -> None:
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        fail_on(errno.EIO, 1)
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            saver.save_shard(prefix, 0, ARRAYS, overwrite=True)
+        assert not isinstance(caught.value, UnsyncedError)
+
+    def test_where_none_can_all_is_saved(self, saver, prefix: Path, fail_on) -> None:
+        fail_on(errno.EINVAL, 0)
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        saver.save_shard(prefix, 0, ARRAYS, overwrite=True)
+        saver.save_metadata(prefix, world_size=1)
+        assert files.is_whole(prefix)
+
+    def test_metadata_are_named_by_their_path(self, saver, prefix: Path, fail_on) -> None:
+        saver.save_shard(prefix, 0, ARRAYS)
+        fail_on(errno.EIO, 1)
+        with pytest.raises(UnsyncedError) as caught:
+            saver.save_metadata(prefix, world_size=1)
+        assert caught.value.path == f"{prefix}.metadata.json"
+
+
+class TestTextThatIsNone:
+    """What is no Unicode could not be written into notes and metadata."""
+
+    def test_a_prefix(self, saver, tmp_path: Path) -> None:
+        prefix = tmp_path / "new" / os.fsdecode(b"m\xff")
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match="prefix: expected a name in Unicode, found") as e:
+                saver.save_shard(prefix, 0, ARRAYS, overwrite=overwrite)
+            assert type(e.value) is ValueError
+        with pytest.raises(ValueError, match="prefix: expected a name in Unicode, found"):
+            saver.save_metadata(prefix, world_size=1)
+        with pytest.raises(ValueError, match="prefix: expected a name in Unicode, found"):
+            from_safetensors(tmp_path / "x.safetensors", prefix)
+        assert os.listdir(tmp_path) == []
+
+    def test_a_directory_is_in_no_file(self, saver, tmp_path: Path) -> None:
+        prefix = tmp_path / os.fsdecode(b"d\xff") / "model"
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        assert files.is_whole(prefix)
+
+    def test_an_attempt(self) -> None:
+        with pytest.raises(ValueError, match="attempt: expected text in Unicode, found") as caught:
+            MultiShardSaver(attempt="\udcff")
+        assert type(caught.value) is ValueError
+
+    @pytest.mark.parametrize("name", ["strategy", "precision"])
+    def test_what_the_metadata_tell(self, saver, prefix: Path, name: str) -> None:
+        saver.save_shard(prefix, 0, ARRAYS)
+        with pytest.raises(ValueError, match=f"{name}: expected text in Unicode, found") as caught:
+            saver.save_metadata(prefix, world_size=1, **{name: "\ud800"})
+        assert type(caught.value) is ValueError
+
+    @pytest.mark.parametrize("name", ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"])
+    def test_what_the_environment_tells_is_taken_as_it_is(
+        self, prefix: Path, monkeypatch, name: str
+    ) -> None:
+        monkeypatch.setenv(name, os.fsdecode(b"job \xff"))
+        saver = MultiShardSaver()
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        assert files.is_whole(prefix)
 
 
 class TestAsync:

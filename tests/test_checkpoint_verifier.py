@@ -84,6 +84,17 @@ def test_metadata_that_are_missing_or_torn(make_checkpoint) -> None:
         assert len(result.warnings) == n  # of the step, or of each shard that nothing names
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_metadata_that_nobody_could_look_at_may_name_all_shards(
+    make_checkpoint, shard_faults, number: int
+) -> None:
+    prefix = make_checkpoint(world_size=2)
+    (prefix.parent / "model.metadata.json.pruned").write_bytes(b"x")
+    shard_faults(prefix.parent).fail("open", number, match="*.metadata.json", times=None)
+    (warning,) = verify(prefix).warnings
+    assert "the checkpoint is being removed" in warning
+
+
 def test_an_unfinished_step_is_a_warning_with_its_age(tmp_path, monkeypatch) -> None:
     prefix = tmp_path / "model"
     path = MultiShardSaver().save_shard(prefix, 0, {"w": np.arange(3)})

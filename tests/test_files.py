@@ -214,6 +214,18 @@ def name_of(tag: str) -> str:
     return f".shardproof-{tag}-{'0' * 16}.tmp"
 
 
+def spied(monkeypatch, call: str) -> list[str]:
+    """Return where a call is told first what it is about."""
+    real, said = getattr(os, call), []
+
+    def spy(path, *args, **keywords):
+        said.append(str(path))
+        return real(path, *args, **keywords)
+
+    monkeypatch.setattr(os, call, spy)
+    return said
+
+
 class TestPublish:
     def test_the_first_one_makes_it(self, tmp_path) -> None:
         assert _files.publish(tmp_path / "x", b"first")
@@ -232,6 +244,41 @@ class TestPublish:
         monkeypatch.setattr(os, "link", link)
         self.test_the_first_one_makes_it(tmp_path)
         assert len(calls) == 2
+
+    @pytest.mark.parametrize("is_lacking", [False, True])
+    def test_where_there_are_no_links_it_is_whole_once_it_is_there(
+        self, tmp_path, monkeypatch, is_lacking: bool
+    ) -> None:
+        """But without a rename that replaces nothing, either, it is written in its place."""
+        path, sizes = tmp_path / "x", []
+
+        def link(*_: object, **__: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        def fsync(fd: int) -> None:
+            sizes.append(path.stat().st_size if path.exists() else None)
+
+        monkeypatch.setattr(os, "link", link)
+        monkeypatch.setattr(os, "fsync", fsync)
+        opened = spied(monkeypatch, "open")
+        if is_lacking:
+            monkeypatch.setattr(_files, "_renaming", lambda: lambda *_: errno.EINVAL)
+        assert _files.publish(path, b"first")
+        assert sizes == ([None, 5, 5] if is_lacking else [None, 5])
+        assert (str(path) in opened) is is_lacking
+        assert not _files.publish(path, b"second")
+        assert path.read_bytes() == b"first"
+        assert os.listdir(tmp_path) == ["x"]
+
+    def test_a_rename_that_fails_leaves_nothing(self, tmp_path, monkeypatch) -> None:
+        def link(*_: object, **__: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", link)
+        monkeypatch.setattr(_files, "_renaming", lambda: lambda *_: errno.EIO)
+        with pytest.raises(OSError, match="Input/output error"):
+            _files.publish(tmp_path / "x", b"first")
+        assert os.listdir(tmp_path) == []
 
     def test_a_link_whose_answer_was_lost(self, tmp_path, monkeypatch) -> None:
         """A server made it, and the client asked again (open(2), on O_EXCL)."""
@@ -493,14 +540,69 @@ class TestUnsynced:
             act()
         assert caught.value.errno == errno.EIO
         assert isinstance(caught.value.__cause__, OSError)
+        assert caught.value.path == str(path)
         assert path.read_bytes() == b"new"
         assert set(os.listdir(tmp_path)) <= {"x", "source"}
+
+    def test_its_name_where_nobody_tells_of_which_directory(
+        self, tmp_path, unsynced, monkeypatch
+    ) -> None:
+        def readlink(path) -> str:
+            raise FileNotFoundError(errno.ENOENT, "no /proc here", path)
+
+        monkeypatch.setattr(os, "readlink", readlink)
+        with pytest.raises(UnsyncedError, match="'x' is there"):
+            self.move_new(tmp_path / "x")
 
     def test_what_was_moved_aside(self, tmp_path, unsynced) -> None:
         with pytest.raises(UnsyncedError) as caught:
             _files.move_aside(tmp_path / "source")
         assert caught.value.path.startswith(f"{tmp_path}/source.bad-")
         assert os.path.exists(caught.value.path)
+
+
+class TestWhereDirectoriesCanNotBeSynced:
+    """Some file systems have no such thing, and say EINVAL (fsync(2))."""
+
+    @pytest.fixture
+    def source(self, tmp_path, monkeypatch) -> Path:
+        real = os.fsync
+
+        def fail(fd: int) -> None:
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fail)
+        (tmp_path / "source").write_bytes(b"new")
+        return tmp_path / "source"
+
+    def test_all_is_written_all_the_same(self, tmp_path, source: Path) -> None:
+        _files.make_directories(tmp_path / "d" / "e")
+        _files.write_whole(tmp_path / "a", b"new")
+        with _files.being_written(tmp_path / "b") as fd:
+            os.write(fd, b"new")
+        assert _files.publish(tmp_path / "c", b"new")
+        with _files.being_published(tmp_path / "f") as fd:
+            os.write(fd, b"new")
+        _files.move_whole(source, tmp_path / "g")
+        assert {path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {b"new"}
+        assert sorted(os.listdir(tmp_path)) == ["a", "b", "c", "d", "f", "g"]
+
+    def test_a_descriptor_of_one(self, tmp_path, source: Path) -> None:
+        with _files._opened_directory(str(tmp_path)) as fd:
+            _files.sync(fd)
+
+    def test_a_file_must_be(self, tmp_path, monkeypatch) -> None:
+        def fail(fd: int) -> None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with (tmp_path / "x").open("wb") as file, pytest.raises(OSError, match="Invalid argument"):
+            _files.sync(file.fileno())
+        with pytest.raises(OSError, match="Invalid argument"):
+            _files.write_whole(tmp_path / "y", b"new")
+        assert os.listdir(tmp_path) == ["x"]
 
 
 class TestNamedAndNotClearedUp:
@@ -567,6 +669,7 @@ class TestWithdrawn:
             raise OSError(errno.EPERM, "no links here")
 
         monkeypatch.setattr(os, "link", link)
+        monkeypatch.setattr(_files, "_renaming", lambda: lambda *_: errno.ENOSYS)
         failed = fail_nth(monkeypatch, "fsync", errno.ENOSPC, 2)
         with pytest.raises(OSError, match="No space"):
             _files.publish(tmp_path / "x", b"mine")

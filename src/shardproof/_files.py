@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -171,8 +172,9 @@ def publish(path: str | os.PathLike[str], data: bytes) -> bool:
     """Make ``path`` hold ``data`` if nothing is there; of several who try, one succeeds.
 
     By a hard link, which is atomic on NFS too, where its answer may be lost: so the count of links
-    says whether it was made (open(2), on O_EXCL). Where there are no hard links, by O_EXCL, and
-    others may see the file before all its bytes are there.
+    says whether it was made (open(2), on O_EXCL). Where there are no hard links, by a rename that
+    replaces nothing (renameat2(2)). Where the system lacks that, too, by O_EXCL, and others may see
+    the file before all its bytes are there: a kill may leave it so.
 
     Returns:
         Whether this call made it.
@@ -188,6 +190,8 @@ def publish(path: str | os.PathLike[str], data: bytes) -> bool:
     try:
         made = _write_and_sync(temporary, path, data)
         is_made = _link(temporary, path)
+        if is_made is None:
+            is_made = _renamed(temporary, os.path.abspath(path))
         _discard(temporary)
         if is_made is None:
             made = _write_new(path, data)
@@ -265,8 +269,16 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 def sync(fd: int) -> None:
-    """Bring what was written to the disk; if that fails, the file is lost for good (fsync(2))."""
-    os.fsync(fd)
+    """Bring what was written to the disk; if that fails, the file is lost for good (fsync(2)).
+
+    Some file systems can't do that with a directory (FUSE, of networks) and say EINVAL: names hold
+    there as well as they do. No other error is passed over, nor any of a file.
+    """
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise
 
 
 def move_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -303,19 +315,34 @@ def move_new(source: str, name: str, *, dir_fd: int) -> bool:
         is_made = _rename_new(source, name, dir_fd)
     if is_made:
         _discard(source)
-        with _told_as_unsynced(name):
-            os.fsync(dir_fd)
+        with _told_as_unsynced(lambda: _path_in(dir_fd, name)):
+            sync(dir_fd)
     return is_made
+
+
+def _path_in(dir_fd: int, name: str) -> str:
+    """Return the path of a file in a directory that is open; its name where nobody tells more."""
+    with contextlib.suppress(OSError):
+        return os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), name)
+    return name
 
 
 def _rename_new(source: str, name: str, dir_fd: int) -> bool:
     """Whether it was renamed; in two steps where the system can't do it in one."""
-    number = _renaming()(source, name, dir_fd)
-    if number in _NO_SUCH_CALL:
+    is_renamed = _renamed(source, name, dir_fd)
+    if is_renamed is None:
         if mode_of(name, dir_fd=dir_fd):
             return False
         os.rename(source, name, dst_dir_fd=dir_fd)
         return True
+    return is_renamed
+
+
+def _renamed(source: str, name: str, dir_fd: int = -1) -> bool | None:
+    """Whether it was renamed, to a name that was free; None where the system can't do that."""
+    number = _renaming()(source, name, dir_fd)
+    if number in _NO_SUCH_CALL:
+        return None
     if number not in {0, errno.EEXIST}:
         raise OSError(number, os.strerror(number), source, None, name)
     return not number
@@ -532,13 +559,13 @@ def _discard(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> bool
 def _sync_name(path: str | os.PathLike[str]) -> None:
     """Bring a name that was given to the disk."""
     path = os.path.abspath(path)
-    with _told_as_unsynced(path):
+    with _told_as_unsynced(lambda: path):
         _sync_parent(path)
 
 
 def _sync_parent(path: str) -> None:
     with _opened_directory(os.path.dirname(path)) as fd:
-        os.fsync(fd)
+        sync(fd)
 
 
 @contextlib.contextmanager
@@ -551,11 +578,11 @@ def _opened_directory(path: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _told_as_unsynced(path: str) -> Iterator[None]:
+def _told_as_unsynced(path: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UnsyncedError(path, error.errno) from error
+        raise UnsyncedError(path(), error.errno) from error
 
 
 def _temporary_name() -> str:

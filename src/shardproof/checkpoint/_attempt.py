@@ -69,14 +69,21 @@ class Attempt:
 
 
 def _known() -> Iterator[tuple[str, str]]:
-    """Yield what the environment says that is the same for all ranks, and other for other runs."""
+    """Yield what the environment says that is the same for all ranks, and other for other runs.
+
+    Of bytes that are no text their numbers are taken: notes can hold nothing else.
+    """
     say = os.environ.get
     # Parts of a heterogeneous job have numbers of their own, and ranks may be tasks of an array.
     if (job := say("SLURM_JOB_ID")) and not say("SLURM_HET_SIZE"):
         array = say("SLURM_ARRAY_JOB_ID")
-        yield "slurm", array or f"{job}.{say('SLURM_RESTART_COUNT', '0')}"
+        yield "slurm", _as_text(array or f"{job}.{say('SLURM_RESTART_COUNT', '0')}")
     if (run := say("TORCHELASTIC_RUN_ID", "none")) not in {"", "none"}:
-        yield "torchrun", run
+        yield "torchrun", _as_text(run)
+
+
+def _as_text(found: str) -> str:
+    return os.fsencode(found).decode(errors="backslashreplace")
 
 
 def mixed(notes: Sequence[Note]) -> list[str]:

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-from shardproof.checkpoint._before_saving import already_there, make_way
+from shardproof.checkpoint._before_saving import already_there, before_it_is_there, make_way
 from shardproof.checkpoint._layout import (
     metadata_name,
     new_pending_name,
@@ -26,7 +26,7 @@ from shardproof.checkpoint._layout import (
 from shardproof.checkpoint._storage import CheckpointStorage, Exclusive, Place, holding
 from shardproof.errors import CheckpointError
 
-__all__ = ["being_added", "commit", "remove_folder", "take_away"]
+__all__ = ["being_added", "clear_way", "commit", "remove_folder", "take_away"]
 
 _NO_FOLDER = (
     "expected a folder of files that were moved there to be removed, found a directory in it or "
@@ -63,10 +63,10 @@ def being_added(place: Place, name: str, *, overwrite: bool, sync: bool) -> Iter
         return
     pending = place.beside(new_pending_name(place.name))
     try:
-        with storage.being_written(pending, sync=sync) as fd:
+        with before_it_is_there(), storage.being_written(pending, sync=sync) as fd:
             yield fd
         take_away(place, seal_prefix(place.name))
-        make_way(place, overwrite=overwrite)
+        clear_way(place, overwrite=overwrite)
         take_away(place, removal_prefix(place.name))
         with _overtaken(place, name):
             storage.rename(pending, path, sync=sync)
@@ -117,6 +117,17 @@ def _overtaken(place: Place, name: str) -> Iterator[None]:
         raise already_there(place) from error
     except FileNotFoundError as error:
         raise CheckpointError(_OVERTAKEN, path=place.address(name)) from error
+
+
+def clear_way(place: Place, *, overwrite: bool) -> None:
+    """Do as `make_way`; nothing is given up for a shard that could be moved away.
+
+    Raises:
+        OSError: The folder of somebody else's removal can't be removed.
+    """
+    if overwrite:
+        take_away(place, removal_prefix(place.name))
+    make_way(place, overwrite=overwrite)
 
 
 def take_away(place: Place, *prefixes: str) -> None:

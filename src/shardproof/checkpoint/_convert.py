@@ -13,7 +13,8 @@ from shardproof._messages import listed, quoted, shown
 from shardproof._paths import refuse_empty
 from shardproof._work import apart
 from shardproof.checkpoint._attempt import Attempt
-from shardproof.checkpoint._before_saving import make_way, refuse_step
+from shardproof.checkpoint._before_saving import refuse_name, refuse_step
+from shardproof.checkpoint._commit import clear_way
 from shardproof.checkpoint._layout import header_size, metadata_name
 from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry, Sharding
 from shardproof.checkpoint._metadata_file import read_metadata
@@ -303,9 +304,10 @@ def from_safetensors(
     refuse_step(step)
     _digest.begin(digest, 0)  # one that is not installed is refused before any work
     place = place_of(prefix, storage)
+    refuse_name(place)
     files = source_files(source)
     attempt = Attempt()
-    make_way(place, overwrite=overwrite)
+    clear_way(place, overwrite=overwrite)
     for rank, file in enumerate(files):
         with opened(file.path) as fd:
             tensors = _tensors(file, fd)

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
@@ -12,6 +13,9 @@ from shardproof._opening import real_path
 from shardproof.checkpoint._held import OPEN_DIRECTORY, Held
 
 __all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
+
+
+_ACCESS_LIST = "system.posix_acl_access"
 
 
 class LocalFile:
@@ -160,12 +164,16 @@ class LocalStorage:
             _files.remove(name, dir_fd=dir_fd)
 
     def make_directories(self, path: str) -> None:
-        """Make a directory and those above it."""
+        """Make a directory and those above it.
+
+        Where one is held, who may write to the directory above may write to the new one.
+        """
         with self._at(path) as (dir_fd, name):
             if dir_fd is None:
                 _files.make_directories(path)
             else:
                 os.mkdir(name, dir_fd=dir_fd)
+                _share(name, dir_fd)
                 _files.sync(dir_fd)
 
     def sweep(self, directory: str) -> None:
@@ -211,6 +219,32 @@ def _naming(path: str) -> Iterator[None]:
         if not os.path.isabs(str(error.filename)):
             error.filename = path
         raise
+
+
+def _share(name: str, dir_fd: int) -> None:
+    """Let a new directory be written to by whoever may write to the one above, as far as it goes.
+
+    Not where only an owner may remove what is there: nobody else could remove the new one. Nor
+    where a list says who may: then the group's bits are no group's (acl(5)).
+    """
+    above = os.fstat(dir_fd)
+    with contextlib.suppress(OSError):
+        if above.st_mode & stat.S_ISVTX or _ACCESS_LIST in os.listxattr(dir_fd):
+            return
+        fd = os.open(name, OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
+        try:
+            _give_as(above, fd)
+        finally:
+            os.close(fd)
+
+
+def _give_as(above: os.stat_result, fd: int) -> None:
+    for owner in (above.st_uid, -1):  # only root may give it away
+        with contextlib.suppress(OSError):
+            os.fchown(fd, owner, above.st_gid)
+    made = os.fstat(fd)
+    shared = stat.S_IRWXO | (stat.S_IRWXG if made.st_gid == above.st_gid else 0)
+    os.fchmod(fd, stat.S_IMODE(made.st_mode) | above.st_mode & shared)
 
 
 def _entries(directory: str | int) -> list[tuple[str, bool]]:

@@ -19,6 +19,8 @@ from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
 __all__ = ["promise"]
 
+_METADATA = re.compile(r".+\.metadata\.json", re.DOTALL)
+
 
 def promise(root: str) -> Manifest:
     """Return what the checkpoints in a directory promise.
@@ -34,7 +36,7 @@ def promise(root: str) -> Manifest:
         ManifestError: A digest is stated that can't be computed here.
         OSError: Metadata could not be looked at, and may be whole (EIO, ESTALE, EACCES).
     """
-    names = sorted(name for name in os.listdir(root) if re.fullmatch(r".+\.metadata\.json", name))
+    names = sorted(filter(_METADATA.fullmatch, os.listdir(root)))
     if not names:
         problem = (
             "expected a metadata file beside the shards, found none: the checkpoint was not "

@@ -1,19 +1,23 @@
 """Old checkpoints go, and never the last whole one."""
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 
 from shardproof._arguments import checked
+from shardproof._messages import told
 from shardproof.checkpoint._before_saving import refuse_number
 from shardproof.checkpoint._needless import sweep_needless
 from shardproof.checkpoint._prefixes import Prefixes, prefixes_in
 from shardproof.checkpoint._removal import finish, finish_given_up, remove
 from shardproof.checkpoint._steps import Candidate, is_whole, newest_first
-from shardproof.checkpoint._storage import CheckpointStorage, holding, storage_of
+from shardproof.checkpoint._storage import CheckpointStorage, Place, holding, storage_of
 from shardproof.report import Level
 
 __all__ = ["prune"]
+
+logger = logging.getLogger("shardproof.checkpoint")
 
 
 @checked
@@ -31,10 +35,11 @@ def prune(
     whole checkpoint nothing goes.
 
     A removal that is interrupted leaves the checkpoint whole, or without its metadata file, and
-    the next call finishes it. Only files that a metadata file names are removed, unless a save that
-    has begun since has put another in their place; and what a kill of a save has left beside a
-    checkpoint. One at which somebody saves is passed over. Nothing goes where a link leads to, be
-    it that one is put in the place of a subdirectory meanwhile.
+    the next call finishes it; the log tells of one that another user began and that this one may
+    not finish. Only files that a metadata file names are removed, unless a save that has begun
+    since has put another in their place; and what a kill of a save has left beside a checkpoint.
+    One at which somebody saves is passed over. Nothing goes where a link leads to, be it that one
+    is put in the place of a subdirectory meanwhile.
 
     Args:
         directory: Where checkpoints are: in it, or in its direct subdirectories.
@@ -55,12 +60,21 @@ def prune(
 
 def _prune(prefixes: Prefixes, keep: int, level: Level) -> list[str]:
     _sweep(prefixes)
-    removed = [place for folder in prefixes.removals if (place := finish(folder))]
+    removed = [place for folder in prefixes.removals if (place := _finished(folder))]
     removed += [place for place in prefixes.half_removed if finish_given_up(place)]
     for old in _old(newest_first(prefixes.committed), keep, level):
         if remove(old.place, old.metadata):
             removed.append(old.place)
     return [place.storage.address(place.path) for place in removed]
+
+
+def _finished(folder: Place) -> Place | None:
+    """Do as `finish`; what somebody else began and nobody else may finish waits for him."""
+    try:
+        return finish(folder)
+    except PermissionError as error:
+        logger.warning("Passing over a removal that somebody else began: %s", told(error))
+        return None
 
 
 def _old(candidates: Sequence[Candidate], keep: int, level: Level) -> Iterator[Candidate]:

@@ -144,10 +144,21 @@ def _move_out(place: Place, name: str, may_go: Callable[[], bool]) -> bool:
         storage.make_directories(folder)
     except FileNotFoundError:  # its directory was moved away
         return False
-    if may_go():
-        is_moved = _is_moved(storage, place.beside(name), f"{folder}/{pruned_name(place.name)}")
+    try:
+        if may_go():
+            is_moved = _is_moved(storage, place.beside(name), f"{folder}/{pruned_name(place.name)}")
+    except BaseException:
+        _take_back(storage, folder)
+        raise
     finish(Place(storage, folder))
     return is_moved
+
+
+def _take_back(storage: CheckpointStorage, folder: str) -> None:
+    """Remove a folder into which nothing was moved: it stops others, who may not remove it."""
+    with contextlib.suppress(OSError):
+        if isinstance(storage, Exclusive):
+            storage.remove_directory(folder)
 
 
 def _move_shards(place: Place, metadata: CheckpointMetadata, folder: str) -> None:

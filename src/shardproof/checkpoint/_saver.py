@@ -13,8 +13,13 @@ from shardproof._loop_threads import LoopThreads
 from shardproof._messages import listed, quoted, told
 from shardproof._work import apart
 from shardproof.checkpoint._attempt import Attempt, mixed
-from shardproof.checkpoint._before_saving import make_way, refuse_number, refuse_step
-from shardproof.checkpoint._commit import commit
+from shardproof.checkpoint._before_saving import (
+    refuse_name,
+    refuse_number,
+    refuse_step,
+    refuse_text,
+)
+from shardproof.checkpoint._commit import clear_way, commit
 from shardproof.checkpoint._layout import MAX_RANK, metadata_name, note_name
 from shardproof.checkpoint._look import refuse_blind
 from shardproof.checkpoint._metadata import (
@@ -56,8 +61,8 @@ class MultiShardSaver:
 
     Raises:
         TypeError: An argument of the wrong type.
-        ValueError: The package that computes the digest is not installed; or ``attempt`` is empty
-            or over 4096 characters.
+        ValueError: The package that computes the digest is not installed; or ``attempt`` is empty,
+            over 4096 characters or no Unicode.
 
     Example:
         >>> import numpy as np
@@ -81,6 +86,7 @@ class MultiShardSaver:
         _digest.begin(digest, 0)
         if attempt is not None:
             refuse_number("attempt: its length", len(attempt), 1, MAX_NAME)
+            refuse_text("attempt", attempt)
         self._attempt = Attempt(attempt)
         self._storage, self._digest, self._sync = storage, digest, sync
 
@@ -106,7 +112,8 @@ class MultiShardSaver:
                 make each when it is asked for: none is kept when the next one is.
             step: Of the training. Where it is told, `save_metadata` takes in no other step's shard.
             overwrite: Whether a checkpoint that is there is given up: its metadata file is removed
-                before anything else.
+                before anything is written. It stays where the folder of a removal can't be
+                removed, into which somebody else may still move shards.
 
         Raises:
             CheckpointError: A checkpoint is there, or was made meanwhile, and is not to be
@@ -114,7 +121,8 @@ class MultiShardSaver:
             OSError: It could not be written; nothing is left of it, but where it is an
                 `UnsyncedError`: then the shard is there, and is to be saved again.
             TypeError: An argument of the wrong type, or a tensor whose type the format lacks.
-            ValueError: A rank below 0, a tensor's name that is empty or over 4096 characters.
+            ValueError: A rank below 0, a tensor's name that is empty or over 4096 characters; or
+                that name, or the prefix's last part, is no Unicode.
         """
         return apart(
             lambda stop: self._save_shard(
@@ -135,6 +143,7 @@ class MultiShardSaver:
         refuse_number("rank", rank, 0, MAX_RANK)
         refuse_step(step)
         place = place_of(prefix, self._storage)
+        refuse_name(place)
         tensors = tensors_of(arrays)
         _make_way(place, overwrite=overwrite)
         return write_shard(
@@ -182,13 +191,17 @@ class MultiShardSaver:
             OSError: It could not be written, or nobody could look whether a shard is there. Of
                 `UnsyncedError` the checkpoint is there, but may not survive a power cut.
             TypeError: An argument of the wrong type.
-            ValueError: ``world_size`` below 1, ``step`` below 0, or a timestamp that is none.
+            ValueError: ``world_size`` below 1, ``step`` below 0, a timestamp that is none, or a
+                text that is no Unicode.
         """
         refuse_number("world_size", world_size, 1, MAX_RANK + 1)
         refuse_step(step)
         if timestamp is not None and not TIMESTAMP.fullmatch(timestamp):
             raise ValueError(f"timestamp: expected one such as {now()}, found {quoted(timestamp)}")
+        refuse_text("strategy", strategy)
+        refuse_text("precision", precision or "")
         place = place_of(prefix, self._storage)
+        refuse_name(place)
         sharding = Sharding(strategy, world_size, precision or "")
         return apart(
             lambda _: make_checkpoint(
@@ -275,9 +288,9 @@ def _clear_up(place: Place, shards: Sequence[ShardEntry]) -> None:
 
 
 def _make_way(place: Place, *, overwrite: bool) -> None:
-    """Do as `make_way`; where it refuses, the save that was first may have left what none needs."""
+    """Do as `clear_way`; where it refuses, who was first may have left what nobody needs."""
     try:
-        make_way(place, overwrite=overwrite)
+        clear_way(place, overwrite=overwrite)
     except CheckpointError:
         with contextlib.suppress(OSError):
             sweep_needless(place.storage, place.directory)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from shardproof import _digest, _files
 from shardproof._messages import quoted
 from shardproof.checkpoint._attempt import Attempt
+from shardproof.checkpoint._before_saving import before_it_is_there
 from shardproof.checkpoint._blocks import BLOCK_BYTES, Blocks
 from shardproof.checkpoint._commit import being_added
 from shardproof.checkpoint._dtypes import ITEM_SIZES
@@ -56,7 +57,8 @@ def write_shard(
     """
     name = shard_name(place.name, rank)
     address = place.address(name)
-    place.storage.make_directories(place.directory)
+    with before_it_is_there():
+        place.storage.make_directories(place.directory)
     with being_added(place, name, overwrite=overwrite, sync=sync) as fd:
         entry = write_to(fd, address, rank, name, tensors, digest=digest, sync=sync, stop=stop)
     token = attempt.new_token()

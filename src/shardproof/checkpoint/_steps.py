@@ -45,8 +45,16 @@ def newest_first(places: Sequence[Place]) -> list[Candidate]:
             refuse_blind(error)
             logger.warning("Passing over a checkpoint: %s", told(error))
     return sorted(
-        found, key=lambda found: (found.metadata.step, found.metadata.timestamp), reverse=True
+        found,
+        key=lambda found: (found.metadata.step, _moment(found.metadata.timestamp)),
+        reverse=True,
     )
+
+
+def _moment(timestamp: str) -> tuple[str, str]:
+    """Return what is ordered as moments are: a fraction of a second may have any length."""
+    seconds, _, fraction = timestamp.removesuffix("Z").partition(".")
+    return seconds, fraction.rstrip("0")
 
 
 def is_whole(candidate: Candidate, level: Level) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardproof._messages import quoted, told
+from shardproof.checkpoint._before_saving import refuse_text
 from shardproof.checkpoint._dtypes import ITEM_SIZES, name_of
 from shardproof.checkpoint._metadata import MAX_NAME
 from shardproof.checkpoint._torch import from_torch, is_tensor
@@ -60,8 +61,7 @@ def _refuse_name(name: Any) -> None:
         raise TypeError(f"arrays: expected names as keys, found {type(name).__name__}")
     if not 0 < len(name) <= MAX_NAME:
         raise ValueError(f"arrays: expected names of 1 to {MAX_NAME} characters, found {len(name)}")
-    if any("\ud800" <= character <= "\udfff" for character in name):
-        raise ValueError(f"arrays: expected names in Unicode, found {quoted(name)}")
+    refuse_text("arrays", name, "names")
 
 
 def _tensor_of(name: str, array: Any) -> Tensor:

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from shardproof import _fanout
@@ -13,14 +13,13 @@ from shardproof._loop_threads import LoopThreads
 from shardproof._messages import shown, told
 from shardproof._work import apart
 from shardproof.checkpoint._layout import (
-    metadata_name,
     note_name,
     pruned_name,
     removal_of,
     removal_prefix,
     shard_name,
 )
-from shardproof.checkpoint._look import Look, look_at, unread
+from shardproof.checkpoint._look import Look, is_unseen, look_at, unread
 from shardproof.checkpoint._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint._metadata_file import read_metadata
 from shardproof.checkpoint._storage import CheckpointStorage, Place, place_of
@@ -116,7 +115,8 @@ def verify(place: Place, level: Level, stop: threading.Event | None = None) -> V
     except CheckpointError as error:
         finding = unread(error, "metadata of a checkpoint")
         errors = [_sentence(error.path, finding)]
-        return _result(place, level, 0, [finding], errors, _without_metadata(place), [])
+        warnings = _strays(place, None) if is_unseen(finding) else _without_metadata(place)
+        return _result(place, level, 0, [finding], errors, warnings, [])
     looks = list(_looks(place, metadata, level, stop))
     findings = [look.finding for look in looks if look.finding]
     errors = [_sentence(look.path, look.finding) for look in looks if look.finding]
@@ -180,19 +180,18 @@ def _without_metadata(place: Place) -> list[str]:
     return unfinished or _strays(place, 0)
 
 
-def _strays(place: Place, world_size: int) -> list[str]:
-    """Sentences about files of this prefix that no metadata names."""
-    known = {shard_name(place.name, rank) for rank in range(world_size)}
-    known |= {note_name(place.name, rank) for rank in range(world_size)}
-    known |= {metadata_name(place.name)}
-    pattern = re.compile(re.escape(place.name) + r"_shard_-?\d+\.(shard|tensors\.json)")
+def _strays(place: Place, world_size: int | None) -> list[str]:
+    """Sentences about files of this prefix that no metadata names.
+
+    Where nobody knows how many ranks these are of, they may name any shard.
+    """
     try:
         found = dict(sorted(place.storage.entries(place.directory)))
     except OSError as error:
         return [
             f"{shown(place.storage.address(place.directory))}: it can't be listed: {told(error)}"
         ]
-    strays = [name for name in found if pattern.fullmatch(name) and name not in known]
+    strays = [] if world_size is None else _unnamed(place, world_size, found)
     sentences = [f"{shown(place.address(name))}: no metadata names it" for name in strays]
     pruned, begin = pruned_name(place.name), removal_prefix(place.name)
     return sentences + [
@@ -200,3 +199,10 @@ def _strays(place: Place, world_size: int) -> list[str]:
         for name, is_directory in found.items()
         if name == pruned or removal_of(name, is_directory=is_directory) == begin
     ]
+
+
+def _unnamed(place: Place, world_size: int, names: Iterable[str]) -> list[str]:
+    known = {shard_name(place.name, rank) for rank in range(world_size)}
+    known |= {note_name(place.name, rank) for rank in range(world_size)}
+    pattern = re.compile(re.escape(place.name) + r"_shard_-?\d+\.(shard|tensors\.json)")
+    return [name for name in names if pattern.fullmatch(name) and name not in known]

@@ -10,8 +10,8 @@ __all__ = ["MANIFEST_FILE", "claims", "read"]
 
 MANIFEST_FILE = "*.metadata.json"
 
-_METADATA = re.compile(r".+\.metadata\.json")
-_SHARD = re.compile(r".+_shard_[0-9]+\.shard")
+_METADATA = re.compile(r".+\.metadata\.json", re.DOTALL)
+_SHARD = re.compile(r".+_shard_[0-9]+\.shard", re.DOTALL)
 _FIRST_BYTES = 4096
 
 
