@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -216,12 +217,13 @@ class TestNoReadablePromise:
 class TestADirectoryThatIsReplaced:
     """While it is looked at: what was found may be of either, and of none is told."""
 
-    @pytest.fixture(params=["another", "a link to another", "a file", "nothing"])
+    @pytest.fixture(params=["another", "a link to another", "a file", "nothing", "itself"])
     def replace(self, request, make_shards_dir, tmp_path) -> Callable[[], None]:
         self.root = make_shards_dir(3, missing=[1])
         other = make_shards_dir(2, missing=[0])
 
         def replace() -> None:
+            time.sleep(0.02)  # the clock of a file system may go on in steps of 10 ms
             self.root.rename(tmp_path / "kept")
             if request.param == "another":
                 other.rename(self.root)
@@ -229,6 +231,8 @@ class TestADirectoryThatIsReplaced:
                 self.root.symlink_to(other)
             elif request.param == "a file":
                 self.root.touch()
+            elif request.param == "itself":
+                (tmp_path / "kept").rename(self.root)
 
         return replace
 

@@ -85,7 +85,7 @@ def _looked(
 
 @contextlib.contextmanager
 def _unless_replaced(root: str) -> Iterator[None]:
-    """Let nothing be told of a directory if another one has its name in the end.
+    """Let nothing be told of a directory if another one has its name in the end, or had meanwhile.
 
     It is held open meanwhile, so that no other one gets its number.
 
@@ -94,23 +94,35 @@ def _unless_replaced(root: str) -> Iterator[None]:
     """
     fd = open_root(root)
     try:
+        before = os.fstat(fd)
         try:
             yield
         except ManifestError:
-            _refuse_another(root, fd)
+            _refuse_another(root, before)
             raise
-        _refuse_another(root, fd)
+        _refuse_another(root, before)
     finally:
         os.close(fd)
 
 
-def _refuse_another(root: str, fd: int) -> None:
+def _refuse_another(root: str, before: os.stat_result) -> None:
     try:
         status = os.stat(root, follow_symlinks=False)
     except FileNotFoundError as error:
         raise replaced(root) from error
-    if not os.path.samestat(status, os.fstat(fd)):
+    if not os.path.samestat(status, before) or _has_moved(before, status):
         raise replaced(root)
+
+
+def _has_moved(before: os.stat_result, after: os.stat_result) -> bool:
+    """Whether a directory was renamed, and back: its status changed, and nothing in it did.
+
+    So it is on ext4, xfs, btrfs and tmpfs; kernels before 6.13 don't tell within some
+    milliseconds. Other rights change the status too, and are no reason.
+    """
+    is_same = (before.st_mtime_ns, before.st_mode) == (after.st_mtime_ns, after.st_mode)
+    is_same = is_same and (before.st_uid, before.st_gid) == (after.st_uid, after.st_gid)
+    return is_same and before.st_ctime_ns != after.st_ctime_ns
 
 
 def _refuse_workers(workers: int | None, executor: Executor | None) -> None:
