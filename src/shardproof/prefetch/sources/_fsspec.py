@@ -79,6 +79,8 @@ class FsspecSource:
         """
         process = os.getpid()
         if process not in self._opened_by:
+            if self._opened_by:
+                _forget_loop_of_parent()
             self._opened_by[process] = self._open()
         return self._opened_by[process]
 
@@ -230,7 +232,8 @@ class FsspecSource:
         """
         from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
 
-        if type(self._fs).cat_file is not AbstractFileSystem.cat_file:
+        # Asynchronous ones have theirs in the instance.
+        if getattr(self._fs.cat_file, "__func__", None) is not AbstractFileSystem.cat_file:
             yield lambda start, stop: self._fs.cat_file(path, start=start, end=stop)
             return
         with self._fs.open(path, "rb") as file:
@@ -295,6 +298,14 @@ def _refuse_other(address: str, root: str) -> None:
             raise ValueError(
                 f"expected an address without {quoted(mark)}, which would end its path"
             )
+
+
+def _forget_loop_of_parent() -> None:
+    """Do what fsspec does by itself from 2025.5 on: a thread of the parent is in no child."""
+    from fsspec import asyn  # noqa: PLC0415 - as above
+
+    if not hasattr(asyn, "reset_after_fork"):
+        asyn.reset_lock()
 
 
 def _has_parts(fs: Any) -> bool:
