@@ -117,8 +117,9 @@ def _refuse_another(root: str, before: os.stat_result) -> None:
 def _has_moved(before: os.stat_result, after: os.stat_result) -> bool:
     """Whether a directory was renamed, and back: its status changed, and nothing in it did.
 
-    So it is on ext4, xfs, btrfs and tmpfs; kernels before 6.13 don't tell within some
-    milliseconds. Other rights change the status too, and are no reason.
+    So it was seen on ext4 and tmpfs; kernels before 6.13 don't tell within some milliseconds. Other
+    rights change the status too, and are no reason. `touch -a` and setxattr(2) of the directory
+    itself can't be told from a move: then nobody could look, and somebody looks again.
     """
     is_same = (before.st_mtime_ns, before.st_mode) == (after.st_mtime_ns, after.st_mode)
     is_same = is_same and (before.st_uid, before.st_gid) == (after.st_uid, after.st_gid)
