@@ -99,7 +99,7 @@ def curl(job: Job, then_sync: bool = False) -> Run:
 
 def ours(job: Job) -> Run:
     """With what a script does around it: a source is opened, and closed."""
-    from shardproof.prefetch import Limits, fetch_shard, open_source  # noqa: PLC0415
+    from shardproof.fetching import Limits, fetch_shard, open_source  # noqa: PLC0415
 
     limits = Limits(connections=job.connections) if job.connections else Limits()
     name, digest = job.names[0], f"sha256:{job.digests[0]}"
@@ -170,7 +170,7 @@ def httpx_download() -> Callable[[str, Path], None]:
 
 
 def prefetcher(job: Job) -> Run:
-    from shardproof.prefetch import Limits, ShardPrefetcher  # noqa: PLC0415
+    from shardproof.fetching import Limits, ShardPrefetcher  # noqa: PLC0415
 
     limits = Limits(connections=job.connections) if job.connections else Limits()
 
@@ -274,7 +274,7 @@ class Serving(msgspec.Struct, frozen=True):
 
 def serve(given: str) -> None:
     """Be the server: print where it is, and stay until standard input ends."""
-    from shardproof.testing.hub import serve_hub  # noqa: PLC0415
+    from shardproof.testing.faults.hub import serve_hub  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
     serving = msgspec.json.decode(given, type=Serving)
@@ -500,7 +500,7 @@ def memory(options: argparse.Namespace, place: Path) -> list[Section]:
             rounds.append(peaks)
     commands = [Command(what, []) for what in (only, *whats.values())]
     note = (
-        "The most that a process ever had resident that imports shardproof.prefetch and httpx, and "
+        "The most that a process ever had resident that imports shardproof.fetching and httpx, and "
         "fetches one file with the default limits and its SHA-256 (VmHWM, since ru_maxrss begins "
         f"with what the parent had); {options.rounds} rounds."
     )
@@ -524,7 +524,7 @@ def path_mib(name: str) -> int:
 _FETCH_THEN_PEAK = """
 import sys
 import httpx
-from shardproof.prefetch import fetch_shard, open_source
+from shardproof.fetching import fetch_shard, open_source
 if len(sys.argv) > 1:
     folder, name, target, digest = sys.argv[1:]
     source = open_source(folder)

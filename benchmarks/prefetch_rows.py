@@ -78,7 +78,7 @@ def streaming(place: Path, row: int) -> Reach:
 
 
 def _rows(place: Path) -> Any:
-    from shardproof.prefetch import hf_load_dataset_sharded  # noqa: PLC0415 - only this child
+    from shardproof.datasets import hf_load_dataset_sharded  # noqa: PLC0415 - only this child
 
     return hf_load_dataset_sharded(
         "bench/rows", cache_dir=place / "cache", source=f"file://{place}", cleanup="keep"

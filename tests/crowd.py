@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shardproof import FetchError
-from shardproof.prefetch.cache._cache import Cache
-from shardproof.prefetch.cache._places import key_of, place_of
-from shardproof.prefetch.sources._source import RemoteFile
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._places import key_of, place_of
+from shardproof.fetching.sources._source import RemoteFile
 
 PATIENCE = 60
 ENOUGH = {"read": 40, "removed": 10, "killed": 6}

@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from shardproof.prefetch import HubSource
-from shardproof.testing.hub import Hub
+from shardproof.fetching import HubSource
+from shardproof.testing.faults.hub import Hub
 
 
 @contextlib.contextmanager

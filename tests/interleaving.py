@@ -21,7 +21,7 @@ from killing import (
     _trace,
 )
 
-from shardproof import _threads
+from shardproof._base import threads
 
 __all__ = ["Player", "in_turns", "playing", "turns_of"]
 
@@ -79,7 +79,7 @@ class Player:
 def _play(act: Act, begin: Begin, writer: int) -> None:
     # A turn is one thread's: what would be done in another one, for the sake of interrupts, is
     # done here.
-    _threads.is_main = lambda: False
+    threads.is_main = lambda: False
     begin()
     os.write(writer, act().encode())
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import strategies as st
 from memmaps import delivered
 
-from shardproof.loaders._passes import Passes, Turn
-from shardproof.loaders._state import Place
+from shardproof.loaders.order._passes import Passes, Turn
+from shardproof.loaders.order._state import Place
 from shardproof.testing import Layout, layout
 
 ROWS = {"batch_size": 5, "layer": 6, "tokens": "content"}

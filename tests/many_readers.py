@@ -16,7 +16,7 @@ import traceback
 
 import httpx
 
-from shardproof.prefetch import HttpSource, Limits, ShardPrefetcher
+from shardproof.fetching import HttpSource, Limits, ShardPrefetcher
 
 
 def read_all(url: str, cache: str, cleanup: str, names: list[str]) -> int:

@@ -65,8 +65,8 @@ def test_fs_and_numpy(fs: Any) -> None:
 def test_fs_and_somebodys_module(fs: Any, request: pytest.FixtureRequest) -> None:
     import mine
 
+    import shardproof.fetching
     import shardproof.loaders
-    import shardproof.prefetch
 
     assert mine.validate is shardproof.validate
     assert sys.modules["mine"] is mine
@@ -127,7 +127,7 @@ def test_fake_and_the_kit(fake_shards_dir: Make) -> None:
 
 def test_fake_by_hand() -> None:
     from shardproof.testing import layout
-    from shardproof.testing.fake import fake_shards_dir
+    from shardproof.testing.faults.fake import fake_shards_dir
 
     with fake_shards_dir(layout(2, empty=[0])) as path:
         info = shardproof.ShardInfo.load(path)

@@ -67,7 +67,7 @@ with shards_dir(layout(2, missing=[1])) as path:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("first", ["import shardproof", "import shardproof.testing.fake"])
+@pytest.mark.parametrize("first", ["import shardproof", "import shardproof.testing.faults.fake"])
 def test_nothing_was_imported_before(first: str) -> None:
     script = FIRST_INSIDE.format(first=first)
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -116,8 +116,8 @@ import sys
 {first}
 import shardproof, importlib
 importlib.reload(shardproof)
-importlib.reload(sys.modules["shardproof._real_imports"]).install()
-n = sum(type(finder).__module__ == "shardproof._real_imports" for finder in sys.meta_path)
+importlib.reload(sys.modules["shardproof._base.real_imports"]).install()
+n = sum(type(finder).__module__ == "shardproof._base.real_imports" for finder in sys.meta_path)
 assert n == {n}, sys.meta_path
 """
 NOT_INSTALLED = """

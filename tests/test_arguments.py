@@ -25,10 +25,11 @@ from planning import complete, source
 from token_files import write_shard
 
 import shardproof
-from shardproof import _arguments, checkpoint, prefetch, receipts
-from shardproof._arguments import checked
-from shardproof.prefetch.cache._cleanup import cleanup_policy
-from shardproof.receipts._canonical import hash_of
+from shardproof import checkpoint, datasets, fetching, receipts
+from shardproof._base import arguments
+from shardproof._base.arguments import checked
+from shardproof.fetching.cache._cleanup import cleanup_policy
+from shardproof.receipts.plan._canonical import hash_of
 
 Number = Callable[[int], Any]
 
@@ -67,8 +68,8 @@ FUNCTIONS = checked_functions()
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_hint_of_ours_is_understood_and_has_words(name: str) -> None:
-    for argument in _arguments._signature_of(FUNCTIONS[name]).arguments.values():
-        words = _arguments._expected(argument.hint)
+    for argument in arguments._signature_of(FUNCTIONS[name]).arguments.values():
+        words = arguments._expected(argument.hint)
         assert words
         assert "typing" not in words
 
@@ -118,7 +119,7 @@ class TestMessages:
                 "checkpoint.prune(): keep: expected int, found '3'",
             ),
             (
-                lambda: shardproof.fetch_shard(prefetch.open_source("file:///x"), "a", "b", stop=1),
+                lambda: shardproof.fetch_shard(fetching.open_source("file:///x"), "a", "b", stop=1),
                 "fetch_shard(): stop: expected Event or None, found 1",
             ),
         ],
@@ -176,12 +177,12 @@ class TestMessages:
 
     def test_a_token_is_not_shown(self) -> None:
         with pytest.raises(TypeError) as caught:
-            prefetch.HubSource("org/x", token=b"hf_secret")
+            fetching.HubSource("org/x", token=b"hf_secret")
         assert "secret" not in str(caught.value)
 
     def test_a_header_is_not_shown(self) -> None:
         with pytest.raises(TypeError, match=r"headers: expected .* found dict") as caught:
-            prefetch.HttpSource("http://x", headers={"Authorization": b"hf_secret"})
+            fetching.HttpSource("http://x", headers={"Authorization": b"hf_secret"})
         assert "secret" not in str(caught.value)
 
     def test_a_wrong_name_is_the_interpreters_error(self) -> None:
@@ -374,7 +375,7 @@ def pinned(n: Number, path: Path) -> Any:
 def fetched(n: Number, path: Path) -> Any:
     for name in ("a", "b", "c"):
         (path / name).write_bytes(name.encode())
-    limits = prefetch.Limits(
+    limits = fetching.Limits(
         max_download_retries=n(2),
         connections=n(2),
         download_timeout=n(60),
@@ -385,7 +386,7 @@ def fetched(n: Number, path: Path) -> Any:
     with shardproof.ShardPrefetcher(
         f"file://{path}", names, path / "cache", lookahead=n(1), cleanup=n(1000), limits=limits
     ) as prefetcher:
-        return [found.read_bytes() for found in prefetcher], limits == prefetch.Limits(
+        return [found.read_bytes() for found in prefetcher], limits == fetching.Limits(
             max_download_retries=2,
             connections=2,
             download_timeout=60,
@@ -410,10 +411,10 @@ def rows_read(n: Number, path: Path) -> Any:
         cleanup=n(30000),
     )
     spec = f"txt:{path / 'lines.txt'}"
-    lines = prefetch.load_dataset_from_spec(spec, skip=n(1), as_="batches", batch_size=n(1)).skip(
+    lines = datasets.load_dataset_from_spec(spec, skip=n(1), as_="batches", batch_size=n(1)).skip(
         n(1)
     )
-    plan = prefetch.resolve_resume_plan([("a", n(10)), ("b", n(20))], n(12))
+    plan = datasets.resolve_resume_plan([("a", n(10)), ("b", n(20))], n(12))
     batches = [batch.to_pydict() for batch in itertools.chain(rows, lines)]
     assert json.dumps(rows.state_dict())
     return batches, json.dumps(plan)
@@ -488,7 +489,7 @@ def test_all_functions_with_numbers_were_called_so(tmp_path, monkeypatch) -> Non
     """So that no new one is forgotten above."""
     given: set[tuple[str, str]] = set()
 
-    class Told(_arguments._Argument):
+    class Told(arguments._Argument):
         def accept(self, value: Any, name_of_owner: Callable[[], str], name: str) -> Any:
             if isinstance(value, np.int64):
                 given.add((name_of_owner(), name))
@@ -496,10 +497,10 @@ def test_all_functions_with_numbers_were_called_so(tmp_path, monkeypatch) -> Non
 
     wanted = set()
     for function in FUNCTIONS.values():
-        signature = _arguments._signature_of(function)
+        signature = arguments._signature_of(function)
         for name, argument in signature.arguments.items():
             if argument.numbers & {int, float}:
-                wanted.add((_arguments._name_of_function(function, ()), name))
+                wanted.add((arguments._name_of_function(function, ()), name))
             monkeypatch.setitem(signature.arguments, name, Told(*argument))
     for number, call in enumerate(CALLS):
         place = tmp_path / str(number)
@@ -512,10 +513,10 @@ def test_all_functions_with_numbers_were_called_so(tmp_path, monkeypatch) -> Non
 def test_the_global_random_generator_stays_where_it_is(make_shards_dir) -> None:
     before = random.getstate()
     shardproof.ShuffledDataLoader(make_shards_dir(2), layer=6, seed=1)
-    prefetch.HttpSource("http://127.0.0.1/", ["a", "b", "c"]).close()
+    fetching.HttpSource("http://127.0.0.1/", ["a", "b", "c"]).close()
     assert random.getstate() == before
 
 
 def test_any_of_the_first_items_may_be_the_wrong_one() -> None:
     with pytest.raises(TypeError, match=r"HttpSource\(\): files: expected Sequence\[str"):
-        prefetch.HttpSource("http://127.0.0.1/", ["a", "b", 3, "c"])
+        fetching.HttpSource("http://127.0.0.1/", ["a", "b", 3, "c"])

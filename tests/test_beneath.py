@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import _beneath, _names
-from shardproof.testing.faults import faults
+from shardproof._base import beneath, names
+from shardproof.testing.faults.file_system import faults
 
 
 @pytest.fixture(params=["one call", "a walk"], autouse=True)
 def way(request, monkeypatch) -> str:
     if request.param == "a walk":
-        monkeypatch.setattr(_beneath, "_openat2", lambda: None)
+        monkeypatch.setattr(beneath, "_openat2", lambda: None)
     return request.param
 
 
@@ -45,7 +45,7 @@ def read(root: Path, name: str) -> str:
     dir_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     n_open = len(os.listdir("/proc/self/fd"))
     try:
-        with open(_names.open_inside(name, root=str(root), dir_fd=dir_fd)) as file:
+        with open(names.open_inside(name, root=str(root), dir_fd=dir_fd)) as file:
             return file.read()
     finally:
         assert len(os.listdir("/proc/self/fd")) == n_open
@@ -55,7 +55,7 @@ def read(root: Path, name: str) -> str:
 def outcome(root: Path, name: str) -> object:
     try:
         return read(root, name)
-    except _names.NotRegularError as error:
+    except names.NotRegularError as error:
         return error.found
     except OSError as error:
         return error.errno
@@ -185,7 +185,7 @@ def test_a_link_that_could_not_be_read_is_an_error(root, monkeypatch, target: st
 def test_the_kernels_call_is_used_where_there_is_one(root, monkeypatch, way: str) -> None:
     """It opens the folders, links inside included; and nothing is walked then."""
     (root / "way").symlink_to("sub/deep")
-    monkeypatch.setattr(_beneath, "_Walk", None)
+    monkeypatch.setattr(beneath, "_Walk", None)
     if way == "one call" and os.uname().release >= "5.6":
         assert read(root, "way/a.bin") == "sub/deep/a.bin"
     else:
@@ -195,7 +195,7 @@ def test_the_kernels_call_is_used_where_there_is_one(root, monkeypatch, way: str
 
 @pytest.mark.parametrize("name", ["sub/a.bin", "sub/deep/a.bin"])
 def test_a_call_that_a_sandbox_refuses_is_walked_instead(root, monkeypatch, name: str) -> None:
-    monkeypatch.setattr(_beneath, "_openat2", lambda: lambda *_: -1)
+    monkeypatch.setattr(beneath, "_openat2", lambda: lambda *_: -1)
 
     assert read(root, name) == name
 

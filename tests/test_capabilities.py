@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.testing import _capabilities, without_root_override
+from shardproof.testing import without_root_override
+from shardproof.testing.samples import _capabilities
 
 DAC_OVERRIDE_AND_READ_SEARCH = 0b110  # bits 1 and 2, capabilities(7)
 

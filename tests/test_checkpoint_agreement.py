@@ -24,8 +24,8 @@ from shardproof.testing import (
     read_checkpoint,
     write_checkpoint,
 )
-from shardproof.testing._checkpoints._lies import metadata_lies
-from shardproof.testing.strategies import checkpoint_layouts, hostile_checkpoint_metadata
+from shardproof.testing.contracts.strategies import checkpoint_layouts, hostile_checkpoint_metadata
+from shardproof.testing.samples.checkpoint._lies import metadata_lies
 
 LEVELS = ("present", "complete", "valid")
 LYING = {

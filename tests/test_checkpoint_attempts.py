@@ -22,7 +22,7 @@ from shardproof.checkpoint import (
     prune,
     to_safetensors,
 )
-from shardproof.cli import app
+from shardproof.cli.app import app
 
 ENVIRONMENT = [
     "SLURM_ARRAY_JOB_ID",
@@ -281,14 +281,14 @@ class TestNames:
 
     def test_a_note_that_names_none(self, prefix: Path, monkeypatch) -> None:
         """As notes were until there were attempts."""
-        monkeypatch.setattr("shardproof.checkpoint._attempt._left_here", {})
+        monkeypatch.setattr("shardproof.checkpoint.save._attempt._left_here", {})
         MultiShardSaver().save_shard(prefix, 0, arrays_of(0))
         path = files.note_path(prefix, 0)
         said = json.loads(path.read_bytes())
         assert set(said) == {"step", "shard", "token", "checksum"}
         del said["token"], said["checksum"]
         path.write_bytes(files.sign(json.dumps({**said, "checksum": ""}).encode()))
-        monkeypatch.setattr("shardproof.checkpoint._attempt._left_here", {})
+        monkeypatch.setattr("shardproof.checkpoint.save._attempt._left_here", {})
         MultiShardSaver().save_metadata(prefix, world_size=1)
         assert is_of(prefix, 0, 1)
 

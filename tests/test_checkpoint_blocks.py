@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.checkpoint import _blocks
+from shardproof.checkpoint.save import _blocks
 
 BLOCK = 64
 DATA = bytes(range(256)) * 16

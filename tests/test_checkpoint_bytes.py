@@ -24,8 +24,8 @@ from shardproof import (
     MultiShardLoader,
     MultiShardSaver,
 )
-from shardproof.checkpoint._note import Note
-from shardproof.checkpoint._sealed import seal, unseal
+from shardproof.checkpoint.format._rank_record import Note
+from shardproof.checkpoint.format._sealed import seal, unseal
 
 ARRAYS = {
     "w": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -208,7 +208,7 @@ def test_a_length_that_lies_makes_no_room() -> None:
 
 
 def test_an_entry_that_is_too_large_is_refused(monkeypatch) -> None:
-    monkeypatch.setattr("shardproof._json.MAX_BYTES", 100)
+    monkeypatch.setattr("shardproof._base.json.MAX_BYTES", 100)
     data = shards.serialize(ARRAYS)
     with pytest.raises(CheckpointError, match="expected at most 100 bytes"):
         shards.deserialize(data)

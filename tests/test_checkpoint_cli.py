@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from shardproof import _cli_checkpoint
 from shardproof.checkpoint import FsspecStorage, LocalStorage, MultiShardLoader, MultiShardSaver
+from shardproof.cli import checkpoint
 
 
 def save(prefix: Path, n_ranks: int = 2, step: int = 0) -> Path:
@@ -51,7 +51,7 @@ def run_dir(tmp_path) -> Path:
 
 
 def run(*args: object):
-    result = CliRunner().invoke(_cli_checkpoint.app, list(map(str, args)), prog_name="shardproof")
+    result = CliRunner().invoke(checkpoint.app, list(map(str, args)), prog_name="shardproof")
     assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
     return result
 

@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from killing import Begin, at_every_state, skip_where_not_permitted
 
-from shardproof import _files
+from shardproof._base import files as _files
 from shardproof.checkpoint import (
     FsspecStorage,
     MultiShardLoader,
@@ -32,9 +32,9 @@ from shardproof.checkpoint import (
     from_safetensors,
     to_safetensors,
 )
-from shardproof.checkpoint._safetensors import Header, read_header
+from shardproof.checkpoint.safetensors._headers import Header, read_header
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 NAMES = {  # of a type: in the format of checkpoints, and in that of safetensors
     "bool": "BOOL",
@@ -264,7 +264,7 @@ class TestToSafetensors:
         assert os.listdir(tmp_path / "out") == []  # neither the first file, which is whole
 
     def test_more_ranks_than_files_may_be_open(self, tmp_path, monkeypatch) -> None:
-        monkeypatch.setattr("shardproof.checkpoint._convert._MOST_OPEN", 2)
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._convert._MOST_OPEN", 2)
         ranks = [{f"w{rank}": any_bits("int8", (9,), rank)} for rank in range(5)]
         prefix, out = save(tmp_path / "model", *ranks), tmp_path / "out"
         most = []
@@ -275,7 +275,7 @@ class TestToSafetensors:
             return published(path, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr("shardproof._files.being_published", being_published)
+            patch.setattr("shardproof._base.files.being_published", being_published)
             *_, index = to_safetensors(prefix, out)
         assert most == [1, 2, 1, 2, 1, 1]  # and the index
         from_safetensors(index, tmp_path / "again")
@@ -492,15 +492,15 @@ class TestToSafetensors:
     def test_the_disk_begins_before_the_end(self, tmp_path, monkeypatch) -> None:
         """Or each file ends by a wait for all of it."""
         begun = []
-        monkeypatch.setattr("shardproof.checkpoint._convert._SYNC_BYTES", 200)
-        monkeypatch.setattr("shardproof._files.begin_to_sync", begun.append)
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._convert._SYNC_BYTES", 200)
+        monkeypatch.setattr("shardproof._base.files.begin_to_sync", begun.append)
         prefix = save(tmp_path / "model", {f"t{n}": np.zeros(10) for n in range(6)})
         begun.clear()
         to_safetensors(prefix, tmp_path / "out")
         assert len(begun) == 3
 
     def test_too_many_tensors_for_a_header(self, tmp_path, monkeypatch) -> None:
-        monkeypatch.setattr("shardproof.checkpoint._safetensors_layout.MAX_HEADER_BYTES", 200)
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._layout.MAX_HEADER_BYTES", 200)
         prefix = save(tmp_path / "model", {f"{n}": np.zeros(1) for n in range(5)})
         with pytest.raises(CheckpointError, match="too many tensors for one file"):
             to_safetensors(prefix, tmp_path / "out")
@@ -883,7 +883,7 @@ class TestSources:
         def and_replace(*args: Any, **options: Any) -> None:
             write_file(tmp_path / "new", ONE, b"\1" * 8).replace(path)
 
-        monkeypatch.setattr("shardproof.checkpoint._convert.clear_way", and_replace)
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._convert.clear_way", and_replace)
         with pytest.raises(CheckpointError, match="it changed while it was converted"):
             from_safetensors(path, tmp_path / "out" / "model")
 
@@ -986,7 +986,7 @@ class TestKilled:
 
 
 def test_every_type_of_the_format_is_decided_about() -> None:
-    from shardproof.checkpoint._dtypes import ITEM_SIZES
+    from shardproof.checkpoint.format._dtypes import ITEM_SIZES
 
     assert ITEM_SIZES.keys() == NAMES.keys() | {"complex128"}
     assert not [name for name, n in collections.Counter(NAMES.values()).items() if n > 1]

@@ -12,7 +12,7 @@ import checkpoint_files as files
 import numpy as np
 import pytest
 
-from shardproof import _fanout
+from shardproof._base import fanout
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier
 from shardproof.errors import CheckpointError
 
@@ -48,7 +48,7 @@ def everything(prefix: Path) -> list[Path]:
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch) -> None:
     """To start them would take the most time."""
-    monkeypatch.setattr(_fanout, "available_cpus", lambda: 1)
+    monkeypatch.setattr(fanout, "available_cpus", lambda: 1)
 
 
 Seen = Callable[[Path], bool]

@@ -31,17 +31,17 @@ from shardproof.testing import (
     read_checkpoint,
     write_checkpoint,
 )
-from shardproof.testing._checkpoints._harm import harmed_shard
-from shardproof.testing._checkpoints._laws import lawful_metadata
-from shardproof.testing._checkpoints._lies import metadata_lies
-from shardproof.testing._checkpoints._metadata import sealed, signed
-from shardproof.testing._checkpoints._tensors import ITEM_SIZES
-from shardproof.testing.strategies import (
+from shardproof.testing.contracts.strategies import (
     checkpoint_layouts,
     checkpoint_metadata_states,
     checkpoint_shard_states,
     hostile_checkpoint_metadata,
 )
+from shardproof.testing.samples.checkpoint._harm import harmed_shard
+from shardproof.testing.samples.checkpoint._laws import lawful_metadata
+from shardproof.testing.samples.checkpoint._lies import metadata_lies
+from shardproof.testing.samples.checkpoint._metadata import sealed, signed
+from shardproof.testing.samples.checkpoint._tensors import ITEM_SIZES
 
 LEVELS = ("present", "complete", "valid")
 SHARDS, METADATA = CheckpointShardState, CheckpointMetadataState

@@ -24,7 +24,7 @@ from shardproof.checkpoint import (
     unfinished_steps,
 )
 from shardproof.errors import ManifestError
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 DAMAGES = ["missing", "torn", "zero tail"]
 SEEN_BY = {"present": DAMAGES[:1], "complete": DAMAGES[:2], "valid": DAMAGES}
@@ -513,7 +513,9 @@ class TestUnfinished:
     ) -> None:
         for path in step.parent.iterdir():
             os.utime(path, (1000, 1000))
-        monkeypatch.setattr("shardproof.checkpoint._unfinished.clock", lambda: 1000 + seconds)
+        monkeypatch.setattr(
+            "shardproof.checkpoint.storage._unfinished.clock", lambda: 1000 + seconds
+        )
         assert latest_checkpoint(step.parent.parent) == f"{step.parent.parent}/step_1/model"
         (said,) = caplog.messages
         assert said == (

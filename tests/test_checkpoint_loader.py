@@ -12,14 +12,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardproof import (
-    CheckpointError,
-    CheckpointNotFoundError,
-    MultiShardLoader,
-    MultiShardSaver,
-    _digest_tree,
-)
-from shardproof.checkpoint import _sealed
+from shardproof import CheckpointError, CheckpointNotFoundError, MultiShardLoader, MultiShardSaver
+from shardproof._base import digest_tree
+from shardproof.checkpoint.format import _sealed
 
 RNG = np.random.default_rng(3)
 ARRAYS = [
@@ -113,7 +108,7 @@ def test_a_digest_shares_the_processors_with_other_shards(tmp_path: Path, monkey
     arrays = [{"w": np.zeros(2**19)}] * 2
     prefix = saved(tmp_path / "m", arrays, digest="sha256-tree")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(_digest_tree, "in_threads", None)
+    monkeypatch.setattr(digest_tree, "in_threads", None)
 
     assert len(MultiShardLoader(threads=2).load_all_shards(prefix)) == 2
     with pytest.raises(TypeError):

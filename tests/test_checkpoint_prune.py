@@ -27,9 +27,9 @@ from shardproof.checkpoint import (
     prune,
     unfinished_steps,
 )
-from shardproof.checkpoint._layout import new_pending_name, new_removal_name, new_seal_name
+from shardproof.checkpoint.format._layout import new_pending_name, new_removal_name, new_seal_name
 from shardproof.errors import CheckpointError
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 WORLD_SIZE = 2
 CALLS = ("entries", "open", "move", "remove", "rename", "make_directories", "remove_directory")
@@ -114,7 +114,7 @@ def at_each_call(
 def begin_and_die(path: Path) -> None:
     """Leave the temporary file of a writer that was killed."""
     code = (
-        "import os, sys; from shardproof import _files\n"
+        "import os, sys; from shardproof._base import files as _files\n"
         "with _files.being_written(sys.argv[1]): os._exit(0)"
     )
     subprocess.run([sys.executable, "-c", code, path], check=True, timeout=60)
@@ -177,7 +177,7 @@ class TestWhatIsSavedMeanwhileStays:
                 told.append(MultiShardSaver().save_metadata(prefix, world_size=WORLD_SIZE, step=10))
 
         n_told = 0
-        monkeypatch.setattr("shardproof.checkpoint._prune.sweep_needless", lambda *_: None)
+        monkeypatch.setattr("shardproof.checkpoint.pruning._prune.sweep_needless", lambda *_: None)
         for removal in at_each_call(tmp_path / "x", act, with_notes=True):
             told.clear()
             removal()

@@ -16,9 +16,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardproof import CheckpointError, MultiShardLoader, MultiShardSaver, UnsyncedError, _files
-from shardproof.checkpoint import _prune, _shard_writer, from_safetensors
-from shardproof.testing.faults import faults
+from shardproof import CheckpointError, MultiShardLoader, MultiShardSaver, UnsyncedError
+from shardproof._base import files as _files
+from shardproof.checkpoint import from_safetensors
+from shardproof.checkpoint.prune import _prune
+from shardproof.checkpoint.save import _shard_writer
+from shardproof.testing.faults.file_system import faults
 
 ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros((0, 4))}
 
@@ -256,7 +259,7 @@ class TestWrongArguments:
 
 
 def test_metadata_that_nobody_could_read_are_not_written(saver, prefix, monkeypatch) -> None:
-    monkeypatch.setattr("shardproof._json.MAX_BYTES", 300)
+    monkeypatch.setattr("shardproof._base.json.MAX_BYTES", 300)
     with pytest.raises(CheckpointError, match=r"it would have .* at most 300 are read"):
         saver.save_shard(prefix, 0, {f"tensor {n}": np.zeros(1) for n in range(9)})
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import FindingKind, ManifestError, ManifestNotFoundError, _fanout, testing
+from shardproof import FindingKind, ManifestError, ManifestNotFoundError, testing
+from shardproof._base import fanout
 from shardproof.checks import check
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
@@ -414,14 +415,14 @@ class TestValid:
         self, root, monkeypatch, level, digest, workers, asked
     ) -> None:
         calls = []
-        real = _fanout.over_threads
+        real = fanout.over_threads
 
         def over_threads(work, items, threads=None, **keywords):
             calls.append((threads, keywords.get("chunk")))
             return real(work, items, threads, **keywords)
 
-        monkeypatch.setattr(_fanout, "over_threads", over_threads)
-        monkeypatch.setattr(_fanout, "available_cpus", lambda: 3)
+        monkeypatch.setattr(fanout, "over_threads", over_threads)
+        monkeypatch.setattr(fanout, "available_cpus", lambda: 3)
         check(manifest(root, PromisedFile("a", 1, digest)), level=level, workers=workers)
         listing, looks = calls
         assert looks == asked
@@ -495,7 +496,8 @@ class TestResources:
         code = (
             "import resource, sys; from pathlib import Path\n"
             "resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))\n"
-            "from shardproof import _fanout, checks, manifest\n"
+            "from shardproof import checks, manifest\n"
+            "from shardproof._base import fanout as _fanout\n"
             "_fanout.SLOW_SECONDS = 0  # as if every look took long, so that threads start\n"
             f"files = [manifest.PromisedFile(str(i)) for i in range({n_files})]\n"
             "root = Path(sys.argv[1])\n"

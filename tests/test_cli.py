@@ -23,9 +23,10 @@ import pytest
 from typer.testing import CliRunner
 
 import shardproof
-from shardproof import _cli_paths, cli, testing
-from shardproof._messages import shown
-from shardproof.testing.faults import faults
+from shardproof import testing
+from shardproof._base.messages import shown
+from shardproof.cli import app, paths
+from shardproof.testing.faults.file_system import faults
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def run(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*args: object):
-        return CliRunner().invoke(cli.app, [str(arg) for arg in args], prog_name="shardproof")
+        return CliRunner().invoke(app.app, [str(arg) for arg in args], prog_name="shardproof")
 
     return run
 
@@ -362,7 +363,7 @@ class TestOutputThatFailsLate:
     """What nobody has flushed before is written when the command ends."""
 
     PRINTS = (
-        "import sys; from shardproof import cli\n"
+        "import sys; from shardproof.cli import app as cli\n"
         "def app(**_):\n"
         "    sys.stdout.write('x')\n"
         "    sys.exit(int(sys.argv[1]))\n"
@@ -385,7 +386,7 @@ class TestOutputThatFailsLate:
     def test_a_signal_ends_it_where_nobody_reads_yet(self, stream: str, name: str) -> None:
         """What is left to write is not waited for: its reader may never come."""
         code = (
-            "import sys, typer; from shardproof import cli\n"
+            "import sys, typer; from shardproof.cli import app as cli\n"
             "app = typer.Typer()\n"
             "@app.command()\n"
             "def say():\n"
@@ -504,12 +505,12 @@ def test_an_interrupt_that_a_lock_hides_ends_with_130(monkeypatch: pytest.Monkey
         finally:
             threading.Lock().release()
 
-    monkeypatch.setattr(cli, "app", hidden)
+    monkeypatch.setattr(app, "app", hidden)
     for name in ("stdout", "stderr"):  # which it replaces
         monkeypatch.setattr(sys, name, getattr(sys, name))
 
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        app.main()
 
     assert ended.value.code == 130
 
@@ -519,7 +520,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback(make_shards_dir) -> None:
     shards_dir = make_shards_dir(200)
     code = (
         "import os, sys, time\n"
-        "from shardproof import cli\n"
+        "from shardproof.cli import app as cli\n"
         "real = os.fstat\n"
         "def slow(fd):\n"
         "    print('.', flush=True)\n"
@@ -606,7 +607,7 @@ def call(*args, **keywords):
         if "shardproof-demo-" in str(args[0]) or "dir_fd" in keywords:
             setattr(os, name, real[name])
             signal.raise_signal(signal.SIGTERM)
-from shardproof import cli
+from shardproof.cli import app as cli
 real[name] = getattr(os, name)
 setattr(os, name, call)
 cli.main()
@@ -669,8 +670,8 @@ def test_a_name_that_nothing_can_have_is_wrong_usage(run, tmp_path, words: str) 
 def test_in_a_path_that_is_too_long_as_a_whole_somebody_else_may_look() -> None:
     """From below some of its folders: there is what it leads to, perhaps."""
     for path, code in (("/a" * 3000, 3), (f"/a/{'x' * 256}", 2), (None, 3)):
-        assert _cli_paths.code_unseen(OSError(errno.ENAMETOOLONG, "too long", path)) == code
-    assert _cli_paths.code_unseen(OSError(errno.EIO, "bad", "x" * 300)) == 3
+        assert paths.code_unseen(OSError(errno.ENAMETOOLONG, "too long", path)) == code
+    assert paths.code_unseen(OSError(errno.EIO, "bad", "x" * 300)) == 3
 
 
 class TestLongCells:

@@ -19,8 +19,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardproof.testing import without_root_override
-from shardproof.testing._damage._damage import Damage, DamageDone, damage, damaged
-from shardproof.testing._damage._kinds import DamageKind
+from shardproof.testing.faults.damage._damage import Damage, DamageDone, damage, damaged
+from shardproof.testing.faults.damage._kinds import DamageKind
 
 KINDS = list(DamageKind)
 CONTENT_KINDS = [

@@ -9,7 +9,7 @@ import blake3
 import pytest
 import xxhash
 
-from shardproof import _digest
+from shardproof._base import digest as _digest
 
 TEXT = b"shard" * 300_000
 

@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import shardproof
-from shardproof import checkpoint, cli, prefetch, receipts
-from shardproof.prefetch.cache import Cache, cache_root
+from shardproof import checkpoint, datasets, fetching, receipts
+from shardproof.cli import app
+from shardproof.fetching.cache import Cache, cache_root
 
 METADATA = shardproof.Metadata(
     family="clip",
@@ -71,12 +72,12 @@ ENTRANCES = {
     "ShardedDatasetManager shards_path": lambda: shardproof.ShardedDatasetManager(
         1, 0, 1, own_source(), shards_path=""
     ),
-    "adopt path": lambda: prefetch.adopt(""),
+    "adopt path": lambda: fetching.adopt(""),
     "plan_dirs directory": lambda: list(receipts.plan_dirs("")),
     "hf_load_dataset_sharded cache_dir": lambda: shardproof.hf_load_dataset_sharded(
         "org/name", cache_dir="", source=own_source()
     ),
-    "load_dataset_from_spec cache_dir": lambda: prefetch.load_dataset_from_spec(
+    "load_dataset_from_spec cache_dir": lambda: datasets.load_dataset_from_spec(
         "hf:org/name", cache_dir="", source=own_source()
     ),
     "resolve_resume_plan cache_dir": lambda: shardproof.resolve_resume_plan(
@@ -85,8 +86,8 @@ ENTRANCES = {
 }
 
 
-def own_source(**keywords: object) -> prefetch.CallableSource:
-    return prefetch.CallableSource(lambda name, path: None, ["x"], **keywords)
+def own_source(**keywords: object) -> fetching.CallableSource:
+    return fetching.CallableSource(lambda name, path: None, ["x"], **keywords)
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +111,7 @@ def test_each_public_name_that_takes_a_path_is_in_the_list() -> None:
     words = {"path", "shards_dir", "shards", "prefix", "directory", "cache_dir", "plan_dir"}
     words |= {"output_dir", "to", "root", "shards_path", "source", "scratch"}
     tried = {entrance.split()[0] for entrance in ENTRANCES}
-    for module in (shardproof, receipts, checkpoint, prefetch):
+    for module in (shardproof, receipts, checkpoint, fetching):
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isfunction(value) and words & set(inspect.signature(value).parameters):
@@ -140,7 +141,7 @@ COMMANDS = [
 def test_on_the_command_line(args: list[str], monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     before = sorted(os.listdir())
-    result = CliRunner().invoke(cli.app, [arg.format(here=Path.cwd()) for arg in args])
+    result = CliRunner().invoke(app.app, [arg.format(here=Path.cwd()) for arg in args])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Invalid value for" in result.stderr
     assert "is a variable not set?" in result.stderr
@@ -201,7 +202,7 @@ def test_below_a_current_directory_that_is_gone_nobody_can_look(
     monkeypatch.chdir(gone)
     gone.rmdir()
 
-    result = CliRunner().invoke(cli.app, args)
+    result = CliRunner().invoke(app.app, args)
 
     assert (result.exit_code, result.stdout) == (3, "")
     assert f"Could not look at '{args[-1]}'" in result.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kept_parts import beside_parts
 
-from shardproof.testing.hub import Hub
+from shardproof.testing.faults.hub import Hub
 
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 ENTRIES = {
@@ -78,7 +78,7 @@ def test_what_it_imports_may_be_where_nobody_can_look() -> None:
 def test_what_no_command_expects_is_no_finding(error: str, problem: str) -> None:
     """Where no memory is left, or a room can't be imported, nobody could look."""
     code = (
-        "from shardproof import cli\n"
+        "from shardproof.cli import app as cli\n"
         "def app(**_):\n"
         f"    raise {error}\n"
         "cli.app = app\n"
@@ -98,8 +98,8 @@ def test_next_to_nothing_is_imported_before_it_takes_them() -> None:
         "print(*set(sys.modules) - had)\n"
     )
     _, out, _ = said(started([sys.executable, "-c", code]))
-    ours = {"shardproof", *(f"shardproof.{name}" for name in ("__main__", "_entry"))}
-    assert set(out.split()) - {"shardproof._real_imports"} == ours
+    ours = ("__main__", "_base", "_base.lazy", "_base.real_imports", "cli", "cli.entry")
+    assert set(out.split()) == {"shardproof", *(f"shardproof.{name}" for name in ours)}
 
 
 def test_ignored_ones_stay_ignored() -> None:
@@ -108,7 +108,7 @@ def test_ignored_ones_stay_ignored() -> None:
         "import signal, sys\n"
         "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n"
         "    signal.signal(number, signal.SIG_IGN)\n"
-        "from shardproof import cli\n"
+        "from shardproof.cli import app as cli\n"
         "def app(**_):\n"
         "    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n"
         "        signal.raise_signal(number)\n"
@@ -148,7 +148,7 @@ def test_a_fetch_ends_in_order(shard_hub: Hub, tmp_path: Path, name: str, n_time
 
 SLOW_STAGE = """
 from shardproof.__main__ import main
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 import sys
 with faults(sys.argv[-1]) as fs:
     fs.slow("write", 0.1, match="*.tmp")
@@ -175,7 +175,7 @@ RAISES_WHILE_TEXT_RUNS = """
 import builtins, os, signal, sys
 real, came = builtins.exec, []
 def run(code, *names):
-    ours = getattr(sys.modules.get("shardproof._signals"), "signals", None)
+    ours = getattr(sys.modules.get("shardproof.cli.signals"), "signals", None)
     taken = ours and signal.getsignal(signal.SIGTERM) == ours.came
     if isinstance(code, str) and taken and not came:
         came.append(code)

@@ -16,15 +16,15 @@ class NotInstalled:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, NotInstalled())
-__import__(sys.argv[2])
+getattr(__import__(sys.argv[2], fromlist=["*"]), sys.argv[3])
 """
 NEEDS = [
-    ("hypothesis", "shardproof.testing.strategies"),
-    ("hypothesis", "shardproof.testing.stateful"),
-    ("hypothesis", "shardproof.testing.receipts_stateful"),
-    ("hypothesis", "shardproof.testing.contracts"),
-    ("pytest", "shardproof.testing.contracts"),
-    ("pyfakefs", "shardproof.testing.fake"),
+    ("hypothesis", "shardproof.testing.contracts.strategies", "layouts"),
+    ("hypothesis", "shardproof.testing.contracts.stateful", "ShardsDirMachine"),
+    ("hypothesis", "shardproof.testing.contracts.receipts_stateful", "ReceiptsMachine"),
+    ("hypothesis", "shardproof.testing.contracts", "ValidatorContract"),
+    ("pytest", "shardproof.testing.contracts", "ShardLoaderContract"),
+    ("pyfakefs", "shardproof.testing.faults.fake", "fake_shards_dir"),
 ]
 
 
@@ -34,9 +34,9 @@ def run(*command: str) -> str:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("package", "module"), NEEDS)
-def test_a_missing_package_is_told_with_its_extra(package: str, module: str) -> None:
-    last = run(IMPORT, package, module).splitlines()[-1]
+@pytest.mark.parametrize(("package", "module", "name"), NEEDS)
+def test_a_missing_package_is_told_with_its_extra(package: str, module: str, name: str) -> None:
+    last = run(IMPORT, package, module, name).splitlines()[-1]
     assert last == (
         f"ModuleNotFoundError: No module named {package!r}: pip install 'shardproof[testing]'"
     )
@@ -45,7 +45,7 @@ def test_a_missing_package_is_told_with_its_extra(package: str, module: str) -> 
 @pytest.mark.once
 def test_others_need_none() -> None:
     blocked = "sys.modules.update(dict.fromkeys(['hypothesis', 'pyfakefs', 'pytest']))"
-    ours = "import shardproof.testing, shardproof.testing.hub, shardproof.testing.faults"
+    ours = "from shardproof.testing.faults import file_system, hub"
     assert not run(f"import sys; {blocked}; {ours}")
 
 

@@ -30,7 +30,7 @@ from pyfakefs.fake_filesystem_unittest import Patcher
 
 import shardproof
 from shardproof.testing import DamageKind, Layout, ShardState, damaged, layout, shards_dir
-from shardproof.testing.fake import NotFakedError, fake_shards_dir, fake_shards_dir_maker
+from shardproof.testing.faults.fake import NotFakedError, fake_shards_dir, fake_shards_dir_maker
 
 REAL_ONLY = {ShardState.FIFO, ShardState.SOCKET, ShardState.SPARSE}
 STATES = [state for state in ShardState if state not in REAL_ONLY]
@@ -544,7 +544,7 @@ def test_hypothesis_keeps_its_failures(pytester: pytest.Pytester) -> None:
         from hypothesis import given, settings, strategies as st
         from hypothesis.database import DirectoryBasedExampleDatabase
         from shardproof.testing import layout
-        from shardproof.testing.fake import fake_shards_dir
+        from shardproof.testing.faults.fake import fake_shards_dir
 
         @settings(database=DirectoryBasedExampleDatabase("examples"), deadline=None)
         @given(st.integers())

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardproof import _fanout
+from shardproof._base import fanout
 
 
 class Slow:
@@ -25,7 +25,7 @@ class Slow:
 
 
 def run(work, items, threads=None) -> list[int]:
-    runs = list(_fanout.over_threads(work, items, threads))
+    runs = list(fanout.over_threads(work, items, threads))
     assert sum(n_items for n_items, _ in runs) == len(items)
     return [result for _, results in runs for result in results]
 
@@ -46,7 +46,7 @@ def test_slow_work_goes_to_threads() -> None:
     work = Slow(lambda _item: True)
     run(work, range(500))
     here = [item for item, name in work.threads.items() if not name.startswith("shardproof")]
-    assert len(here) <= _fanout._SAMPLE
+    assert len(here) <= fanout._SAMPLE
     assert len(set(work.threads.values())) > 16
 
 
@@ -86,12 +86,12 @@ def test_a_thread_takes_at_once_what_keeps_it_for_a_moment() -> None:
         return []
 
     run(work, range(300))
-    assert max(sizes) <= _fanout._CHUNK_SECONDS / 0.02
+    assert max(sizes) <= fanout._CHUNK_SECONDS / 0.02
     sizes.clear()
     run(work, range(12), threads=2)
     assert sizes == [3, 3, 3, 3]  # a fair share, half of it at a time
     sizes.clear()
-    list(_fanout.over_threads(work, range(6), 2, chunk=1))
+    list(fanout.over_threads(work, range(6), 2, chunk=1))
     assert sizes == [1] * 6
 
 
@@ -110,7 +110,7 @@ def test_all_runs_share_their_threads() -> None:
         seen.add(threading.current_thread())
         return []
 
-    run(work, range(3 * _fanout._THREADED_RUN), threads=2)
+    run(work, range(3 * fanout._THREADED_RUN), threads=2)
     assert len(seen) <= 2
     assert threading.active_count() == before
 
@@ -134,7 +134,7 @@ def test_an_error_ends_the_work_and_its_threads() -> None:
 
 def test_an_abandoned_run_leaves_no_thread() -> None:
     before = threading.active_count()
-    runs = _fanout.over_threads(Slow(lambda _item: True), range(20_000), 4)
+    runs = fanout.over_threads(Slow(lambda _item: True), range(20_000), 4)
     next(runs)
     runs.close()
     assert threading.active_count() == before
@@ -143,7 +143,7 @@ def test_an_abandoned_run_leaves_no_thread() -> None:
 def test_a_given_executor() -> None:
     with ThreadPoolExecutor(2, "given") as executor:
         work = Slow()
-        runs = list(_fanout.over_executor(work, range(1000), executor))
+        runs = list(fanout.over_executor(work, range(1000), executor))
     assert [result for _, results in runs for result in results] == list(range(1000))
     assert sum(n_items for n_items, _ in runs) == 1000
     assert all(name.startswith("given") for name in work.threads.values())
@@ -153,10 +153,10 @@ def test_a_given_executor() -> None:
     ("soft", "threads"), [(16, 4), (1, 1), (128, 32), (1024, 64), (10**6, 64), (-1, 64)]
 )
 def test_threads_fit_into_the_limit_of_descriptors(monkeypatch, soft: int, threads: int) -> None:
-    monkeypatch.setattr(_fanout.resource, "getrlimit", lambda _which: (soft, soft))
-    assert _fanout.max_threads() == threads
+    monkeypatch.setattr(fanout.resource, "getrlimit", lambda _which: (soft, soft))
+    assert fanout.max_threads() == threads
 
 
 def test_available_cpus_are_those_of_the_affinity_mask(monkeypatch) -> None:
-    monkeypatch.setattr(_fanout.os, "sched_getaffinity", lambda _pid: {0, 3, 5})
-    assert _fanout.available_cpus() == 3
+    monkeypatch.setattr(fanout.os, "sched_getaffinity", lambda _pid: {0, 3, 5})
+    assert fanout.available_cpus() == 3

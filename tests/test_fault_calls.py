@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.testing.faults import OPERATIONS, Outcome, _os, faults
+from shardproof.testing.faults.file_system import OPERATIONS, Outcome, _os, faults
 
 Action = Callable[[Path], object]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardproof.testing.faults import Outcome, faults
+from shardproof.testing.faults.file_system import Outcome, faults
 
 VALUES = np.arange(3000, dtype="<f4")
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from shardproof.testing.faults import Outcome, faults
+from shardproof.testing.faults.file_system import Outcome, faults
 
 BYTES = bytes(range(256)) * 40  # more than one buffer of any size
 
@@ -273,7 +273,7 @@ def test_a_file_not_closed_warns(mode: str, buffering: int, root: Path) -> None:
 def test_the_place_of_a_missing_encoding_is_named(root: Path) -> None:
     code = (
         "import sys, warnings\n"
-        "from shardproof.testing.faults import faults\n"
+        "from shardproof.testing.faults.file_system import faults\n"
         "warnings.simplefilter('error', EncodingWarning)\n"
         "with faults(sys.argv[1]):\n"
         "    open(sys.argv[1] + '/text')\n"

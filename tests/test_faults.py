@@ -17,7 +17,15 @@ import pytest
 
 from shardproof import validate
 from shardproof.testing import MakeShardsDir
-from shardproof.testing.faults import OPERATIONS, Call, Fault, Faults, Outcome, _schedule, faults
+from shardproof.testing.faults.file_system import (
+    OPERATIONS,
+    Call,
+    Fault,
+    Faults,
+    Outcome,
+    _schedule,
+    faults,
+)
 
 DEADLINE = 60  # seconds; only a hang takes so long
 

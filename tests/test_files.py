@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import UnsyncedError, _files, _processes
+from shardproof import UnsyncedError
+from shardproof._base import files, liveness
 
 CALLS = ("open", "fsync", "replace")
 
 
 def test_a_new_file(tmp_path) -> None:
-    _files.write_whole(tmp_path / "x", b"new")
+    files.write_whole(tmp_path / "x", b"new")
 
     assert (tmp_path / "x").read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["x"]
@@ -23,13 +24,13 @@ def test_a_new_file(tmp_path) -> None:
 
 def test_a_relative_path(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    _files.write_whole("x", b"new")
+    files.write_whole("x", b"new")
 
     assert (tmp_path / "x").read_bytes() == b"new"
 
 
 def test_the_mode_is_that_of_an_ordinary_file(tmp_path) -> None:
-    _files.write_whole(tmp_path / "x", b"new")
+    files.write_whole(tmp_path / "x", b"new")
     (tmp_path / "y").write_bytes(b"")
 
     assert (tmp_path / "x").stat().st_mode == (tmp_path / "y").stat().st_mode
@@ -39,14 +40,14 @@ def test_all_bytes_are_there_when_the_file_is_synced(tmp_path, monkeypatch) -> N
     real, sizes = os.fsync, []
     monkeypatch.setattr(os, "fsync", lambda fd: (sizes.append(os.fstat(fd).st_size), real(fd))[1])
 
-    _files.write_whole(tmp_path / "x", b"new")
+    files.write_whole(tmp_path / "x", b"new")
 
     assert sizes[0] == 3
 
 
 def test_no_descriptor_is_left(tmp_path) -> None:
     before = os.listdir("/proc/self/fd")
-    _files.write_whole(tmp_path / "x", b"new")
+    files.write_whole(tmp_path / "x", b"new")
     assert os.listdir("/proc/self/fd") == before
 
 
@@ -60,11 +61,11 @@ def test_a_failing_call_raises_and_leaves_old_or_new(
     failed = fail_nth(monkeypatch, call, number, nth)
 
     if nth == 2 and call == "replace":
-        _files.write_whole(tmp_path / "x", b"new")  # it renames once only
+        files.write_whole(tmp_path / "x", b"new")  # it renames once only
         assert failed == []
         return
     with pytest.raises(OSError, match=os.strerror(number)) as caught:
-        _files.write_whole(tmp_path / "x", b"new")
+        files.write_whole(tmp_path / "x", b"new")
 
     # The second open and the second fsync are the directory's, after the rename.
     assert isinstance(caught.value, UnsyncedError) == (nth == 2)
@@ -98,7 +99,7 @@ def test_the_data_is_synced_before_it_gets_its_name(tmp_path, monkeypatch) -> No
             os, call, lambda *args, call=call, real=real: (order.append(call), real(*args))[1]
         )
 
-    _files.write_whole(tmp_path / "x", b"new")
+    files.write_whole(tmp_path / "x", b"new")
 
     assert order == ["fsync", "replace", "fsync"]
 
@@ -106,7 +107,7 @@ def test_the_data_is_synced_before_it_gets_its_name(tmp_path, monkeypatch) -> No
 def test_a_full_disk_leaves_the_old_file(tmp_path) -> None:
     (tmp_path / "x").write_bytes(b"old")
     code = (
-        "import resource, signal, sys; from shardproof import _files;"
+        "import resource, signal, sys; from shardproof._base import files as _files;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
         "_files.write_whole(sys.argv[1], b'n' * 8192)"
@@ -123,7 +124,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path) -> None:
 class TestSweep:
     @pytest.fixture
     def dead(self) -> str:
-        code = "from shardproof._processes import this_process; print(this_process())"
+        code = "from shardproof._base.liveness import this_process; print(this_process())"
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         return run.stdout.strip()
 
@@ -132,7 +133,7 @@ class TestSweep:
     ) -> None:
         (tmp_path / "x").write_bytes(b"old")
         code = (
-            "import os, sys; from shardproof import _files;"
+            "import os, sys; from shardproof._base import files as _files;"
             "os.replace = lambda *a: os.kill(os.getpid(), 9);"
             "_files.write_whole(sys.argv[1], b'new')"
         )
@@ -140,7 +141,7 @@ class TestSweep:
         assert len(os.listdir(tmp_path)) == 2
         assert (tmp_path / "x").read_bytes() == b"old"
 
-        (name,) = _files.sweep_leftovers(tmp_path)
+        (name,) = files.sweep_leftovers(tmp_path)
 
         assert name.startswith(".shardproof-")
         assert os.listdir(tmp_path) == ["x"]
@@ -148,9 +149,9 @@ class TestSweep:
     def test_only_our_own_dead_leftovers_go(self, tmp_path, dead: str) -> None:
         boot, namespace, pid, started = dead.split("/")
         others = [f"{boot}/1/{pid}/{started}", f"{'0' * 36}/{namespace}/{pid}/{started}"]
-        tag, alive = _processes.tag_of(dead), _processes.tag_of(_processes.this_process())
+        tag, alive = liveness.tag_of(dead), liveness.tag_of(liveness.this_process())
         stay = [
-            *(name_of(_processes.tag_of(process)) for process in others),
+            *(name_of(liveness.tag_of(process)) for process in others),
             name_of(alive),
             name_of(tag) + ".bak",
             name_of("unknown"),
@@ -163,7 +164,7 @@ class TestSweep:
         for name in [*stay, *gone]:
             (tmp_path / name).write_bytes(b"")
 
-        assert _files.sweep_leftovers(tmp_path) == gone
+        assert files.sweep_leftovers(tmp_path) == gone
         assert sorted(os.listdir(tmp_path)) == sorted(stay)
 
     @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ class TestSweep:
         self, tmp_path, dead: str, monkeypatch, number: int
     ) -> None:
         """As another user's in a directory like /tmp."""
-        tag = _processes.tag_of(dead)
+        tag = liveness.tag_of(dead)
         stays, goes = (f".shardproof-{tag}-{digit * 16}.tmp" for digit in "01")
         for name in (stays, goes):
             (tmp_path / name).write_bytes(b"")
@@ -185,29 +186,29 @@ class TestSweep:
             real(path)
 
         monkeypatch.setattr(os, "unlink", unlink)
-        assert _files.sweep_leftovers(tmp_path) == [goes]
+        assert files.sweep_leftovers(tmp_path) == [goes]
         assert os.listdir(tmp_path) == [stays]
 
     def test_a_directory_of_such_a_name_stays(self, tmp_path, dead: str) -> None:
-        (tmp_path / name_of(_processes.tag_of(dead)) / "x").mkdir(parents=True)
-        assert _files.sweep_leftovers(tmp_path) == []
+        (tmp_path / name_of(liveness.tag_of(dead)) / "x").mkdir(parents=True)
+        assert files.sweep_leftovers(tmp_path) == []
         assert len(os.listdir(tmp_path)) == 1
 
     def test_nothing_of_another_host_goes(self, tmp_path, dead: str, monkeypatch) -> None:
-        name = name_of(_processes.tag_of(dead))
+        name = name_of(liveness.tag_of(dead))
         (tmp_path / name).write_bytes(b"")
         with monkeypatch.context() as patched:
             patched.setattr("socket.gethostname", lambda: "elsewhere")
-            assert _files.sweep_leftovers(tmp_path) == []
-        assert _files.sweep_leftovers(tmp_path) == [name]
+            assert files.sweep_leftovers(tmp_path) == []
+        assert files.sweep_leftovers(tmp_path) == [name]
 
     def test_nothing_goes_where_the_system_does_not_tell(
         self, tmp_path, dead: str, monkeypatch
     ) -> None:
-        (tmp_path / name_of(_processes.tag_of(dead))).write_bytes(b"")
-        monkeypatch.setattr(_processes, "_here", lambda: "")
-        assert _files.sweep_leftovers(tmp_path) == []
-        assert _files._temporary_name().startswith(".shardproof-unknown-")
+        (tmp_path / name_of(liveness.tag_of(dead))).write_bytes(b"")
+        monkeypatch.setattr(liveness, "_here", lambda: "")
+        assert files.sweep_leftovers(tmp_path) == []
+        assert files._temporary_name().startswith(".shardproof-unknown-")
 
 
 def name_of(tag: str) -> str:
@@ -228,12 +229,12 @@ def spied(monkeypatch, call: str) -> list[str]:
 
 class TestPublish:
     def test_the_first_one_makes_it(self, tmp_path) -> None:
-        assert _files.publish(tmp_path / "x", b"first")
-        assert not _files.publish(tmp_path / "x", b"second")
+        assert files.publish(tmp_path / "x", b"first")
+        assert not files.publish(tmp_path / "x", b"second")
         assert (tmp_path / "x").read_bytes() == b"first"
         assert os.listdir(tmp_path) == ["x"]
 
-    @pytest.mark.parametrize("number", sorted(_files._NO_LINKS))
+    @pytest.mark.parametrize("number", sorted(files._NO_LINKS))
     def test_where_there_are_no_links(self, tmp_path, monkeypatch, number: int) -> None:
         calls = []
 
@@ -262,11 +263,11 @@ class TestPublish:
         monkeypatch.setattr(os, "fsync", fsync)
         opened = spied(monkeypatch, "open")
         if is_lacking:
-            monkeypatch.setattr(_files, "_renaming", lambda: lambda *_: errno.EINVAL)
-        assert _files.publish(path, b"first")
+            monkeypatch.setattr(files, "_renaming", lambda: lambda *_: errno.EINVAL)
+        assert files.publish(path, b"first")
         assert sizes == ([None, 5, 5] if is_lacking else [None, 5])
         assert (str(path) in opened) is is_lacking
-        assert not _files.publish(path, b"second")
+        assert not files.publish(path, b"second")
         assert path.read_bytes() == b"first"
         assert os.listdir(tmp_path) == ["x"]
 
@@ -275,9 +276,9 @@ class TestPublish:
             raise OSError(errno.EPERM, "no links here")
 
         monkeypatch.setattr(os, "link", link)
-        monkeypatch.setattr(_files, "_renaming", lambda: lambda *_: errno.EIO)
+        monkeypatch.setattr(files, "_renaming", lambda: lambda *_: errno.EIO)
         with pytest.raises(OSError, match="Input/output error"):
-            _files.publish(tmp_path / "x", b"first")
+            files.publish(tmp_path / "x", b"first")
         assert os.listdir(tmp_path) == []
 
     def test_a_link_whose_answer_was_lost(self, tmp_path, monkeypatch) -> None:
@@ -289,7 +290,7 @@ class TestPublish:
             raise FileExistsError(errno.EEXIST, "exists")
 
         monkeypatch.setattr(os, "link", link)
-        assert _files.publish(tmp_path / "x", b"first")
+        assert files.publish(tmp_path / "x", b"first")
         assert os.listdir(tmp_path) == ["x"]
 
     @pytest.mark.parametrize("call", ["open", "fsync", "link"])
@@ -299,7 +300,7 @@ class TestPublish:
     ) -> None:
         failed = fail_nth(monkeypatch, call, number, 1)
         with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
-            _files.publish(tmp_path / "x", b"new")
+            files.publish(tmp_path / "x", b"new")
         assert failed
         assert caught.value.errno == number
         assert os.listdir(tmp_path) == []
@@ -309,7 +310,7 @@ class TestPublish:
         monkeypatch.setattr(
             os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))
         )
-        _files.publish(tmp_path / "x", b"new")
+        files.publish(tmp_path / "x", b"new")
         assert [".tmp" in synced[0], synced[1:]] == [True, [str(tmp_path)]]
 
 
@@ -319,16 +320,16 @@ class TestDirectories:
         monkeypatch.setattr(
             os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))
         )
-        _files.make_directories(tmp_path / "a" / "b")
+        files.make_directories(tmp_path / "a" / "b")
         assert (tmp_path / "a" / "b").is_dir()
         assert synced == [str(tmp_path), str(tmp_path / "a")]
-        _files.make_directories(tmp_path / "a" / "b")
+        files.make_directories(tmp_path / "a" / "b")
         assert len(synced) == 2
 
     def test_a_file_in_the_way(self, tmp_path) -> None:
         (tmp_path / "a").touch()
         with pytest.raises(NotADirectoryError):
-            _files.make_directories(tmp_path / "a" / "b")
+            files.make_directories(tmp_path / "a" / "b")
 
     def test_one_that_can_not_be_synced_is_made_anew_by_the_next_call(
         self, tmp_path, monkeypatch
@@ -346,11 +347,11 @@ class TestDirectories:
 
         monkeypatch.setattr(os, "fsync", fsync)
         with pytest.raises(OSError, match=r"Input/output error: '.*/a/b'") as caught:
-            _files.make_directories(tmp_path / "a" / "b" / "c")
+            files.make_directories(tmp_path / "a" / "b" / "c")
         assert not isinstance(caught.value, UnsyncedError)
         assert os.listdir(tmp_path / "a") == []
         synced.clear()
-        _files.make_directories(tmp_path / "a" / "b" / "c")
+        files.make_directories(tmp_path / "a" / "b" / "c")
         assert synced == [str(tmp_path / "a"), str(tmp_path / "a" / "b")]
 
     def test_one_that_is_interrupted_before_it_is_synced_goes(self, tmp_path, monkeypatch) -> None:
@@ -359,7 +360,7 @@ class TestDirectories:
 
         monkeypatch.setattr(os, "fsync", fsync)
         with pytest.raises(KeyboardInterrupt):
-            _files.make_directories(tmp_path / "a" / "b")
+            files.make_directories(tmp_path / "a" / "b")
         assert os.listdir(tmp_path) == []
 
     @pytest.mark.parametrize("other", ["made it", "is in it"])
@@ -381,7 +382,7 @@ class TestDirectories:
         monkeypatch.setattr(os, "mkdir", mkdir)
         monkeypatch.setattr(os, "fsync", fsync)
         with pytest.raises(UnsyncedError, match="is there, but may not survive"):
-            _files.make_directories(path)
+            files.make_directories(path)
         assert path.is_dir()
 
     def test_a_link_in_a_tree_is_removed_and_not_followed(self, tmp_path) -> None:
@@ -389,8 +390,8 @@ class TestDirectories:
         (tmp_path / "stays").mkdir()
         (tmp_path / "stays" / "x").touch()
         (tmp_path / "tree" / "sub" / "link").symlink_to(tmp_path / "stays")
-        _files.remove_tree(tmp_path / "tree")
-        _files.remove_tree(tmp_path / "tree")
+        files.remove_tree(tmp_path / "tree")
+        files.remove_tree(tmp_path / "tree")
         assert os.listdir(tmp_path) == ["stays"]
         assert os.listdir(tmp_path / "stays") == ["x"]
 
@@ -398,7 +399,7 @@ class TestDirectories:
 def test_a_moved_file_replaces_what_was_there(tmp_path) -> None:
     (tmp_path / "a").write_bytes(b"new")
     (tmp_path / "b").write_bytes(b"old")
-    _files.move_whole(tmp_path / "a", tmp_path / "b")
+    files.move_whole(tmp_path / "a", tmp_path / "b")
     assert os.listdir(tmp_path) == ["b"]
     assert (tmp_path / "b").read_bytes() == b"new"
 
@@ -420,11 +421,11 @@ class TestMoveNew:
         if request.param != "links":
             monkeypatch.setattr(os, "link", link)
         if request.param == "neither links nor renaming":
-            monkeypatch.setattr(_files, "_renaming", lambda: lambda *_: errno.EINVAL)
+            monkeypatch.setattr(files, "_renaming", lambda: lambda *_: errno.EINVAL)
         return str(tmp_path / "a")
 
     def test_to_a_name_that_is_free(self, tmp_path, source, dir_fd) -> None:
-        assert _files.move_new(source, "b", dir_fd=dir_fd)
+        assert files.move_new(source, "b", dir_fd=dir_fd)
         assert (tmp_path / "d" / "b").read_bytes() == b"new"
         assert os.listdir(tmp_path) == ["d"]
 
@@ -438,31 +439,31 @@ class TestMoveNew:
         else:
             there.symlink_to("nowhere")
         before = os.lstat(there).st_ino
-        assert not _files.move_new(source, "b", dir_fd=dir_fd)
+        assert not files.move_new(source, "b", dir_fd=dir_fd)
         assert os.lstat(there).st_ino == before
         assert (tmp_path / "a").read_bytes() == b"new"
 
     @pytest.mark.parametrize("source", ["links", "no links"], indirect=True)
     def test_not_over_what_came_after_a_look(self, tmp_path, source, dir_fd, monkeypatch) -> None:
         (tmp_path / "d" / "b").write_bytes(b"old")
-        monkeypatch.setattr(_files, "mode_of", lambda *_, **__: 0)
-        assert not _files.move_new(source, "b", dir_fd=dir_fd)
+        monkeypatch.setattr(files, "mode_of", lambda *_, **__: 0)
+        assert not files.move_new(source, "b", dir_fd=dir_fd)
         assert (tmp_path / "d" / "b").read_bytes() == b"old"
 
     @pytest.mark.parametrize("source", ["no links", "neither links nor renaming"], indirect=True)
     def test_what_is_gone_is_not_moved(self, tmp_path, source, dir_fd) -> None:
         with pytest.raises(FileNotFoundError, match="gone"):
-            _files.move_new(f"{source}-gone", "b", dir_fd=dir_fd)
+            files.move_new(f"{source}-gone", "b", dir_fd=dir_fd)
 
     def test_for_good(self, tmp_path, source, dir_fd, monkeypatch) -> None:
         synced = []
         monkeypatch.setattr(os, "fsync", synced.append)
-        _files.move_new(source, "b", dir_fd=dir_fd)
+        files.move_new(source, "b", dir_fd=dir_fd)
         assert synced == [dir_fd]
 
     def test_a_link_is_moved_and_not_followed(self, tmp_path, dir_fd) -> None:
         (tmp_path / "l").symlink_to(tmp_path / "a")
-        assert _files.move_new(str(tmp_path / "l"), "b", dir_fd=dir_fd)
+        assert files.move_new(str(tmp_path / "l"), "b", dir_fd=dir_fd)
         assert (tmp_path / "d" / "b").is_symlink()
 
 
@@ -471,7 +472,7 @@ def test_relative_to_descriptors_of_directories(tmp_path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "x").write_bytes(b"1")
     a, b = (os.open(tmp_path / name, os.O_RDONLY) for name in "ab")
-    _files.move("x", "y", source_fd=a, target_fd=b)
+    files.move("x", "y", source_fd=a, target_fd=b)
     os.close(a)
     os.close(b)
     assert (tmp_path / "b" / "y").read_bytes() == b"1"
@@ -479,25 +480,25 @@ def test_relative_to_descriptors_of_directories(tmp_path) -> None:
 
 def test_only_an_empty_directory_is_removed(tmp_path) -> None:
     path = tmp_path / "d"
-    assert _files.remove_empty(str(path))
+    assert files.remove_empty(str(path))
     (path / "x").mkdir(parents=True)
-    assert not _files.remove_empty(str(path))
+    assert not files.remove_empty(str(path))
     (path / "x").rmdir()
-    assert _files.remove_empty(str(path))
+    assert files.remove_empty(str(path))
     assert not path.exists()
     path.write_bytes(b"")
     with pytest.raises(NotADirectoryError):
-        _files.remove_empty(str(path))
+        files.remove_empty(str(path))
 
 
 @pytest.mark.parametrize("name", ["a.bin", "x" * 255, "ä" * 127, "\udc80" * 255])
 def test_a_name_for_what_is_bad(name) -> None:
-    found = _files.aside_name(name)
+    found = files.aside_name(name)
     kept, _, digits = found.rpartition(".bad-")
     assert name.startswith(kept)
     assert len(digits) == 8
     assert len(os.fsencode(found)) <= 255
-    assert found != _files.aside_name(name)
+    assert found != files.aside_name(name)
 
 
 class TestUnsynced:
@@ -516,13 +517,13 @@ class TestUnsynced:
         (tmp_path / "source").write_bytes(b"new")
 
     def write_in_context(self, path) -> None:
-        with _files.being_written(path) as fd:
+        with files.being_written(path) as fd:
             os.write(fd, b"new")
 
     def move_new(self, path) -> None:
         fd = os.open(path.parent, os.O_RDONLY)
         try:
-            _files.move_new(str(path.parent / "source"), path.name, dir_fd=fd)
+            files.move_new(str(path.parent / "source"), path.name, dir_fd=fd)
         finally:
             os.close(fd)
 
@@ -530,10 +531,10 @@ class TestUnsynced:
     def test_it_is_there(self, tmp_path, unsynced, how) -> None:
         path = tmp_path / "x"
         act = {
-            "whole": lambda: _files.write_whole(path, b"new"),
+            "whole": lambda: files.write_whole(path, b"new"),
             "context": lambda: self.write_in_context(path),
-            "published": lambda: _files.publish(path, b"new"),
-            "moved": lambda: _files.move_whole(tmp_path / "source", path),
+            "published": lambda: files.publish(path, b"new"),
+            "moved": lambda: files.move_whole(tmp_path / "source", path),
             "moved new": lambda: self.move_new(path),
         }[how]
         with pytest.raises(UnsyncedError, match="is there, but may not survive a power") as caught:
@@ -556,7 +557,7 @@ class TestUnsynced:
 
     def test_what_was_moved_aside(self, tmp_path, unsynced) -> None:
         with pytest.raises(UnsyncedError) as caught:
-            _files.move_aside(tmp_path / "source")
+            files.move_aside(tmp_path / "source")
         assert caught.value.path.startswith(f"{tmp_path}/source.bad-")
         assert os.path.exists(caught.value.path)
 
@@ -578,20 +579,20 @@ class TestWhereDirectoriesCanNotBeSynced:
         return tmp_path / "source"
 
     def test_all_is_written_all_the_same(self, tmp_path, source: Path) -> None:
-        _files.make_directories(tmp_path / "d" / "e")
-        _files.write_whole(tmp_path / "a", b"new")
-        with _files.being_written(tmp_path / "b") as fd:
+        files.make_directories(tmp_path / "d" / "e")
+        files.write_whole(tmp_path / "a", b"new")
+        with files.being_written(tmp_path / "b") as fd:
             os.write(fd, b"new")
-        assert _files.publish(tmp_path / "c", b"new")
-        with _files.being_published(tmp_path / "f") as fd:
+        assert files.publish(tmp_path / "c", b"new")
+        with files.being_published(tmp_path / "f") as fd:
             os.write(fd, b"new")
-        _files.move_whole(source, tmp_path / "g")
+        files.move_whole(source, tmp_path / "g")
         assert {path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {b"new"}
         assert sorted(os.listdir(tmp_path)) == ["a", "b", "c", "d", "f", "g"]
 
     def test_a_descriptor_of_one(self, tmp_path, source: Path) -> None:
-        with _files._opened_directory(str(tmp_path)) as fd:
-            _files.sync(fd)
+        with files._opened_directory(str(tmp_path)) as fd:
+            files.sync(fd)
 
     def test_a_file_must_be(self, tmp_path, monkeypatch) -> None:
         def fail(fd: int) -> None:
@@ -599,9 +600,9 @@ class TestWhereDirectoriesCanNotBeSynced:
 
         monkeypatch.setattr(os, "fsync", fail)
         with (tmp_path / "x").open("wb") as file, pytest.raises(OSError, match="Invalid argument"):
-            _files.sync(file.fileno())
+            files.sync(file.fileno())
         with pytest.raises(OSError, match="Invalid argument"):
-            _files.write_whole(tmp_path / "y", b"new")
+            files.write_whole(tmp_path / "y", b"new")
         assert os.listdir(tmp_path) == ["x"]
 
 
@@ -609,7 +610,7 @@ class TestNamedAndNotClearedUp:
     """What has its name is not told to have failed, whatever fails behind that."""
 
     def publish(self, path) -> None:
-        with _files.being_published(path) as fd:
+        with files.being_published(path) as fd:
             os.write(fd, b"new")
 
     def test_a_temporary_name_that_stays(self, tmp_path, monkeypatch) -> None:
@@ -620,7 +621,7 @@ class TestNamedAndNotClearedUp:
         self.publish(tmp_path / "x")
         assert (tmp_path / "x").read_bytes() == b"new"
         (left,) = {*os.listdir(tmp_path)} - {"x"}
-        assert _files.is_temporary(left)
+        assert files.is_temporary(left)
 
     def test_a_directory_that_is_not_closed_well(self, tmp_path, monkeypatch) -> None:
         real = os.close
@@ -649,7 +650,7 @@ class TestWithdrawn:
 
         monkeypatch.setattr(os, "link", link)
         with pytest.raises(error):
-            _files.publish(tmp_path / "x", b"mine")
+            files.publish(tmp_path / "x", b"mine")
         assert os.listdir(tmp_path) == []
 
     def test_another_ones_stays(self, tmp_path, monkeypatch) -> None:
@@ -660,7 +661,7 @@ class TestWithdrawn:
 
         monkeypatch.setattr(os, "link", link)
         with pytest.raises(KeyboardInterrupt):
-            _files.publish(tmp_path / "x", b"mine")
+            files.publish(tmp_path / "x", b"mine")
         assert (tmp_path / "x").read_bytes() == b"another's"
         assert os.listdir(tmp_path) == ["x"]
 
@@ -669,10 +670,10 @@ class TestWithdrawn:
             raise OSError(errno.EPERM, "no links here")
 
         monkeypatch.setattr(os, "link", link)
-        monkeypatch.setattr(_files, "_renaming", lambda: lambda *_: errno.ENOSYS)
+        monkeypatch.setattr(files, "_renaming", lambda: lambda *_: errno.ENOSYS)
         failed = fail_nth(monkeypatch, "fsync", errno.ENOSPC, 2)
         with pytest.raises(OSError, match="No space"):
-            _files.publish(tmp_path / "x", b"mine")
+            files.publish(tmp_path / "x", b"mine")
         assert failed
         assert os.listdir(tmp_path) == []
 
@@ -690,7 +691,7 @@ class TestWithdrawn:
         monkeypatch.setattr(os, "link", link)
         monkeypatch.setattr(os, "fsync", fsync)
         with pytest.raises(KeyboardInterrupt):
-            _files.publish(tmp_path / "x", b"mine")
+            files.publish(tmp_path / "x", b"mine")
         os.close(*held)
         assert os.listdir(tmp_path) == []
 
@@ -703,14 +704,14 @@ def test_directories_where_every_look_fails(tmp_path, monkeypatch, number) -> No
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", fail)
         with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
-            _files.make_directories(tmp_path / "a" / "b")
+            files.make_directories(tmp_path / "a" / "b")
     assert caught.value.errno in {number, errno.ENOTDIR}
     assert os.listdir(tmp_path) == []
 
 
 def test_directories_as_deep_as_paths_go(tmp_path) -> None:
     path = tmp_path / "/".join("d" * 1800)
-    _files.make_directories(path)
+    files.make_directories(path)
     assert path.is_dir()
     while path != tmp_path:  # up to Python 3.11, shutil.rmtree can't go so deep
         path.rmdir()
@@ -730,7 +731,7 @@ def test_a_tree_that_somebody_else_removes_too(tmp_path, monkeypatch) -> None:
             raise FileNotFoundError(errno.ENOENT, "gone", path)
 
     monkeypatch.setattr(os, "rmdir", rmdir)
-    _files.remove_tree(tmp_path / "tree")
+    files.remove_tree(tmp_path / "tree")
     assert os.listdir(tmp_path) == []
 
 
@@ -756,7 +757,7 @@ def test_a_tree_that_can_not_be_removed_though_nothing_is_said_to_be_there(
     monkeypatch.setattr(os, "unlink", unless_ghost(os.unlink))
     monkeypatch.setattr(os, "rmdir", unless_ghost(os.rmdir))
     with pytest.raises(OSError, match=r"not empty|No such file or directory: '.*tree'"):
-        _files.remove_tree(tmp_path / "tree")
+        files.remove_tree(tmp_path / "tree")
     assert (tmp_path / ghost).exists()
 
 
@@ -769,12 +770,12 @@ class TestRemovedIfItIsTheOne:
 
     def test_it_goes(self, path) -> None:
         known = path.stat().st_ino
-        assert _files.remove_if(str(path), lambda status: status.st_ino == known)
+        assert files.remove_if(str(path), lambda status: status.st_ino == known)
         assert os.listdir(path.parent) == []
 
     def test_nothing_is_there(self, tmp_path) -> None:
-        assert not _files.remove_if(str(tmp_path / "x"), lambda _: True)
-        assert not _files.remove_if(str(tmp_path / "gone" / "x"), lambda _: True)
+        assert not files.remove_if(str(tmp_path / "x"), lambda _: True)
+        assert not files.remove_if(str(tmp_path / "gone" / "x"), lambda _: True)
 
     @pytest.mark.parametrize("is_in_one_step", [True, False])
     @pytest.mark.parametrize("kind", ["file", "link", "directory"])
@@ -787,8 +788,8 @@ class TestRemovedIfItIsTheOne:
         }[kind]()
         before = path.lstat()
         if not is_in_one_step:
-            monkeypatch.setattr(_files, "_renaming", lambda: lambda *_: errno.ENOSYS)
-        assert not _files.remove_if(str(path), lambda _: False)
+            monkeypatch.setattr(files, "_renaming", lambda: lambda *_: errno.ENOSYS)
+        assert not files.remove_if(str(path), lambda _: False)
         assert os.path.samestat(path.lstat(), before)
         assert os.listdir(path.parent) == ["x"]
 
@@ -797,7 +798,7 @@ class TestRemovedIfItIsTheOne:
             path.write_bytes(b"newer")
             return False
 
-        assert not _files.remove_if(str(path), look)
+        assert not files.remove_if(str(path), look)
         assert path.read_bytes() == b"newer"
         assert os.listdir(path.parent) == ["x"]
 
@@ -806,7 +807,7 @@ class TestRemovedIfItIsTheOne:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         with pytest.raises(OSError, match="Input/output error"):
-            _files.remove_if(str(path), fail)
+            files.remove_if(str(path), fail)
         assert os.listdir(path.parent) == ["x"]
 
     def test_where_it_can_not_be_moved(self, path, monkeypatch) -> None:
@@ -815,5 +816,5 @@ class TestRemovedIfItIsTheOne:
 
         monkeypatch.setattr(os, "rename", fail)
         with pytest.raises(OSError, match="Input/output error"):
-            _files.remove_if(str(path), lambda _: True)
+            files.remove_if(str(path), lambda _: True)
         assert path.read_bytes() == b"this"

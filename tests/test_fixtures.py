@@ -30,7 +30,7 @@ from shardproof.testing import (
     without_root_override,
     write_layout,
 )
-from shardproof.testing._directories import restore_modes
+from shardproof.testing.samples.saev._directories import restore_modes
 
 KIND = {
     ShardState.MISSING: FindingKind.MISSING,
@@ -265,7 +265,7 @@ class TestWriteLayout:
     def test_numbers_begin_anew_where_float32_ends(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from shardproof.testing import _content
+        from shardproof.testing.samples.saev import _content
 
         assert np.float32(_content._PERIOD) + np.float32(1) == _content._PERIOD
         monkeypatch.setattr(_content, "_PERIOD", 10)
@@ -455,4 +455,4 @@ def test_the_builders_import_neither_numpy_nor_pytest_nor_the_rest_of_shardproof
     loaded = set(run.stdout.split())
     assert not loaded & {"numpy", "pytest", "hypothesis", "pyfakefs", "beartype", "msgspec"}
     ours = {name for name in loaded if name.startswith("shardproof.")}
-    assert {name.split(".")[1] for name in ours} == {"_real_imports", "testing"}
+    assert {name.split(".")[1] for name in ours} == {"_base", "testing"}

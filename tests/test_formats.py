@@ -19,7 +19,7 @@ from shardproof import (
 )
 from shardproof.manifest import PromisedFile
 from shardproof.testing import time_limit
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 
 def test_a_saev_directory_is_recognised(make_shards_dir) -> None:

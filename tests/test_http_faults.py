@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from shardproof.testing.hub import Fault, Hub, serve_hub
+from shardproof.testing.faults.hub import Fault, Hub, serve_hub
 
 DATA = bytes(range(200)) * 5
 HALF, REST = DATA[:500], DATA[500:]
@@ -310,7 +310,7 @@ def test_a_gzip_bomb(hub: Hub) -> None:
 
 
 def test_a_gzip_bomb_is_a_gzip_file(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
-    from shardproof.testing.hub import _harms
+    from shardproof.testing.faults.hub import _harms
 
     assert _harms._BOMB == 2**30
     monkeypatch.setattr(_harms, "_BOMB", 10**6)

@@ -17,10 +17,10 @@ from attacks.raw_server import RawServer, Request, Step
 from forking import ended, forked
 
 from shardproof import FetchError, SourceError
-from shardproof._messages import WRONG_USAGE
-from shardproof.prefetch import HttpSource, HubSource, Limits, Source, fetch_shard
-from shardproof.prefetch.sources import _web
-from shardproof.testing.hub import Hub
+from shardproof._base.messages import WRONG_USAGE
+from shardproof.fetching import HttpSource, HubSource, Limits, Source, fetch_shard
+from shardproof.fetching.sources import _web
+from shardproof.testing.faults.hub import Hub
 
 SECRET = "s3cr3t"
 ONCE = Limits(max_download_retries=1, max_wait=0.01, stall_after=30.0)

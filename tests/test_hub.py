@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import pytest
 
-from shardproof.testing.hub import Hub, HubRequest, _hf, serve_hub
+from shardproof.testing.faults.hub import Hub, HubRequest, _hf, serve_hub
 
 DATA = bytes(range(200)) * 5
 ETAG = f'"{hashlib.sha256(DATA).hexdigest()}"'
@@ -1118,7 +1118,7 @@ def test_a_repository_served_from_disk(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_the_module_brings_nothing_but_the_standard_library() -> None:
-    code = "import sys; before = set(sys.modules); import shardproof.testing.hub; "
+    code = "import sys; before = set(sys.modules); import shardproof.testing.faults.hub; "
     code += "print(*set(sys.modules) - before)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in run.stdout.split()}

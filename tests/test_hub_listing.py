@@ -13,19 +13,12 @@ import pytest
 from attacks.raw_server import RawServer, Request, Step
 
 from shardproof import FetchError, FetchTimeoutError, SourceError
-from shardproof._threads import Stop, is_main
-from shardproof.prefetch import (
-    CallableSource,
-    FsspecSource,
-    HubSource,
-    Limits,
-    RemoteFile,
-    adopt,
-)
-from shardproof.prefetch.rows import _listings
-from shardproof.prefetch.sources._source import Cut
-from shardproof.prefetch.transfer._clock import Clock
-from shardproof.prefetch.transfer._listing import listed
+from shardproof._base.threads import Stop, is_main
+from shardproof.datasets.rows import _listings
+from shardproof.fetching import CallableSource, FsspecSource, HubSource, Limits, RemoteFile, adopt
+from shardproof.fetching.sources._source import Cut
+from shardproof.fetching.transfer._clock import Clock
+from shardproof.fetching.transfer._listing import listed
 
 SHA = "f" * 40
 
@@ -68,7 +61,7 @@ def listing(
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
-    monkeypatch.setattr(f"shardproof.prefetch.sources._hub.{name}", value)
+    monkeypatch.setattr(f"shardproof.fetching.sources._hub.{name}", value)
 
 
 def test_as_many_files_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +146,7 @@ def folders() -> FsspecSource:
 def test_folders_in_folders_without_end(
     folders: FsspecSource, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
-    monkeypatch.setattr(f"shardproof.prefetch.sources._fsspec.{name}", most)
+    monkeypatch.setattr(f"shardproof.fetching.sources._fsspec.{name}", most)
     with pytest.raises(
         SourceError, match=r"'folders://root' has more than .* names too long"
     ) as got:

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from shardproof import ManifestError, ManifestNotFoundError, _json
+from shardproof import ManifestError, ManifestNotFoundError
+from shardproof._base import json as _json
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True):
@@ -250,7 +251,7 @@ class TestRead:
                 file.write(b" " * 100)
             return status
 
-        monkeypatch.setattr("shardproof._json.os.fstat", fstat_then_grow)
+        monkeypatch.setattr("shardproof._base.json.os.fstat", fstat_then_grow)
         with pytest.raises(ManifestError, match="at most 100 bytes"):
             _json.read(str(tmp_path), "x.json", Loose, max_bytes=100)
 

@@ -15,7 +15,7 @@ from killing import (
     skip_where_not_permitted,
 )
 
-from shardproof import _files
+from shardproof._base import files as _files
 
 pytestmark = pytest.mark.once
 

@@ -17,7 +17,7 @@ from shardproof.testing import (
     receipts_layout,
     shards_dir_maker,
 )
-from shardproof.testing.fake import fake_shards_dir_maker
+from shardproof.testing.faults.fake import fake_shards_dir_maker
 
 Makers = dict[str, Callable[..., Any]]
 

@@ -10,8 +10,8 @@ import pytest
 from loading import counted, flat, taken, whole_pass
 
 from shardproof import OrderedDataLoader, ShuffledDataLoader
-from shardproof.loaders._passes import Passes, Turn
-from shardproof.loaders._state import Part, Place
+from shardproof.loaders.order._passes import Passes, Turn
+from shardproof.loaders.order._state import Part, Place
 from shardproof.testing.contracts._child import run_in_child
 
 KINDS = [{"buffer_size": 24}, {"buffer_size": None}]

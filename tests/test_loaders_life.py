@@ -27,11 +27,11 @@ from shardproof import (
     ShardValidationError,
     ShuffledDataLoader,
 )
-from shardproof.loaders import _delivery, _destinations
-from shardproof.loaders._shards import OpenShards
+from shardproof.loaders.io import _delivery, _destinations
+from shardproof.loaders.io._shards import OpenShards
 from shardproof.testing import layout, shards_dir
 from shardproof.testing.contracts._child import returned, run_in_child
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 KINDS = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader])
 ALL = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader, IndexedDataset])

@@ -9,7 +9,7 @@ from loading import counted, flat, taken
 from memmaps import rows
 
 from shardproof import ShuffledDataLoader
-from shardproof.loaders._streams import permutation
+from shardproof.loaders.order._streams import permutation
 
 POOLS = pytest.mark.parametrize("buffer_size", [24, 64, None])
 

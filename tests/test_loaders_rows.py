@@ -10,8 +10,8 @@ from loading import counted, flat, selections, taken, whole_layouts, with_dtype
 from memmaps import delivered, rows
 
 from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
-from shardproof.loaders import _memory
-from shardproof.loaders._memory import Block
+from shardproof.loaders.io import _memory
+from shardproof.loaders.io._memory import Block
 from shardproof.testing import layout, shards_dir
 
 POOL = {"buffer_size": 64}

@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from shardproof._mailbox import Mailbox
+from shardproof._base.mailbox import Mailbox
 
 SLOWLY_HANDLED = """
 import os, queue, signal, sys, threading, time
-from shardproof._mailbox import Mailbox
+from shardproof._base.mailbox import Mailbox
 
 signal.signal(signal.SIGUSR1, lambda *_: time.sleep(2))
 box = {"Mailbox": Mailbox, "SimpleQueue": queue.SimpleQueue}[sys.argv[1]]()

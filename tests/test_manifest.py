@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardproof import ManifestError
-from shardproof._messages import quoted
+from shardproof._base.messages import quoted
 from shardproof.manifest import Manifest, PromisedFile
 
 

@@ -25,17 +25,17 @@ import pytest
 import shardproof
 from shardproof import testing
 from shardproof.checkpoint import MultiShardLoader, from_safetensors
+from shardproof.datasets.rows._card import _configs, configs_of, told_default, yaml_block
+from shardproof.datasets.rows._patterns import matching
+from shardproof.datasets.rows._splits import split_files
+from shardproof.datasets.tokens._npy import HeaderError, read_header
 from shardproof.errors import ShardproofError
-from shardproof.prefetch.rows._card import _configs, configs_of, told_default, yaml_block
-from shardproof.prefetch.rows._patterns import matching
-from shardproof.prefetch.rows._splits import split_files
-from shardproof.prefetch.sources._source import RemoteFile
-from shardproof.prefetch.tokens._npy import HeaderError, read_header
-from shardproof.prefetch.transfer._record import extents_in, provenance_in
-from shardproof.receipts._claim_files import claims_in
-from shardproof.receipts._outputs import owed
-from shardproof.receipts._patterns import files_below
-from shardproof.receipts._records import Receipt
+from shardproof.fetching.sources._source import RemoteFile
+from shardproof.fetching.transfer._record import extents_in, provenance_in
+from shardproof.receipts.claims._claim_files import claims_in
+from shardproof.receipts.plan._patterns import files_below
+from shardproof.receipts.verdict._outputs import owed
+from shardproof.receipts.verdict._records import Receipt
 from shardproof.staging._proofs import Proofs as Sidecar
 
 FEW, MANY = 200, 800

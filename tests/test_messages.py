@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import shardproof
-from shardproof import _messages
-from shardproof._messages import joined, printable, quoted, shown, told, traced, with_kind
+from shardproof._base import messages
+from shardproof._base.messages import joined, printable, quoted, shown, told, traced, with_kind
 
 SOURCE = Path(shardproof.__file__).parent
 
@@ -138,7 +138,7 @@ def test_an_exception_that_is_its_own_cause_ends() -> None:
 
 
 # What may stand in a message: all of it is quoted, or a number, or a word of ours.
-SAFE = sorted({*_messages.__all__} - {"printable"})
+SAFE = sorted({*messages.__all__} - {"printable"})
 
 # Of text whose lines are ours: where one of them ends, what stands in it can't tell any more.
 OF_LINES = "printable"
@@ -166,7 +166,7 @@ def places() -> list[Place]:
 
 def sources() -> list[Path]:
     paths = [path for path in SOURCE.rglob("*.py") if "testing" not in path.parts]
-    return [path for path in paths if path.stem != "_messages"]
+    return [path for path in paths if path.stem != "messages"]
 
 
 def in_file(path: Path) -> Iterator[Place]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardproof import _names
+from shardproof._base import names as _names
 
 HOSTILE = [
     ("", "empty"),

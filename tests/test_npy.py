@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.prefetch.tokens import _npy
+from shardproof.datasets.tokens import _npy
 
 DESCRS = ["".join(parts) for parts in itertools.product(("", *"<>|="), "iufbcSO", "1248")]
 NUMBERS = {"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}

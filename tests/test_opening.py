@@ -12,10 +12,10 @@ import pytest
 
 import shardproof
 from shardproof import testing
-from shardproof._opening import read_at, real_path, tree
+from shardproof._base.opening import read_at, real_path, tree
 from shardproof.checkpoint import from_safetensors, to_safetensors
-from shardproof.prefetch.tokens._npy import read_header
-from shardproof.testing.faults import faults
+from shardproof.datasets.tokens._npy import read_header
+from shardproof.testing.faults.file_system import faults
 
 NAMES = ["a", "b", "c", "d", "..", ".", "no"]
 

@@ -19,10 +19,10 @@ from hub_sources import repository
 from typer.testing import CliRunner, Result
 
 from shardproof import FetchError, ShardPrefetcher
-from shardproof.cli import app
-from shardproof.prefetch import CallableSource, HubSource, Limits, RemoteFile, _adopt, adopt
-from shardproof.prefetch.cache import Cache
-from shardproof.testing.hub import Hub
+from shardproof.cli.app import app
+from shardproof.fetching import CallableSource, HubSource, Limits, RemoteFile, _adopt, adopt
+from shardproof.fetching.cache import Cache
+from shardproof.testing.faults.hub import Hub
 
 NAMES = [f"train/{n}.bin" for n in range(3)]
 ONCE = Limits(max_download_retries=1, max_wait=0.01)
@@ -487,7 +487,7 @@ class TestCommand:
         put_there(tmp_path)
         shard_hub.put(NAMES[0], content(NAMES[0]))
         shard_hub.fault("*", "stall-before-header", method=None)
-        code = "from shardproof import cli; cli.main()"
+        code = "from shardproof.cli import app as cli; cli.main()"
         command = [sys.executable, "-c", code, "adopt", str(tmp_path), "--from", shard_hub.url]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
             while not shard_hub.requests:

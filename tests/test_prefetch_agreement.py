@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shardproof import FetchError, SourceError
-from shardproof.prefetch import Cut, Delivery, Fetched, Limits, RemoteFile, fetch_shard
-from shardproof.prefetch.transfer import _relay, _spans
+from shardproof.fetching import Cut, Delivery, Fetched, Limits, RemoteFile, fetch_shard
+from shardproof.fetching.transfer import _relay, _spans
 
 OLD, NEW = b"old " * 10, b"new " * 10
 LIMITS = Limits(max_wait=0.001, connections=3)

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import FetchError, _files
-from shardproof.prefetch.cache._cache import Cache
-from shardproof.prefetch.cache._leases import Lease
-from shardproof.prefetch.sources._source import RemoteFile
+from shardproof import FetchError
+from shardproof._base import files as _files
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._leases import Lease
+from shardproof.fetching.sources._source import RemoteFile
 
 NAME, DATA = "train/0.bin", b"1234"
 
@@ -877,8 +878,8 @@ class TestDownloading:
 
 DIES_WHILE_IT_REMOVES = """
 import os, sys
-from shardproof.prefetch.cache._cache import Cache
-from shardproof.prefetch.sources._source import RemoteFile
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.sources._source import RemoteFile
 real = os.rename
 def rename(*args, **fds):
     real(*args, **fds)

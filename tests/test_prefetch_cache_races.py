@@ -15,13 +15,13 @@ from killing import Begin, at_every_call, skip_where_not_permitted
 from turns import Turns, in_all_turns
 
 from shardproof import FetchError
-from shardproof.prefetch.cache import _leases, _removals
-from shardproof.prefetch.cache._cache import Cache
-from shardproof.prefetch.cache._lease_files import LeaseFiles
-from shardproof.prefetch.cache._leases import Lease
-from shardproof.prefetch.cache._places import place_of
-from shardproof.prefetch.sources._source import RemoteFile
-from shardproof.testing.faults import faults
+from shardproof.fetching.cache import _leases, _removals
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._lease_files import LeaseFiles
+from shardproof.fetching.cache._leases import Lease
+from shardproof.fetching.cache._places import place_of
+from shardproof.fetching.sources._source import RemoteFile
+from shardproof.testing.faults.file_system import faults
 
 NAME = "train/0.bin"
 
@@ -375,7 +375,7 @@ def test_a_shard_that_nobody_could_look_for_is_not_taken_for_gone(tmp_path, monk
     def said_to_fail(*_args, **_keywords):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
-    monkeypatch.setattr(_removals._files, "move", said_to_fail)
+    monkeypatch.setattr(_removals.files, "move", said_to_fail)
     place = types.SimpleNamespace(base="x", fd=None)
     assert _removals._move(place, str(tmp_path / "taken"))
     assert not _removals._move(place, str(tmp_path / "gone"))

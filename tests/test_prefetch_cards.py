@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shardproof.datasets.rows import _listings, _splits, _yaml
+from shardproof.datasets.rows._card import configs_of, yaml_block
+from shardproof.datasets.rows._datasets import hf_load_dataset_sharded, resolve_resume_plan
+from shardproof.datasets.rows._patterns import Directories, matching
+from shardproof.datasets.rows._splits import chosen_files, split_files
+from shardproof.datasets.rows._yaml import yaml_field
 from shardproof.errors import SourceError
-from shardproof.prefetch.rows import _listings, _splits, _yaml
-from shardproof.prefetch.rows._card import configs_of, yaml_block
-from shardproof.prefetch.rows._datasets import hf_load_dataset_sharded, resolve_resume_plan
-from shardproof.prefetch.rows._patterns import Directories, matching
-from shardproof.prefetch.rows._splits import chosen_files, split_files
-from shardproof.prefetch.rows._yaml import yaml_field
-from shardproof.prefetch.sources._source import RemoteFile
-from shardproof.prefetch.transfer._limits import Limits
-from shardproof.testing.hub import Hub
+from shardproof.fetching.sources._source import RemoteFile
+from shardproof.fetching.transfer._limits import Limits
+from shardproof.testing.faults.hub import Hub
 
 LIMITS = Limits(max_download_retries=2, stall_after=5, max_wait=0)
 URL = "hf://datasets/org/name"

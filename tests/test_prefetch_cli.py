@@ -17,11 +17,12 @@ import pytest
 from kept_parts import beside_parts
 from typer.testing import CliRunner, Result
 
-from shardproof import FetchError, _cli_fetch, prefetch
-from shardproof.cli import app
-from shardproof.prefetch import Fetched
-from shardproof.testing.faults import faults
-from shardproof.testing.hub import Hub
+from shardproof import FetchError, fetching
+from shardproof.cli import fetch as _cli_fetch
+from shardproof.cli.app import app
+from shardproof.fetching import Fetched
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Hub
 
 DATA = bytes(range(256)) * 400
 HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
@@ -69,7 +70,7 @@ def test_what_nobody_has_stated_the_digest_of_is_not_called_proven(
 
 def test_a_file_of_the_hub(shard_hub: Hub, tmp_path: Path) -> None:
     shard_hub.put("data/0.bin", DATA, repo="org/name")
-    code = "from shardproof import cli; cli.main()"
+    code = "from shardproof.cli import app as cli; cli.main()"
     url = "hf://datasets/org/name@main/data/0.bin"
 
     run = subprocess.run(
@@ -138,7 +139,7 @@ def test_what_never_ends_is_wrong_usage(
 def test_attempts_are_told_where_that_is_wanted(url: str, shard_hub: Hub, tmp_path: Path) -> None:
     shard_hub.fault("a/*", "status-503", times=1)
 
-    code = "import sys; from shardproof import cli; cli.main()"
+    code = "import sys; from shardproof.cli import app as cli; cli.main()"
     command = [sys.executable, "-c", code, "fetch", url, str(tmp_path), "--verbose"]
     child = subprocess.run(command, capture_output=True, text=True, timeout=60)
 
@@ -161,7 +162,9 @@ def test_wrong_usage(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.once
 def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['s3fs'] = None; from shardproof import cli; cli.main()"
+    code = (
+        "import sys; sys.modules['s3fs'] = None; from shardproof.cli import app as cli; cli.main()"
+    )
     command = [sys.executable, "-c", code, "fetch", "s3://bucket/0.bin", tmp_path]
 
     child = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -219,13 +222,13 @@ def test_names_from_a_server_lead_nowhere(shard_hub: Hub, tmp_path: Path) -> Non
 
 def test_it_is_done_where_no_interrupt_is_raised(url: str, tmp_path: Path, monkeypatch) -> None:
     threads = []
-    fetch_shard = prefetch.fetch_shard
+    fetch_shard = fetching.fetch_shard
 
     def fetch(*args: Any, **keywords: Any) -> Fetched:
         threads.append(threading.current_thread())
         return fetch_shard(*args, **keywords)
 
-    monkeypatch.setattr(prefetch, "fetch_shard", fetch)
+    monkeypatch.setattr(fetching, "fetch_shard", fetch)
 
     assert run(url, tmp_path).exit_code == 0
     assert threads[0] is not threading.main_thread()
@@ -241,7 +244,7 @@ def test_nothing_is_drawn_when_it_is_stopped(url: str, tmp_path: Path, monkeypat
         on_bytes(2, 2)
         raise FetchError("it was stopped", url=url, path="p")
 
-    monkeypatch.setattr(prefetch, "fetch_shard", fetch)
+    monkeypatch.setattr(fetching, "fetch_shard", fetch)
     bar = contextlib.nullcontext(lambda *progress: drawn.append(progress))
     monkeypatch.setattr(_cli_fetch, "bar", lambda label: bar)
 
@@ -257,8 +260,8 @@ def test_an_interrupt_ends_with_130_and_leaves_a_part_at_most(
     shard_hub.fault("a/*", fault)
     code = (
         "import sys, threading\n"
-        "from shardproof import cli\n"
-        "import httpx, shardproof.prefetch\n"
+        "from shardproof.cli import app as cli\n"
+        "import httpx, shardproof.fetching\n"
         "print('begun', flush=True)\n"
         "try:\n"
         "    cli.main()\n"
@@ -290,7 +293,7 @@ def test_interrupts_leave_the_terminal_as_it_was(
     """The bar hides the cursor; the second interrupt does not wait for the work."""
     shard_hub.fault("a/*", "drip")
     master, slave = os.openpty()
-    code = "from shardproof import cli; cli.main()"
+    code = "from shardproof.cli import app as cli; cli.main()"
     child = subprocess.Popen(
         [sys.executable, "-c", code, "fetch", url, tmp_path],
         stderr=slave,

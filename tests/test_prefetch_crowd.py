@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.prefetch import ShardPrefetcher
-from shardproof.testing.hub import Hub
+from shardproof.fetching import ShardPrefetcher
+from shardproof.testing.faults.hub import Hub
 
 pytestmark = pytest.mark.once
 

@@ -22,18 +22,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardproof.errors import FetchError, ShardReadError, SourceError
-from shardproof.prefetch.rows._datasets import (
+from shardproof.datasets.rows._datasets import (
     hf_load_dataset_sharded,
     load_dataset_from_spec,
     resolve_resume_plan,
 )
-from shardproof.prefetch.rows._row_counts import CountsFile
-from shardproof.prefetch.rows._rows import ShardedRows
-from shardproof.prefetch.rows._specs import TextSpec
-from shardproof.prefetch.transfer._limits import Limits
-from shardproof.testing.faults import faults
-from shardproof.testing.hub import Hub
+from shardproof.datasets.rows._row_counts import CountsFile
+from shardproof.datasets.rows._rows import ShardedRows
+from shardproof.datasets.rows._specs import TextSpec
+from shardproof.errors import FetchError, ShardReadError, SourceError
+from shardproof.fetching.transfer._limits import Limits
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Hub
 
 LIMITS = Limits(max_download_retries=1, stall_after=5)
 COUNTS = (5, 0, 1, 7)
@@ -392,7 +392,7 @@ def test_a_dataset_needs_datasets(load: Load, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
-    code = "import sys, shardproof.prefetch.rows._datasets; print(*sys.modules)"
+    code = "import sys, shardproof.datasets.rows._datasets; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"pyarrow", "datasets", "torch", "huggingface_hub", "httpx", "fsspec"}
     assert heavy.isdisjoint(run.stdout.split())

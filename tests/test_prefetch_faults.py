@@ -13,9 +13,9 @@ import pytest
 from kept_parts import beside_parts, parts_in
 
 from shardproof import FetchError
-from shardproof.prefetch import Fetched, HttpSource, Limits, fetch_shard
-from shardproof.prefetch.transfer import _relay, _spans
-from shardproof.testing.hub import Fault, Hub, serve_hub
+from shardproof.fetching import Fetched, HttpSource, Limits, fetch_shard
+from shardproof.fetching.transfer import _relay, _spans
+from shardproof.testing.faults.hub import Fault, Hub, serve_hub
 
 OLD = random.Random(1).randbytes(40_000)
 NEW = random.Random(2).randbytes(36_000)
@@ -233,7 +233,7 @@ def test_the_log_tells_of_attempts_waits_and_the_end(
     source = HttpSource(f"{hub.url}/a")
     limits = Limits(stall_after=0.1, max_wait=0.01)
 
-    with caplog.at_level(logging.INFO, "shardproof.prefetch"), pytest.raises(FetchError):
+    with caplog.at_level(logging.INFO, "shardproof.fetching"), pytest.raises(FetchError):
         fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=limits, label="shard 5")
 
     source.close()
@@ -253,7 +253,7 @@ def test_a_wait_that_a_server_asks_for_is_kept_up_to_a_bound(
     limits = Limits(max_wait=0.07)
     source = HttpSource(f"{hub.url}/a")
 
-    with caplog.at_level(logging.INFO, "shardproof.prefetch"):
+    with caplog.at_level(logging.INFO, "shardproof.fetching"):
         fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=limits)
 
     source.close()

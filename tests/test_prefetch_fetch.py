@@ -18,7 +18,7 @@ import pytest
 from killing import Begin, at_every_call, skip_where_not_permitted
 
 from shardproof import FetchError, FetchTimeoutError
-from shardproof.prefetch import (
+from shardproof.fetching import (
     CallableSource,
     Delivery,
     HttpSource,
@@ -26,12 +26,12 @@ from shardproof.prefetch import (
     RemoteFile,
     fetch_shard,
 )
-from shardproof.prefetch.transfer import _fetch, _part, _record, _relay, _spans
-from shardproof.prefetch.transfer._clock import Clock, StoppedError
-from shardproof.prefetch.transfer._fetch import read_range
-from shardproof.prefetch.transfer._record import Extent
-from shardproof.testing.faults import faults
-from shardproof.testing.hub import Hub, serve_hub
+from shardproof.fetching.transfer import _fetch, _part, _record, _relay, _spans
+from shardproof.fetching.transfer._clock import Clock, StoppedError
+from shardproof.fetching.transfer._fetch import read_range
+from shardproof.fetching.transfer._record import Extent
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Hub, serve_hub
 
 DATA = bytes(range(256)) * 40
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
@@ -658,7 +658,7 @@ def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishe
 INTERRUPTED = """
 import os, signal, sys, threading, time
 from kept_parts import beside_parts, parts_in
-from shardproof.prefetch import HttpSource, Limits, fetch_shard
+from shardproof.fetching import HttpSource, Limits, fetch_shard
 url, directory, digest = sys.argv[1:]
 path = os.path.join(directory, "0.bin")
 source = HttpSource(url)
@@ -709,7 +709,7 @@ def test_interrupted_at_any_moment_nothing_is_left_but_a_part(
 SIGNALLED = """
 import os, signal, sys, threading, time
 from shardproof import FetchTimeoutError
-from shardproof.prefetch import CallableSource, Limits, fetch_shard
+from shardproof.fetching import CallableSource, Limits, fetch_shard
 
 signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.5))
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from hand_clock import HandClock
 
-from shardproof import _files
-from shardproof.prefetch.cache import _leases
-from shardproof.prefetch.cache._leases import Leases
-from shardproof.prefetch.cache._places import StateDirs, key_of, make_state
+from shardproof._base import files as _files
+from shardproof.fetching.cache import _leases
+from shardproof.fetching.cache._leases import Leases
+from shardproof.fetching.cache._places import StateDirs, key_of, make_state
 
 NAME = "train/0.bin"
 KEY = key_of(NAME)
@@ -265,8 +265,8 @@ class TestSilence:
 
 DIES = """
 import os, sys
-from shardproof.prefetch.cache._leases import Leases
-from shardproof.prefetch.cache._places import make_state
+from shardproof.fetching.cache._leases import Leases
+from shardproof.fetching.cache._places import make_state
 lease = Leases(make_state(sys.argv[1])).hold("train/0.bin")
 lease.begin_reading()
 lease.part.write_bytes(b"1" * 100)

@@ -26,8 +26,10 @@ from kept_parts import beside_parts
 from token_files import ids_of
 
 from shardproof import ShardValidationError
+from shardproof.datasets.tokens import _held_shard, _ranks
+from shardproof.datasets.tokens._manager import ShardedDatasetManager
 from shardproof.errors import FetchError, FetchTimeoutError
-from shardproof.prefetch import (
+from shardproof.fetching import (
     Delivery,
     HttpSource,
     HubSource,
@@ -36,10 +38,8 @@ from shardproof.prefetch import (
     PrefetchStats,
     RemoteFile,
 )
-from shardproof.prefetch.tokens import _held_shard, _ranks
-from shardproof.prefetch.tokens._manager import ShardedDatasetManager
-from shardproof.prefetch.transfer import _clock, _relay
-from shardproof.testing.hub import Fault, Hub, serve_hub
+from shardproof.fetching.transfer import _clock, _relay
+from shardproof.testing.faults.hub import Fault, Hub, serve_hub
 
 N_SHARDS, LENGTH = 4, 8
 
@@ -249,7 +249,7 @@ class TestFaults:
                 await shards.initialize_datasets(0)
                 assert rows(shards.active_dataset) == expected(0)
 
-        with caplog.at_level(logging.INFO, "shardproof.prefetch"):
+        with caplog.at_level(logging.INFO, "shardproof.fetching"):
             run(main())
         assert re.search(
             r"Timeout downloading shard 0.* after 0\.5\d*s \(attempt 1/3\)", caplog.text
@@ -268,7 +268,7 @@ class TestFaults:
             for name in names(0):
                 assert str(tmp_path / name) in str(caught.value)
 
-        with caplog.at_level(logging.ERROR, "shardproof.prefetch"):
+        with caplog.at_level(logging.ERROR, "shardproof.fetching"):
             run(main())
         tokens, ids = (tmp_path / f"{kind}_000000.npy" for kind in ("train", "sample_ids"))
         assert f"Failed to download shard 0 after 3 attempts: {tokens}, {ids}" in caplog.text
@@ -287,7 +287,7 @@ class TestFaults:
                 assert await shards.swap_datasets() == 1
                 assert rows(shards.active_dataset) == expected(1)
 
-        with caplog.at_level(logging.WARNING, "shardproof.prefetch"):
+        with caplog.at_level(logging.WARNING, "shardproof.fetching"):
             run(main())
         assert "Shard 1 could not be prepared; trying once more" in caplog.text
 
@@ -413,7 +413,7 @@ class TestCancelled:
         hub.fault("t/train_000001*", Fault.STALL_IN_BODY)
         script = f"""
 import asyncio, threading
-from shardproof.prefetch.tokens._manager import ShardedDatasetManager
+from shardproof.datasets.tokens._manager import ShardedDatasetManager
 
 async def main():
     shards = ShardedDatasetManager({LENGTH}, 0, 1, "{hub.url}/t", shards_path={str(tmp_path)!r})
@@ -531,7 +531,7 @@ class TestFunctions:
             data = (there / name).read_bytes()
             dest.write_bytes(data[:n_bytes] if is_cut else data)
 
-        with caplog.at_level(logging.WARNING, "shardproof.prefetch"):
+        with caplog.at_level(logging.WARNING, "shardproof.fetching"):
             self.fetched_by(fetch, tmp_path / "here")
         assert calls.count(f"{kind}_000000.npy") == 3
         cut = f"the function has written no whole '{kind}_000000.npy': expected"

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
+from shardproof.datasets.rows import _kept
+from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
+from shardproof.datasets.rows._rows import ShardedRows
 from shardproof.errors import FetchError, SourceError
-from shardproof.prefetch.rows import _kept
-from shardproof.prefetch.rows._datasets import hf_load_dataset_sharded
-from shardproof.prefetch.rows._rows import ShardedRows
-from shardproof.prefetch.transfer._limits import Limits
-from shardproof.testing.hub import Hub, serve_hub
+from shardproof.fetching.transfer._limits import Limits
+from shardproof.testing.faults.hub import Hub, serve_hub
 
 NAMES = [f"data/train-{n:05d}-of-00003.parquet" for n in range(3)]
 CARD = b"---\nconfigs: [{config_name: a, data_files: 'data/train-*'}]\n---\n"

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardproof.datasets.rows import _footers, _lines
+from shardproof.datasets.rows._footers import row_count
+from shardproof.datasets.rows._lines import TextShard, line_count
+from shardproof.datasets.rows._parquet import ParquetShard
 from shardproof.errors import FetchError, ShardReadError
-from shardproof.prefetch.rows import _footers, _lines
-from shardproof.prefetch.rows._footers import row_count
-from shardproof.prefetch.rows._lines import TextShard, line_count
-from shardproof.prefetch.rows._parquet import ParquetShard
-from shardproof.prefetch.sources._open import open_source
-from shardproof.prefetch.sources._source import RemoteFile
-from shardproof.prefetch.transfer._limits import Limits
-from shardproof.testing.hub import Hub
+from shardproof.fetching.sources._open import open_source
+from shardproof.fetching.sources._source import RemoteFile
+from shardproof.fetching.transfer._limits import Limits
+from shardproof.testing.faults.hub import Hub
 
 LIMITS = Limits(max_download_retries=1, stall_after=5)
 
@@ -267,7 +267,7 @@ def test_a_file_that_shrinks_while_it_is_read(write: Callable[[bytes], Path]) ->
 def test_without_pyarrow_the_command_is_told(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from shardproof.prefetch.rows._parquet import ParquetShard\n"
+        "from shardproof.datasets.rows._parquet import ParquetShard\n"
         "try:\n    ParquetShard('x')\nexcept ImportError as error:\n    print(error)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

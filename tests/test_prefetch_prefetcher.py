@@ -21,8 +21,10 @@ import pytest
 from hub_sources import repository
 
 from shardproof import FetchError, ShardPrefetcher
-from shardproof._threads import is_collecting
-from shardproof.prefetch import (
+from shardproof._base.threads import is_collecting
+from shardproof.datasets.rows import _origins
+from shardproof.datasets.rows._shard_lists import ParquetShards
+from shardproof.fetching import (
     CallableSource,
     Delivery,
     HttpSource,
@@ -32,12 +34,10 @@ from shardproof.prefetch import (
     RemoteFile,
     _prefetcher,
 )
-from shardproof.prefetch._stats import Tally
-from shardproof.prefetch.rows import _origins
-from shardproof.prefetch.rows._shard_lists import ParquetShards
+from shardproof.fetching._stats import Tally
 from shardproof.testing.contracts._child import returned, run_in_child
-from shardproof.testing.faults import faults
-from shardproof.testing.hub import Hub
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Hub
 
 NAMES = [f"train/{n}.bin" for n in range(5)]
 LIMITS = Limits(max_wait=0.01, stall_after=0.5)
@@ -254,7 +254,7 @@ import sys
 import threading
 
 from shardproof import ShardPrefetcher
-from shardproof.prefetch import FsspecSource, HttpSource
+from shardproof.fetching import FsspecSource, HttpSource
 
 late = []
 
@@ -530,7 +530,7 @@ def test_the_log_names_the_final_path(
     source: HubSource, shard_hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shard_hub.fault(NAMES[0], "status-503")
-    caplog.set_level(logging.INFO, "shardproof.prefetch")
+    caplog.set_level(logging.INFO, "shardproof.fetching")
 
     with (
         ShardPrefetcher(source, NAMES[:1], tmp_path, limits=LIMITS) as prefetcher,

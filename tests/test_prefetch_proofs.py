@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shardproof.prefetch.cache import _proofs
-from shardproof.prefetch.cache._places import key_of
-from shardproof.prefetch.cache._proofs import (
+from shardproof.fetching.cache import _proofs
+from shardproof.fetching.cache._places import key_of
+from shardproof.fetching.cache._proofs import (
     MAX_PROOF_BYTES,
     Proof,
     Proofs,
@@ -17,7 +17,7 @@ from shardproof.prefetch.cache._proofs import (
     mark_of,
     proof_of,
 )
-from shardproof.prefetch.sources._source import RemoteFile
+from shardproof.fetching.sources._source import RemoteFile
 
 SHA, OTHER_SHA = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 MD5 = "md5:" + "c" * 32

@@ -22,9 +22,10 @@ from forking import ended, forked
 from kept_parts import beside_parts, parts_in
 from killing import Begin, at_every_state, skip_where_not_permitted
 
-from shardproof import FetchError, ShardPrefetcher, _files
-from shardproof._processes import this_process
-from shardproof.prefetch import (
+from shardproof import FetchError, ShardPrefetcher
+from shardproof._base import files
+from shardproof._base.liveness import this_process
+from shardproof.fetching import (
     CallableSource,
     FsspecSource,
     HttpSource,
@@ -32,12 +33,12 @@ from shardproof.prefetch import (
     RemoteFile,
     fetch_shard,
 )
-from shardproof.prefetch.sources import _fsspec, _web
-from shardproof.prefetch.transfer import _relay, _spans
-from shardproof.prefetch.transfer._kept import sweep_parts
-from shardproof.prefetch.transfer._record import extents_in, hash_of
-from shardproof.testing.faults import faults
-from shardproof.testing.hub import Fault, Hub, serve_hub
+from shardproof.fetching.sources import _fsspec, _web
+from shardproof.fetching.transfer import _relay, _spans
+from shardproof.fetching.transfer._kept import sweep_parts
+from shardproof.fetching.transfer._record import extents_in, hash_of
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Fault, Hub, serve_hub
 
 DATA = random.Random(1).randbytes(400_000)
 OTHER = random.Random(2).randbytes(400_000)
@@ -458,7 +459,7 @@ def stop_before_the_name(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_files, "move_whole", interrupt)
+        patch.setattr(files, "move_whole", interrupt)
         with pytest.raises(KeyboardInterrupt):
             fetch(hub, directory, digest=digest)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.prefetch.cache._cleanup import cleanup_policy
-from shardproof.prefetch.cache._places import key_of, make_state, place_of
-from shardproof.prefetch.cache._roots import cache_root
-from shardproof.prefetch.sources import HttpSource
-from shardproof.prefetch.sources._urls import resource_of
+from shardproof.fetching.cache._cleanup import cleanup_policy
+from shardproof.fetching.cache._places import key_of, make_state, place_of
+from shardproof.fetching.cache._roots import cache_root
+from shardproof.fetching.sources import HttpSource
+from shardproof.fetching.sources._urls import resource_of
 
 SOURCES = [
     ("hf://datasets/org/name", None),

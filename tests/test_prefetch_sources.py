@@ -21,8 +21,8 @@ from forking import ended, forked
 from fsspec.asyn import AsyncFileSystem
 
 from shardproof import FetchError, SourceError
-from shardproof._messages import plain, with_kind
-from shardproof.prefetch import (
+from shardproof._base.messages import plain, with_kind
+from shardproof.fetching import (
     CallableSource,
     Fetched,
     FsspecSource,
@@ -35,11 +35,11 @@ from shardproof.prefetch import (
     open_source,
     split_name,
 )
-from shardproof.prefetch.sources._pages import begins_as_page, is_page
-from shardproof.prefetch.sources._retry_after import seconds_to_wait
-from shardproof.prefetch.sources._urls import bare
-from shardproof.testing.faults import faults
-from shardproof.testing.hub import Hub
+from shardproof.fetching.sources._pages import begins_as_page, is_page
+from shardproof.fetching.sources._retry_after import seconds_to_wait
+from shardproof.fetching.sources._urls import bare
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Hub
 
 SECRET = "s3cr3t"
 LIMITS = Limits(max_wait=0.01, stall_after=0.3)
@@ -509,7 +509,7 @@ class Says:
             body, following = left.pop(0) if len(left) > 1 else left[0]
             return body.encode(), following
 
-        monkeypatch.setattr("shardproof.prefetch.sources._web.Web.text", text)
+        monkeypatch.setattr("shardproof.fetching.sources._web.Web.text", text)
 
 
 SHA = "f" * 40
@@ -892,7 +892,7 @@ def test_an_address_is_shown_without_what_is_secret(url: str, shown: str) -> Non
 def test_a_refused_address_is_told_without_what_is_secret(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardproof.prefetch.sources._fsspec._refuse_unknown", lambda _: None)
+    monkeypatch.setattr("shardproof.fetching.sources._fsspec._refuse_unknown", lambda _: None)
 
     with pytest.raises(ValueError, match="url: expected") as caught:
         open_source(split_name(f"{url}/x")[0])
@@ -960,7 +960,7 @@ class TestArchives:
 
     @pytest.fixture
     def source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
-        monkeypatch.setattr("shardproof.prefetch.sources._fsspec._BLOCK", self.BLOCK)
+        monkeypatch.setattr("shardproof.fetching.sources._fsspec._BLOCK", self.BLOCK)
         with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("0.bin", self.DATA)
         return open_source(f"zip://::file://{tmp_path}/a.zip")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardproof.datasets.rows._resume import plan_of
+from shardproof.datasets.rows._specs import HubSpec, TextSpec, parse_dataset_specs
+from shardproof.datasets.rows._splits import chosen_files, split_files
 from shardproof.errors import SourceError
-from shardproof.prefetch.rows._resume import plan_of
-from shardproof.prefetch.rows._specs import HubSpec, TextSpec, parse_dataset_specs
-from shardproof.prefetch.rows._splits import chosen_files, split_files
-from shardproof.prefetch.sources._source import RemoteFile
+from shardproof.fetching.sources._source import RemoteFile
 
 URL = "hf://datasets/owner/name"
 

@@ -22,12 +22,12 @@ import pytest
 from token_files import ids_of, write_shard
 
 from shardproof import ManifestError, ShardReadError, ShardValidationError
+from shardproof.datasets.tokens import _ranks
+from shardproof.datasets.tokens._manager import ShardedDatasetManager
+from shardproof.datasets.tokens._token_shard import token_shard
+from shardproof.datasets.tokens._tokens import SharedShardedDataset, sequence_id
 from shardproof.errors import FetchError, FetchTimeoutError
-from shardproof.prefetch.tokens import _ranks
-from shardproof.prefetch.tokens._manager import ShardedDatasetManager
-from shardproof.prefetch.tokens._token_shard import token_shard
-from shardproof.prefetch.tokens._tokens import SharedShardedDataset, sequence_id
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 
 def opened(path: Path, length: int = 4, **keywords) -> SharedShardedDataset:
@@ -256,7 +256,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("at", range(0, 4096, 511))
     def test_valid_sees_each_bit_of_many_chunks(self, tmp_path, monkeypatch, at: int) -> None:
-        monkeypatch.setattr("shardproof.prefetch.tokens._token_checks._CHUNK_BYTES", 100)
+        monkeypatch.setattr("shardproof.datasets.tokens._token_checks._CHUNK_BYTES", 100)
         tokens = np.arange(1024, dtype=np.uint32)
         file, _ = write_shard(tmp_path, 3, tokens, 8)
         opened(tmp_path, 8, level="valid")
@@ -279,7 +279,7 @@ class TestDamage:
         assert why(refusal(path)).endswith("expected items of type <u4, found >u4")
 
     def test_a_file_that_is_replaced_between_look_and_open(self, path, monkeypatch) -> None:
-        from shardproof.prefetch.tokens import _token_checks
+        from shardproof.datasets.tokens import _token_checks
 
         look = _token_checks.check_tokens
 

@@ -9,31 +9,31 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import _processes
+from shardproof._base import liveness
 
 
 def test_this_one_is_not_gone() -> None:
-    assert _processes.this_process()
-    assert not _processes.is_gone(_processes.this_process())
+    assert liveness.this_process()
+    assert not liveness.is_gone(liveness.this_process())
 
 
 def test_one_that_ended_is_gone() -> None:
-    code = "from shardproof._processes import this_process; print(this_process())"
+    code = "from shardproof._base.liveness import this_process; print(this_process())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert _processes.is_gone(done.stdout.strip()), done.stderr
+    assert liveness.is_gone(done.stdout.strip()), done.stderr
 
 
 def test_one_that_is_hidden_is_alive(monkeypatch) -> None:
     """Where /proc shows nobody but one's own processes (hidepid in proc(5))."""
-    process = _processes.this_process()
-    monkeypatch.setattr(_processes, "_started", lambda _: None)
-    assert not _processes.is_gone(process)
+    process = liveness.this_process()
+    monkeypatch.setattr(liveness, "_started", lambda _: None)
+    assert not liveness.is_gone(process)
 
     def deny(pid: int, signal: int) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", deny)
-    assert not _processes.is_gone(process)
+    assert not liveness.is_gone(process)
 
 
 def test_without_namespaces_of_times(monkeypatch) -> None:
@@ -46,23 +46,23 @@ def test_without_namespaces_of_times(monkeypatch) -> None:
         return real(path, **keywords)
 
     monkeypatch.setattr(os, "stat", stat)
-    monkeypatch.setattr(_processes, "_known", {})
-    boot, namespace, pid, _ = _processes.this_process().split("/")
+    monkeypatch.setattr(liveness, "_known", {})
+    boot, namespace, pid, _ = liveness.this_process().split("/")
     assert boot
     assert namespace.isdecimal()
     assert pid == str(os.getpid())
-    assert not _processes.is_gone(_processes.this_process())
+    assert not liveness.is_gone(liveness.this_process())
 
 
 def test_a_zombie_is_gone() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        os.write(writing, _processes.this_process().encode())
+        os.write(writing, liveness.this_process().encode())
         os._exit(0)
     process = os.read(reading, 1000).decode()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert _processes.is_gone(process)
+    assert liveness.is_gone(process)
     os.waitpid(child, 0)
     os.close(reading)
     os.close(writing)
@@ -71,7 +71,7 @@ def test_a_zombie_is_gone() -> None:
 def test_one_whose_first_thread_has_ended_is_alive() -> None:
     """So it is for a moment when it is killed: its other threads have its files and locks still."""
     script = (
-        "import ctypes, sys, threading; from shardproof._processes import this_process\n"
+        "import ctypes, sys, threading; from shardproof._base.liveness import this_process\n"
         "print(this_process(), flush=True)\n"
         "threading.Thread(target=sys.stdin.read).start()\n"
         "ctypes.CDLL(None).pthread_exit(None)\n"
@@ -81,14 +81,14 @@ def test_one_whose_first_thread_has_ended_is_alive() -> None:
         process = child.stdout.readline().strip()
         while b") Z " not in Path(f"/proc/{child.pid}/stat").read_bytes():
             time.sleep(1e-3)
-        assert not _processes.is_gone(process)
+        assert not liveness.is_gone(process)
         child.kill()
-    assert _processes.is_gone(process)
+    assert liveness.is_gone(process)
 
 
 def test_another_process_of_the_same_number_is_gone() -> None:
-    here, _, _ = _processes.this_process().rpartition("/")
-    assert _processes.is_gone(f"{here}/1")
+    here, _, _ = liveness.this_process().rpartition("/")
+    assert liveness.is_gone(f"{here}/1")
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_another_process_of_the_same_number_is_gone() -> None:
                 "{here}/../1", "{here}//1", "{here}/self/1"],
 )  # fmt: skip
 def test_what_can_not_be_told_is_alive(process: str) -> None:
-    boot, ns, _, _ = _processes.this_process().split("/")
-    assert not _processes.is_gone(process.format(boot=boot, ns=ns, here=f"{boot}/{ns}"))
+    boot, ns, _, _ = liveness.this_process().split("/")
+    assert not liveness.is_gone(process.format(boot=boot, ns=ns, here=f"{boot}/{ns}"))
 
 
 def test_where_the_system_does_not_tell(monkeypatch) -> None:
-    monkeypatch.setattr(_processes, "_here", lambda: "")
-    assert _processes.this_process() == ""
-    assert not _processes.is_gone(_processes.this_process())
+    monkeypatch.setattr(liveness, "_here", lambda: "")
+    assert liveness.this_process() == ""
+    assert not liveness.is_gone(liveness.this_process())
 
 
 def test_another_users_process_is_alive(monkeypatch) -> None:
@@ -111,27 +111,27 @@ def test_another_users_process_is_alive(monkeypatch) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", deny)
-    assert _processes.is_alive(1)
+    assert liveness.is_alive(1)
 
 
 def test_a_tag_is_of_one_process() -> None:
-    process = _processes.this_process()
-    assert _processes.process_of(_processes.tag_of(process)) == process
-    assert _processes.tag_of("") == ""
+    process = liveness.this_process()
+    assert liveness.process_of(liveness.tag_of(process)) == process
+    assert liveness.tag_of("") == ""
     other = "/".join(["0", *process.split("/")[1:]])
-    assert _processes.process_of(_processes.tag_of(other)) == ""
+    assert liveness.process_of(liveness.tag_of(other)) == ""
 
 
 def test_a_child_is_not_its_parent() -> None:
     """Not even where it has the same number, as the first one in a namespace may."""
-    assert _processes._here()
+    assert liveness._here()
     child = os.fork()
     if not child:
-        os._exit(len(_processes._known))
+        os._exit(len(liveness._known))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-NESTED = "from shardproof._processes import this_process; print(repr(this_process()))"
+NESTED = "from shardproof._base.liveness import this_process; print(repr(this_process()))"
 
 
 @pytest.mark.parametrize("options", [["--mount-proc"], []], ids=["its own proc", "another's proc"])
@@ -143,18 +143,20 @@ def test_a_namespace_of_numbers_within(options) -> None:
         pytest.skip(f"no namespaces here: {done.stderr.strip()}")
     found = ast.literal_eval(done.stdout)
     assert bool(found) == bool(options), done.stderr
-    assert not _processes.is_gone(found)
-    assert not _processes.is_here(found)
+    assert not liveness.is_gone(found)
+    assert not liveness.is_here(found)
 
 
-LOOKED_AT = "import sys; from shardproof import _processes; print(_processes.is_gone(sys.argv[1]))"
+LOOKED_AT = (
+    "import sys; from shardproof._base import liveness; print(liveness.is_gone(sys.argv[1]))"
+)
 
 
 @pytest.mark.parametrize("offset", ["0", "100000"])
 def test_one_that_goes_by_another_clock_can_not_be_told(offset: str) -> None:
     """In another time namespace it began at another time (time_namespaces(7))."""
     command = ["unshare", "--user", "--map-root-user", "--time", "--boottime", offset, "--fork"]
-    process = _processes.this_process()
+    process = liveness.this_process()
     done = subprocess.run(
         [*command, sys.executable, "-c", LOOKED_AT, process], capture_output=True, text=True
     )

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from shardproof._progress import bar
+from shardproof._base.progress import bar
 
 
 class Terminal(io.StringIO):
@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 def drawn(label: str, monkeypatch: pytest.MonkeyPatch) -> str:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr("shardproof._progress._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", 0.0)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "200")
     with bar(label) as on_progress:
@@ -73,7 +73,7 @@ def test_a_terminal_that_is_gone_is_no_reason_to_end(
 ) -> None:
     terminal, stdout = GoneTerminal(n_writes), sys.stdout
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr("shardproof._progress._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", 0.0)
     monkeypatch.setenv("TERM", "xterm-256color")
     with bar("shards") as on_progress:
         for done in range(9):

@@ -16,9 +16,10 @@ import numpy as np  # noqa: F401 - it can't be loaded again by each run inside t
 import pytest
 
 import shardproof
-from shardproof import Finding, FindingKind, Report, formats, pytest_plugin
+from shardproof import Finding, FindingKind, Report, formats
+from shardproof.pytest_plugin import plugin
 from shardproof.testing import Layout, layout, write_layout
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 Run = Callable[..., pytest.RunResult]
 Make = Callable[..., Path]
@@ -943,10 +944,10 @@ class TestXdist:
 
 class TestLoading:
     def test_the_manifest_files_are_those_of_the_formats(self) -> None:
-        assert set(pytest_plugin.MANIFEST_FILES) == {form.manifest_file for form in formats.FORMATS}
+        assert set(plugin.MANIFEST_FILES) == {form.manifest_file for form in formats.FORMATS}
 
     def test_the_levels_are_those_of_the_library(self) -> None:
-        assert typing.get_args(shardproof.Level) == pytest_plugin._LEVELS
+        assert typing.get_args(shardproof.Level) == plugin._LEVELS
 
     @pytest.mark.usefixtures("passing")
     def test_it_can_be_left_out(self, pytester: pytest.Pytester) -> None:
@@ -964,11 +965,15 @@ class TestLoading:
         assert "shardproof.pytest_plugin" in loaded
         assert not loaded & HEAVY
         assert {name for name in loaded if name.startswith("shardproof.")} == {
-            "shardproof._messages",
-            "shardproof._opening",
-            "shardproof._pytest_fixtures",
-            "shardproof._real_imports",
+            "shardproof._base",
+            "shardproof._base.lazy",
+            "shardproof._base.messages",
+            "shardproof._base.opening",
+            "shardproof._base.real_imports",
             "shardproof.pytest_plugin",
+            "shardproof.pytest_plugin.fixtures",
+            "shardproof.pytest_plugin.nodes",
+            "shardproof.pytest_plugin.plugin",
         }
 
     def test_nor_does_the_module_itself(self, tmp_path: Path) -> None:

@@ -24,13 +24,13 @@ from shardproof import (
     ShardClaimedError,
     ShardCompletedError,
     UnsyncedError,
-    _digest,
-    _files,
-    cli,
     receipts,
 )
-from shardproof.receipts import _claim_files, _claims, _store
-from shardproof.receipts._heartbeat import Heartbeat
+from shardproof._base import digest, files
+from shardproof.cli import app
+from shardproof.receipts import _store
+from shardproof.receipts.claims import _claim_files, _claims
+from shardproof.receipts.claims._heartbeat import Heartbeat
 
 
 @pytest.fixture
@@ -206,14 +206,14 @@ class TestTakeover:
         work = store.claim(0)
         refused(patient)
         clock.now += 3001
-        real = _files.publish
+        real = files.publish
 
         def publish(path, data) -> bool:
-            monkeypatch.setattr(_files, "publish", real)
+            monkeypatch.setattr(files, "publish", real)
             work._claim.beat()  # after it was seen, before it is taken over
             return real(path, data)
 
-        monkeypatch.setattr(_files, "publish", publish)
+        monkeypatch.setattr(files, "publish", publish)
         refused(patient)
         assert entries(store) == ["shard_000000.0001.json"]
         work.check()
@@ -309,7 +309,7 @@ class TestLost:
 
 @pytest.mark.parametrize(
     ("module", "function", "is_moved"),
-    [(_digest, "of_file", False), (_files, "move", True)],
+    [(digest, "of_file", False), (files, "move", True)],
     ids=["before its outputs are moved", "before its receipt is written"],
 )
 def test_it_is_lost_at_the_end(
@@ -341,7 +341,7 @@ def test_the_thread_is_joined(tmp_path, monkeypatch) -> None:
         beats.set()
         time.sleep(0.3)
 
-    monkeypatch.setattr(_files, "rewrite", rewrite)
+    monkeypatch.setattr(files, "rewrite", rewrite)
     with store.claim(0) as work:
         assert beats.wait(30)
         work.mark_empty()
@@ -383,7 +383,7 @@ def test_a_sign_of_life_that_fails_is_told_and_tried_again(tmp_path, caplog, mon
         raise OSError(errno.EIO, "disk")
 
     with store.claim(0) as work:
-        monkeypatch.setattr(_files, "rewrite", rewrite)
+        monkeypatch.setattr(files, "rewrite", rewrite)
         deadline = time.monotonic() + 30
         while len(failures) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -411,7 +411,7 @@ class TestLeftovers:
         dead = subprocess.Popen([sys.executable, "-c", ""])
         dead.wait()
         leftovers = [
-            store.path / place / _files._temporary_name().replace(str(os.getpid()), str(dead.pid))
+            store.path / place / files._temporary_name().replace(str(os.getpid()), str(dead.pid))
             for place in ("claims", "receipts")
         ]
         for path in leftovers:
@@ -459,7 +459,7 @@ class TestLeftovers:
         complete(store, 0)
         self.die_at(store, 0)
         ((_, dead),) = store._claims.orphans()
-        _files.remove_tree(store.path / "claims")
+        files.remove_tree(store.path / "claims")
         (store.path / "shard_000000.bin").unlink()
         worker = ReceiptStore(store.path)
         with worker.claim(0) as work:
@@ -511,7 +511,7 @@ class TestAnotherThingUnderItsName:
             assert caught.value.filename == str(in_the_way)
 
     def test_in_the_command(self, store, in_the_way) -> None:
-        result = CliRunner().invoke(cli.app, ["receipts", str(store.path)])
+        result = CliRunner().invoke(app.app, ["receipts", str(store.path)])
         assert result.exit_code == 3
         assert str(in_the_way) in result.stderr
 
@@ -609,7 +609,7 @@ class TestNamesOfPlans:
 def test_a_link_to_itself_among_plans(store) -> None:
     top = store.path.parents[2]
     (top / "datasets" / "round").symlink_to("round")
-    result = CliRunner().invoke(cli.app, ["receipts", str(top)])
+    result = CliRunner().invoke(app.app, ["receipts", str(top)])
     assert result.exit_code == 3
     assert "a symbolic link that leads back to itself" in result.stderr
     assert str(top / "datasets" / "round") in result.stderr
@@ -825,7 +825,7 @@ class TestOfAnotherUser:
         def refuse(path) -> None:
             raise PermissionError(errno.EACCES, "not yours", path)
 
-        monkeypatch.setattr(_files, "remove_tree", refuse)
+        monkeypatch.setattr(files, "remove_tree", refuse)
 
     def test_what_may_not_be_removed_is_told_of(self, store, dead, may_not, caplog) -> None:
         works = ReceiptStore(store.path).claim_pending()

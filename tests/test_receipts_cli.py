@@ -11,7 +11,8 @@ import pytest
 from planning import complete, new_store, receipt_path, source
 from typer.testing import CliRunner
 
-from shardproof import ReceiptStore, cli, receipts
+from shardproof import ReceiptStore, receipts
+from shardproof.cli import app
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def store(tmp_path) -> ReceiptStore:
 
 
 def run(*args: object):
-    result = CliRunner().invoke(cli.app, ["receipts", *map(str, args)], prog_name="shardproof")
+    result = CliRunner().invoke(app.app, ["receipts", *map(str, args)], prog_name="shardproof")
     assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
     return result
 

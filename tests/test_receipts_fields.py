@@ -8,7 +8,7 @@ from planning import complete, new_store, receipt_path, rewrite_receipt
 
 import shardproof
 from shardproof import ReceiptError, ReceiptStore
-from shardproof.receipts import _done
+from shardproof.receipts.verdict import _verdict
 
 LIMIT = 2**16
 
@@ -55,7 +55,7 @@ class TestJsonLines:
     def test_one_that_is_done_is_not_looked_at_twice(self, store, monkeypatch) -> None:
         for index in range(3):
             complete_lines(store, index, f"shard_{index:06d}.jsonl")
-        monkeypatch.setattr(_done, "verdict", None)
+        monkeypatch.setattr(_verdict, "verdict", None)
         assert store.pending() == []
 
     def test_the_output_that_it_names_is_owed(self, store) -> None:

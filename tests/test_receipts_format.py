@@ -16,11 +16,11 @@ import shardproof
 from shardproof import ManifestError, ReceiptStore, formats, testing
 from shardproof import receipts as room
 from shardproof.formats import receipts
-from shardproof.receipts import _promise
+from shardproof.receipts.verdict import _manifest
 from shardproof.testing import content, without_root_override
 from shardproof.testing.contracts import FormatContract
-from shardproof.testing.faults import faults
-from shardproof.testing.strategies import hostile_names, twins
+from shardproof.testing.contracts.strategies import hostile_names, twins
+from shardproof.testing.faults.file_system import faults
 
 SAMPLE_PLAN = "0123456789abcdef"
 
@@ -178,7 +178,7 @@ class TestDamagedReceipts:
 
 def test_a_receipt_that_is_gone_when_it_is_read(store, monkeypatch) -> None:
     """As where a writer removes it before it moves the new one in."""
-    monkeypatch.setattr(_promise, "_listed", lambda _: [0, 1, 2])
+    monkeypatch.setattr(_manifest, "_listed", lambda _: [0, 1, 2])
     assert found(store) == []
 
 
@@ -210,7 +210,7 @@ def test_its_names_are_those_of_receipts() -> None:
 
 def test_other_formats_do_not_import_it(make_shards_dir) -> None:
     code = (
-        "import sys, shardproof, shardproof.cli;"
+        "import sys, shardproof, shardproof.cli.app;"
         "shardproof.validate(sys.argv[1]).raise_for_findings();"
         "sys.exit('shardproof.receipts' in sys.modules)"
     )

@@ -28,7 +28,11 @@ from shardproof.testing import (
     without_root_override,
     write_receipts,
 )
-from shardproof.testing.strategies import hostile_receipts, receipt_states, receipts_layouts
+from shardproof.testing.contracts.strategies import (
+    hostile_receipts,
+    receipt_states,
+    receipts_layouts,
+)
 
 LEVELS = ("present", "complete", "valid")
 ALL = receipts_layout(len(ReceiptState), **{s.value: [i] for i, s in enumerate(ReceiptState) if i})

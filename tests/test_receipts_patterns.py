@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardproof import ReceiptError, receipts
-from shardproof.receipts._patterns import files_below
+from shardproof.receipts.plan._patterns import files_below
 from shardproof.testing import without_root_override
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 PARTS = ["**", "*", "?", "a", "b.txt", "*.txt", "[ab]", "[!a]*", "a*", ".h", ".*", "link", "."]
 patterns = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map("/".join)

@@ -8,7 +8,7 @@ import pytest
 from planning import source
 
 from shardproof import RevisionError, receipts
-from shardproof.testing.hub import Fault, Hub
+from shardproof.testing.faults.hub import Fault, Hub
 
 hf = pytest.importorskip("huggingface_hub")
 constants = pytest.importorskip("huggingface_hub.constants")
@@ -137,7 +137,7 @@ class TestOffline:
     def test_the_newest_plan_counts_and_broken_ones_do_not(
         self, down, tmp_path, monkeypatch
     ) -> None:
-        from shardproof.receipts import _plan
+        from shardproof.receipts.plan import _plan
 
         for day, commit in enumerate("dfe", 1):
             monkeypatch.setattr(_plan, "_now", lambda day=day: f"2026-01-0{day % 3 + 1}T00:00:00Z")

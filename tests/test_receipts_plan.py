@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from planning import source
 
 from shardproof import ManifestError, ReceiptError, receipts
-from shardproof.receipts import _canonical
-from shardproof.receipts._assignment import assign
-from shardproof.receipts._plan import encode_plan
+from shardproof.receipts.plan import _canonical
+from shardproof.receipts.plan._assignment import assign
+from shardproof.receipts.plan._plan import encode_plan
 
 FILES = [source("b.txt", 20), source("a.txt", 10), source("sub/c.txt", 30)]
 

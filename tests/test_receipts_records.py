@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from shardproof import ManifestError, ReceiptError
 from shardproof.receipts import Receipt
-from shardproof.receipts._outputs import Output, is_empty, outputs_of, owed
-from shardproof.receipts._records import decode_receipt, encode_receipt
+from shardproof.receipts.verdict._outputs import Output, is_empty, outputs_of, owed
+from shardproof.receipts.verdict._records import decode_receipt, encode_receipt
 
 SHA = "sha256:" + "a" * 64
 BASE = {"status": "completed", "plan_hash": "p", "shard_index": 3, "run_hash": "r"}

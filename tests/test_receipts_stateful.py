@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from naive_receipts import NaiveMachine, NaiveStore, NaiveWork
 
 from shardproof import ReceiptStore
-from shardproof.testing.receipts_stateful import ReceiptsMachine
+from shardproof.testing.contracts.receipts_stateful import ReceiptsMachine
 
 runs = settings(max_examples=30, stateful_step_count=40, deadline=None, derandomize=True)
 # A bug is found out when it is found: how little of a run shows it is Hypothesis' own work.

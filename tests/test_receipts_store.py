@@ -20,8 +20,8 @@ from planning import complete, new_store, receipt_path, rewrite_receipt
 
 import shardproof
 from shardproof import ManifestError, ManifestNotFoundError, ReceiptStore, validate
-from shardproof._work import Cancelled, apart
-from shardproof.receipts import _done, _named, _quick
+from shardproof._base.work import Cancelled, apart
+from shardproof.receipts.verdict import _owners, _quick, _verdict
 from shardproof.testing import without_root_override
 
 LEVELS = ("present", "complete", "valid")
@@ -128,14 +128,14 @@ def test_a_shard_with_all_its_outputs_is_done(store) -> None:
 
 def test_a_whole_shard_is_not_looked_at_twice(store, monkeypatch) -> None:
     """The quick look must be right; but if it passed over nothing, no other test would see it."""
-    monkeypatch.setattr(_done, "verdict", None)
+    monkeypatch.setattr(_verdict, "verdict", None)
     assert store.pending() == []
 
 
 def test_a_shard_of_nemotrons_is_not_looked_at_twice(store, monkeypatch) -> None:
     for index in range(3):
         rewrite_receipt(store, index, schema_version=None, started_at=None)
-    monkeypatch.setattr(_done, "verdict", None)
+    monkeypatch.setattr(_verdict, "verdict", None)
     assert store.pending() == []
 
 
@@ -542,13 +542,13 @@ class TestOneOutputOfTwo:
 
     def test_receipts_that_did_not_change_are_not_all_read_again(self, twice, monkeypatch) -> None:
         os.utime(twice.path / "receipts", (1e9, 1e9))
-        looks, real = [], _named.usual_files
+        looks, real = [], _owners.usual_files
 
         def usual_files(*args):
             looks.append(args)
             return real(*args)
 
-        monkeypatch.setattr(_named, "usual_files", usual_files)
+        monkeypatch.setattr(_owners, "usual_files", usual_files)
         store = ReceiptStore(twice.path, clock=HandClock())
         assert [store.is_completed(index) for index in (2, 2, 2)] == [True] * 3
         assert len(looks) == 1
@@ -559,7 +559,7 @@ class TestOneOutputOfTwo:
 
     def test_at_most_half_of_the_time_goes_into_reading_all(self, twice, monkeypatch) -> None:
         """Though receipts change all the time."""
-        clock, looks, real = HandClock(), [], _named.usual_files
+        clock, looks, real = HandClock(), [], _owners.usual_files
 
         def usual_files(*args):
             looks.append(args)
@@ -567,7 +567,7 @@ class TestOneOutputOfTwo:
             return real(*args)
 
         store = ReceiptStore(twice.path, clock=clock)
-        monkeypatch.setattr(_named, "usual_files", usual_files)
+        monkeypatch.setattr(_owners, "usual_files", usual_files)
         n_looks = []
         for second in range(21):
             os.utime(twice.path / "receipts", (second, second))
@@ -597,7 +597,7 @@ class TestOneOutputOfTwo:
 
     @pytest.mark.parametrize("n", [1, 2])
     def test_an_interrupt_ends_it_at_the_next_receipt(self, twice, monkeypatch, n) -> None:
-        real, read = _named.read_receipt, []
+        real, read = _owners.read_receipt, []
 
         def work(stop: threading.Event) -> None:
             def read_receipt(root: str, index: int):
@@ -606,7 +606,7 @@ class TestOneOutputOfTwo:
                     stop.set()
                 return real(root, index)
 
-            monkeypatch.setattr(_named, "read_receipt", read_receipt)
+            monkeypatch.setattr(_owners, "read_receipt", read_receipt)
             ReceiptStore(twice.path).pending_verdicts()
 
         with pytest.raises(Cancelled):

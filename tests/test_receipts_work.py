@@ -26,8 +26,8 @@ from shardproof import (
     ReceiptStore,
     ShardClaimedError,
     ShardCompletedError,
-    _files,
 )
+from shardproof._base import files as _files
 from shardproof.receipts import _work
 
 

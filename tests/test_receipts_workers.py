@@ -12,7 +12,7 @@ import pytest
 from forking import PATIENCE, ended, forked
 
 from shardproof import ClaimLostError, ReceiptStore, ShardClaimedError, receipts
-from shardproof.receipts import _claims
+from shardproof.receipts.claims import _claims
 
 pytestmark = pytest.mark.once
 

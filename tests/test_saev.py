@@ -25,10 +25,10 @@ from shardproof import (
     Shard,
     ShardInfo,
     ShardValidationError,
-    _processes,
     testing,
     validate,
 )
+from shardproof._base import liveness
 from shardproof.saev import _metadata
 
 FIELDS = {
@@ -300,7 +300,7 @@ class TestDump:
     def test_it_sweeps_what_a_killed_writer_left(self, tmp_path) -> None:
         pid = os.posix_spawn("/bin/true", ["true"], {})
         os.waitpid(pid, 0)
-        here = _processes.tag_of(_processes.this_process()).split("-")[0]
+        here = liveness.tag_of(liveness.this_process()).split("-")[0]
         left = tmp_path / f".shardproof-{here}-{pid}-1-{'0' * 16}.tmp"
         left.write_bytes(b"")
         ShardInfo([]).dump(tmp_path)

@@ -34,7 +34,7 @@ from shardproof import (
     testing,
 )
 from shardproof.staging import _copies, _job, _place, stage
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 OURS = {".shardproof-stage.jsonl", ".shardproof-stage.lock"}
 
@@ -584,7 +584,7 @@ class TestReceiptsThatAreGone:
 
     @pytest.mark.parametrize(
         ("place", "name"),
-        [(_job.StageJob, "_bring_what_lacks"), (_copies._files, "remove_if")],
+        [(_job.StageJob, "_bring_what_lacks"), (_copies.files, "remove_if")],
         ids=["before it is looked at", "while it is removed"],
     )
     def test_one_that_came_back_stays(self, store, to, monkeypatch, place, name: str) -> None:
@@ -1107,7 +1107,7 @@ class TestManyProcesses:
         script = f"""
 import os, signal, threading
 from shardproof.staging import stage
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 with faults({str(to)!r}) as fs:
     fs.slow("write", 0.005, match="*.tmp")
     fs.short("write", 100, match="*.tmp")

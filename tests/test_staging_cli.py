@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import shardproof
-from shardproof import cli, testing
-from shardproof.testing.faults import faults
+from shardproof import testing
+from shardproof.cli import app
+from shardproof.testing.faults.file_system import faults
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def to(tmp_path) -> Path:
 
 
 def run(*args: object):
-    result = CliRunner().invoke(cli.app, ["stage", *map(str, args)], prog_name="shardproof")
+    result = CliRunner().invoke(app.app, ["stage", *map(str, args)], prog_name="shardproof")
     assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
     return result
 
@@ -111,8 +112,8 @@ def test_a_source_that_changes(make_shards_dir, to) -> None:
 def test_an_interrupt(make_shards_dir, to) -> None:
     shards_dir = make_shards_dir(40)
     script = f"""
-from shardproof import cli
-from shardproof.testing.faults import faults
+from shardproof.cli import app as cli
+from shardproof.testing.faults.file_system import faults
 with faults({str(to)!r}) as fs:
     fs.slow("write", 0.1, match="*.tmp")
     cli.main()

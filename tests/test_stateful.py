@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from shardproof import validate
 from shardproof.testing import ShardState
-from shardproof.testing.stateful import ShardsDirMachine
+from shardproof.testing.contracts.stateful import ShardsDirMachine
 
 runs = settings(max_examples=100, stateful_step_count=50, deadline=None, derandomize=True)
 few = settings(runs, max_examples=30, print_blob=False, database=None)

@@ -25,7 +25,7 @@ from shardproof.testing import (
     without_root_override,
     write_layout,
 )
-from shardproof.testing.strategies import layouts
+from shardproof.testing.contracts.strategies import layouts
 
 LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
 

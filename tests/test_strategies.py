@@ -23,7 +23,7 @@ from shardproof.testing import (
     manifest_files,
     shards_dir,
 )
-from shardproof.testing.strategies import (
+from shardproof.testing.contracts.strategies import (
     damages,
     hostile_json,
     hostile_names,
@@ -147,7 +147,7 @@ def test_hypothesis_knows_layouts_by_their_type(value: Layout, state: ShardState
 def test_hypothesis_knows_them_without_an_import_of_the_kit() -> None:
     script = (
         "import sys, hypothesis.strategies as st; "
-        "assert 'shardproof.testing.strategies' not in sys.modules; "
+        "assert 'shardproof.testing.contracts.strategies' not in sys.modules; "
         "assert 'numpy' not in sys.modules; "
         "from shardproof.testing import Layout; "
         "import warnings; warnings.simplefilter('ignore'); "

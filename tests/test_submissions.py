@@ -9,8 +9,8 @@ from loading import flat, taken
 from memmaps import rows
 
 from shardproof import IndexedDataset, ShardReadError, ShuffledDataLoader
-from shardproof.loaders import _shards, _submissions
-from shardproof.loaders._submissions import Submissions, open_submissions
+from shardproof.loaders.io import _shards, _submissions
+from shardproof.loaders.io._submissions import Submissions, open_submissions
 
 
 @pytest.fixture

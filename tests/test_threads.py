@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shardproof import _signals, _threads, _work
+from shardproof._base import threads as _threads
+from shardproof._base import work as _work
+from shardproof.cli import signals as _signals
 from shardproof.testing.contracts._child import returned, run_in_child
 
 
@@ -434,7 +436,7 @@ class TestCollector:
     def test_the_interpreter_does_not_end_before_it_is_done(self, is_refused: bool) -> None:
         code = (
             "import sys, threading, time, _thread\n"
-            "from shardproof import _work\n"
+            "from shardproof._base import work as _work\n"
             "def refused(*_):\n"
             "    raise RuntimeError\n"
             f"if {is_refused}:\n"

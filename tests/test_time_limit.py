@@ -190,7 +190,7 @@ def test_a_thread_that_waits_at_a_pipe_is_let_go_at_the_end(
 LOADER = """
 from hypothesis import given, settings
 from shardproof.testing import shards_dir, time_limit
-from shardproof.testing.strategies import layouts
+from shardproof.testing.contracts.strategies import layouts
 
 def load(path):
     return [file.read_bytes() for file in sorted(path.glob("acts*"))]

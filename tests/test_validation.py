@@ -22,11 +22,11 @@ from shardproof import (
     Metadata,
     Shard,
     ShardInfo,
-    cli,
     formats,
     validate,
     validation,
 )
+from shardproof.cli import app
 from shardproof.testing import without_root_override
 
 
@@ -260,7 +260,7 @@ class TestADirectoryThatIsReplaced:
 
     @pytest.mark.usefixtures("during")
     def test_in_the_command(self) -> None:
-        result = CliRunner().invoke(cli.app, ["validate", str(self.root)])
+        result = CliRunner().invoke(app.app, ["validate", str(self.root)])
         assert result.exit_code == 3
         assert "it was replaced while it was looked at" in result.stderr
 
@@ -354,7 +354,7 @@ class TestProgress:
         assert told == [(3, 3)]
 
     def test_no_bar_without_a_terminal(self, make_shards_dir, capsys, monkeypatch) -> None:
-        monkeypatch.setattr("shardproof._progress._QUIET_SECONDS", 0)
+        monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", 0)
         validate(make_shards_dir(3), progress=True)
         assert capsys.readouterr() == ("", "")
 
@@ -370,7 +370,7 @@ class TestProgress:
         monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.delenv("NO_COLOR", raising=False)
-        monkeypatch.setattr("shardproof._progress._QUIET_SECONDS", quiet_seconds)
+        monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", quiet_seconds)
         before = threading.active_count()
 
         assert validate(make_shards_dir(3), progress=True).ok

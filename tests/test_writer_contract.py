@@ -3,7 +3,7 @@
 import pytest
 from mutants.writers import Bug, write
 
-from shardproof._files import write_whole
+from shardproof._base.files import write_whole
 from shardproof.testing.contracts import WriterContract
 
 CAUGHT_BY = {

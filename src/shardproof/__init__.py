@@ -7,12 +7,11 @@
     shardproof.validate("/scratch/me/saev/shards/abc12345").raise_for_findings()
 """
 
-from shardproof import _real_imports
+from shardproof._base import real_imports
+from shardproof._base.lazy import attached
 
 TYPE_CHECKING = False  # that of typing takes ten times as long as all else until `take_signals`
 if TYPE_CHECKING:
-    from typing import Any
-
     from shardproof.checkpoint import (
         MultiShardCheckpointFormat,
         MultiShardLoader,
@@ -20,6 +19,12 @@ if TYPE_CHECKING:
         ShardFileVerifier,
         VerificationResult,
         latest_checkpoint,
+    )
+    from shardproof.datasets import (
+        ShardedDatasetManager,
+        SharedShardedDataset,
+        hf_load_dataset_sharded,
+        resolve_resume_plan,
     )
     from shardproof.errors import (
         CheckpointError,
@@ -40,19 +45,12 @@ if TYPE_CHECKING:
         SourceError,
         UnsyncedError,
     )
+    from shardproof.fetching import ShardPrefetcher, fetch_shard
     from shardproof.loaders import (
         Batch,
         IndexedDataset,
         OrderedDataLoader,
         ShuffledDataLoader,
-    )
-    from shardproof.prefetch import (
-        ShardedDatasetManager,
-        ShardPrefetcher,
-        SharedShardedDataset,
-        fetch_shard,
-        hf_load_dataset_sharded,
-        resolve_resume_plan,
     )
     from shardproof.receipts import ReceiptStore
     from shardproof.report import Finding, FindingKind, Level, Report
@@ -108,7 +106,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_real_imports.install()
+real_imports.install()
 
 _HOME = {
     "Batch": "loaders",
@@ -138,37 +136,22 @@ _HOME = {
     "ShardCompletedError": "errors",
     "ShardFileVerifier": "checkpoint",
     "ShardInfo": "saev",
-    "ShardPrefetcher": "prefetch",
+    "ShardPrefetcher": "fetching",
     "ShardReadError": "errors",
     "ShardValidationError": "errors",
-    "ShardedDatasetManager": "prefetch",
+    "ShardedDatasetManager": "datasets",
     "ShardproofError": "errors",
-    "SharedShardedDataset": "prefetch",
+    "SharedShardedDataset": "datasets",
     "ShuffledDataLoader": "loaders",
     "SourceError": "errors",
     "UnsyncedError": "errors",
     "VerificationResult": "checkpoint",
-    "fetch_shard": "prefetch",
-    "hf_load_dataset_sharded": "prefetch",
+    "fetch_shard": "fetching",
+    "hf_load_dataset_sharded": "datasets",
     "latest_checkpoint": "checkpoint",
-    "resolve_resume_plan": "prefetch",
+    "resolve_resume_plan": "datasets",
     "stage": "staging",
     "validate": "validation",
 }
 
-
-def __getattr__(name: str) -> "Any":
-    # PEP 562: `import shardproof` costs a millisecond, and each name what it needs.
-    if name not in _HOME:
-        from shardproof._messages import quoted  # noqa: PLC0415 - only for an error
-
-        raise AttributeError(f"module 'shardproof' has no attribute {quoted(name)}")
-    from importlib import import_module  # noqa: PLC0415 - only when a name is asked for
-
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = attached(__name__, _HOME)

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from shardproof._entry import take_signals
+from shardproof.cli.entry import take_signals
 
 __all__ = ["main"]
 
@@ -12,11 +12,11 @@ def main() -> None:
     """Run the command line; never returns."""
     take_signals()
     try:
-        from shardproof import cli  # noqa: PLC0415 - from here on, an interrupt has an exit code
+        from shardproof.cli import app  # noqa: PLC0415 - from here on, an interrupt has an exit code
     except (MemoryError, OSError) as error:  # a broken installation is an ImportError
         os.write(2, f"Could not import the command: {ascii(error)[:1000]}\n".encode())
         sys.exit(3)
-    cli.main()
+    app.main()
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof import _digest, _fanout
-from shardproof._messages import told
-from shardproof._names import OPEN_FLAGS, NotRegularError, file_type, open_inside, open_root
+from shardproof._base import digest, fanout
+from shardproof._base.messages import told
+from shardproof._base.names import OPEN_FLAGS, NotRegularError, file_type, open_inside, open_root
 from shardproof.manifest import Contradiction, Manifest, Probe, PromisedFile
 from shardproof.report import Finding, FindingKind, Level, Report
 
@@ -107,16 +107,16 @@ def _looks(
     executor: Executor | None,
     *,
     list_first: bool,
-) -> _fanout.Done[Finding]:
+) -> fanout.Done[Finding]:
     hashes = question.level == "valid" and any(file.digest is not None for file in files)
     if executor is not None:
         work = functools.partial(_look_from_afar, question)
-        return _fanout.over_executor(work, files, executor, chunk=1 if hashes else 256)
+        return fanout.over_executor(work, files, executor, chunk=1 if hashes else 256)
     regular = _list(dir_fd, workers) if list_first else frozenset()
     work = functools.partial(_look_at_all, question, dir_fd, regular)
     if hashes:
-        return _fanout.over_threads(work, files, workers or _fanout.available_cpus(), chunk=1)
-    return _fanout.over_threads(work, files, workers)
+        return fanout.over_threads(work, files, workers or fanout.available_cpus(), chunk=1)
+    return fanout.over_threads(work, files, workers)
 
 
 def _list(dir_fd: int, workers: int | None) -> Regular | None:
@@ -128,7 +128,7 @@ def _list(dir_fd: int, workers: int | None) -> Regular | None:
         with os.scandir(dir_fd) as iterator:
             entries = list(iterator)
         # Threads, because a file system without d_type has to be asked about each entry.
-        runs = _fanout.over_threads(_other_names, entries, workers)
+        runs = fanout.over_threads(_other_names, entries, workers)
         others = {name for _, names in runs for name in names}
     except OSError:
         return frozenset()
@@ -140,7 +140,7 @@ def _other_names(entries: Sequence["os.DirEntry[str]"]) -> list[str]:
 
 
 def _collect(
-    runs: _fanout.Done[Finding], n_files: int, on_progress: OnProgress | None
+    runs: fanout.Done[Finding], n_files: int, on_progress: OnProgress | None
 ) -> Iterator[Finding]:
     n_done = 0
     for n_looks, findings in runs:
@@ -251,10 +251,10 @@ def _incomplete(question: _Question, fd: int, size: int, file: PromisedFile) -> 
 def _invalid(question: _Question, fd: int, file: PromisedFile) -> _Answer | None:
     if question.level != "valid" or file.digest is None:
         return None
-    promised = _digest.parse(file.digest)
+    promised = digest.parse(file.digest)
     size = os.fstat(fd).st_size
-    found = _digest.of_file(fd, promised.algorithm, size, start=file.digest_from)
-    if _digest.same(promised, found):
+    found = digest.of_file(fd, promised.algorithm, size, start=file.digest_from)
+    if digest.same(promised, found):
         return None
     return _Answer(FindingKind.DIGEST, str(promised), str(found))
 

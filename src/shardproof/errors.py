@@ -31,7 +31,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from shardproof._messages import printable, shown
+from shardproof._base.messages import printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardproof import _digest
-from shardproof._messages import listed, quoted, told
-from shardproof._names import Refusal, refusals, refuse_unspelled
+from shardproof._base import digest as _digest
+from shardproof._base.messages import listed, quoted, told
+from shardproof._base.names import Refusal, refusals, refuse_unspelled
 from shardproof.errors import ManifestError
 
 __all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from shardproof._messages import shown
+from shardproof._base.messages import shown
 from shardproof.errors import ShardValidationError
 
 __all__ = ["Finding", "FindingKind", "Level", "Report", "lines_of"]

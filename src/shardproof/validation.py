@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
 from shardproof import formats
-from shardproof._arguments import checked
-from shardproof._names import open_root, real_root, replaced
-from shardproof._paths import refuse_empty
-from shardproof._progress import bar
-from shardproof._work import apart, to_waiter
+from shardproof._base.arguments import checked
+from shardproof._base.names import open_root, real_root, replaced
+from shardproof._base.paths import refuse_empty
+from shardproof._base.progress import bar
+from shardproof._base.work import apart, to_waiter
 from shardproof.checks import OnProgress, check
 from shardproof.errors import ManifestError
 from shardproof.report import Level, Report

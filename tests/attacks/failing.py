@@ -28,8 +28,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from attacks.tally import Harm
 
-from shardproof.testing import faults as _faults
-from shardproof.testing.faults import Faults, faults
+from shardproof.testing.faults import file_system as _faults
+from shardproof.testing.faults.file_system import Faults, faults
 
 __all__ = ["ERRNOS", "Attacked", "Subject", "command", "findings_of", "prepared"]
 
@@ -108,7 +108,7 @@ class Run(NamedTuple):
 
 def command(*arguments: object) -> dict[str, Any]:
     """Run the command line here, and return how it ended as an answer."""
-    from shardproof.cli import main
+    from shardproof.cli.app import main
 
     sys.argv = ["shardproof", *map(str, arguments)]
     try:

@@ -20,10 +20,10 @@ from attacks.failing import Subject, command, findings_of
 from token_files import write_shard
 
 import shardproof
-import shardproof.cli
-from shardproof import ReceiptStore, checkpoint, prefetch, receipts, testing
+import shardproof.cli.app
+from shardproof import ReceiptStore, checkpoint, datasets, fetching, receipts, testing
+from shardproof.fetching import Limits
 from shardproof.formats import FORMATS  # noqa: F401 - as above
-from shardproof.prefetch import Limits
 from shardproof.staging import stage
 
 __all__ = ["COMMANDS", "READERS", "WRITERS"]
@@ -312,16 +312,16 @@ def token_rows(level: str) -> Callable[[Path], object]:
 
 
 def text_rows(root: Path) -> object:
-    return list(prefetch.load_dataset_from_spec(prefetch.TextSpec(f"{root}/a*.txt")))
+    return list(datasets.load_dataset_from_spec(datasets.TextSpec(f"{root}/a*.txt")))
 
 
 def text_resume(root: Path) -> object:
-    return str(prefetch.resolve_resume_plan(prefetch.TextSpec(f"{root}/a*.txt"), 3))
+    return str(datasets.resolve_resume_plan(datasets.TextSpec(f"{root}/a*.txt"), 3))
 
 
 def parquet_rows(root: Path) -> object:
     return list(
-        prefetch.hf_load_dataset_sharded(
+        datasets.hf_load_dataset_sharded(
             "org/name", cache_dir=root / "cache", source=f"file://{root}", limits=LIMITS
         )
     )
@@ -514,9 +514,9 @@ def prefetches_and_forgets(root: Path) -> object:
 
 def fetches(root: Path) -> object:
     digest = "sha256:" + hashlib.sha256(bytes(100)).hexdigest()
-    opened = prefetch.open_source(f"file://{root}/remote/train")
+    opened = fetching.open_source(f"file://{root}/remote/train")
     try:
-        fetched = prefetch.fetch_shard(
+        fetched = fetching.fetch_shard(
             opened, "0.bin", root / "cache" / "0.bin", digest=digest, limits=LIMITS
         )
     finally:
@@ -528,13 +528,13 @@ def fetches_by_call(root: Path) -> object:
     def fetch(name: str, dest: Path) -> None:
         shutil.copyfile(root / "remote" / "train" / name, dest)
 
-    with contextlib.closing(prefetch.CallableSource(fetch, scratch=root / "cache")) as opened:
+    with contextlib.closing(fetching.CallableSource(fetch, scratch=root / "cache")) as opened:
         path = root / "cache" / "0.bin"
-        return str(prefetch.fetch_shard(opened, "0.bin", path, limits=LIMITS).path)
+        return str(fetching.fetch_shard(opened, "0.bin", path, limits=LIMITS).path)
 
 
 def adopts(root: Path) -> object:
-    report = prefetch.adopt(root / "theirs", f"file://{root}/remote/train", limits=LIMITS)
+    report = fetching.adopt(root / "theirs", f"file://{root}/remote/train", limits=LIMITS)
     return {"findings": findings_of(report), "n": report.n_files}
 
 

@@ -32,8 +32,8 @@ import numpy as np
 import shardproof
 from shardproof import testing
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier
+from shardproof.fetching import ShardPrefetcher, adopt, fetch_shard, open_source
 from shardproof.loaders import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
-from shardproof.prefetch import ShardPrefetcher, adopt, fetch_shard, open_source
 
 HANGS_AFTER = 20.0
 PATIENCE = 5.0

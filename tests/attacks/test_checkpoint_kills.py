@@ -16,7 +16,7 @@ import pytest
 from attacks.tally import Tally
 from killing import Begin, at_every_state, at_some_calls, skip_where_not_permitted
 
-from shardproof import _files
+from shardproof._base import files as _files
 from shardproof.checkpoint import (
     MultiShardLoader,
     MultiShardSaver,
@@ -27,7 +27,7 @@ from shardproof.checkpoint import (
     to_safetensors,
 )
 from shardproof.errors import CheckpointError
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 WORLD_SIZE = 2
 
@@ -418,7 +418,7 @@ class TestConvert:
 
     @pytest.mark.once
     def test_control_files_that_say_of_no_set(self, tmp_path, monkeypatch) -> None:
-        monkeypatch.setattr("shardproof.checkpoint._safetensors_layout.SET", "of_nothing")
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._layout.SET", "of_nothing")
         path, act = converting(tmp_path)
         seen = []
         at_every_state(act, path, check=lambda _: seen.append(contents(path, 1)))

@@ -15,10 +15,12 @@ import pytest
 from attacks.tally import Tally
 from planning import new_store
 
-from shardproof import ReceiptStore, _files, _opening, _processes, receipts
+from shardproof import ReceiptStore, receipts
+from shardproof._base import files, liveness, opening
 from shardproof.errors import ShardClaimedError, ShardCompletedError
-from shardproof.receipts import _claims, _work
-from shardproof.testing.faults import faults
+from shardproof.receipts import _work
+from shardproof.receipts.claims import _claims
+from shardproof.testing.faults.file_system import faults
 
 pytestmark = pytest.mark.attack("a call fails or is interrupted: claims")
 
@@ -31,14 +33,14 @@ KINDS = "complete", "fail"
 
 @pytest.fixture
 def store(tmp_path, monkeypatch) -> ReceiptStore:
-    monkeypatch.setattr(_files, "sync", lambda _: None)  # nobody waits for a disk, nor looks at one
+    monkeypatch.setattr(files, "sync", lambda _: None)  # nobody waits for a disk, nor looks at one
     return new_store(tmp_path / "run", 2, heartbeat=1000.0, stale_after=3000.0)
 
 
 def reset(store: ReceiptStore) -> None:
     for directory in ("claims", "receipts"):
         for path in (store.path / directory).glob("*"):
-            _files.remove_tree(path) if path.is_dir() else path.unlink()
+            files.remove_tree(path) if path.is_dir() else path.unlink()
     for path in store.path.glob("*.bin"):
         path.unlink()
 
@@ -120,16 +122,16 @@ def test_a_call_that_fails_once(store, tally) -> None:
 
 def test_a_claim_that_fails_after_it_was_made(store, monkeypatch) -> None:
     """Control: as it was, a claim that was made and can't be opened then stays."""
-    monkeypatch.setattr(_files, "withdraw", lambda *_: None)
+    monkeypatch.setattr(files, "withdraw", lambda *_: None)
     monkeypatch.setattr(_claims.Claim, "withdraw", lambda self: self.close())
     control = Tally("control", is_exhaustive=True)
     fail_each(store, control, n_harms=1)
     assert control.harms["leftover"]
 
 
-WATCHED = {module.__file__ for module in (_files, _opening, _processes, _claims, _work)}
+WATCHED = {module.__file__ for module in (files, opening, liveness, _claims, _work)}
 WATCHED |= {receipts.ReceiptStore.claim.__wrapped__.__code__.co_filename}
-WATCHED |= {sys.modules["shardproof.receipts._claim_files"].__file__}
+WATCHED |= {sys.modules["shardproof.receipts.claims._claim_files"].__file__}
 
 
 @contextlib.contextmanager
@@ -213,7 +215,7 @@ def test_an_interrupt(store, tally) -> None:
 @warns_of_files
 def test_a_claim_that_is_not_withdrawn(store, monkeypatch) -> None:
     """Control: as it was, a claim whose link was made before the interrupt stays."""
-    monkeypatch.setattr(_files, "withdraw", lambda *_: None)
+    monkeypatch.setattr(files, "withdraw", lambda *_: None)
     monkeypatch.setattr(_claims.Claim, "withdraw", lambda self: self.close())
     control = Tally("control", is_exhaustive=True)
     interrupt_each(store, control, n_harms=1)

@@ -26,7 +26,7 @@ from shardproof.testing import (
     receipts_layout,
     shards_dir,
 )
-from shardproof.testing.strategies import checkpoint_layouts, layouts, receipts_layouts
+from shardproof.testing.contracts.strategies import checkpoint_layouts, layouts, receipts_layouts
 
 Proof = Literal["proven", "unproven", "promise"]
 """What is said of a file: its digest, only its size, or nothing, since it is what says so."""

@@ -27,14 +27,14 @@ from attacks.tally import Tally
 import shardproof
 from shardproof import testing
 from shardproof.checkpoint import MultiShardLoader, from_safetensors, to_safetensors
+from shardproof.datasets.rows._card import configs_of, told_default
+from shardproof.datasets.rows._footers import END_BYTES, _rows_in, footer_bytes
+from shardproof.datasets.tokens._npy import HeaderError, read_header, wrong_size
 from shardproof.errors import ShardproofError
-from shardproof.prefetch.cache._lease_files import LeaseFiles
-from shardproof.prefetch.cache._proofs import Proofs
-from shardproof.prefetch.rows._card import configs_of, told_default
-from shardproof.prefetch.rows._footers import END_BYTES, _rows_in, footer_bytes
-from shardproof.prefetch.tokens._npy import HeaderError, read_header, wrong_size
-from shardproof.prefetch.transfer._record import extents_in, provenance_in
-from shardproof.receipts._claim_files import claims_in
+from shardproof.fetching.cache._lease_files import LeaseFiles
+from shardproof.fetching.cache._proofs import Proofs
+from shardproof.fetching.transfer._record import extents_in, provenance_in
+from shardproof.receipts.claims._claim_files import claims_in
 from shardproof.staging._proofs import Proofs as Sidecar
 
 PATIENCE = 2  # seconds of a processor, for one file

@@ -38,9 +38,9 @@ from shardproof.checkpoint import (
     from_safetensors,
     to_safetensors,
 )
-from shardproof.cli import app
-from shardproof.prefetch import SharedShardedDataset
-from shardproof.prefetch.cache._cleanup import cleanup_policy
+from shardproof.cli.app import app
+from shardproof.datasets import SharedShardedDataset
+from shardproof.fetching.cache._cleanup import cleanup_policy
 from shardproof.report import Finding, FindingKind, Report
 
 LONGEST = 2**16
@@ -242,7 +242,7 @@ COMMANDS = [
 
 def run(arguments: list[str]) -> str:
     result = CliRunner().invoke(app, arguments)
-    for name in ("shardproof.prefetch", "shardproof.checkpoint"):
+    for name in ("shardproof.fetching", "shardproof.checkpoint"):
         logging.getLogger(name).handlers.clear()  # a process runs one command, and ends
     crash = result.exception
     assert crash is None or isinstance(crash, (SystemExit, KeyboardInterrupt)), repr(crash)

@@ -24,7 +24,7 @@ from attacks.raw_server import RawServer, Request, Step
 from attacks.tally import Tally
 
 from shardproof import FetchError, SourceError
-from shardproof.prefetch import (
+from shardproof.fetching import (
     Cut,
     Fetched,
     HttpSource,
@@ -240,7 +240,7 @@ def logged() -> Iterator[list[str]]:
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     with contextlib.ExitStack() as stack:
-        for name in ("shardproof.prefetch", "httpx", "httpcore"):
+        for name in ("shardproof.fetching", "httpx", "httpcore"):
             stack.enter_context(_listening(logging.getLogger(name), handler))
         yield lines
 

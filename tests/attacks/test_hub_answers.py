@@ -22,9 +22,9 @@ from attacks.raw_server import RawServer, Request, Step
 from attacks.tally import Tally
 
 from shardproof import FetchError, ShardPrefetcher, SourceError
-from shardproof.prefetch import HubSource, Limits, adopt, fetch_shard
-from shardproof.prefetch import hf_load_dataset_sharded as load_rows
-from shardproof.testing.hub import Hub, serve_hub
+from shardproof.datasets import hf_load_dataset_sharded as load_rows
+from shardproof.fetching import HubSource, Limits, adopt, fetch_shard
+from shardproof.testing.faults.hub import Hub, serve_hub
 
 LIMITS = Limits(
     max_download_retries=1, download_timeout=5.0, stall_after=1.0, max_wait=0.01, deadline=10.0

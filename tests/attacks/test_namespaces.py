@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attacks.tally import Tally
 
-from shardproof import _files
+from shardproof._base import files
 
 N_ROUNDS = 30
 N_IN_THE_GATE = 4
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.attack("two containers of one host name")
 
 WRITER = """
 import os, signal, sys
-from shardproof import _files
+from shardproof._base import files as _files
 with _files.being_written(sys.argv[1], sync=False) as fd:
     os.write(fd, b"whole")
     print(os.getpid(), flush=True)
@@ -27,7 +27,7 @@ with _files.being_written(sys.argv[1], sync=False) as fd:
 
 SWEEPER = """
 import sys
-from shardproof import _files
+from shardproof._base import files as _files
 if sys.argv[2] == "old":
     exec(sys.argv[3])
 print(_files.sweep_leftovers(sys.argv[1]))
@@ -35,7 +35,7 @@ print(_files.sweep_leftovers(sys.argv[1]))
 
 OLD = r"""
 import os, re, socket, zlib
-from shardproof import _files, _processes
+from shardproof._base import files as _files, liveness as _processes
 _LEFTOVER = re.compile(r"\.shardproof-(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{16}\.tmp")
 def _host():
     return f"{zlib.crc32(socket.gethostname().encode()):08x}"
@@ -105,7 +105,7 @@ def test_a_live_writer_and_a_sweeper(unshare, tmp_path, tally) -> None:
 def test_a_name_of_before_is_nobodys(tmp_path) -> None:
     """In doubt nothing is swept: such a name doesn't tell whose it is."""
     name = f".shardproof-{'0' * 8}-4000-{'0' * 16}.tmp"
-    assert _files.sweep_leftovers(tmp_path, [name]) == []
+    assert files.sweep_leftovers(tmp_path, [name]) == []
 
 
 def test_who_sweeps_by_host_and_number(unshare, tmp_path) -> None:

@@ -23,12 +23,13 @@ from attacks.tally import Harm, Tally
 from crowd import NAMES, data_of, read, remove
 from forking import forked
 
-from shardproof import ClaimLostError, ReceiptStore, _files, receipts, testing
-from shardproof.prefetch import ShardPrefetcher
-from shardproof.prefetch.cache._cache import Cache
-from shardproof.prefetch.cache._leases import Lease
-from shardproof.prefetch.sources._source import RemoteFile
-from shardproof.receipts import _claims
+from shardproof import ClaimLostError, ReceiptStore, receipts, testing
+from shardproof._base import files
+from shardproof.fetching import ShardPrefetcher
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._leases import Lease
+from shardproof.fetching.sources._source import RemoteFile
+from shardproof.receipts.claims import _claims
 from shardproof.staging import _job, _place, _proofs, stage
 
 real_flock = fcntl.flock
@@ -325,7 +326,7 @@ def test_control_claims_that_anybody_gets(tmp_path: Path, monkeypatch) -> None:
             said = tmp_path / "said-0-real"
             wait_until(lambda: "two at once" in said.read_text())
 
-    monkeypatch.setattr(_files, "publish", written_over)
+    monkeypatch.setattr(files, "publish", written_over)
     monkeypatch.setattr(_claims.Claims, "_is_abandoned", lambda *_: True)
     monkeypatch.setattr(_claims.Claims, "_is_unchanged", lambda *_: True)
     monkeypatch.setattr(_claims.Claim, "check", lambda _: None)
@@ -398,7 +399,7 @@ def test_control_files_that_are_believed_when_they_are_there(tmp_path: Path, mon
         _place._make_own(home.final)
 
     monkeypatch.setattr(_place.Home, "_choose_place", in_place)
-    monkeypatch.setattr(_files, "being_written", written_in_place)
+    monkeypatch.setattr(files, "being_written", written_in_place)
     monkeypatch.setattr(_proofs.Proofs, "_fits", lambda *_: True)
     monkeypatch.setattr(_job.StageJob, "_doubted", lambda _: [])
     of_one_copy(tmp_path, 0, "real", 2, control)

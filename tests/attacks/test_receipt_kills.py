@@ -15,7 +15,8 @@ import pytest
 from attacks.tally import Tally
 from killing import Begin, Chosen, at_every_state, at_some_calls, skip_where_not_permitted
 
-from shardproof import ReceiptStore, _files, receipts
+from shardproof import ReceiptStore, receipts
+from shardproof._base import files as _files
 
 a_kill = pytest.mark.attack("kill at a system call: receipts, plans, claims")
 a_cut = pytest.mark.attack("power cut: receipts")

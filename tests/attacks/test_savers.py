@@ -23,8 +23,8 @@ from interleaving import Act, in_turns, playing, turns_of
 from killing import skip_where_not_permitted
 
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier, prune
-from shardproof.checkpoint._before_saving import already_there
-from shardproof.checkpoint._storage import place_of
+from shardproof.checkpoint.save._before_saving import already_there
+from shardproof.checkpoint.storage._storage import place_of
 from shardproof.errors import CheckpointError
 
 N_RACES = 450

@@ -23,7 +23,7 @@ from planning import complete, new_store
 
 from shardproof import MultiShardSaver, ShardproofError, ShardValidationError, testing
 from shardproof.staging import _job, _place, _proofs, _source, stage
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 ERRNOS = [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE]
 N_CUTS = 6

@@ -31,14 +31,13 @@ from shardproof import (
     FindingKind,
     Level,
     ShardproofError,
-    _beneath,
-    _json,
-    _names,
     checks,
     formats,
     testing,
     validation,
 )
+from shardproof._base import beneath, names
+from shardproof._base import json as _json
 from shardproof.manifest import Manifest, PromisedFile
 
 ROW = "a folder swapped for a link"
@@ -122,7 +121,7 @@ def exchange(place: Path, base: Path, *, back: bool) -> None:
 def way(request, monkeypatch) -> None:
     """Both ways of opening."""
     if request.param == "a walk":
-        monkeypatch.setattr(_beneath, "_openat2", lambda: None)
+        monkeypatch.setattr(beneath, "_openat2", lambda: None)
 
 
 def promised(root: Path, asked: str) -> Manifest:
@@ -157,11 +156,11 @@ def old_open_inside(name: str, *, root: str, dir_fd: int) -> int:
     if stat.S_ISLNK(status.st_mode) or "/" in name:
         name = os.path.realpath(os.path.join(root, name), strict=True)
         if os.path.commonpath([root, name]) != root:
-            raise _names.NotRegularError(f"symbolic link to '{name}', outside the root")
+            raise names.NotRegularError(f"symbolic link to '{name}', outside the root")
         status = os.stat(name, follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):
-        raise _names.NotRegularError(_names.file_type(status.st_mode))
-    return os.open(name, _names.OPEN_FLAGS, dir_fd=dir_fd)
+        raise names.NotRegularError(names.file_type(status.st_mode))
+    return os.open(name, names.OPEN_FLAGS, dir_fd=dir_fd)
 
 
 CALLS = ("stat", "open", "readlink", "lstat", "fstat", "scandir")
@@ -252,7 +251,7 @@ def old_quick_look(question, dir_fd, regular, files) -> list[PromisedFile]:
     odd = []
     for file in files:
         try:
-            os.close(os.open(file.name, _names.OPEN_FLAGS, dir_fd=dir_fd))
+            os.close(os.open(file.name, names.OPEN_FLAGS, dir_fd=dir_fd))
         except OSError:
             odd.append(file)
     return odd

@@ -9,8 +9,8 @@ from typing import Any
 import datasets
 import pytest
 
-from shardproof.prefetch.rows._datasets import hf_load_dataset_sharded, load_dataset_from_spec
-from shardproof.testing.hub import Hub
+from shardproof.datasets.rows._datasets import hf_load_dataset_sharded, load_dataset_from_spec
+from shardproof.testing.faults.hub import Hub
 
 COUNTS = (5, 0, 1, 7)
 FEATURES = datasets.Features(

@@ -9,7 +9,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from shardproof import FetchError
-from shardproof.prefetch import FsspecSource, Limits, ShardPrefetcher, fetch_shard, open_source
+from shardproof.fetching import FsspecSource, Limits, ShardPrefetcher, fetch_shard, open_source
 
 SECRET = "wJalrXUtnFEMI"
 DATA = {f"train/{n}.bin": bytes([n]) * 100_000 for n in range(3)}

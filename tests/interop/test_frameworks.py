@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from shardproof import ShuffledDataLoader
-from shardproof.loaders import _delivery
+from shardproof.loaders.io import _delivery
 
 Rows = list[tuple[int, int]]
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from shardproof import MultiShardLoader, MultiShardSaver
-from shardproof.checkpoint import _dtypes, from_safetensors, to_safetensors
+from shardproof.checkpoint import from_safetensors, to_safetensors
+from shardproof.checkpoint.format import _dtypes
 
 TYPES = sorted(name for name in _dtypes.ITEM_SIZES if hasattr(torch, name))
 
@@ -60,7 +61,7 @@ def test_what_is_not_contiguous_or_wants_gradients(tmp_path, tensor: torch.Tenso
 
 
 def test_neither_way_copies(tmp_path) -> None:
-    from shardproof.checkpoint._torch import from_torch, to_torch
+    from shardproof.checkpoint.format._torch import from_torch, to_torch
 
     tensor = torch.arange(6.0)
     assert from_torch(tensor)[1].ctypes.data == tensor.data_ptr()

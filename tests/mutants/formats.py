@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from shardproof import _json
+from shardproof._base import json as _json
 from shardproof.errors import ManifestError
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 from shardproof.testing import Layout, content

@@ -1,23 +1,23 @@
 """Checkpoints of many ranks: written in parallel, proven, loaded together or alone."""
 
 from shardproof.checkpoint._bytes import MultiShardCheckpointFormat
-from shardproof.checkpoint._convert import from_safetensors, to_safetensors
-from shardproof.checkpoint._fsspec_storage import FsspecStorage
-from shardproof.checkpoint._latest import latest_checkpoint
-from shardproof.checkpoint._loader import MultiShardLoader
-from shardproof.checkpoint._local_storage import LocalStorage
-from shardproof.checkpoint._metadata import (
+from shardproof.checkpoint.format._metadata import (
     CheckpointMetadata,
     ShardEntry,
     Sharding,
     TensorEntry,
 )
-from shardproof.checkpoint._promise import promise
-from shardproof.checkpoint._prune import prune
-from shardproof.checkpoint._saver import MultiShardSaver
-from shardproof.checkpoint._storage import CheckpointStorage, StoredFile
-from shardproof.checkpoint._unfinished import UnfinishedStep, unfinished_steps
-from shardproof.checkpoint._verifier import ShardFileVerifier, VerificationResult
+from shardproof.checkpoint.load._loader import MultiShardLoader
+from shardproof.checkpoint.pruning._prune import prune
+from shardproof.checkpoint.safetensors._convert import from_safetensors, to_safetensors
+from shardproof.checkpoint.save._saver import MultiShardSaver
+from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
+from shardproof.checkpoint.storage._local_storage import LocalStorage
+from shardproof.checkpoint.storage._storage import CheckpointStorage, StoredFile
+from shardproof.checkpoint.storage._unfinished import UnfinishedStep, unfinished_steps
+from shardproof.checkpoint.verify._latest import latest_checkpoint
+from shardproof.checkpoint.verify._manifest import promise
+from shardproof.checkpoint.verify._verifier import ShardFileVerifier, VerificationResult
 
 __all__ = [
     "CheckpointMetadata",

@@ -4,20 +4,20 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from shardproof import _digest
-from shardproof._arguments import checked
-from shardproof._messages import told
-from shardproof.checkpoint._before_saving import refuse_number
-from shardproof.checkpoint._layout import MAX_RANK, header_size, parse_header, shard_name
-from shardproof.checkpoint._metadata import ShardEntry, broken_by_shard, refuse
-from shardproof.checkpoint._note import Note
-from shardproof.checkpoint._opened import refuse_other_file
-from shardproof.checkpoint._refusal import refusal
-from shardproof.checkpoint._saver import DigestName
-from shardproof.checkpoint._sealed import seal, unseal
-from shardproof.checkpoint._shard_arrays import Framework, tensors_in
-from shardproof.checkpoint._shard_writer import write_to
-from shardproof.checkpoint._tensors import tensors_of
+from shardproof._base import digest as _digest
+from shardproof._base.arguments import checked
+from shardproof._base.messages import told
+from shardproof.checkpoint.format._layout import MAX_RANK, header_size, parse_header, shard_name
+from shardproof.checkpoint.format._metadata import ShardEntry, broken_by_shard, refuse
+from shardproof.checkpoint.format._rank_record import Note
+from shardproof.checkpoint.format._refusal import refusal
+from shardproof.checkpoint.format._sealed import seal, unseal
+from shardproof.checkpoint.load._shard_arrays import Framework, tensors_in
+from shardproof.checkpoint.save._before_saving import refuse_number
+from shardproof.checkpoint.save._saver import DigestName
+from shardproof.checkpoint.save._shard_writer import write_to
+from shardproof.checkpoint.save._tensors import tensors_of
+from shardproof.checkpoint.storage._open_shard import refuse_other_file
 from shardproof.errors import CheckpointError, ManifestError
 
 __all__ = ["MultiShardCheckpointFormat"]

@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from shardproof._names import open_root
-from shardproof._paths import permission_denied
+from shardproof._base.names import open_root
+from shardproof._base.paths import permission_denied
 from shardproof.errors import ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats import checkpoint, receipts, saev
 from shardproof.manifest import Manifest

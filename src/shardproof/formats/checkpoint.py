@@ -3,7 +3,7 @@
 import os
 import re
 
-from shardproof._names import NotRegularError, open_regular
+from shardproof._base.names import NotRegularError, open_regular
 from shardproof.manifest import Manifest
 
 __all__ = ["MANIFEST_FILE", "claims", "read"]

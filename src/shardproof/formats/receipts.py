@@ -3,7 +3,7 @@
 import os
 import stat
 
-from shardproof._opening import mode_of
+from shardproof._base.opening import mode_of
 from shardproof.manifest import Manifest
 
 __all__ = ["MANIFEST_FILE", "claims", "read"]

@@ -2,7 +2,7 @@
 
 import os
 
-from shardproof._opening import mode_of
+from shardproof._base.opening import mode_of
 from shardproof.saev import SHARDS_FILE
 from shardproof.saev import promise as read
 

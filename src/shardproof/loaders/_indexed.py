@@ -11,17 +11,17 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._arguments import checked
-from shardproof._work import apart, in_threads
-from shardproof.loaders._destinations import Piece
-from shardproof.loaders._gather import Gathering
-from shardproof.loaders._memory import Blocks
+from shardproof._base.arguments import checked
+from shardproof._base.work import apart, in_threads
 from shardproof.loaders._options import torch_module
 from shardproof.loaders._processes import end_with_process
-from shardproof.loaders._selection import LayerChoice, Rows, TokenChoice
-from shardproof.loaders._shards import OpenShards, Span
-from shardproof.loaders._source import UNLABELLED, Batch, WholeBatch, arrays, open_source
-from shardproof.loaders._streams import Window
+from shardproof.loaders.io._destinations import Piece
+from shardproof.loaders.io._gather import Gathering
+from shardproof.loaders.io._memory import Blocks
+from shardproof.loaders.io._shards import OpenShards, Span
+from shardproof.loaders.io._source import UNLABELLED, Batch, WholeBatch, arrays, open_source
+from shardproof.loaders.order._selection import LayerChoice, Rows, TokenChoice
+from shardproof.loaders.order._streams import Window
 from shardproof.saev import Metadata
 
 __all__ = ["IndexedDataset"]

@@ -10,16 +10,16 @@ from typing import Any, Self
 
 import msgspec
 
-from shardproof._arguments import checked
-from shardproof.loaders._course import Course
-from shardproof.loaders._dealing import Dealing
-from shardproof.loaders._delivery import Delivery
-from shardproof.loaders._memory import Blocks
+from shardproof._base.arguments import checked
 from shardproof.loaders._options import Options, refuse_number, torch_module
-from shardproof.loaders._orders import Order
 from shardproof.loaders._processes import end_with_process
-from shardproof.loaders._source import Batch, Source
-from shardproof.loaders._state import Part, Place, State, differences, read_state
+from shardproof.loaders.io._delivery import Delivery
+from shardproof.loaders.io._memory import Blocks
+from shardproof.loaders.io._source import Batch, Source
+from shardproof.loaders.order._course import Course
+from shardproof.loaders.order._dealing import Dealing
+from shardproof.loaders.order._orders import Order
+from shardproof.loaders.order._state import Part, Place, State, differences, read_state
 from shardproof.saev import Metadata
 
 __all__ = ["BatchLoader"]

@@ -3,7 +3,7 @@
 from types import ModuleType
 from typing import TypedDict
 
-from shardproof._arguments import as_int
+from shardproof._base.arguments import as_int
 
 __all__ = ["Options", "refuse", "refuse_number", "torch_module"]
 

@@ -2,12 +2,12 @@
 
 import os
 
-from shardproof._arguments import checked
+from shardproof._base.arguments import checked
 from shardproof.loaders._loader import BatchLoader
 from shardproof.loaders._options import Options, refuse
-from shardproof.loaders._orders import FileOrder
-from shardproof.loaders._selection import LayerChoice, TokenChoice
-from shardproof.loaders._source import open_source
+from shardproof.loaders.io._source import open_source
+from shardproof.loaders.order._orders import FileOrder
+from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
 __all__ = ["OrderedDataLoader"]
 

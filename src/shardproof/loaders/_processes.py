@@ -7,7 +7,7 @@ import os
 import weakref
 from typing import Protocol
 
-from shardproof._at_exit import close_at_exit
+from shardproof._base.at_exit import close_at_exit
 
 __all__ = ["Living", "end_with_process"]
 

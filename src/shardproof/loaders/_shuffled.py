@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._arguments import as_int, checked
+from shardproof._base.arguments import as_int, checked
 from shardproof.loaders._loader import BatchLoader
 from shardproof.loaders._options import Options, refuse, refuse_number
-from shardproof.loaders._orders import Order, PoolOrder, RowOrder
-from shardproof.loaders._selection import LayerChoice, TokenChoice
-from shardproof.loaders._source import UNLABELLED, Source, open_source
+from shardproof.loaders.io._source import UNLABELLED, Source, open_source
+from shardproof.loaders.order._orders import Order, PoolOrder, RowOrder
+from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
 __all__ = ["ShuffledDataLoader"]
 

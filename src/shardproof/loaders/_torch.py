@@ -10,9 +10,9 @@ import torch
 import torch.utils.data
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from shardproof.loaders._passes import Passes, Turn
-from shardproof.loaders._source import Batch, WholeBatch
-from shardproof.loaders._state import Place
+from shardproof.loaders.io._source import Batch, WholeBatch
+from shardproof.loaders.order._passes import Passes, Turn
+from shardproof.loaders.order._state import Place
 
 __all__ = ["Divisible", "TorchDataset", "tensors"]
 

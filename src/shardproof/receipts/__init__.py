@@ -12,20 +12,20 @@
             write_tokens(work.files, work.output(f"shard_{work.index:06d}.bin"))
 """
 
-from shardproof.receipts._assignment import Assignment
-from shardproof.receipts._claim_files import claims_in
-from shardproof.receipts._done import Verdict, VerdictStatus
 from shardproof.receipts._indices import as_ranges
-from shardproof.receipts._layout import PLAN_FILE, RECEIPTS
-from shardproof.receipts._pins import Offline, Pin, RepoType, pin_files, pin_hub
-from shardproof.receipts._plan import Plan, make_plan, read_plan
-from shardproof.receipts._promise import promise
-from shardproof.receipts._records import Receipt, Status
 from shardproof.receipts._runs import Run, open_run
-from shardproof.receipts._search import plan_dirs
-from shardproof.receipts._sources import Identity, SourceFile, source_files
 from shardproof.receipts._store import ReceiptStore
 from shardproof.receipts._work import Work
+from shardproof.receipts.claims._claim_files import claims_in
+from shardproof.receipts.plan._assignment import Assignment
+from shardproof.receipts.plan._input_files import Identity, SourceFile, source_files
+from shardproof.receipts.plan._layout import PLAN_FILE, RECEIPTS
+from shardproof.receipts.plan._pins import Offline, Pin, RepoType, pin_files, pin_hub
+from shardproof.receipts.plan._plan import Plan, make_plan, read_plan
+from shardproof.receipts.plan._search import plan_dirs
+from shardproof.receipts.verdict._manifest import promise
+from shardproof.receipts.verdict._records import Receipt, Status
+from shardproof.receipts.verdict._verdict import Verdict, VerdictStatus
 
 __all__ = [
     "PLAN_FILE",

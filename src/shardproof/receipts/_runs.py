@@ -8,17 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from shardproof import _files
-from shardproof._arguments import checked
-from shardproof._messages import quoted, shown, told
-from shardproof._opening import is_there, names_in, real_path
-from shardproof._paths import refuse_empty
+from shardproof._base import files
+from shardproof._base.arguments import checked
+from shardproof._base.messages import quoted, shown, told
+from shardproof._base.opening import is_there, names_in, real_path
+from shardproof._base.paths import refuse_empty
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.receipts._canonical import canonical_json, hash_of, plain
-from shardproof.receipts._header import read_header
-from shardproof.receipts._layout import PLAN_FILE, RECEIPTS, told_of
-from shardproof.receipts._plan import Plan, encode_plan, read_plan, resolved_tokenizer
 from shardproof.receipts._store import ReceiptStore, refuse_times
+from shardproof.receipts.plan._canonical import canonical_json, hash_of, plain
+from shardproof.receipts.plan._header import read_header
+from shardproof.receipts.plan._layout import PLAN_FILE, RECEIPTS, told_of
+from shardproof.receipts.plan._plan import Plan, encode_plan, read_plan, resolved_tokenizer
 
 __all__ = ["Run", "open_run"]
 
@@ -59,10 +59,10 @@ class Run(msgspec.Struct, frozen=True):
         """
         refuse_times(heartbeat, stale_after)
         plan_dir = self.path / "datasets" / plan.dataset_name / plan.plan_hash
-        _files.sweep_leftovers(plan_dir, names_in(plan_dir))
+        files.sweep_leftovers(plan_dir, names_in(plan_dir))
         if not is_there(plan_dir / PLAN_FILE):
             _warn_of_others(plan_dir.parent, plan)
-            _files.make_directories(plan_dir / RECEIPTS)
+            files.make_directories(plan_dir / RECEIPTS)
             self._write(plan_dir, plan)
         elif plan.kinds and plan.kinds != (found := read_header(os.fspath(plan_dir)).kinds):
             _warn_of_kinds(found, plan)
@@ -71,7 +71,7 @@ class Run(msgspec.Struct, frozen=True):
 
     def _write(self, plan_dir: Path, plan: Plan) -> None:
         recorded = msgspec.structs.replace(plan, run_hash=self.run_hash)
-        _files.write_whole(plan_dir / PLAN_FILE, encode_plan(recorded))
+        files.write_whole(plan_dir / PLAN_FILE, encode_plan(recorded))
 
 
 @checked
@@ -124,14 +124,14 @@ def open_run(
     runs = Path(real_path(output_dir), "runs")
     name = hash_of(settings)
     newest = max(_generations(runs, name), default=0)
-    _files.make_directories(runs)
+    files.make_directories(runs)
     if force:
         newest = _make_generation(runs, name, newest + 1)
     path = runs / _directory_name(name, newest or 1)
-    _files.make_directories(path)
-    _files.sweep_leftovers(path)
+    files.make_directories(path)
+    files.sweep_leftovers(path)
     if not is_there(path / "config.json"):
-        _files.write_whole(path / "config.json", canonical_json(settings) + b"\n")
+        files.write_whole(path / "config.json", canonical_json(settings) + b"\n")
     return Run(path, path.name)
 
 
@@ -169,10 +169,10 @@ def _keep(path: Path, dir_fd: int) -> None:
     Else the next job would go on in it.
     """
     try:
-        with _files.telling_where(path):
-            _files.sync(dir_fd)
+        with files.telling_where(path):
+            files.sync(dir_fd)
     except OSError:
-        _files.remove_empty(path.name, dir_fd=dir_fd)
+        files.remove_empty(path.name, dir_fd=dir_fd)
         raise
 
 

@@ -6,22 +6,22 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
-from shardproof._arguments import checked
-from shardproof._messages import printable, shown, told
-from shardproof._names import real_root
-from shardproof._paths import refuse_empty
-from shardproof._work import apart
+from shardproof._base.arguments import checked
+from shardproof._base.messages import printable, shown, told
+from shardproof._base.names import real_root
+from shardproof._base.paths import refuse_empty
+from shardproof._base.work import apart
 from shardproof.errors import ShardClaimedError, ShardCompletedError
-from shardproof.receipts._claims import MAX_SILENCE, Claims
-from shardproof.receipts._done import Verdict, look_at, read_receipt, verdict
-from shardproof.receipts._header import read_header
 from shardproof.receipts._indices import as_ranges
-from shardproof.receipts._layout import Scope
-from shardproof.receipts._named import Named, has_twins
-from shardproof.receipts._plan import Plan, read_plan
-from shardproof.receipts._records import Receipt
-from shardproof.receipts._sources import SourceFile
 from shardproof.receipts._work import Work
+from shardproof.receipts.claims._claims import MAX_SILENCE, Claims
+from shardproof.receipts.plan._header import read_header
+from shardproof.receipts.plan._input_files import SourceFile
+from shardproof.receipts.plan._layout import Scope
+from shardproof.receipts.plan._plan import Plan, read_plan
+from shardproof.receipts.verdict._owners import Named, has_twins
+from shardproof.receipts.verdict._records import Receipt
+from shardproof.receipts.verdict._verdict import Verdict, look_at, read_receipt, verdict
 from shardproof.report import Level
 
 __all__ = ["ReceiptStore", "refuse_times"]

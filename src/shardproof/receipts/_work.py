@@ -15,20 +15,21 @@ from typing import Any, Literal
 
 import msgspec
 
-from shardproof import _digest, _files
-from shardproof._arguments import checked
-from shardproof._beneath import OutsideError, open_beneath
-from shardproof._messages import printable, quoted, said, shown, told
-from shardproof._names import OPEN_FLAGS, file_type, open_root, refusals
-from shardproof._opening import mode_of
+from shardproof._base import digest as _digest
+from shardproof._base import files as _files
+from shardproof._base.arguments import checked
+from shardproof._base.beneath import OutsideError, open_beneath
+from shardproof._base.messages import printable, quoted, said, shown, told
+from shardproof._base.names import OPEN_FLAGS, file_type, open_root, refusals
+from shardproof._base.opening import mode_of
 from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
-from shardproof.receipts._canonical import plain
-from shardproof.receipts._claims import Claim
-from shardproof.receipts._heartbeat import Heartbeat
-from shardproof.receipts._layout import CLAIMS, RECEIPTS, receipt_name, reserved, told_of
-from shardproof.receipts._outputs import beside_files, is_empty, kind_of, why_lacking
-from shardproof.receipts._records import OWN_FIELDS, Receipt, encode_receipt
-from shardproof.receipts._sources import SourceFile
+from shardproof.receipts.claims._claims import Claim
+from shardproof.receipts.claims._heartbeat import Heartbeat
+from shardproof.receipts.plan._canonical import plain
+from shardproof.receipts.plan._input_files import SourceFile
+from shardproof.receipts.plan._layout import CLAIMS, RECEIPTS, receipt_name, reserved, told_of
+from shardproof.receipts.verdict._outputs import beside_files, is_empty, kind_of, why_lacking
+from shardproof.receipts.verdict._records import OWN_FIELDS, Receipt, encode_receipt
 
 __all__ = ["Work"]
 

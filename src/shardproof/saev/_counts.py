@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from shardproof._arguments import as_int
+from shardproof._base.arguments import as_int
 
 __all__ = ["MAX_COUNT", "Count", "Positive", "count_of"]
 

@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shardproof import _files, _json
-from shardproof._messages import quoted
+from shardproof._base import files, json
+from shardproof._base.messages import quoted
 from shardproof.errors import ManifestNotFoundError
 
 __all__ = ["LABELS_FILE", "METADATA_FILE", "SHARDS_FILE", "AnyPath", "dump", "read", "read_bytes"]
@@ -22,19 +22,19 @@ T = TypeVar("T")
 def dump(value: Any, shards_dir: AnyPath, name: str) -> None:
     """Write one of them, whole or not at all."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    _files.sweep_leftovers(shards_dir)
-    _files.write_whole(os.path.join(shards_dir, name), text)
+    files.sweep_leftovers(shards_dir)
+    files.write_whole(os.path.join(shards_dir, name), text)
 
 
 def read(root: str, name: str, kind: type[T]) -> T:
     """Return what one of them says; where it is missing, the error says what is there instead."""
-    return _json.decode(read_bytes(root, name), kind, path=os.path.join(root, name))
+    return json.decode(read_bytes(root, name), kind, path=os.path.join(root, name))
 
 
 def read_bytes(root: str, name: str) -> bytes:
     """Return the text of one of them; raises as `read`."""
     try:
-        return _json.read_bytes(root, name, max_bytes=_json.MAX_BYTES)
+        return json.read_bytes(root, name, max_bytes=json.MAX_BYTES)
     except ManifestNotFoundError as error:
         if error.path == root:
             raise

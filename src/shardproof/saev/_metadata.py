@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from shardproof import _json
-from shardproof._arguments import accepted_fields, as_int, checked
-from shardproof._messages import printable, quoted, shown
-from shardproof._names import real_root
-from shardproof._paths import refuse_empty
+from shardproof._base import json
+from shardproof._base.arguments import accepted_fields, as_int, checked
+from shardproof._base.messages import printable, quoted, shown
+from shardproof._base.names import real_root
+from shardproof._base.paths import refuse_empty
 from shardproof.saev._counts import MAX_COUNT, Count, Positive, count_of
 from shardproof.saev._json_files import METADATA_FILE, AnyPath, dump, read_bytes
 
@@ -176,7 +176,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         refuse_empty(shards_dir=shards_dir)
         path = os.path.join(real_root(shards_dir), METADATA_FILE)
         data = read_bytes(*os.path.split(path))
-        metadata = msgspec.structs.replace(_json.decode(data, cls, path=path), _file="")
+        metadata = msgspec.structs.replace(json.decode(data, cls, path=path), _file="")
         if unknown := _fields(data).keys() - metadata._object().keys():
             _tell(path, ", ".join(map(quoted, heapq.nsmallest(_SHOWN, unknown))))
             return msgspec.structs.replace(

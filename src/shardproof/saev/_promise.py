@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardproof._messages import shown
-from shardproof._opening import is_there
-from shardproof._paths import permission_denied
+from shardproof._base.messages import shown
+from shardproof._base.opening import is_there
+from shardproof._base.paths import permission_denied
 from shardproof.errors import ManifestPermissionError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.saev._json_files import LABELS_FILE, METADATA_FILE, SHARDS_FILE

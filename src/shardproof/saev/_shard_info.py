@@ -8,9 +8,9 @@ from typing import overload
 
 import msgspec
 
-from shardproof._arguments import checked
-from shardproof._names import real_root
-from shardproof._paths import refuse_empty
+from shardproof._base.arguments import checked
+from shardproof._base.names import real_root
+from shardproof._base.paths import refuse_empty
 from shardproof.checks import check
 from shardproof.manifest import Manifest, PromisedFile, refuse_names
 from shardproof.saev._counts import Count, count_of

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardproof import _digest, _files
-from shardproof._names import NotRegularError, open_inside
-from shardproof._opening import mode_of
-from shardproof._threads import Stop
+from shardproof._base import digest as _digest
+from shardproof._base import files
+from shardproof._base.names import NotRegularError, open_inside
+from shardproof._base.opening import mode_of
+from shardproof._base.threads import Stop
 from shardproof.errors import ShardReadError
 from shardproof.manifest import PromisedFile
 from shardproof.report import Finding, FindingKind
@@ -155,7 +156,7 @@ class StagedFiles:
         if not self._proofs.knows(name, stamp):
             return False
         path = os.path.join(self.target, name)
-        _files.remove_if(path, lambda status: copy_stamp(status) == stamp)
+        files.remove_if(path, lambda status: copy_stamp(status) == stamp)
         return True
 
     @contextlib.contextmanager
@@ -190,7 +191,7 @@ class StagedFiles:
         fd = self._open(file.name, path)
         try:
             before = os.fstat(fd)
-            with _files.being_written(target, sync=False) as copy:
+            with files.being_written(target, sync=False) as copy:
                 with _telling_both(path, target):
                     digest = self._transfer(fd, copy, before.st_size, file)
                 stamp = copy_stamp(os.fstat(copy))
@@ -200,7 +201,7 @@ class StagedFiles:
                     raise ShardReadError(problem, path=path)
                 _refuse_other(file, before.st_size, digest, path)
                 # Whatever call this is killed at, a copy that has its name is known to be one.
-                with _files.telling_where(os.path.join(self.target, PROOFS)):
+                with files.telling_where(os.path.join(self.target, PROOFS)):
                     self._proofs.add(Proof(file.name, source_stamp(before), stamp, digest))
         finally:
             os.close(fd)

@@ -8,10 +8,12 @@ import os
 import secrets
 from collections.abc import Sequence
 
-from shardproof import _fanout, _files, formats
-from shardproof._messages import printable, shown, told
-from shardproof._opening import is_directory, tree
-from shardproof._work import in_threads
+from shardproof import formats
+from shardproof._base import fanout
+from shardproof._base import files as _files
+from shardproof._base.messages import printable, shown, told
+from shardproof._base.opening import is_directory, tree
+from shardproof._base.work import in_threads
 from shardproof.checks import OnProgress
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.report import Finding, Level, Report
@@ -146,7 +148,7 @@ class StageJob:
             todo = left
         self.source.report(self.level, findings).raise_for_findings()
 
-    def _runs(self, todo: Sequence[int], wait: bool) -> _fanout.Done[Finding | int]:
+    def _runs(self, todo: Sequence[int], wait: bool) -> fanout.Done[Finding | int]:
         work = functools.partial(self._bring, wait)
         runs = in_threads(
             work,

@@ -10,9 +10,9 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 
-from shardproof import _files
-from shardproof._names import file_type
-from shardproof._opening import is_directory, is_there
+from shardproof._base import files as _files
+from shardproof._base.names import file_type
+from shardproof._base.opening import is_directory, is_there
 from shardproof.staging._copies import StagedFiles
 
 __all__ = ["Home"]

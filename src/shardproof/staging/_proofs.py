@@ -12,9 +12,9 @@ import threading
 
 import msgspec
 
-from shardproof import _digest
-from shardproof._names import OPEN_FLAGS
-from shardproof._processes import this_process
+from shardproof._base import digest as _digest
+from shardproof._base.liveness import this_process
+from shardproof._base.names import OPEN_FLAGS
 
 __all__ = ["PROOFS", "Proof", "Proofs", "Stamp", "copy_stamp", "source_stamp"]
 

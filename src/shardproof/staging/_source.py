@@ -9,9 +9,11 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from shardproof import _files, _json, formats
-from shardproof._messages import listed, quoted
-from shardproof._opening import names_in
+from shardproof import formats
+from shardproof._base import files as _files
+from shardproof._base import json
+from shardproof._base.messages import listed, quoted
+from shardproof._base.opening import names_in
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.manifest import Manifest, Mismatch, Probe, PromisedFile
@@ -152,7 +154,7 @@ def _named(root: str, pattern: str) -> list[str]:
 
 
 def _read(root: str, name: str) -> bytes:
-    return _json.read_bytes(root, name, max_bytes=_json.MAX_BYTES)
+    return json.read_bytes(root, name, max_bytes=json.MAX_BYTES)
 
 
 def _refuse_ours(manifest: Manifest) -> None:

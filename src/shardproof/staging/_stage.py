@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from shardproof._arguments import checked
-from shardproof._names import real_root
-from shardproof._opening import real_path
-from shardproof._paths import refuse_empty
-from shardproof._progress import bar
-from shardproof._work import apart, to_waiter
+from shardproof._base.arguments import checked
+from shardproof._base.names import real_root
+from shardproof._base.opening import real_path
+from shardproof._base.paths import refuse_empty
+from shardproof._base.progress import bar
+from shardproof._base.work import apart, to_waiter
 from shardproof.checks import OnProgress
 from shardproof.errors import ShardproofError
 from shardproof.report import Level

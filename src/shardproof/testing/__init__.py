@@ -18,8 +18,10 @@ What builds sample directories here, and the oracle, import nothing else of shar
 not share the code that they help to judge.
 """
 
-from shardproof.testing._capabilities import without_root_override
-from shardproof.testing._checkpoints import (
+from shardproof.testing.contracts._time_limit import time_limit
+from shardproof.testing.faults.damage import Damage, DamageDone, DamageKind, damage, damaged
+from shardproof.testing.samples._capabilities import without_root_override
+from shardproof.testing.samples.checkpoint import (
     CheckpointKeywords,
     CheckpointLayout,
     CheckpointMetadataState,
@@ -38,18 +40,7 @@ from shardproof.testing._checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from shardproof.testing._content import content, manifest_files
-from shardproof.testing._damage import Damage, DamageDone, DamageKind, damage, damaged
-from shardproof.testing._directories import MakeShardsDir, shards_dir, shards_dir_maker
-from shardproof.testing._layout import Layout, LayoutKeywords, layout
-from shardproof.testing._oracle import (
-    ExpectedFinding,
-    Promise,
-    expected_findings,
-    expected_unproven,
-    promises,
-)
-from shardproof.testing._receipts import (
+from shardproof.testing.samples.receipts import (
     MakeReceiptsDir,
     ReceiptsKeywords,
     ReceiptsLayout,
@@ -63,9 +54,18 @@ from shardproof.testing._receipts import (
     receipts_layout,
     write_receipts,
 )
-from shardproof.testing._states import ShardState, apply_states
-from shardproof.testing._time_limit import time_limit
-from shardproof.testing._writing import write_layout
+from shardproof.testing.samples.saev._content import content, manifest_files
+from shardproof.testing.samples.saev._directories import MakeShardsDir, shards_dir, shards_dir_maker
+from shardproof.testing.samples.saev._layout import Layout, LayoutKeywords, layout
+from shardproof.testing.samples.saev._oracle import (
+    ExpectedFinding,
+    Promise,
+    expected_findings,
+    expected_unproven,
+    promises,
+)
+from shardproof.testing.samples.saev._states import ShardState, apply_states
+from shardproof.testing.samples.saev._writing import write_layout
 
 __all__ = [
     "CheckpointKeywords",

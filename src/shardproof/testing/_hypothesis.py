@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from shardproof.testing._checkpoints import (
+from shardproof.testing.samples.checkpoint import (
     CheckpointLayout,
     CheckpointMetadataState,
     CheckpointShardState,
 )
-from shardproof.testing._layout import Layout
-from shardproof.testing._receipts import ReceiptsLayout, ReceiptState
-from shardproof.testing._states import ShardState
+from shardproof.testing.samples.receipts import ReceiptsLayout, ReceiptState
+from shardproof.testing.samples.saev._layout import Layout
+from shardproof.testing.samples.saev._states import ShardState
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -31,31 +31,31 @@ def register() -> None:
 
 
 def _layouts(_: type[Layout]) -> "SearchStrategy[Layout]":
-    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.contracts import strategies  # noqa: PLC0415 - not before it is needed
 
     return strategies.layouts()
 
 
 def _shard_states(_: type[ShardState]) -> "SearchStrategy[ShardState]":
-    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.contracts import strategies  # noqa: PLC0415 - not before it is needed
 
     return strategies.shard_states()
 
 
 def _receipts_layouts(_: type[ReceiptsLayout]) -> "SearchStrategy[ReceiptsLayout]":
-    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.contracts import strategies  # noqa: PLC0415 - not before it is needed
 
     return strategies.receipts_layouts()
 
 
 def _receipt_states(_: type[ReceiptState]) -> "SearchStrategy[ReceiptState]":
-    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.contracts import strategies  # noqa: PLC0415 - not before it is needed
 
     return strategies.receipt_states()
 
 
 def _checkpoint_layouts(_: type[CheckpointLayout]) -> "SearchStrategy[CheckpointLayout]":
-    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.contracts import strategies  # noqa: PLC0415 - not before it is needed
 
     return strategies.checkpoint_layouts()
 
@@ -63,7 +63,7 @@ def _checkpoint_layouts(_: type[CheckpointLayout]) -> "SearchStrategy[Checkpoint
 def _checkpoint_shard_states(
     _: type[CheckpointShardState],
 ) -> "SearchStrategy[CheckpointShardState]":
-    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.contracts import strategies  # noqa: PLC0415 - not before it is needed
 
     return strategies.checkpoint_shard_states()
 
@@ -71,6 +71,6 @@ def _checkpoint_shard_states(
 def _checkpoint_metadata_states(
     _: type[CheckpointMetadataState],
 ) -> "SearchStrategy[CheckpointMetadataState]":
-    from shardproof.testing import strategies  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.contracts import strategies  # noqa: PLC0415 - not before it is needed
 
     return strategies.checkpoint_metadata_states()

@@ -4,9 +4,12 @@ Needs pytest and hypothesis (``pip install 'shardproof[testing]'``). A class is 
 doesn't collect it where it is imported: only subclasses named ``Test...`` run.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from shardproof._base.lazy import attached
 from shardproof.testing._extras import extra
 
-with extra():
+if TYPE_CHECKING:
     from shardproof.testing.contracts._format import Format, FormatContract
     from shardproof.testing.contracts._loader import (
         MakeDir,
@@ -34,3 +37,27 @@ __all__ = [
     "WriterContract",
     "fingerprint",
 ]
+
+_get, __dir__ = attached(
+    __name__,
+    {
+        "FindProblems": "_validator",
+        "Format": "_format",
+        "FormatContract": "_format",
+        "MakeDir": "_loader",
+        "OpenLoader": "_loader",
+        "ResumableLoaderContract": "_order",
+        "SeededLoaderContract": "_order",
+        "ShardLoaderContract": "_loader",
+        "ShardsDir": "_loader",
+        "ValidatorContract": "_validator",
+        "Write": "_writer",
+        "WriterContract": "_writer",
+        "fingerprint": "_samples",
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    with extra():
+        return _get(name)

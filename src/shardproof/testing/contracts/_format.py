@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardproof.testing._capabilities import without_root_override
-from shardproof.testing._directories import restore_modes
-from shardproof.testing._layout import Layout, layout
-from shardproof.testing._states import ShardState, apply_states
-from shardproof.testing._writing import write_layout
 from shardproof.testing.contracts._child import Raised, refusal, returned, run_in_child
 from shardproof.testing.contracts._traces import left_behind, snapshot, traces
-from shardproof.testing.faults import faults
-from shardproof.testing.strategies import hostile_json, hostile_names, twins
+from shardproof.testing.contracts.strategies import hostile_json, hostile_names, twins
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.samples._capabilities import without_root_override
+from shardproof.testing.samples.saev._directories import restore_modes
+from shardproof.testing.samples.saev._layout import Layout, layout
+from shardproof.testing.samples.saev._states import ShardState, apply_states
+from shardproof.testing.samples.saev._writing import write_layout
 
 __all__ = ["Format", "FormatContract"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from shardproof.testing._layout import layout
 from shardproof.testing.contracts._child import returned
 from shardproof.testing.contracts._loader import MakeDir, OpenLoader, ShardLoaderContract
 from shardproof.testing.contracts._samples import fingerprint
+from shardproof.testing.samples.saev._layout import layout
 
 __all__ = ["OpenSeededLoader", "ResumableLoaderContract", "SeededLoaderContract"]
 

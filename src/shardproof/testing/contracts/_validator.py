@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from shardproof.testing._capabilities import without_root_override
-from shardproof.testing._directories import shards_dir
-from shardproof.testing._layout import Layout, layout
-from shardproof.testing._oracle import expected_findings
-from shardproof.testing._states import ShardState
 from shardproof.testing.contracts._child import returned, run_in_child
 from shardproof.testing.contracts._traces import left_behind, snapshot, traces
-from shardproof.testing.faults import faults
-from shardproof.testing.stateful import ShardsDirMachine
-from shardproof.testing.strategies import layouts
+from shardproof.testing.contracts.stateful import ShardsDirMachine
+from shardproof.testing.contracts.strategies import layouts
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.samples._capabilities import without_root_override
+from shardproof.testing.samples.saev._directories import shards_dir
+from shardproof.testing.samples.saev._layout import Layout, layout
+from shardproof.testing.samples.saev._oracle import expected_findings
+from shardproof.testing.samples.saev._states import ShardState
 
 __all__ = ["FindProblems", "ValidatorContract"]
 

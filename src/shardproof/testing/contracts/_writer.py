@@ -11,7 +11,7 @@ import pytest
 
 from shardproof.testing.contracts._child import Outcome, returned, run_in_child
 from shardproof.testing.contracts._traces import left_behind, traces
-from shardproof.testing.faults import faults
+from shardproof.testing.faults.file_system import faults
 
 __all__ = ["Write", "WriterContract"]
 

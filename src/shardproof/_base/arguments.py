@@ -1,0 +1,241 @@
+"""Refuse wrong arguments of public functions, before any work, with one short `TypeError`."""
+
+import functools
+import inspect
+import itertools
+import operator
+import re
+import reprlib
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral, Rational, Real
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
+
+from beartype import BeartypeConf
+from beartype.door import is_bearable
+
+__all__ = ["accepted_fields", "as_int", "checked", "plain_number"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CONF = BeartypeConf(is_pep484_tower=True)  # an int will do for a float
+_MAX_SHOWN = 100
+_SECRETS = {"headers", "token"}
+_MAX_ITEMS = 64
+_PACKAGE = __name__.partition(".")[0]
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _MAX_SHOWN
+
+
+def checked(function: F) -> F:
+    """Make a function refuse what its hints rule out; not for per-file loops, nor data from disk.
+
+    Where a hint asks for a number, numpy's reach the function as Python's, an int will do for a
+    float, and True and False are none.
+    """
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def later(*args: Any, **keywords: Any) -> Any:
+            args, keywords = _accepted(function, args, keywords)
+            return await function(*args, **keywords)
+
+        return cast("F", later)
+
+    @functools.wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        args, keywords = _accepted(function, args, keywords)
+        return function(*args, **keywords)
+
+    return cast("F", call)
+
+
+def as_int(name: str, value: object) -> int:
+    """Return an integer, be it numpy's, as Python's.
+
+    Raises:
+        TypeError: It is none, as True is none.
+    """
+    number = plain_number(value)
+    if type(number) is not int:
+        raise TypeError(f"{name}: expected int, found {_shown(value)}")
+    return number
+
+
+def plain_number(value: Any) -> Any:
+    """Return a number, such as one of numpy, as Python's; anything else as it is."""
+    if isinstance(value, (bool, float, str)) or type(value) is int:
+        return value
+    if isinstance(value, Integral):
+        return operator.index(value)
+    if isinstance(value, Real) and not isinstance(value, Rational):  # which no float may hold
+        return float(value)
+    return value
+
+
+def accepted_fields(owner: Any) -> dict[str, Any]:
+    """Return what an object's fields hold, by name, with numbers of numpy as Python's.
+
+    Raises:
+        TypeError: One holds what its hint rules out.
+    """
+    kind = type(owner)
+    return {
+        name: argument.accept(getattr(owner, name), lambda: _name_of_class(kind), name)
+        for name, argument in _fields_of(kind).items()  # type: ignore[arg-type] # classes have a hash
+    }
+
+
+class _Argument(NamedTuple):
+    """What a hint asks for.
+
+    Attributes:
+        hint: All of it.
+        numbers: Which of int, float and bool will do.
+    """
+
+    hint: Any
+    numbers: frozenset[type]
+
+    @classmethod
+    def of(cls, hint: Any) -> "_Argument":
+        classes = (choice for choice in _choices(hint) if isinstance(choice, type))
+        return cls(hint, frozenset(classes) & {int, float, bool})
+
+    def accept(self, value: Any, name_of_owner: Callable[[], str], name: str) -> Any:
+        """Return a value as it is used; raise `TypeError` for one that won't do."""
+        plain = plain_number(value) if self.numbers else value
+        is_other_number = isinstance(value, bool) and self.numbers and bool not in self.numbers
+        if not is_other_number and _fits(plain, self.hint):
+            return plain
+        found = type(value).__name__ if name in _SECRETS else _shown(value)
+        problem = f"expected {_cut(_expected(self.hint))}, found {found}"
+        raise TypeError(f"{name_of_owner()}(): {name}: {problem}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    return any(_is_one(value, choice) for choice in _choices(hint))
+
+
+def _is_one(value: Any, choice: Any) -> bool:
+    """Look at the first items of a sequence: beartype picks one by the global random generator."""
+    origin, items = typing.get_origin(choice), typing.get_args(choice)
+    if origin is not Sequence and items[1:] != (...,):
+        return is_bearable(value, choice, conf=_CONF)
+    if not is_bearable(value, origin):
+        return False
+    return all(_fits(item, items[0]) for item in itertools.islice(value, _MAX_ITEMS))
+
+
+class _Signature(NamedTuple):
+    """The arguments of a function: those that may be given by position, and those with hints."""
+
+    positions: Sequence[str]
+    arguments: Mapping[str, _Argument]
+
+
+def _accepted(
+    function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments as the function gets them; raise `TypeError` for the first wrong one."""
+    positions, arguments = _signature_of(function)
+
+    def accepted(name: str, value: Any) -> Any:
+        argument = arguments.get(name)
+        if argument is None:
+            return value
+        return argument.accept(value, lambda: _name_of_function(function, args), name)
+
+    by_position = *map(accepted, positions, args), *args[len(positions) :]
+    return by_position, {name: accepted(name, value) for name, value in keywords.items()}
+
+
+@functools.cache
+def _signature_of(function: Callable[..., Any]) -> _Signature:
+    """To be called late: a hint may name a class that is defined after the function."""
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    hints = typing.get_type_hints(function)
+    arguments = {name: _Argument.of(hints[name]) for name in names if name in hints}
+    return _Signature(names[: code.co_argcount], arguments)
+
+
+@functools.cache
+def _fields_of(kind: type) -> Mapping[str, _Argument]:
+    hints = typing.get_type_hints(kind).items()
+    return {
+        name: _Argument.of(hint) for name, hint in hints if typing.get_origin(hint) is not ClassVar
+    }
+
+
+def _choices(hint: Any) -> Iterator[Any]:
+    """Yield what a hint lets one choose from: the members of a union, or the hint itself."""
+    if typing.get_origin(hint) in {typing.Union, types.UnionType}:
+        for member in typing.get_args(hint):
+            yield from _choices(member)
+    else:
+        yield hint
+
+
+def _expected(hint: Any) -> str:
+    """Return a hint in words: ``'present', 'complete' or 'valid'``."""
+    *others, last = itertools.chain.from_iterable(map(_words, _choices(hint)))
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _words(choice: Any) -> list[str]:
+    if typing.get_origin(choice) is Literal:
+        return list(map(repr, typing.get_args(choice)))
+    if choice is types.NoneType:
+        return ["None"]
+    if isinstance(choice, type) and not typing.get_args(choice):
+        return [choice.__name__]
+    return [re.sub(r"\b(?:\w+\.)+", "", str(choice))]  # Sequence[str], without its module
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message: on one line, in ASCII, cut."""
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # of an integer with very many digits
+        text = f"<{type(value).__name__}>"
+    return _cut(re.sub(r"[^ -~]", lambda found: ascii(found[0])[1:-1], text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def _name_of_function(function: Callable[..., Any], args: Sequence[Any]) -> str:
+    """Return by which name users call it: ``shardproof.MultiShardSaver.save_shard``."""
+    *owner, name = function.__qualname__.rpartition("<locals>.")[2].split(".")
+    method = [] if name == "__init__" else [name]
+    first = args[0] if args else None
+    kind = first if isinstance(first, type) else type(first)
+    if owner and any(map(_is_ours, kind.__mro__)):  # not a static method
+        return ".".join([_name_of_class(kind), *method])
+    return _public(function.__module__, [*owner, *method])
+
+
+def _name_of_class(kind: type) -> str:
+    """Return by which name users know a class, or the one of ours that it is made of."""
+    ours = next(filter(_is_ours, kind.__mro__), kind)
+    return _public(ours.__module__, [ours.__name__])
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == _PACKAGE
+
+
+def _public(module: str, names: Sequence[str]) -> str:
+    """Return a name as the outermost room has it that lists it among its public ones."""
+    parts = [*itertools.takewhile(lambda part: not part.startswith("_"), module.split("."))]
+    rooms = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
+    home = next((room for room in rooms if names[0] in _public_names(room)), rooms[-1])
+    return ".".join([home, *names])
+
+
+def _public_names(room: str) -> Sequence[str]:
+    return getattr(sys.modules.get(room), "__all__", ())

@@ -1,0 +1,251 @@
+"""JSON from outside, with limits: bytes, nesting, items; a refusal names file, line and field.
+
+What `json` lets through and this module refuses: duplicate keys, NaN and Infinity, numbers out of
+range, true where an integer belongs, lone surrogates, encodings other than UTF-8, text after the
+end, unknown fields of a struct that forbids them (RFC 8259, section 4 on unique names, section 6 on
+numbers).
+"""
+
+import errno
+import functools
+import json
+import os
+import re
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+
+from shardproof._base.messages import quoted, shown, told
+from shardproof._base.names import NotRegularError, open_inside, open_root
+from shardproof._base.paths import permission_denied
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
+
+__all__ = ["MAX_BYTES", "MAX_ITEMS", "decode", "fields_in", "read", "read_bytes"]
+
+MAX_BYTES = 64 * 2**20
+"""Largest JSON file that is read: ten times the manifest of 100 000 shards."""
+
+MAX_ITEMS = 8_000_000
+"""Most values in one JSON file; counted before decoding, so that memory stays bounded."""
+
+T = TypeVar("T")
+
+
+def read(root: str, name: str, kind: type[T], *, max_bytes: int = MAX_BYTES) -> T:
+    """Return the JSON file ``name`` of the directory ``root``, decoded as ``kind``.
+
+    Args:
+        root: Real absolute path of the directory.
+        name: A file name of ours, not an untrusted one.
+        kind: A `msgspec.Struct` class or a ``list`` of one.
+        max_bytes: Refuse a larger file unread.
+
+    Raises:
+        ManifestNotFoundError: There is no such file.
+        ManifestPermissionError: It may not be read.
+        ManifestError: It can't be opened, is too large, or isn't what ``kind`` describes.
+        OSError: The file system failed (EIO, ESTALE, ...).
+    """
+    data = read_bytes(root, name, max_bytes=max_bytes)
+    return decode(data, kind, path=os.path.join(root, name))
+
+
+def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
+    """Return what a JSON file holds, for a caller who decodes it; raises as `read`."""
+    path = os.path.join(root, name)
+    try:
+        with open(_open(root, name), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = _read_all(file, size, max_bytes) if size <= max_bytes else b""
+    except ManifestError:
+        raise
+    except FileNotFoundError as error:
+        raise ManifestNotFoundError("there is no such file", path=path) from error
+    except PermissionError as error:
+        raise ManifestPermissionError(permission_denied(), path=path) from error
+    except NotRegularError as error:
+        problem = f"expected a regular file, found a {error.found}"
+        raise ManifestError(problem, path=path) from error
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            problem = "expected a regular file, found a symbolic link that leads back to itself"
+            raise ManifestError(problem, path=path) from error
+        raise
+    if size > max_bytes or len(data) > max_bytes:
+        problem = f"expected at most {max_bytes} bytes, found {max(size, len(data))}"
+        raise ManifestError(problem, path=path)
+    return data
+
+
+def _read_all(file: BinaryIO, size: int, max_bytes: int) -> bytes:
+    # Not max_bytes at once: Python makes room for as many bytes as it is asked for.
+    data = file.read(size + 1)
+    return data if len(data) <= size else data + file.read(max_bytes)
+
+
+def _open(root: str, name: str) -> int:
+    dir_fd = open_root(root)
+    try:
+        return open_inside(name, root=root, dir_fd=dir_fd)
+    finally:
+        os.close(dir_fd)
+
+
+def decode(data: bytes, kind: type[T], *, path: str) -> T:
+    """Return JSON text decoded as ``kind``; ``path`` is the file that a refusal names."""
+    if len(data) > MAX_ITEMS and (n_items := sum(map(data.count, (b",", b"[", b"{")))) > MAX_ITEMS:
+        problem = f"expected at most {MAX_ITEMS} values, found about {n_items}"
+        raise ManifestError(problem, path=path)
+    try:
+        value = msgspec.json.decode(data, type=kind)
+        if not data.isascii():
+            data.decode()  # msgspec looks only at the text of fields that it knows
+        if data.count(b":") != _n_keys(value) and not _has_unique_keys(data):
+            _refuse_duplicate_keys(data, path)
+    except msgspec.ValidationError as error:
+        raise _wrong_value(error, data, path) from None
+    except msgspec.DecodeError as error:
+        raise _malformed(error, data, path) from None
+    except UnicodeDecodeError:
+        raise ManifestError("expected UTF-8, found other bytes", path=path) from None
+    except RecursionError:
+        raise ManifestError("it is nested too deep", path=path) from None
+    return value
+
+
+def fields_in(data: bytes, *, path: str) -> dict[str, Any]:
+    """Return all fields of a text that `decode` took for a struct, also those it does not know.
+
+    Raises:
+        ManifestError: A number in one of those is out of range.
+    """
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise _wrong_value(error, data, path) from None
+
+
+def _n_keys(value: object) -> int:
+    """How many keys the text of ``value`` must have at least: the required ones.
+
+    Each key brings one colon, and a colon inside a string only adds to them: so a text with just
+    that many colons has no duplicate key, and need not be read a second time to know it.
+    """
+    items: list[object] = value if isinstance(value, list) else [value]
+    if not items:
+        return 0
+    return _n_required(type(items[0])) * len(items)  # type: ignore[arg-type] # classes have a hash
+
+
+@functools.cache
+def _n_required(kind: type) -> int:
+    return sum(field.required for field in msgspec.structs.fields(kind))
+
+
+def _has_unique_keys(data: bytes) -> bool:
+    """Whether no key stands twice, where that is quickly known; False where it isn't.
+
+    Of a key that stands twice one is lost in decoding, with its quotation marks. Without escapes
+    nothing else changes their number.
+    """
+    if b"\\" in data:
+        return False
+    again = msgspec.json.encode(msgspec.json.decode(data))
+    return again.count(b'"') == data.count(b'"')
+
+
+def _refuse_duplicate_keys(data: bytes, path: str) -> None:
+    def refuse(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                problem = f"the key {quoted(key)} stands twice in one object"
+                line = _line_of_second(key, data)
+                raise ManifestError(problem, path=path, line=line, field=key)
+            seen.add(key)
+
+    json.loads(data, object_pairs_hook=refuse, parse_int=_int)
+
+
+def _line_of_second(key: str, data: bytes) -> int | None:
+    """The line on which a flat object has ``key`` again; None where it is spelled otherwise.
+
+    Of a long key neither, as a pattern takes a hundred times its length of memory.
+    """
+    if len(key) > _MAX_SAID:
+        return None
+    spelled = re.compile(re.escape(json.dumps(key).encode()) + rb"\s*:")
+    for flat in re.finditer(rb"\{[^{}]*\}", data):
+        hits = [hit.start() for hit in spelled.finditer(data, *flat.span())]
+        if len(hits) > 1:
+            return _line_at(data, hits[1])
+    return None
+
+
+def _malformed(error: msgspec.DecodeError, data: bytes, path: str) -> ManifestError:
+    reason = told(error)
+    at = re.search(r" ?\(byte (\d+)\)", reason)
+    if at is None:
+        return ManifestError(f"not JSON: {reason} (after {len(data)} bytes)", path=path)
+    offset = int(at[1])
+    problem = f"not JSON: {reason}; found {quoted(data[offset : offset + 20])}"
+    return ManifestError(problem, path=path, line=_line_at(data, offset))
+
+
+def _wrong_value(error: msgspec.ValidationError, data: bytes, path: str) -> ManifestError:
+    # What is wrong may be a name of any length, of anything; where it is comes after it.
+    *said, where = error.args[0].rsplit(" - at `", 1)
+    field = where.rstrip("`") if said else ""
+    line, found = _locate(field, data)
+    problem = shown(said[0] if said else where, _MAX_SAID)
+    problem = problem[:1].lower() + problem[1:] + (f", found {found}" if found else "")
+    return ManifestError(problem, path=path, line=line, field=field or None)
+
+
+def _locate(field: str, data: bytes) -> tuple[int | None, str | None]:
+    """The line of the top-level item that ``field`` speaks of, and the value that stands there.
+
+    Either is None where it can't be told: the text may be broken further on.
+    """
+    steps = re.findall(r"\[(\d+)\]|\.(\w+)", field)
+    if not steps:
+        return None, None
+    text, start, line = data.decode(errors="replace"), 0, None
+    try:
+        if steps[0][0]:
+            start = _start_of_item(text, int(steps.pop(0)[0]))
+            line = text.count("\n", 0, start) + 1
+        elif len(data) > _MAX_SHOWN_BYTES:
+            return None, None
+        value, _ = _DECODER.raw_decode(text, start)
+        for index, key in steps:
+            value = value[int(index)] if index else value[key]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return line, None
+    return line, quoted(json.dumps(value))
+
+
+def _start_of_item(text: str, index: int) -> int:
+    start = _after_separator(text, text.index("[") + 1)
+    for _ in range(index):
+        start = _after_separator(text, _DECODER.raw_decode(text, start)[1])
+    return start
+
+
+def _after_separator(text: str, position: int) -> int:
+    between = re.compile(r"[\s,]*").match(text, position)
+    return between.end() if between else position
+
+
+def _line_at(data: bytes, offset: int) -> int:
+    return data.count(b"\n", 0, offset) + 1
+
+
+def _int(digits: str) -> int | float:
+    """An integer, for showing: Python refuses to read one of thousands of digits."""
+    return int(digits) if len(digits) <= 20 else float(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_int)
+_MAX_SHOWN_BYTES = 2**20
+_MAX_SAID = 300  # characters of what msgspec says of a value

@@ -1,0 +1,294 @@
+"""An untrusted name becomes a path inside a root, or is refused.
+
+A name is refused by its text first (`refusals`), and by the file that it leads to second
+(`open_inside`): the file must lie inside the root, after every symbolic link, and be regular.
+"""
+
+import errno
+import os
+import re
+import stat
+import sys
+import unicodedata
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from shardproof._base.beneath import OutsideError, open_beneath
+from shardproof._base.messages import quoted, shown
+from shardproof._base.opening import is_link, mode_of, real_path
+from shardproof._base.paths import permission_denied
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
+
+__all__ = [
+    "OPEN_FLAGS",
+    "NotRegularError",
+    "Refusal",
+    "file_type",
+    "open_inside",
+    "open_regular",
+    "open_root",
+    "real_root",
+    "refusals",
+    "refuse_unspelled",
+    "replaced",
+]
+
+MAX_NAME_BYTES = 255  # NAME_MAX of ext4, XFS, Lustre, NFS, GPFS: limits.h(0p)
+MAX_PATH_BYTES = 4095  # PATH_MAX of Linux, less its closing NUL
+
+OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
+"""How a file is opened to look at it: never blocking, never through a link, never a terminal."""
+
+_PLAIN_LINES = re.compile(r"[0-9A-Za-z_.\-\n]+")
+_LOWER_LINES = re.compile(r"[0-9a-z_.\-\n]+")
+
+
+class Refusal(NamedTuple):
+    """A name that no path may be made of, and why."""
+
+    entry: int
+    name: str
+    reason: str
+
+
+class NotRegularError(Exception):
+    """A name that leads to something else than a regular file inside the root."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+def refusals(names: Sequence[str]) -> list[Refusal]:
+    """Return every name that may not become a path, with the reason; in order, none left out."""
+    if _all_plain(names):
+        return []
+    refused = {refusal.entry: refusal for refusal in _refused_by_text(names)}
+    return sorted([*refused.values(), *_twins(names, refused)])
+
+
+def _all_plain(names: Sequence[str]) -> bool:
+    """Whether all names are harmless ASCII file names, by a few passes at the speed of C."""
+    text = "\n".join(names)
+    is_lower = _LOWER_LINES.fullmatch(text)
+    if not (is_lower or _PLAIN_LINES.fullmatch(text)) or text.count("\n") != len(names) - 1:
+        return False
+    distinct = set(names if is_lower else text.lower().split("\n"))
+    return (
+        len(distinct) == len(names)
+        and distinct.isdisjoint({"", ".", ".."})
+        and max(map(len, names)) <= MAX_NAME_BYTES
+    )
+
+
+def _refused_by_text(names: Iterable[str]) -> Iterator[Refusal]:
+    for index, name in enumerate(names):
+        if reason := _why_refused(name):
+            yield Refusal(index, name, reason)
+
+
+def _why_refused(name: str) -> str | None:
+    # First, so that nothing below is asked of a name that is longer: some of it takes the square.
+    if len(name) > MAX_PATH_BYTES:
+        return _TOO_LONG
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        return "it has a lone surrogate"
+    parts = name.split("/")
+    reasons = {
+        "it is empty": not name,
+        "it is absolute": name.startswith("/"),
+        "it has an empty, '.' or '..' part": not {"", ".", ".."}.isdisjoint(parts),
+        "it has a backslash": "\\" in name,
+        "it begins with a drive": re.match(r"[A-Za-z]:", name) is not None,
+        "it has a control character": any(map(_is_control, name)),
+        f"it is over {MAX_NAME_BYTES} bytes": any(
+            len(part.encode()) > MAX_NAME_BYTES for part in parts
+        ),
+        _TOO_LONG: len(encoded) > MAX_PATH_BYTES,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+_TOO_LONG = f"its path is over {MAX_PATH_BYTES} bytes"
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in {"Cc", "Zl", "Zp"}
+
+
+def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
+    """Names that some file systems can't tell from an earlier one: equal after NFC and case.
+
+    Of those that are not refused anyway: to fold a long name takes the square of its length.
+    """
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if index in refused:
+            continue
+        entry = first.setdefault(_folded(name), index)
+        if entry != index:
+            earlier = names[entry]
+            how = "twice" if earlier == name else f"beside its twin {quoted(earlier)}"
+            yield Refusal(index, name, f"it is listed {how}")
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def refuse_unspelled(names: Sequence[str], source: str | os.PathLike[str]) -> None:
+    """Raise where the locale has no bytes for a name: nobody can look at such a file from here.
+
+    It may be whole. So a manifest with such a name is neither refused nor damaged: who makes again
+    what is, would make it again in vain.
+
+    Args:
+        names: Names that `refusals` accepted.
+        source: The file that lists them.
+
+    Raises:
+        OSError: EILSEQ, and in words what to do.
+    """
+    encoding = sys.getfilesystemencoding()
+    unspelled = [] if encoding == "utf-8" else [name for name in names if not _has_bytes(name)]
+    if unspelled:
+        problem = (
+            f"the locale's encoding {quoted(encoding)} has no bytes for {len(unspelled)} of the "
+            f"names, such as {quoted(unspelled[0])}; set PYTHONUTF8=1 or a UTF-8 locale"
+        )
+        raise OSError(errno.EILSEQ, problem, os.fspath(source))
+
+
+def _has_bytes(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def real_root(path: str | os.PathLike[str]) -> str:
+    """Return where a directory with a manifest really is.
+
+    Raises:
+        ManifestPermissionError: A directory on the way may not be entered.
+        OSError: Nobody could look.
+    """
+    try:
+        return real_path(path)
+    except PermissionError as error:
+        raise ManifestPermissionError(permission_denied(), path=os.path.abspath(path)) from error
+
+
+def open_root(root: str) -> int:
+    """Return a descriptor of a directory, for looks relative to it.
+
+    Args:
+        root: Its real absolute path: where a link is by now, it was put there meanwhile.
+
+    Raises:
+        ManifestNotFoundError: There is no such directory.
+        ManifestPermissionError: It may not be read.
+        ManifestError: It is not a directory.
+        OSError: The file system failed (EIO, ESTALE, ...); or it became a link meanwhile.
+    """
+    try:
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError as error:
+        problem = (
+            "there is no such directory. If the path is right, a scratch file system may have "
+            "purged it: make the shards again or restore them"
+        )
+        raise ManifestNotFoundError(problem, path=root) from error
+    except NotADirectoryError as error:
+        if is_link(root):
+            mode_of(root, follow=True)  # raises where links lead round in a circle
+            raise replaced(root) from error
+        problem = "expected a shards directory, found a file; give the directory that holds it"
+        raise ManifestError(problem, path=root) from error
+    except PermissionError as error:
+        raise ManifestPermissionError(permission_denied(), path=root) from error
+
+
+def replaced(root: str) -> OSError:
+    """Return what it means that another file has a directory's name by now: nobody could look."""
+    return OSError(errno.ESTALE, "it was replaced while it was looked at", root)
+
+
+def open_inside(name: str, *, root: str, dir_fd: int) -> int:
+    """Open a file of the root for reading and return its descriptor, if the file is one to open.
+
+    A symbolic link is followed when it stays inside the root. Whatever is renamed or replaced
+    meanwhile, what is opened was inside the root; see `_beneath`.
+
+    Nothing but a regular file is opened: opening a FIFO may block or wake its writer, and opening
+    a device may act on it (open(2)). Only what is put in the place of a regular file between the
+    look at it and the call is opened, without waiting for anybody (`OPEN_FLAGS`), and refused then.
+
+    Args:
+        name: A name that `refusals` accepted.
+        root: The root's real absolute path.
+        dir_fd: A descriptor of the root.
+
+    Raises:
+        NotRegularError: It is something else, or lies outside the root.
+        OSError: The file is missing or can't be opened.
+    """
+    try:
+        return open_beneath(name, open_regular, root=root, dir_fd=dir_fd)
+    except OutsideError as error:
+        raise NotRegularError(
+            f"symbolic link to '{shown(error.path)}', outside the root"
+        ) from error
+
+
+def open_regular(path: str, dir_fd: int | None = None) -> int | None:
+    """Open a regular file for reading as `open_inside` does; None for a symbolic link.
+
+    Args:
+        path: Where it is. Links above its last part are followed.
+        dir_fd: A descriptor of the directory that a relative path begins at.
+
+    Raises:
+        NotRegularError: It is something else.
+        OSError: The file is missing or can't be opened.
+    """
+    mode = os.stat(path, dir_fd=dir_fd, follow_symlinks=False).st_mode
+    if stat.S_ISLNK(mode):
+        return None
+    _refuse_other(mode)
+    try:
+        fd = os.open(path, OPEN_FLAGS, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # it became one meanwhile
+            return None
+        raise
+    try:
+        _refuse_other(os.fstat(fd).st_mode)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _refuse_other(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise NotRegularError(file_type(mode))
+
+
+def file_type(mode: int) -> str:
+    """Return what ``st_mode`` says a file is, in words."""
+    return _FILE_TYPES.get(stat.S_IFMT(mode), f"file of unknown type {stat.S_IFMT(mode):#o}")
+
+
+_FILE_TYPES = {
+    stat.S_IFREG: "regular file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}

@@ -1,0 +1,70 @@
+"""A progress bar on a terminal, for work that takes longer than a second."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from shardproof._base.messages import shown
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["bar"]
+
+_QUIET_SECONDS = 1.0
+_WIDEST = 60  # characters of a label
+
+
+@contextlib.contextmanager
+def bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a callable that takes how much is done and of how much.
+
+    It draws on standard error, and only on a terminal; what takes less than a second draws nothing.
+    Nor is anything drawn on a terminal that is gone, which changes nothing else.
+    """
+    begin = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        advance: Callable[[int, int], None] | None = None
+
+        def on_progress(done: int, total: int) -> None:
+            nonlocal advance
+            try:
+                if advance is None and time.monotonic() - begin >= _QUIET_SECONDS:
+                    advance = _draw(label, stack)
+                if advance is not None:
+                    advance(done, total)
+            except OSError:
+                advance = _ignore
+
+        yield on_progress if sys.stderr is not None and sys.stderr.isatty() else _ignore
+
+
+def _ignore(done: int, total: int) -> None:
+    """Draw nothing."""
+
+
+def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]:
+    from rich.console import Console  # noqa: PLC0415 - costs 60 ms, and few looks take a second
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
+    # A label may be a name from outside: rich's own column would take it for markup.
+    text = TextColumn("{task.description}", style="progress.description", markup=False)
+    columns = (text, *Progress.get_default_columns()[1:], MofNCompleteColumn())
+    # No refreshing thread: rich does not join it.
+    console = Console(stderr=True)
+    progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
+    stack.callback(_leave, progress)
+    progress.start()
+    task = progress.add_task(shown(label, _WIDEST), total=None)
+
+    def advance(done: int, total: int) -> None:
+        progress.update(task, completed=done, total=total, refresh=True)
+
+    return advance
+
+
+def _leave(progress: "Progress") -> None:
+    with contextlib.suppress(OSError):
+        progress.stop()

@@ -1,0 +1,1 @@
+"""The bytes and the laws of a checkpoint: names, headers, metadata, a seal."""

@@ -1,0 +1,222 @@
+"""What a checkpoint's metadata says, as text and as structs, and the laws that it must obey."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+
+from shardproof._base.messages import listed, quoted
+from shardproof.checkpoint.format._dtypes import ITEM_SIZES, can_be
+from shardproof.checkpoint.format._layout import MAX_RANK, aligned, header_size, shard_name
+from shardproof.checkpoint.format._sealed import seal, unseal
+from shardproof.errors import ManifestError
+
+__all__ = [
+    "MAX_NAME",
+    "SCHEMA_VERSION",
+    "TIMESTAMP",
+    "CheckpointMetadata",
+    "Count",
+    "ShardEntry",
+    "Sharding",
+    "TensorEntry",
+    "broken_by_shard",
+    "decode",
+    "encode",
+    "refuse",
+]
+
+SCHEMA_VERSION = 1
+
+MAX_NAME = 4096
+"""Most characters in the name of a tensor."""
+
+_MAX_DIMENSIONS = 32  # numpy's, before 2.0
+_SHOWN = 20
+
+TIMESTAMP = re.compile(
+    r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?Z",
+    re.ASCII,
+)
+"""A moment in UTC: RFC 3339, section 5.6."""
+
+_CHECKSUM = re.compile(r"|[0-9a-f]{64}|(?:blake3|sha256-tree):[0-9a-f]{64}")
+_DIGEST = re.compile(r"xxh3-128:[0-9a-f]{32}|(?:sha256|blake3):[0-9a-f]{64}")
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANK)]
+WorldSize = Annotated[int, msgspec.Meta(ge=1, le=MAX_RANK + 1)]
+
+
+class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One tensor of a shard.
+
+    Attributes:
+        name: Its name.
+        dtype: The type of its elements, such as ``"float32"`` or ``"bfloat16"``.
+        shape: Its shape; empty for a single number.
+        offset: Where its bytes begin, from the start of the file.
+        size: How many bytes they are.
+        digest: ``"<algorithm>:<hex>"`` of them alone; None where there is none.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Count, ...]
+    offset: Count
+    size: Count
+    digest: str | None
+
+
+class ShardEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One rank's shard.
+
+    Attributes:
+        rank: Of the process that wrote it.
+        file: The name of its file.
+        file_size: Its size in bytes.
+        checksum: Of its data, as the header states it; empty where there is none.
+        tensors: What it holds, in the order of the file.
+    """
+
+    rank: Rank
+    file: str
+    file_size: Count
+    checksum: str
+    tensors: tuple[TensorEntry, ...]
+
+
+class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How tensors were dealt out to ranks; told, and not used.
+
+    Attributes:
+        strategy: Any text, such as ``"fsdp"``.
+        shard_count: How many shards there are.
+        precision: Any text, such as ``"bfloat16"``.
+    """
+
+    strategy: str
+    shard_count: WorldSize
+    precision: str
+
+
+class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a checkpoint's metadata says.
+
+    Attributes:
+        schema_version: Version of the format.
+        world_size: How many ranks wrote it.
+        step: Of the training.
+        timestamp: When it was written, RFC 3339 in UTC.
+        sharding: How tensors were dealt out.
+        shards: One for each rank, in the order of ranks.
+        checksum: Of the metadata file.
+    """
+
+    schema_version: Count
+    world_size: WorldSize
+    step: Count
+    timestamp: str
+    sharding: Sharding
+    shards: tuple[ShardEntry, ...]
+    checksum: str
+
+
+def encode(metadata: CheckpointMetadata) -> bytes:
+    """Return the text of the metadata file; its checksum is computed here."""
+    return seal(metadata)
+
+
+def decode(data: bytes, *, path: str, prefix_name: str) -> CheckpointMetadata:
+    """Return what the text of a metadata file says, if it obeys every law.
+
+    Args:
+        data: The text.
+        path: Of the file; refusals name it.
+        prefix_name: The last part of the prefix by which it was found.
+
+    Raises:
+        ManifestError: It does not; the text lists each law that is broken.
+    """
+    metadata = unseal(data, CheckpointMetadata, path=path)
+    if metadata.schema_version != SCHEMA_VERSION:
+        problem = f"expected {SCHEMA_VERSION}, found {metadata.schema_version}"
+        raise ManifestError(problem, path=path, field="$.schema_version")
+    refuse(_broken_laws(metadata, prefix_name), path)
+    return metadata
+
+
+def refuse(problems: Iterable[str], path: str) -> None:
+    """Raise one `ManifestError` that lists what contradicts itself, if anything does."""
+    if found := list(problems):
+        raise ManifestError(listed("it contradicts itself", found), path=path)
+
+
+def _broken_laws(metadata: CheckpointMetadata, prefix_name: str) -> Iterator[str]:
+    """Yield every law that metadata breaks, in words."""
+    world_size = metadata.world_size
+    if not TIMESTAMP.fullmatch(metadata.timestamp):
+        found = quoted(metadata.timestamp)
+        yield f"timestamp: expected one such as 2026-11-21T20:00:00Z, found {found}"
+    if (count := metadata.sharding.shard_count) != world_size:
+        yield f"sharding.shard_count: expected the world size {world_size}, found {count}"
+    ranks = [shard.rank for shard in metadata.shards]
+    if len(ranks) != world_size or any(rank != i for i, rank in enumerate(ranks)):
+        yield (
+            f"shards: expected {world_size} with ranks 0, 1, ..., "
+            f"found {len(ranks)} with ranks {quoted(str(ranks[:_SHOWN]))}"
+        )
+    for shard in metadata.shards:
+        for problem in broken_by_shard(shard, prefix_name):
+            yield f"shard of rank {shard.rank}: {problem}"
+
+
+def broken_by_shard(shard: ShardEntry, prefix_name: str) -> Iterator[str]:
+    """Yield every law that the entry of one shard breaks."""
+    expected = shard_name(prefix_name, shard.rank)
+    if shard.file != expected:
+        yield f"file: expected {quoted(expected)}, found {quoted(shard.file)}"
+    if not _CHECKSUM.fullmatch(shard.checksum):
+        yield f"checksum: expected hexadecimal digits, found {quoted(shard.checksum)}"
+    yield from _broken_by_names([tensor.name for tensor in shard.tensors])
+    end = header_size(shard.checksum)
+    for tensor in shard.tensors:
+        name = quoted(tensor.name)
+        for problem in _broken_by_tensor(tensor):
+            yield f"tensor {name}: {problem}"
+        if tensor.offset != aligned(end):
+            yield f"tensor {name}: offset: expected {aligned(end)}, found {tensor.offset}"
+        end = aligned(end) + tensor.size
+    if shard.file_size != end:
+        yield f"file_size: expected {end}, where the last tensor ends, found {shard.file_size}"
+
+
+def _broken_by_names(names: Sequence[str]) -> Iterator[str]:
+    if len(set(names)) != len(names):
+        twice = [name for name, n in Counter(names).items() if n > 1]
+        yield f"tensors: two have one name: {', '.join(map(quoted, twice[:_SHOWN]))}"
+    if any(not 0 < len(name) <= MAX_NAME for name in names):
+        yield f"tensors: a name is empty, or over {MAX_NAME} characters"
+
+
+def _broken_by_tensor(tensor: TensorEntry) -> Iterator[str]:
+    if tensor.digest is not None and not _DIGEST.fullmatch(tensor.digest):
+        yield f"digest: expected hexadecimal digits, found {quoted(tensor.digest)}"
+    if tensor.dtype not in ITEM_SIZES:
+        yield f"dtype: expected one of {', '.join(ITEM_SIZES)}, found {quoted(tensor.dtype)}"
+        return
+    shape = tensor.shape
+    if len(shape) > _MAX_DIMENSIONS:
+        yield f"shape: expected at most {_MAX_DIMENSIONS} dimensions, found {len(shape)}"
+        return
+    if not can_be(shape, tensor.dtype):
+        shown = quoted(str(shape))
+        yield f"shape: expected lengths that an array can have, found {shown}"
+    expected = math.prod(shape) * ITEM_SIZES[tensor.dtype]
+    if tensor.size != expected:
+        shown = quoted(str(expected))
+        yield f"size: expected {shown}, by dtype and shape, found {tensor.size}"

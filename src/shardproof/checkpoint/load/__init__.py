@@ -1,0 +1,1 @@
+"""Shards become tensors again, proven as they are read."""

@@ -1,0 +1,1 @@
+"""Old checkpoints go, and what a kill left beside them."""

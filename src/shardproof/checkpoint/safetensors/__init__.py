@@ -1,0 +1,1 @@
+"""The same tensors in files of safetensors, and back."""

@@ -1,0 +1,260 @@
+"""Files of safetensors are read: their headers, by every law.
+
+The laws are those of the format's own description: a length of 8 bytes, little endian; that many
+bytes of JSON that begin with ``{``; the tensors, one after the other, without a hole and without a
+byte behind the last (https://huggingface.co/docs/safetensors).
+"""
+
+import contextlib
+import math
+import os
+import stat
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from shardproof._base import json
+from shardproof._base.messages import listed, quoted, told
+from shardproof._base.names import OPEN_FLAGS, file_type
+from shardproof._base.opening import read_at
+from shardproof.checkpoint.format._dtypes import ITEM_SIZES, can_be
+from shardproof.checkpoint.format._refusal import refusal
+from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
+
+__all__ = [
+    "LENGTH",
+    "MAX_HEADER_BYTES",
+    "METADATA",
+    "SET",
+    "TYPES",
+    "UNCONVERTIBLE",
+    "Entry",
+    "Header",
+    "StoredTensor",
+    "opened",
+    "read_header",
+    "refuse",
+]
+
+MAX_HEADER_BYTES = 100_000_000
+"""Of the JSON alone; what safetensors itself refuses to read beyond."""
+
+LENGTH = struct.Struct("<Q")
+"""The first bytes of a file: how many bytes of JSON follow."""
+
+METADATA = "__metadata__"
+"""The one name that no tensor has."""
+
+SET = "shardproof_set"
+"""The text among those of `METADATA` that all files of one set have in common."""
+
+UNCONVERTIBLE = "tensors that can't be converted; the types that can be are {}"
+
+_MAX_DIMENSIONS = 32
+_MAX_NAME = 4096
+
+TYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "C64": "complex64",
+}
+"""The types of elements: their names there, and in docs/checkpoint-format.md."""
+
+_Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a header says of one tensor."""
+
+    dtype: str
+    shape: tuple[_Size, ...]
+    data_offsets: tuple[_Size, _Size]
+
+
+class _AnyObject(msgspec.Struct, frozen=True):
+    """An object of whatever fields."""
+
+
+class StoredTensor(NamedTuple):
+    """A tensor in a file of safetensors.
+
+    Attributes:
+        name: Its name.
+        dtype: The type of its elements, by its name in docs/checkpoint-format.md.
+        shape: Its shape.
+        offset: Where its bytes begin, from the start of the file.
+        size: How many bytes they are.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+
+class Header(NamedTuple):
+    """What a file says of itself.
+
+    Attributes:
+        tensors: In the order in which they lie there.
+        of_set: The set that it is one of; nothing where it doesn't say so.
+    """
+
+    tensors: tuple[StoredTensor, ...]
+    of_set: str
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[int]:
+    """Yield a descriptor of a regular file; through links, of which caches of hubs are full.
+
+    Raises:
+        CheckpointNotFoundError: There is none.
+        CheckpointError: It is something else.
+        OSError: It can't be opened.
+    """
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):  # opening a FIFO may wake its writer
+            problem = f"expected a regular file, found a {file_type(mode)}"
+            raise CheckpointError(problem, path=path)
+        fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointNotFoundError("there is no such file", path=path) from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def read_header(fd: int, path: str) -> Header:
+    """Return what a file says of its tensors, every law proven.
+
+    It needs memory for the header that is really there, and for at most `_json.MAX_ITEMS` values
+    in it.
+
+    Args:
+        fd: A descriptor of the file.
+        path: Its absolute path, for refusals.
+
+    Raises:
+        CheckpointError: A law is broken, or a type has no counterpart; all such tensors are listed.
+        OSError: It can't be read.
+    """
+    size = os.fstat(fd).st_size
+    text = _header_text(fd, size, path)
+    entries, texts = _decoded(text, path)
+    refuse(path, UNCONVERTIBLE.format(", ".join(TYPES)), _without_counterpart(entries))
+    start = LENGTH.size + len(text)
+    refuse(path, "its header contradicts itself", _broken_laws(entries, size - start))
+    tensors = [
+        StoredTensor(name, TYPES[entry.dtype], entry.shape, start + begin, end - begin)
+        for name, entry in entries.items()
+        for begin, end in [entry.data_offsets]
+    ]
+    in_order = sorted(tensors, key=lambda tensor: (tensor.offset, tensor.size))
+    return Header(tuple(in_order), texts.get(SET, ""))
+
+
+def refuse(path: str, problem: str, lines: Iterable[str]) -> None:
+    """Raise a `CheckpointError` if a problem has cases."""
+    if cases := list(lines):
+        raise CheckpointError(listed(problem, cases), path=path)
+
+
+def _header_text(fd: int, size: int, path: str) -> bytes:
+    """Return the JSON; no room is made for what the file's own size doesn't allow for."""
+    start = read_at(fd, LENGTH.size + 1)
+    if len(start) <= LENGTH.size:
+        problem = f"expected a header of safetensors, found a file of {len(start)} bytes"
+        raise CheckpointError(problem, path=path)
+    (length,) = LENGTH.unpack_from(start)
+    if length > MAX_HEADER_BYTES:
+        problem = f"expected a header of at most {MAX_HEADER_BYTES} bytes, found {length}"
+        raise CheckpointError(f"{problem}: it is no file of safetensors", path=path)
+    if not start.endswith(b"{"):
+        problem = f"expected a header that begins with '{{', found {quoted(start[-1:])}"
+        raise CheckpointError(f"{problem}: it is no file of safetensors", path=path)
+    text = read_at(fd, length, LENGTH.size) if LENGTH.size + length <= size else b""
+    if len(text) != length:
+        found = max(size - LENGTH.size, 0)
+        problem = f"expected a header of {length} bytes, found {found}: it is cut short"
+        raise CheckpointError(problem, path=path)
+    return text
+
+
+def _decoded(text: bytes, path: str) -> tuple[dict[str, Entry], dict[str, str]]:
+    try:
+        json.decode(text, _AnyObject, path=path)  # proves that no key stands twice
+        raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        metadata = raw.pop(METADATA, None)
+        texts = {} if metadata is None else _texts(bytes(metadata), path)
+        return {name: _entry(name, bytes(data), path) for name, data in raw.items()}, texts
+    except ManifestError as error:
+        raise refusal(error) from error
+
+
+def _texts(text: bytes, path: str) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.ValidationError as error:
+        problem = f"{METADATA}: expected texts by their names: {told(error)}"
+        raise CheckpointError(problem, path=path) from None
+
+
+def _entry(name: str, text: bytes, path: str) -> Entry:
+    try:
+        return json.decode(text, Entry, path=path)
+    except ManifestError as error:
+        field = f", field {error.field}" if error.field else ""
+        problem = f"tensor {quoted(name)}{field}: {error.problem}"
+        raise CheckpointError(problem, path=path) from error
+
+
+def _without_counterpart(entries: Mapping[str, Entry]) -> Iterator[str]:
+    for name, entry in entries.items():
+        if entry.dtype not in TYPES:
+            yield f"{quoted(name)}: found the type {quoted(entry.dtype)}"
+        n_letters, n_dimensions = len(name), len(entry.shape)
+        if not 0 < n_letters <= _MAX_NAME:
+            yield f"{quoted(name)}: expected 1 to {_MAX_NAME} characters, found {n_letters}"
+        if n_dimensions > _MAX_DIMENSIONS:
+            expected = f"at most {_MAX_DIMENSIONS} dimensions"
+            yield f"{quoted(name)}: expected {expected}, found {n_dimensions}"
+
+
+def _broken_laws(entries: Mapping[str, Entry], n_bytes: int) -> Iterator[str]:
+    """Yield what is wrong about sizes and places; ``n_bytes`` follow the header."""
+    at = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
+        begin, end = entry.data_offsets
+        size = math.prod(entry.shape) * ITEM_SIZES[TYPES[entry.dtype]]
+        if not can_be(entry.shape, TYPES[entry.dtype]):
+            shown = quoted(str(entry.shape))
+            yield f"{quoted(name)}: expected lengths that an array can have, found {shown}"
+        if begin != at:
+            yield f"{quoted(name)}: expected it to begin at {at}, where others end, found {begin}"
+        if end - begin != size:
+            yield f"{quoted(name)}: expected {size} bytes by dtype and shape, found {end - begin}"
+        at = max(at, end)
+    if at != n_bytes:
+        yield f"expected {at} bytes behind the header, found {n_bytes}"

@@ -1,0 +1,1 @@
+"""Tensors become a shard, and the shards of one attempt a checkpoint."""

@@ -1,0 +1,93 @@
+"""A tensor on its way to a file: what it is, and its bytes in pieces."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardproof._base.messages import quoted, told
+from shardproof.checkpoint.format._dtypes import ITEM_SIZES, name_of
+from shardproof.checkpoint.format._metadata import MAX_NAME
+from shardproof.checkpoint.format._torch import from_torch, is_tensor
+from shardproof.checkpoint.save._before_saving import refuse_text
+
+__all__ = ["Tensor", "tensors_of"]
+
+_BLOCK_BYTES = 2**24
+
+Bytes = bytes | memoryview
+
+
+class Tensor(NamedTuple):
+    """A tensor to be written.
+
+    Attributes:
+        name: Its name.
+        dtype: The type of its elements, by the format's name.
+        shape: Its shape.
+        pieces: Gives its bytes, little endian in C order, in pieces of any size.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    pieces: Callable[[], Iterable[Bytes]]
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return math.prod(self.shape) * ITEM_SIZES[self.dtype]
+
+
+def tensors_of(arrays: Mapping[str, Any]) -> Iterable[Tensor]:
+    """Return what is to be written of arrays of numpy, and of tensors of torch.
+
+    What a dict holds is looked at at once. Another mapping may make each array when it is asked
+    for: it is asked for one after the other, and none is kept.
+
+    Raises:
+        TypeError: One is neither, or its elements have a type that the format doesn't have.
+        ValueError: A name that the format doesn't allow.
+    """
+    for name in arrays:
+        _refuse_name(name)
+    tensors = (_tensor_of(str(name), arrays[name]) for name in arrays)
+    return list(tensors) if isinstance(arrays, dict) else tensors
+
+
+def _refuse_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"arrays: expected names as keys, found {type(name).__name__}")
+    if not 0 < len(name) <= MAX_NAME:
+        raise ValueError(f"arrays: expected names of 1 to {MAX_NAME} characters, found {len(name)}")
+    refuse_text("arrays", name, "names")
+
+
+def _tensor_of(name: str, array: Any) -> Tensor:
+    try:
+        if is_tensor(array):
+            dtype, raw = from_torch(array)
+            return Tensor(name, dtype, tuple(array.shape), lambda: [_bytes_of(raw)])
+        if not isinstance(array, (np.ndarray, np.generic)) or isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"expected an array, found {type(array).__name__}")
+        numbers = np.asarray(array)
+        return Tensor(name, name_of(numbers.dtype), numbers.shape, lambda: _pieces(numbers))
+    except TypeError as error:
+        raise TypeError(f"arrays[{quoted(name)}]: {told(error)}") from None
+
+
+def _pieces(array: "np.ndarray[Any, Any]") -> Iterator[memoryview]:
+    little = array.dtype.newbyteorder("<")
+    if array.flags.c_contiguous and array.dtype == little:
+        yield _bytes_of(array)
+        return
+    # Block by block, since a copy of all of it may not fit.
+    flat = array.flat
+    step = max(1, _BLOCK_BYTES // array.dtype.itemsize)
+    for start in range(0, array.size, step):
+        yield _bytes_of(np.ascontiguousarray(flat[start : start + step], dtype=little))
+
+
+def _bytes_of(array: "np.ndarray[Any, Any]") -> memoryview:
+    return array.reshape(-1).view(np.uint8).data

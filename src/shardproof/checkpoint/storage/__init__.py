@@ -1,0 +1,1 @@
+"""Where checkpoints are kept: a directory, or what fsspec opens."""

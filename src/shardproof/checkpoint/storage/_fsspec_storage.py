@@ -1,0 +1,176 @@
+"""Checkpoints in whatever fsspec opens: object stores, other machines, memory."""
+
+import contextlib
+import datetime
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from shardproof._base.messages import WRONG_USAGE, traced, with_kind
+from shardproof.checkpoint.storage._local_storage import NotRegularFileError
+
+__all__ = ["FsspecStorage", "number_of"]
+
+_SLICE = 2**24
+
+# What the classes of OSError mean, which fsspec raises without numbers.
+_NUMBERS = {
+    FileNotFoundError: errno.ENOENT,
+    PermissionError: errno.EACCES,
+    FileExistsError: errno.EEXIST,
+    NotADirectoryError: errno.ENOTDIR,
+    IsADirectoryError: errno.EISDIR,
+    TimeoutError: errno.ETIMEDOUT,
+}
+
+
+def number_of(error: Exception) -> int:
+    """Return the number of an error, or else of its class; EIO where that says nothing."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number and isinstance(number, int):  # the first of two arguments, whatever it is
+        return number
+    return next((number for kind, number in _NUMBERS.items() if isinstance(error, kind)), errno.EIO)
+
+
+@contextlib.contextmanager
+def _numbered() -> Iterator[None]:
+    """Make an `OSError` with a number of whatever a file system raises that failed.
+
+    Clients of object stores and hubs raise classes of their own, too. Wrong usage stays as it is.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = number_of(error)
+        if _is_wrong_usage(error) or (isinstance(error, OSError) and error.errno == number):
+            raise
+        raise OSError(number, with_kind(error)) from traced(error)
+
+
+def _is_wrong_usage(error: Exception) -> bool:
+    return isinstance(error, WRONG_USAGE) and not isinstance(error, json.JSONDecodeError)
+
+
+class FsspecStorage:
+    """Checkpoints in a file system of fsspec.
+
+    A shard is first written to a temporary file of this machine, and then put in one piece, so
+    there must be room for it in ``$TMPDIR``. Nothing is renamed: object stores can't, and show a
+    file when it is whole.
+
+    What its client raises where it fails is raised as an `OSError`, with a number.
+
+    Args:
+        filesystem: An ``fsspec.AbstractFileSystem``; its credentials are used.
+    """
+
+    def __init__(self, filesystem: Any) -> None:
+        self._fs = filesystem
+
+    @classmethod
+    @_numbered()
+    def of_url(cls, url: str) -> "FsspecStorage":
+        """Return the storage of an address such as ``s3://bucket/run/model``."""
+        import fsspec  # noqa: PLC0415 - 60 ms, only for who has such an address
+
+        return cls(fsspec.core.url_to_fs(url)[0])
+
+    def absolute(self, path: str) -> str:
+        """Return the path in the file system, without its protocol."""
+        return str(self._fs._strip_protocol(path))
+
+    def address(self, path: str) -> str:
+        """Return how messages name it: with its protocol."""
+        return str(self._fs.unstrip_protocol(path))
+
+    def open(self, path: str) -> "_RemoteFile":
+        """Find a file, for reading.
+
+        Raises:
+            FileNotFoundError: It is not there.
+            OSError: It is no file, or the file system failed.
+        """
+        with _numbered():
+            self._fs.invalidate_cache(os.path.dirname(path))
+            info = self._fs.info(path)
+        if info["type"] != "file":
+            raise NotRegularFileError(f"a {info['type']}")
+        return _RemoteFile(self._fs, path, info["size"])
+
+    @contextlib.contextmanager
+    def being_written(self, path: str, *, sync: bool) -> Iterator[int]:  # noqa: ARG002 - it syncs
+        """Give the descriptor of an empty local file that is put to ``path`` in the end."""
+        with tempfile.NamedTemporaryFile(prefix="shardproof-") as file:
+            yield file.fileno()
+            with _numbered():
+                self._fs.put_file(file.name, path)
+
+    @_numbered()
+    def write(self, path: str, data: bytes, *, sync: bool) -> None:  # noqa: ARG002 - as above
+        """Put ``data`` to ``path``."""
+        self._fs.pipe_file(path, data)
+
+    @_numbered()
+    def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
+        """Return the names in a directory, and which are directories; none if it is not there."""
+        self._fs.invalidate_cache(directory)
+        try:
+            found = self._fs.ls(directory, detail=True)
+        except FileNotFoundError:
+            return []
+        return [
+            (entry["name"].rstrip("/").rpartition("/")[2], entry["type"] == "directory")
+            for entry in found
+        ]
+
+    @_numbered()
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written; None if it is gone, or nobody knows."""
+        try:
+            time: datetime.datetime = self._fs.modified(path)
+        except (FileNotFoundError, NotImplementedError):
+            return None
+        return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp()
+
+    @_numbered()
+    def move(self, source: str, target: str) -> None:
+        """Copy a file, and remove it when the copy is there."""
+        self._fs.pipe_file(target, self._fs.cat_file(source))
+        self.remove(source)
+
+    @_numbered()
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(path)
+
+    @_numbered()
+    def make_directories(self, path: str) -> None:
+        """Make a directory, where the file system has them."""
+        self._fs.makedirs(path, exist_ok=True)
+
+    def sweep(self, directory: str) -> None:
+        """Nothing is left: what is not whole never had a name."""
+
+
+class _RemoteFile:
+    def __init__(self, filesystem: Any, path: str, size: int) -> None:
+        self._fs, self._path = filesystem, path
+        self.path = str(filesystem.unstrip_protocol(path))
+        self.size = size
+
+    @_numbered()
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        end = min(offset + len(buffer), offset + _SLICE, self.size)
+        if end <= offset:
+            return 0
+        data = self._fs.cat_file(self._path, start=offset, end=end)
+        n = min(len(data), len(buffer))
+        buffer[:n] = data[:n]
+        return n
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,256 @@
+"""Checkpoints in a directory of this machine, or of a file system that it mounts."""
+
+import contextlib
+import copy
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+
+from shardproof._base import files
+from shardproof._base.names import NotRegularError, open_inside
+from shardproof._base.opening import real_path
+from shardproof.checkpoint.storage._held import OPEN_DIRECTORY, Held
+
+__all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
+
+
+_ACCESS_LIST = "system.posix_acl_access"
+
+
+class LocalFile:
+    """A file that is open for reading, made of its descriptor, which is closed if that fails."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        try:
+            self.size = os.fstat(fd).st_size
+        except BaseException:
+            os.close(fd)
+            raise
+        self.fd = fd
+        self.path = path
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Read bytes from ``offset`` on into a buffer; return how many, 0 at the end."""
+        return os.preadv(self.fd, [buffer], offset)
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self.fd)
+
+
+class LocalStorage:
+    """Checkpoints in directories; files are written under a temporary name, synced and renamed.
+
+    Of several attempts to save one prefix at once, at most one makes a checkpoint.
+    """
+
+    _root: Held | None = None
+
+    @contextlib.contextmanager
+    def holding(self, directory: str) -> Iterator["LocalStorage"]:
+        """Give the same storage, which follows no link on the way to what is below a directory.
+
+        So it is for what is opened, listed, made or removed, and renamed without being synced.
+        """
+        fd = None
+        if self._root is None:
+            with contextlib.suppress(FileNotFoundError):
+                fd = self._enter(directory)
+        if fd is None:  # it does so already, or nothing is there
+            yield self
+            return
+        try:
+            held = copy.copy(self)
+            object.__setattr__(held, "_root", Held(directory, fd))  # it may be a frozen dataclass
+            yield held
+        finally:
+            os.close(fd)
+
+    def absolute(self, path: str) -> str:
+        """Return the absolute path."""
+        return os.path.abspath(path)
+
+    def address(self, path: str) -> str:
+        """Return how messages name it."""
+        return path
+
+    def open(self, path: str) -> LocalFile:
+        """Open a regular file of its directory for reading; a link that leads out is refused.
+
+        Raises:
+            FileNotFoundError: It is not there.
+            OSError: It can't be opened; of what is no regular file, the text says what it is.
+        """
+        directory, name = os.path.split(path)
+        root = real_path(directory)
+        dir_fd = self._enter(directory if self._root else root)
+        try:
+            return LocalFile(open_inside(name, root=root, dir_fd=dir_fd), path)
+        except NotRegularError as error:
+            raise NotRegularFileError(f"a {error.found}") from error
+        finally:
+            os.close(dir_fd)
+
+    def being_written(self, path: str, *, sync: bool) -> AbstractContextManager[int]:
+        """Give the descriptor of an empty file that is at ``path``, whole, in the end."""
+        return files.being_written(path, sync=sync)
+
+    def being_published(
+        self, path: str, temporary: str, *, sync: bool
+    ) -> AbstractContextManager[int]:
+        """Give the descriptor of a new file that is at ``path`` in the end, if nothing is."""
+        return files.being_published(path, temporary, sync=sync)
+
+    def rename(self, source: str, target: str, *, sync: bool) -> None:
+        """Rename a file, in place of what has the name; with ``sync`` for good."""
+        if sync:
+            files.move_whole(source, target)
+            return
+        with self._at(source) as (source_fd, name), self._at(target) as (target_fd, new_name):
+            try:
+                files.move(name, new_name, source_fd=source_fd, target_fd=target_fd)
+            except OSError as error:
+                error.filename, error.filename2 = source, target
+                raise
+
+    def remove_directory(self, path: str) -> bool:
+        """Remove a directory unless something is in it; say whether it is gone."""
+        with contextlib.suppress(FileNotFoundError), self._at(path) as (dir_fd, name):
+            return files.remove_empty(name, dir_fd=dir_fd)
+        return True
+
+    def sync_directory(self, path: str) -> None:
+        """Bring it to the disk which names are in a directory."""
+        with self._entered(path) as fd:
+            files.sync(fd)
+
+    def write(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""
+        with (
+            files.being_written(path, sync=sync) as fd,
+            files.telling_where(path),
+            open(fd, "wb", closefd=False) as file,
+        ):
+            file.write(data)
+
+    def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
+        """Return the names in a directory, and which are directories; none if it is not there.
+
+        A link to a directory is none: what it leads to has a name of its own, or lies elsewhere.
+        """
+        try:
+            if self._root is None:
+                return _entries(directory)
+            with self._entered(directory) as fd:
+                return _entries(fd)
+        except FileNotFoundError:
+            return []
+
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written; None if it is gone."""
+        try:
+            return os.stat(path, follow_symlinks=False).st_mtime
+        except FileNotFoundError:
+            return None
+
+    def move(self, source: str, target: str) -> None:
+        """Rename a file, for good."""
+        files.move_whole(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError), self._at(path) as (dir_fd, name):
+            files.remove(name, dir_fd=dir_fd)
+
+    def make_directories(self, path: str) -> None:
+        """Make a directory and those above it.
+
+        Where one is held, who may write to the directory above may write to the new one.
+        """
+        with self._at(path) as (dir_fd, name):
+            if dir_fd is None:
+                files.make_directories(path)
+            else:
+                os.mkdir(name, dir_fd=dir_fd)
+                _share(name, dir_fd)
+                files.sync(dir_fd)
+
+    def sweep(self, directory: str) -> None:
+        """Remove what killed writers of this package left there."""
+        if self._root is None:
+            files.sweep_leftovers(directory)
+            return
+        with self._entered(directory) as fd:
+            files.sweep_opened(fd)
+
+    def _enter(self, directory: str) -> int:
+        """Return a descriptor of a directory."""
+        if self._root is None:
+            return os.open(directory, OPEN_DIRECTORY)
+        return self._root.enter(directory)
+
+    @contextlib.contextmanager
+    def _entered(self, directory: str) -> Iterator[int]:
+        fd = self._enter(directory)
+        try:
+            with _naming(directory):
+                yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def _at(self, path: str) -> Iterator[tuple[int | None, str]]:
+        """Give how to name a file: relative to a descriptor, where a directory is held."""
+        if self._root is None:
+            yield None, path
+            return
+        directory, name = os.path.split(path)
+        with self._entered(directory) as fd, _naming(path):
+            yield fd, name
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Let an error of a call that has a descriptor say which file it is about."""
+    try:
+        yield
+    except OSError as error:
+        if not os.path.isabs(str(error.filename)):
+            error.filename = path
+        raise
+
+
+def _share(name: str, dir_fd: int) -> None:
+    """Let a new directory be written to by whoever may write to the one above, as far as it goes.
+
+    Not where only an owner may remove what is there: nobody else could remove the new one. Nor
+    where a list says who may: then the group's bits are no group's (acl(5)).
+    """
+    above = os.fstat(dir_fd)
+    with contextlib.suppress(OSError):
+        if above.st_mode & stat.S_ISVTX or _ACCESS_LIST in os.listxattr(dir_fd):
+            return
+        fd = os.open(name, OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
+        try:
+            _give_as(above, fd)
+        finally:
+            os.close(fd)
+
+
+def _give_as(above: os.stat_result, fd: int) -> None:
+    for owner in (above.st_uid, -1):  # only root may give it away
+        with contextlib.suppress(OSError):
+            os.fchown(fd, owner, above.st_gid)
+    made = os.fstat(fd)
+    shared = stat.S_IRWXO | (stat.S_IRWXG if made.st_gid == above.st_gid else 0)
+    os.fchmod(fd, stat.S_IMODE(made.st_mode) | above.st_mode & shared)
+
+
+def _entries(directory: str | int) -> list[tuple[str, bool]]:
+    with os.scandir(directory) as found:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+
+
+class NotRegularFileError(OSError):
+    """A directory, a FIFO, or a link that leads out of the directory, in the place of a file."""

@@ -1,0 +1,188 @@
+"""Where checkpoints are kept: what is asked of a storage, and which one a prefix means."""
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from shardproof._base.messages import shown
+from shardproof._base.paths import refuse_empty
+from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
+from shardproof.checkpoint.storage._local_storage import LocalStorage
+
+__all__ = [
+    "CheckpointStorage",
+    "Dated",
+    "Exclusive",
+    "Holding",
+    "Place",
+    "StoredFile",
+    "holding",
+    "place_of",
+    "storage_of",
+]
+
+
+class StoredFile(Protocol):
+    """A file that is open for reading."""
+
+    @property
+    def path(self) -> str:
+        """Its absolute path or address."""
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Read bytes from ``offset`` on into a buffer; return how many, 0 at the end."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+@runtime_checkable
+class CheckpointStorage(Protocol):
+    """Where checkpoints are kept. Paths are absolute and have ``/`` between their parts.
+
+    What it raises is an `OSError`; `FileNotFoundError` for what is not there.
+    """
+
+    def absolute(self, path: str) -> str:
+        """Return the absolute path."""
+
+    def address(self, path: str) -> str:
+        """Return how messages name it."""
+
+    def open(self, path: str) -> StoredFile:
+        """Open a regular file for reading."""
+
+    def being_written(self, path: str, *, sync: bool) -> AbstractContextManager[int]:
+        """Give the descriptor of an empty local file that is at ``path``, whole, in the end.
+
+        If the context ends by an exception, ``path`` is as it was.
+        """
+
+    def write(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""
+
+    def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
+        """Return the names in a directory, and which are directories; none if it is not there."""
+
+    def move(self, source: str, target: str) -> None:
+        """Rename a file, for good; at no moment both names are gone."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+
+    def make_directories(self, path: str) -> None:
+        """Make a directory and those above it."""
+
+    def sweep(self, directory: str) -> None:
+        """Remove what killed writers of this package left there."""
+
+
+@runtime_checkable
+class Dated(Protocol):
+    """A storage that knows how old files are; what it raises is an `OSError`."""
+
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written, as `time.time` counts; None if that is not known."""
+
+
+@runtime_checkable
+class Exclusive(Protocol):
+    """A storage where, of several who save one prefix at once, at most one makes a checkpoint.
+
+    What it raises is an `OSError`; `FileNotFoundError` for a source or a temporary name that
+    somebody removed.
+    """
+
+    def being_published(
+        self, path: str, temporary: str, *, sync: bool
+    ) -> AbstractContextManager[int]:
+        """Give the descriptor of a new file that is at ``path`` in the end, if nothing is.
+
+        Until then it has the temporary name. Where something is at ``path``: `FileExistsError`.
+        """
+
+    def rename(self, source: str, target: str, *, sync: bool) -> None:
+        """Rename a file at one moment, in place of what has the name; with ``sync`` for good.
+
+        Into a directory that is not there: `FileNotFoundError`.
+        """
+
+    def remove_directory(self, path: str) -> bool:
+        """Remove a directory unless something is in it; say whether it is gone."""
+
+    def sync_directory(self, path: str) -> None:
+        """Bring it to the disk which names are in a directory."""
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """A storage in which links can be put in the place of directories; it raises an `OSError`."""
+
+    def holding(self, directory: str) -> AbstractContextManager[CheckpointStorage]:
+        """Give the same storage, which follows no link on the way to what is below a directory.
+
+        A link in the place of a directory below it is nothing.
+        """
+
+
+def holding(
+    storage: CheckpointStorage, directory: str
+) -> AbstractContextManager[CheckpointStorage]:
+    """Give a storage that follows no link below a directory, where it has links."""
+    return storage.holding(directory) if isinstance(storage, Holding) else nullcontext(storage)
+
+
+class Place(NamedTuple):
+    """A prefix, and the storage in which it is."""
+
+    storage: CheckpointStorage
+    path: str
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return os.path.dirname(self.path)
+
+    @property
+    def name(self) -> str:
+        """What their names begin with."""
+        return os.path.basename(self.path)
+
+    def beside(self, name: str) -> str:
+        """Return the path of another file of the same directory."""
+        return f"{self.directory.rstrip('/')}/{name}"
+
+    def address(self, name: str) -> str:
+        """Return how messages name a file of the same directory."""
+        return self.storage.address(self.beside(name))
+
+
+def place_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) -> Place:
+    """Return where a prefix is: in the storage that is given, else by what it looks like.
+
+    Raises:
+        ValueError: It ends with a separator, or is empty: files would have no names.
+    """
+    refuse_empty(prefix=prefix)
+    path = os.fspath(prefix)
+    if path.rpartition("/")[2] in {"", ".", ".."}:
+        example = os.path.join(path, "model")
+        problem = f"expected a path that ends with a name, such as '{shown(example)}', found"
+        raise ValueError(f"prefix: {problem} '{shown(path)}'")
+    found = storage_of(path, storage)
+    return Place(found, found.absolute(path))
+
+
+def storage_of(
+    path: str | os.PathLike[str], storage: CheckpointStorage | None
+) -> CheckpointStorage:
+    """Return the storage that is given, else the one that a path or address looks like."""
+    if storage is not None:
+        return storage
+    text = os.fspath(path)
+    return FsspecStorage.of_url(text) if "://" in text else LocalStorage()

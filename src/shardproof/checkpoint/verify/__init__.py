@@ -1,0 +1,1 @@
+"""Which checkpoints are there, and which of them are whole."""

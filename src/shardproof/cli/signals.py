@@ -1,0 +1,106 @@
+"""Signals that end a command: it stops what it is at, clears up, and ends by a code of its own.
+
+An interrupt (SIGINT), the end of a job (SIGTERM) and a terminal that is gone (SIGHUP) go the same
+way, as a KeyboardInterrupt of the main thread. One that is ignored when the command starts, as
+under nohup(1), stays ignored. Only the command takes signals; a call of the library never does.
+
+Python raises KeyboardInterrupt wherever the main thread happens to be. In the callback of a weak
+reference, which every import ends with, it is printed (``Exception ignored in``) and lost, and may
+leave a lock behind for which every other import waits.
+"""
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+from shardproof._base.work import interrupts
+from shardproof.cli.entry import ENDING, end_at_once
+
+__all__ = ["Signals", "interruptible", "listening", "signals"]
+
+_LATER = 0.005
+
+
+class Signals:
+    """Counts them, so that a lost one is known, and raises them where nothing waits for them.
+
+    What repeats that the job ends is not counted.
+    """
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+
+    def end(self) -> NoReturn:
+        """End this process as the first of them asks; those that still come change nothing."""
+        if self._first is not None:
+            for number in ENDING:
+                signal.signal(number, signal.SIG_IGN)
+        # Where a KeyboardInterrupt has left text that was executed, as by dataclasses, CPython ends
+        # `python -m` by SIGINT in spite of the code; text that ends well makes it forget that.
+        exec("")  # noqa: S102
+        sys.exit(128 + (self._first or signal.SIGINT))
+
+    def came(self, number: int, frame: FrameType | None) -> None:
+        """Take in a signal: an interrupt, or the alarm that brings one back; another's is one."""
+        if number != signal.SIGALRM:
+            if interrupts.n and number != signal.SIGINT:
+                return  # whoever ends a job says so to each process, and to all of them
+            self._first = self._first or number
+        interrupts.n += number != signal.SIGALRM or not interrupts.n
+        if interrupts.n == 1 and interrupts.is_awaited:
+            return
+        if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.setitimer(signal.ITIMER_REAL, _LATER)
+            return
+        raise KeyboardInterrupt
+
+    def reset(self) -> None:
+        """Let it be as if none had come."""
+        interrupts.n, interrupts.is_awaited, self._first = 0, False, None
+
+
+signals = Signals()
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[None]:
+    """Raise what ends a command where that does no harm, and count it; ignored ones stay ignored.
+
+    Not in another thread than the main one, nor where somebody else handles interrupts.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    ours = (signal.default_int_handler, end_at_once)
+    if not is_main or signal.getsignal(signal.SIGINT) not in (*ours, signal.SIG_IGN):
+        yield
+        return
+    before = {
+        number: handler
+        for number in (*ENDING, signal.SIGALRM)
+        if (handler := signal.getsignal(number)) in (*ours, signal.SIG_DFL)
+    }
+    signals.reset()
+    for number in before:
+        signal.signal(number, signals.came)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if number == signal.SIGALRM:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(number, handler)
+        interrupts.n = 0
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let an interrupt that a lock turned into an error be an interrupt again."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise

@@ -1,0 +1,210 @@
+"""What a dataset card says of configurations and splits: the field ``configs`` of its YAML.
+
+As https://huggingface.co/docs/hub/datasets-manual-configuration has it, and as the library datasets
+reads it. What can't be understood is refused, since a guess would deliver other rows.
+"""
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from shardproof._base.messages import quoted, shown
+from shardproof.datasets.rows._patterns import SPLIT_NAME
+from shardproof.datasets.rows._yaml import yaml_field
+from shardproof.errors import SourceError
+
+__all__ = ["CARD_FILES", "Config", "config_of", "configs_of", "told_default", "yaml_block"]
+
+CARD_FILES = ("README.md", ".huggingface.yaml")
+"""Where a card is; the second goes before the first."""
+
+_BLOCK = re.compile(r"\A\s*---(?:\r\n|\r|\n)(.*?)(?:\r\n|\r|\n)---[ \t]*(?:\r\n|\n|\Z)", re.DOTALL)
+_NO_NAME = re.compile(r"[<>:/\\|?*]")
+_MISSING = object()
+_UNREAD = ("columns", "filters", "fragment_scan_options", "on_bad_files")
+_TO_DO = "Mend the card, or name the files: data_files"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration, which the Hub calls a subset.
+
+    Attributes:
+        name: What it is called.
+        directory: What its patterns are below; empty for the repository.
+        patterns: Of each split; None where the card leaves it to the names of the files.
+        is_default: Whether the card says so.
+        unread: Fields that change the rows, and are not read here.
+    """
+
+    name: str
+    directory: str = ""
+    patterns: Mapping[str, Sequence[str]] | None = None
+    is_default: bool = False
+    unread: tuple[str, ...] = ()
+
+
+def yaml_block(text: str) -> str:
+    """Return what stands between the lines ``---`` at the beginning of a README; or nothing."""
+    found = _BLOCK.match(text)
+    return found[1] if found else ""
+
+
+def configs_of(texts: Mapping[str, str], url: str) -> list[Config]:
+    """Return the configurations of a repository, in their order; none where its card has none.
+
+    Args:
+        texts: The YAML of each of `CARD_FILES` that there is.
+        url: Of the repository.
+
+    Raises:
+        SourceError: The card can't be understood; the text says where.
+
+    Example:
+        >>> card = "configs: [{config_name: en, data_files: en/*.parquet}]"
+        >>> configs_of({"README.md": card}, "hf://datasets/org/name")
+        [Config(name='en', directory='', patterns={'train': ['en/*.parquet']}, ...)]
+    """
+    found, where = _field(texts, "configs", url)
+    return _configs(found, where) if found else []
+
+
+def _field(
+    texts: Mapping[str, str], field: str, url: str, only: str | None = None
+) -> tuple[Any, str]:
+    """Return what the first file that has a field says, and what an error calls that file."""
+    for name in reversed(CARD_FILES):
+        where = f"the dataset card '{shown(url)}/{shown(name)}'"
+        found = yaml_field(texts.get(name, ""), field, where, _MISSING, only=only)
+        if found is not _MISSING:
+            return found, where
+    return None, ""
+
+
+def told_default(texts: Mapping[str, str], url: str) -> str | None:
+    """Return the only configuration that ``dataset_info`` tells of; None if there is not one.
+
+    Where no configuration is the default one, it is.
+
+    Raises:
+        SourceError: The card can't be understood; the text says where.
+
+    Example:
+        >>> told_default({"README.md": "dataset_info: {config_name: en}"}, "hf://datasets/org/name")
+        'en'
+    """
+    found, where = _field(texts, "dataset_info", url, only="config_name")
+    infos = found if isinstance(found, list) else [found] if isinstance(found, dict) else []
+    names: list[str] = []
+    for n, info in enumerate(infos):
+        name = info.get("config_name", "default") if isinstance(info, dict) else None
+        if not isinstance(name, str):
+            _refuse(where, f"dataset_info[{n}].config_name", "a name", name)
+        names.append(name)
+    return names[0] if len(set(names)) == 1 else None
+
+
+def _configs(value: Any, where: str) -> list[Config]:
+    if not isinstance(value, list):
+        _refuse(where, "configs", "a list", value)
+    configs = [_config(item, where, f"configs[{n}]") for n, item in enumerate(value)]
+    times = Counter(config.name for config in configs)
+    if twice := [name for name, n in times.items() if n > 1]:
+        _refuse(where, "configs", "configurations of different names", twice[0])
+    return configs
+
+
+def _config(item: Any, where: str, field: str) -> Config:
+    if not isinstance(item, dict):
+        _refuse(where, field, "fields, of which one is config_name", item)
+    name, directory = item.get("config_name"), item.get("data_dir") or ""
+    if not isinstance(name, str) or not name or _NO_NAME.search(name):
+        _refuse(where, f"{field}.config_name", "a name that can be that of a file", name)
+    if not isinstance(directory, str):
+        _refuse(where, f"{field}.data_dir", "a directory", directory)
+    if not isinstance(item.get("default") or False, bool):
+        _refuse(where, f"{field}.default", "true or false", item["default"])
+    return Config(
+        name,
+        directory.removesuffix("/"),
+        _patterns(item["data_files"], where, f"{field}.data_files")
+        if "data_files" in item
+        else None,
+        bool(item.get("default")),
+        tuple(unread for unread in _UNREAD if item.get(unread) is not None),
+    )
+
+
+def _patterns(value: Any, where: str, field: str) -> dict[str, list[str]]:
+    if isinstance(value, str):
+        return {"train": [value]}
+    if not isinstance(value, list):
+        _refuse(where, field, "a path, or a list of paths or of splits", value)
+    if not any(isinstance(item, dict) for item in value):
+        return {"train": _paths(value, where, field)}
+    patterns: dict[str, list[str]] = {}
+    for n, item in enumerate(value):
+        split, paths = _split(item, where, f"{field}[{n}]")
+        if split in patterns:
+            _refuse(where, field, "splits of different names", split)
+        patterns[split] = paths
+    return patterns
+
+
+def _split(item: Any, where: str, field: str) -> tuple[str, list[str]]:
+    if not isinstance(item, dict) or set(item) != {"split", "path"}:
+        _refuse(where, field, "the fields split and path, and no others", item)
+    split, path = item["split"], item["path"]
+    if not isinstance(split, str) or not SPLIT_NAME.fullmatch(split):
+        _refuse(where, f"{field}.split", "a name of letters, digits, '_' and '.'", split)
+    return split, _paths([path] if isinstance(path, str) else path, where, f"{field}.path")
+
+
+def _paths(value: Any, where: str, field: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(path, str) and path for path in value):
+        _refuse(where, field, "a path, or a list of paths", value)
+    return value
+
+
+def _refuse(where: str, field: str, expected: str, found: object) -> NoReturn:
+    problem = f"expected {expected}, found {quoted(str(found))}"
+    raise SourceError(f"{where}, {field}: {problem}. {_TO_DO}", again="no")
+
+
+def config_of(
+    configs: Sequence[Config], name: str | None, url: str, told: str | None = None
+) -> Config:
+    """Return the configuration that is meant.
+
+    Args:
+        configs: Those of the card, one or more.
+        name: Of one of them; None for the default one: the only one, the one that the card calls
+            so, or the one whose name is ``default``, or the one that is told of.
+        url: Of the repository.
+        told: See `told_default`.
+
+    Raises:
+        SourceError: There is none, or several; the text says which there are.
+    """
+    there = ", ".join(quoted(config.name) for config in configs[:20])
+    more = f" and {len(configs) - 20} more" if len(configs) > 20 else ""
+    defaults = [config for config in configs if config.is_default or config.name == "default"]
+    if len(configs) == 1:
+        defaults = list(configs)
+    defaults = defaults or [config for config in configs if config.name == told]
+    if len(defaults) > 1:
+        found = " and ".join(quoted(config.name) for config in defaults[:2])
+        raise SourceError(
+            f"the card of '{shown(url)}' has two default configurations: {found}", again="no"
+        )
+    meant = [config for config in configs if config.name == name] if name else defaults
+    if not meant:
+        what = f"no configuration {quoted(name)}" if name else "no default configuration"
+        to_do = "Give one of them as name (<config> in a spec)"
+        problem = (
+            f"'{shown(url)}' does not have it: its card has {what}, but: {there}{more}. {to_do}"
+        )
+        raise SourceError(problem, again="no")
+    return meant[0]

@@ -1,0 +1,296 @@
+"""Datasets of the Hugging Face Hub and local text, row by row, of which little is on disk."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+from shardproof._base.arguments import as_int, checked
+from shardproof._base.messages import quoted, shown
+from shardproof._base.names import refusals
+from shardproof._base.paths import refuse_empty
+from shardproof.datasets.rows._card import configs_of, told_default
+from shardproof.datasets.rows._kept import KeptListings
+from shardproof.datasets.rows._listings import Listing, UnreachableError, ask_listing
+from shardproof.datasets.rows._origins import HubAddress, Origin, opened
+from shardproof.datasets.rows._resume import ResumePlan, plan_of
+from shardproof.datasets.rows._rows import Kind, ShardedRows, refuse_count
+from shardproof.datasets.rows._shard_lists import ParquetShards, text_shards
+from shardproof.datasets.rows._specs import HubSpec, TextSpec, parse_dataset_specs
+from shardproof.datasets.rows._splits import chosen_files, refuse_script, split_files
+from shardproof.errors import SourceError
+from shardproof.fetching.cache._cleanup import Cleanup, cleanup_policy
+from shardproof.fetching.sources._source import RemoteFile, Source
+from shardproof.fetching.transfer._limits import Limits
+
+__all__ = ["hf_load_dataset_sharded", "load_dataset_from_spec", "resolve_resume_plan"]
+
+Spec = HubSpec | TextSpec | str
+Path = str | os.PathLike[str]
+DataFiles = str | Sequence[str]
+
+
+@checked
+def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are called
+    repo_id: str,
+    split: str = "train",
+    name: str | None = None,
+    cache_dir: Path | None = None,
+    data_files: DataFiles | None = None,
+    prefetch: int = 1,
+    *,
+    skip: int = 0,
+    revision: str | None = None,
+    as_: Kind = "rows",
+    batch_size: int | None = None,
+    columns: Sequence[str] | None = None,
+    lookahead: int | None = None,
+    cleanup: Cleanup | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    endpoint: str | None = None,
+    token: str | None = None,
+    source: Source | str | None = None,
+) -> ShardedRows:
+    """Return the rows of a dataset on the Hub: read shard by shard, the next one on its way.
+
+    Which files they are, the dataset card says, or the names do; the order is that in which the
+    library datasets reads them. Shards are parquet files, kept in
+    ``<cache_dir>/hf_shards/<repo_id>/<split>/`` while they are needed. Where the Hub can't be
+    asked, what is kept in ``<cache_dir>/listings`` of the commit is taken.
+
+    Args:
+        repo_id: ``"owner/name"``.
+        split: ``"train"``, ``"test"``, ...
+        name: Of the configuration, which the Hub calls a subset; None for the default one.
+        cache_dir: Where shards are kept; None for ``"data"``.
+        data_files: Names of files in the repository, or patterns with ``*`` and ``**``, in place
+            of what card, split and name mean; none of them: no rows.
+        prefetch: How many shards are fetched ahead.
+        skip: Rows at the beginning that are not delivered. Shards before them are not fetched (only
+            the end of each is read, for the number of its rows), and row groups not read.
+        revision: Branch, tag or commit; None for the default branch. ``"refs/convert/parquet"`` has
+            most datasets as parquet that are none.
+        as_: What is delivered: ``"rows"`` as dicts, ``"batches"`` as `pyarrow.RecordBatch`, or a
+            ``"dataset"`` for each shard: a `datasets.Dataset`, in memory.
+        batch_size: Rows of a batch, of which there are fewer at the end of a row group; None for
+            about 4 MiB.
+        columns: Which to read; None for all.
+        lookahead: The same as ``prefetch``, and goes before it.
+        cleanup: ``"auto"``: only this shard and those ahead of it stay; ``"keep"``: all do; a
+            number: so many bytes; None: what ``HF_SHARD_CACHE_CLEANUP`` says, or ``"auto"``.
+        limits: How long and how often a fetch tries.
+        endpoint: Of the Hub; None for the one that ``HF_ENDPOINT`` names.
+        token: For the Hub; None for the one that ``HF_TOKEN`` or ``hf auth login`` gives.
+        source: Where the repository is, if not on the Hub: another source with the same files.
+
+    Raises:
+        SourceError: There is no such repository, split or file; the text says what there is.
+        FetchError: The end of a file that is skipped can't be read.
+        ShardReadError: It is not that of a parquet file.
+        ValueError: An argument that means nothing; more rows to skip than there are.
+        ImportError: What is needed is not installed; the text says how to.
+    """
+    ahead = prefetch if lookahead is None else lookahead
+    refuse_count("prefetch" if lookahead is None else "lookahead", ahead, least=0)
+    policy = cleanup_policy(cleanup)
+    spec = HubSpec(repo_id, name=name, split=split, revision=revision)
+    shards = _listed(
+        spec,
+        cache_dir,
+        data_files,
+        source or HubAddress(repo_id=repo_id, revision=revision, endpoint=endpoint, token=token),
+        limits,
+    )
+    shards = dataclasses.replace(
+        shards,
+        columns=None if columns is None else tuple(columns),
+        lookahead=ahead,
+        cleanup=policy,
+    )
+    return ShardedRows(shards, as_, batch_size, skip)
+
+
+def _listed(
+    spec: HubSpec,
+    cache_dir: Path | None,
+    data_files: DataFiles | None,
+    origin: Origin,
+    limits: Limits,
+) -> ParquetShards:
+    """Return the shards that are meant, as the source lists them."""
+    refuse_empty(cache_dir=cache_dir)
+    root = os.path.abspath("data" if cache_dir is None else cache_dir)
+    listing = Listing()
+    with opened(origin) as source:
+        url = source.url
+        if data_files is None or data_files:
+            kept = KeptListings(root, spec.repo_id) if isinstance(origin, HubAddress) else None
+            listing = _told(source, kept, spec.revision, limits, with_card=data_files is None)
+    if isinstance(origin, HubAddress) and listing.commit is not None:
+        url = f"hf://datasets/{spec.repo_id}@{listing.commit}"
+    files = tuple(_meant(spec, data_files, listing, url))
+    for refusal in refusals([file.name for file in files]):
+        problem = f"'{shown(url)}' lists {quoted(refusal.name)}, which is refused: {refusal.reason}"
+        raise SourceError(problem, again="no")
+    if isinstance(origin, HubAddress):
+        origin = dataclasses.replace(origin, commit=listing.commit, files=files)
+    counts = os.path.join(root, "row_counts", f"{spec.repo_id.replace('/', '--')}.json")
+    return ParquetShards(
+        origin=origin,
+        url=url,
+        files=files,
+        cache_dir=root,
+        split=spec.split,
+        counts_path=counts,
+        limits=limits,
+    )
+
+
+def _told(
+    source: Source,
+    kept: KeptListings | None,
+    revision: str | None,
+    limits: Limits,
+    *,
+    with_card: bool,
+) -> Listing:
+    """Return what the source says; where a hub can't be asked, what it said before."""
+    try:
+        listing = ask_listing(source, limits, with_card=with_card)
+    except UnreachableError as error:
+        if kept is None:
+            raise
+        return kept.instead(revision, error, with_card=with_card)
+    if kept is not None:
+        kept.keep(listing, revision)
+    return listing
+
+
+def _meant(
+    spec: HubSpec, data_files: DataFiles | None, listing: Listing, url: str
+) -> Sequence[RemoteFile]:
+    if data_files is not None:
+        names = [data_files] if isinstance(data_files, str) else data_files
+        return chosen_files(listing.files, names, url)
+    refuse_script(listing.files, spec.repo_id, url)
+    card = listing.card or {}
+    configs, told = configs_of(card, url), told_default(card, url)
+    return split_files(listing.files, spec.split, spec.name, url, configs, told=told)
+
+
+@checked
+def load_dataset_from_spec(
+    spec: Spec,
+    cache_dir: Path | None = None,
+    data_files: DataFiles | None = None,
+    *,
+    skip: int = 0,
+    as_: Kind = "rows",
+    batch_size: int | None = None,
+    **options: Any,
+) -> ShardedRows:
+    r"""Return the rows of what a spec means.
+
+    Args:
+        spec: One of what `parse_dataset_specs` returns, or the text of one.
+        cache_dir: Where shards of the Hub are kept.
+        data_files: In place of the files that the spec means; such as a plan's.
+        skip: Rows at the beginning that are not delivered.
+        as_: What is delivered, as `hf_load_dataset_sharded` has it.
+        batch_size: Rows of a batch.
+        **options: Others of `hf_load_dataset_sharded`, for a spec of the Hub.
+
+    Raises:
+        TypeError: An option that there is not.
+        ValueError: No spec, or several; and as `hf_load_dataset_sharded` does.
+        SourceError: There are no such files.
+
+    Example:
+        >>> path = text_dir / "notes.txt"
+        >>> _ = path.write_text("one\ntwo\n")
+        >>> list(load_dataset_from_spec(f"txt:{path}:line"))
+        [{'line': 'one'}, {'line': 'two'}]
+    """
+    found = _one(spec)
+    if isinstance(found, TextSpec):
+        if options:
+            raise TypeError(f"{', '.join(options)}: not for a spec of text files")
+        names = [data_files] if isinstance(data_files, str) else data_files
+        return ShardedRows(text_shards(found, names), as_, batch_size, skip)
+    return hf_load_dataset_sharded(
+        found.repo_id,
+        found.split,
+        found.name,
+        cache_dir,
+        data_files,
+        revision=found.revision,
+        skip=skip,
+        as_=as_,
+        batch_size=batch_size,
+        **options,
+    )
+
+
+@checked
+def resolve_resume_plan(
+    spec: Spec | Sequence[tuple[str, SupportsIndex]],
+    row_offset: int | None = 0,
+    cache_dir: Path | None = None,
+    data_files: DataFiles | None = None,
+    *,
+    endpoint: str | None = None,
+    token: str | None = None,
+    source: Source | str | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+) -> ResumePlan:
+    """Return where to go on after so many rows: the files that are left, and what of the first.
+
+    ``skip`` does the same in one step; this is for those who want to know the place, or to give the
+    files to something else. It can be taken apart like a tuple.
+
+    Args:
+        spec: One of what `parse_dataset_specs` returns, or the text of one; or the files, each with
+            the number of its rows.
+        row_offset: How many rows are done; None is 0. As many as there are: no files are left.
+        cache_dir: Where the numbers of rows are kept, so that each is asked for once; None for
+            ``"data"``.
+        data_files: In place of the files that the spec means.
+        endpoint: As `hf_load_dataset_sharded` has it.
+        token: As `hf_load_dataset_sharded` has it.
+        source: As `hf_load_dataset_sharded` has it.
+        limits: As `hf_load_dataset_sharded` has it.
+
+    Raises:
+        ValueError: There are not so many rows; no spec, or several.
+        SourceError: There are no such files.
+        FetchError: The end of a file can't be read.
+        ShardReadError: It is not that of a parquet file; a text file can't be read.
+
+    Example:
+        >>> plan = resolve_resume_plan([("a.parquet", 10), ("b.parquet", 20)], 12)
+        >>> data_files, in_shard_offset, shard_label = plan
+        >>> data_files, in_shard_offset, shard_label
+        (('b.parquet',), 2, 'b.parquet (2/2) row 2')
+    """
+    row_offset = row_offset or 0
+    refuse_count("row_offset", row_offset, least=0)
+    if not isinstance(spec, str | HubSpec | TextSpec):
+        counts = (as_int("spec", rows) for _, rows in spec)
+        return plan_of([name for name, _ in spec], counts, row_offset)
+    found = _one(spec)
+    if isinstance(found, TextSpec):
+        names = [data_files] if isinstance(data_files, str) else data_files
+        return text_shards(found, names).plan(row_offset)
+    address = HubAddress(
+        repo_id=found.repo_id, revision=found.revision, endpoint=endpoint, token=token
+    )
+    return _listed(found, cache_dir, data_files, source or address, limits).plan(row_offset)
+
+
+def _one(spec: Spec) -> HubSpec | TextSpec:
+    if not isinstance(spec, str):
+        return spec
+    specs = parse_dataset_specs(spec)
+    if len(specs) > 1:
+        raise ValueError(f"spec: expected one, found {len(specs)}; see parse_dataset_specs")
+    return specs[0]

@@ -1,0 +1,215 @@
+"""Listings that are kept beside the cache: a job starts from them when the hub can't be asked.
+
+A commit never changes, so what was listed of it holds. What is kept is bound to repository and
+commit, and carries a digest of itself: what is cut off, changed or of something else is not
+believed. It tells which shards there are; their bytes are proven as always.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from shardproof._base import digest as _digest
+from shardproof._base import files as _files
+from shardproof._base import json
+from shardproof._base.messages import printable, shown, told
+from shardproof._base.opening import real_path
+from shardproof.datasets.rows._card import CARD_FILES
+from shardproof.datasets.rows._listings import Listing, UnreachableError
+from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.fetching.cache._places import key_of
+from shardproof.fetching.sources._source import RemoteFile
+
+__all__ = ["MOST_LISTINGS", "KeptListings"]
+
+MOST_LISTINGS = 20
+"""How many commits of a repository are kept; those that were not wanted for longest go."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+logger = logging.getLogger("shardproof.fetching")
+
+
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What was listed of a commit."""
+
+    repo_id: str
+    commit: str
+    files: tuple[RemoteFile, ...]
+    card: dict[str, str] | None
+    version: Literal[1] = 1
+
+
+class _Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The same with its digest."""
+
+    listing: _Kept
+    digest: str
+
+
+class _Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which commit a revision was when the hub was last asked."""
+
+    repo_id: str
+    revision: str
+    commit: str
+    version: Literal[1] = 1
+
+
+Kind = TypeVar("Kind", _Sealed, _Branch)
+
+
+class KeptListings:
+    """What is kept of one repository.
+
+    Args:
+        cache_dir: The user's cache.
+        repo_id: Of the repository.
+    """
+
+    def __init__(self, cache_dir: str, repo_id: str) -> None:
+        self._repo_id = repo_id
+        self.directory = os.path.join(real_path(cache_dir), "listings", repo_id.replace("/", "--"))
+
+    def keep(self, listing: Listing, revision: str | None) -> None:
+        """Keep a listing, unless all of it is there; what fails is logged and costs no more."""
+        commit = listing.commit
+        if commit is None or not _COMMIT.fullmatch(commit):
+            return
+        try:
+            _files.make_directories(self.directory)
+            self._keep_commit(listing, commit)
+            if revision != commit:
+                self._keep_branch(revision or "", commit)
+            self._let_go()
+        except OSError as error:
+            logger.warning(
+                "Could not keep a listing in '%s': %s", shown(self.directory), told(error)
+            )
+
+    def _keep_commit(self, listing: Listing, commit: str) -> None:
+        path = os.path.join(self.directory, _file_of(commit))
+        with contextlib.suppress(ManifestError):
+            there = self._of_commit(commit)
+            if there.card is not None or listing.card is None:
+                os.utime(path)
+                return
+        kept = _Kept(
+            repo_id=self._repo_id, commit=commit, files=tuple(listing.files), card=listing.card
+        )
+        data = msgspec.json.encode(_Sealed(listing=kept, digest=_digest_of(kept)))
+        if len(data) <= json.MAX_BYTES:
+            _files.write_whole(path, data)
+
+    def _keep_branch(self, revision: str, commit: str) -> None:
+        branch = _Branch(repo_id=self._repo_id, revision=revision, commit=commit)
+        path = os.path.join(self.directory, _file_of_branch(revision))
+        _files.write_whole(path, msgspec.json.encode(branch))
+
+    def _let_go(self) -> None:
+        names = [name for name in os.listdir(self.directory) if _is_of_commit(name)]
+        paths = [os.path.join(self.directory, name) for name in names]
+        for path in sorted(paths, key=_last_use)[:-MOST_LISTINGS]:
+            _files.remove(path)
+
+    def instead(self, revision: str | None, error: UnreachableError, *, with_card: bool) -> Listing:
+        """Return what is kept of a revision, since the hub can't be asked.
+
+        Raises:
+            UnreachableError: Nothing is, or nothing that can be believed.
+        """
+        try:
+            commit = revision if revision and _COMMIT.fullmatch(revision) else None
+            commit = commit or self._commit_of(revision or "")
+            listing = self._of_commit(commit)
+            if with_card and listing.card is None:
+                problem = "it was kept without the dataset card; name the files: data_files"
+                raise ManifestError(problem, path=os.path.join(self.directory, _file_of(commit)))
+        except ManifestError as found:
+            raise self._nothing_kept(error, found) from error
+        logger.warning(
+            "%s; what is kept of commit %s is taken", printable(error.problem), shown(commit)
+        )
+        return listing
+
+    def _nothing_kept(self, error: UnreachableError, found: ManifestError) -> UnreachableError:
+        what = f"what is kept of it is not believed: {told(found)}"
+        if isinstance(found, ManifestNotFoundError):
+            what = f"nothing is kept of it in '{shown(self.directory)}'"
+        to_do = "Load it once while the hub can be asked"
+        return UnreachableError(f"{error.problem}; {what}. {to_do}", again="yes")
+
+    def _commit_of(self, revision: str) -> str:
+        branch = self._read(_file_of_branch(revision), _Branch)
+        if (branch.repo_id, branch.revision) != (self._repo_id, revision):
+            raise self._other(_file_of_branch(revision), "repository and revision")
+        if not _COMMIT.fullmatch(branch.commit):
+            raise self._other(_file_of_branch(revision), "40 hexadecimal digits for a commit")
+        return branch.commit
+
+    def _of_commit(self, commit: str) -> Listing:
+        name = _file_of(commit)
+        sealed = self._read(name, _Sealed)
+        kept = sealed.listing
+        if (kept.repo_id, kept.commit) != (self._repo_id, commit):
+            raise self._other(name, "repository and commit")
+        if sealed.digest != _digest_of(kept):
+            raise self._other(name, "digest")
+        if not set(kept.card or ()) <= set(CARD_FILES) or not all(map(_is_sound, kept.files)):
+            raise self._other(name, "sizes, digests and card")
+        if len({file.name for file in kept.files}) < len(kept.files):
+            raise self._other(name, "files, each once")
+        return Listing(kept.files, kept.card, commit)
+
+    def _read(self, name: str, kind: type[Kind]) -> Kind:
+        try:
+            read: Any = json.read(self.directory, name, kind)
+        except OSError as error:
+            if isinstance(error, ManifestError):
+                raise
+            path = os.path.join(self.directory, name)
+            raise ManifestError(f"it can't be read: {error.strerror}", path=path) from error
+        found: Kind = read
+        return found
+
+    def _other(self, name: str, what: str) -> ManifestError:
+        path = os.path.join(self.directory, name)
+        return ManifestError(f"expected the {what} that belong to it, found others", path=path)
+
+
+def _file_of(commit: str) -> str:
+    return f"{commit}.json"
+
+
+def _is_of_commit(name: str) -> bool:
+    return name.endswith(".json") and _COMMIT.fullmatch(name[:-5]) is not None
+
+
+def _file_of_branch(revision: str) -> str:
+    return f"revision-{key_of(revision)}.json"
+
+
+def _last_use(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:  # another process has removed it
+        return 0
+
+
+def _digest_of(kept: _Kept) -> str:
+    return f"sha256:{hashlib.sha256(msgspec.json.encode(kept)).hexdigest()}"
+
+
+def _is_sound(file: RemoteFile) -> bool:
+    """Whether it is as the hub states it: with a size, and a digest that proves the bytes."""
+    if file.size is None or file.size < 0 or file.digest is None:
+        return False
+    try:
+        return _digest.parse(file.digest).algorithm in {"git-sha1", "sha256"}
+    except ValueError:
+        return False

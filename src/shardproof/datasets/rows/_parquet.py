@@ -1,0 +1,198 @@
+"""The rows of one local parquet file from any row on; row groups before it are not read."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shardproof._base.messages import quoted, shown, traced
+from shardproof.datasets.rows._footers import END_BYTES, check_rows, footer_bytes, need_pyarrow
+from shardproof.errors import ShardReadError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["ParquetShard"]
+
+_BUFFER_BYTES = 2**20
+_BATCH_BYTES = 4 * 2**20
+_MAX_ROWS = 2**16
+_ROWS = 256
+
+
+class ParquetShard:
+    """One parquet file that is open.
+
+    What is in memory at a time is a batch, and of each column the page that it is in: not the file,
+    and no memory map, which kills a process under which the file shrinks.
+
+    Args:
+        path: Absolute path of the file.
+        columns: Which to read; None for all.
+
+    Attributes:
+        n_rows: How many it has.
+
+    Raises:
+        ShardReadError: It can't be opened, is no parquet file, is cut off, or contradicts itself.
+        ValueError: It has no such column.
+        ImportError: pyarrow is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> None:
+        need_pyarrow()
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        self._path = os.fspath(path)
+        self._source = self._asked(pa.OSFile, self._path)
+        try:
+            self._size = self._whole_size()
+            self._file = self._asked(
+                pq.ParquetFile,
+                self._source,
+                buffer_size=_BUFFER_BYTES,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
+            check_rows(self._file.metadata, self._path)
+            self._columns = self._chosen(columns)
+        except BaseException:
+            self._source.close()
+            raise
+        self.n_rows: int = self._file.metadata.num_rows
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        self._source.close()
+
+    def batches(self, start: int, size: int | None = None) -> Iterator["pyarrow.RecordBatch"]:
+        """Yield the rows from ``start`` on, in the file's order.
+
+        Args:
+            start: The first row.
+            size: How many rows at once; fewer at the end of a row group. None for about 4 MiB.
+
+        Raises:
+            ShardReadError: They can't be read, or are not as many as the metadata say.
+        """
+        metadata = self._file.metadata
+        for group in range(metadata.num_row_groups):
+            n_rows = metadata.row_group(group).num_rows
+            if start < n_rows:
+                yield from self._of_group(group, start, size)
+            start = max(0, start - n_rows)
+
+    def rows(self, start: int) -> Iterator[list[dict[str, Any]]]:
+        """Yield the rows from ``start`` on as dicts, some at once; raises as `batches`."""
+        for batch in self.batches(start):
+            for first in range(0, batch.num_rows, _ROWS):
+                # Bytes that are no UTF-8 are found here, not in decoding.
+                yield self._asked(batch.slice(first, _ROWS).to_pylist)
+
+    def table(self, start: int) -> "pyarrow.Table":
+        """Return all rows from ``start`` on at once.
+
+        Raises:
+            ShardReadError: They can't be read, or are not as many as the metadata say.
+        """
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+
+        schema = self._file.schema_arrow
+        if self._columns is not None:
+            schema = pa.schema([schema.field(name) for name in self._columns], schema.metadata)
+        return pa.Table.from_batches(list(self.batches(start)), schema)
+
+    def _of_group(self, group: int, skip: int, size: int | None) -> Iterator["pyarrow.RecordBatch"]:
+        expected = self._file.metadata.row_group(group).num_rows
+        self._check_columns(group)
+        n_read = self._rows_at_once(group)
+        if size is not None:
+            n_read = max(1, n_read // size) * size
+        found = 0
+        for batch in self._decoded(group, n_read):
+            n_skipped = max(0, skip - found)
+            for start in range(n_skipped, batch.num_rows, size or n_read):
+                yield batch.slice(start, size or n_read)
+            found += batch.num_rows
+        if found != expected:
+            problem = f"row group {group}: expected {expected} rows, found {found}"
+            raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
+
+    def _rows_at_once(self, group: int) -> int:
+        """How many rows make a batch of the usual size; large ones skip faster."""
+        metadata = self._file.metadata.row_group(group)
+        row_bytes = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
+        return max(1, min(_MAX_ROWS, _BATCH_BYTES // int(row_bytes)))
+
+    def _decoded(self, group: int, n_rows: int) -> Iterator["pyarrow.RecordBatch"]:
+        batches = self._asked(
+            self._file.iter_batches, n_rows, row_groups=[group], columns=self._columns
+        )
+        while (batch := self._asked(next, batches, None)) is not None:
+            yield batch if self._columns is None else batch.select(self._columns)
+
+    def _whole_size(self) -> int:
+        """Return the size of the file, whose both ends are those of a parquet file."""
+        size: int = self._asked(self._source.size)
+        end = self._asked(self._source.read_at, min(size, END_BYTES), max(0, size - END_BYTES))
+        footer_bytes(end, size, self._path)
+        start = self._asked(self._source.read_at, 4, 0)
+        if start != b"PAR1":
+            problem = f"expected it to begin with b'PAR1', found {quoted(start)}"
+            raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
+        return size
+
+    def _check_columns(self, group: int) -> None:
+        """Raise where the metadata lead out of the file, or tell a column to be longer or shorter.
+
+        pyarrow reads as many rows of a column as the row group has, and leaves out the rest.
+        """
+        metadata = self._file.metadata
+        row_group = metadata.row_group(group)
+        for n in range(row_group.num_columns):
+            column = row_group.column(n)
+            is_flat = not metadata.schema.column(n).max_repetition_level
+            if is_flat and column.num_values != row_group.num_rows:
+                problem = (
+                    f"row group {group}, column {quoted(column.path_in_schema)}: expected "
+                    f"{row_group.num_rows} rows, found {column.num_values}"
+                )
+                raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
+            start = column.data_page_offset
+            if column.has_dictionary_page and column.dictionary_page_offset:
+                start = min(start, column.dictionary_page_offset)
+            stop = start + column.total_compressed_size
+            if not 4 <= start <= stop <= self._size:
+                problem = (
+                    f"row group {group}, column {quoted(column.path_in_schema)}: expected bytes "
+                    f"within the file's {self._size}, found {start} to {stop}"
+                )
+                raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
+
+    def _chosen(self, columns: Sequence[str] | None) -> list[str] | None:
+        if columns is None:
+            return None
+        names = self._file.schema_arrow.names
+        if missing := [name for name in columns if name not in names]:
+            there = ", ".join(map(quoted, names[:20]))
+            raise ValueError(
+                f"columns: '{shown(self._path)}' has no {', '.join(map(quoted, missing))}, "
+                f"but {there}"
+            )
+        return list(columns)
+
+    def _asked(self, work: Any, *arguments: Any, **keywords: Any) -> Any:
+        """Return what pyarrow returns; what it says of a damaged file is told with its path."""
+        try:
+            return work(*arguments, **keywords)
+        except MemoryError:
+            raise
+        except Exception as error:
+            # There is no class for a damaged file: it is ArrowInvalid, OSError, ValueError, ...
+            problem = f"{type(error).__name__}: {quoted(str(error), 300)}. {_TO_DO}"
+            errno = error.errno if isinstance(error, OSError) else None
+            raise ShardReadError(problem, path=self._path, errno=errno) from traced(error)
+
+
+_TO_DO = "Compare it with the original; remove a damaged copy, and it is fetched again"

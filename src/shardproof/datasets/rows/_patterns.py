@@ -1,0 +1,252 @@
+"""Patterns of file names as the library datasets reads them, and those that it takes for its own.
+
+``*``, ``?`` and ``[...]`` stay within one part of a path, ``**`` stands for parts. What begins with
+a dot, and directories that begin with ``__``, are meant only by patterns that say so. The files of
+one pattern come sorted by name, those of several in the order of the patterns.
+
+A name is compared part by part, in a time that grows with the name and the pattern: a pattern comes
+from outside, and one regular expression for all of it could take for ever.
+"""
+
+import bisect
+import fnmatch
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from shardproof._base.messages import quoted
+from shardproof._base.names import MAX_NAME_BYTES, MAX_PATH_BYTES
+from shardproof.datasets.rows._specs import SPLIT_WORDS
+
+__all__ = ["SPLIT_NAME", "Directories", "default_patterns", "effort", "has_magic", "matching"]
+
+Patterns = Mapping[str, Sequence[str]]
+
+SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
+"""What a split may be called."""
+
+_MAGIC = re.compile(r"[*?\[]")
+_WILD = re.compile(r"\[[^\]]*\]|[*?]")
+_HIDING = re.compile(r"(?:.*/)?(?:\.[^/]*|__[^/]*(?=/))", re.DOTALL)
+_NO_DATA = {
+    "README.md",
+    "config.json",
+    "dataset_dict.json",
+    "dataset_info.json",
+    "dataset_infos.json",
+    "dummy_data.zip",
+}
+
+_FIVE = "[0-9]" * 5
+_SHARDED = f"data/{{}}-{_FIVE}-of-{_FIVE}*.*"
+_SHARDED_SPLIT = re.compile(r"(.+)-[0-9]{5}-of-[0-9]{4}")
+_BETWEEN = "[-._ 0-9]"
+_DIRECTORIES = ("**/{0}/**", "**/{0}{1}*/**", "**/*{1}{0}/**", "**/*{1}{0}{1}*/**")
+_FILES = ("**/{0}{1}*", "**/*{1}{0}{1}*")
+_LOGS = {"logs": ["**/*.eval"]}
+_ALL = {"train": ["**"]}
+
+
+def has_magic(pattern: str) -> bool:
+    """Whether a text is a pattern, and not the name of one file."""
+    return _MAGIC.search(pattern) is not None
+
+
+def effort(pattern: str) -> int:
+    """Return how often each part of a name is compared at most: those behind a ``**`` take turns.
+
+    Example:
+        >>> effort("a/b/*.parquet"), effort("**/a/b/*.parquet")
+        (1, 3)
+    """
+    behind = pattern.split("**")[1:] or [""]
+    return max(parts.strip("/").count("/") + 1 for parts in behind)
+
+
+def matching(pattern: str, names: Sequence[str]) -> list[str]:
+    """Return the names that a pattern means, sorted.
+
+    Args:
+        pattern: As a dataset card has it, with the directory that it is below.
+        names: Of all files, with their directories, sorted.
+
+    Raises:
+        ValueError: It can't be understood; the text says why.
+
+    Example:
+        >>> matching("a/*.parquet", ["a/10.parquet", "a/9.parquet", "a/b/c.parquet"])
+        ['a/10.parquet', 'a/9.parquet']
+    """
+    parts = pattern.split("/")
+    _refuse_parts(pattern, parts)
+    ignored = _NO_DATA - {parts[-1]}
+    n_hidden, n_special = _n_hidden(parts), _n_special(parts)
+    fits, has = _matcher(pattern), _literal(pattern)
+    return [
+        name
+        for name in _beginning_with(_MAGIC.split(pattern)[0], names)
+        if has in name  # which most names have not, and which is told at once
+        and fits(found := name.split("/"))
+        and found[-1] not in ignored
+        and _n_hidden(found) == n_hidden
+        and _n_special(found) == n_special
+    ]
+
+
+def _beginning_with(start: str, names: Sequence[str]) -> Iterator[str]:
+    first = bisect.bisect_left(names, start)
+    return itertools.takewhile(lambda name: name.startswith(start), names[first:])
+
+
+def _literal(pattern: str) -> str:
+    """Return a text that every name has which the pattern means."""
+    if "[]" in pattern or "[!]" in pattern:  # where a set ends is less plain then
+        return ""
+    pieces = (piece.strip("/") for piece in _WILD.split(pattern))
+    return max((piece for piece in pieces if "]" not in piece), key=len, default="")
+
+
+def _refuse_parts(pattern: str, parts: Sequence[str]) -> None:
+    problem = None
+    if len(pattern) > MAX_PATH_BYTES:
+        problem = f"it is over {MAX_PATH_BYTES} characters"
+    elif any(len(_WILD.sub("?", part)) > MAX_NAME_BYTES for part in parts):
+        problem = f"a part of it is over {MAX_NAME_BYTES} characters"
+    elif "://" in pattern or "::" in pattern:
+        problem = "it is an address, and not a path in the repository"
+    elif not {"", ".", ".."}.isdisjoint(parts):
+        problem = "it has an empty, '.' or '..' part"
+    elif any("**" in part and part != "**" for part in parts):
+        problem = "'**' can only be a whole part of a path"
+    if problem:
+        raise ValueError(f"{quoted(pattern)}: {problem}")
+
+
+class Directories:
+    """Below which directories ``**`` means a file; of many directories, as many as files.
+
+    Args:
+        names: Of all files that are data, sorted.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = [name for name in names if name.rpartition("/")[2] not in _NO_DATA]
+        hidden = map(_HIDING.match, self._names)
+        self._shown_from = [found.end() if found else 0 for found in hidden]
+
+    def has_files(self, directory: str) -> bool:
+        """Whether ``**`` means one of them: what is hidden, is so in the directory's own path.
+
+        Raises:
+            ValueError: It is no path in the repository; the text says why.
+        """
+        pattern = f"{directory}/**" if directory else "**"
+        _refuse_parts(pattern, pattern.split("/"))
+        below = self._below(directory)
+        shown_from = self._shown_from[below.start : below.stop]
+        return min(shown_from, default=MAX_PATH_BYTES) <= len(directory)
+
+    def _below(self, directory: str) -> range:
+        if not directory:
+            return range(len(self._names))
+        # What follows "/" follows all names that begin so.
+        bounds = (f"{directory}/", f"{directory}0")
+        return range(*(bisect.bisect_left(self._names, bound) for bound in bounds))
+
+
+def _n_hidden(parts: Sequence[str]) -> int:
+    return sum(part.startswith(".") for part in parts)
+
+
+def _n_special(parts: Sequence[str]) -> int:
+    return sum(part.startswith("__") for part in parts[:-1])
+
+
+@functools.lru_cache(maxsize=256)
+def _matcher(pattern: str) -> Callable[[Sequence[str]], bool]:
+    """Return what tells whether the parts of a name fit a pattern.
+
+    As for texts with one wildcard: where a part does not fit, the last ``**`` takes one more.
+    """
+    parts = pattern.split("/")
+    parts += ["*"] if parts[-1] == "**" else []
+    fits = [None if part == "**" else _part_matcher(part) for part in parts]
+
+    def is_meant(name: Sequence[str]) -> bool:
+        at, wanted, after, begin = 0, 0, -1, 0
+        while at < len(name):
+            fit = fits[wanted] if wanted < len(fits) else _never
+            if fit is None:
+                wanted, after, begin = wanted + 1, wanted + 1, at
+            elif fit(name[at]):
+                at, wanted = at + 1, wanted + 1
+            elif after >= 0:
+                begin += 1
+                at, wanted = begin, after
+            else:
+                return False
+        return all(fit is None for fit in fits[wanted:])
+
+    return is_meant
+
+
+def _never(_: str) -> bool:
+    return False
+
+
+def _part_matcher(part: str) -> Callable[[str], object]:
+    if not has_magic(part):
+        return part.__eq__
+    return re.compile(fnmatch.translate(part)).match
+
+
+def default_patterns(names: Sequence[str], below: str = "") -> dict[str, list[str]]:
+    """Return the patterns of each split that stands in the names alone; none for no files.
+
+    As https://huggingface.co/docs/hub/datasets-file-names-and-splits has it; the first that
+    applies: ``data/<split>-00000-of-00001.parquet``; directories; words in file names; everything
+    is ``train``.
+
+    Args:
+        names: Of all files, sorted.
+        below: The directory that is looked at, or a pattern of several; patterns are relative to
+            it.
+
+    Raises:
+        ValueError: A split can't be called so.
+
+    Example:
+        >>> default_patterns(["a.parquet", "my_test.parquet"])
+        {'test': ['**/test[-._ 0-9]*', '**/*[-._ 0-9]test[-._ 0-9]*', ...]}
+    """
+    start = f"{below}/" if below else ""
+    if sharded := matching(start + _SHARDED.format("*"), names):
+        return {split: [_SHARDED.format(split)] for split in _sharded_splits(sharded)}
+    for patterns in (_LOGS, _worded(_DIRECTORIES), _worded(_FILES), _ALL):
+        if found := _with_files(patterns, names, start):
+            return found
+    return {}
+
+
+def _sharded_splits(names: Sequence[str]) -> list[str]:
+    said = (_SHARDED_SPLIT.match(name.rpartition("/")[2]) for name in names)
+    splits = {found[1] for found in said if found}
+    if wrong := [split for split in sorted(splits) if not SPLIT_NAME.fullmatch(split)]:
+        raise ValueError(f"data/{wrong[0]}-...: no split can be called {quoted(wrong[0])}")
+    return sorted(splits)
+
+
+def _worded(shapes: Sequence[str]) -> dict[str, list[str]]:
+    patterns: dict[str, list[str]] = {}
+    for word, split in SPLIT_WORDS.items():
+        patterns.setdefault(split, []).extend(shape.format(word, _BETWEEN) for shape in shapes)
+    return patterns
+
+
+def _with_files(patterns: Patterns, names: Sequence[str], start: str) -> dict[str, list[str]]:
+    return {
+        split: list(some)
+        for split, some in patterns.items()
+        if any(matching(start + pattern, names) for pattern in some)
+    }

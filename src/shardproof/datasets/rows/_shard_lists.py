@@ -1,0 +1,176 @@
+"""The shards of a hub or of a local directory, as `ShardedRows` reads them."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+from shardproof._base.messages import shown
+from shardproof._base.opening import is_directory, is_there, matching, names_in
+from shardproof._base.work import is_collecting, later
+from shardproof.datasets.rows._lines import TextShard, line_count
+from shardproof.datasets.rows._origins import Origin, opened
+from shardproof.datasets.rows._parquet import ParquetShard
+from shardproof.datasets.rows._resume import ResumePlan, plan_of
+from shardproof.datasets.rows._row_counts import CountsFile, row_counts
+from shardproof.datasets.rows._rows_state import Place
+from shardproof.datasets.rows._specs import TextSpec
+from shardproof.errors import SourceError
+from shardproof.fetching._prefetcher import ShardPrefetcher
+from shardproof.fetching.cache._cleanup import Cleanup
+from shardproof.fetching.sources._source import RemoteFile, Source
+from shardproof.fetching.transfer._limits import Limits
+
+__all__ = ["ParquetShards", "TextShards", "text_shards"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParquetShards:
+    """Parquet files of a source, each fetched when it is needed and those after it meanwhile.
+
+    Attributes:
+        origin: Where they come from: an address, which each iteration opens for itself; or what was
+            opened, and stays so.
+        url: The same for messages and states.
+        files: What the source says of each.
+        cache_dir: Where they are kept.
+        split: A directory of that name is theirs.
+        columns: Which are read; None for all.
+        lookahead: How many are fetched ahead.
+        cleanup: What stays, as `ShardPrefetcher` has it.
+        limits: How long and how often a fetch tries.
+        counts_path: Where it is kept how many rows they have; None for nowhere.
+    """
+
+    origin: Origin
+    url: str
+    files: Sequence[RemoteFile]
+    cache_dir: str | os.PathLike[str] = "data"
+    split: str | None = None
+    columns: tuple[str, ...] | None = None
+    lookahead: int = 1
+    cleanup: Cleanup | None = None
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    counts_path: str | None = None
+
+    @property
+    def _names(self) -> list[str]:
+        return [file.name for file in self.files]
+
+    def paths(self, first: int) -> Generator[Path, None, None]:
+        """Yield the path of each shard from ``first`` on; it is there until the next is asked."""
+        with contextlib.ExitStack() as stack:
+            source = stack.enter_context(opened(self.origin))
+            prefetcher = stack.enter_context(self._prefetcher(source, first))
+            try:
+                yield from prefetcher
+            finally:
+                if is_collecting():
+                    later(stack.pop_all().close)
+
+    def _prefetcher(self, source: Source, first: int) -> ShardPrefetcher:
+        return ShardPrefetcher(
+            source,
+            self._names[first:],
+            self.cache_dir,
+            lookahead=self.lookahead,
+            cleanup=self.cleanup,
+            split=self.split,
+            limits=self.limits,
+        )
+
+    def open(self, path: Path, index: int) -> ParquetShard:
+        """Open a shard, and keep how many rows it has: a later skip need not ask for it."""
+        shard = ParquetShard(path, self.columns)
+        counts = CountsFile(self.counts_path)
+        counts.put(self.files[index], shard.n_rows)
+        counts.save()
+        return shard
+
+    def plan(self, n_rows: int) -> ResumePlan:
+        """Return where so many rows are done; the ends of the files are read for it, no more.
+
+        Raises:
+            ValueError: There are not so many rows.
+            ShardReadError: A file is no parquet file.
+            FetchError: The end of one can't be read.
+        """
+        if not n_rows:
+            return plan_of(self._names, (), 0)
+        counts = CountsFile(self.counts_path)
+        with (
+            opened(self.origin) as source,
+            contextlib.closing(row_counts(source, self.files, counts, self.limits)) as found,
+        ):
+            return plan_of(self._names, found, n_rows)
+
+    def place_of(self, n_rows: int) -> Place:
+        """Return the same as a place."""
+        return _place(self.plan(n_rows), len(self.files), n_rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextShards:
+    """Local text files, whose lines are the rows.
+
+    Attributes:
+        local_paths: Of each file, absolute.
+        files: What they are called in states, and how large they were.
+        text_key: What the only column is called.
+        url: The directory.
+    """
+
+    local_paths: tuple[str, ...]
+    files: Sequence[RemoteFile]
+    text_key: str
+    url: str
+
+    def paths(self, first: int) -> Generator[Path, None, None]:
+        """Yield the path of each file from ``first`` on."""
+        yield from map(Path, self.local_paths[first:])
+
+    def open(self, path: Path, index: int) -> TextShard:  # noqa: ARG002 - as others have it
+        """Open a file."""
+        return TextShard(path, self.text_key)
+
+    def plan(self, n_rows: int) -> ResumePlan:
+        """Return where so many rows are done; line breaks are counted for it.
+
+        Raises:
+            ValueError: There are not so many rows.
+            ShardReadError: A file can't be read.
+        """
+        return plan_of(self.local_paths, map(line_count, self.local_paths), n_rows)
+
+    def place_of(self, n_rows: int) -> Place:
+        """Return the same as a place."""
+        return _place(self.plan(n_rows), len(self.files), n_rows)
+
+
+def _place(plan: ResumePlan, n_files: int, n_rows: int) -> Place:
+    return Place(n_files - len(plan.data_files), plan.in_shard_offset, n_rows)
+
+
+def text_shards(spec: TextSpec, data_files: Sequence[str] | None = None) -> TextShards:
+    """Return the files that a spec means, sorted, or those of ``data_files`` in theirs.
+
+    Raises:
+        SourceError: There are none.
+        OSError: One of them, or the directory, can't be looked at.
+    """
+    path = os.path.abspath(spec.path)
+    directory, pattern = os.path.split(path)
+    if data_files is not None:
+        found = [os.path.abspath(name) for name in data_files]
+    elif is_there(path):
+        found = [path]
+    else:
+        found = [os.path.join(directory, name) for name in matching(directory, pattern)]
+    if data_files is None and not found:
+        there = "there is no such directory"
+        if is_directory(directory):
+            there = f"in its directory there are {len(names_in(directory))} others"
+        raise SourceError(f"no file is meant by '{shown(path)}': {there}", again="no")
+    files = [RemoteFile(os.path.basename(name), os.stat(name).st_size) for name in found]
+    return TextShards(tuple(found), files, spec.text_key, f"file://{directory}")

@@ -1,0 +1,251 @@
+"""Dataset specs: which data a run reads, in one line of its configuration.
+
+| after ``hf:<repo_id>[@revision]``     | is read as                                              |
+|---------------------------------------|---------------------------------------------------------|
+| nothing                               | split ``train``, text key ``text``                      |
+| ``:<split>``                          | text key ``text``                                       |
+| ``:<split>:<text_key>``               | unless the second is the usual name of a split          |
+| ``:<config>:<split>``                 | if it is, and the first is not                          |
+| ``:<config>:<split>:<text_key>``      |                                                         |
+
+Two fields are what the projects that made this form up take for a split and a text key, so that
+``hf:owner/name:en:train`` would be the split ``en`` and the column ``train``: nobody means that.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from shardproof._base.arguments import checked
+from shardproof._base.messages import quoted, told
+from shardproof.datasets.rows._spec_fields import (
+    problems_of_directory,
+    problems_of_repo,
+    problems_of_revision,
+    problems_of_text,
+)
+
+__all__ = ["SPLIT_WORDS", "HubSpec", "TextSpec", "parse_dataset_specs"]
+
+SPLIT_WORDS = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "dev": "validation",
+    "val": "validation",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+    "evaluation": "test",
+}
+"""The usual names of splits and what each means, in the order in which datasets looks for them.
+
+From https://huggingface.co/docs/hub/datasets-file-names-and-splits.
+"""
+
+FORMS = """\
+Expected, with commas between several:
+  hf:<repo_id>[@revision][:split][:text_key]
+  hf:<repo_id>[@revision]:<config>:<split>[:text_key]
+  txt:<path>[:text_key]"""
+
+_MAX_CHARACTERS = 100_000
+_MAX_FIELD = 255
+_SHOWN = 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HubSpec:
+    """A split of a dataset on the Hugging Face Hub.
+
+    Attributes:
+        repo_id: ``"owner/name"``, or ``"name"`` alone.
+        name: Of the configuration, which the Hub calls a subset; None for the default.
+        split: Of the dataset.
+        text_key: The column that is meant.
+        revision: Branch, tag or commit; None for the default branch.
+        spec: As it was written.
+
+    Raises:
+        ValueError: A part that can't be what it is meant for; all of them in one error.
+
+    Example:
+        >>> HubSpec("owner/name", split="test").spec
+        'hf:owner/name:test:text'
+    """
+
+    repo_id: str
+    name: str | None = None
+    split: str = "train"
+    text_key: str = "text"
+    revision: str | None = None
+    spec: str = dataclasses.field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        problems = [
+            *problems_of_repo(self.repo_id),
+            *([] if self.name is None else problems_of_directory("config", self.name)),
+            *problems_of_directory("split", self.split),
+            *problems_of_text("text key", self.text_key, _MAX_FIELD),
+            *([] if self.revision is None else problems_of_revision(self.revision)),
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
+        if not self.spec:
+            object.__setattr__(self, "spec", self._written())
+
+    def _written(self) -> str:
+        repo = self.repo_id + (f"@{self.revision}" if self.revision else "")
+        config = [] if self.name is None else [self.name]
+        return ":".join(["hf", repo, *config, self.split, self.text_key])
+
+    @property
+    def kind(self) -> str:
+        """What the spec begins with."""
+        return "hf"
+
+    def __str__(self) -> str:
+        return self.spec
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TextSpec:
+    """Local text files, whose lines are the rows.
+
+    Attributes:
+        path: Of a file, or a pattern with ``*``, ``?`` or ``[...]`` in its last part.
+        text_key: What the only column is called.
+        spec: As it was written.
+
+    Raises:
+        ValueError: A part that can't be what it is meant for; all of them in one error.
+
+    Example:
+        >>> TextSpec("corpus/*.txt").text_key
+        'text'
+    """
+
+    path: str
+    text_key: str = "text"
+    spec: str = dataclasses.field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        problems = [
+            *problems_of_text("path", self.path, 4095),
+            *problems_of_text("text key", self.text_key, _MAX_FIELD),
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
+        if not self.spec:
+            object.__setattr__(self, "spec", f"txt:{self.path}:{self.text_key}")
+
+    @property
+    def kind(self) -> str:
+        """What the spec begins with."""
+        return "txt"
+
+    def __str__(self) -> str:
+        return self.spec
+
+
+@checked
+def parse_dataset_specs(text: str) -> list[HubSpec | TextSpec]:
+    """Return what each of several dataset specs means, in order.
+
+    Args:
+        text: Specs with commas between them. White space around a spec, and nothing between two
+            commas or at the end, count for nothing; a field that is left empty has its default.
+
+    Raises:
+        ValueError: A spec that means nothing, or two things; or there is none. All of them in one
+            error, with their places and the forms.
+
+    Example:
+        >>> first, second = parse_dataset_specs("hf:owner/name:en:train:content, txt:notes.txt")
+        >>> first.name, first.split, first.text_key
+        ('en', 'train', 'content')
+        >>> second.path
+        'notes.txt'
+    """
+    if len(text) > _MAX_CHARACTERS:
+        problem = f"expected at most {_MAX_CHARACTERS} characters, found {len(text)}"
+        raise ValueError(f"dataset specs: {problem}\n{FORMS}")
+    specs: list[HubSpec | TextSpec] = []
+    problems = []
+    for place, spec in _parts(text):
+        try:
+            specs.append(_parsed(spec))
+        except ValueError as error:
+            problems.append(f"\n  - at character {place + 1}, {quoted(spec)}: {told(error)}")
+    if problems or not specs:
+        raise ValueError(_message(problems, len(specs)))
+    return specs
+
+
+def _message(problems: Sequence[str], n_right: int) -> str:
+    if not problems:
+        return f"dataset specs: expected one or more, found none\n{FORMS}"
+    more = [f"\n  and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
+    shown = "".join([*problems[:_SHOWN], *more])
+    return f"{len(problems)} of {len(problems) + n_right} dataset specs:{shown}\n{FORMS}"
+
+
+def _parts(text: str) -> Iterator[tuple[int, str]]:
+    """The specs that are written there, each with the place where it begins."""
+    start = 0
+    for part in text.split(","):
+        spec = part.strip()
+        if spec:
+            yield start + part.index(spec), spec
+        start += len(part) + 1
+
+
+def _parsed(spec: str) -> HubSpec | TextSpec:
+    kind, *fields = spec.split(":")
+    match kind.strip().lower():
+        case "hf":
+            return _hub_spec([field.strip() for field in fields], spec)
+        case "txt":
+            return _text_spec(fields, spec)
+    raise ValueError(f"expected it to begin with 'hf:' or 'txt:', found {quoted(kind)}")
+
+
+def _hub_spec(fields: list[str], spec: str) -> HubSpec:
+    if len(fields) > 4:
+        raise ValueError(f"expected at most 4 fields after 'hf', found {len(fields)}")
+    repo_id, at, revision = (fields or [""])[0].partition("@")
+    config, split, text_key = _meant(fields[1:])
+    return HubSpec(
+        repo_id,
+        name=config or None,
+        split=split or "train",
+        text_key=text_key or "text",
+        revision=revision if at else None,
+        spec=spec,
+    )
+
+
+def _meant(fields: list[str]) -> tuple[str, str, str]:
+    """Return which field is the config, the split, and the text key."""
+    if len(fields) == 3:
+        return fields[0], fields[1], fields[2]
+    if len(fields) < 2 or fields[1] not in SPLIT_WORDS:
+        split, text_key = [*fields, "", ""][:2]
+        return "", split, text_key
+    first, second = fields
+    if not first or first in SPLIT_WORDS:
+        raise ValueError(
+            f"is {quoted(second)} the split or the text key? Write the split as "
+            f"'<repo_id>:{first}:{second}:text', or the text key as '<repo_id>::{first}:{second}'"
+        )
+    return first, second, ""
+
+
+def _text_spec(fields: list[str], spec: str) -> TextSpec:
+    if len(fields) > 2:
+        raise ValueError(
+            f"expected at most 2 fields after 'txt', found {len(fields)}; a path with ':' or ',' "
+            "can't be written in a spec: make it in Python, TextSpec(path)"
+        )
+    path, text_key = [*(field.strip() for field in fields), "", ""][:2]
+    return TextSpec(path, text_key or "text", spec)

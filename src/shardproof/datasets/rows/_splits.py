@@ -1,0 +1,282 @@
+"""Which files of a repository are those of a split, and in which order: as datasets reads them.
+
+The dataset card says it, if it has configurations (`_card`); else the names of the files do
+(`_patterns`). Where datasets would fail, or reads another format, nothing is guessed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from shardproof._base.messages import quoted, shown, told
+from shardproof._base.names import MAX_NAME_BYTES, MAX_PATH_BYTES
+from shardproof.datasets.rows._card import Config, config_of
+from shardproof.datasets.rows._formats import SUFFIX, format_of, is_data, is_for_parquet, of_parquet
+from shardproof.datasets.rows._patterns import (
+    Directories,
+    default_patterns,
+    effort,
+    has_magic,
+    matching,
+)
+from shardproof.errors import SourceError
+from shardproof.fetching.sources._source import RemoteFile
+
+__all__ = ["chosen_files", "refuse_script", "split_files"]
+
+_LEGACY_INFOS = "dataset_infos.json"
+_SHOWN = 20
+_MAX_LOOKS = 150_000_000  # at parts of names: some minutes
+_N_DEFAULT = 60  # patterns by which splits are found in names, about
+
+Splits = dict[str, list[str]]
+Result = TypeVar("Result")
+
+
+def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -> list[RemoteFile]:
+    """Return the files that were asked for: names in the order given, those of a pattern sorted.
+
+    Args:
+        files: What is there; nothing for a source that doesn't list, which is taken at its word.
+        wanted: Names, or patterns with ``*``, ``**``, ``?`` or ``[...]``.
+        url: Where they are.
+
+    Raises:
+        SourceError: One of them is not there; all of those in one error.
+        ValueError: One is meant twice, or is no pattern.
+    """
+    there = _by_name(files, url)
+    if not files:
+        there = {name: RemoteFile(name) for name in wanted if not has_magic(name)}
+    names: list[str] = []
+    missing = []
+    for name in wanted:
+        found = [name] if name in there else _meant(name, sorted(there))
+        names += found
+        if not found:
+            missing.append(name)
+    if missing:
+        raise _none_found(url, f"{len(missing)} of data_files: {_listed(missing)}", files)
+    if twice := _twice(names):
+        raise ValueError(f"data_files: these are meant more than once: {_listed(twice)}")
+    if other := [name for name in names if not name.endswith(SUFFIX)]:
+        raise ValueError(f"data_files: {_ONLY_PARQUET}, found {_listed(other)}")
+    return [there[name] for name in names]
+
+
+def _by_name(files: Sequence[RemoteFile], url: str) -> dict[str, RemoteFile]:
+    """Refuse names that no file can have, before they are compared with patterns."""
+    there = {file.name: file for file in files}
+    longest = max(there, key=len, default="")
+    if len(longest) > MAX_PATH_BYTES:
+        problem = f"which is refused: its path is over {MAX_PATH_BYTES} bytes"
+        raise SourceError(f"'{shown(url)}' lists {quoted(longest)}, {problem}", again="no")
+    return there
+
+
+def _meant(pattern: str, names: Sequence[str]) -> list[str]:
+    try:
+        return matching(pattern, names)
+    except ValueError as error:
+        raise ValueError(f"data_files: {told(error)}") from None
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    seen: set[str] = set()
+    return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+
+
+def refuse_script(files: Sequence[RemoteFile], repo_id: str, url: str) -> None:
+    """Raise where a repository has a script of its name: that says which rows there are.
+
+    Raises:
+        SourceError: It has one.
+    """
+    script = f"{repo_id.rpartition('/')[2]}.py"
+    if any(file.name == script for file in files):
+        problem = f"its rows are what the script {quoted(script)} makes, which is not run here"
+        raise SourceError(f"'{shown(url)}': {problem}. {_CONVERTED}", again="no")
+
+
+def split_files(
+    files: Sequence[RemoteFile],
+    split: str,
+    name: str | None,
+    url: str,
+    configs: Sequence[Config] = (),
+    *,
+    told: str | None = None,
+) -> list[RemoteFile]:
+    """Return the parquet files of a split, in the order in which datasets reads them.
+
+    Args:
+        files: What is there.
+        split: ``"train"``, ``"test"``, ...
+        name: Of a configuration of the card; or of a directory, where the card has none. None for
+            the default one, or for the whole repository.
+        url: Where they are.
+        configs: What the card says.
+        told: The configuration that it tells of elsewhere; see `told_default`.
+
+    Raises:
+        SourceError: There are none, or it can't be told which; the text says what is there.
+    """
+    there = _by_name(files, url)
+    repository = _Repository(sorted(there), url)
+    if _LEGACY_INFOS in there:  # and may tell of others
+        told = None
+    found = repository.of_card(configs, name, told) if configs else repository.of_names(name)
+    if split not in found:
+        what = f"the split {quoted(split)}" + (f" of {quoted(name)}" if name else "")
+        raise _none_found(url, what, files, found)
+    names = found[split]
+    _refuse_unreadable(names, split, url)
+    return [there[file] for file in names]
+
+
+def _refuse_unreadable(names: Sequence[str], split: str, url: str) -> None:
+    problem = None
+    if not names:
+        problem = "no file fits its patterns"
+    elif twice := _twice(names):
+        problem = f"these files are meant more than once: {_listed(twice)}"
+    elif other := [name for name in names if not name.endswith(SUFFIX)]:
+        problem = f"{_ONLY_PARQUET}, found {_listed(other)}"
+    if problem:
+        raise SourceError(
+            f"'{shown(url)}', the split {quoted(split)}: {problem}. {_TO_DO}", again="no"
+        )
+
+
+class _Repository:
+    """The names of all files of a repository, sorted, and what patterns mean among them."""
+
+    def __init__(self, names: Sequence[str], url: str) -> None:
+        self._names, self._url = names, url
+        parts = (name.count("/") + 1 + len(name) // MAX_NAME_BYTES for name in names)
+        self._n_parts = sum(parts)
+
+    def of_card(self, configs: Sequence[Config], name: str | None, told: str | None) -> Splits:
+        """Return the files of each split of a configuration.
+
+        The first one says in which format all are; for that it is looked for below the root, as
+        datasets does.
+        """
+        first, config = configs[0], config_of(configs, name, self._url, told)
+        where = f"the configuration {quoted(config.name)}"
+        self._refuse_those_without_files([each for each in configs if each.patterns is None])
+        if config.unread:
+            problem = f"{where} has {', '.join(config.unread)}, which is not read here"
+            raise self._refusal(problem)
+        self._refuse_other_formats(self._resolved(first.patterns, "", "the first configuration"))
+        return self._resolved(config.patterns, config.directory, where)
+
+    def _refuse_those_without_files(self, configs: Sequence[Config]) -> None:
+        """Refuse the first that has none; each directory is looked for once."""
+        by_directory = {config.directory: config for config in reversed(configs)}
+        there = Directories(list(filter(is_data, self._names)) if configs else [])
+        magic = filter(has_magic, by_directory)  # others look once at each part of a name
+        if sum(map(effort, magic)) * self._n_parts > _MAX_LOOKS:
+            problem = f"the card has too many patterns for {len(self._names)} files"
+            raise self._refusal(f"{problem}, as directories of configurations")
+        for config in reversed(by_directory.values()):
+            self._refuse_empty(config, there)
+
+    def _refuse_empty(self, config: Config, there: Directories) -> None:
+        where = f"the card's configuration {quoted(config.name)}"
+        if has_magic(config.directory):
+            has_files = self._resolved({"": ["**"]}, config.directory, where)[""] != []
+        else:
+            has_files = self._told(where, lambda: there.has_files(config.directory))
+        if not has_files:
+            raise self._refusal(f"{where} has no files")
+
+    def of_names(self, name: str | None) -> Splits:
+        """Return the files of each split, as far as the names of files and directories say."""
+        directory = "" if name is None else name
+        is_there = any(file.startswith(f"{directory}/") for file in self._names)
+        if directory and not is_there:
+            if name != "default":  # as datasets calls what has no configurations
+                raise self._no_directory(directory)
+            directory = ""
+        found = self._resolved(None, directory, f"the directory {quoted(directory)}")
+        self._refuse_other_formats(found)
+        return {split: list(filter(is_for_parquet, files)) for split, files in found.items()}
+
+    def _no_directory(self, name: str) -> SourceError:
+        tops = sorted({file.partition("/")[0] for file in self._names if "/" in file})
+        where = f"'{shown(self._url)}'"
+        problem = f"{where} does not have the configuration {quoted(name)}: its card has none"
+        to_do = f"a directory is taken for one, and there are: {_listed(tops) or 'none'}"
+        return SourceError(f"{problem}; {to_do}", again="no")
+
+    def _resolved(
+        self, patterns: Mapping[str, Sequence[str]] | None, directory: str, where: str
+    ) -> Splits:
+        return self._told(where, lambda: self._found(patterns, directory))
+
+    def _told(self, where: str, look: Callable[[], Result]) -> Result:
+        try:
+            return look()
+        except ValueError as error:
+            raise self._refusal(f"{where}: {told(error)}") from None
+
+    def _found(self, patterns: Mapping[str, Sequence[str]] | None, directory: str) -> Splits:
+        start = f"{directory}/" if directory else ""
+        if patterns is None:
+            self._refuse_many([directory] * _N_DEFAULT if has_magic(directory) else [])
+            patterns = default_patterns(self._names, directory)
+        self._refuse_many([start + pattern for some in patterns.values() for pattern in some])
+        return {
+            split: [file for pattern in some for file in self._of(start, pattern)]
+            for split, some in patterns.items()
+        }
+
+    def _refuse_many(self, patterns: Sequence[str]) -> None:
+        if sum(map(effort, patterns)) * self._n_parts > _MAX_LOOKS:
+            raise ValueError(f"it has too many patterns for {len(self._names)} files")
+
+    def _of(self, start: str, pattern: str) -> list[str]:
+        found = list(filter(is_data, matching(start + pattern, self._names)))
+        if not found and not has_magic(pattern):
+            raise ValueError(f"there is no file {quoted(pattern)}")
+        return found
+
+    def _refuse_other_formats(self, splits: Splits) -> None:
+        if not of_parquet(splits):
+            formats = {split: format_of(names) for split, names in splits.items()}
+            shown = ", ".join(f"{quoted(split)}: {suffix}" for split, suffix in formats.items())
+            raise self._refusal(f"{_ONLY_PARQUET}, and of its splits ({shown}). {_CONVERTED}")
+
+    def _refusal(self, problem: str) -> SourceError:
+        return SourceError(f"'{shown(self._url)}': {problem}. {_TO_DO}", again="no")
+
+
+def _none_found(
+    url: str, what: str, files: Sequence[RemoteFile], splits: Sequence[str] | Splits = ()
+) -> SourceError:
+    names = sorted(file.name for file in files)
+    usable = [name for name in names if name.endswith(SUFFIX)]
+    lines = [f"'{shown(url)}' does not have {what}"]
+    if splits:
+        lines.append(f"There are the splits: {_listed(list(splits))}")
+    lines.append(f"There are {len(names)} files: {_listed(names)}")
+    if usable and len(usable) < len(names):
+        lines[-1] = f"There are {len(usable)} parquet files: {_listed(usable)}"
+    if not usable:
+        lines.append(f"{_ONLY_PARQUET}. {_CONVERTED}")
+    else:
+        lines.append("Give the split and the name that are meant, or the files: data_files")
+    return SourceError("\n".join(lines), again="no")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(quoted, names[:_SHOWN])) + more
+
+
+_ONLY_PARQUET = f"only {SUFFIX} files are read"
+_CONVERTED = (
+    "The Hub has most datasets as such on the branch 'refs/convert/parquet', to be given as "
+    "revision"
+)
+_TO_DO = "Name the files: data_files"

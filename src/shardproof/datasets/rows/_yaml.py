@@ -1,0 +1,136 @@
+"""YAML from outside, with limits: bytes, depth, items; no anchors, no tags, no key twice.
+
+An alias makes a few lines a gigabyte, and a tag another type than what is written: a dataset card
+needs neither. Only the field that is asked for becomes values.
+"""
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from shardproof._base.messages import quoted
+from shardproof.errors import SourceError
+
+__all__ = ["MAX_YAML_BYTES", "yaml_field"]
+
+MAX_YAML_BYTES = 2 * 2**20
+"""Longest text that is read: the longest cards of the Hub have half of it."""
+
+_MAX_DEPTH = 64
+_MAX_ITEMS = 300_000
+_MAX_PLAIN = 100  # a number of more characters takes long to read, and is none
+_STRING = "tag:yaml.org,2002:str"
+
+
+def yaml_field(
+    text: str, field: str, where: str, default: Any = None, *, only: str | None = None
+) -> Any:
+    """Return what a field at the top of a YAML text holds.
+
+    Args:
+        text: The text, in which there is one mapping, or nothing.
+        field: Its name.
+        where: What an error calls the text.
+        default: What to return where it is not there.
+        only: The field of the mappings in it that is wanted, if not all are.
+
+    Raises:
+        SourceError: It is no such text, or over a limit; the text says on which line.
+        ImportError: PyYAML is not installed.
+
+    Example:
+        >>> yaml_field("a: [1, two]", "a", "README.md")
+        [1, 'two']
+    """
+    return _Reader(where, only).field(text, field, default) if text else default
+
+
+class _Reader:
+    """Reads one text.
+
+    Args:
+        where: What an error calls it.
+        only: The field of mappings that is wanted; None for all.
+    """
+
+    def __init__(self, where: str, only: str | None) -> None:
+        try:
+            import yaml  # type: ignore[import-untyped] # noqa: PLC0415 - huggingface_hub has it
+        except ImportError as error:
+            problem = "a dataset card needs PyYAML: pip install shardproof[hf]"
+            raise ImportError(problem) from error
+        self._yaml, self._where, self._only = yaml, where, only
+        self._depth = self._n_items = 0
+
+    def field(self, text: str, field: str, default: Any) -> Any:
+        if len(text.encode()) > MAX_YAML_BYTES:
+            self._refuse(f"expected at most {MAX_YAML_BYTES} bytes of YAML")
+        try:
+            root = self._root(text)
+        except (ValueError, OverflowError, self._yaml.YAMLError) as error:
+            mark = getattr(error, "problem_mark", None)
+            self._refuse(f"not YAML: {quoted(getattr(error, 'problem', None) or str(error))}", mark)
+        if root is None:
+            return default
+        if not isinstance(root, self._yaml.MappingNode):
+            self._refuse("expected fields, 'name: value'", root.start_mark)
+        node = self._nodes(root).get(field)
+        return default if node is None else self._value(node)
+
+    def _root(self, text: str) -> Any:
+        # The loader that datasets has: the faster one in C takes tabs and marks differently.
+        loader = self._yaml.SafeLoader(text)
+        loader.get_event = self._within_limits(loader.get_event)
+        return loader.get_single_node()
+
+    def _within_limits(self, get_event: Callable[[], Any]) -> Callable[[], Any]:
+        def get() -> Any:
+            event = get_event()
+            self._refuse_structure(event)
+            return event
+
+        return get
+
+    def _refuse_structure(self, event: Any) -> None:
+        """Before anything is built of it."""
+        self._n_items += 1
+        self._depth += isinstance(event, self._yaml.CollectionStartEvent)
+        self._depth -= isinstance(event, self._yaml.CollectionEndEvent)
+        if self._depth > _MAX_DEPTH or self._n_items > _MAX_ITEMS:
+            problem = f"expected at most {_MAX_DEPTH} levels and {_MAX_ITEMS} items"
+            self._refuse(problem, event.start_mark)
+        if getattr(event, "anchor", None) is not None:
+            self._refuse("it has an anchor or an alias (& or *)", event.start_mark)
+        if getattr(event, "tag", None) is not None:
+            self._refuse(f"it has a tag, {quoted(event.tag)}", event.start_mark)
+
+    def _nodes(self, node: Any) -> dict[str, Any]:
+        nodes: dict[str, Any] = {}
+        for key, value in node.value:
+            if key.tag != _STRING:
+                self._refuse("expected a text for the name of a field", key.start_mark)
+            if key.value in nodes:
+                self._refuse(f"the field {quoted(key.value)} stands twice", key.start_mark)
+            nodes[key.value] = value
+        return nodes
+
+    def _value(self, node: Any) -> Any:
+        if isinstance(node, self._yaml.MappingNode):
+            return {
+                key: self._value(value)
+                for key, value in self._nodes(node).items()
+                if self._only in {None, key}
+            }
+        if isinstance(node, self._yaml.SequenceNode):
+            return [self._value(value) for value in node.value]
+        if node.tag == _STRING:
+            return node.value
+        if len(node.value) > _MAX_PLAIN:
+            self._refuse(f"no value that can be read: {quoted(node.value)}", node.start_mark)
+        try:
+            return self._yaml.SafeLoader("").construct_object(node)
+        except (ValueError, self._yaml.YAMLError):
+            self._refuse(f"no value that can be read: {quoted(node.value)}", node.start_mark)
+
+    def _refuse(self, problem: str, mark: Any = None) -> NoReturn:
+        line = "" if mark is None else f", line {mark.line + 1} of its YAML"
+        raise SourceError(f"{self._where}{line}: {problem}", again="no")

@@ -1,0 +1,305 @@
+"""What rank 0 tells the other ranks, through a file beside the shards: no network, no collective.
+
+Rank 0 makes a directory ``.shardproof/ranks/<token>.<process>/`` and in it ``said.json``, which it
+replaces whole when it has something to say, and every few seconds to show that it lives. What a
+file of yesterday's run says must not be believed, and nobody's clock is trusted to tell. So a rank
+believes a directory when its process is seen to live on the same machine, or when the file was
+seen to change, or when both were given the same ``run_id``; from then on, it believes that one.
+
+Every other rank leaves an empty file ``<rank>.<call>`` there, for the call it is at. By then it
+holds the shard of that call; so until it is there, rank 0 removes nothing of that or later calls.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shardproof._base import files, json, threads
+from shardproof._base.liveness import is_gone, this_process
+from shardproof._base.messages import shown, told, traced
+from shardproof._base.threads import Stop
+from shardproof.errors import FetchError, ManifestError
+from shardproof.fetching.cache._places import STATE
+
+__all__ = ["Follower", "Leader", "Outcome", "cut_text", "key_of_run"]
+
+logger = logging.getLogger("shardproof.fetching")
+
+BEAT = 2.0
+"""Seconds between two signs of life of rank 0."""
+
+SILENCE = 150.0
+"""Seconds without one after which it is taken for dead: network file systems show changes late."""
+
+_RECORD = "said.json"
+_MAX_BYTES = 2**16
+_MAX_KEPT = 16
+_AT = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})")
+_MAX_TEXT = 2000
+_OLD = 30 * 86_400.0  # seconds, by whatever clocks: a rank 0 that lives writes every few
+
+Mark = tuple[int, int, int]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How it went with one shard.
+
+    Attributes:
+        call: How many times rank 0 had been asked for a shard, with this one.
+        shard: Which shard.
+        problem: Why it can't be had; None if it is there.
+        marks: Size, time of change and inode of its files.
+    """
+
+    call: int
+    shard: int
+    problem: str | None = None
+    marks: tuple[Mark | None, ...] = ()
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """What rank 0 says.
+
+    Attributes:
+        key: Of the run.
+        beat: Counts the signs of life.
+        outcomes: The latest ones.
+    """
+
+    key: str
+    beat: int = 0
+    outcomes: tuple[Outcome, ...] = ()
+
+
+def key_of_run(*parts: object) -> str:
+    """Return what tells one run's ranks from another's in the same directory."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def _home(root: str) -> str:
+    return os.path.join(root, STATE, "ranks")
+
+
+def _process_of(name: str) -> str:
+    return name.partition(".")[2].replace(",", "/")
+
+
+class Leader:
+    """Rank 0's side.
+
+    Args:
+        root: Real absolute path of the directory of the shards.
+        key: Of the run.
+        world_size: How many ranks there are.
+        beat: Seconds between two signs of life.
+    """
+
+    def __init__(self, root: str, key: str, world_size: int, beat: float = BEAT) -> None:
+        home = _home(root)
+        files.make_directories(home)
+        _sweep(home)
+        name = f"{secrets.token_hex(8)}.{this_process().replace('/', ',')}"
+        self._directory = os.path.join(home, name)
+        files.make_directories(self._directory)
+        self._world_size, self._pid = world_size, os.getpid()
+        self._record = _Record(key)
+        self._lock = threading.Lock()
+        self._stopped = Stop()
+        self._write()
+        self._thread = threading.Thread(
+            target=self._show_life, args=(beat,), name="shardproof-rank-0", daemon=True
+        )
+        threads.start(self._thread, self._stopped)
+
+    def tell(self, outcome: Outcome) -> None:
+        """Let the other ranks know."""
+        with self._lock:
+            latest = (*self._record.outcomes, outcome)[-_MAX_KEPT:]
+            self._record = msgspec.structs.replace(self._record, outcomes=latest)
+            self._write()
+
+    def slowest(self) -> int:
+        """Return at which call the slowest of the other ranks is; 0 before its first."""
+        calls = dict.fromkeys(range(1, self._world_size), 0)
+        for match in filter(None, map(_AT.fullmatch, os.listdir(self._directory))):
+            rank, call = int(match[1]), int(match[2])
+            if rank in calls:
+                calls[rank] = max(calls[rank], call)
+        return min(calls.values())
+
+    def _write(self) -> None:
+        data = msgspec.json.encode(self._record)
+        files.write_whole(os.path.join(self._directory, _RECORD), data)
+
+    def _show_life(self, beat: float) -> None:
+        while not self._stopped.wait(beat):
+            with self._lock:
+                self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
+                try:
+                    self._write()
+                except OSError as error:
+                    # The next one may succeed; if none does, the others take rank 0 for dead.
+                    logger.warning("No sign of life for the other ranks: %s", told(error))
+
+    def close(self) -> None:
+        """Say nothing any more; what was said stays, as others may not have read it yet."""
+        if os.getpid() == self._pid:
+            self._stopped.set()
+            self._thread.join()
+
+
+def _sweep(home: str) -> None:
+    """Remove what was said by processes that surely run no more, or a month ago."""
+    for name in os.listdir(home):
+        path = os.path.join(home, name)
+        with contextlib.suppress(OSError):
+            if is_gone(_process_of(name)) or time.time() - os.stat(path).st_mtime > _OLD:
+                files.remove_tree(path)
+
+
+class Unseen(NamedTuple):
+    """What could not be looked at, and why."""
+
+    path: str
+    error: OSError
+
+    @property
+    def problem(self) -> str:
+        """Both, for people."""
+        why = self.error.strerror or told(self.error)
+        return f"could not look at '{shown(self.path)}': {why}"
+
+
+class Follower:
+    """Another rank's side.
+
+    Args:
+        root: Real absolute path of the directory of the shards.
+        key: Of the run.
+        rank: This one's number.
+        trusts: Whether a run of this key can be no other than this one.
+        silence: Seconds without a sign of life after which rank 0 is taken for dead.
+        clock: What silence is measured by.
+
+    Attributes:
+        unseen: What the latest look could not see; None if it was one.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        key: str,
+        rank: int,
+        *,
+        trusts: bool = False,
+        silence: float = SILENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._home, self._key, self._rank, self._trusts = _home(root), key, rank, trusts
+        self._silence, self._clock = silence, clock
+        self.unseen: Unseen | None = None
+        self._leader: str | None = None
+        self._told = 0
+        self._seen: dict[str, tuple[_Record | None, float]] = {}
+
+    def look(self, call: int) -> Outcome | None:
+        """Return how it went with the shard of one call; None as long as that is not known.
+
+        Raises:
+            FetchError: Rank 0 is gone, or says nothing any more, or has long gone on.
+        """
+        self.unseen = None
+        if self._leader is None:
+            self._leader = next(filter(self._is_believed, self._candidates()), None)
+            if self._leader is None:
+                return None
+        self._say_at(self._leader, call)
+        is_over = is_gone(_process_of(self._leader))  # before the file, which may be its last word
+        record, silent = self._read(self._leader)
+        for outcome in record.outcomes if record else ():
+            if outcome.call == call:
+                return outcome
+        if record and record.outcomes and record.outcomes[-1].call > call:
+            raise FetchError(f"rank 0 has gone on to shard {record.outcomes[-1].shard}")
+        if is_over or silent > self._silence:
+            self._refuse_unseen()
+        if is_over:
+            raise FetchError("the process of rank 0 is gone, and did not say why")
+        if silent > self._silence:
+            raise FetchError(f"rank 0 has shown no sign of life for {silent:.0f}s")
+        return None
+
+    def _refuse_unseen(self) -> None:
+        if self.unseen is not None:
+            raise FetchError(self.unseen.problem) from traced(self.unseen.error)
+
+    def _candidates(self) -> list[str]:
+        try:
+            return sorted(os.listdir(self._home))
+        except FileNotFoundError:
+            return []
+        except OSError as error:  # which may pass
+            self.unseen = Unseen(self._home, error)
+            return []
+
+    def _is_believed(self, name: str) -> bool:
+        before = self._seen.get(name, (None, 0.0))[0]
+        record, _ = self._read(name)
+        if record is None or record.key != self._key:
+            return False
+        return self._trusts or _lives_here(_process_of(name)) or before not in {None, record}
+
+    def _read(self, name: str) -> tuple[_Record | None, float]:
+        """What is said, and for how long nothing else was."""
+        record, now = self._record(name), self._clock()
+        before, since = self._seen.get(name, (None, now))
+        if record is None or record == before:
+            record = before
+        else:
+            since = now
+        self._seen[name] = record, since
+        return record, now - since
+
+    def _record(self, name: str) -> _Record | None:
+        try:
+            read: Any = json.read(
+                os.path.join(self._home, name), _RECORD, _Record, max_bytes=_MAX_BYTES
+            )
+        except FileNotFoundError:  # not there yet
+            return None
+        except OSError as error:  # which may pass
+            self.unseen = Unseen(os.path.join(self._home, name, _RECORD), error)
+            return None
+        except ManifestError:  # nothing that rank 0 has written
+            return None
+        record: _Record = read
+        return record
+
+    def _say_at(self, name: str, call: int) -> None:
+        """Let rank 0 know which call this rank is at; what can't be told costs room on the disk."""
+        if call != self._told:
+            directory = os.path.join(self._home, name)
+            with contextlib.suppress(OSError):
+                files.write_whole(os.path.join(directory, f"{self._rank}.{call}"), b"")
+                files.remove(os.path.join(directory, f"{self._rank}.{self._told}"))
+            self._told = call
+
+
+def _lives_here(process: str) -> bool:
+    """Whether a process is known to run on this machine."""
+    mine = this_process()
+    return bool(mine) and process.split("/")[:2] == mine.split("/")[:2] and not is_gone(process)
+
+
+def cut_text(text: str) -> str:
+    """Return as much of a text as fits into a record."""
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."

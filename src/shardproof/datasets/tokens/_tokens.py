@@ -1,0 +1,190 @@
+"""A dataset of the sequences in one shard of tokens, for all ranks."""
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardproof._base.arguments import checked
+from shardproof.datasets.tokens._id_forms import sequence_id
+from shardproof.datasets.tokens._token_checks import ProofLevel, open_proven
+from shardproof.datasets.tokens._token_shard import AnyPath, TokenShard, refuse_number, token_shard
+
+__all__ = ["SharedShardedDataset", "dataset_of", "refuse_ranks", "sequence_id"]
+
+
+class SharedShardedDataset:
+    """The sequences of one shard of tokens, read from disk one by one, by any number of ranks.
+
+    Every rank reads the same files and sees every sequence: which rank trains on which is up to the
+    sampler, as with any map-style dataset of torch. Nothing is mapped into memory. A file that is
+    cut or lost while it is read is an error that names it, not the end of the process.
+
+    Args:
+        shard_index: Number of the shard.
+        sequence_length: Tokens of a sequence.
+        rank: This process's number, from 0 on.
+        world_size: How many processes there are.
+        shards_path: Directory of the shards; None for ``$DATASET_BINS_PATH``.
+        token_dtype: Type of a token in the file; a file of another type is a finding.
+        file_prefix: The tokens are in ``<file_prefix>_000003.npy``.
+        ids_prefix: The ids are in ``<ids_prefix>_000003.npy``. By default ``sample_ids`` beside
+            ``train``, and ``sample_ids_<file_prefix>`` beside anything else.
+        level: ``"complete"``: sizes, types and counts are right. ``"valid"``: also each sequence's
+            bytes are those that its id was made of; reads the whole file.
+        allow_length_mismatch: Whether to take as many sequences as have both tokens and an id,
+            and say so in the log, where their numbers disagree.
+
+    Raises:
+        ShardValidationError: Also a `FileNotFoundError`; it lists everything that is wrong with the
+            two files, by absolute path, and its notes say what was expected and found.
+        ManifestError: There is no such directory.
+        ShardReadError: A file changed or failed while it was opened.
+        ValueError: A number out of range, a prefix that no file name may begin with, or no
+            directory.
+        TypeError: An argument of the wrong type.
+
+    Example:
+        >>> output_dir.mkdir()
+        >>> tokens = np.arange(12, dtype=np.uint32)
+        >>> ids = [sequence_id(sequence) for sequence in tokens.reshape(3, 4)]
+        >>> np.save(output_dir / "train_000000.npy", tokens)
+        >>> np.save(output_dir / "sample_ids_000000.npy", np.array(ids, np.uint64))
+        >>> dataset = SharedShardedDataset(0, 4, shards_path=output_dir, level="valid")
+        >>> len(dataset), dataset[1].tolist(), hex(dataset.sample_id(1))
+        (3, [4, 5, 6, 7], '0x4bb6bccff39482bc')
+    """
+
+    @checked
+    def __init__(
+        self,
+        shard_index: int,
+        sequence_length: int,
+        rank: int = 0,
+        world_size: int = 1,
+        *,
+        shards_path: AnyPath | None = None,
+        token_dtype: npt.DTypeLike = np.uint32,
+        file_prefix: str = "train",
+        ids_prefix: str | None = None,
+        level: ProofLevel = "complete",
+        allow_length_mismatch: bool = False,
+    ) -> None:
+        refuse_ranks(rank, world_size)
+        shard = token_shard(
+            shard_index,
+            sequence_length,
+            shards_path=shards_path,
+            token_dtype=token_dtype,
+            file_prefix=file_prefix,
+            ids_prefix=ids_prefix,
+            allow_length_mismatch=allow_length_mismatch,
+        )
+        self._begin(shard, rank, world_size, level)
+
+    def _begin(self, shard: TokenShard, rank: int, world_size: int, level: ProofLevel) -> None:
+        self.rank, self.world_size = rank, world_size
+        self._open = open_proven(shard, level)
+
+    @staticmethod
+    @checked
+    def locate_shards(
+        shard_index: int,
+        custom_path: AnyPath | None = None,
+        file_prefix: str = "train",
+        ids_prefix: str | None = None,
+    ) -> tuple[Path, Path]:
+        """Return the absolute paths of a shard's tokens and ids, which need not be there.
+
+        Args:
+            shard_index: Number of the shard.
+            custom_path: Directory of the shards; None for ``$DATASET_BINS_PATH``.
+            file_prefix: As for the class.
+            ids_prefix: As for the class.
+        """
+        return token_shard(
+            shard_index, 1, shards_path=custom_path, file_prefix=file_prefix, ids_prefix=ids_prefix
+        ).paths
+
+    @property
+    def tokens_file(self) -> Path:
+        """Absolute path of the tokens."""
+        return self._open.shard.paths[0]
+
+    @property
+    def ids_file(self) -> Path:
+        """Absolute path of the ids."""
+        return self._open.shard.paths[1]
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of a sequence."""
+        return self._open.shard.sequence_length
+
+    def __len__(self) -> int:
+        return self._open.n_sequences
+
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
+        """Return one sequence.
+
+        Raises:
+            IndexError: There is none of that number; numbers begin at 0.
+            ShardReadError: It can't be read whole.
+        """
+        first = self._checked(index) * self.sequence_length
+        return self._open.tokens.read(first, self.sequence_length)
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        return (self[index] for index in range(len(self)))
+
+    def read(self, indices: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return several sequences, one a row, in the given order; errors as for one."""
+        rows = [self._checked(index) for index in indices]
+        batch = np.empty((len(rows), self.sequence_length), self._open.shard.dtype)
+        for place, row in enumerate(rows):
+            self._open.tokens.fill(batch[place], row * self.sequence_length)
+        return batch
+
+    def sample_id(self, index: int) -> int:
+        """Return the id of one sequence, as it is stored; errors as for the sequence."""
+        return int(self._open.ids.read(self._checked(index), 1)[0])
+
+    def _checked(self, index: Any) -> int:
+        if isinstance(index, bool | np.bool_):
+            raise TypeError("index: expected an integer, found a bool")
+        number = operator.index(index)
+        if not 0 <= number < len(self):
+            raise IndexError(f"expected 0 to {len(self) - 1}, found {number}")
+        return number
+
+    def close(self) -> None:
+        """Close both files; nothing is read any more."""
+        self._open.close()
+
+    def __enter__(self) -> "SharedShardedDataset":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., "SharedShardedDataset"], tuple[Any, ...]]:
+        # For workers that inherit no descriptors: they look, and open anew.
+        return dataset_of, (self._open.shard, self.rank, self.world_size)
+
+
+def dataset_of(
+    shard: TokenShard, rank: int, world_size: int, level: ProofLevel = "complete"
+) -> SharedShardedDataset:
+    """Return the dataset of a shard whose description is at hand; raises as the class."""
+    dataset = SharedShardedDataset.__new__(SharedShardedDataset)
+    dataset._begin(shard, rank, world_size, level)
+    return dataset
+
+
+def refuse_ranks(rank: int, world_size: int) -> None:
+    """Refuse numbers that no group of processes has; `ValueError` or `TypeError`."""
+    refuse_number("world_size", world_size, least=1)
+    refuse_number("rank", rank, least=0, most=world_size - 1)

@@ -1,0 +1,298 @@
+"""Files that other tools fetched become shards of a cache: proven, or on a user's word."""
+
+import contextlib
+import errno
+import fnmatch
+import functools
+import logging
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+from shardproof._base import fanout
+from shardproof._base.arguments import checked
+from shardproof._base.messages import quoted, shown, told
+from shardproof._base.names import file_type
+from shardproof._base.opening import is_there, real_path
+from shardproof._base.paths import refuse_empty
+from shardproof._base.work import apart
+from shardproof.errors import FetchError
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._places import STATE, refuse_name
+from shardproof.fetching.cache._prover import OtherBytesError
+from shardproof.fetching.sources._open import open_source
+from shardproof.fetching.sources._source import RemoteFile, Source
+from shardproof.fetching.transfer._attempts import Goal
+from shardproof.fetching.transfer._clock import Clock, StoppedError
+from shardproof.fetching.transfer._fetch import ask
+from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.transfer._listing import listed
+from shardproof.report import Finding, FindingKind, Report
+
+__all__ = ["adopt"]
+
+logger = logging.getLogger("shardproof.fetching")
+
+_FILE = "a regular file"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_ASIDE = re.compile(r".*\.bad-[0-9a-f]{8}", re.DOTALL)
+
+
+@checked
+def adopt(
+    path: str | os.PathLike[str],
+    source: Source | str | None = None,
+    *,
+    match: str = "*",
+    trust: bool = True,
+    workers: int | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    stop: threading.Event | None = None,
+) -> Report:
+    """Take over what other tools fetched, so that it need not be fetched again.
+
+    A file whose digest the source states is proven by reading every byte. One of which nobody
+    states a digest is taken over on your word, if its size is not another one; the report has it
+    among the ``unproven``. Nothing is moved, changed or removed, neither now nor when it is not
+    needed any more; links are not followed. Files whose names begin with a dot are left out, and
+    what is gone before it was looked at.
+
+    Args:
+        path: The directory that a prefetcher keeps the source's shards in, or a manager.
+        source: Where they come from: a `Source`, or an address for `open_source`. None if nobody
+            can be asked; then they are taken for what the source has when it is first asked.
+        match: Which files, as in `fnmatch`, by their paths below ``path``.
+        trust: Whether your word counts; if not, what can't be proven is a finding.
+        workers: Files that are read at once; by default as many as there are processors.
+        limits: How long and how often the source is asked.
+        stop: Set from another thread, it ends the call with an error.
+
+    Returns:
+        A report of level ``valid``. A finding is not taken over: it has another size or digest, is
+        not at the source, is no regular file, or could not be looked at.
+
+    Raises:
+        FetchError: The source can't be asked, or the call was stopped.
+        NotADirectoryError: There is something else.
+        OSError: The directory can't be used.
+        ValueError: An address that names no source; an empty path.
+
+    Example:
+        >>> output_dir.mkdir()
+        >>> n_bytes = (output_dir / "0.bin").write_bytes(b"1234")
+        >>> report = adopt(output_dir)
+        >>> report.ok, [file.name for file in report.unproven]
+        (True, ['0.bin'])
+    """
+    refuse_empty(path=path)
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers: expected 1 or more, found {workers}")
+    return apart(
+        lambda own: _adopted(real_path(path), source, match, trust, workers, limits, stop or own)
+    )
+
+
+def _adopted(  # noqa: PLR0917 - as `adopt`
+    root: str,
+    source: Source | str | None,
+    match: str,
+    trust: bool,
+    workers: int | None,
+    limits: Limits,
+    stop: threading.Event,
+) -> Report:
+    entries = list(_entries(root, match))
+    with ExitStack() as stack:
+        if isinstance(source, str):
+            source = stack.enter_context(closing(open_source(source)))
+        asked = _Asked(source, root, limits, stop)
+        cache = stack.enter_context(Cache(root, cleanup="keep"))
+        look = functools.partial(_looks, cache, asked, trust)
+        runs = stack.enter_context(
+            closing(fanout.over_threads(look, entries, workers or fanout.available_cpus(), chunk=1))
+        )
+        looks = [look for _, some in runs for look in some]
+    asked.refuse_stopped()
+    findings = tuple(look.finding for look in looks if look.finding)
+    unproven = tuple(look.path for look in looks if not look.finding and not look.is_proven)
+    n_proven = sum(look.is_proven for look in looks)
+    return Report(Path(root), "adopted", "valid", len(looks), findings, unproven, n_proven)
+
+
+class _Entry(NamedTuple):
+    """Something that is there: its path below the root, and its type."""
+
+    name: str
+    mode: int
+
+
+class _Look(NamedTuple):
+    """What became of a file that is meant: a finding, or whether its digest is proven."""
+
+    path: Path
+    finding: Finding | None = None
+    is_proven: bool = False
+
+
+def _entries(root: str, match: str) -> Iterator[_Entry]:
+    """What lies in a directory and those below it, each of them sorted, however deep they are."""
+    folders = [_in_folder(root, "")]
+    while folders:
+        entry = next(folders[-1], None)
+        if entry is None:
+            folders.pop()
+        elif stat.S_ISDIR(entry.mode):
+            folders.append(_in_folder(root, entry.name))
+        elif fnmatch.fnmatchcase(entry.name, match):
+            yield entry
+
+
+def _in_folder(root: str, below: str) -> Iterator[_Entry]:
+    """What lies in one directory, but what is hidden, or moved aside, or gone by now."""
+    try:
+        folder = _open_folder(root, below)
+        entries = [folder] if isinstance(folder, _Entry) else _listed(folder, below)
+    except OSError as error:
+        if below and isinstance(error, FileNotFoundError):
+            return iter(())
+        raise OSError(error.errno, error.strerror, os.path.join(root, below)) from error
+    return iter(entries)
+
+
+def _open_folder(root: str, below: str) -> int | _Entry:
+    """Open a directory through no link, or return what has come in the place of one on the way."""
+    fd, path = os.open(root, _FOLDER), ""
+    for part in below.split("/") if below else ():
+        path = os.path.join(path, part)
+        try:
+            inner = os.open(part, _FOLDER, dir_fd=fd)
+        except OSError as error:
+            if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
+                raise
+            return _Entry(path, os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
+
+
+def _listed(fd: int, below: str) -> list[_Entry]:
+    """What lies in an open directory, which is closed then."""
+    entries = []
+    try:
+        with os.scandir(fd) as found:
+            for entry in sorted(found, key=lambda entry: entry.name):
+                _refuse_root(entry.name, below)
+                if not entry.name.startswith(".") and not _ASIDE.fullmatch(entry.name):
+                    with contextlib.suppress(FileNotFoundError):
+                        mode = entry.stat(follow_symlinks=False).st_mode
+                        entries.append(_Entry(os.path.join(below, entry.name), mode))
+    finally:
+        os.close(fd)
+    return entries
+
+
+def _refuse_root(name: str, below: str) -> None:
+    if below and name == STATE:
+        problem = f"expected the directory of one source, found one in it: '{shown(below)}'"
+        raise ValueError(f"path: {problem}")
+
+
+def _looks(cache: Cache, asked: "_Asked", trust: bool, entries: Sequence[_Entry]) -> list[_Look]:
+    """Take over what can be; what the source does not have is left out."""
+    looks = (_look(cache, asked, trust, entry) for entry in entries if not asked.stop.is_set())
+    return [look for look in looks if look is not None]
+
+
+def _look(cache: Cache, asked: "_Asked", trust: bool, entry: _Entry) -> _Look | None:
+    path = Path(cache.root, entry.name)
+    finding = _refusal(path, entry)
+    if finding is not None:
+        return _Look(path, finding)
+    file = asked.file(entry.name)
+    if file is None:
+        logger.warning("'%s' is left alone: the source tells nothing of such a file", shown(path))
+        return None
+    try:
+        return _Look(path, is_proven=cache.take_over(file, asked.stop, trust=trust))
+    except OtherBytesError as error:
+        kind = FindingKind.SIZE if error.is_size else FindingKind.DIGEST
+        return _Look(path, Finding(kind, path, error.expected, error.found))
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and not is_there(path):
+            return None
+        problem = error.strerror or told(error)
+        return _Look(path, Finding(FindingKind.UNREADABLE, path, _FILE, problem, error.errno))
+
+
+def _refusal(path: Path, entry: _Entry) -> Finding | None:
+    """What is there cannot be a shard."""
+    if not stat.S_ISREG(entry.mode):
+        return Finding(FindingKind.NOT_REGULAR, path, _FILE, file_type(entry.mode))
+    try:
+        refuse_name(entry.name)
+    except ValueError as error:
+        return Finding(FindingKind.UNREADABLE, path, "a name that a shard can have", told(error))
+    return None
+
+
+class _Asked:
+    """What a source tells of files, if there is one.
+
+    Args:
+        source: The source; None if nobody can be asked.
+        root: Where the files are, for messages.
+        limits: How long and how often to ask.
+        stop: Ends it.
+    """
+
+    def __init__(
+        self, source: Source | None, root: str, limits: Limits, stop: threading.Event
+    ) -> None:
+        self.stop = stop
+        self._source, self._root, self._limits = source, root, limits
+        self._listed = {file.name: file for file in self._listing(source)} if source else {}
+
+    def _listing(self, source: Source) -> Sequence[RemoteFile]:
+        """What is there, as far as the source can list it: a web server can't."""
+        clock = Clock(self._limits.deadline, self.stop)
+        with self._stoppable():
+            return listed(source, self._limits, clock, self._root)
+
+    def file(self, name: str) -> RemoteFile | None:
+        """Return what is told of a file; None if the source does not know of it.
+
+        Raises:
+            FetchError: The source can't be asked.
+        """
+        if self._source is None:
+            return RemoteFile(name)
+        listed = self._listed.get(name)
+        if listed not in {None, RemoteFile(name)} or (self._listed and listed is None):
+            return listed
+        clock = Clock(self._limits.deadline, self.stop)
+        with self._stoppable():
+            goal = self._goal(name)
+            file = ask(self._source, name, goal=goal, limits=self._limits, clock=clock)
+        return listed if file == RemoteFile(name) else file
+
+    def _goal(self, name: str) -> Goal:
+        url = self._source.url if self._source else ""
+        return Goal(quoted(name), f"{url}/{name}", os.path.join(self._root, name))
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        try:
+            yield
+        except StoppedError:
+            self.refuse_stopped()
+
+    def refuse_stopped(self) -> None:
+        """Raise if it is wanted no more."""
+        if self.stop.is_set():
+            raise FetchError("it was stopped", path=self._root)

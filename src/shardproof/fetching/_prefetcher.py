@@ -1,0 +1,377 @@
+"""The next shard is there before it is needed."""
+
+import contextlib
+import os
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from shardproof._base.arguments import checked
+from shardproof._base.at_exit import close_at_exit
+from shardproof._base.mailbox import Mailbox
+from shardproof._base.messages import joined, quoted
+from shardproof._base.names import refusals
+from shardproof._base.paths import refuse_empty
+from shardproof._base.progress import bar
+from shardproof._base.threads import Stop, Threads
+from shardproof._base.work import apart, is_collecting, later
+from shardproof.errors import FetchError
+from shardproof.fetching._cached_fetcher import Bringer, Brought
+from shardproof.fetching._stats import PrefetchEvent, PrefetchStats, Tally
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._cleanup import cleanup_policy
+from shardproof.fetching.cache._roots import cache_root
+from shardproof.fetching.sources._open import open_source
+from shardproof.fetching.sources._source import Source
+from shardproof.fetching.transfer._imports import import_for
+from shardproof.fetching.transfer._limits import Limits
+
+__all__ = ["ShardPrefetcher"]
+
+_MOST_THREADS = 4
+_TICK = 0.1
+_TURN = 0.01
+
+
+class _Task:
+    """A shard that is brought in a thread, when it is its turn: those before it go first."""
+
+    def __init__(
+        self, bringer: Bringer, name: str, position: int, before: Sequence["_Task"], at_once: int
+    ) -> None:
+        self._bringer, self._name, self._position = bringer, name, position
+        self._before, self._at_once = list(before), at_once
+        self._outcome: list[Path | BaseException] = []
+        self._done: Mailbox[None] = Mailbox()
+        self._threads = Threads(self._run, f"shardproof-prefetch-{position}")
+        self._threads.begin()
+
+    def _run(self, stop: Stop) -> None:
+        try:
+            brought = self._bring(stop)
+        except BaseException as error:
+            self._tell(error)  # which the reader raises
+        else:
+            self._tell(brought.path)
+            self._bringer.tally.tell(brought.event)
+
+    def _tell(self, outcome: Path | BaseException) -> None:
+        self._before.clear()  # or each would hold all before it
+        self._outcome.append(outcome)
+        self._done.put(None)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is there or can't be had."""
+        return bool(self._outcome)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is there."""
+        return self.is_done and isinstance(self._outcome[0], Path)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is there or can't be had; return whether it is so."""
+        if not self.is_done:
+            with contextlib.suppress(queue.Empty):
+                self._done.get(timeout=seconds)
+                self._done.put(None)  # for the next one who waits
+        return self.is_done
+
+    def result(self) -> Path:
+        """Return where it is, or raise why it can't be had; once it is done."""
+        outcome = self._outcome[0]
+        if isinstance(outcome, Path):
+            return outcome
+        raise outcome
+
+    def _bring(self, stop: Stop) -> Brought:
+        self._bringer.prepare(self._name, self._position, stop)
+        while not stop.is_set():
+            before = [task for task in self._before if not task.is_done]
+            if len(before) < self._at_once:
+                break
+            before[0].wait(_TURN)  # the first that was begun is mostly the first that is done
+        return self._bringer.bring(self._name, self._position, stop)
+
+    def stop(self) -> None:
+        """Let it end."""
+        self._threads.stop.set()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._threads.end()
+
+
+class _Held:
+    """What a prefetcher holds, to be given back when it is closed or nobody has it any more.
+
+    Args:
+        bringer: What holds leases.
+        cache: What has a thread.
+        source: Its own one, if it is.
+    """
+
+    is_closed = True  # until it is made, and again from when closing has begun
+
+    def __init__(self, bringer: Bringer, cache: Cache, source: Source | None) -> None:
+        self._bringer, self._cache, self._source = bringer, cache, source
+        self._pid = os.getpid()
+        self.tasks: dict[str, _Task] = {}
+        self.is_closed = self._is_left = False
+
+    def close(self) -> None:
+        """Give all of it back, whatever interrupts come; where the collector calls it, soon."""
+        if self.is_closed or os.getpid() != self._pid:  # what was forked from it has none of this
+            return
+        if is_collecting():
+            if not self._is_left:  # it may find a generator that has this, and this itself
+                self._is_left = True
+                later(lambda: self._close(None))
+            return
+        try:
+            apart(self._close)
+        finally:
+            if not self.is_closed:  # an interrupt came before it
+                apart(self._close)
+
+    def __del__(self) -> None:
+        """Close it, where an interrupt came before the finalizer did, which does not hold it."""
+        self.close()
+
+    def _close(self, _: object) -> None:
+        self.is_closed = True
+        with contextlib.ExitStack() as stack:  # each of them, whatever another one meets
+            if self._source is not None:
+                stack.callback(self._source.close)
+            stack.callback(self._cache.close)
+            stack.callback(self._bringer.close)
+            stack.callback(_end, self.tasks)
+
+
+class ShardPrefetcher:
+    """Shards one after the other, each of them local, whole and proven before it is needed.
+
+    While the reader is at one shard, the next ones come; what it has passed goes. A shard that
+    can't be fetched in the background is fetched once more when the reader asks for it, and only
+    then becomes its error. Several processes may share one cache: each shard is fetched once, and
+    none is removed while anybody holds it.
+
+    Args:
+        source: Where the shards are: a `Source`, or an address for `open_source`.
+        names: The shards, in the order in which they will be read.
+        cache_dir: The directory below which they come to lie, in a subtree of the source's own.
+        lookahead: How many shards are brought ahead of the reader's; 0 for none.
+        cleanup: ``"auto"``: only the current shard and those ahead stay; ``"keep"``: all stay;
+            an integer: as many bytes as that. None: what ``HF_SHARD_CACHE_CLEANUP`` says, or
+            ``"auto"``.
+        split: A part of the cache's path, as in ``hf_shards/<repo_id>/<split>/<name>``.
+        limits: How long and how often a download tries.
+        on_event: Called with each `PrefetchEvent`, from several threads.
+        progress: Whether to draw a bar while the reader waits, where there is a terminal.
+
+    Raises:
+        ValueError: Names that are refused; a number out of range; a size limit that does not hold
+            ``lookahead`` + 1 shards, or that can't be judged since the source doesn't tell sizes.
+        FetchError: The source doesn't tell the sizes that a size limit needs.
+
+    Example:
+        >>> from shardproof.testing.faults.hub import serve_hub
+        >>> with serve_hub({f"s/{n}.bin": b"%d" % n for n in range(3)}) as hub:
+        ...     names = ["0.bin", "1.bin", "2.bin"]
+        ...     with ShardPrefetcher(f"{hub.url}/s", names, output_dir) as prefetcher:
+        ...         for path in prefetcher:
+        ...             print(path.read_text())
+        0
+        1
+        2
+    """
+
+    @checked
+    def __init__(
+        self,
+        source: Source | str,
+        names: Sequence[str],
+        cache_dir: str | os.PathLike[str] = "data",
+        *,
+        lookahead: int = 1,
+        cleanup: Literal["auto", "keep"] | int | None = None,
+        split: str | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        on_event: Callable[[PrefetchEvent], object] | None = None,
+        progress: bool = False,
+    ) -> None:
+        refuse_empty(cache_dir=cache_dir)
+        refused = refusals(names)
+        if refused:
+            lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused]
+            raise ValueError(f"names that are refused ({len(refused)}): " + joined(lines))
+        if lookahead < 0:
+            raise ValueError(f"lookahead: expected 0 or more, found {lookahead}")
+        policy = cleanup_policy(cleanup)
+        self._names, self._lookahead, self._progress = list(names), lookahead, progress
+        self._positions = {name: position for position, name in enumerate(names)}
+        self._owns_source = isinstance(source, str)
+        self._source = open_source(source) if isinstance(source, str) else source
+        resource = getattr(self._source, "resource", None)
+        known = resource if isinstance(resource, str) else None  # a user's may be anything
+        root = cache_root(cache_dir, self._source.url, split, resource=known)
+        self._cache = apart(lambda _: Cache(root, cleanup=policy))
+        self._bringer = Bringer(self._source, self._cache, limits, Tally(on_event))
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._has_begun = False
+        own = self._source if self._owns_source else None
+        self._held = _Held(self._bringer, self._cache, own)
+        self._tasks = self._held.tasks
+        # A prefetcher that nobody closes ends with the process, and leaves nothing behind either.
+        weakref.finalize(self, _close, weakref.ref(self._held))
+        close_at_exit(self)
+        if isinstance(policy, int):
+            self._refuse_small(policy)
+
+    def _refuse_small(self, limit: int) -> None:
+        sizes = self._bringer.sizes(self._names)
+        needed = sum(sorted(sizes)[-self._lookahead - 1 :])
+        if limit < needed:
+            self.close()
+            problem = f"the {self._lookahead + 1} largest shards take {needed} bytes together"
+            raise ValueError(f"cleanup: {problem}, more than the limit of {limit}")
+
+    @property
+    def stats(self) -> PrefetchStats:
+        """What it has cost and saved until now."""
+        return self._bringer.tally.stats
+
+    def start(self) -> Self:
+        """Begin with the first shards, before the reader asks for one; return this prefetcher."""
+        self._refuse_use()
+        self._schedule(0)
+        return self
+
+    def wait_for(self, name: str) -> Path:
+        """Return where a shard is, whole and proven; it stays until the next one is asked for.
+
+        Args:
+            name: One of the names, in whatever order.
+
+        Raises:
+            ValueError: None of the names.
+            FetchError: It could not be fetched, neither in the background nor now.
+        """
+        self._refuse_use()
+        if name not in self._positions:
+            raise ValueError(
+                f"name: expected one of the {len(self._names)} shards, found {quoted(name)}"
+            )
+        began = time.monotonic()
+        task = self._schedule(self._positions[name])[name]
+        is_ready = task.is_there
+        path = self._taken(name, task)
+        self._bringer.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
+        return path
+
+    def _taken(self, name: str, task: _Task) -> Path:
+        with bar(name) if self._progress else contextlib.nullcontext(_show_nothing) as show:
+            while not task.wait(_TICK):
+                show(*self._bringer.progress(name))
+        try:
+            return task.result()
+        except FetchError:
+            return self._again(name)
+
+    def _again(self, name: str) -> Path:
+        """What failed in the background may succeed now."""
+        brought = apart(lambda stop: self._brought(name, stop))
+        self._bringer.tally.tell(brought.event)
+        return brought.path
+
+    def _brought(self, name: str, stop: Stop) -> Brought:
+        try:
+            return self._bringer.bring(name, self._positions[name], stop)
+        finally:
+            with self._lock:
+                self._tasks.pop(name, None)
+
+    def _schedule(self, position: int) -> Mapping[str, _Task]:
+        """Let go of what is passed; then begin with what is wanted from here on."""
+        return apart(lambda _: self._scheduled(position))
+
+    def _scheduled(self, position: int) -> Mapping[str, _Task]:
+        import_for(self._source)  # before there are threads: see there
+        wanted = self._names[position : position + self._lookahead + 1]
+        with self._lock:
+            passed = [name for name in self._tasks if name not in wanted]
+            tasks = {name: self._tasks.pop(name) for name in passed}
+        _end(tasks)
+        self._bringer.let_go(passed, wanted)
+        if not self._has_begun:
+            self._has_begun = True
+            self._bringer.sweep(wanted)
+        with self._lock:
+            before: list[_Task] = []
+            for name in wanted:
+                if name not in self._tasks:
+                    self._tasks[name] = self._begin(name, before)
+                before.append(self._tasks[name])
+        return self._tasks
+
+    def _begin(self, name: str, before: Sequence[_Task]) -> _Task:
+        at_once = max(1, min(self._lookahead, _MOST_THREADS))
+        return _Task(self._bringer, name, self._positions[name], before, at_once)
+
+    def _refuse_use(self) -> None:
+        if self._held.is_closed:
+            raise ValueError("this prefetcher is closed")
+        if os.getpid() != self._pid:
+            raise RuntimeError("a prefetcher does not survive a fork: make one in each process")
+
+    def __iter__(self) -> Iterator[Path]:
+        """Yield where each shard is, in the order of the names."""
+        for name in self._names:
+            yield self.wait_for(name)
+
+    def close(self) -> None:
+        """End what is under way, join the threads, hold nothing any more.
+
+        The current shard and those ahead stay in the cache, for the next run to begin with.
+        """
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.close)  # nobody leaves a context that was not entered
+            self.start()
+            stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _close(held: "weakref.ref[_Held]") -> None:
+    there = held()
+    if there is not None:
+        there.close()
+
+
+def _end(tasks: Mapping[str, _Task]) -> None:
+    """Stop them all, then join them."""
+    for task in tasks.values():
+        task.stop()
+    for task in tasks.values():
+        task.join()
+
+
+def _show_nothing(done: int, total: int) -> None:
+    """Draw nothing."""

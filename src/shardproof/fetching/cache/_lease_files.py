@@ -1,0 +1,166 @@
+"""The files by which those who hold a shard and those who remove it see each other.
+
+All are in one directory, and their names tell what counts: each is there, whole, after one system
+call::
+
+    <key>.<token>.<process>.lease      somebody wants the shard
+    <key>.<token>.<process>.reader     ... and reads it now
+    <key>.<token>.<process>.removal/   somebody is about to take it away
+
+Who holds a shard makes a lease, and then removes the directory of every removal of that shard. Who
+takes it away makes such a directory, then looks for leases, and then renames the shard *into* the
+directory. Each announces itself before it looks for the other, so at least one of them sees the
+other one:
+
+- the lease is seen, and the shard stays;
+- the directory is seen and is empty: it is removed, and the rename fails for want of a target;
+- it is seen and is not empty, so it can't be removed: the shard was gone before anybody who holds
+  it had looked for it.
+
+So it doesn't matter which of them is killed, or held up for hours between two calls, nor which
+locks work: a rename into a directory and its removal exclude each other in every file system.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from shardproof._base import files as _files
+from shardproof._base.liveness import this_process
+from shardproof._base.names import OPEN_FLAGS
+
+__all__ = ["Entry", "Kind", "LeaseFiles"]
+
+Kind = Literal["lease", "reader", "removal"]
+
+_ENTRY = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{16})\.([^.]*)\.(lease|reader|removal)")
+_MAX_BYTES = 4096
+
+
+class Entry(NamedTuple):
+    """One file or directory.
+
+    Attributes:
+        key: Of the shard.
+        token: Random; a lease and its reader have the same.
+        process: Who made it, as `this_process` says.
+        kind: What for.
+    """
+
+    key: str
+    token: str
+    process: str
+    kind: str
+
+    @property
+    def stem(self) -> str:
+        """What all files of one holder have in common."""
+        return f"{self.key}.{self.token}.{self.process.replace('/', ',')}"
+
+
+class LeaseFiles:
+    """The directory with the files of all shards of a cache.
+
+    Args:
+        directory: Its path.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._process = this_process()
+
+    def path_of(self, entry: Entry) -> str:
+        """Return the path of an entry."""
+        return os.path.join(self.directory, f"{entry.stem}.{entry.kind}")
+
+    def listed(self, key: str | None = None) -> list[Entry]:
+        """Return what is there, of one shard or of all."""
+        matches = map(_ENTRY.fullmatch, os.listdir(self.directory))
+        return [
+            Entry(match[1], match[2], match[3].replace(",", "/"), match[4])
+            for match in matches
+            if match and key in {None, match[1]}
+        ]
+
+    def make_lease(self, key: str, data: bytes) -> Entry:
+        """Make the file of a new lease, and break off what would take the shard away."""
+        lease = Entry(key, secrets.token_hex(8), self._process, "lease")
+        self._announce(lease, {"lease": data})
+        return lease
+
+    def make_reader(self, lease: Entry, data: bytes) -> None:
+        """Record that a lease's holder reads the shard; break off what would take it away.
+
+        Where the lease was lost, it is made again: it is as good as a new one.
+        """
+        self._announce(lease, {"lease": data, "reader": b""})
+
+    def _announce(self, lease: Entry, files: Mapping[str, bytes]) -> None:
+        try:
+            for kind, data in files.items():
+                _write(self.path_of(lease._replace(kind=kind)), data)
+            self._break_off_removals(lease.key)
+        except BaseException:
+            self.remove_holder(lease)
+            raise
+
+    def _break_off_removals(self, key: str) -> None:
+        for entry in self.listed(key):
+            if entry.kind == "removal":
+                _files.remove_empty(self.path_of(entry))
+
+    @contextlib.contextmanager
+    def removal(self, key: str) -> Iterator[str]:
+        """Announce that a shard is taken away, while the context lasts; yield the directory."""
+        entry = Entry(key, secrets.token_hex(8), self._process, "removal")
+        path = self.path_of(entry)
+        os.mkdir(path)
+        try:
+            yield path
+        finally:
+            with contextlib.suppress(OSError):  # what is left hinders nobody, and is swept
+                _files.remove_empty(path)
+
+    def read(self, entry: Entry) -> bytes | None:
+        """Return what is in a file; None if it is gone."""
+        try:
+            fd = os.open(self.path_of(entry), OPEN_FLAGS)
+        except FileNotFoundError:
+            return None
+        try:
+            return os.pread(fd, _MAX_BYTES, 0)
+        finally:
+            os.close(fd)
+
+    def rewrite(self, entry: Entry, data: bytes) -> bool:
+        """Put something else into a file; False if the file is gone."""
+        try:
+            fd = os.open(self.path_of(entry), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            _files.rewrite(fd, data)
+        finally:
+            os.close(fd)
+        return True
+
+    def remove_reader(self, lease: Entry) -> None:
+        """Record that a lease's holder reads the shard no more."""
+        _files.remove(self.path_of(lease._replace(kind="reader")))
+
+    def remove_holder(self, lease: Entry) -> None:
+        """Remove the files of one holder: its lease is the last one."""
+        self.remove_reader(lease)
+        _files.remove(self.path_of(lease._replace(kind="lease")))
+
+
+def _write(path: str, data: bytes) -> None:
+    # Not O_EXCL: no other file has this token, and on NFS it may fail although it made the file.
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)

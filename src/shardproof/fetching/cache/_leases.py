@@ -1,0 +1,304 @@
+"""Leases: who holds which shard, so that nobody removes it.
+
+A holder shows that it lives by changing its file every minute, from one thread. A lease whose
+process surely runs no more does not count, and neither does one that was *seen* not to change for
+ten minutes by the clock of who looks: no two clocks are compared. Its files are removed, so that
+its holder, if it lives after all, learns of it.
+"""
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from shardproof._base import files, threads
+from shardproof._base.liveness import is_gone
+from shardproof._base.messages import quoted, shown, told
+from shardproof._base.threads import Stop
+from shardproof.fetching.cache._lease_files import Entry, Kind, LeaseFiles
+from shardproof.fetching.cache._places import StateDirs, key_of
+
+__all__ = ["HEARTBEAT", "STALE_AFTER", "Lease", "Leases"]
+
+HEARTBEAT = 60.0
+"""Seconds between two signs of life."""
+
+STALE_AFTER = 600.0
+"""Seconds of silence after which a lease does not count any more."""
+
+_ENCODED_BYTES = 512
+
+logger = logging.getLogger("shardproof.fetching")
+
+
+class LeaseRecord(msgspec.Struct, frozen=True):
+    """What is in a lease's file.
+
+    Attributes:
+        owner: Who, for people.
+        reserved: For how many bytes room is kept.
+        beat: Counts the signs of life.
+    """
+
+    owner: str = "a process that can't be told"
+    reserved: int = 0
+    beat: int = 0
+
+
+class Lease:
+    """Somebody's hold on one shard: until it is released, nobody removes the shard.
+
+    Made by `Leases.hold`.
+
+    Attributes:
+        name: The shard.
+        lost: Whether somebody took this process for dead: the shard may be removed at any time.
+    """
+
+    def __init__(self, leases: "Leases", name: str, entry: Entry, record: LeaseRecord) -> None:
+        self.name = name
+        self.lost = False
+        self.entry = entry
+        self._leases = leases
+        self._record = record
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._is_released = False
+
+    @property
+    def part(self) -> Path:
+        """Where to fetch the shard to: in a directory of the lease's own, which goes with it."""
+        directory = self._leases.workspace_of(self.entry)
+        os.makedirs(directory, exist_ok=True)
+        return Path(directory, os.path.basename(self.name))
+
+    def begin_reading(self) -> None:
+        """Nobody takes the shard away or replaces it from here on; it may be gone already.
+
+        Raises:
+            ValueError: The lease was released.
+            OSError: It can't be made known.
+        """
+        with self._lock:
+            if self._is_released:
+                raise ValueError(f"the lease on shard {quoted(self.name)} was released")
+            self._leases.files.make_reader(self.entry, _encoded(self._record))
+            self.lost = False
+
+    def stop_reading(self) -> None:
+        """Somebody else may replace it again."""
+        self._leases.files.remove_reader(self.entry)
+
+    def reserve(self, n_bytes: int) -> None:
+        """Tell others how much room the shard will take."""
+        self._tell(reserved=n_bytes)
+
+    def beat(self) -> None:
+        """Show life; a file that is gone says that the lease is lost."""
+        self._tell(beat=self._record.beat + 1)
+
+    def _tell(self, **changes: int) -> None:
+        with self._lock:
+            if self._is_released or self.lost:
+                return
+            self._record = msgspec.structs.replace(self._record, **changes)
+            self.lost = not self._leases.files.rewrite(self.entry, _encoded(self._record))
+        if self.lost:
+            logger.warning(
+                "The lease on shard '%s' is lost: it was silent for too long. The shard may be "
+                "removed while it is read",
+                shown(self.name),
+            )
+
+    def release(self) -> None:
+        """Give the shard back; in a process that was forked from the holder's, do nothing."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            if not self._is_released:
+                self._is_released = True
+                self._leases.forget(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class Leases:
+    """The leases of one cache, as one process sees them.
+
+    Args:
+        dirs: Where the cache keeps what it knows.
+        heartbeat: Seconds between two signs of life.
+        stale_after: Seconds of silence after which a lease of another host does not count.
+        clock: What silence is measured by.
+    """
+
+    def __init__(
+        self,
+        dirs: StateDirs,
+        heartbeat: float = HEARTBEAT,
+        stale_after: float = STALE_AFTER,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.files = LeaseFiles(dirs.leases)
+        self._parts = dirs.parts
+        self._heartbeat, self._stale_after, self._clock = heartbeat, stale_after, clock
+        self._mine: dict[str, Lease] = {}
+        self._seen: dict[str, tuple[bytes, float]] = {}
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._stopped = Stop()
+        self._thread: threading.Thread | None = None
+
+    def hold(self, name: str) -> Lease:
+        """Return a lease: from now on nobody removes the shard, if it is there.
+
+        Raises:
+            OSError: The lease can't be made.
+            RuntimeError: These leases were closed, or belong to the process that forked this one.
+        """
+        if self._stopped.is_set() or os.getpid() != self._pid:
+            raise RuntimeError("a closed cache, or one of another process, holds no shards")
+        self._begin_showing_life()
+        record = LeaseRecord(owner=_owner())
+        lease = Lease(self, name, self.files.make_lease(key_of(name), _encoded(record)), record)
+        with self._lock:
+            self._mine[lease.entry.stem] = lease
+        return lease
+
+    def _begin_showing_life(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                name = "shardproof-leases"
+                thread = threading.Thread(target=self._show_life, name=name, daemon=True)
+                threads.start(thread)
+                self._thread = thread
+
+    def forget(self, lease: Lease) -> None:
+        """Remove what there is of a lease."""
+        with self._lock:
+            self._mine.pop(lease.entry.stem, None)
+        files.remove_tree(self.workspace_of(lease.entry))
+        self.files.remove_holder(lease.entry)
+
+    def workspace_of(self, entry: Entry) -> str:
+        """Return the path of a holder's own directory."""
+        return os.path.join(self._parts, entry.stem)
+
+    def holders(self, key: str | None, kind: Kind, but: Lease | None = None) -> list[Entry]:
+        """Return who holds a shard, or reads it; leases that don't count any more are removed.
+
+        Args:
+            key: The shard's; None for all.
+            kind: ``"lease"`` or ``"reader"``.
+            but: A lease that isn't meant.
+        """
+        entries = self.files.listed(key)
+        leases = {entry.stem for entry in entries if entry.kind == "lease"}
+        mine = None if but is None else but.entry.stem
+        found = [
+            entry
+            for entry in entries
+            if entry.kind == kind and entry.stem in leases and entry.stem != mine
+        ]
+        with self._lock:
+            for stem in self._seen.keys() - leases:
+                if key is None or stem.startswith(key):
+                    del self._seen[stem]
+        return [entry for entry in found if not self._is_over(entry)]
+
+    def owner_of(self, entry: Entry) -> str:
+        """Return who a holder is, for people."""
+        return self._record_of(entry).owner
+
+    def reserved(self) -> int:
+        """Return for how many bytes all holders together keep room."""
+        said = (self._record_of(entry).reserved for entry in self.holders(None, "lease"))
+        return sum(max(0, n_bytes) for n_bytes in said)  # others may write anything
+
+    def _record_of(self, entry: Entry) -> LeaseRecord:
+        data = self.files.read(entry._replace(kind="lease"))
+        try:
+            return msgspec.json.decode(data or b"{}", type=LeaseRecord)
+        except (ValueError, msgspec.DecodeError, RecursionError):
+            return LeaseRecord()
+
+    def _is_over(self, entry: Entry) -> bool:
+        if entry.stem in self._mine:
+            return False
+        lease = entry._replace(kind="lease")
+        if is_gone(entry.process) or self._is_silent(lease):
+            logger.debug("A lease no longer counts: %s", shown(entry.stem))
+            with contextlib.suppress(PermissionError):  # another user's
+                self.files.remove_holder(lease)
+            return True
+        return False
+
+    def _is_silent(self, lease: Entry) -> bool:
+        """Whether it is gone, or didn't change for as long as it was looked at."""
+        content, now = self.files.read(lease), self._clock()
+        if content is None:
+            return True
+        with self._lock:
+            seen, since = self._seen.get(lease.stem, (None, now))
+            if seen != content:
+                since = now
+            self._seen[lease.stem] = content, since
+        return now - since >= self._stale_after
+
+    def sweep(self) -> list[Entry]:
+        """Remove what is left of holders that are gone, and return those that are not."""
+        workspaces = os.listdir(self._parts)  # before the leases, which are made before them
+        holders = self.holders(None, "lease")
+        for stem in set(workspaces) - {entry.stem for entry in holders}:
+            files.remove_tree(os.path.join(self._parts, stem))
+        return holders
+
+    def _show_life(self) -> None:
+        while not self._stopped.wait(self._heartbeat):
+            with self._lock:
+                leases = list(self._mine.values())
+            for lease in leases:
+                try:
+                    lease.beat()
+                except OSError as error:
+                    # The next one may succeed; if none does, others take this process for dead.
+                    logger.warning(
+                        "No sign of life for shard '%s': %s", shown(lease.name), told(error)
+                    )
+
+    def close(self) -> None:
+        """Release all leases; the thread is joined."""
+        if os.getpid() != self._pid:
+            return
+        self._stopped.set()
+        with contextlib.ExitStack() as stack:
+            if self._thread is not None:
+                stack.callback(self._thread.join)
+            for lease in list(self._mine.values()):
+                stack.callback(lease.release)
+
+
+def _encoded(record: LeaseRecord) -> bytes:
+    """As long at each beat, so that it is rewritten in place."""
+    return msgspec.json.encode(record).ljust(_ENCODED_BYTES)
+
+
+def _owner() -> str:
+    return f"uid {os.geteuid()} on {socket.gethostname()[:200]}, process {os.getpid()}"

@@ -1,0 +1,167 @@
+"""Where a shard's file is: below the root of its cache, and below nothing that leads elsewhere.
+
+Directories are opened one in the other, and a symbolic link among them is refused: else one file
+would have two names, of which one is held and the other one removed.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardproof._base import files
+from shardproof._base.messages import quoted
+from shardproof._base.names import OPEN_FLAGS, file_type, refusals
+
+__all__ = ["STATE", "Place", "StateDirs", "key_of", "make_state", "place_of", "refuse_name"]
+
+STATE = ".shardproof"
+"""The directory below a root where the cache keeps what it knows."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Place(NamedTuple):
+    """A shard's place in an open directory.
+
+    Attributes:
+        name: The shard's.
+        path: Absolute path of its file.
+        base: The last part of it.
+        fd: A descriptor of the directory that the file is in.
+    """
+
+    name: str
+    path: str
+    base: str
+    fd: int
+
+    def status(self) -> os.stat_result | None:
+        """Return what is there, not what a link leads to; None if nothing is."""
+        try:
+            return os.stat(self.base, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def open(self) -> int:
+        """Return a descriptor to read a regular file by; a link is not followed."""
+        return os.open(self.base, OPEN_FLAGS, dir_fd=self.fd)
+
+
+class StateDirs(NamedTuple):
+    """Where a cache keeps what it knows.
+
+    Attributes:
+        leases: Who holds what.
+        proofs: What was proven.
+        parts: What is about to get its place.
+        locks: Files to lock, which saves work.
+        kept: What is on its way, from where the next fetch goes on.
+    """
+
+    leases: str
+    proofs: str
+    parts: str
+    locks: str
+    kept: str
+
+
+def refuse_name(name: str) -> None:
+    """Raise for a name that no path in a cache may be made of.
+
+    Raises:
+        ValueError: With the reason.
+    """
+    reasons = [refusal.reason for refusal in refusals([name])]
+    if any(part.casefold().startswith(STATE) for part in name.split("/")):
+        reasons.append(f"names that begin with {quoted(STATE)} are the cache's own")
+    if reasons:
+        raise ValueError(f"name: {quoted(name)} is refused: {reasons[0]}")
+
+
+def key_of(name: str) -> str:
+    """Return what a shard is called in the cache's own file names."""
+    return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+
+
+@contextlib.contextmanager
+def place_of(root: str, name: str, *, make: bool = False) -> Iterator[Place | None]:
+    """Yield a shard's place; None where its directory isn't there.
+
+    Args:
+        root: Real absolute path of the cache.
+        name: The shard's; untrusted.
+        make: Whether to make its directory.
+
+    Raises:
+        ValueError: The name is refused.
+        NotADirectoryError: Something else is where a directory should be, such as a symbolic link.
+    """
+    refuse_name(name)
+    *parents, base = name.split("/")
+    try:
+        fd = _open_directory(root, parents, make)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield Place(name, os.path.join(root, name), base, fd)
+    finally:
+        os.close(fd)
+
+
+def _open_directory(root: str, parents: Sequence[str], make: bool) -> int:
+    if make:
+        files.make_directories(root)
+    fd, path = os.open(root, _DIRECTORY), root
+    for part in parents:
+        path = os.path.join(path, part)
+        try:
+            if make:
+                _make(part, fd)
+            inner = _open_real(part, fd, path)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
+
+
+def _make(part: str, dir_fd: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(part, dir_fd=dir_fd)
+        files.sync(dir_fd)
+
+
+def _open_real(part: str, dir_fd: int, path: str) -> int:
+    try:
+        return os.open(part, _DIRECTORY, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
+            raise
+        found = file_type(os.stat(part, dir_fd=dir_fd, follow_symlinks=False).st_mode)
+        raise _no_directory(path, found) from error
+
+
+def _no_directory(path: str, found: str) -> NotADirectoryError:
+    problem = f"expected a directory of the cache, found a {found}; move it away"
+    return NotADirectoryError(errno.ENOTDIR, problem, path)
+
+
+def make_state(root: str) -> StateDirs:
+    """Make the directories for what a cache knows, and return where they are.
+
+    Raises:
+        NotADirectoryError: Something else is there, such as a symbolic link.
+        OSError: They can't be made.
+    """
+    state = os.path.join(root, STATE)
+    dirs = StateDirs(*(os.path.join(state, name) for name in StateDirs._fields))
+    for path in (state, *dirs):
+        files.make_directories(path)
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISDIR(mode):
+            raise _no_directory(path, file_type(mode))
+    return dirs

@@ -1,0 +1,191 @@
+"""Proofs: the record that a shard was proven, and whether this package put it there.
+
+A proof is about one file: its name has a digest of the file's size, time of last change and inode,
+so that a file which was changed or replaced since has none. A proof is written before its file
+gets the shard's name. So whenever a process is killed, a file that this package put there is known
+for one; a proof without a file proves nothing.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shardproof._base import digest as _digest
+from shardproof._base import files, json
+from shardproof.errors import ManifestError
+from shardproof.fetching.cache._places import key_of, refuse_name
+from shardproof.fetching.sources._source import RemoteFile
+
+__all__ = ["MAX_PROOF_BYTES", "Mark", "Proof", "Proofs", "digests_of", "mark_of", "proof_of"]
+
+MAX_PROOF_BYTES = 2**16
+"""Largest proof that is read; in use they have some hundred bytes."""
+
+_MAX_IDENTITY = 2**13
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a file in the cache.
+
+    Attributes:
+        name: The shard's.
+        size: Bytes.
+        mtime_ns: Time of last change, in nanoseconds.
+        inode: Its number.
+        identity: Of the source's file whose bytes these are.
+        digests: Of the bytes, each ``"<algorithm>:<hex>"``.
+        placed: Whether this package put the file there: then it may remove it.
+        vouched: Whether nobody states a digest, and a user said that these are the source's bytes.
+    """
+
+    name: str
+    size: int
+    mtime_ns: int
+    inode: int
+    identity: str | None = None
+    digests: tuple[str, ...] = ()
+    placed: bool = False
+    vouched: bool = False
+
+    @property
+    def filename(self) -> str:
+        """What the proof's own file is called."""
+        return _filename(key_of(self.name), self.mark)
+
+    @property
+    def mark(self) -> "Mark":
+        """What tells the file from others."""
+        return self.size, self.mtime_ns, self.inode
+
+    def fits(self, file: RemoteFile) -> bool | None:
+        """Whether these are the source's bytes; None if only a digest of the file can tell.
+
+        A digest that is stated must be known of the bytes; else an identity must be the same. A
+        source that states neither is taken by name and size. Who vouches for a file and names no
+        source means what is there when it is first asked.
+        """
+        if file.size not in {None, self.size}:
+            return False
+        if file.digest is not None:
+            return self._has(_digest.parse(file.digest))
+        return file.identity in {None, self.identity} or self.wants_identity
+
+    @property
+    def wants_identity(self) -> bool:
+        """Whether the file is taken for the one that the source has when it is asked."""
+        return self.vouched and self.identity is None
+
+    def _has(self, asked: _digest.Digest) -> bool | None:
+        digests = map(_digest.parse, self.digests)
+        comparable = [known for known in digests if known.algorithm == asked.algorithm]
+        return any(_digest.same(known, asked) for known in comparable) if comparable else None
+
+
+def _filename(key: str, mark: "Mark") -> str:
+    digest = hashlib.blake2b("/".join(map(str, mark)).encode(), digest_size=8)
+    return f"{key}.{digest.hexdigest()}.json"
+
+
+Mark = tuple[int, int, int]
+"""Size, time of last change and inode: what tells a file from others, and from itself changed."""
+
+
+def mark_of(status: os.stat_result) -> Mark:
+    """Return the mark of a file."""
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def digests_of(*digests: str | None) -> tuple[str, ...]:
+    """Return those that are stated, each once, as `Proof.digests` has them."""
+    return tuple(sorted({str(_digest.parse(digest)) for digest in digests if digest is not None}))
+
+
+def proof_of(
+    file: RemoteFile,
+    status: os.stat_result,
+    digests: Sequence[str],
+    *,
+    placed: bool,
+    vouched: bool = False,
+) -> Proof:
+    """Return the proof that a file with this status has the source's bytes."""
+    size, mtime_ns, inode = mark_of(status)
+    is_short = file.identity is not None and len(file.identity) <= _MAX_IDENTITY
+    return Proof(
+        name=file.name,
+        size=size,
+        mtime_ns=mtime_ns,
+        inode=inode,
+        identity=file.identity if is_short else None,
+        digests=tuple(digests),
+        placed=placed,
+        vouched=vouched,
+    )
+
+
+class Proofs:
+    """The proofs of a cache.
+
+    Args:
+        directory: Where they are.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def path_of(self, proof: Proof) -> str:
+        """Return the path of a proof's file."""
+        return os.path.join(self.directory, proof.filename)
+
+    def read(self, name: str, status: os.stat_result) -> Proof | None:
+        """Return the proof of a file; None where there is none that can be read."""
+        proof = self.of_key(key_of(name), status)
+        return proof if proof is not None and proof.name == name else None
+
+    def of_key(self, key: str, status: os.stat_result) -> Proof | None:
+        """Return the proof of a file of which only the key is known."""
+        return self._read(_filename(key, mark_of(status)))
+
+    def write(self, proof: Proof) -> None:
+        """Record a proof, in place of what was known of the same file."""
+        files.write_whole(self.path_of(proof), msgspec.json.encode(proof))
+
+    def forget(self, proof: Proof) -> None:
+        """Remove a proof."""
+        files.remove(self.path_of(proof))
+
+    def use(self, proof: Proof) -> None:
+        """Record that the shard is wanted now; the file system's clock says when."""
+        with contextlib.suppress(OSError):  # it may be another user's
+            os.utime(self.path_of(proof))
+
+    def paths(self) -> Mapping[str, Sequence[str]]:
+        """Return the paths of all proofs, by the keys of shards; of files that are gone, too."""
+        found: dict[str, list[str]] = {}
+        for name in os.listdir(self.directory):
+            path = os.path.join(self.directory, name)
+            found.setdefault(name.partition(".")[0], []).append(path)
+        return found
+
+    def all(self) -> Iterator[tuple[Proof, int]]:
+        """Yield each proof with when it was last used, in nanoseconds."""
+        for name in os.listdir(self.directory):
+            proof = self._read(name)
+            with contextlib.suppress(FileNotFoundError):
+                if proof is not None:
+                    yield proof, os.stat(os.path.join(self.directory, name)).st_mtime_ns
+
+    def _read(self, filename: str) -> Proof | None:
+        """What others can write may be anything: it proves nothing then."""
+        try:
+            read: Any = json.read(self.directory, filename, Proof, max_bytes=MAX_PROOF_BYTES)
+            proof: Proof = read
+            refuse_name(proof.name)
+            digests_of(*proof.digests)
+        except (ManifestError, ValueError):
+            return None
+        return proof if proof.filename == filename else None

@@ -1,0 +1,94 @@
+"""A function of the user's own as a source."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from shardproof._base import files as _files
+from shardproof._base.arguments import checked
+from shardproof._base.messages import quoted
+from shardproof._base.opening import is_regular
+from shardproof._base.paths import refuse_empty
+from shardproof.errors import SourceError
+from shardproof.fetching.sources._source import Cut, Delivery, RemoteFile
+
+__all__ = ["CallableSource"]
+
+_BLOCK = 2**20
+
+
+class CallableSource:
+    """Files that a function fetches, for those who have a transport of their own.
+
+    The function is called in a thread. One that doesn't return in time is left behind, since
+    nothing can end it: let it have a time limit of its own. What it brings goes through a temporary
+    directory, so that it can be proven before it has its name.
+
+    Args:
+        fetch: ``fetch(name, dest)`` writes the file of this name to the path ``dest``, where
+            nothing is yet, or raises.
+        files: What there is: names, or more where more is known.
+        name: What messages and the cache's directories call it.
+        scratch: A directory for what is on its way; the system's by default.
+
+    Raises:
+        ValueError: A name that no directory could have.
+
+    Example:
+        >>> def fetch(name, dest):
+        ...     dest.write_bytes(b"1234")
+        >>> source = CallableSource(fetch, ["0.bin"], name="lab-store")
+        >>> source.url
+        'own://lab-store'
+    """
+
+    @checked
+    def __init__(
+        self,
+        fetch: Callable[[str, Path], object],
+        files: Sequence[str | RemoteFile] = (),
+        *,
+        name: str = "default",
+        scratch: str | os.PathLike[str] | None = None,
+    ) -> None:
+        refuse_empty(scratch=scratch)
+        if not name or not set(name.lower()) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-"):
+            raise ValueError(f"name: expected letters, digits, '.', '_', '-', found {quoted(name)}")
+        self.url = f"own://{name}"
+        self._fetch = fetch
+        self._scratch = scratch
+        self._files = [RemoteFile(file) if isinstance(file, str) else file for file in files]
+
+    def files(self) -> Sequence[RemoteFile]:
+        """Return what was said to be there."""
+        return tuple(self._files)
+
+    def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
+        """Return what was said of the file, if anything was."""
+        return next((file for file in self._files if file.name == name), RemoteFile(name))
+
+    @contextlib.contextmanager
+    def read(
+        self,
+        name: str,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        known: RemoteFile | None = None,
+        timeout: float,
+        cut: Cut | None = None,
+    ) -> Iterator[Delivery]:
+        """Fetch the whole file; ``start`` and ``stop`` don't count."""
+        with _files.passing_directory("shardproof-", self._scratch) as directory:
+            path = Path(directory, "shard")
+            self._fetch(name, path)
+            if not is_regular(path):
+                raise SourceError(f"the function has written no file for {quoted(name)}")
+            size = path.stat().st_size
+            with open(path, "rb", buffering=0) as file:
+                chunks = iter(lambda: file.read(_BLOCK), b"")
+                yield Delivery(RemoteFile(name, size), 0, size, chunks, has_parts=False)
+
+    def close(self) -> None:
+        """Nothing: the function is the user's."""

@@ -1,0 +1,339 @@
+"""What fsspec opens as a source: s3://, gs://, file://, memory:// and others."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from shardproof._base.arguments import checked
+from shardproof._base.messages import WRONG_USAGE, plain, quoted, said, traced, with_kind
+from shardproof.errors import SourceError
+from shardproof.fetching.sources._source import Cut, Delivery, RemoteFile
+from shardproof.fetching.sources._urls import bare, has_no_host, is_web, secrets_of
+
+__all__ = ["FsspecSource"]
+
+logger = logging.getLogger("shardproof.fetching")
+
+_BLOCK = 8 * 2**20
+_MAX_ENTRIES = 1_000_000  # in all folders, half a KiB each; some servers have folders without end
+_MAX_TEXT = 256 * 2**20  # characters in all of their paths
+
+_VERSIONS = ("VersionId", "version_id", "generation", "ETag", "etag", "md5Hash", "content_md5")
+_MOMENTS = ("mtime", "LastModified", "last_modified", "updated", "created")
+_NO_VERSION = {"", "None", "null"}  # what a bucket says that keeps no versions (any more)
+
+_DISTRIBUTIONS = {
+    "dropboxdrivefs": "dropboxdrivefs dropbox requests",
+    "fsspec_xrootd": "fsspec-xrootd",
+    "gdrive_fsspec": "gdrive-fsspec",
+    "lakefs_spec": "lakefs-spec",
+    "libarchive": "libarchive-c",
+    "smbclient": "smbprotocol",
+}
+"""What has to be installed for a module, where that is called otherwise."""
+
+
+class FsspecSource:
+    """Files below one address of a file system that fsspec knows.
+
+    Credentials are those of the file system's own library: for ``s3://`` those of the AWS tools.
+    Whether a file has changed is told by its version, entity tag or generation, where there is one,
+    and by size and time of change otherwise; it is looked at before and after each reading. The
+    file system is opened when something is asked of it, and by each process that is forked anew.
+
+    Args:
+        url: ``s3://bucket/folder``, ``gs://bucket``, ``file:///folder``, ``memory://folder``, ...
+        **options: For the file system's class, such as ``anon=True``.
+
+    Raises:
+        ValueError: An address that fsspec does not know, or of which nobody can tell its host.
+        ImportError: The package for it is not installed; the text says which.
+
+    Example:
+        >>> import fsspec
+        >>> fsspec.filesystem("memory").pipe("/shards/0.bin", b"1234")
+        >>> source = FsspecSource("memory://shards")
+        >>> for file in source.files():
+        ...     print(file.name, file.size)
+        0.bin 4
+    """
+
+    @checked
+    def __init__(self, url: str, **options: object) -> None:
+        self.url = bare(url)
+        if has_no_host(url):
+            problem = "a host and its port; in a password, write / as %2F, ? as %3F, # as %23"
+            raise ValueError(f"url: expected {problem}; found {quoted(self.url, 1000)}")
+        for scheme in url.partition("://")[0].split("::"):
+            _refuse_unknown(scheme)
+        self._address, self._options = url, options
+        self._opened_by: dict[int, tuple[Any, str]] = {}
+
+    @property
+    def _opened(self) -> tuple[Any, str]:
+        """The file system, and where in it the files are; each process has its own.
+
+        That of the parent stays, unused: its end might be told to the server that the parent uses.
+        """
+        process = os.getpid()
+        if process not in self._opened_by:
+            if self._opened_by:
+                _forget_loop_of_parent()
+            self._opened_by[process] = self._open()
+        return self._opened_by[process]
+
+    def _open(self) -> tuple[Any, str]:
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - takes 60 ms
+
+        # fsspec keeps what it opens for good, for each thread again.
+        options = {"skip_instance_cache": True, **self._options}
+        try:
+            filesystem, root = url_to_fs(self._address, **options)
+            _refuse_other(self._address, root)
+        except Exception as error:
+            if any(each in said(error) for each in secrets_of(self._address)):
+                raise self._unopened(type(error).__name__, error) from None
+            raise self._unopened(with_kind(error), error) from traced(error)
+        return filesystem, root.rstrip("/")
+
+    def _unopened(self, why: str, error: Exception) -> SourceError:
+        return SourceError(
+            f"{quoted(self.url, 1000)} can't be opened: {why}",
+            again="no" if isinstance(error, WRONG_USAGE) else "yes",
+        )
+
+    @property
+    def _fs(self) -> Any:
+        return self._opened[0]
+
+    @property
+    def _root(self) -> str:
+        return self._opened[1]
+
+    def files(self, cut: Cut | None = None) -> Sequence[RemoteFile]:
+        """Return what is there; a link to a directory is not followed, and a warning says so.
+
+        Args:
+            cut: By which another thread ends the call, before the next folder is listed.
+
+        Raises:
+            SourceError: The file system can't be opened; or there are too many files.
+            OSError: It can't be listed, or nobody could look where a link leads.
+        """
+        self._fs.invalidate_cache()
+        found = self._find(cut or Cut())
+        start = len(self._root) + 1
+        ranges = _has_parts(self._fs)
+        return tuple(
+            _file(path[start:], info, ranges=ranges) for path, info in sorted(found.items())
+        )
+
+    def _find(self, cut: Cut) -> Mapping[str, Mapping[str, Any]]:
+        """Return all files below; what can't be listed is an error.
+
+        The search of fsspec itself leaves it out: EIO, or a folder that may not be read.
+        """
+        from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
+        from fsspec.asyn import AsyncFileSystem  # noqa: PLC0415 - as above
+
+        kind = type(self._fs)
+        leaves_out = kind.find is AbstractFileSystem.find
+        if leaves_out or getattr(kind, "_find", None) is AsyncFileSystem._find:
+            return dict(self._walked(cut))
+        found: Mapping[str, Mapping[str, Any]] = self._fs.find(self._root, detail=True)
+        return found
+
+    def _walked(self, cut: Cut) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        todo, n_entries, n_text = [self._root], 0, 0
+        while todo:
+            directory = todo.pop()
+            entries = _listed(self._fs, directory)
+            n_entries += len(entries)
+            n_text += sum(len(entry["name"]) for entry in entries)
+            self._refuse_more(n_entries, n_text, cut)
+            for entry in entries:
+                path = entry["name"].rstrip("/")
+                info = _target(self._fs, path) if entry.get("islink") else entry
+                if info["type"] != "directory":
+                    yield path, info
+                elif info is not entry:
+                    logger.warning(
+                        "%s leads to a directory, and is not followed", quoted(path, 1000)
+                    )
+                elif path != directory:
+                    todo.append(path)
+
+    def _refuse_more(self, n_entries: int, n_text: int, cut: Cut) -> None:
+        """Raise if the listing is wanted no more, or is longer than any that has an end."""
+        where = f"the listing of {quoted(self.url, 1000)}"
+        if cut.is_made:
+            raise SourceError(f"{where} is not wanted any more", again="no")
+        if n_entries > _MAX_ENTRIES or n_text > _MAX_TEXT:
+            problem = f"more than {_MAX_ENTRIES} entries, or names too long"
+            raise SourceError(f"{where} has {problem}: name a folder in it", again="no")
+
+    def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
+        """Return what the file system tells of a file, asked anew."""
+        path = self._path_of(name)
+        self._fs.invalidate_cache(path.rpartition("/")[0])
+        info = self._fs.info(path)
+        if info.get("type") != "file":
+            kind = plain(str(info.get("type")))
+            raise SourceError(f"{quoted(f'{self.url}/{name}', 1000)} is a {kind}", again="no")
+        return _file(name, info, ranges=_has_parts(self._fs))
+
+    def _path_of(self, name: str) -> str:
+        if is_web(self._root) and set(name) & set("?#"):
+            problem = f"{quoted(name)} has '?' or '#' in it, which end a name on the web"
+            raise SourceError(problem, again="no")
+        return f"{self._root}/{name}"
+
+    @contextlib.contextmanager
+    def read(
+        self,
+        name: str,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        known: RemoteFile | None = None,
+        timeout: float,
+        cut: Cut | None = None,
+    ) -> Iterator[Delivery]:
+        """Open a file or a part of it; see `Source.read`."""
+        file = self.stat(name, timeout=timeout)
+        if known is not None and known.identity not in {None, file.identity}:
+            start, stop = 0, None
+        end = file.size if stop is None else stop
+        chunks = self._chunks(file, start, end, timeout, cut or Cut())
+        with contextlib.closing(chunks):
+            yield Delivery(file, start, end, chunks)
+
+    def _chunks(
+        self, file: RemoteFile, start: int, stop: int | None, timeout: float, cut: Cut
+    ) -> Generator[bytes, None, None]:
+        with self._reader(self._path_of(file.name), start) as read:
+            while (stop is None or start < stop) and not cut.is_made:
+                block = read(start, min(start + _BLOCK, stop or 2**63))
+                if not block:
+                    break
+                yield block
+                start += len(block)
+        if self.stat(file.name, timeout=timeout).identity != file.identity:
+            raise SourceError("the file has changed while it was read", keep=False)
+
+    @contextlib.contextmanager
+    def _reader(self, path: str, start: int) -> Iterator[Callable[[int, int], bytes]]:
+        """Give what reads a file from here to there, from ``start`` on without a gap.
+
+        Where fsspec would open the file and seek for each block, it is opened once: in an archive,
+        to seek is to read all that comes before.
+        """
+        from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
+
+        # Asynchronous ones have theirs in the instance.
+        if getattr(self._fs.cat_file, "__func__", None) is not AbstractFileSystem.cat_file:
+            yield lambda start, stop: self._fs.cat_file(path, start=start, end=stop)
+            return
+        with self._fs.open(path, "rb") as file:
+            if start:
+                file.seek(start)
+            yield lambda start, stop: file.read(stop - start)
+
+    def close(self) -> None:
+        """Nothing: connections end with their file system, and that with this source."""
+
+
+def _listed(fs: Any, directory: str) -> Sequence[Mapping[str, Any]]:
+    try:
+        entries: Sequence[Mapping[str, Any]] = fs.ls(directory, detail=True)
+    except FileNotFoundError:
+        return ()
+    return entries
+
+
+def _target(fs: Any, path: str) -> Mapping[str, Any]:
+    """Return what a link leads to; a listing by fsspec has size 0 for what it could not look at."""
+    try:
+        found: Mapping[str, Any] = fs.info(path)
+    except FileNotFoundError:  # whoever reads it is told so
+        return {"type": "link"}
+    return found
+
+
+def _refuse_unknown(scheme: str) -> None:
+    """Raise if there is no such file system, or what it needs is not installed."""
+    import fsspec  # noqa: PLC0415 - takes 60 ms
+
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        package = _package(scheme, error)
+        raise ImportError(f"{scheme}:// needs {package}: pip install {package}") from error
+
+
+def _package(scheme: str, error: ImportError) -> str:
+    """What to install: the package that has the file system, or what that one lacks."""
+    from fsspec.registry import known_implementations  # noqa: PLC0415 - as above
+
+    module = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
+    if module in {"", "fsspec"}:
+        cause = error.__cause__
+        name = cause.name if isinstance(cause, ImportError) else None
+        module = (name or f"a package for {scheme}").partition(".")[0]
+    return _DISTRIBUTIONS.get(module, module)
+
+
+def _refuse_other(address: str, root: str) -> None:
+    """Raise if a path lost what stands behind ``?`` or ``#``: it is that of something else.
+
+    Raises:
+        ValueError: It did; or it is an address of the web with a query, below which nothing is.
+    """
+    paths = [part.partition("://")[2] for part in address.split("::")]
+    path = next(filter(None, paths), "") if root else ""  # no root: the whole of an archive
+    for mark in "?#":
+        if (mark in root) if is_web(root) else (mark in path and mark not in root):
+            raise ValueError(
+                f"expected an address without {quoted(mark)}, which would end its path"
+            )
+
+
+def _forget_loop_of_parent() -> None:
+    """Do what fsspec does by itself from 2025.5 on: a thread of the parent is in no child."""
+    from fsspec import asyn  # noqa: PLC0415 - as above
+
+    if not hasattr(asyn, "reset_after_fork"):
+        asyn.reset_lock()
+
+
+def _has_parts(fs: Any) -> bool:
+    """Whether a part of a file costs less than all that is before it."""
+    from fsspec.archive import AbstractArchiveFileSystem  # noqa: PLC0415 - as above
+
+    return not isinstance(fs, AbstractArchiveFileSystem)
+
+
+def _file(name: str, info: Mapping[str, Any], *, ranges: bool = True) -> RemoteFile:
+    size, version = info.get("size"), _version(info)
+    return RemoteFile(
+        name,
+        size if isinstance(size, int) else None,
+        version or _moment(info),
+        ranges=ranges,
+        is_lasting=version is not None,
+    )
+
+
+def _version(info: Mapping[str, Any]) -> str | None:
+    for key in _VERSIONS:
+        version = str(info.get(key, ""))
+        if version not in _NO_VERSION and not version.startswith("W/"):
+            return f"{key}={version}"
+    return None
+
+
+def _moment(info: Mapping[str, Any]) -> str | None:
+    moments = [f"{key}={info[key]}" for key in _MOMENTS if info.get(key)]
+    return f"{moments[0]} size={info.get('size')} ino={info.get('ino')}" if moments else None

@@ -1,0 +1,302 @@
+"""The Hugging Face Hub as a source: one revision of one repository."""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal, Protocol, TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from shardproof._base import json
+from shardproof._base.arguments import checked
+from shardproof._base.messages import quoted, told
+from shardproof.errors import ManifestError, SourceError
+from shardproof.fetching.sources._forks import begin_in_forks
+from shardproof.fetching.sources._source import Cut, Delivery, RemoteFile
+from shardproof.fetching.sources._urls import bare, shown
+from shardproof.fetching.sources._web import Web, is_sendable
+
+__all__ = ["Asked", "HubSource"]
+
+_TIMEOUT = 30.0
+_MAX_PAGE_BYTES = 64 * 2**20
+_MAX_PAGES = 10_000
+_MAX_ENTRIES = 1_000_000  # in all pages, half a KiB each; the hub advises to have 100 000 at most
+_MAX_TEXT = 256 * 2**20  # characters in all of their paths, and in what leads from page to page
+
+Result = TypeVar("Result")
+
+
+_BlobId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
+_Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_Size = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
+
+
+class _Info(msgspec.Struct):
+    """What the hub says of a repository."""
+
+    sha: _BlobId
+
+
+class _Lfs(msgspec.Struct):
+    """What the hub says of a large file."""
+
+    oid: _Sha256
+
+
+class _Entry(msgspec.Struct):
+    """One line of the hub's listing."""
+
+    type: str
+    path: str
+    oid: _BlobId
+    size: _Size = 0
+    lfs: _Lfs | None = None
+
+
+class Asked(Protocol):
+    """Makes a request, which is given seconds for a wait and by what to end it."""
+
+    def __call__(self, request: Callable[[float, Cut | None], Result], /) -> Result:
+        """Return what the request returns."""
+        ...
+
+
+def _ask_once(request: Callable[[float, Cut | None], Result], /) -> Result:
+    return request(_TIMEOUT, None)
+
+
+class HubSource:
+    """The files of a repository of the Hugging Face Hub, as they are at one commit.
+
+    The commit is found out once, when it is first needed: what is fetched an hour later is of the
+    same one. Large files are proven by the SHA-256, small ones by the git blob id, that the hub
+    states. Token and endpoint are those of `huggingface_hub`: ``HF_TOKEN``, ``HF_ENDPOINT``, or
+    what ``hf auth login`` has kept; the token goes to no other host.
+
+    Args:
+        repo_id: ``"org/name"``.
+        repo_type: What it is.
+        revision: Branch, tag or commit; None for the default branch.
+        folder: Only what is below it; names are relative to it.
+        token: To use instead, without blanks around it; a blank one is for none at all.
+        endpoint: To use instead.
+
+    Raises:
+        ImportError: `huggingface_hub` is not installed: ``pip install shardproof[hf]``.
+        ValueError: A token that can't be sent, or a name that no repository has.
+
+    Example:
+        >>> from shardproof.testing.faults.hub import serve_hub
+        >>> with serve_hub() as hub:
+        ...     _ = hub.put("data/0.bin", b"1234", repo="org/name")
+        ...     source = HubSource("org/name", endpoint=hub.url)
+        ...     file, = source.files()
+        ...     source.close()
+        >>> file.name, file.size, file.digest[:15]
+        ('data/0.bin', 4, 'sha256:03ac6742')
+    """
+
+    @checked
+    def __init__(
+        self,
+        repo_id: str,
+        *,
+        repo_type: Literal["dataset", "model"] = "dataset",
+        revision: str | None = None,
+        folder: str = "",
+        token: str | None = None,
+        endpoint: str | None = None,
+    ) -> None:
+        try:
+            from huggingface_hub import HfApi, hf_hub_url  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            problem = "the Hugging Face Hub needs huggingface_hub: pip install shardproof[hf]"
+            raise ImportError(problem) from error
+        if set(repo_id) & set("?#"):  # the hub would be asked of another one
+            raise ValueError("repo_id: expected 'org/name', found '?' or '#' in it")
+        self.repo_id, self.repo_type, self.revision = repo_id, repo_type, revision
+        self._folder = f"{folder.strip('/')}/" if folder.strip("/") else ""
+        self._api: HfApi = HfApi(endpoint=endpoint, token=_clean(token))
+        self._address = hf_hub_url
+        self._begin()
+        begin_in_forks(self._begin)
+        self._commit: str | None = None
+        self._known: dict[str, RemoteFile] = {}
+        self._listed: tuple[RemoteFile, ...] | None = None
+        self._web = Web(self._headers)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """``hf://datasets/org/name[@revision][/folder]``."""
+        kind = "datasets/" if self.repo_type == "dataset" else ""
+        revision = f"@{self.revision.replace('/', '%2F')}" if self.revision else ""
+        return shown(f"hf://{kind}{self.repo_id}{revision}/{self._folder}".rstrip("/"))
+
+    @property
+    def commit(self) -> str:
+        """The commit whose files these are.
+
+        Raises:
+            SourceError: The hub doesn't tell.
+        """
+        return self._found_commit(_TIMEOUT, None)
+
+    def _found_commit(self, timeout: float, cut: Cut | None) -> str:
+        with self._lock:
+            if self._commit is None:
+                self._commit = self._ask_commit(timeout, cut)
+            return self._commit
+
+    def files(self, asked: "Asked | None" = None) -> Sequence[RemoteFile]:
+        """Return what is there, from one listing that is kept.
+
+        Args:
+            asked: Makes each request, of which there are several: tries again where that helps.
+
+        Raises:
+            SourceError: The hub doesn't tell.
+        """
+        ask = asked or _ask_once
+        if self._commit is None:
+            self._commit = ask(self._ask_commit)
+        if self._listed is None:
+            self._listed = tuple(self._list(self._commit, ask))
+            self._known.update({file.name: file for file in self._listed})
+        return self._listed
+
+    def _ask_commit(self, timeout: float, cut: Cut | None) -> str:
+        revision = "" if self.revision is None else f"/revision/{quote(self.revision, safe='')}"
+        return self._page(f"{self._api_url}{revision}", _Info, timeout, cut)[0].sha
+
+    def _list(self, commit: str, ask: "Asked") -> Iterator[RemoteFile]:
+        tree = f"{self._api_url}/tree/{commit}/{quote(self._folder)}".rstrip("/")
+        page = f"{tree}?recursive=true&expand=false"
+        seen, n_entries, n_text = {page}, 0, 0
+        while len(seen) <= _MAX_PAGES:
+            get = functools.partial(self._page, page, list[_Entry])
+            entries, following = ask(get)
+            n_entries += len(entries)
+            n_text += sum(len(entry.path) for entry in entries) + len(following or "")
+            if n_entries > _MAX_ENTRIES or n_text > _MAX_TEXT:
+                break
+            yield from (self._file(entry) for entry in entries if entry.type == "file")
+            if following is None:
+                return
+            # Whoever leads back would lead on for ever, and the token is for the hub alone.
+            if following in seen or not _is_at(tree, following):
+                problem = f"the hub's listing of '{shown(self.url)}' leads to {quoted(following)}"
+                raise SourceError(problem, again="no")
+            page = following
+            seen.add(page)
+        problem = f"more than {_MAX_ENTRIES} files, or names too long, or {_MAX_PAGES} pages"
+        raise SourceError(f"the hub's listing of '{shown(self.url)}' has {problem}", again="no")
+
+    @property
+    def _api_url(self) -> str:
+        return f"{self._api.endpoint}/api/{self.repo_type}s/{self.repo_id}"
+
+    def _page(
+        self,
+        address: str,
+        kind: type[Result],
+        timeout: float,
+        cut: Cut | None,
+        form: Mapping[str, str] | None = None,
+    ) -> tuple[Result, str | None]:
+        """Ask once: `huggingface_hub` would wait and try again by rules of its own."""
+        from huggingface_hub import constants  # noqa: PLC0415 - an extra
+
+        if constants.HF_HUB_OFFLINE:
+            problem = "HF_HUB_OFFLINE is set, so that the hub is not asked"
+            raise SourceError(problem, again="no")
+        try:
+            body, following = self._web.text(
+                address, _MAX_PAGE_BYTES, form=form, timeout=timeout, cut=cut
+            )
+            return json.decode(body, kind, path=bare(address)), following
+        except ManifestError as error:
+            raise SourceError(
+                f"the hub does not tell of '{shown(self.url)}': {told(error)}"
+            ) from error
+        except SourceError as error:
+            raise SourceError(
+                f"the hub does not tell of '{shown(self.url)}': {error.problem}",
+                again=error.again,
+                retry_after=error.retry_after,
+                late=error.late,
+            ) from error
+
+    def _file(self, entry: _Entry) -> RemoteFile:
+        name = entry.path.removeprefix(self._folder)
+        if entry.lfs is None:
+            return RemoteFile(name, entry.size, entry.oid, f"git-sha1:{entry.oid}", ranges=True)
+        sha256 = entry.lfs.oid
+        return RemoteFile(name, entry.size, sha256, f"sha256:{sha256}", ranges=True)
+
+    def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
+        """Return what the hub states of a file: size and digest."""
+        if name not in self._known:
+            commit = self._found_commit(timeout, cut)
+            address = f"{self._api_url}/paths-info/{commit}"
+            form = {"paths": self._folder + name, "expand": "false"}
+            entries, _ = self._page(address, list[_Entry], timeout, cut, form)
+            found = [self._file(entry) for entry in entries if entry.type == "file"]
+            self._known.update({file.name: file for file in found if file.name == name})
+        if name not in self._known:
+            problem = f"'{shown(self.url)}' has no file {quoted(name, 255)} at {self.commit}"
+            raise SourceError(problem, again="once")
+        return self._known[name]
+
+    def read(
+        self,
+        name: str,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        known: RemoteFile | None = None,
+        timeout: float,
+        cut: Cut | None = None,
+    ) -> contextlib.AbstractContextManager[Delivery]:
+        """Open a file or a part of it; see `Source.read`."""
+        address = self._address(
+            self.repo_id,
+            self._folder + name,
+            repo_type=self.repo_type,
+            revision=self._found_commit(timeout, cut),
+            endpoint=self._api.endpoint,
+        )
+        return self._web.read(address, name, start, stop, known, timeout=timeout, cut=cut)
+
+    def _headers(self) -> Mapping[str, str]:
+        from huggingface_hub import utils  # noqa: PLC0415 - an extra
+
+        headers: dict[str, str] = utils.build_hf_headers(token=self._api.token)  # type: ignore[attr-defined]
+        return headers
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._web.close()
+
+
+def _clean(token: str | None) -> str | Literal[False] | None:
+    """Return a token without blanks around it, as those have that are read from files."""
+    if token is None:
+        return None
+    token = token.strip()
+    if not is_sendable(token):
+        raise ValueError("token: expected visible ASCII characters, found others in it")
+    return token or False
+
+
+def _is_at(address: str, other: str) -> bool:
+    """Whether two addresses have one scheme and host; what is no address is nowhere."""
+    try:
+        return urlsplit(address)[:2] == urlsplit(other)[:2]
+    except ValueError:
+        return False

@@ -1,0 +1,92 @@
+"""An address becomes a source."""
+
+import re
+from urllib.parse import unquote
+
+from shardproof._base.arguments import checked
+from shardproof._base.messages import quoted, shown
+from shardproof.fetching.sources._fsspec import FsspecSource
+from shardproof.fetching.sources._http import HttpSource
+from shardproof.fetching.sources._hub import HubSource
+from shardproof.fetching.sources._source import Source
+from shardproof.fetching.sources._urls import bare, is_web, parted
+
+__all__ = ["open_source", "split_name"]
+
+_HUB = re.compile(
+    r"hf://(?P<kind>datasets/|models/)?(?P<repo>(?!datasets/|models/|spaces/)[^/@?#]+/[^/@?#]+)(@(?P<revision>[^/]+))?(/(?P<folder>.*))?"
+)
+_SCHEMES = re.compile(r"[a-z0-9+._-]+(::[a-z0-9+._-]+)*", re.ASCII)
+
+
+@checked
+def open_source(url: str) -> Source:
+    """Return the source that an address names.
+
+    Args:
+        url: ``hf://datasets/org/name[@revision][/folder]``, or ``hf://org/name`` for a model;
+            ``https://...`` or ``http://...``; what else fsspec opens, such as ``s3://bucket/folder``,
+            ``gs://``, ``file:///folder``, ``memory://``. A slash within a revision is ``%2F``.
+
+    Raises:
+        ValueError: None of these.
+        ImportError: The package that talks to it is not installed; its name is told.
+
+    Example:
+        >>> open_source("https://example.org/shards").url
+        'https://example.org/shards'
+    """
+    first, mark, rest = url.partition("://")
+    scheme, url = first.lower(), f"{first.lower()}{mark}{rest}"
+    if not mark or not _SCHEMES.fullmatch(scheme):
+        found = quoted(bare(url))
+        raise ValueError(f"url: expected hf://, https://, s3://, file:///..., found {found}")
+    if scheme == "hf":
+        return _hub(url)
+    if scheme in {"http", "https"}:
+        return HttpSource(url)
+    return FsspecSource(url)
+
+
+def split_name(url: str) -> tuple[str, str]:
+    """Return the address of the folder in which a file is, and the file's name there.
+
+    Raises:
+        ValueError: An address that names no file.
+    """
+    folder, name = _of_web(url) if is_web(url) else _of_others(url)
+    if not name or "/" in name or not folder:
+        raise ValueError(
+            f"url: expected one that ends with a file's name, found '{shown(bare(url))}'"
+        )
+    return folder, name
+
+
+def _of_web(url: str) -> tuple[str, str]:
+    parts = parted(url)
+    path, _, last = parts.path.rpartition("/")
+    folder = parts._replace(path=path, fragment="").geturl()
+    return folder if path or parts.netloc else "", unquote(last)
+
+
+def _of_others(url: str) -> tuple[str, str]:
+    folder, _, name = url.rpartition("/")
+    return "" if folder.endswith((":/", "://")) else folder, name
+
+
+def _hub(url: str) -> HubSource:
+    found = _HUB.fullmatch(url)
+    if found is None:
+        form = "hf://datasets/org/name[@revision][/folder]"
+        raise ValueError(f"url: expected {form}, found {quoted(_hidden(url), 200)}")
+    return HubSource(
+        found["repo"],
+        repo_type="dataset" if found["kind"] == "datasets/" else "model",
+        revision=found["revision"] and found["revision"].replace("%2F", "/"),
+        folder=found["folder"] or "",
+    )
+
+
+def _hidden(url: str) -> str:
+    """Return an address of the hub that is none: a query in it may hold a token."""
+    return bare(re.split("[?#]", url, maxsplit=1)[0])

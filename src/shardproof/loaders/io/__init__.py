@@ -1,0 +1,1 @@
+"""Rows are read from shards into memory that is used again."""

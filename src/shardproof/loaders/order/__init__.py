@@ -1,0 +1,1 @@
+"""Which row comes when, to which rank: arithmetic, without a look at a file."""

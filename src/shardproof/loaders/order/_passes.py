@@ -1,0 +1,215 @@
+"""What workers of torch's DataLoader agree on: which epoch a pass over the data is.
+
+The process that has the DataLoader never iterates over the dataset, and torch tells the workers
+nothing but to begin. So each pass, and who has come to its end, is written down in memory that all
+of them share, whether they were forked or spawned, live for one pass or for many. A pass is known
+by the seed that torch gives to its workers.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import weakref
+from collections.abc import Iterator
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.reduction import DupFd
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardproof.loaders.order._state import Part, Place
+
+__all__ = ["Passes", "Turn"]
+
+_MAX_WORKERS = 1024
+_MAX_PARTS = 64
+
+_PLACE = np.dtype(
+    [
+        ("epoch", np.int64),
+        ("n_batches", np.int64),
+        ("n_before", np.int64),
+        ("before", np.int64, (_MAX_PARTS, 2)),
+    ]
+)
+_TABLE = np.dtype(
+    [
+        ("wish", np.int64),  # how often it was chosen where to begin
+        ("start", _PLACE),  # the last choice
+        ("number", np.int64),  # how many passes there were
+        ("of_wish", np.int64),  # of the last pass, as all below
+        ("seed", np.int64),
+        ("turn", np.int64),
+        ("n_workers", np.int64),
+        ("place", _PLACE),
+        ("joined", np.int64, _MAX_WORKERS),  # the number of the latest pass that each worker began
+        ("finished", np.int64, _MAX_WORKERS),  # and of the latest of which it had its last batch
+        ("loaded", np.int64, _MAX_WORKERS),  # the epoch of the state that each worker began with
+        ("is_over", np.bool_, _MAX_WORKERS),  # whether nothing of that was left for it
+    ]
+)
+
+
+class Turn(NamedTuple):
+    """One pass, as one of its workers knows it."""
+
+    seed: int
+    """The same for all of its workers; another one for each pass, unless the workers persist."""
+    number: int
+    """How many passes this worker had before."""
+    worker: int
+    n_workers: int
+
+
+class Passes:
+    """A table in shared memory.
+
+    It is shared with processes that are forked, or started by `multiprocessing`; a copy of it by
+    pickle has a memory of its own.
+
+    Args:
+        content: Of another one, to begin with.
+    """
+
+    def __init__(self, content: bytes = b"") -> None:
+        fd = os.memfd_create("shardproof-passes")
+        os.truncate(fd, _TABLE.itemsize)
+        os.pwrite(fd, content, 0)
+        self._open(fd)
+
+    def _open(self, fd: int) -> None:
+        weakref.finalize(self, os.close, fd)
+        self._fd = fd
+        self._memory = mmap.mmap(fd, _TABLE.itemsize)
+        self._table: Any = np.frombuffer(self._memory, _TABLE)[0]
+
+    def begin_with(self, place: Place) -> None:
+        """Let the next pass begin at a place, whatever was delivered until now.
+
+        Raises:
+            ValueError: The place has more parts than there is room for.
+        """
+        with self._locked():
+            self._write("start", place)
+            self._table["wish"] += 1
+
+    def enter(self, turn: Turn, loaded: Place | None = None, *, is_over: bool = False) -> Place:
+        """Return where a pass begins, the same for each of its workers.
+
+        Args:
+            turn: Of the worker that begins.
+            loaded: Where this worker was told to begin.
+            is_over: Whether nothing of that epoch is left for it.
+
+        Raises:
+            ValueError: There are more workers than there is room for.
+        """
+        if turn.n_workers > _MAX_WORKERS:
+            raise ValueError(f"num_workers: expected at most {_MAX_WORKERS}")
+        with self._locked():
+            if not self._is_present(turn):
+                self._write("place", loaded or self._next_start())
+                self._table["number"] += 1
+                self._table["of_wish"] = self._table["wish"]
+                for name in ("seed", "turn", "n_workers"):
+                    self._table[name] = getattr(turn, name if name != "turn" else "number")
+            self._table["joined"][turn.worker] = self._table["number"]
+            place = self._read("place")
+            self._table["loaded"][turn.worker] = (loaded or place).epoch
+            self._table["is_over"][turn.worker] = is_over
+            return place
+
+    def after_end(self, turn: Turn) -> Place | None:
+        """Return what comes for a worker that was told to begin where its part of an epoch ends.
+
+        The next epoch, if others were told of that or have nothing left either; else nothing. To be
+        asked when all workers have entered.
+        """
+        with self._locked():
+            if not self._is_of(turn) or not self._has_all(turn):
+                return None
+            epochs = self._table["loaded"][: turn.n_workers]
+            is_over = bool(self._table["is_over"][: turn.n_workers].all())
+            epoch = max(int(epochs.max()), int(epochs[turn.worker]) + is_over)
+            if epoch == epochs[turn.worker]:
+                return None
+            self._write("place", Place(epoch))
+            return Place(epoch)
+
+    def finish(self, turn: Turn) -> None:
+        """Write down that a worker had its last batch."""
+        with self._locked():
+            if self._is_of(turn):
+                self._table["finished"][turn.worker] = self._table["number"]
+
+    def last_finished(self) -> tuple[int, int] | None:
+        """Return number and epoch of the last pass, if all its workers had their last batch.
+
+        None also if it was chosen after that where to begin.
+        """
+        with self._locked():
+            if self._table["of_wish"] != self._table["wish"] or not self._is_finished():
+                return None
+            return int(self._table["number"]), int(self._table["place"]["epoch"])
+
+    def _is_present(self, turn: Turn) -> bool:
+        """Whether this turn is in the last pass, or in one before it."""
+        table = self._table
+        if table["seed"] != turn.seed or table["turn"] < turn.number or not table["number"]:
+            return False
+        # With a seed that somebody sets anew for each pass, workers of two passes look the same.
+        return bool(table["turn"] > turn.number or table["joined"][turn.worker] != table["number"])
+
+    def _is_of(self, turn: Turn) -> bool:
+        return bool(self._table["seed"] == turn.seed and self._table["turn"] == turn.number)
+
+    def _has_all(self, turn: Turn) -> bool:
+        return bool((self._table["joined"][: turn.n_workers] == self._table["number"]).all())
+
+    def _is_finished(self) -> bool:
+        table = self._table
+        n_workers = int(table["n_workers"])
+        return bool(n_workers and (table["finished"][:n_workers] == table["number"]).all())
+
+    def _next_start(self) -> Place:
+        if self._table["of_wish"] != self._table["wish"]:
+            return self._read("start")
+        last = self._read("place")
+        return Place(last.epoch + 1) if self._is_finished() else last
+
+    def _read(self, name: str) -> Place:
+        place = self._table[name]
+        before = place["before"][: int(place["n_before"])].tolist()
+        parts = tuple(Part(world_size, n_batches) for world_size, n_batches in before)
+        return Place(int(place["epoch"]), parts, int(place["n_batches"]))
+
+    def _write(self, name: str, place: Place) -> None:
+        n_parts = len(place.before)
+        if n_parts > _MAX_PARTS:
+            raise ValueError(f"delivered: expected at most {_MAX_PARTS} parts, found {n_parts}")
+        row = self._table[name]
+        row["epoch"], row["n_batches"], row["n_before"] = place.epoch, place.n_batches, n_parts
+        for number, part in enumerate(place.before):
+            row["before"][number] = part.world_size, part.n_batches
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold a lock between processes, which the kernel takes from one that dies."""
+        fcntl.lockf(self._fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if get_spawning_popen() is not None:
+            return {"fd": DupFd(self._fd)}
+        with self._locked():
+            return {"content": bytes(self._memory)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "fd" in state:
+            self._open(state["fd"].detach())
+        else:
+            self.__init__(state["content"])  # type: ignore[misc]

@@ -1,7 +1,0 @@
-"""Shards that are here: whole, proven, held by whoever reads them."""
-
-from shardproof.prefetch.cache._cache import Cache
-from shardproof.prefetch.cache._cleanup import cleanup_policy
-from shardproof.prefetch.cache._roots import cache_root
-
-__all__ = ["Cache", "cache_root", "cleanup_policy"]

@@ -1,0 +1,139 @@
+"""The plugin's fixtures: sample directories, faults and a server, each for as long as it is needed.
+
+Nothing of the kit is imported before a fixture is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from shardproof.testing import MakeCheckpoint, MakeReceiptsDir, MakeShardsDir
+    from shardproof.testing.faults.file_system import Faults
+    from shardproof.testing.faults.hub import Hub
+
+__all__ = [
+    "fake_shards_dir",
+    "make_checkpoint",
+    "make_receipts_dir",
+    "make_shards_dir",
+    "pytest_runtest_call",
+    "shard_faults",
+    "shard_hub",
+    "shards_dir_factory",
+]
+
+
+@pytest.fixture
+def make_shards_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
+    """Make shards directories for one test.
+
+    ``path = make_shards_dir(n_shards=3, missing_shards=[1])``. Each call writes a new one, below
+    ``tmp_path``. After a call with ``unreadable_shards`` they are unreadable for root too, until
+    the test ends.
+    """
+    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+
+    bases = (tmp_path / f"shards-dir-{number}" for number in itertools.count())
+    with testing.shards_dir_maker(lambda: next(bases), drop_root_override=True) as make:
+        yield make
+
+
+@pytest.fixture(scope="session")
+def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeShardsDir]:
+    """Make shards directories that last for the session; otherwise as ``make_shards_dir``.
+
+    Unreadable shards stay readable for root: there, wrap what reads them into
+    ``shardproof.testing.without_root_override()``.
+    """
+    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+
+    def new_base() -> Path:
+        return tmp_path_factory.mktemp("shards-dir")
+
+    with testing.shards_dir_maker(new_base, drop_root_override=False) as make:
+        yield make
+
+
+@pytest.fixture
+def make_receipts_dir(tmp_path: Path) -> Iterator[MakeReceiptsDir]:
+    """Make plan directories of data-prep runs for one test.
+
+    ``path = make_receipts_dir(n_shards=8, started=[1], missing_outputs=[2])``. Each call writes a
+    new one, below ``tmp_path``. After a call with ``unreadable`` they are unreadable for root too,
+    until the test ends.
+    """
+    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+
+    bases = (tmp_path / f"receipts-dir-{number}" for number in itertools.count())
+    with testing.receipts_dir_maker(lambda: next(bases)) as make:
+        yield make
+
+
+@pytest.fixture
+def make_checkpoint(tmp_path: Path) -> Iterator[MakeCheckpoint]:
+    """Make checkpoints in one file a rank for one test.
+
+    ``prefix = make_checkpoint(world_size=4, step=7, missing_ranks=[1])``. Each call writes a new
+    one, below ``tmp_path``, or in the ``directory`` it is given. After a call with
+    ``unreadable_ranks`` they are unreadable for root too, until the test ends.
+    """
+    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+
+    bases = (tmp_path / f"checkpoint-{number}" for number in itertools.count())
+    with testing.checkpoint_dir_maker(lambda: next(bases)) as make:
+        yield make
+
+
+_FAKED = pytest.StashKey[contextlib.ExitStack]()
+
+
+@pytest.fixture
+def fake_shards_dir(request: pytest.FixtureRequest) -> Iterator[MakeShardsDir]:
+    """Make shards directories in a fake file system; otherwise as ``make_shards_dir``.
+
+    From the first call to the end of the test function all files are fake. Needs pyfakefs.
+    """
+    from shardproof.testing.faults import fake  # noqa: PLC0415 - not before it is needed
+
+    with contextlib.ExitStack() as stack:
+        request.node.stash[_FAKED] = stack
+        yield stack.enter_context(fake.fake_shards_dir_maker())
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """End what is fake with the test function: capfd opens files at the beginning of teardown."""
+    with item.stash.get(_FAKED, contextlib.nullcontext()):
+        return (yield)
+
+
+@pytest.fixture
+def shard_faults(
+    make_shards_dir: MakeShardsDir,  # noqa: ARG001 - whose end, which restores modes, comes after
+) -> Iterator[Callable[[str | os.PathLike[str]], Faults]]:
+    """Let file-system calls below a directory fail, until the test ends.
+
+    ``shard_faults(path).fail("read", errno.EIO, nth=2)``. A fault that was planned and never
+    reached is an error at the end of the test.
+    """
+    from shardproof.testing.faults.file_system import faults  # noqa: PLC0415 - not before it is needed
+
+    with contextlib.ExitStack() as stack:
+        yield lambda root: stack.enter_context(faults(root))
+
+
+@pytest.fixture
+def shard_hub() -> Iterator[Hub]:
+    """Run an HTTP server on 127.0.0.1 that serves what it is given, with faults, for one test."""
+    from shardproof.testing.faults.hub import serve_hub  # noqa: PLC0415 - not before it is needed
+
+    with serve_hub() as hub:
+        yield hub

@@ -1,0 +1,230 @@
+"""The nodes of pytest's tree that a shards directory becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from shardproof._base.messages import shown, told
+
+if TYPE_CHECKING:
+    from shardproof import Level, Report
+
+__all__ = [
+    "DATA_FILE",
+    "MANIFEST_FILES",
+    "VALIDATION",
+    "NothingFoundItem",
+    "ShardsDirectory",
+    "ShardsItem",
+    "ShardsManifest",
+    "Validation",
+    "counted",
+    "nodeid_of",
+    "shown_path",
+]
+
+MANIFEST_FILES = ("shards.json", "plan.json", "*.metadata.json")
+"""By these a shards directory is recognised; the formats' own, repeated to import none of them."""
+
+DATA_FILE = MANIFEST_FILES[0]
+
+_NOTHING_FOUND = """\
+No shards directory was found, and --validate-shards was given.
+
+Name one with --shards-dir=PATH or with the ini option shards_dirs. A directory of the test tree
+is found by its manifest file ({files}), unless norecursedirs, collect_ignore or --ignore hide it
+or the paths on the command line lead elsewhere."""
+
+
+class Validation(Protocol):
+    """What nodes ask of the run that they are in."""
+
+    level: Level
+
+    def owns(self, node: ShardsManifest) -> bool:
+        """Return whether this node is the first for its directory."""
+        ...
+
+
+VALIDATION = pytest.StashKey["Validation"]()
+
+
+def nodeid_of(path: Path, config: pytest.Config) -> str:
+    """Return pytest's own id inside the rootdir; outside it two paths would share one."""
+    inside = path.is_relative_to(config.rootpath)
+    return shown_path((path.relative_to(config.rootpath) if inside else path).as_posix())
+
+
+def shown_path(text: str) -> str:
+    """Return a path for terminals and JUnit files: what is no text is escaped."""
+    return shown(text.encode(errors="surrogateescape").decode(errors="backslashreplace"))
+
+
+class _Node:
+    """What the nodes of a shards directory have in common.
+
+    Their hooks are those of the conftest files around it, wherever it lies. By its own path pytest
+    would find none: it knows only directories whose ``conftest.py`` it has looked for. And
+    ``--collect-only`` prints what they are called without painting the terminal.
+    """
+
+    name: str
+    parent: Any
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {shown_path(self.name)}>"
+
+    @property
+    def ihook(self) -> Any:
+        """The parent's hooks: in the end those of a directory of tests, or of the session."""
+        return self.parent.ihook
+
+
+class ShardsDirectory(_Node, pytest.Directory):
+    """A directory of saev's data in the test tree; nothing but its manifest file is collected."""
+
+    doubt: OSError | None = None
+
+    @classmethod
+    def doubted(
+        cls, parent: pytest.Collector, path: Path, doubt: OSError | None
+    ) -> ShardsDirectory:
+        """Return the node; with why nobody could see whether it is one, where that is so."""
+        node: ShardsDirectory = cls.from_parent(parent, path=path)
+        node.doubt = doubt
+        return node
+
+    def collect(self) -> Iterable[ShardsManifest]:
+        """Yield the manifest file, unread."""
+        path = self.path / DATA_FILE
+        nodeid = nodeid_of(path, self.config)
+        yield ShardsManifest.at(self, path, nodeid=nodeid, doubt=self.doubt)
+
+
+class ShardsManifest(_Node, pytest.File):
+    """The manifest file of a shards directory, which need not be there."""
+
+    doubt: OSError | None = None
+
+    @classmethod
+    def at(
+        cls, parent: pytest.Collector, path: Path, *, nodeid: str, doubt: OSError | None = None
+    ) -> ShardsManifest:
+        """Return the node; ``-k`` finds its items by the directory's name.
+
+        Args:
+            parent: Where it was met.
+            path: The manifest file.
+            nodeid: What names it.
+            doubt: Why nobody could see whether it is one.
+        """
+        node: ShardsManifest = cls.from_parent(parent, path=path, nodeid=nodeid)
+        node.doubt = doubt
+        node.extra_keyword_matches.add(path.parent.name)
+        return node
+
+    @property
+    def root(self) -> Path:
+        """The shards directory."""
+        return self.path.parent
+
+    def collect(self) -> Iterable[ShardsItem]:
+        """Yield one item, without a look at the manifest: a broken one fails, it is no error."""
+        validation = self.config.stash[VALIDATION]
+        if validation.owns(self):
+            yield ShardsItem.from_parent(self, name=validation.level)
+
+
+class ShardsItem(_Node, pytest.Item):
+    """The validation of one shards directory at one level, which is the item's name."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_marker("shards")
+
+    @property
+    def root(self) -> Path:
+        """The shards directory."""
+        return self.path.parent
+
+    def runtest(self) -> None:
+        """Validate; what is found travels with the test report to JUnit XML and the summary."""
+        # Not before they are needed.
+        from shardproof import ManifestNotFoundError, validate  # noqa: PLC0415
+
+        self.user_properties += [
+            ("shards_dir", shown_path(str(self.root))),
+            ("shards_level", self.name),
+        ]
+        try:
+            report = validate(self.root, level=self.config.stash[VALIDATION].level)
+        except ManifestNotFoundError:
+            if self._doubt is not None:  # it may have been there when nobody could look
+                raise self._doubt from None
+            raise
+        self.user_properties += [
+            ("shards_files", report.n_files),
+            ("shards_unproven", len(report.unproven)),
+            ("shards_findings", len(report.findings)),
+        ]
+        report.raise_for_findings()
+
+    @property
+    def _doubt(self) -> OSError | None:
+        return self.parent.doubt if isinstance(self.parent, ShardsManifest) else None
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return the report's text, or the manifest's error: a traceback would say nothing."""
+        from shardproof import ShardproofError, ShardValidationError  # noqa: PLC0415 - as above
+
+        error = excinfo.value
+        if isinstance(error, ShardValidationError):
+            return "\n\n".join([told(error), *_not_looked_at(error.report)])
+        if isinstance(error, ShardproofError):
+            return told(error)
+        if isinstance(error, OSError):
+            return (
+                f"The shards directory '{shown(self.root)}' could not be looked at: {told(error)}\n"
+                "Its shards may be whole: this is no finding about them."
+            )
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return the headline of a failure."""
+        return (
+            Path(shown_path(str(self.path))),
+            None,
+            f"shards directory {shown_path(str(self.root))} ({self.name})",
+        )
+
+
+def _not_looked_at(report: Report) -> Iterator[str]:
+    blind = [finding for finding in report.findings if not finding.looked]
+    if blind:
+        reasons = ", ".join(sorted({finding.found for finding in blind}))
+        yield f"Of these, {counted(len(blind), 'file')} could not be looked at ({reasons})."
+
+
+class NothingFoundItem(pytest.Item):
+    """Fails: validation was asked for, and there is nothing to validate."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs, nodeid="shards::shards-directory-found")
+        self.add_marker("shards")
+
+    def runtest(self) -> None:
+        """Fail, with what to do about it."""
+        pytest.fail(_NOTHING_FOUND.format(files=", ".join(MANIFEST_FILES)), pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return the headline of the failure."""
+        return self.path, None, "--validate-shards"
+
+
+def counted(n: int, one: str, more: str = "") -> str:
+    """Return a count with its noun, of one or of several."""
+    return f"{n} {one if n == 1 else more or one + 's'}"

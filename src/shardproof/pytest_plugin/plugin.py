@@ -1,0 +1,304 @@
+"""The plugin's options and hooks: which shards directories a run validates, and what it says."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import shlex
+import stat
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardproof._base.messages import quoted, shown
+from shardproof._base.opening import is_directory, is_there, matching, mode_of, real_path
+from shardproof.pytest_plugin.nodes import (
+    MANIFEST_FILES,
+    VALIDATION,
+    NothingFoundItem,
+    ShardsDirectory,
+    ShardsManifest,
+    counted,
+    nodeid_of,
+    shown_path,
+)
+
+if TYPE_CHECKING:
+    from shardproof import Level
+
+__all__ = ["pytest_addoption", "pytest_configure", "pytest_make_collect_report"]
+
+_DATA, _PLAN, _CHECKPOINT = MANIFEST_FILES
+_FIRST_BYTES = 4096
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
+
+_EMPTY = "expected a path, found none: is a variable not set? The current directory is '.'"
+_NOT_GIVEN: list[str] = []
+
+_LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options, and their twins for the configuration file."""
+    group = parser.getgroup("shardproof", "shards directories (shardproof)")
+    group.addoption(
+        "--validate-shards",
+        action="store_true",
+        help="Validate shards directories: those named and those met in the test tree.",
+    )
+    group.addoption(
+        "--shards-dir",
+        action="append",
+        metavar="PATH",
+        default=[],
+        help="A shards directory to validate; write --shards-dir=PATH; may be given repeatedly.",
+    )
+    group.addoption(
+        "--shards-level",
+        metavar="LEVEL",
+        default=None,
+        help="How hard to look: present (default), complete or valid.",
+    )
+    parser.addini("validate_shards", "As --validate-shards.", type="bool", default=False)
+    parser.addini(
+        "shards_dirs", "As --shards-dir, relative to this file.", type="args", default=_NOT_GIVEN
+    )
+    parser.addini("shards_level", "As --shards-level.", default="present")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker; take part in the run only if that was asked for."""
+    config.addinivalue_line("markers", "shards: the validation of a shards directory (shardproof)")
+    _refuse_bare_option(config)
+    level = _level(config)
+    flag = bool(config.getoption("validate_shards"))
+    if flag or config.getini("validate_shards"):
+        validation = _Validation(level, _named_directories(config), must_find=flag)
+        config.stash[VALIDATION] = validation
+        config.pluginmanager.register(validation, "shardproof-validation")
+    elif config.getoption("shards_dir"):
+        raise pytest.UsageError("--shards-dir does nothing without --validate-shards: give both")
+
+
+def _refuse_bare_option(config: pytest.Config) -> None:
+    """With a space, pytest takes the path for one of tests and moves its rootdir there."""
+    from_environment = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    if "--shards-dir" in (*config.invocation_params.args, *from_environment):
+        raise pytest.UsageError(
+            "--shards-dir PATH, with a space, makes pytest look for tests and its configuration in "
+            "PATH: write --shards-dir=PATH"
+        )
+
+
+def _level(config: pytest.Config) -> Level:
+    asked = config.getoption("shards_level")
+    where = "ini option shards_level" if asked is None else "--shards-level"
+    asked = config.getini("shards_level") if asked is None else asked
+    for level in _LEVELS:
+        if level == asked:
+            return level
+    raise pytest.UsageError(f"{where}: expected one of {', '.join(_LEVELS)}, found {quoted(asked)}")
+
+
+def _named_directories(config: pytest.Config) -> list[Path]:
+    given, listed = config.getoption("shards_dir"), config.getini("shards_dirs")
+    if "" in given:
+        raise pytest.UsageError(f"--shards-dir=PATH: {_EMPTY}")
+    if "" in listed or (not listed and listed is not _NOT_GIVEN):
+        raise pytest.UsageError(f"ini option shards_dirs: {_EMPTY}")
+    here = config.invocation_params.dir
+    base = here if config.inipath is None else config.inipath.parent
+    named = [*(here / path for path in given), *(base / path for path in listed)]
+    return [Path(os.path.abspath(path)) for path in named]
+
+
+class _Validation:
+    """Finds the shards directories of one run; registered as a plugin where one is asked for."""
+
+    def __init__(self, level: Level, named: Sequence[Path], *, must_find: bool) -> None:
+        self.level = level
+        self._named = named
+        self._must_find = must_find
+        self._owners: dict[str, ShardsManifest] = {}
+
+    def owns(self, node: ShardsManifest) -> bool:
+        """Whether this node is the first for its directory, by whatever path it was reached.
+
+        Asked when a node is collected, not when it is made: pytest makes nodes that lie beside what
+        the command line names, and drops them.
+        """
+        try:
+            real = real_path(node.root)
+        except OSError:  # which its item meets too, and tells
+            real = os.fspath(node.root)
+        return self._owners.setdefault(real, node) is node
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collect_directory(
+        self, path: Path, parent: pytest.Collector
+    ) -> ShardsDirectory | None:
+        """Collect a directory of saev's data, without a look at what else is in it.
+
+        Plans and checkpoints are known by names that others use too, and lie beside other things:
+        what is in their directories is collected as ever, and `pytest_collect_file` finds them.
+        """
+        # Whoever names a directory to pytest, or something in it, wants the tests in it too.
+        if parent.session.isinitpath(path, with_parents=True):
+            return None
+        is_data, doubt = _looked(is_there, path / _DATA)
+        return ShardsDirectory.doubted(parent, path, doubt) if is_data or doubt else None
+
+    def pytest_collect_file(
+        self, file_path: Path, parent: pytest.Collector
+    ) -> ShardsManifest | None:
+        """Collect a manifest file, where pytest collects files."""
+        is_one, doubt = _looked(_is_manifest, file_path)
+        if not is_one and doubt is None:
+            return None
+        nodeid = nodeid_of(file_path, parent.config)
+        return ShardsManifest.at(parent, file_path, nodeid=nodeid, doubt=doubt)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Add the directories named by option, wherever they are, to what the session collects.
+
+        They don't become arguments of pytest: then it would import their ``conftest.py``, and
+        pytest-xdist's workers would not see them.
+        """
+        report = yield
+        if isinstance(collector, pytest.Session):
+            report.result += [*self._named_nodes(collector)]
+        return report
+
+    def _named_nodes(self, session: pytest.Session) -> Iterator[ShardsManifest]:
+        for root in self._named:
+            path = root / _manifest_name(root)
+            node = ShardsManifest.at(session, path, nodeid=shown_path(path.as_posix()))
+            if self.owns(node):  # asked here, before the test tree's: a named one has one id
+                yield node
+
+    @pytest.hookimpl(tryfirst=True)  # before -k, -m and --deselect take items away
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, items: list[pytest.Item]
+    ) -> None:
+        """Fail where there is nothing to validate: a job must not take that for a success."""
+        if self._must_find and not self._owners:
+            items.append(NothingFoundItem.from_parent(session, name="shards-directory-found"))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say how many directories were validated, and which failed."""
+        looks = _looks(terminalreporter)
+        if looks or not terminalreporter.config.option.collectonly:
+            terminalreporter.section("shards directories")
+            for line in _summary(self.level, looks):
+                terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectReport | None:
+    """Collect a shards directory without the import of its ``conftest.py`` that pytest would do."""
+    if not isinstance(collector, ShardsDirectory):
+        return None
+    return pytest.CollectReport(collector.nodeid, "passed", None, [*collector.collect()])
+
+
+def _manifest_name(root: Path) -> str:
+    """The manifest file of a directory that is named, or what would be one."""
+    try:
+        names = [name for pattern in MANIFEST_FILES for name in matching(root, pattern)]
+        return min((name for name in names if _is_manifest(root / name)), key=_rank, default=_DATA)
+    except OSError:  # which its item meets too, and tells
+        return _DATA
+
+
+def _looked(look: Callable[[Path], bool], path: Path) -> tuple[bool, OSError | None]:
+    """What a look says; or why nobody could look, which an item is to tell."""
+    try:
+        return look(path), None
+    except OSError as error:
+        return False, error
+
+
+def _rank(name: str) -> tuple[bool, bool, str]:
+    return name != _DATA, name != _PLAN, name
+
+
+def _is_manifest(path: Path) -> bool:
+    """Whether a file is a manifest; for names that others use, what is in it and beside tells."""
+    if path.name == _PLAN:
+        return _is_plan(path)
+    return path.name == _DATA or (
+        fnmatch.fnmatchcase(path.name, _CHECKPOINT) and _is_metadata(path)
+    )
+
+
+def _is_plan(path: Path) -> bool:
+    receipts = path.parent / "receipts"
+    if not is_directory(receipts):
+        return False
+    begin = _begin(path)
+    if begin is None or b'"plan_hash"' in begin:
+        return True
+    return bool(matching(receipts, "shard_[0-9]*.json"))
+
+
+def _is_metadata(path: Path) -> bool:
+    begin = _begin(path)
+    if begin is None or (b'"schema_version"' in begin and b'"world_size"' in begin):
+        return True
+    prefix = glob.escape(path.name.removesuffix(_CHECKPOINT[1:]))
+    return bool(matching(path.parent, f"{prefix}_shard_[0-9]*.shard"))
+
+
+def _begin(path: Path) -> bytes | None:
+    """The first bytes of a regular file; None where they may not be read, which its item tells."""
+    mode = mode_of(path)
+    if mode and not stat.S_ISREG(mode):  # opened, a FIFO wakes its writer, and a device may act
+        return b""
+    try:
+        fd = os.open(path, _OPEN_FLAGS)
+        try:
+            return os.read(fd, _FIRST_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        finally:
+            os.close(fd)
+    except (FileNotFoundError, PermissionError):
+        return None
+
+
+def _looks(terminalreporter: pytest.TerminalReporter) -> dict[str, pytest.TestReport]:
+    """The last report about each directory; from pytest-xdist's workers too."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    return {
+        str(dict(report.user_properties)["shards_dir"]): report
+        for report in reports
+        if isinstance(report, pytest.TestReport)
+        and report.when == "call"
+        and "shards_dir" in dict(report.user_properties)
+    }
+
+
+def _summary(level: Level, looks: dict[str, pytest.TestReport]) -> Iterator[str]:
+    failed = {root: report for root, report in looks.items() if report.failed}
+    n_files = sum(_n(report, "shards_files") for report in looks.values())
+    n_unproven = sum(_n(report, "shards_unproven") for report in looks.values())
+    yield (
+        f"{level}: {counted(len(looks), 'shards directory', 'shards directories')} with "
+        f"{counted(n_files, 'file')} validated, {len(failed)} failed"
+    )
+    if n_unproven:
+        lacking = "digest" if level == "valid" else "size or structure"
+        yield f"{counted(n_unproven, 'file')} without a {lacking} to prove"
+    for root, report in failed.items():
+        n_findings = _n(report, "shards_findings")
+        why = counted(n_findings, "finding") if n_findings else "could not be validated"
+        yield f"FAILED {shown(root)}: {why}"
+
+
+def _n(report: pytest.TestReport, name: str) -> int:
+    value = dict(report.user_properties).get(name, 0)
+    return value if isinstance(value, int) else 0

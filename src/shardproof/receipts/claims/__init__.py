@@ -1,0 +1,1 @@
+"""Which worker is at which shard, without a lock."""

@@ -1,0 +1,207 @@
+"""The files of claims, ``claims/shard_NNNNNN.GGGG.json``; the highest generation is the holder."""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+
+import msgspec
+
+from shardproof._base.liveness import is_gone, is_here
+from shardproof._base.names import OPEN_FLAGS, file_type
+from shardproof._base.opening import is_link, names_in
+from shardproof._base.paths import refuse_empty
+from shardproof.errors import ManifestError
+from shardproof.receipts.plan._layout import CLAIMS, told_of
+
+__all__ = ["ClaimFiles", "ClaimRecord", "Found", "claims_in", "encode_claim"]
+
+# Each generation has one name: of two, one would be listed and the other one read.
+_NUMBERS = r"shard_([0-9]{6})\.([0-9]{4}|[1-9][0-9]{4,8})\."
+_FILE = re.compile(_NUMBERS + "json")
+_WORKSPACE = re.compile(_NUMBERS + "[0-9a-f]{32}")
+_LAST_GENERATION = 999_999_999
+_MAX_BYTES = 4096
+_ENCODED_BYTES = 2048  # more than any claim has: MAX_HASH characters of a plan, escaped
+
+
+class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a claim's file says.
+
+    Attributes:
+        shard_index: The shard.
+        plan_hash: The plan.
+        token: Random; no two claims have the same.
+        owner: User and host, for people.
+        process: Which process it is, for others on its machine.
+        claimed_at: Unix seconds by its clock, for people.
+        stale_after: How many seconds it may be silent.
+        beat: Counts its signs of life.
+    """
+
+    shard_index: int
+    plan_hash: str
+    token: str
+    owner: str = ""
+    process: str = ""
+    claimed_at: float = 0.0
+    stale_after: float = 0.0
+    beat: int = 0
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A claim's file as it was found.
+
+    Attributes:
+        generation: The higher, the later.
+        content: Its bytes; all that counts to see whether it changes.
+        record: What it says; None where that can't be told.
+    """
+
+    generation: int
+    content: bytes
+    record: ClaimRecord | None
+
+    @property
+    def owner(self) -> str:
+        """Who has it, for people."""
+        return self.record.owner if self.record else "a worker that can't be told"
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its process surely runs no more: it ran on this machine, and is not there.
+
+        A process of another machine or container is never called dead, nor is one that has the
+        number of a process that began at another time called alive.
+        """
+        return self.record is not None and is_gone(self.record.process)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its process runs or ran on this machine, so that `is_dead` tells."""
+        return self.record is not None and is_here(self.record.process)
+
+
+class ClaimFiles:
+    """The directory of a plan's claims.
+
+    Args:
+        root: Real absolute path of the plan directory.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.directory = os.path.join(root, CLAIMS)
+
+    def refuse_link(self) -> None:
+        """Do nothing if the directory is one, or is not there yet.
+
+        Raises:
+            ManifestError: It is a link, which could lead anywhere.
+            OSError: Nobody could look.
+        """
+        if is_link(self.directory):
+            problem = "expected a directory of claims, found a symbolic link"
+            raise ManifestError(problem, path=self.directory)
+
+    def path_of(self, index: int, generation: int) -> str:
+        """Return the path of a claim's file."""
+        return os.path.join(self.directory, f"shard_{index:06d}.{generation:04d}.json")
+
+    def holder(self, index: int) -> Found | None:
+        """Return the claim that holds a shard; None where none does."""
+        generations = [generation for generation, _ in self.files_of(index)]
+        return self.read(index, max(generations)) if generations else None
+
+    def generation_after(self, index: int, earlier: Found | None) -> int:
+        """Return the generation of a claim that is made after another one.
+
+        Raises:
+            OSError: There is none, since somebody made a file of the last one.
+        """
+        if earlier is None:
+            return 1
+        if earlier.generation >= _LAST_GENERATION:
+            problem = f"expected generations below {_LAST_GENERATION}; move this file away"
+            raise OSError(errno.EINVAL, problem, self.path_of(index, earlier.generation))
+        return earlier.generation + 1
+
+    def read(self, index: int, generation: int) -> Found | None:
+        """Return one claim; None where it is gone.
+
+        Raises:
+            OSError: It could not be read, or is something else than a file.
+        """
+        path = self.path_of(index, generation)
+        try:
+            fd = os.open(path, OPEN_FLAGS)
+        except FileNotFoundError:
+            return None
+        try:
+            with told_of(path):
+                _refuse_other(os.fstat(fd).st_mode, path)
+                content = os.pread(fd, _MAX_BYTES, 0)
+                if _decoded(content) is None:  # perhaps it was being rewritten
+                    content = os.pread(fd, _MAX_BYTES, 0)
+        finally:
+            os.close(fd)
+        return Found(generation, content, _decoded(content))
+
+    def files_of(self, index: int) -> list[tuple[int, str]]:
+        """Return generation and path of each of a shard's claims, lowest first."""
+        return self._entries(_FILE, index)
+
+    def workspaces_of(self, index: int) -> list[tuple[int, str]]:
+        """Return the same of the directories in which a shard's claimants write."""
+        return self._entries(_WORKSPACE, index)
+
+    def newest(self) -> dict[int, int]:
+        """Return the highest generation of each shard that has claims; of one listing."""
+        found = sorted((index, generation) for index, generation, _ in self._matches(_FILE))
+        return dict(found)
+
+    def _entries(self, pattern: re.Pattern[str], index: int) -> list[tuple[int, str]]:
+        return sorted(
+            (generation, os.path.join(self.directory, name))
+            for found, generation, name in self._matches(pattern)
+            if found == index
+        )
+
+    def _matches(self, pattern: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
+        for name in names_in(self.directory):
+            if match := pattern.fullmatch(name):
+                yield int(match[1]), int(match[2]), name
+
+
+def _refuse_other(mode: int, path: str) -> None:
+    if not stat.S_ISREG(mode):
+        problem = f"expected a claim's file, found a {file_type(mode)}; move it away"
+        raise OSError(errno.EINVAL, problem, path)
+
+
+def claims_in(root: str) -> Iterator[tuple[int, Found]]:
+    """Yield for each shard that is claimed its number and the claim that holds it.
+
+    Raises:
+        ManifestError: The directory of claims is a link.
+        OSError: Nobody could look.
+    """
+    refuse_empty(root=root)
+    files = ClaimFiles(root)
+    files.refuse_link()
+    for index, generation in files.newest().items():
+        found = files.read(index, generation) or files.holder(index)
+        if found is not None:
+            yield index, found
+
+
+def encode_claim(record: ClaimRecord) -> bytes:
+    """Return a claim's text, which is as long at each beat, so that it is rewritten in place."""
+    return msgspec.json.encode(record).ljust(_ENCODED_BYTES)
+
+
+def _decoded(content: bytes) -> ClaimRecord | None:
+    try:
+        return msgspec.json.decode(content, type=ClaimRecord)
+    except (ValueError, RecursionError, msgspec.DecodeError):
+        return None

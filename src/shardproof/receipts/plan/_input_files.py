@@ -1,0 +1,127 @@
+"""The files that a data-prep run reads, and by what each is known again."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from shardproof._base import digest
+from shardproof._base.arguments import checked
+from shardproof._base.messages import quoted, shown
+from shardproof._base.names import OPEN_FLAGS, refusals
+from shardproof._base.opening import real_path
+from shardproof._base.paths import refuse_empty
+from shardproof.errors import ReceiptError
+from shardproof.receipts.plan._canonical import canonical_path
+from shardproof.receipts.plan._patterns import files_below
+
+__all__ = ["Identity", "SourceFile", "describe", "identity_of", "source_files"]
+
+Identity = Literal["mtime", "digest", "size"]
+"""By what a local file is known again, beside its path and size."""
+
+
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One file that a run reads, or some rows of it.
+
+    Attributes:
+        path: What names it: relative to the corpus, or a URL. The same on every machine.
+        local_path: Where it is on this machine; no part of any hash.
+        size: In bytes; 0 where it isn't known.
+        etag: What a server or ``identity="digest"`` says of its content.
+        mtime: Time of its last change, in seconds, for a local file.
+        version_id: That of an object in a store with versions.
+        hf_repo_id: The repository of the Hugging Face Hub that it is in.
+        hf_filename: Its name there.
+        hf_revision: The commit there, as `pin_hub` gives it.
+        row_modulus: With ``row_remainder``: only rows whose number, counted from 0, leaves this
+            remainder are meant. None: all rows.
+        row_remainder: See ``row_modulus``.
+    """
+
+    path: str
+    size: int
+    local_path: str | None
+    etag: str | None = None
+    mtime: float | None = None
+    version_id: str | None = None
+    hf_repo_id: str | None = None
+    hf_filename: str | None = None
+    hf_revision: str | None = None
+    row_modulus: int | None = None
+    row_remainder: int | None = None
+
+    def has_row(self, number: int) -> bool:
+        """Whether a row of the file, counted from 0, is one of those that are meant."""
+        return self.row_modulus is None or number % self.row_modulus == self.row_remainder
+
+
+def identity_of(file: SourceFile) -> dict[str, object]:
+    """Return what a hash takes of a file: all but where it is and which rows are meant."""
+    said = msgspec.structs.asdict(file)
+    for name in ("local_path", "row_modulus", "row_remainder"):
+        del said[name]
+    return said | {"path": canonical_path(file.path)}
+
+
+@checked
+def source_files(
+    root: str | os.PathLike[str], pattern: str = "**/*", *, identity: Identity = "mtime"
+) -> list[SourceFile]:
+    """Return the files below a directory, sorted by path; hidden ones are left out.
+
+    All of them or none: a directory that can't be listed is an error, and no plan is made of the
+    rest.
+
+    Args:
+        root: The directory. Where it is doesn't matter to any hash, what is in it does.
+        pattern: Which files: ``*``, ``?`` and ``[abc]`` as in a shell, and ``**`` for any number of
+            directories. Links to files are files; a link to a directory is followed where a part of
+            the pattern names it, and not by ``**``.
+        identity: By what a changed file is told from an unchanged one of its size: the time of its
+            last change; ``"digest"`` reads each file and takes its SHA-256, which a copy to another
+            machine does not change; ``"size"`` trusts the size.
+
+    Raises:
+        ReceiptError: There are none, or a name that no plan can hold; every one is listed.
+        ValueError: A pattern that is empty or absolute.
+        OSError: One can't be looked at, or a directory not be listed.
+
+    Example:
+        >>> from shardproof import receipts
+        >>> corpus = receipts.source_files(text_dir, "*.txt")
+        >>> tuple(file.path for file in corpus)
+        ('a.txt', 'b.txt')
+    """
+    refuse_empty(root=root)
+    base = Path(real_path(root))
+    names = files_below(os.fspath(base), pattern)
+    files = [describe(base / name, name, identity) for name in names]
+    if not files:
+        raise ReceiptError(f"expected files '{shown(pattern)}' below '{shown(base)}', found none")
+    if refused := refusals([file.path for file in files]):
+        lines = "".join(f"\n  - {quoted(name)}: {reason}" for _, name, reason in refused)
+        raise ReceiptError(f"names below '{shown(base)}' that no plan can hold:{lines}")
+    return files
+
+
+def describe(path: Path, name: str, identity: Identity) -> SourceFile:
+    """Return one local file under a name of its own.
+
+    Raises:
+        ReceiptError: It is no regular file.
+        OSError: It can't be looked at.
+    """
+    fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)
+    try:
+        status = os.fstat(fd)
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise ReceiptError(f"expected a regular file, found something else at '{shown(path)}'")
+        mtime = status.st_mtime if identity == "mtime" else None
+        etag = str(digest.of_file(fd, "sha256", size)) if identity == "digest" else None
+        return SourceFile(path=name, size=size, local_path=str(path), mtime=mtime, etag=etag)
+    finally:
+        os.close(fd)

@@ -1,0 +1,239 @@
+"""Plans: which shard is made of what, under a name that says all it depends on."""
+
+import datetime
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shardproof._base import json
+from shardproof._base.arguments import as_int, checked
+from shardproof._base.messages import quoted
+from shardproof._base.names import real_root, refusals
+from shardproof._base.paths import refuse_empty
+from shardproof.errors import ManifestError, ReceiptError
+from shardproof.receipts.plan._assignment import METHOD, Assignment, assign
+from shardproof.receipts.plan._canonical import canonical_json, canonical_path, hash_of, plain
+from shardproof.receipts.plan._header import refuse_version
+from shardproof.receipts.plan._input_files import SourceFile, identity_of
+from shardproof.receipts.plan._layout import MAX_KINDS, MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
+from shardproof.receipts.plan._pins import Pin
+
+__all__ = ["Plan", "encode_plan", "make_plan", "read_plan", "resolved_tokenizer"]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The deterministic assignment of a data set's files to shards.
+
+    The fields are those of ``plan.json`` as NVIDIA-NeMo/Nemotron's data_prep writes it, and four
+    more: ``config``, ``pins``, ``run_hash``, ``kinds``.
+
+    Attributes:
+        version: Of the file's form: ``"1.0"``.
+        created_at: When it was made, in UTC; no part of the hash.
+        plan_hash: 16 hexadecimal digits that name it.
+        dataset_name: Name of the data set.
+        n_shards: How many shards there are (``num_shards`` in the file).
+        source_fingerprint: ``"sha256:<hex>"`` of what every source file is known by.
+        config_hash: 16 hexadecimal digits of ``config``.
+        determinism_constraints: What else the bytes depend on, such as versions of libraries.
+        resolved_tokenizer: The tokenizer with its revision; ``{"type": "none"}`` without one.
+        file_assignments: What each shard is made of, by index.
+        config: What the shards' content depends on beside all this.
+        pins: The inputs that were pinned, for later plans to reuse.
+        run_hash: The run that the plan is part of.
+        kinds: The kinds of outputs that each shard owes, unless it is empty; none where the plan
+            doesn't say. No part of the hash.
+    """
+
+    version: str
+    created_at: str
+    plan_hash: str
+    dataset_name: str
+    n_shards: int = msgspec.field(name="num_shards")
+    source_fingerprint: str
+    config_hash: str
+    determinism_constraints: dict[str, str]
+    resolved_tokenizer: dict[str, Any]
+    file_assignments: tuple[Assignment, ...]
+    config: dict[str, Any] = {}
+    pins: tuple[Pin, ...] = ()
+    run_hash: str = ""
+    kinds: tuple[str, ...] = ()
+
+
+@checked
+def make_plan(
+    dataset_name: str,
+    files: Sequence[SourceFile],
+    n_shards: int,
+    *,
+    config: Mapping[str, object] | None = None,
+    tokenizer: Mapping[str, object] | None = None,
+    determinism: Mapping[str, str] | None = None,
+    pins: Sequence[Pin] = (),
+    kinds: Sequence[str] = (),
+) -> Plan:
+    """Return the plan for a data set: the same one from the same inputs, on every machine.
+
+    Args:
+        dataset_name: Name of the data set; it becomes a directory.
+        files: What is read; `source_files` lists local ones.
+        n_shards: How many shards to make, up to a million.
+        config: All settings that the content of the shards depends on; values of JSON, and paths.
+        tokenizer: ``pin.tokenizer(...)``; its ``resolved_revision`` must be there.
+        determinism: Versions of libraries and whatever else the bytes depend on.
+        pins: Pinned inputs to write down; the source files' own revisions count by themselves.
+        kinds: The kinds of outputs without which no shard is done, such as ``["bin", "idx"]``; see
+            `Work.output`. Where none are named, each shard owes what its work has written. They
+            are no part of ``plan_hash``: a plan that is there already takes them over, and keeps
+            what was done.
+
+    Raises:
+        ReceiptError: A tokenizer without a revision, no files, a file twice, a name that no plan
+            can hold.
+        TypeError: A setting that JSON has no word for.
+        ValueError: ``n_shards`` out of range, NaN in the settings.
+
+    Example:
+        >>> from shardproof import receipts
+        >>> plan = receipts.make_plan("corpus", receipts.source_files(text_dir), n_shards=4)
+        >>> plan.n_shards, len(plan.plan_hash)
+        (4, 16)
+    """
+    _refuse_count(n_shards)
+    _refuse_name(dataset_name)
+    files = list(map(_with_int_as_size, files))
+    _refuse_files(files)
+    resolved = resolved_tokenizer(tokenizer)
+    settings = msgspec.convert(plain(config or {}, "config"), dict[str, Any])
+    constraints = {**(determinism or {}), "assignment": METHOD}
+    parts = {
+        "dataset_name": dataset_name,
+        "num_shards": n_shards,
+        "source_fingerprint": _fingerprint(files),
+        "resolved_tokenizer": resolved,
+        "determinism_constraints": constraints,
+        "config_hash": hash_of(settings),
+        "file_paths": sorted(str(identity_of(file)["path"]) for file in files),
+    }
+    return Plan(
+        version="1.0",
+        created_at=_now(),
+        plan_hash=hash_of(parts),
+        dataset_name=dataset_name,
+        n_shards=n_shards,
+        source_fingerprint=_fingerprint(files),
+        config_hash=hash_of(settings),
+        determinism_constraints=constraints,
+        resolved_tokenizer=resolved,
+        file_assignments=assign(files, n_shards),
+        config=settings,
+        pins=tuple(pins),
+        kinds=_told_apart(kinds),
+    )
+
+
+def _told_apart(kinds: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(kinds, str):
+        raise TypeError("kinds: expected a list, found str")
+    if wrong := [kind for kind in kinds if not (kind and kind.isprintable())]:
+        raise ReceiptError(f"kinds: expected names such as 'bin', found {quoted(wrong[0])}")
+    if len(kinds) > MAX_KINDS:
+        raise ReceiptError(f"kinds: expected at most {MAX_KINDS}, found {len(kinds)}")
+    return tuple(sorted(set(kinds)))
+
+
+def _with_int_as_size(file: SourceFile) -> SourceFile:
+    size = as_int("size", file.size)
+    return file if size is file.size else msgspec.structs.replace(file, size=size)
+
+
+def _now() -> str:
+    now = datetime.datetime.now(datetime.UTC)
+    return now.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _fingerprint(files: Sequence[SourceFile]) -> str:
+    known = sorted(map(identity_of, files), key=canonical_json)
+    return f"sha256:{hashlib.sha256(canonical_json(known)).hexdigest()}"
+
+
+def resolved_tokenizer(tokenizer: Mapping[str, object] | None) -> dict[str, Any]:
+    """Return the tokenizer as plans and runs hash it.
+
+    Raises:
+        ReceiptError: Its revision is not there.
+    """
+    resolved = msgspec.convert(plain(tokenizer or {"type": "none"}, "tokenizer"), dict[str, Any])
+    revision = resolved.get("resolved_revision")
+    if resolved.get("type") != "none" and not (isinstance(revision, str) and revision):
+        problem = "expected a tokenizer with its resolved_revision, found"
+        how = "pin_hub or pin_files find it out: tokenizer=pin_hub(...).tokenizer()"
+        raise ReceiptError(f"{problem} {quoted(revision)}; {how}")
+    return resolved
+
+
+def _refuse_count(n_shards: int) -> None:
+    if not 1 <= n_shards <= MAX_SHARDS:
+        raise ValueError(f"n_shards: expected 1 to {MAX_SHARDS}, found {n_shards}")
+
+
+def _refuse_name(dataset_name: str) -> None:
+    reasons = [reason for _, _, reason in refusals([dataset_name])]
+    if "/" in dataset_name:
+        reasons.append("it has a slash")
+    if reasons:
+        raise ReceiptError(
+            f"dataset_name: {quoted(dataset_name)} can't be a directory: {reasons[0]}"
+        )
+
+
+def _refuse_files(files: Sequence[SourceFile]) -> None:
+    if not files:
+        raise ReceiptError("expected source files, found none")
+    seen: set[str] = set()
+    for file in files:
+        path = canonical_path(file.path)
+        if path in seen:
+            raise ReceiptError(f"the source file {quoted(file.path)} is named twice")
+        if file.size < 0:
+            raise ReceiptError(
+                f"expected a size of 0 or more of {quoted(file.path)}, found {file.size}"
+            )
+        if file.row_modulus is not None:
+            raise ReceiptError(f"expected whole files, found only some rows of {quoted(file.path)}")
+        seen.add(path)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """Return the text of ``plan.json``.
+
+    Raises:
+        ReceiptError: It is larger than what is read again.
+    """
+    data = msgspec.json.format(msgspec.json.encode(plan), indent=1)
+    if len(data) > MAX_PLAN_BYTES:
+        raise ReceiptError(f"expected a plan of at most {MAX_PLAN_BYTES} bytes, found {len(data)}")
+    return data + b"\n"
+
+
+def read_plan(plan_dir: str | os.PathLike[str]) -> Plan:
+    """Return the plan that a directory holds; made by shardproof or by Nemotron.
+
+    Raises:
+        ManifestNotFoundError: There is none.
+        ManifestError: It can't be read, or does not have each shard once and in order.
+        OSError: The file system failed.
+    """
+    refuse_empty(plan_dir=plan_dir)
+    root = real_root(plan_dir)
+    plan = json.read(root, PLAN_FILE, Plan, max_bytes=MAX_PLAN_BYTES)
+    refuse_version(plan.version, root)
+    found = [assignment.shard_index for assignment in plan.file_assignments]
+    if found != list(range(plan.n_shards)):
+        problem = f"expected an assignment for each of {plan.n_shards} shards, in order"
+        raise ManifestError(problem, path=os.path.join(root, PLAN_FILE), field="file_assignments")
+    return plan

@@ -1,0 +1,1 @@
+"""Whether a shard of a plan is done, and why not."""

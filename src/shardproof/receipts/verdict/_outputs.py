@@ -1,0 +1,160 @@
+"""What a completed receipt says of its shard's outputs, and whether that is all that is owed.
+
+Nemotron writes ``files: {kind: {path, bytes, checksum}}``, as we do; of JSON lines ``output_file``
+with ``checksum`` beside each other and no ``files``; of WebDataset
+``files: {shard_path, shard_name}``.
+"""
+
+from collections.abc import Collection
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shardproof._base import digest
+from shardproof._base.messages import quoted, told
+from shardproof._base.names import refusals
+from shardproof.errors import ManifestError
+from shardproof.receipts.verdict._records import OUTPUT_FILE, Receipt
+
+__all__ = [
+    "Output",
+    "beside_files",
+    "is_empty",
+    "kind_of",
+    "outputs_of",
+    "owed",
+    "provable",
+    "why_lacking",
+]
+
+_COUNTS = ("num_sequences", "num_records", "num_samples")
+_PAIR = ("bin", "idx")
+_PAIRED = frozenset(_PAIR)
+_JSONL = "jsonl"
+_PACKED = ".zst"
+_SHOWN = 5
+
+
+class Output(NamedTuple):
+    """One file that a shard's work wrote.
+
+    Attributes:
+        kind: What it is called in the receipt, such as ``"bin"``.
+        path: Relative to the plan directory; untrusted.
+        bytes: Its size, where it was recorded.
+        checksum: ``"<algorithm>:<hex>"``, where one was recorded that can be proven.
+    """
+
+    kind: str
+    path: str
+    bytes: int | None = None
+    checksum: str | None = None
+
+
+class _File(msgspec.Struct):
+    """One of a receipt's files, as far as it is known."""
+
+    path: str
+    bytes: int | None = None
+    checksum: str | None = None
+
+
+def outputs_of(receipt: Receipt, path: str) -> list[Output]:
+    """Return the outputs that a receipt names.
+
+    Raises:
+        ManifestError: They can't be told; the text names ``path``, which is the receipt's.
+    """
+    files = receipt.files or {}
+    if isinstance(only := files.get("shard_name"), str):
+        return [Output("shard_name", only)]
+    outputs = [_output(kind, file, path, f"$.files.{kind[:80]}") for kind, file in files.items()]
+    beside = receipt.extra.get(OUTPUT_FILE)
+    if beside is not None and beside not in [output.path for output in outputs]:
+        said = {"path": beside, "checksum": receipt.extra.get("checksum")}
+        output = _output(_JSONL, said, path, f"$.{OUTPUT_FILE}")
+        # Nemotron's digest is that of the lines before they were packed: it proves no file.
+        outputs.append(output._replace(checksum=None) if beside.endswith(_PACKED) else output)
+    return outputs
+
+
+def _output(kind: str, file: object, path: str, field: str) -> Output:
+    try:
+        said = msgspec.convert(file, _File)
+    except msgspec.ValidationError as error:
+        raise ManifestError(told(error), path=path, field=field) from None
+    if refused := refusals([said.path]):
+        problem = f"the name {quoted(said.path)} is refused: {refused[0].reason}"
+        raise ManifestError(problem, path=path, field=field)
+    if said.bytes is not None and said.bytes < 0:
+        raise ManifestError(f"expected 0 bytes or more, found {said.bytes}", path=path, field=field)
+    return Output(kind, said.path, said.bytes, provable(said.checksum))
+
+
+def kind_of(name: str) -> str:
+    """Return what an output is called in a receipt if nobody says: by its suffix."""
+    is_packed = name.endswith(f".{_JSONL}{_PACKED}")
+    return _JSONL if is_packed else PurePosixPath(name).suffix[1:] or name
+
+
+def beside_files(files: dict[str, Any]) -> dict[str, Any]:
+    """Return what Nemotron goes by in receipts of JSON lines, beside ``files``."""
+    return {OUTPUT_FILE: files[_JSONL]["path"]} if _JSONL in files else {}
+
+
+def provable(checksum: str | None) -> str | None:
+    """Return the digest where it is one that can be computed: a placeholder proves nothing."""
+    try:
+        return None if checksum is None else str(digest.parse(checksum))
+    except ValueError:
+        return None
+
+
+def is_empty(receipt: Receipt) -> bool:
+    """Whether the receipt says that its shard holds nothing."""
+    stats = receipt.stats or {}
+    return any(type(stats.get(name)) is int and stats[name] == 0 for name in _COUNTS)
+
+
+def why_lacking(named: Collection[str], kinds: Collection[str] | None) -> str | None:
+    """Return why outputs are too few, in words; None where each that is owed is named.
+
+    Args:
+        named: The kinds that a receipt names.
+        kinds: Those that its shard owes. Where nobody says, Nemotron's law holds: of ``bin`` and
+            ``idx`` both or neither.
+    """
+    owed_kinds = kinds or (() if _PAIRED.isdisjoint(named) else _PAIR)
+    lacking = [kind for kind in owed_kinds if kind not in named]
+    if not lacking:
+        return None
+    problem = f"expected outputs of kinds {_listed(owed_kinds)}, found no {_listed(lacking)}"
+    return problem if kinds else f"{problem}; a plan that owes less says so: make_plan(kinds=...)"
+
+
+def _listed(kinds: Collection[str]) -> str:
+    return ", ".join(map(quoted, sorted(kinds)[:_SHOWN])) + ", ..." * (len(kinds) > _SHOWN)
+
+
+def owed(receipt: Receipt, path: str, kinds: Collection[str] = ()) -> list[Output]:
+    """Return the outputs that must be there: all, but those of 0 bytes of an empty shard.
+
+    Args:
+        receipt: It says completed.
+        path: Where it was read.
+        kinds: The kinds of outputs that its plan owes; where it doesn't say, the receipt may.
+
+    Raises:
+        ManifestError: They can't be told; or they are too few, and the shard isn't said to be
+            empty.
+    """
+    outputs = outputs_of(receipt, path)
+    if is_empty(receipt):
+        return [output for output in outputs if output.bytes]
+    if not outputs:
+        problem = "it says completed, names no files, and does not say that the shard is empty"
+        raise ManifestError(problem, path=path, field="$.files")
+    if lacking := why_lacking({output.kind for output in outputs}, kinds or receipt.kinds):
+        raise ManifestError(lacking, path=path, field="$.files")
+    return outputs

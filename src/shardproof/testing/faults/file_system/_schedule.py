@@ -1,0 +1,193 @@
+"""Which call below one root suffers what: the planned faults, and the record of all calls."""
+
+import dataclasses
+import enum
+import errno
+import os
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from shardproof.testing.faults.file_system._paths import Root
+
+__all__ = ["ANY", "LOCK", "Call", "Fault", "Kind", "Outcome", "Schedule", "Turn"]
+
+ANY = "any"
+
+# Never held while a file is touched or somebody sleeps. The same thread may come back: a signal
+# handler or a finalizer that writes. And whoever forks must not leave it locked in the child.
+LOCK = threading.RLock()
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+
+
+class Outcome(enum.StrEnum):
+    """What became of a call."""
+
+    RUNNING = "running"
+    """It has not returned yet."""
+    OK = "ok"
+    """The real call returned."""
+    RAISED = "raised"
+    """It raised an error that was not planned for this root, as the real call does."""
+    FAILED = "failed"
+    """A planned error was raised; there was no real call."""
+    SHORT = "short"
+    """The real call was made to move fewer bytes than it was asked to."""
+    SLOW = "slow"
+    """The real call returned, after a planned wait."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """One call below the root.
+
+    Attributes:
+        operation: One of `OPERATIONS`.
+        path: Absolute.
+        outcome: What became of it.
+        target: The second path, where there are two: rename, link.
+    """
+
+    operation: str
+    path: Path
+    outcome: Outcome
+    target: Path | None = None
+
+
+class Kind(enum.StrEnum):
+    """What a planned fault does; also the name of the method that plans it."""
+
+    FAIL = "fail"
+    SLOW = "slow"
+    SHORT = "short"
+    KILL = "kill"
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class Fault:
+    """One planned fault, as `Faults.fail`, `Faults.slow`, `Faults.short`, `Faults.kill` return it.
+
+    Its repr is the call that planned it.
+
+    Attributes:
+        reached: Whether it took effect, at least once.
+        n_calls: How many calls came, since it was planned, that it could have been for.
+    """
+
+    kind: Kind
+    operation: str
+    value: float = 0
+    nth: int = 1
+    times: int | None = None
+    match: str | None = None
+    optional: bool = False
+    reached: bool = False
+    n_calls: int = 0
+
+    def __repr__(self) -> str:
+        said = [repr(self.operation)]
+        if self.kind is not Kind.KILL:
+            is_error = self.kind is Kind.FAIL
+            said.append(errno.errorcode[int(self.value)] if is_error else str(self.value))
+        when = {"nth": self.nth, "times": self.times, "match": self.match}
+        said += [f"{name}={value!r}" for name, value in when.items() if value is not None]
+        return f"{self.kind}({', '.join(said)})"
+
+    def meets(self, operation: str, paths: Sequence[Path]) -> bool:
+        """Count a call if it is one of those meant; return whether this very one suffers."""
+        if self.operation not in {ANY, operation}:
+            return False
+        if self.match is not None and not any(path.match(self.match) for path in paths):
+            return False
+        self.n_calls += 1
+        late = self.n_calls - self.nth
+        return late >= 0 and (self.times is None or late < self.times)
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Turn:
+    """One call while it is made, in the eyes of one schedule.
+
+    Attributes:
+        operation: What it does.
+        paths: To which files.
+        faults: What it suffers.
+        closed: Set when the schedule ends.
+        outcome: What became of it.
+    """
+
+    operation: str
+    paths: Sequence[Path]
+    faults: Sequence[Fault]
+    closed: threading.Event
+    outcome: Outcome = Outcome.RUNNING
+
+    def planned(self, kind: Kind) -> list[Fault]:
+        """Return the faults of one kind."""
+        return [fault for fault in self.faults if fault.kind is kind]
+
+    def wait(self) -> None:
+        """Sleep for as long as planned, or until the schedule ends."""
+        for fault in self.planned(Kind.SLOW):
+            fault.reached = True
+            self.closed.wait(fault.value)
+
+    def record(self) -> Call:
+        """Return what is known of it now."""
+        path, *target = self.paths
+        return Call(self.operation, path, self.outcome, *target)
+
+
+class Schedule:
+    """The faults planned for one root, and the calls made there.
+
+    Attributes:
+        root: The directory.
+        faults: All that is planned.
+        closed: Set when the context is left.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.faults: list[Fault] = []
+        self.closed = threading.Event()
+        self._turns: list[Turn] = []
+
+    def add(self, fault: Fault) -> None:
+        """Plan a fault for the calls that come from now on."""
+        with LOCK:
+            self.faults.append(fault)
+
+    def begin(self, operation: str, paths: Sequence[str | None]) -> Turn | None:
+        """Record a call and count it; None if no path of it lies below the root."""
+        names = [path and self.root.name(path) for path in paths]
+        inside = [Path(name) for name in names if name]
+        if not inside:
+            return None
+        shown = [Path(name or path or "") for name, path in zip(names, paths, strict=True)]
+        with LOCK:
+            faults = [fault for fault in self.faults if fault.meets(operation, inside)]
+            turn = Turn(operation=operation, paths=shown, faults=faults, closed=self.closed)
+            self._turns.append(turn)
+        return turn
+
+    def calls(self) -> tuple[Call, ...]:
+        """Return all calls so far, in the order in which they began."""
+        with LOCK:
+            return tuple(turn.record() for turn in self._turns)
+
+    def complaint(self) -> str | None:
+        """Return which faults never took effect though they had to."""
+        unreached = [fault for fault in self.faults if not (fault.reached or fault.optional)]
+        if not unreached:
+            return None
+        made = Counter(call.operation for call in self.calls())
+        seen = ", ".join(f"{made[name]} {name}" for name in sorted(made)) or "none"
+        planned = "\n".join(f"  - {fault} (such calls: {fault.n_calls})" for fault in unreached)
+        return (
+            f"Planned for '{self.root.path}' and never reached:\n{planned}\n"
+            f"Calls seen there: {seen}.\n"
+            "A test whose fault never bit proves nothing. Give the code under test this root, and "
+            "a file large enough; for a call that need not come, say optional=True."
+        )

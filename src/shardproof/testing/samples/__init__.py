@@ -1,0 +1,1 @@
+"""Sample directories: described by one value, written, and judged by an oracle."""
