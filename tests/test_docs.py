@@ -15,8 +15,8 @@ import pytest
 
 import shardproof
 from shardproof import receipts, testing
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = [
     module.name

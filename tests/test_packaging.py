@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import shardproof
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attacks.tally import Tally
+
+from tests.attacks.tally import Tally
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

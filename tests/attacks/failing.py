@@ -26,10 +26,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
-from attacks.tally import Harm
-
 from shardproof.testing.faults import file_system as _faults
 from shardproof.testing.faults.file_system import Faults, faults
+from tests.attacks.tally import Harm
 
 __all__ = ["ERRNOS", "Attacked", "Subject", "command", "findings_of", "prepared"]
 

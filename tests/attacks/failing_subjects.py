@@ -16,8 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from attacks.failing import Subject, command, findings_of
-from token_files import write_shard
 
 import shardproof
 import shardproof.cli.app
@@ -25,6 +23,8 @@ from shardproof import ReceiptStore, checkpoint, datasets, fetching, receipts, t
 from shardproof.fetching import Limits
 from shardproof.formats import FORMATS  # noqa: F401 - as above
 from shardproof.staging import stage
+from tests.attacks.failing import Subject, command, findings_of
+from tests.helpers.token_files import write_shard
 
 __all__ = ["COMMANDS", "READERS", "WRITERS"]
 

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from attacks.raw_server import Request, Step
+from tests.attacks.raw_server import Request, Step
 
 __all__ = [
     "DATA",

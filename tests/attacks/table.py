@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from attacks.tally import HARMS, read
+from tests.attacks.tally import HARMS, read
+from tests.helpers import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "attacks.md"
+PAGE = ROOT / "docs" / "attacks.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
 
 

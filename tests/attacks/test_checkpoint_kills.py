@@ -9,12 +9,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import checkpoint_files as files
 import numpy as np
-import power
 import pytest
-from attacks.tally import Tally
-from killing import Begin, at_every_state, at_some_calls, skip_where_not_permitted
 
 from shardproof._base import files as _files
 from shardproof.checkpoint import (
@@ -28,6 +24,10 @@ from shardproof.checkpoint import (
 )
 from shardproof.errors import CheckpointError
 from shardproof.testing.faults.file_system import faults
+from tests.attacks.tally import Tally
+from tests.helpers import checkpoint_files as files
+from tests.helpers import power
+from tests.helpers.killing import Begin, at_every_state, at_some_calls, skip_where_not_permitted
 
 WORLD_SIZE = 2
 

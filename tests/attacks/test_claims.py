@@ -12,8 +12,6 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from attacks.tally import Tally
-from planning import new_store
 
 from shardproof import ReceiptStore, receipts
 from shardproof._base import files, liveness, opening
@@ -21,6 +19,8 @@ from shardproof.errors import ShardClaimedError, ShardCompletedError
 from shardproof.receipts import _work
 from shardproof.receipts.claims import _claims
 from shardproof.testing.faults.file_system import faults
+from tests.attacks.tally import Tally
+from tests.helpers.planning import new_store
 
 pytestmark = pytest.mark.attack("a call fails or is interrupted: claims")
 

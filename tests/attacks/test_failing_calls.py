@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from attacks import failing
-from attacks.failing import Subject, prepared
-from attacks.failing_subjects import COMMANDS, READERS, WRITERS
-from attacks.tally import Harm, Tally
+
+from tests.attacks import failing
+from tests.attacks.failing import Subject, prepared
+from tests.attacks.failing_subjects import COMMANDS, READERS, WRITERS
+from tests.attacks.tally import Harm, Tally
 
 FEW_SUBJECTS, FEW = 2, 4
 """In the gate, so many subjects of each part of them, and so many cases of each."""

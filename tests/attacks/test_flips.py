@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
-from attacks.tally import Tally
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from shardproof.testing import (
     shards_dir,
 )
 from shardproof.testing.contracts.strategies import checkpoint_layouts, layouts, receipts_layouts
+from tests.attacks.tally import Tally
 
 Proof = Literal["proven", "unproven", "promise"]
 """What is said of a file: its digest, only its size, or nothing, since it is what says so."""

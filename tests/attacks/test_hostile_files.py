@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from attacks.mutations import FORGED, mutated
-from attacks.tally import Tally
 
 import shardproof
 from shardproof import testing
@@ -36,6 +34,8 @@ from shardproof.fetching.cache._proofs import Proofs
 from shardproof.fetching.transfer._record import extents_in, provenance_in
 from shardproof.receipts.claims._claim_files import claims_in
 from shardproof.staging._proofs import Proofs as Sidecar
+from tests.attacks.mutations import FORGED, mutated
+from tests.attacks.tally import Tally
 
 PATIENCE = 2  # seconds of a processor, for one file
 MEMORY = 2**29  # of which most is room for the stacks of threads, 8 MiB each

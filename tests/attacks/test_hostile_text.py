@@ -26,8 +26,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attacks.mutations import FORGED
-from attacks.tally import Tally
 from typer.testing import CliRunner
 
 import shardproof
@@ -42,6 +40,8 @@ from shardproof.cli.app import app
 from shardproof.datasets import SharedShardedDataset
 from shardproof.fetching.cache._cleanup import cleanup_policy
 from shardproof.report import Finding, FindingKind, Report
+from tests.attacks.mutations import FORGED
+from tests.attacks.tally import Tally
 
 LONGEST = 2**16
 

@@ -19,9 +19,6 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import pytest
-from attacks.http_harms import DATA, HALF, HARMS, SECRET, Harm, Known, right_answer, sent
-from attacks.raw_server import RawServer, Request, Step
-from attacks.tally import Tally
 
 from shardproof import FetchError, SourceError
 from shardproof.fetching import (
@@ -34,6 +31,9 @@ from shardproof.fetching import (
     Source,
     fetch_shard,
 )
+from tests.attacks.http_harms import DATA, HALF, HARMS, SECRET, Harm, Known, right_answer, sent
+from tests.attacks.raw_server import RawServer, Request, Step
+from tests.attacks.tally import Tally
 
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 LIMITS = Limits(

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from attacks.raw_server import RawServer, Request, Step
-from attacks.tally import Tally
 
 from shardproof import FetchError, ShardPrefetcher, SourceError
 from shardproof.datasets import hf_load_dataset_sharded as load_rows
 from shardproof.fetching import HubSource, Limits, adopt, fetch_shard
 from shardproof.testing.faults.hub import Hub, serve_hub
+from tests.attacks.raw_server import RawServer, Request, Step
+from tests.attacks.tally import Tally
 
 LIMITS = Limits(
     max_download_retries=1, download_timeout=5.0, stall_after=1.0, max_wait=0.01, deadline=10.0

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_entry import CODES, ENTRIES, said, started, until
+
+from tests.cli.test_entry import CODES, ENTRIES, said, started, until
+from tests.helpers import ROOT
 
 SUBJECTS = (
     "a new loader",
@@ -55,8 +57,8 @@ def cases(subjects: Sequence[str], way: str, numbers: range, base: Path) -> Iter
     todo, first = list(subjects), numbers.start
     # Interrupts fall into a tracer of lines, too, and are long in coming back.
     env = {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE_")}
-    env["PYTHONPATH"] = os.path.dirname(os.path.dirname(__file__))
-    command = [sys.executable, "-W", "ignore", "-m", "attacks.interrupting"]
+    env["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-W", "ignore", "-m", "tests.attacks.interrupting"]
     for attempt in itertools.count():
         span = (str(first), str(numbers.stop), str(numbers.step))
         args = [",".join(todo), way, *span, str(base / f"{way}-{attempt}")]

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from attacks.tally import Tally
 
 from shardproof._base import files
+from tests.attacks.tally import Tally
 
 N_ROUNDS = 30
 N_IN_THE_GATE = 4

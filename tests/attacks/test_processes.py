@@ -19,9 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from attacks.tally import Harm, Tally
-from crowd import NAMES, data_of, read, remove
-from forking import forked
 
 from shardproof import ClaimLostError, ReceiptStore, receipts, testing
 from shardproof._base import files
@@ -31,6 +28,9 @@ from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.receipts.claims import _claims
 from shardproof.staging import _job, _place, _proofs, stage
+from tests.attacks.tally import Harm, Tally
+from tests.helpers.crowd import NAMES, data_of, read, remove
+from tests.helpers.forking import forked
 
 real_flock = fcntl.flock
 Says = Callable[[str], None]

@@ -10,13 +10,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import power
 import pytest
-from attacks.tally import Tally
-from killing import Begin, Chosen, at_every_state, at_some_calls, skip_where_not_permitted
 
 from shardproof import ReceiptStore, receipts
 from shardproof._base import files as _files
+from tests.attacks.tally import Tally
+from tests.helpers import power
+from tests.helpers.killing import (
+    Begin,
+    Chosen,
+    at_every_state,
+    at_some_calls,
+    skip_where_not_permitted,
+)
 
 a_kill = pytest.mark.attack("kill at a system call: receipts, plans, claims")
 a_cut = pytest.mark.attack("power cut: receipts")

@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import checkpoint_files as files
 import numpy as np
 import pytest
-from attacks.tally import Tally
-from interleaving import Act, in_turns, playing, turns_of
-from killing import skip_where_not_permitted
 
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier, prune
 from shardproof.checkpoint.save._before_saving import already_there
 from shardproof.checkpoint.storage._storage import place_of
 from shardproof.errors import CheckpointError
+from tests.attacks.tally import Tally
+from tests.helpers import checkpoint_files as files
+from tests.helpers.interleaving import Act, in_turns, playing, turns_of
+from tests.helpers.killing import skip_where_not_permitted
 
 N_RACES = 450
 """In each way in which two may save."""

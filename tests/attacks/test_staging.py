@@ -15,15 +15,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import power
 import pytest
-from attacks.tally import Tally
-from killing import Begin, ends_by_itself, skip_where_not_permitted, stop_at_every_call
-from planning import complete, new_store
 
 from shardproof import MultiShardSaver, ShardproofError, ShardValidationError, testing
 from shardproof.staging import _job, _place, _proofs, _source, stage
 from shardproof.testing.faults.file_system import faults
+from tests.attacks.tally import Tally
+from tests.helpers import power
+from tests.helpers.killing import (
+    Begin,
+    ends_by_itself,
+    skip_where_not_permitted,
+    stop_at_every_call,
+)
+from tests.helpers.planning import complete, new_store
 
 ERRNOS = [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE]
 N_CUTS = 6

@@ -22,8 +22,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import token_files
-from attacks.tally import Tally
 
 import shardproof
 from shardproof import (
@@ -39,6 +37,8 @@ from shardproof import (
 from shardproof._base import beneath, names
 from shardproof._base import json as _json
 from shardproof.manifest import Manifest, PromisedFile
+from tests.attacks.tally import Tally
+from tests.helpers import token_files
 
 ROW = "a folder swapped for a link"
 

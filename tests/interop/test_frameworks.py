@@ -22,6 +22,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from shardproof import ShuffledDataLoader
 from shardproof.loaders.io import _delivery
+from tests.helpers import ROOT
 
 Rows = list[tuple[int, int]]
 
@@ -433,7 +434,7 @@ def test_accelerate_with_two_processes(shards_dir, tmp_path) -> None:
 
 # The page
 
-PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
+PAGE = ROOT / "docs" / "frameworks.md"
 
 
 def test_the_examples_of_the_page_run(shards_dir, tmp_path, monkeypatch) -> None:

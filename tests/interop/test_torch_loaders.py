@@ -29,6 +29,7 @@ from shardproof import (
     testing,
 )
 from shardproof.loaders import _torch
+from tests.helpers import ROOT
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -491,7 +492,7 @@ def test_nothing_is_printed_when_the_interpreter_ends_during_an_iteration(
 
 # The page on training
 
-PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+PAGE = ROOT / "docs" / "training.md"
 
 # Runs the page's script, writes down the rows of each step that was finished, and kills itself
 # after so many steps, or when so many checkpoints were written and the last not yet renamed.

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
-from mutants.validators import find_problems
+from tests.mutants.validators import find_problems
 
 
 class Bug(enum.StrEnum):

@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from peers import loaders
 
 from shardproof.testing import Layout, ShardState, layout
 from shardproof.testing.contracts import (
@@ -19,6 +18,7 @@ from shardproof.testing.contracts import (
     SeededLoaderContract,
     ShardLoaderContract,
 )
+from tests.peers import loaders
 
 _WHOLE = layout(n_shards=4, d_model=64)
 _LARGE = layout(n_shards=4, examples_per_shard=512, d_model=64)  # 1 MiB a shard

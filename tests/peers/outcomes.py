@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers import ROOT
+
 RECORD = Path(__file__).with_name("outcomes.json")
 DISTRIBUTIONS = ("torch", "numpy", "mosaicml-streaming", "litdata", "webdataset")
 PEERS = {

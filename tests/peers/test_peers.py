@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from peers import outcomes
+
+from tests.peers import outcomes
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,109 @@
+"""A name for which the locale has no bytes: nobody can look at such a file, which may be whole.
+
+Python takes the encoding of names from the locale when it starts: so each look is a process.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardproof import testing
+from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
+
+C = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+"""Names are ASCII, and other bytes are escaped: nothing that a text holds gives them."""
+
+UTF8 = {"LC_ALL": "C", "PYTHONUTF8": "1"}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Whole, and one shard has a name of other letters."""
+    path = testing.write_layout(testing.layout(n_shards=3), tmp_path)
+    listing = path / "shards.json"
+    shards = json.loads(listing.read_text())
+    os.rename(path / shards[1]["name"], path / "日本.bin")
+    shards[1]["name"] = "日本.bin"
+    listing.write_text(json.dumps(shards))
+    return path
+
+
+def run(*args: str | Path, locale: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *map(str, args)]
+    environment = {**os.environ, **locale, "COLUMNS": "1000"}
+    return subprocess.run(
+        command, env=environment, capture_output=True, encoding="utf-8", check=False
+    )
+
+
+def assert_in_words(text: str, directory: Path) -> None:
+    assert "Traceback" not in text
+    assert "'ascii' has no bytes for 1 of the names, such as '\\u65e5\\u672c.bin'" in text
+    assert "PYTHONUTF8=1" in text
+    assert str(directory / "shards.json") in text
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+def test_the_command_could_not_look(directory: Path, level: str) -> None:
+    done = run("-m", "shardproof", "validate", "--level", level, directory, locale=C)
+
+    assert done.returncode == 3
+    assert_in_words(done.stderr, directory)
+
+
+def test_staging_could_not_look(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "to").mkdir()
+    done = run("-m", "shardproof", "stage", directory, "--to", tmp_path / "to", locale=C)
+
+    assert done.returncode == 3
+    assert_in_words(done.stderr, directory)
+
+
+def test_the_plugin_could_not_look(directory: Path) -> None:
+    done = run("-m", "pytest", "-p", "no:cacheprovider", "--validate-shards", directory, locale=C)
+
+    assert done.returncode == 1
+    assert_in_words(done.stdout, directory)
+    assert "Its shards may be whole: this is no finding about them." in done.stdout
+
+
+def test_where_the_locale_has_the_bytes_it_is_looked_at(directory: Path) -> None:
+    done = run("-m", "shardproof", "validate", directory, locale=UTF8)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_other_directories_are_looked_at_all_the_same(tmp_path: Path) -> None:
+    path = testing.write_layout(testing.layout(n_shards=3), tmp_path)
+
+    assert run("-m", "shardproof", "validate", path, locale=C).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "question", ["store.verdict(1)", "store.pending()", "store.claim(1)", "validate(store.path)"]
+)
+def test_a_shard_is_not_made_again_for_an_output_at_which_nobody_could_look(
+    tmp_path: Path, question: str
+) -> None:
+    store = new_store(tmp_path)
+    complete(store, 1)
+    receipt = json.loads(receipt_path(store, 1).read_bytes())
+    os.rename(store.path / receipt["files"]["bin"]["path"], store.path / "日本.bin")
+    receipt["files"]["bin"]["path"] = "日本.bin"
+    rewrite_receipt(store, 1, files=receipt["files"])
+    before = receipt_path(store, 1).read_bytes()
+    script = tmp_path / "ask.py"
+    script.write_text(
+        "from shardproof import ReceiptStore, validate\n"
+        f"store = ReceiptStore({str(store.path)!r})\n"
+        f"try: print({question})\n"
+        "except OSError as error: print('could not look:', error)\n"
+    )
+
+    assert "could not look" in run(script, locale=C).stdout
+    assert "could not look" not in run(script, locale=UTF8).stdout
+    assert receipt_path(store, 1).read_bytes() == before

@@ -1,0 +1,420 @@
+"""Attempts to save one checkpoint: at most one makes it, of its own shards; what others leave."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from shardproof import CheckpointError, MultiShardSaver, validate
+from shardproof.checkpoint import (
+    LocalStorage,
+    ShardFileVerifier,
+    from_safetensors,
+    latest_checkpoint,
+    prune,
+    to_safetensors,
+)
+from shardproof.cli.app import app
+from tests.helpers import checkpoint_files as files
+
+ENVIRONMENT = [
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_HET_SIZE",
+    "SLURM_JOB_ID",
+    "SLURM_RESTART_COUNT",
+    "TORCHELASTIC_RUN_ID",
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_scheduler(monkeypatch) -> None:
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    return tmp_path / "step" / "model"
+
+
+def arrays_of(attempt: int, rank: int = 0) -> dict[str, np.ndarray]:
+    return {"w": np.full(9, 10.0 * attempt + rank)}
+
+
+def is_of(prefix: Path, attempt: int, world_size: int) -> bool:
+    """Whether it is whole and of one attempt, found by bytes."""
+    expected = [files.tensors_of(arrays_of(attempt, rank)) for rank in range(world_size)]
+    return files.is_whole(prefix) and files.read(prefix) == expected
+
+
+def save(prefix: Path, attempt: int = 0, world_size: int = 2) -> None:
+    for rank in range(world_size):
+        MultiShardSaver().save_shard(prefix, rank, arrays_of(attempt, rank))
+    MultiShardSaver().save_metadata(prefix, world_size=world_size)
+
+
+def named(prefix: Path) -> list[str]:
+    return sorted(os.listdir(prefix.parent))
+
+
+class Meanwhile(Mapping):
+    """Arrays; before the first is given away, something happens."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], act: Callable[[], object]) -> None:
+        self.arrays, self.act = arrays, act
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        self.act()
+        return self.arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+
+class TestMeetings:
+    def test_who_is_slower_than_a_whole_save_is_told(self, prefix: Path) -> None:
+        arrays = Meanwhile(arrays_of(0), lambda: save(prefix, 1))
+        with pytest.raises(CheckpointError, match="there is a checkpoint already"):
+            MultiShardSaver().save_shard(prefix, 0, arrays)
+        assert is_of(prefix, 1, 2)
+        assert named(prefix) == [
+            "model.metadata.json",
+            "model_shard_0.shard",
+            "model_shard_1.shard",
+        ]
+
+    def test_what_is_told_is_not_that_a_file_stays(self, prefix: Path, shard_faults) -> None:
+        """Nobody can remove what the slower one had written: it goes another time."""
+
+        def act() -> None:
+            save(prefix, 1)
+            shard_faults(prefix.parent).fail("unlink", errno.EIO, match="*-pending-*", times=None)
+
+        with pytest.raises(CheckpointError, match="there is a checkpoint already"):
+            MultiShardSaver().save_shard(prefix, 0, Meanwhile(arrays_of(0), act))
+        assert is_of(prefix, 1, 2)
+
+    def test_who_was_told_to_overwrite_does(self, prefix: Path) -> None:
+        arrays = Meanwhile(arrays_of(0), lambda: save(prefix, 1))
+        saver = MultiShardSaver()
+        saver.save_shard(prefix, 0, arrays, overwrite=True)
+        saver.save_metadata(prefix, world_size=1)
+        assert is_of(prefix, 0, 1)
+
+    def test_a_shard_of_another_is_not_sealed_with_own_ones(self, prefix: Path) -> None:
+        saver = MultiShardSaver()
+        for rank in range(2):
+            saver.save_shard(prefix, rank, arrays_of(0, rank))
+        MultiShardSaver().save_shard(prefix, 1, arrays_of(1, 1))
+        with pytest.raises(CheckpointError, match=r"rank 1: .*another attempt saved it") as error:
+            saver.save_metadata(prefix, world_size=2)
+        assert "rank 0" not in str(error.value)
+        assert not files.metadata_path(prefix).exists()
+
+    def test_a_shard_of_another_process_is_not_sealed_with_own_ones(self, prefix: Path) -> None:
+        """Whichever saver of this process saved those."""
+        for rank in range(2):
+            MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
+        code = (
+            "import sys, numpy; from shardproof import MultiShardSaver;"
+            "MultiShardSaver().save_shard(sys.argv[1], 1, {'w': numpy.zeros(9)})"
+        )
+        subprocess.run([sys.executable, "-c", code, prefix], check=True, timeout=60)
+        with pytest.raises(CheckpointError, match=r"rank 1: .*another attempt saved it"):
+            MultiShardSaver().save_metadata(prefix, world_size=2)
+
+    def test_a_conversion_takes_in_nothing_but_its_own(self, tmp_path: Path, prefix: Path) -> None:
+        """Not even what another thread of this process saves meanwhile."""
+
+        class Met(LocalStorage):
+            def rename(self, source: str, target: str, *, sync: bool) -> None:
+                super().rename(source, target, sync=sync)
+                if target.endswith("_1.shard"):
+                    MultiShardSaver().save_shard(prefix, 0, arrays_of(1))
+
+        for rank in range(2):
+            name = f"w{rank}"
+            MultiShardSaver().save_shard(tmp_path / "source", rank, {name: np.zeros(9)})
+        MultiShardSaver().save_metadata(tmp_path / "source", world_size=2)
+        to_safetensors(tmp_path / "source", tmp_path / "files")
+        with pytest.raises(CheckpointError, match=r"rank 0: .*another attempt saved it"):
+            from_safetensors(tmp_path / "files", prefix, storage=Met())
+        assert not files.metadata_path(prefix).exists()
+
+    def test_a_shard_that_comes_while_others_are_looked_at_takes_the_seal(self, prefix) -> None:
+        class Watched(LocalStorage):
+            def open(self, path: str):
+                if path.endswith("_1.shard") and any("-seal-" in name for name in named(prefix)):
+                    MultiShardSaver().save_shard(prefix, 0, arrays_of(1))
+                return super().open(path)
+
+        saver = MultiShardSaver(Watched())
+        for rank in range(2):
+            saver.save_shard(prefix, rank, arrays_of(0, rank))
+        with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
+            saver.save_metadata(prefix, world_size=2)
+        assert not files.metadata_path(prefix).exists()
+        assert [name for name in named(prefix) if name.startswith(".")] == []
+
+    def test_a_seal_takes_the_shard_that_is_about_to_come(self, prefix: Path) -> None:
+        saver = MultiShardSaver()
+        saver.save_shard(prefix, 0, arrays_of(0))
+
+        class Sealed(LocalStorage):
+            def rename(self, source: str, target: str, *, sync: bool) -> None:
+                if not files.metadata_path(prefix).exists():
+                    saver.save_metadata(prefix, world_size=1)
+                super().rename(source, target, sync=sync)
+
+        with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
+            MultiShardSaver(Sealed()).save_shard(prefix, 0, arrays_of(1))
+        assert is_of(prefix, 0, 1)
+        assert [name for name in named(prefix) if name.startswith(".")] == []
+
+    def test_what_a_killed_attempt_left_is_replaced(self, prefix: Path) -> None:
+        for rank in range(3):
+            MultiShardSaver(attempt="killed").save_shard(prefix, rank, arrays_of(0, rank))
+        save(prefix, 1)
+        assert is_of(prefix, 1, 2)
+
+
+def seal_of(prefix: Path, *attempts: str | None, own: str | None = None) -> None:
+    """Save each rank by a saver of its attempt, and the metadata by another."""
+    for rank, attempt in enumerate(attempts):
+        MultiShardSaver(attempt=attempt).save_shard(prefix, rank, arrays_of(0, rank))
+    MultiShardSaver(attempt=own).save_metadata(prefix, world_size=len(attempts))
+
+
+def save_elsewhere(prefix: Path, rank: int, attempt: str) -> None:
+    """Save what is `arrays_of(1, rank)` in a process of its own."""
+    code = (
+        "import sys, numpy; from shardproof import MultiShardSaver;"
+        "arrays = {'w': numpy.full(9, 10.0 + int(sys.argv[2]))};"
+        "MultiShardSaver(attempt=sys.argv[3]).save_shard(sys.argv[1], int(sys.argv[2]), arrays)"
+    )
+    subprocess.run([sys.executable, "-c", code, prefix, str(rank), attempt], check=True, timeout=60)
+
+
+class TestNames:
+    @pytest.mark.parametrize("own", [None, "a"])
+    def test_all_of_one(self, prefix: Path, own: str | None) -> None:
+        seal_of(prefix, "a", "a", own=own)
+        assert is_of(prefix, 0, 2)
+
+    def test_of_two(self, prefix: Path) -> None:
+        with pytest.raises(CheckpointError, match=r"rank 0 is of attempt 'a' .*, rank 1 of 'b'"):
+            seal_of(prefix, "a", "b")
+
+    @pytest.mark.parametrize("attempts", [("b", "b"), ("a", None), (None, None)])
+    def test_of_another_than_the_one_that_is_named(self, prefix: Path, attempts) -> None:
+        with pytest.raises(CheckpointError, match="expected attempt 'a', found") as error:
+            seal_of(prefix, *attempts, own="a")
+        assert str(error.value).count("expected attempt") == sum(a != "a" for a in attempts)
+
+    def test_a_process_that_was_another_rank_before_a_restart(self, prefix: Path) -> None:
+        """It left a shard of an attempt that nobody finished, and is told of the next one."""
+        MultiShardSaver(attempt="1").save_shard(prefix, 1, arrays_of(0, 1))
+        save_elsewhere(prefix, rank=1, attempt="2")
+        saver = MultiShardSaver(attempt="2")
+        saver.save_shard(prefix, 0, arrays_of(1, 0))
+        saver.save_metadata(prefix, world_size=2)
+        assert is_of(prefix, 1, 2)
+
+    def test_another_process_that_takes_itself_for_the_same(self, prefix: Path) -> None:
+        for rank in range(2):
+            MultiShardSaver(attempt="1").save_shard(prefix, rank, arrays_of(0, rank))
+        save_elsewhere(prefix, rank=1, attempt="1")
+        with pytest.raises(CheckpointError, match=r"rank 1: .*another attempt saved it"):
+            MultiShardSaver(attempt="1").save_metadata(prefix, world_size=2)
+
+    @pytest.mark.parametrize("attempt", ["", "a" * 4097])
+    def test_names_that_are_refused(self, attempt: str) -> None:
+        with pytest.raises(ValueError, match="attempt: its length: expected 1 to 4096"):
+            MultiShardSaver(attempt=attempt)
+
+    @pytest.mark.parametrize(
+        ("first", "second", "is_one"),
+        [
+            ({"SLURM_JOB_ID": "1"}, {"SLURM_JOB_ID": "1"}, True),
+            ({"SLURM_JOB_ID": "1"}, {"SLURM_JOB_ID": "2"}, False),
+            ({"SLURM_JOB_ID": "1"}, {"SLURM_JOB_ID": "1", "SLURM_RESTART_COUNT": "1"}, False),
+            ({"SLURM_JOB_ID": "1"}, {}, True),
+            (
+                {"SLURM_JOB_ID": "1", "SLURM_ARRAY_JOB_ID": "1"},
+                {"SLURM_JOB_ID": "2", "SLURM_ARRAY_JOB_ID": "1"},
+                True,
+            ),
+            (
+                {"SLURM_JOB_ID": "1", "SLURM_HET_SIZE": "2"},
+                {"SLURM_JOB_ID": "2", "SLURM_HET_SIZE": "2"},
+                True,
+            ),
+            ({"TORCHELASTIC_RUN_ID": "a"}, {"TORCHELASTIC_RUN_ID": "b"}, False),
+            ({"TORCHELASTIC_RUN_ID": "a"}, {"TORCHELASTIC_RUN_ID": "none"}, True),
+            ({"TORCHELASTIC_RUN_ID": "a"}, {"SLURM_JOB_ID": "1"}, True),
+        ],
+    )
+    def test_what_a_scheduler_says(
+        self, prefix: Path, monkeypatch, first: dict, second: dict, is_one: bool
+    ) -> None:
+        for rank, said in enumerate((first, second)):
+            with monkeypatch.context() as patch:
+                for name, text in said.items():
+                    patch.setenv(name, text)
+                MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
+        if is_one:
+            MultiShardSaver().save_metadata(prefix, world_size=2)
+            assert is_of(prefix, 0, 2)
+        else:
+            with pytest.raises(CheckpointError, match="rank 0 is of attempt"):
+                MultiShardSaver().save_metadata(prefix, world_size=2)
+
+    def test_a_note_that_names_none(self, prefix: Path, monkeypatch) -> None:
+        """As notes were until there were attempts."""
+        monkeypatch.setattr("shardproof.checkpoint.save._attempt._left_here", {})
+        MultiShardSaver().save_shard(prefix, 0, arrays_of(0))
+        path = files.note_path(prefix, 0)
+        said = json.loads(path.read_bytes())
+        assert set(said) == {"step", "shard", "token", "checksum"}
+        del said["token"], said["checksum"]
+        path.write_bytes(files.sign(json.dumps({**said, "checksum": ""}).encode()))
+        monkeypatch.setattr("shardproof.checkpoint.save._attempt._left_here", {})
+        MultiShardSaver().save_metadata(prefix, world_size=1)
+        assert is_of(prefix, 0, 1)
+
+
+@pytest.fixture
+def with_notes(prefix: Path) -> Path:
+    """A checkpoint whose save was killed behind the commit."""
+    for rank in range(2):
+        MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
+    notes = {rank: files.note_path(prefix, rank).read_bytes() for rank in range(2)}
+    MultiShardSaver().save_metadata(prefix, world_size=2)
+    for rank, data in notes.items():
+        files.note_path(prefix, rank).write_bytes(data)
+    seals = [name for name in named(prefix) if "-seal-" in name]
+    assert seals == []
+    return prefix
+
+
+class TestWhatNobodyNeeds:
+    EXPECTED = ("model.metadata.json", "model_shard_0.shard", "model_shard_1.shard")
+
+    def test_the_next_save_beside_it(self, with_notes: Path) -> None:
+        save(with_notes.parent / "next")
+        assert [name for name in named(with_notes) if name.startswith("model")] == [*self.EXPECTED]
+
+    def test_a_save_that_is_refused(self, with_notes: Path) -> None:
+        with pytest.raises(CheckpointError, match="already"):
+            save(with_notes)
+        assert named(with_notes) == [*self.EXPECTED]
+
+    def test_prune(self, with_notes: Path) -> None:
+        assert prune(with_notes.parent) == []
+        assert named(with_notes) == [*self.EXPECTED]
+
+    def test_notes_of_other_shards_stay(self, with_notes: Path) -> None:
+        other = with_notes.parent.parent / "other" / "model"
+        MultiShardSaver().save_shard(other, 0, arrays_of(1))
+        files.note_path(with_notes, 0).write_bytes(files.note_path(other, 0).read_bytes())
+        files.note_path(with_notes, 1).write_bytes(b"{")
+        prune(with_notes.parent)
+        assert files.note_path(with_notes, 0).exists()
+        assert files.note_path(with_notes, 1).exists()
+
+    def test_notes_of_a_step_that_is_unfinished_stay(self, prefix: Path) -> None:
+        MultiShardSaver().save_shard(prefix, 0, arrays_of(0))
+        save(prefix.parent / "next")
+        prune(prefix.parent)
+        assert files.note_path(prefix, 0).exists()
+
+
+def test_a_removal_leaves_what_was_saved_since(prefix: Path) -> None:
+    """As where it was begun on another machine, before this save began."""
+    save(prefix)
+    pruned = Path(f"{files.metadata_path(prefix)}.pruned")
+    metadata = files.metadata_path(prefix).read_bytes()
+    saver = MultiShardSaver()
+    saver.save_shard(prefix, 0, arrays_of(1, 0), overwrite=True)
+    pruned.write_bytes(metadata)
+    prune(prefix.parent)
+    assert files.shard_path(prefix, 0).exists()
+    assert not files.shard_path(prefix, 1).exists()
+    saver.save_shard(prefix, 1, arrays_of(1, 1))
+    saver.save_metadata(prefix, world_size=2)
+    assert is_of(prefix, 1, 2)
+
+
+BLIND = [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE]
+
+
+@pytest.mark.parametrize("number", BLIND)
+class TestNobodyCouldLook:
+    @pytest.mark.parametrize("look", [validate, latest_checkpoint, prune])
+    def test_at_metadata(self, prefix: Path, shard_faults, look, number: int) -> None:
+        save(prefix)
+        shard_faults(prefix.parent).fail("open", number, match="*.metadata.json")
+        with pytest.raises(OSError, match=os.strerror(number)) as error:
+            look(prefix.parent)
+        assert error.value.errno == number
+
+    @pytest.mark.parametrize("command", ["verify", "latest", "show", "convert"])
+    def test_on_the_command_line(self, prefix, tmp_path, shard_faults, command, number) -> None:
+        save(prefix)
+        shard_faults(prefix.parent).fail("open", number, match="*.metadata.json")
+        more = [str(tmp_path / "out")] if command == "convert" else []
+        result = CliRunner().invoke(app, ["checkpoint", command, str(prefix.parent), *more])
+        assert result.exit_code == 3, result.output
+        assert os.strerror(number) in result.output
+
+    @pytest.mark.parametrize("command", ["verify", "latest", "show", "convert"])
+    def test_where_a_command_looks_first(self, prefix, shard_faults, command, number) -> None:
+        save(prefix)
+        more = [str(prefix.parent / "out")] if command == "convert" else []
+        for nth in (1, 2):
+            shard_faults(prefix.parent).fail("stat", number, match="model", nth=nth, optional=True)
+            result = CliRunner().invoke(app, ["checkpoint", command, str(prefix), *more])
+            assert result.exit_code in {0, 3}, result.output
+
+
+def test_an_older_one_is_not_taken_for_the_newest(prefix: Path, shard_faults) -> None:
+    for step in (1, 2):
+        MultiShardSaver().save_shard(prefix.parent / f"{step}", 0, arrays_of(step))
+        MultiShardSaver().save_metadata(prefix.parent / f"{step}", world_size=1, step=step)
+    shard_faults(prefix.parent).fail("open", errno.EACCES, match="2_shard_0.shard")
+    with pytest.raises(PermissionError, match="could not look"):
+        latest_checkpoint(prefix.parent)
+
+
+def test_damaged_metadata_are_a_finding_all_the_same(prefix: Path) -> None:
+    save(prefix)
+    files.metadata_path(prefix).write_bytes(b"{")
+    assert [found.kind for found in validate(prefix.parent).findings] == ["structure"]
+    assert not ShardFileVerifier().verify_checkpoint(prefix).is_valid
+
+
+class TestSets:
+    def test_files_of_two_are_refused(self, tmp_path: Path) -> None:
+        made = []
+        for attempt in range(2):
+            for rank in range(2):
+                arrays = {f"w{rank}": np.full(3, attempt)}
+                MultiShardSaver().save_shard(tmp_path / f"{attempt}", rank, arrays)
+            MultiShardSaver().save_metadata(tmp_path / f"{attempt}", world_size=2)
+            made.append(to_safetensors(tmp_path / f"{attempt}", tmp_path / f"out{attempt}"))
+        os.replace(made[0][1], made[1][1])
+        for source in (made[1][2], tmp_path / "out1"):
+            with pytest.raises(CheckpointError, match="files of several sets"):
+                from_safetensors(source, tmp_path / "again")
+            Path(made[1][2]).unlink(missing_ok=True)
+        assert not files.metadata_path(tmp_path / "again").exists()

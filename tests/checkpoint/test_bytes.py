@@ -1,0 +1,250 @@
+"""One shard to bytes and back: the bytes of the saver, and hostile ones are refused."""
+
+import json
+import os
+import struct
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from msgspec.structs import replace
+
+import shardproof
+from shardproof import (
+    CheckpointError,
+    MultiShardCheckpointFormat,
+    MultiShardLoader,
+    MultiShardSaver,
+)
+from shardproof.checkpoint.format._rank_record import Note
+from shardproof.checkpoint.format._sealed import seal, unseal
+from tests.helpers.checkpoint_files import header_of
+
+ARRAYS = {
+    "w": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "b": np.array(7, ">i2"),
+    "none": np.empty((0, 2**40), np.int8),
+    "half": np.arange(5).astype(ml_dtypes.bfloat16),
+    "turned": np.arange(6).reshape(2, 3).T,
+}
+DIGESTS = ("sha256", "sha256-tree", "blake3")
+
+shards = MultiShardCheckpointFormat()
+
+
+def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
+    return list(found) == list(expected) and all(
+        found[name].dtype == expected[name].dtype.newbyteorder("<")
+        and found[name].shape == expected[name].shape
+        and found[name].tobytes() == expected[name].astype(found[name].dtype).tobytes()
+        for name in expected
+    )
+
+
+def end_of_shard(data: bytes) -> int:
+    header = header_of(data)
+    return header.size + header.n_data
+
+
+@pytest.mark.parametrize("digest", DIGESTS)
+def test_back_again(digest: str) -> None:
+    data = MultiShardCheckpointFormat(digest=digest).serialize(ARRAYS, rank=3)
+    assert same(shards.deserialize(data), ARRAYS)
+    assert header_of(data).rank == 3
+
+
+@settings(max_examples=30)
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),
+        npst.arrays(
+            npst.scalar_dtypes().filter(lambda kind: kind.kind in "biufc" and kind.itemsize < 9),
+            npst.array_shapes(min_dims=0, min_side=0),
+        ),
+        max_size=4,
+    ),
+    st.integers(0, 2**31 - 1),
+)
+def test_anything_comes_back(arrays: dict[str, Any], rank: int) -> None:
+    assert same(shards.deserialize(shards.serialize(arrays, rank=rank)), arrays)
+
+
+@pytest.mark.parametrize("digest", DIGESTS)
+def test_they_are_the_bytes_of_the_saver(tmp_path: Path, digest: str) -> None:
+    saver = MultiShardSaver(digest=digest)
+    path = saver.save_shard(tmp_path / "bytes", 2, ARRAYS)
+    file, note = Path(path).read_bytes(), (tmp_path / "bytes_shard_2.tensors.json").read_bytes()
+    data = MultiShardCheckpointFormat(digest=digest).serialize(ARRAYS, rank=2)
+    assert data[: len(file)] == file
+    assert json.loads(data[len(file) :])["shard"] == json.loads(note)["shard"]
+
+
+def test_a_file_of_a_checkpoint_with_its_entry(tmp_path: Path) -> None:
+    saver, prefix = MultiShardSaver(), tmp_path / "model"
+    path = saver.save_shard(prefix, 0, ARRAYS)
+    saver.save_metadata(prefix, world_size=1)
+    (entry,) = MultiShardLoader().load_metadata(prefix).shards
+    data = Path(path).read_bytes()
+    assert same(shards.deserialize(data, entry=entry), ARRAYS)
+    for other in (data[:-1], data + b"\0", b"", b"x" * len(data)):
+        with pytest.raises(CheckpointError, match=r"^Checkpoint file '<bytes>': expected"):
+            shards.deserialize(other, entry=entry)
+    for change in (replace(entry, rank=1), replace(entry, checksum="0" * 64)):
+        with pytest.raises(CheckpointError, match="expected"):
+            shards.deserialize(data, entry=change)
+
+
+def test_what_comes_back_is_memory_of_its_own() -> None:
+    data = bytearray(shards.serialize(ARRAYS))
+    found = shards.deserialize(data)
+    data[:] = bytes(len(data))  # which an exported buffer would not let grow or shrink
+    del data[10:]
+    assert same(found, ARRAYS)
+    found["w"][0] = 9
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_of_every_kind(kind: Callable[[bytes], Any]) -> None:
+    data = shards.serialize(ARRAYS)
+    assert same(shards.deserialize(kind(data)), ARRAYS)
+    assert same(shards.deserialize(memoryview(bytearray(data)).cast("b")), ARRAYS)
+
+
+def test_every_flipped_byte_is_refused() -> None:
+    arrays = {"w": np.arange(6, dtype=np.int16), "b": np.array(1.5)}
+    data = shards.serialize(arrays)
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 1 << at % 8
+        with pytest.raises(CheckpointError, match=r"^Checkpoint file '<bytes>': "):
+            shards.deserialize(changed)
+
+
+def test_every_cut_is_refused() -> None:
+    data = shards.serialize({"w": np.arange(6, dtype=np.int16)})
+    for end in range(len(data)):
+        with pytest.raises(CheckpointError, match=r"^Checkpoint file '<bytes>': "):
+            shards.deserialize(data[:end])
+    with pytest.raises(CheckpointError, match="checksum"):
+        shards.deserialize(data + b" ")
+
+
+@given(st.binary(max_size=300))
+def test_anything_else_is_refused(data: bytes) -> None:
+    for begin in (b"", struct.pack("<Iii", 0x53484152, 0, 64)):
+        with pytest.raises(CheckpointError):
+            shards.deserialize(begin + data)
+
+
+def test_without_an_entry_the_text_says_where_it_is(tmp_path: Path) -> None:
+    path = MultiShardSaver().save_shard(tmp_path / "model", 0, ARRAYS)
+    with pytest.raises(CheckpointError, match=r"an entry of metadata behind them.*give entry="):
+        shards.deserialize(Path(path).read_bytes())
+
+
+def lying(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Bytes whose entry says something else, and whose seal is right all the same."""
+    data = shards.serialize({"w": np.arange(6, dtype=np.int16)})
+    end = end_of_shard(data)
+    entry = json.loads(data[end:])["shard"]
+    change(entry)
+    tensors = [shardproof.checkpoint.TensorEntry(**tensor) for tensor in entry.pop("tensors")]
+    shard = shardproof.checkpoint.ShardEntry(**entry, tensors=tuple(tensors))
+    return data[:end] + seal(Note(step=None, shard=shard, checksum=""))
+
+
+def test_an_entry_that_is_given_may_lie_too() -> None:
+    data = shards.serialize({"w": np.arange(6, dtype=np.int16)})
+    end = end_of_shard(data)
+    entry = unseal(data[end:], Note, path="x").shard
+    (tensor,) = entry.tensors
+    large = replace(entry, tensors=(replace(tensor, shape=(2**50,), size=2**51),))
+    for lie in (large, replace(entry, tensors=()), replace(entry, file_size=2**51)):
+        with pytest.raises(CheckpointError, match="it contradicts itself"):
+            shards.deserialize(data[:end], entry=lie)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            lambda e: e.update(rank=1, file="bytes_shard_1.shard"),
+            "expected rank 1 in its header, found rank 0",
+        ),
+        (lambda e: e.update(file="bytes_shard_1.shard"), "file: expected"),
+        (
+            lambda e: e["tensors"][0].update(shape=[0, 2**62, 2**62], size=0),
+            "shape: expected lengths that an array can have",
+        ),
+        (lambda e: e.update(checksum="0" * 64), "the checksum 0000"),
+        (lambda e: e.update(checksum=""), "expected"),
+        (lambda e: e.update(file_size=2**62), "file_size: expected"),
+        (lambda e: e["tensors"][0].update(shape=[2**62]), "size: expected"),
+        (lambda e: e["tensors"][0].update(dtype="object"), "dtype: expected one of"),
+        (lambda e: e["tensors"][0].update(name=""), "a name is empty"),
+        (lambda e: e.update(tensors=e["tensors"] * 2), "two have one name"),
+        (lambda e: e.update(tensors=[]), "file_size: expected"),
+    ],
+)
+def test_an_entry_that_lies_is_refused(change: Callable, text: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        shards.deserialize(lying(change))
+    assert text in str(caught.value)
+
+
+def test_a_length_that_lies_makes_no_room() -> None:
+    data = bytearray(shards.serialize({"w": np.arange(6, dtype=np.int16)}))
+    for length in (-1, -(2**63), 2**62, 2**63 - 1):
+        struct.pack_into("<q", data, 12 + 64 + 4, length)
+        with pytest.raises(CheckpointError, match=f"expected {length} bytes of data"):
+            shards.deserialize(data)
+
+
+def test_an_entry_that_is_too_large_is_refused(monkeypatch) -> None:
+    monkeypatch.setattr("shardproof._base.json.MAX_BYTES", 100)
+    data = shards.serialize(ARRAYS)
+    with pytest.raises(CheckpointError, match="expected at most 100 bytes"):
+        shards.deserialize(data)
+
+
+def test_it_can_be_checked_with_nothing_of_ours() -> None:
+    """What the kit's own reader finds in the file is what comes back."""
+    data = shards.serialize(ARRAYS)
+    note = unseal(data[end_of_shard(data) :], Note, path="x")
+    for tensor in note.shard.tensors:
+        raw = data[tensor.offset : tensor.offset + tensor.size]
+        assert raw == shards.deserialize(data)[tensor.name].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: shards.serialize([]), TypeError, r"serialize\(\): arrays: expected Mapping"),
+        (lambda: shards.serialize({"x": "y"}), TypeError, r"arrays\['x'\]: expected an array"),
+        (lambda: shards.serialize({"": np.arange(3)}), ValueError, "arrays: expected names"),
+        (lambda: shards.serialize({}, rank=-1), ValueError, "rank: expected 0 to"),
+        (lambda: shards.serialize({}, rank=True), TypeError, "rank: expected int, found True"),
+        (lambda: shards.deserialize("text"), TypeError, r"deserialize\(\): data: expected bytes,"),
+        (lambda: shards.deserialize(b"", entry={}), TypeError, "entry: expected ShardEntry or"),
+        (lambda: MultiShardCheckpointFormat(digest="md5"), TypeError, "digest: expected 'sha256'"),
+        (lambda: MultiShardCheckpointFormat(framework="x"), TypeError, "framework: expected"),
+    ],
+)
+def test_wrong_arguments(call: Callable, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_no_descriptor_stays_open() -> None:
+    before = os.listdir("/proc/self/fd")
+    shards.deserialize(shards.serialize(ARRAYS))
+    with pytest.raises(TypeError, match="expected an array"):
+        shards.serialize(types.MappingProxyType({"a": np.arange(3), "x": "y"}))
+    assert os.listdir("/proc/self/fd") == before

@@ -1,0 +1,992 @@
+"""Checkpoints to and from safetensors: as the real library reads and writes them, bit for bit."""
+
+import collections
+import contextlib
+import errno
+import itertools
+import json
+import math
+import os
+import re
+import struct
+import tracemalloc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardproof._base import files as _files
+from shardproof.checkpoint import (
+    FsspecStorage,
+    MultiShardLoader,
+    MultiShardSaver,
+    from_safetensors,
+    to_safetensors,
+)
+from shardproof.checkpoint.safetensors._headers import Header, read_header
+from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
+from shardproof.testing.faults.file_system import faults
+from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
+
+NAMES = {  # of a type: in the format of checkpoints, and in that of safetensors
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "uint16": "U16",
+    "int16": "I16",
+    "uint32": "U32",
+    "int32": "I32",
+    "uint64": "U64",
+    "int64": "I64",
+    "float16": "F16",
+    "float32": "F32",
+    "float64": "F64",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "complex64": "C64",
+}
+SHAPES = [(), (0,), (1,), (3, 5), (2, 0, 4), (7, 1, 1, 3), (1031,)]
+
+
+def any_bits(name: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    """Numbers of all bits that there are: negative zeros, infinities, NaN with whatever in them."""
+    dtype, random = np.dtype(getattr(ml_dtypes, name, name)), np.random.default_rng(seed)
+    n_bytes = math.prod(shape) * dtype.itemsize
+    raw = random.integers(0, 2 if name == "bool" else 256, n_bytes, np.uint8)
+    return raw.view(dtype).reshape(shape)
+
+
+def all_kinds(names: Mapping[str, str] = NAMES) -> dict[str, np.ndarray]:
+    return {
+        f"{name} {shape}": any_bits(name, shape, seed)
+        for seed, (name, shape) in enumerate(itertools.product(names, SHAPES))
+    }
+
+
+def save(prefix: Path | str, *ranks: dict[str, np.ndarray], step: int = 0, **options: Any) -> str:
+    saver = MultiShardSaver(**options)
+    for rank, arrays in enumerate(ranks):
+        saver.save_shard(prefix, rank, arrays)
+    saver.save_metadata(prefix, world_size=len(ranks), step=step)
+    return str(prefix)
+
+
+def bits(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[Any, ...]]:
+    return {name: (a.dtype.name, a.shape, a.tobytes()) for name, a in arrays.items()}
+
+
+def as_the_library_reads(path: str | Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    found = safetensors.deserialize(Path(path).read_bytes())
+    return {name: (t["dtype"], tuple(t["shape"]), bytes(t["data"])) for name, t in found}
+
+
+def translated(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[Any, ...]]:
+    return {n: (NAMES[dtype], *rest) for n, (dtype, *rest) in bits(arrays).items()}
+
+
+def write_file(path: Path, header: object, data: bytes = b"", length: int | None = None) -> Path:
+    """Write a file of safetensors by nothing but its description."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    n_bytes = len(text) if length is None else length
+    path.write_bytes(struct.pack("<Q", n_bytes) + text + data)
+    return path
+
+
+def read_file(path: Path) -> Header:
+    with open(path, "rb") as file:
+        return read_header(file.fileno(), str(path))
+
+
+def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+ONE = {"w": entry("F32", [2], 0, 8)}
+TEXT = json.dumps(ONE["w"]).encode()
+
+
+class TestRoundTrip:
+    def test_the_library_reads_what_we_write(self, tmp_path) -> None:
+        ranks = [all_kinds(), {"alone": any_bits("float16", (3,))}, {}]
+        prefix = save(tmp_path / "model", *ranks)
+        paths = to_safetensors(prefix, tmp_path / "out")
+        *files, index = map(Path, paths)
+        of_set = MultiShardLoader().load_metadata(prefix).checksum
+        assert [path.name for path in files] == [
+            f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)
+        ]
+        assert sorted(os.listdir(tmp_path / "out")) == sorted(os.path.basename(p) for p in paths)
+        for path, arrays in zip(files, ranks, strict=True):
+            assert as_the_library_reads(path) == translated(arrays)
+            with safetensors.safe_open(path, framework="numpy") as opened:
+                assert opened.metadata() == {"format": "pt", "shardproof_set": of_set}
+        said = json.loads(index.read_bytes())
+        assert said["metadata"]["total_size"] == sum(a.nbytes for r in ranks for a in r.values())
+        assert said["weight_map"] == {
+            name: path.name for path, r in zip(files, ranks, strict=True) for name in r
+        }
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_we_read_what_the_library_writes(self, tmp_path, name: str) -> None:
+        arrays = {str(shape): any_bits(name, shape) for shape in SHAPES}
+        path = tmp_path / "one.safetensors"
+        safetensors.numpy.save_file(arrays, path, metadata={"by": "the library \u00e9"})
+        made = from_safetensors(path, tmp_path / "model", step=7)
+        assert made == str(tmp_path / "model.metadata.json")
+        loader = MultiShardLoader()
+        assert bits(loader.load_shard(tmp_path / "model", 0)) == bits(arrays)
+        metadata = loader.load_metadata(tmp_path / "model")
+        assert (metadata.step, metadata.world_size) == (7, 1)
+
+    @pytest.mark.parametrize("digest", ["sha256", "sha256-tree"])
+    def test_there_and_back_again(self, tmp_path, digest: str) -> None:
+        big = {"big": any_bits("bfloat16", (3, 2**20 + 3)), "x": any_bits("bool", (5,))}
+        prefix = save(tmp_path / "a", all_kinds(), big, digest=digest)
+        to_safetensors(prefix, tmp_path / "out")
+        from_safetensors(tmp_path / "out", tmp_path / "b", digest=digest)
+        loader = MultiShardLoader()
+        before, after = (loader.load_all_shards(tmp_path / name) for name in "ab")
+        assert list(map(bits, before)) == list(map(bits, after))
+        digests = [
+            [{t.name: t.digest for t in shard.tensors} for shard in metadata.shards]
+            for metadata in (loader.load_metadata(tmp_path / name) for name in "ab")
+        ]
+        assert digests[0] == digests[1]
+        begin = "" if digest == "sha256" else f"{digest}:"
+        for shard in loader.load_metadata(tmp_path / "b").shards:
+            assert re.fullmatch(begin + "[0-9a-f]{64}", shard.checksum)
+        assert after[1].keys() == big.keys()
+
+    def test_each_tensor_begins_where_its_elements_can(self, tmp_path) -> None:
+        """Or some loaders can't take it."""
+        arrays = {
+            "a": any_bits("int8", (3,)),
+            "b": any_bits("float64", (2,)),
+            "c": any_bits("int16", (1,)),
+        }
+        path, _ = to_safetensors(save(tmp_path / "model", arrays), tmp_path / "out")
+        data = Path(path).read_bytes()
+        (length,) = struct.unpack_from("<Q", data)
+        assert length % 8 == 0
+        header = json.loads(data[8 : 8 + length])
+        header.pop("__metadata__")
+        for name, said in header.items():
+            assert (8 + length + said["data_offsets"][0]) % arrays[name].dtype.itemsize == 0
+
+    def test_in_another_storage(self, tmp_path) -> None:
+        storage, arrays = (
+            FsspecStorage(fsspec.filesystem("memory")),
+            {"w": any_bits("float32", (5, 7))},
+        )
+        save(f"{tmp_path}/there", arrays, storage=storage)
+        to_safetensors(f"{tmp_path}/there", tmp_path / "out", storage=storage)
+        from_safetensors(tmp_path / "out", f"{tmp_path}/back", storage=storage)
+        assert bits(MultiShardLoader(storage).load_shard(f"{tmp_path}/back", 0)) == bits(arrays)
+        from_safetensors(tmp_path / "out", f"memory://{tmp_path}/again")
+        assert bits(MultiShardLoader().load_shard(f"memory://{tmp_path}/again", 0)) == bits(arrays)
+        assert os.listdir(tmp_path) == ["out"]
+
+    def test_names_of_any_letters(self, tmp_path) -> None:
+        arrays = {
+            name: any_bits("int8", (2,)) for name in ('"', "\\", "\n", "\u00e9\U0001f600", "a/../b")
+        }
+        path, _ = to_safetensors(save(tmp_path / "model", arrays), tmp_path / "out")
+        assert as_the_library_reads(path) == translated(arrays)
+        from_safetensors(path, tmp_path / "again")
+        assert bits(MultiShardLoader().load_shard(tmp_path / "again", 0)) == bits(arrays)
+
+    @pytest.mark.parametrize("direction", ["to", "from"])
+    def test_memory_is_bounded(self, tmp_path, direction: str) -> None:
+        prefix = save(tmp_path / "model", {"w": any_bits("float32", (2**23,))})  # 32 MiB
+        path, _ = to_safetensors(prefix, tmp_path / "out")
+        tracemalloc.start()
+        try:
+            if direction == "to":
+                to_safetensors(prefix, tmp_path / "again")
+            else:
+                from_safetensors(path, tmp_path / "again" / "model")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 2**23
+
+
+class TestToSafetensors:
+    def test_what_several_ranks_have(self, tmp_path) -> None:
+        w, shared = any_bits("int8", (2,)), any_bits("int16", (1,))
+        prefix = save(
+            tmp_path / "model",
+            {"a": w, "b": w},
+            {"b": shared, "c": w},
+            {"a": w, "b": shared, "d": w},
+        )
+        with pytest.raises(CheckpointError) as error:
+            to_safetensors(prefix, tmp_path / "out")
+        assert "'a': ranks 0, 2\n  - 'b': ranks 0, 1, 2" in str(error.value)
+        assert "'c'" not in str(error.value)
+        assert error.value.path == f"{prefix}.metadata.json"
+        assert not (tmp_path / "out").exists()
+
+    def test_what_has_no_counterpart(self, tmp_path) -> None:
+        arrays = {"z": np.zeros(2, np.complex128), "ok": np.zeros(2), "__metadata__": np.zeros(1)}
+        prefix = save(tmp_path / "model", arrays, {"y": np.zeros((), np.complex128)})
+        with pytest.raises(CheckpointError, match=r"complex64 \(3\)") as error:
+            to_safetensors(prefix, tmp_path / "out")
+        assert re.findall(r"(?m)^  - ('\w+'): found the type (.*)$", str(error.value)) == [
+            ("'z'", "complex128"),
+            ("'y'", "complex128"),
+        ]
+        assert "'__metadata__': expected another name" in str(error.value)
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize("place", ["data", "header", "padding"])
+    def test_a_flipped_bit(self, tmp_path, place: str) -> None:
+        ranks = [{"w": any_bits("float32", (50,)), "v": any_bits("int8", (50,))} for _ in range(1)]
+        prefix = save(tmp_path / "model", *ranks, {"u": any_bits("int8", (3,))})
+        shard = tmp_path / "model_shard_1.shard"
+        data = bytearray(shard.read_bytes())
+        data[{"data": -1, "header": 5, "padding": 90}[place]] ^= 4
+        shard.write_bytes(data)
+        with pytest.raises(CheckpointError, match=re.escape(str(shard))):
+            to_safetensors(prefix, tmp_path / "out")
+        assert os.listdir(tmp_path / "out") == []  # neither the first file, which is whole
+
+    def test_more_ranks_than_files_may_be_open(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._convert._MOST_OPEN", 2)
+        ranks = [{f"w{rank}": any_bits("int8", (9,), rank)} for rank in range(5)]
+        prefix, out = save(tmp_path / "model", *ranks), tmp_path / "out"
+        most = []
+        published = _files.being_published
+
+        def being_published(path: str, **options: Any) -> Any:
+            most.append(len(list(out.glob(".*.tmp"))) + 1)
+            return published(path, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("shardproof._base.files.being_published", being_published)
+            *_, index = to_safetensors(prefix, out)
+        assert most == [1, 2, 1, 2, 1, 1]  # and the index
+        from_safetensors(index, tmp_path / "again")
+        loaded = MultiShardLoader().load_all_shards(tmp_path / "again")
+        assert list(map(bits, loaded)) == list(map(bits, ranks))
+        shard = tmp_path / "model_shard_4.shard"
+        data = bytearray(shard.read_bytes())
+        data[-1] ^= 1
+        shard.write_bytes(data)
+        with pytest.raises(CheckpointError, match="model_shard_4"):
+            to_safetensors(prefix, tmp_path / "other")
+        assert os.listdir(tmp_path / "other") == []
+
+    def test_a_shard_that_is_gone(self, tmp_path) -> None:
+        prefix = save(tmp_path / "model", {"w": np.zeros(1)})
+        (tmp_path / "model_shard_0.shard").unlink()
+        with pytest.raises(CheckpointNotFoundError, match="no such file"):
+            to_safetensors(prefix, tmp_path / "out")
+
+    def test_no_checkpoint(self, tmp_path) -> None:
+        with pytest.raises(CheckpointNotFoundError, match=r"model\.metadata\.json"):
+            to_safetensors(tmp_path / "model", tmp_path / "out")
+
+    def test_what_is_there_stays(self, tmp_path) -> None:
+        prefix = save(tmp_path / "model", {"w": np.zeros(1)}, {"v": np.zeros(1)})
+        out = tmp_path / "out"
+        out.mkdir()
+        taken = ["model-00002-of-00002.safetensors", "model.safetensors.index.json"]
+        for name in taken:
+            (out / name).write_text("mine")
+        with pytest.raises(CheckpointError, match="overwrite=True") as error:
+            to_safetensors(prefix, out)
+        assert all(f"\n  - {out / name}" in str(error.value) for name in taken)
+        assert {p.name: p.read_text() for p in out.iterdir()} == dict.fromkeys(taken, "mine")
+        *_, index = to_safetensors(prefix, out, overwrite=True)
+        assert from_safetensors(index, tmp_path / "again")
+
+    @pytest.mark.parametrize("n_ranks", [2, 3])
+    def test_of_two_at_once_one_converts(self, tmp_path, monkeypatch, n_ranks: int) -> None:
+        """Who looked before the other began does not replace what the other made."""
+        mine = save(tmp_path / "mine", *({f"w{rank}": np.zeros(9)} for rank in range(2)))
+        others = save(tmp_path / "others", *({f"w{rank}": np.ones(9)} for rank in range(n_ranks)))
+        out, make = tmp_path / "out", _files.make_directories
+        out.mkdir()
+
+        def make_directories(path: str) -> None:
+            make(path)
+            monkeypatch.undo()
+            to_safetensors(others, out)
+
+        monkeypatch.setattr(_files, "make_directories", make_directories)
+        with pytest.raises(CheckpointError, match="are there already") as error:
+            to_safetensors(mine, out)
+        assert str(out / "model") in str(error.value)
+        from_safetensors(out, tmp_path / "again")
+        loaded = MultiShardLoader().load_all_shards(tmp_path / "again")
+        assert [next(iter(arrays.values()))[0] for arrays in loaded] == [1.0] * n_ranks
+        assert not list(out.glob(".*"))
+
+    @pytest.mark.parametrize("nth", [1, 2])
+    def test_a_disk_that_is_full(self, tmp_path, shard_faults, nth: int) -> None:
+        prefix = save(tmp_path / "model", {"w": np.zeros(99)}, {"v": np.zeros(99)})
+        out = tmp_path / "out"
+        to_safetensors(prefix, out)
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        save(tmp_path / "other", {"w": np.ones(99)}, {"v": np.ones(99)})
+        shard_faults(out).fail("fsync", errno.ENOSPC, nth=nth, match="*.tmp")
+        with pytest.raises(OSError, match="No space left"):
+            to_safetensors(tmp_path / "other", out, overwrite=True)
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+    def test_half_of_an_overwriting_is_no_set(self, tmp_path, shard_faults) -> None:
+        """An index must not speak for some files of before and some of now."""
+        prefix = save(tmp_path / "model", {"w": np.zeros(9)}, {"v": np.zeros(9)})
+        out = tmp_path / "out"
+        to_safetensors(prefix, out)
+        shard_faults(out).fail("rename", errno.EIO, nth=2)
+        with pytest.raises(OSError, match="Input/output"):
+            to_safetensors(prefix, out, overwrite=True)
+        assert not list(out.glob("*.index.json"))
+        assert not list(out.glob(".*"))
+
+    @pytest.mark.parametrize("nth", [1, 2, 3])
+    def test_of_two_that_overwrite_an_index_speaks_for_one(
+        self, tmp_path, monkeypatch, nth: int
+    ) -> None:
+        """Whoever is at a name when the other does all of its work is told, or does all of it."""
+        mine, others = (
+            save(tmp_path / f"{value}", *({f"w{rank}": np.full(9, value)} for rank in range(2)))
+            for value in (0, 1)
+        )
+        out, names = tmp_path / "out", []
+
+        def meeting(give: Callable[..., None]) -> Callable[..., None]:
+            def give_later(source: str, target: str, **options: Any) -> None:
+                names.append(target)
+                if len(names) == nth:
+                    to_safetensors(others, out, overwrite=True)
+                give(source, target, **options)
+
+            return give_later
+
+        monkeypatch.setattr(os, "replace", meeting(os.replace))
+        monkeypatch.setattr(os, "link", meeting(os.link))
+        whose = 0
+        try:
+            to_safetensors(mine, out, overwrite=True)
+        except CheckpointError as error:
+            whose = 1
+            assert "at the same time" in str(error)  # noqa: PT017 - of some moments it is none
+        headers = [read_file(path) for path in sorted(out.glob("*.safetensors"))]
+        is_one = len({header.of_set for header in headers}) == 1
+        assert [whose, is_one, (out / "model.safetensors.index.json").exists()] == {
+            1: [0, True, True],  # all files were replaced after the other's
+            2: [1, False, False],
+            3: [1, True, True],  # all files were the other's, and the index too
+        }[nth]
+        assert not list(out.glob(".*"))
+
+    @pytest.mark.parametrize("harm", ["gone", "EIO"])
+    def test_an_index_goes_whose_files_can_not_be_looked_at(
+        self, tmp_path, shard_faults, monkeypatch, harm: str
+    ) -> None:
+        prefix = save(tmp_path / "model", {"w": np.zeros(9)})
+        out, real = tmp_path / "out", os.link
+
+        def link(source: str, target: str, **options: Any) -> None:
+            real(source, target, **options)
+            if target.endswith(".json"):
+                if harm == "gone":
+                    (out / "model-00001-of-00001.safetensors").unlink()
+                else:
+                    shard_faults(out).fail("open", errno.EIO, match="*.safetensors")
+
+        monkeypatch.setattr(os, "link", link)
+        expected = CheckpointError if harm == "gone" else OSError
+        with pytest.raises(expected, match="at the same time" if harm == "gone" else "Input/out"):
+            to_safetensors(prefix, out, overwrite=True)
+        assert not list(out.glob("*.index.json"))
+
+    @pytest.mark.parametrize("is_gone", [False, True])
+    def test_an_index_that_a_power_cut_may_take(
+        self, tmp_path, monkeypatch, shard_faults, is_gone: bool
+    ) -> None:
+        """It is there, as the error says; but no more so than any other if a file is gone."""
+        prefix = save(tmp_path / "model", {"w": np.zeros(9)})
+        out, real = tmp_path / "out", os.link
+
+        def link(source: str, target: str, **options: Any) -> None:
+            real(source, target, **options)
+            if target.endswith(".index.json"):
+                if is_gone:
+                    (out / "model-00001-of-00001.safetensors").unlink()
+                shard_faults(tmp_path).fail("fsync", errno.EIO, times=1)
+
+        monkeypatch.setattr(os, "link", link)
+        with pytest.raises(CheckpointError if is_gone else UnsyncedError):
+            to_safetensors(prefix, out)
+        assert (out / "model.safetensors.index.json").exists() is not is_gone
+        assert is_gone or from_safetensors(out, tmp_path / "again")
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_what_has_its_name_is_not_told_to_have_failed(self, tmp_path, overwrite: bool) -> None:
+        prefix = save(tmp_path / "model", {"w": np.zeros(9)})
+        for nth in itertools.count(1):
+            out, told = tmp_path / f"{nth}", None
+            out.mkdir()
+            with faults(out) as fs:
+                fault = fs.fail("any", errno.EIO, nth=nth, times=1, optional=True)
+                try:
+                    to_safetensors(prefix, out, overwrite=overwrite)
+                except OSError as error:
+                    told = error
+            if told is None:
+                assert from_safetensors(out, tmp_path / f"again{nth}")
+            elif not isinstance(told, UnsyncedError):
+                assert not list(out.glob("*.index.json"))
+            if not fault.reached:
+                break
+        assert told is None
+        assert nth > 20
+
+    def test_an_overwriting_that_ends_half_way_leaves_nobodys_index(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        """Not even that of who was done meanwhile."""
+        ranks = [{f"w{rank}": np.zeros(9)} for rank in range(2)]
+        prefix, other = save(tmp_path / "mine", *ranks), save(tmp_path / "other", *ranks, step=1)
+        out, real, names = tmp_path / "out", os.replace, []
+
+        def replace(source: str, target: str) -> None:
+            names.append(target)
+            if len(names) == 2:
+                to_safetensors(other, out, overwrite=True)
+                raise OSError(errno.EIO, os.strerror(errno.EIO), source)
+            real(source, target)
+
+        monkeypatch.setattr(os, "replace", replace)
+        with pytest.raises(OSError, match="Input/output"):
+            to_safetensors(prefix, out, overwrite=True)
+        assert not list(out.glob("*.index.json"))
+        assert not list(out.glob(".*"))
+
+    def test_a_full_disk_is_told_by_name(self, tmp_path, monkeypatch) -> None:
+        def pwrite(fd: int, data: object, offset: int) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        prefix = save(tmp_path / "model", {"w": np.zeros(9)})
+        monkeypatch.setattr(os, "pwrite", pwrite)
+        with pytest.raises(OSError, match="No space left") as caught:
+            to_safetensors(prefix, tmp_path / "out")
+        assert caught.value.filename == str(tmp_path / "out" / "model-00001-of-00001.safetensors")
+
+    def test_the_disk_begins_before_the_end(self, tmp_path, monkeypatch) -> None:
+        """Or each file ends by a wait for all of it."""
+        begun = []
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._convert._SYNC_BYTES", 200)
+        monkeypatch.setattr("shardproof._base.files.begin_to_sync", begun.append)
+        prefix = save(tmp_path / "model", {f"t{n}": np.zeros(10) for n in range(6)})
+        begun.clear()
+        to_safetensors(prefix, tmp_path / "out")
+        assert len(begun) == 3
+
+    def test_too_many_tensors_for_a_header(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._layout.MAX_HEADER_BYTES", 200)
+        prefix = save(tmp_path / "model", {f"{n}": np.zeros(1) for n in range(5)})
+        with pytest.raises(CheckpointError, match="too many tensors for one file"):
+            to_safetensors(prefix, tmp_path / "out")
+
+
+BAD_HEADERS = {
+    "an empty file": (b"", "found a file of 0 bytes"),
+    "seven bytes": (b"\0" * 7, "found a file of 7 bytes"),
+    "only a length": (struct.pack("<Q", 0), "found a file of 8 bytes"),
+    "another file": (b"\x89PNG\r\n\x1a\n" + b"\0" * 99, "no file of safetensors"),
+    "the largest length": (struct.pack("<Q", 2**64 - 1) + b"{}", f"found {2**64 - 1}"),
+    "a length above the limit": (struct.pack("<Q", 100_000_001) + b"{}", "at most 100000000 bytes"),
+    "a length that lies": (struct.pack("<Q", 100_000_000) + b"{}", "found 2: it is cut short"),
+    "a length of 1 too much": (struct.pack("<Q", 3) + b"{}", "header of 3 bytes, found 2"),
+    "a length of 1 too few": (struct.pack("<Q", 1) + b"{}", "not JSON"),
+    "a list": (struct.pack("<Q", 2) + b"[]", r"begins with '{', found b'\['"),
+    "a space first": (struct.pack("<Q", 3) + b" {}", "begins with '{', found b' '"),
+}
+
+BAD_JSON = {
+    "not JSON": (b'{"w": }', "not JSON"),
+    "a tail": (b"{} {}", "not JSON"),
+    "not UTF-8": (b'{"\xff": {}}', "UTF-8"),
+    "nested": (b'{"w": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deep"),
+    "a tensor that is none": ({"w": 3}, "tensor 'w'.*object"),
+    "no shape": ({"w": {"dtype": "F32", "data_offsets": [0, 8]}}, "tensor 'w'.*missing.*shape"),
+    "more than a tensor": ({"w": ONE["w"] | {"strides": [1]}}, "tensor 'w'.*strides"),
+    "a negative size": ({"w": entry("F32", [-2], 0, 8)}, r"tensor 'w'.*shape.*>= 0.*found.*-2"),
+    "a size that is true": ({"w": entry("F32", [True], 0, 4)}, "tensor 'w'.*bool"),
+    "a size that is too large": ({"w": entry("F32", [2**63], 0, 4)}, "tensor 'w'.*shape"),
+    "a size of many digits": (
+        b'{"w":{"dtype":"U8","shape":[' + b"9" * 9999 + b'],"data_offsets":[0,1]}}',
+        "integer value out of range",
+    ),
+    "a size that is no number": ({"w": entry("F32", [2.5], 0, 8)}, "tensor 'w'.*float"),
+    "three offsets": ({"w": ONE["w"] | {"data_offsets": [0, 8, 8]}}, "tensor 'w'.*length 2"),
+    "an offset below 0": ({"w": entry("F32", [2], -8, 0)}, "tensor 'w'.*data_offsets"),
+    "a key twice": (b'{"w": %s, "w": %s}' % (TEXT, TEXT), "'w' stands twice"),
+    "a key twice, spelled otherwise": (
+        rb'{"w": %s, "\u0077": %s}' % (TEXT, TEXT),
+        "'w' stands twice",
+    ),
+    "a field twice": (
+        b'{"w":{"dtype":"F32","shape":[3],"shape":[2],"data_offsets":[0,8]}}',
+        "'shape' stands twice",
+    ),
+    "metadata that are no texts": ({"__metadata__": {"step": 3}, **ONE}, "__metadata__"),
+    "metadata that are none": ({"__metadata__": None, **ONE}, "__metadata__"),
+}
+
+BAD_PLACES = {
+    "a hole at the start": ({"w": entry("F32", [2], 8, 16)}, 16, "'w': expected it to begin at 0"),
+    "a hole": ({**ONE, "v": entry("U8", [1], 9, 10)}, 10, "'v': expected it to begin at 8, .* 9"),
+    "an overlap": ({**ONE, "v": entry("U8", [2], 7, 9)}, 9, "'v': expected it to begin at 8, .* 7"),
+    "the same bytes": ({**ONE, "v": ONE["w"]}, 8, "expected it to begin at 8, .* 0"),
+    "one inside another": ({**ONE, "v": entry("U8", [2], 2, 4)}, 8, "expected it to begin at 8"),
+    "an end before the begin": ({"w": entry("U8", [], 4, 0)}, 4, "'w': expected 1 bytes .* -4"),
+    "a size of 1 too many": ({"w": entry("U8", [2], 0, 1)}, 1, "expected 2 bytes .* found 1"),
+    "a size of 1 too few": ({"w": entry("F16", [2], 0, 5)}, 5, "expected 4 bytes .* found 5"),
+    "a product over all limits": (
+        {"w": entry("F64", [2**62] * 32, 0, 8)},
+        8,
+        "'w': expected [0-9]{500,} bytes",
+    ),
+    "a product over 64 bits that is right again": (
+        {"w": entry("U8", [2**32, 2**32, 1], 0, 0)},
+        0,
+        f"expected {2**64} bytes",
+    ),
+    "no byte, and lengths that no array has": (
+        {"w": entry("U8", [2**62, 2**62, 0], 0, 0)},
+        0,
+        "'w': expected lengths that an array can have",
+    ),
+    "no byte, and a length that no array of such elements has": (
+        {"w": entry("F64", [2**60, 0], 0, 0)},
+        0,
+        "'w': expected lengths that an array can have",
+    ),
+    "a byte behind the last": (ONE, 9, "expected 8 bytes behind the header, found 9"),
+    "a byte too few": (ONE, 7, "expected 8 bytes behind the header, found 7"),
+    "bytes of nobody": ({}, 1, "expected 0 bytes behind the header, found 1"),
+}
+
+
+class TestLaws:
+    def refuse(self, path: Path, text: str) -> str:
+        with pytest.raises(CheckpointError) as error:
+            from_safetensors(path, path.parent / "out" / "model")
+        assert str(error.value).startswith(f"Checkpoint file '{path}': ")
+        assert re.search(text, error.value.problem, re.DOTALL), error.value.problem
+        assert not (path.parent / "out").exists()
+        return error.value.problem
+
+    @pytest.mark.parametrize("case", BAD_HEADERS)
+    def test_a_header_that_is_none(self, tmp_path, case: str) -> None:
+        data, text = BAD_HEADERS[case]
+        path = tmp_path / "w.safetensors"
+        path.write_bytes(data)
+        tracemalloc.start()
+        try:
+            self.refuse(path, text)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 10**6  # whatever it says of itself
+
+    @pytest.mark.parametrize("case", BAD_JSON)
+    def test_what_is_no_description_of_tensors(self, tmp_path, case: str) -> None:
+        header, text = BAD_JSON[case]
+        self.refuse(write_file(tmp_path / "w.safetensors", header, b"\0" * 8), text)
+
+    @pytest.mark.parametrize("case", BAD_PLACES)
+    def test_places_that_contradict_each_other(self, tmp_path, case: str) -> None:
+        header, n_bytes, text = BAD_PLACES[case]
+        self.refuse(write_file(tmp_path / "w.safetensors", header, b"\0" * n_bytes), text)
+
+    def test_what_has_no_counterpart_is_listed_at_once(self, tmp_path) -> None:
+        header = {
+            "a": entry("F4", [4], 0, 2),
+            "b": entry("F6_E2M3", [4], 2, 5),
+            "c": entry("U8", [1], 5, 6),
+            "": entry("U8", [1], 6, 7),
+            "n" * 4097: entry("U8", [1], 7, 8),
+            "deep": entry("U8", [1] * 33, 8, 9),
+        }
+        problem = self.refuse(
+            write_file(tmp_path / "w.safetensors", header, b"\0" * 9),
+            r"can't be converted; .* C64 \(5\)",
+        )
+        assert "'a': found the type 'F4'" in problem
+        assert "'b': found the type 'F6_E2M3'" in problem
+        assert "'c'" not in problem
+        assert "at most 32 dimensions, found 33" in problem
+        assert "expected 1 to 4096 characters, found 4097" in problem
+
+    def test_of_all_files(self, tmp_path) -> None:
+        for name in "abc":
+            header = {f"{name}{n}": entry(t, [2], n, n + 1) for n, t in enumerate(["F4", "F4"])}
+            write_file(
+                tmp_path / f"{name}.safetensors",
+                header if name != "b" else {},
+                b"12"[: 2 * (name != "b")],
+            )
+        with pytest.raises(CheckpointError, match=r"converted \(2\)") as error:
+            from_safetensors(tmp_path, tmp_path / "model")
+        assert re.findall(r"'(\w\d)': found the type 'F4'", str(error.value)) == [
+            "a0",
+            "a1",
+            "c0",
+            "c1",
+        ]
+
+    def test_of_very_many_the_first_are_shown(self, tmp_path) -> None:
+        header = {f"t{n}": entry("F4", [2], n, n + 1) for n in range(5000)}
+        path = write_file(tmp_path / "w.safetensors", header, b"\0" * 5000)
+        problem = self.refuse(path, r"\(5000\)")
+        assert problem.endswith("and 4980 more")
+        assert problem.count("\n") == 21
+
+    def test_what_old_writers_left_out(self, tmp_path) -> None:
+        """They didn't pad; and tensors without elements may stand anywhere between the others."""
+        header = {
+            "e": entry("F32", [0, 9], 8, 8),
+            "w": entry("F32", [2], 0, 8),
+            "d": entry("U8", [0], 0, 0),
+            "v": entry("U8", [], 8, 9),
+        }
+        path = write_file(tmp_path / "w.safetensors", header, b"12345678v")
+        assert len(json.dumps(header)) % 8
+        assert as_the_library_reads(path)["w"][2] == b"12345678"
+        from_safetensors(path, tmp_path / "model")
+        arrays = MultiShardLoader().load_shard(tmp_path / "model", 0)
+        content = {name: array.tobytes() for name, array in arrays.items()}
+        assert list(content.items()) == [  # in the order of the file, which is read in one go
+            ("d", b""),
+            ("w", b"12345678"),
+            ("e", b""),
+            ("v", b"v"),
+        ]
+
+    @given(st.data())
+    def test_what_we_take_the_library_takes(self, tmp_path_factory, data) -> None:
+        tensors = data.draw(
+            st.lists(st.sampled_from([("U8", 1), ("F32", 4), ("BF16", 2)]), max_size=3)
+        )
+        ends = list(itertools.accumulate(2 * size for _, size in tensors))
+        header: dict[str, Any] = {
+            f"t{n}": entry(dtype, [2], begin, end)
+            for n, ((dtype, _), begin, end) in enumerate(
+                zip(tensors, [0, *ends], ends, strict=False)
+            )
+        }
+        text = bytearray(json.dumps(header).encode().ljust(128 + 128 * len(tensors)))
+        whole = bytearray(struct.pack("<Q", len(text)) + text + b"\1" * (ends or [0])[-1])
+        for _ in range(data.draw(st.integers(0, 3))):
+            whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(
+                st.sampled_from(b'0123456789[]{}",: \0\xff') | st.integers(0, 255)
+            )
+        path = tmp_path_factory.mktemp("any") / "w.safetensors"
+        path.write_bytes(
+            whole[: data.draw(st.sampled_from([None, None, -1]) | st.integers(0, 900))]
+        )
+        try:
+            with open(path, "rb") as file:
+                ours = read_header(file.fileno(), str(path)).tensors
+        except CheckpointError:
+            return
+        theirs = as_the_library_reads(path)
+        content = path.read_bytes()
+        assert {
+            t.name: (NAMES[t.dtype], t.shape, content[t.offset : t.offset + t.size]) for t in ours
+        } == theirs
+
+
+@pytest.fixture
+def downloaded(tmp_path) -> Path:
+    """As a hub has it: two files and their index."""
+    path = tmp_path / "in"
+    path.mkdir()
+    safetensors.numpy.save_file({"a": np.arange(3.0)}, path / "model-00001-of-00002.safetensors")
+    safetensors.numpy.save_file(
+        {"b": np.arange(2), "c": np.ones(1)}, path / "model-00002-of-00002.safetensors"
+    )
+    write_index(path, a=1, b=2, c=2)
+    return path
+
+
+def write_index(path: Path, total_size: object = 48, **numbers: int) -> None:
+    weight_map = {n: f"model-0000{number}-of-00002.safetensors" for n, number in numbers.items()}
+    index = {"metadata": {"total_size": total_size}, "weight_map": weight_map}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def names_by_rank(prefix: Path) -> list[list[str]]:
+    return [list(arrays) for arrays in MultiShardLoader().load_all_shards(prefix)]
+
+
+class TestSources:
+    @pytest.mark.parametrize("what", ["", "model.safetensors.index.json"])
+    def test_files_become_ranks(self, downloaded, tmp_path, what: str) -> None:
+        from_safetensors(downloaded / what, tmp_path / "model")
+        assert names_by_rank(tmp_path / "model") == [["a"], ["b", "c"]]
+
+    def test_a_directory_without_index(self, downloaded, tmp_path) -> None:
+        (downloaded / "model.safetensors.index.json").unlink()
+        (downloaded / "readme.txt").write_text("Read me")
+        from_safetensors(downloaded, tmp_path / "model")
+        assert names_by_rank(tmp_path / "model") == [["a"], ["b", "c"]]
+
+    def test_ranks_may_have_tensors_of_one_name(self, tmp_path) -> None:
+        """As they have where each has a part of every tensor."""
+        for rank in range(11):
+            path = tmp_path / f"rank.{rank:02d}.safetensors"
+            safetensors.numpy.save_file({"w": np.full(1, rank)}, path)
+        from_safetensors(tmp_path, tmp_path / "model")
+        shards = MultiShardLoader().load_all_shards(tmp_path / "model")
+        assert [int(shard["w"][0]) for shard in shards] == list(range(11))
+
+    @pytest.mark.parametrize("form", [48.0, None])
+    def test_totals_as_others_write_them(self, downloaded, tmp_path, form: object) -> None:
+        write_index(downloaded, form, a=1, b=2, c=2)
+        assert from_safetensors(downloaded, tmp_path / "model")
+
+    def test_an_index_without_totals(self, downloaded, tmp_path) -> None:
+        index = downloaded / "model.safetensors.index.json"
+        said = json.loads(index.read_text())
+        said["metadata"] = {"more": [1, {"a": 2}]}
+        index.write_text(json.dumps(said | {"further": 3}))
+        assert from_safetensors(downloaded, tmp_path / "model")
+        del said["metadata"]
+        index.write_text(json.dumps(said))
+        assert from_safetensors(downloaded, tmp_path / "again")
+
+    def test_links_are_followed(self, downloaded, tmp_path) -> None:
+        """A cache of a hub is made of them."""
+        blobs = downloaded.rename(tmp_path / "blobs")
+        snapshot = tmp_path / "snapshot"
+        snapshot.mkdir()
+        for blob in blobs.iterdir():
+            (snapshot / blob.name).symlink_to(blob)
+        from_safetensors(snapshot, tmp_path / "model")
+        assert names_by_rank(tmp_path / "model") == [["a"], ["b", "c"]]
+
+    def test_index_and_files_disagree(self, downloaded, tmp_path) -> None:
+        write_index(downloaded, 49, a=1, b=1, d=2, x=3)
+        with pytest.raises(CheckpointError) as error:
+            from_safetensors(downloaded, tmp_path / "out" / "model")
+        first, second, third = (f"'model-0000{n}-of-00002.safetensors'" for n in (1, 2, 3))
+        assert set(re.findall(r"(?m)^  - (.*)$", str(error.value))) == {
+            f"{third}: there is no such file",
+            f"{first}: expected the tensor 'b', found none of that name",
+            f"{second}: expected the tensor 'd', found none of that name",
+            f"{second}: found the tensor 'b', which isn't indexed here",
+            f"{second}: found the tensor 'c', which isn't indexed here",
+            "total_size: expected 49 bytes of tensors, found 48",
+        }
+        assert error.value.path == str(downloaded / "model.safetensors.index.json")
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(
+        "name", ["../w.safetensors", "/w.safetensors", "a/w.safetensors", "", ".", "a\0b", "a\\b"]
+    )
+    def test_an_index_names_only_files_beside_it(self, tmp_path, name: str) -> None:
+        inside = tmp_path / "in"
+        (inside / "a").mkdir(parents=True)
+        for path in (tmp_path, inside / "a"):
+            write_file(path / "w.safetensors", ONE, b"\0" * 8)
+        index = inside / "model.safetensors.index.json"
+        index.write_text(json.dumps({"weight_map": {"w": name}}))
+        with pytest.raises(CheckpointError, match="files that it may not name"):
+            from_safetensors(index, tmp_path / "model")
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("{", "not JSON"),
+            ("[]", "expected `object`"),
+            ("{}", "missing required field `weight_map`"),
+            ('{"weight_map": {}}', "expected at least one, found none"),
+            ('{"weight_map": {"w": 3}}', "expected `str`"),
+            ('{"weight_map": {"w": "a", "w": "a"}}', "'w' stands twice"),
+            ('{"weight_map": {"w": "a"}, "metadata": {"total_size": "8"}}', "total_size"),
+        ],
+    )
+    def test_an_index_that_is_none(self, tmp_path, text: str, problem: str) -> None:
+        index = tmp_path / "model.safetensors.index.json"
+        index.write_text(text)
+        with pytest.raises(CheckpointError, match=re.escape(problem)) as error:
+            from_safetensors(index, tmp_path / "model")
+        assert error.value.path == str(index)
+
+    def test_an_index_that_is_too_large(self, tmp_path) -> None:
+        index = tmp_path / "model.safetensors.index.json"
+        index.touch()
+        os.truncate(index, 2**26 + 1)
+        with pytest.raises(CheckpointError, match="expected at most 67108864 bytes"):
+            from_safetensors(index, tmp_path / "model")
+
+    def test_several_indices(self, downloaded, tmp_path) -> None:
+        (downloaded / "other.safetensors.index.json").write_text("{}")
+        with pytest.raises(CheckpointError, match=r"(?s)one index.*model\..*other\.") as error:
+            from_safetensors(downloaded, tmp_path / "model")
+        assert error.value.path == str(downloaded)
+
+    def test_numbered_files_that_are_missing(self, tmp_path) -> None:
+        for number in (1, 4):
+            path = tmp_path / f"model-{number:05d}-of-00004.safetensors"
+            write_file(path, {f"t{number}": ONE["w"]}, b"\0" * 8)
+        with pytest.raises(CheckpointError, match=r"converted \(2\)") as error:
+            from_safetensors(tmp_path, tmp_path / "model")
+        assert "\n  - 'model-00002-of-00004.safetensors': expected" in str(error.value)
+        assert "\n  - 'model-00003-of-00004.safetensors': expected" in str(error.value)
+        (tmp_path / "model-00002-of-00004.safetensors").touch()
+        (tmp_path / "model-00003-of-00004.safetensors").touch()
+        with pytest.raises(CheckpointError, match=r"converted \(2\)") as error:
+            from_safetensors(tmp_path, tmp_path / "model")
+        assert str(error.value).count(": expected a header of safetensors, found a file") == 2
+
+    def test_nothing_to_convert(self, tmp_path) -> None:
+        for path in (tmp_path, tmp_path / "none", tmp_path / "none.safetensors.index.json"):
+            with pytest.raises(CheckpointNotFoundError):
+                from_safetensors(path, tmp_path / "model")
+
+    def test_no_regular_file(self, tmp_path) -> None:
+        os.mkfifo(tmp_path / "w.safetensors")
+        with pytest.raises(CheckpointError, match="expected a regular file, found a FIFO"):
+            from_safetensors(tmp_path, tmp_path / "model")
+
+    def test_a_file_that_changes_meanwhile(self, tmp_path, shard_faults) -> None:
+        path = write_file(tmp_path / "in.safetensors", ONE, b"\0" * 8)
+        shard_faults(tmp_path).short("read", 0, nth=3, match="in.safetensors")
+        with pytest.raises(CheckpointError, match="it changed while it was converted"):
+            from_safetensors(path, tmp_path / "out" / "model")
+        assert not list((tmp_path / "out").iterdir())
+
+    def test_a_file_that_is_replaced_meanwhile(self, tmp_path, monkeypatch) -> None:
+        path = write_file(tmp_path / "in.safetensors", ONE, b"\0" * 8)
+
+        def and_replace(*args: Any, **options: Any) -> None:
+            write_file(tmp_path / "new", ONE, b"\1" * 8).replace(path)
+
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._convert.clear_way", and_replace)
+        with pytest.raises(CheckpointError, match="it changed while it was converted"):
+            from_safetensors(path, tmp_path / "out" / "model")
+
+    def test_a_source_that_can_not_be_read(self, tmp_path, shard_faults) -> None:
+        path = write_file(tmp_path / "in.safetensors", ONE, b"\0" * 8)
+        shard_faults(tmp_path).fail("read", errno.EIO, nth=3, match="in.safetensors")
+        with pytest.raises(OSError, match="Input/output"):
+            from_safetensors(path, tmp_path / "out" / "model")
+        assert not list((tmp_path / "out").iterdir())
+
+    def test_a_checkpoint_that_is_there_stays(self, tmp_path) -> None:
+        path = write_file(tmp_path / "in.safetensors", ONE, b"12345678")
+        prefix = save(tmp_path / "model", {"old": np.zeros(2)}, step=3)
+        before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+        with pytest.raises(CheckpointError, match="overwrite=True"):
+            from_safetensors(path, prefix)
+        assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+        from_safetensors(path, prefix, step=4, overwrite=True)
+        assert names_by_rank(tmp_path / "model") == [["w"]]
+
+    def test_a_shard_that_was_left_is_of_its_step(self, tmp_path, shard_faults) -> None:
+        """So it is not taken for one of another step's."""
+        path = write_file(tmp_path / "in.safetensors", ONE, b"12345678")
+        shard_faults(tmp_path).fail("link", errno.EIO, match="*.metadata.json")
+        prefix = tmp_path / "out" / "model"
+        with pytest.raises(OSError, match="Input/output"):
+            from_safetensors(path, prefix, step=5)
+        with pytest.raises(CheckpointError, match="expected step 6, found step 5"):
+            MultiShardSaver().save_metadata(prefix, world_size=1, step=6)
+
+    @pytest.mark.parametrize(
+        ("options", "error"),
+        [({"step": -1}, ValueError), ({"step": True}, TypeError), ({"digest": "md5"}, TypeError)],
+    )
+    def test_wrong_arguments(self, tmp_path, options: dict[str, Any], error: type) -> None:
+        path = write_file(tmp_path / "in.safetensors", ONE, b"12345678")
+        with pytest.raises(error):
+            from_safetensors(path, tmp_path / "out" / "model", **options)
+        assert not (tmp_path / "out").exists()
+
+
+class TestKilled:
+    """At each system call: what is left is of before or of now, and the next call makes it whole.
+
+    Old and new have tensors of the same names and sizes, so that a mixture would not be noticed.
+    """
+
+    @pytest.fixture(autouse=True)
+    def traced(self) -> None:
+        skip_where_not_permitted()
+
+    def ranks(self, value: int) -> list[dict[str, np.ndarray]]:
+        return [{f"w{rank}": np.full(3, value)} for rank in range(3)]
+
+    def test_while_a_checkpoint_is_converted(self, tmp_path) -> None:
+        out = tmp_path / "out"
+        old, new = (save(tmp_path / f"{n}" / "model", *self.ranks(n)) for n in (0, 1))
+        to_safetensors(old, out)
+        names = set(os.listdir(out))
+        whole = [[bits(arrays) for arrays in self.ranks(n)] for n in (0, 1)]
+        seen = []
+
+        def act(begin: Begin) -> None:
+            begin()
+            to_safetensors(new, out, overwrite=True)
+
+        def check(number: int) -> None:
+            indices = list(out.glob("*.index.json"))
+            if indices:
+                from_safetensors(indices[0], tmp_path / f"{number}")
+                loaded = MultiShardLoader().load_all_shards(tmp_path / f"{number}")
+                seen.append(whole.index(list(map(bits, loaded))))
+            to_safetensors(new, out, overwrite=True)
+            assert set(os.listdir(out)) == names
+
+        assert at_every_state(act, out, check=check) > 10
+        assert set(seen) == {0, 1}
+
+    def test_while_a_checkpoint_is_made(self, tmp_path) -> None:
+        to = tmp_path / "to"
+        for n in (0, 1):
+            to_safetensors(save(tmp_path / f"{n}" / "model", *self.ranks(n)), tmp_path / f"{n}")
+        whole = [[bits(arrays) for arrays in self.ranks(n)] for n in (0, 1)]
+        from_safetensors(tmp_path / "0", to / "model")
+        names, seen = set(os.listdir(to)), []
+
+        def act(begin: Begin) -> None:
+            begin()
+            from_safetensors(tmp_path / "1", to / "model", overwrite=True)
+
+        def check(_: int) -> None:
+            with contextlib.suppress(CheckpointNotFoundError):
+                loaded = MultiShardLoader().load_all_shards(to / "model")
+                seen.append(whole.index(list(map(bits, loaded))))
+            from_safetensors(tmp_path / "1", to / "model", overwrite=True)
+            assert set(os.listdir(to)) == names
+
+        assert at_every_state(act, to, check=check) > 10
+        assert set(seen) == {0, 1}
+
+
+def test_every_type_of_the_format_is_decided_about() -> None:
+    from shardproof.checkpoint.format._dtypes import ITEM_SIZES
+
+    assert ITEM_SIZES.keys() == NAMES.keys() | {"complex128"}
+    assert not [name for name, n in collections.Counter(NAMES.values()).items() if n > 1]

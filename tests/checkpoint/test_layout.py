@@ -1,0 +1,424 @@
+"""What is written is what docs/checkpoint-format.md says: read with struct, json and hashlib."""
+
+import hashlib
+import json
+import math
+import re
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier
+from tests.helpers import checkpoint_files as files
+
+MIB = 2**20
+DIGESTS = ["sha256", "sha256-tree", "blake3"]
+
+
+def saved(
+    prefix: Path, ranks: list[Mapping[str, Any]], digest: str = "sha256", **keywords: Any
+) -> dict[str, Any]:
+    """Save arrays as a whole checkpoint; return what its metadata says."""
+    saver = MultiShardSaver(digest=digest, sync=False)  # type: ignore[arg-type]
+    for rank, arrays in enumerate(ranks):
+        saver.save_shard(str(prefix), rank, arrays)
+    saver.save_metadata(str(prefix), world_size=len(ranks), **keywords)
+    return files.metadata_of(prefix)
+
+
+def assert_equal(found: Mapping[str, np.ndarray], expected: Mapping[str, Any]) -> None:
+    """The same names in the same order, and the same bytes, shapes and types."""
+    assert list(found) == list(expected)
+    for name, given_array in expected.items():
+        array = files.little_endian(given_array)
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        assert found[name].tobytes() == array.tobytes()
+
+
+@pytest.fixture
+def prefix(tmp_path) -> Path:
+    (tmp_path / "ckpt").mkdir()
+    return tmp_path / "ckpt" / "step_7"
+
+
+class TestShardFile:
+    @pytest.mark.parametrize("digest", DIGESTS)
+    def test_every_byte(self, prefix: Path, digest: str) -> None:
+        arrays = {
+            "weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+            "bias": np.array([-1, 2, -3], np.int16),
+            "none": np.zeros((0, 4), np.float64),
+            "step": np.array(7, np.uint8),
+        }
+        saved(prefix, [{}, arrays], digest)
+        data = files.shard_path(prefix, 1).read_bytes()
+        assert data[:4] == b"RAHS"
+        assert data[4:8] == b"\1\0\0\0"
+        kind = {"sha256": "", "sha256-tree": "sha256-tree:", "blake3": "blake3:"}[digest]
+        length = len(kind) + 64
+        assert data[8:12] == length.to_bytes(4, "little")
+        checksum = data[12 : 12 + length].decode()
+        assert re.fullmatch(f"{kind}[0-9a-f]{{64}}", checksum)
+        at = 12 + length
+        assert data[at : at + 4] == b"\4\0\0\0"
+        at += 4
+        assert data[at : at + 8] == (len(data) - at - 8).to_bytes(8, "little")
+        at += 8
+        assert checksum == files.digest_of(data[at:], checksum)
+        first = -(-at // 64) * 64
+        expected = arrays["weight"].tobytes() + bytes(64 - 24) + arrays["bias"].tobytes()
+        expected += bytes(64 - 6) + b"\7"
+        assert data[at:] == bytes(first - at) + expected
+
+    def test_names_of_the_files(self, prefix: Path) -> None:
+        saved(prefix, [{"a": np.ones(1)}] * 3)
+        names = [f"step_7_shard_{rank}.shard" for rank in range(3)]
+        assert sorted(p.name for p in prefix.parent.iterdir()) == ["step_7.metadata.json", *names]
+
+    def test_what_is_returned(self, prefix: Path) -> None:
+        saver = MultiShardSaver()
+        path = saver.save_shard(str(prefix), 0, {"a": np.ones(1)})
+        assert Path(path) == files.shard_path(prefix, 0)
+        assert Path(saver.save_metadata(str(prefix), world_size=1)) == files.metadata_path(prefix)
+
+    def test_no_tensors(self, prefix: Path) -> None:
+        said = saved(prefix, [{}])
+        data = files.shard_path(prefix, 0).read_bytes()
+        checksum = hashlib.sha256().hexdigest()
+        assert data == files.header_bytes(0, checksum, 0, 0)
+        assert said["shards"][0]["tensors"] == []
+        assert MultiShardLoader().load_shard(str(prefix), 0) == {}
+
+    @pytest.mark.parametrize("shape", [(0,), (3, 0, 2), (0, 0)])
+    def test_a_tensor_without_elements_at_the_end(self, prefix: Path, shape) -> None:
+        arrays = {"a": np.ones(3, np.uint8), "none": np.zeros(shape, np.float32)}
+        said = saved(prefix, [arrays])
+        (_, entry) = said["shards"][0]["tensors"]
+        size = files.shard_path(prefix, 0).stat().st_size
+        assert entry["offset"] == said["shards"][0]["file_size"] == size == 192
+        assert entry["shape"] == list(shape)
+        assert_equal(MultiShardLoader().load_shard(str(prefix), 0), arrays)
+
+    @pytest.mark.parametrize("n", [MIB - 64, MIB - 63, MIB, MIB + 1, 3 * MIB + 17])
+    @pytest.mark.parametrize("digest", DIGESTS)
+    def test_checksums_about_a_leaf(self, prefix: Path, digest: str, n: int) -> None:
+        """The data of a tree begins right after the header, in the middle of a line."""
+        arrays = {"a": np.random.default_rng(n).integers(0, 256, n, np.uint8), "b": np.ones(3)}
+        saved(prefix, [arrays], digest)
+        assert files.read(prefix) == [files.tensors_of(arrays)]
+
+    @pytest.mark.parametrize("world_size", [1, 2, 5, 12])
+    def test_many_ranks(self, prefix: Path, world_size: int) -> None:
+        ranks = [{f"w{rank}": np.full(rank, rank)} for rank in range(world_size)]
+        said = saved(prefix, ranks)
+        assert [entry["rank"] for entry in said["shards"]] == list(range(world_size))
+        assert files.read(prefix) == [files.tensors_of(arrays) for arrays in ranks]
+
+
+class TestMetadataFile:
+    def test_every_field(self, prefix: Path) -> None:
+        arrays = {"w": np.arange(6, dtype="f4").reshape(2, 3)}
+        said = saved(
+            prefix,
+            [arrays, {}],
+            step=7,
+            strategy="fsdp",
+            precision="bf16-mixed",
+            timestamp="2026-11-21T20:00:00Z",
+        )
+        data = files.shard_path(prefix, 0).read_bytes()
+        (entry,) = said["shards"][0]["tensors"]
+        assert re.fullmatch("xxh3-128:[0-9a-f]{32}", entry.pop("digest"))
+        tail = files.metadata_path(prefix).read_bytes()[-74:-3].decode()
+        empty = files.shard_path(prefix, 1).read_bytes()
+        assert said == {
+            "schema_version": 1,
+            "world_size": 2,
+            "step": 7,
+            "timestamp": "2026-11-21T20:00:00Z",
+            "sharding": {"strategy": "fsdp", "shard_count": 2, "precision": "bf16-mixed"},
+            "shards": [
+                {
+                    "rank": 0,
+                    "file": "step_7_shard_0.shard",
+                    "file_size": 128 + 24,
+                    "checksum": files.header_of(data).checksum,
+                    "tensors": [
+                        {
+                            "name": "w",
+                            "dtype": "float32",
+                            "shape": [2, 3],
+                            "offset": 128,
+                            "size": 24,
+                        }
+                    ],
+                },
+                {
+                    "rank": 1,
+                    "file": "step_7_shard_1.shard",
+                    "file_size": len(empty),
+                    "checksum": files.header_of(empty).checksum,
+                    "tensors": [],
+                },
+            ],
+            "checksum": tail,
+        }
+        assert list(said)[-1] == "checksum"
+
+    def test_when_it_was_written(self, prefix: Path) -> None:
+        said = saved(prefix, [{}])
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", said["timestamp"])
+
+    def test_digests_of_tensors(self, prefix: Path) -> None:
+        arrays = {"a": np.arange(9.0), "b": np.zeros(0), "c": np.array(3)}
+        said = saved(prefix, [arrays])
+        for entry, array in zip(said["shards"][0]["tensors"], arrays.values(), strict=True):
+            assert entry["digest"] == f"xxh3-128:{xxhash.xxh3_128_hexdigest(array.tobytes())}"
+
+    def test_notes_are_there_between_shards_and_metadata(self, prefix: Path) -> None:
+        saver = MultiShardSaver()
+        for rank in range(2):
+            saver.save_shard(str(prefix), rank, {"a": np.full(rank + 1, rank)})
+        notes = [json.loads(files.note_path(prefix, rank).read_bytes()) for rank in range(2)]
+        assert not files.metadata_path(prefix).exists()
+        saver.save_metadata(str(prefix), world_size=2)
+        assert files.metadata_of(prefix)["shards"] == [note["shard"] for note in notes]
+        assert not any(files.note_path(prefix, rank).exists() for rank in range(2))
+
+    def test_names_of_numpy(self, prefix: Path) -> None:
+        saved(prefix, [{np.str_("a"): np.ones(1)}])
+        assert files.read(prefix) == [{"a": np.ones(1).tobytes()}]
+
+    def test_names_need_not_be_plain(self, prefix: Path) -> None:
+        arrays = {
+            name: np.ones(1) for name in ("ä", 'a"b\\', "\n", "\0", "a/b/../c", "\U0001d6fc", " ")
+        }
+        saved(prefix, [arrays])
+        assert files.read(prefix) == [files.tensors_of(arrays)]
+        assert_equal(MultiShardLoader().load_shard(str(prefix), 0), arrays)
+
+
+OTHER_DTYPES = [name for name in files.SIZES if name.startswith(("bfloat", "float8"))]
+NUMPY_DTYPES = [name for name in files.SIZES if name not in OTHER_DTYPES]
+
+
+def noise(dtype: "np.dtype[Any]", shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    """Any bytes that a type may have: NaNs with payloads, signs of zeros, and all that."""
+    n_bytes = math.prod(shape) * dtype.itemsize
+    data = np.random.default_rng(seed).integers(0, 256, n_bytes, np.uint8)
+    if dtype.kind == "b":
+        data &= 1
+    return data.view(dtype).reshape(shape)
+
+
+class TestArrays:
+    @pytest.mark.parametrize("order", "<>")
+    @pytest.mark.parametrize("name", NUMPY_DTYPES)
+    def test_numpy_dtypes(self, prefix: Path, name: str, order: str) -> None:
+        dtype = np.dtype(name).newbyteorder(order)
+        arrays = {"a": noise(dtype, (5, 3)), "b": noise(dtype, ()), "c": noise(dtype, (0, 2))}
+        said = saved(prefix, [arrays])
+        assert {entry["dtype"] for entry in said["shards"][0]["tensors"]} == {name}
+        assert files.read(prefix) == [files.tensors_of(arrays)]
+        assert_equal(MultiShardLoader().load_shard(str(prefix), 0), arrays)
+
+    @pytest.mark.parametrize("name", OTHER_DTYPES)
+    def test_dtypes_of_ml_dtypes(self, prefix: Path, name: str) -> None:
+        array = noise(np.dtype(np.uint8), (12,)).view(getattr(ml_dtypes, name)).reshape(-1, 2)
+        said = saved(prefix, [{"a": array, "b": array[:, ::-1]}])
+        assert said["shards"][0]["tensors"][0]["dtype"] == name
+        assert files.read(prefix)[0] == {"a": array.tobytes(), "b": array[:, ::-1].tobytes()}
+        loaded = MultiShardLoader().load_shard(str(prefix), 0)
+        assert loaded["a"].dtype == array.dtype
+        assert loaded["a"].tobytes() == array.tobytes()
+
+    @pytest.mark.parametrize(
+        "view",
+        [
+            lambda a: a.T,
+            np.asfortranarray,
+            lambda a: a[::2, ::-1],
+            lambda a: a[:, 1],
+            lambda a: np.broadcast_to(a[0], (4, *a[0].shape)),
+            lambda a: a[1:1],
+            lambda a: a[::2, 1][:1],
+            lambda a: a[::2, 1:][:1, :1],
+            lambda a: a[None, ..., None],
+            lambda a: a.astype(">f8").T,
+            lambda a: a[0, 0],
+        ],
+    )
+    def test_whatever_lies_in_memory(self, prefix: Path, view) -> None:
+        array = view(np.arange(20.0).reshape(4, 5))
+        saved(prefix, [{"a": array}])
+        assert files.read(prefix) == [files.tensors_of({"a": array})]
+        assert_equal(MultiShardLoader().load_shard(str(prefix), 0), {"a": array})
+
+    def test_an_array_that_can_not_be_written_to(self, prefix: Path) -> None:
+        array = np.arange(3)
+        array.flags.writeable = False
+        saved(prefix, [{"a": array}])
+        assert_equal(MultiShardLoader().load_shard(str(prefix), 0), {"a": array})
+
+    def test_a_map_of_a_file(self, prefix: Path, tmp_path) -> None:
+        np.arange(9.0).tofile(tmp_path / "x")
+        saved(prefix, [{"a": np.memmap(tmp_path / "x", np.float64, "r")}])
+        assert files.read(prefix) == [{"a": np.arange(9.0).tobytes()}]
+
+    def test_what_is_loaded_can_be_written_to(self, prefix: Path) -> None:
+        saved(prefix, [{"a": np.arange(3), "b": np.array(1), "c": np.zeros((0, 2))}])
+        for array in MultiShardLoader().load_shard(str(prefix), 0).values():
+            array[...] = 1
+
+    @pytest.mark.parametrize(
+        "array",
+        [
+            np.array([object()]),
+            np.array(["text"]),
+            np.zeros(1, [("a", "i4")]),
+            np.array(["2026-11-21"], "M8[s]"),
+            np.ma.masked_array([1, 2], [0, 1]),
+            [1, 2],
+            None,
+        ],
+    )
+    def test_what_is_no_tensor(self, prefix: Path, array) -> None:
+        with pytest.raises(TypeError, match="bad"):
+            MultiShardSaver().save_shard(str(prefix), 0, {"good": np.ones(1), "bad": array})
+        assert list(prefix.parent.iterdir()) == []
+
+    @pytest.mark.parametrize("name", ["", 3, None, b"a"])
+    def test_names_that_are_none(self, prefix: Path, name) -> None:
+        with pytest.raises((TypeError, ValueError)):
+            MultiShardSaver().save_shard(str(prefix), 0, {name: np.ones(1)})
+        assert list(prefix.parent.iterdir()) == []
+
+
+@pytest.mark.once
+class TestMemory:
+    """What is done piece by piece needs a few MiB, however large a shard is."""
+
+    N = 4
+    ARRAY_MIB = 24
+
+    @pytest.fixture
+    def peak(self) -> Iterator[Callable[[Callable[[], object]], float]]:
+        """What gives the most memory, in MiB, that a call has at once."""
+
+        def measure(act: Callable[[], object]) -> float:
+            tracemalloc.start()
+            try:
+                act()
+                return tracemalloc.get_traced_memory()[1] / MIB
+            finally:
+                tracemalloc.stop()
+
+        return measure
+
+    @pytest.fixture
+    def arrays(self) -> dict[str, np.ndarray]:
+        array = np.zeros(self.ARRAY_MIB * MIB, np.uint8)
+        return dict.fromkeys(map(str, range(self.N)), array)
+
+    @pytest.mark.parametrize("digest", DIGESTS)
+    def test_saving_and_looking(self, prefix: Path, arrays, peak, digest: str) -> None:
+        assert peak(lambda: saved(prefix, [arrays], digest)) < 2
+        verifier = ShardFileVerifier()
+        assert peak(lambda: verifier.verify_checkpoint(str(prefix))) < 20
+
+    def test_what_is_not_in_c_order(self, prefix: Path, arrays, peak) -> None:
+        columns = {name: array.reshape(2, -1).T for name, array in arrays.items()}
+        assert peak(lambda: saved(prefix, [columns])) < 2 * 16 + 2
+
+    def test_one_after_the_other(self, prefix: Path, arrays, peak) -> None:
+        saved(prefix, [arrays])
+
+        def use() -> None:
+            for _, array in MultiShardLoader().iter_tensors(str(prefix)):
+                assert array.nbytes == self.ARRAY_MIB * MIB
+                del array
+
+        assert peak(use) < self.ARRAY_MIB + 2
+        assert peak(lambda: MultiShardLoader().load_tensors(str(prefix), mapped=True)) < 4
+        assert peak(lambda: MultiShardLoader().load_tensors(str(prefix), out=arrays)) < 2
+
+
+class Late(Mapping[str, np.ndarray]):
+    """Makes its only array when it is asked for."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self.n_bytes = n_bytes
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name != "large":
+            raise KeyError(name)
+        array = np.zeros(self.n_bytes, np.uint8)
+        array[self.marks()] = 1, 2, 3, 4
+        return array
+
+    def marks(self) -> list[int]:
+        return [0, 2**31 - 1, 2**31, self.n_bytes - 1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["large"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+@pytest.mark.once
+def test_more_than_2_gib(prefix: Path) -> None:
+    """More than one read(2) or write(2) moves, and more than an int32 counts."""
+    late = Late(2**31 + 4097)
+    saved(prefix, [late])
+    with open(files.shard_path(prefix, 0), "rb") as file:
+        header = files.header_of(file.read(200))
+    assert header.n_data == 2**31 + 4097 + 128 - header.size
+    try:
+        large = MultiShardLoader().load_tensors(str(prefix), mapped=True)["large"]
+        assert large.shape == (late.n_bytes,)
+        assert large[late.marks()].tolist() == [1, 2, 3, 4]
+        assert np.count_nonzero(large) == 4
+    finally:
+        files.shard_path(prefix, 0).unlink()
+
+
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
+SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
+
+
+@st.composite
+def arrays_(draw) -> np.ndarray:
+    dtype = np.dtype(draw(st.sampled_from(NUMPY_DTYPES)))
+    dtype = dtype.newbyteorder(draw(st.sampled_from("<>")))
+    array = noise(dtype, draw(SHAPES), draw(st.integers(0, 2**32)))
+    return array.T if draw(st.booleans()) else array
+
+
+WORLDS = st.lists(st.dictionaries(NAMES, arrays_(), max_size=4), min_size=1, max_size=4)
+
+
+@given(WORLDS, st.sampled_from(["sha256", "sha256-tree"]), st.integers(0, 2**63 - 1), st.text())
+def test_what_is_saved_is_loaded(
+    ranks: list[dict[str, np.ndarray]], digest: str, step: int, strategy: str
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        prefix = Path(directory) / "x"
+        said = saved(prefix, ranks, digest, step=step, strategy=strategy)
+        assert said["step"] == step
+        assert said["sharding"]["strategy"] == strategy
+        assert files.read(prefix) == [files.tensors_of(arrays) for arrays in ranks]
+        assert ShardFileVerifier().verify_checkpoint(str(prefix)).is_valid
+        loader = MultiShardLoader()
+        for found, expected in zip(loader.load_all_shards(str(prefix)), ranks, strict=True):
+            assert_equal(found, expected)

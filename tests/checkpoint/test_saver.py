@@ -1,0 +1,525 @@
+"""Saving: what is refused, what is left, and what an interrupted or repeated save does."""
+
+import asyncio
+import errno
+import itertools
+import json
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from shardproof import CheckpointError, MultiShardLoader, MultiShardSaver, UnsyncedError
+from shardproof._base import files as _files
+from shardproof.checkpoint import from_safetensors
+from shardproof.checkpoint.pruning import _prune
+from shardproof.checkpoint.save import _shard_writer
+from shardproof.testing.faults.file_system import faults
+from tests.helpers import checkpoint_files as files
+
+ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros((0, 4))}
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    return tmp_path / "step_1" / "model"
+
+
+@pytest.fixture
+def saver() -> MultiShardSaver:
+    return MultiShardSaver()
+
+
+def names(prefix: Path) -> list[str]:
+    return sorted(os.listdir(prefix.parent))
+
+
+def test_paths_are_absolute_and_only_the_checkpoint_is_left(saver, prefix: Path) -> None:
+    shard = saver.save_shard(os.path.relpath(prefix), 0, ARRAYS)
+    metadata = saver.save_metadata(prefix, world_size=1)
+
+    assert (shard, metadata) == (f"{prefix}_shard_0.shard", f"{prefix}.metadata.json")
+    assert names(prefix) == ["model.metadata.json", "model_shard_0.shard"]
+
+
+def test_what_the_metadata_tell(saver, prefix: Path) -> None:
+    saver.save_shard(prefix, 0, {"w": np.ones(3, np.float16), "n": np.arange(2)})
+    time = "2026-11-21T20:00:00.5Z"
+    saver.save_metadata(prefix, world_size=1, step=7, strategy="fsdp", timestamp=time)
+    metadata = MultiShardLoader().load_metadata(prefix)
+
+    assert (metadata.step, metadata.timestamp, metadata.world_size) == (7, time, 1)
+    assert (metadata.sharding.strategy, metadata.sharding.shard_count) == ("fsdp", 1)
+    assert metadata.sharding.precision == "float16"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "precision"),
+    [
+        ({"a": np.ones(1, np.float32), "b": np.ones(1, np.float64)}, "mixed"),
+        ({"a": np.ones(1, np.int32)}, "none"),
+        ({"a": np.ones(1, ml_dtypes.bfloat16)}, "bfloat16"),
+    ],
+)
+def test_the_precision_is_that_of_all_that_float(saver, prefix, arrays, precision: str) -> None:
+    saver.save_shard(prefix, 0, arrays)
+    saver.save_metadata(prefix, world_size=1)
+
+    assert MultiShardLoader().load_metadata(prefix).sharding.precision == precision
+
+
+class TestMetadataComeLast:
+    def test_every_shard_that_is_missing_is_named(self, saver, prefix: Path) -> None:
+        saver.save_shard(prefix, 1, ARRAYS)
+
+        with pytest.raises(CheckpointError, match=r"of 3 shards some can't .* \(2\):") as caught:
+            saver.save_metadata(prefix, world_size=3)
+
+        assert "rank 0: " in str(caught.value)
+        assert "rank 2: " in str(caught.value)
+        assert "rank 1: " not in str(caught.value)
+        assert "model.metadata.json" not in names(prefix)
+
+    @pytest.mark.parametrize("harm", ["cut", "swapped", "gone", "note"])
+    def test_a_shard_that_is_another_is_refused(self, saver, prefix: Path, harm: str) -> None:
+        for rank in range(2):
+            saver.save_shard(prefix, rank, ARRAYS)
+        shard, other = (Path(f"{prefix}_shard_{rank}.shard") for rank in (1, 0))
+        note = Path(f"{prefix}_shard_1.tensors.json")
+        {
+            "cut": lambda: os.truncate(shard, shard.stat().st_size - 1),
+            "swapped": lambda: shard.write_bytes(other.read_bytes()),
+            "gone": shard.unlink,
+            "note": lambda: note.write_bytes(note.read_bytes().replace(b'"w"', b'"v"')),
+        }[harm]()
+
+        with pytest.raises(CheckpointError, match=r"of 2 shards some .* \(1\):\n.*rank 1: "):
+            saver.save_metadata(prefix, world_size=2)
+
+    def test_a_shard_of_another_step_is_refused_where_it_is_told(self, saver, prefix) -> None:
+        saver.save_shard(prefix, 0, ARRAYS, step=1)
+
+        with pytest.raises(CheckpointError, match="expected step 2, found step 1"):
+            saver.save_metadata(prefix, world_size=1, step=2)
+        saver.save_metadata(prefix, world_size=1, step=1)
+
+    def test_a_note_with_another_rank_is_refused(self, saver, prefix: Path) -> None:
+        for rank in range(2):
+            saver.save_shard(prefix, rank, ARRAYS)
+        os.replace(f"{prefix}_shard_0.tensors.json", f"{prefix}_shard_1.tensors.json")
+
+        with pytest.raises(CheckpointError, match="rank: expected 1, found 0"):
+            saver.save_metadata(prefix, world_size=2)
+
+
+class TestThereIsOneAlready:
+    def test_it_is_kept(self, saver, prefix: Path) -> None:
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        before = Path(f"{prefix}_shard_0.shard").read_bytes()
+
+        with pytest.raises(CheckpointError, match="there is a checkpoint already"):
+            saver.save_shard(prefix, 0, {"w": np.zeros(9)})
+        with pytest.raises(CheckpointError, match="there is a checkpoint already"):
+            saver.save_metadata(prefix, world_size=1)
+        assert Path(f"{prefix}_shard_0.shard").read_bytes() == before
+
+    def test_it_is_given_up_before_anything_is_written(self, saver, prefix, monkeypatch) -> None:
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+
+        def look(*_, **__):
+            raise ZeroDivisionError(names(prefix))
+
+        monkeypatch.setattr(_shard_writer._Writer, "write", look)
+        with pytest.raises(ZeroDivisionError) as caught:
+            saver.save_shard(prefix, 0, ARRAYS, overwrite=True)
+        assert "model.metadata.json" not in caught.value.args[0]
+
+    def test_then_the_new_one_is_loaded(self, saver, prefix: Path) -> None:
+        for value in (1, 2):
+            saver.save_shard(prefix, 0, {"w": np.full(3, value)}, overwrite=True)
+            saver.save_metadata(prefix, world_size=1)
+
+        assert MultiShardLoader().load_shard(prefix, 0)["w"].tolist() == [2, 2, 2]
+
+    def test_remains_of_a_removal_don_t_harm_the_new_one(self, saver, prefix, monkeypatch) -> None:
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        os.replace(f"{prefix}.metadata.json", f"{prefix}.metadata.json.pruned")
+
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        assert _prune.prune(prefix.parent.parent) == []
+        assert MultiShardLoader().load_all_shards(prefix)
+
+
+class Made(Mapping):
+    """Arrays that are made when they are asked for, each once."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.made = n, []
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        assert not [array for array in self.made if array() is not None], "one is still kept"
+        array = np.full(1000, int(name))
+        self.made.append(weakref.ref(array))
+        return array
+
+    def __iter__(self):
+        return iter(map(str, range(self.n)))
+
+    def __len__(self) -> int:
+        return self.n
+
+
+def test_arrays_may_be_made_one_after_the_other(saver, prefix: Path) -> None:
+    arrays = Made(5)
+    saver.save_shard(prefix, 0, arrays)
+    saver.save_metadata(prefix, world_size=1)
+
+    assert len(arrays.made) == 5
+    found = MultiShardLoader().load_shard(prefix, 0)
+    assert {name: array[-1] for name, array in found.items()} == {str(n): n for n in range(5)}
+
+
+def test_one_that_is_none_after_all_leaves_nothing(saver, prefix: Path) -> None:
+    class Wrong(Made):
+        def __getitem__(self, name: str):
+            return super().__getitem__(name) if name != "3" else "text"
+
+    with pytest.raises(TypeError, match=r"arrays\['3'\]: expected an array, found str"):
+        saver.save_shard(prefix, 0, Wrong(5))
+    assert names(prefix) == []
+
+
+class TestWrongArguments:
+    @pytest.mark.parametrize(
+        "array",
+        [
+            "text",
+            [1, 2],
+            np.array([object()]),
+            np.array(["text"]),
+            np.zeros(2, "datetime64[s]"),
+            np.zeros(2, [("a", "i4")]),
+            np.zeros(2, np.longdouble),
+            np.ma.masked_array([1, 2], [0, 1]),
+        ],
+    )
+    def test_what_is_no_tensor(self, saver, prefix: Path, array) -> None:
+        with pytest.raises(TypeError, match=r"arrays\['x'\]: "):
+            saver.save_shard(prefix, 0, {"x": array})
+        assert not prefix.parent.exists()
+
+    @pytest.mark.parametrize("name", ["", "n" * 4097, "\udc80"])
+    def test_a_name_that_is_none(self, saver, prefix: Path, name: str) -> None:
+        with pytest.raises(ValueError, match="arrays: expected names"):
+            saver.save_shard(prefix, 0, {name: np.zeros(1)})
+
+    def test_a_name_of_numpy_is_one(self, saver, prefix: Path) -> None:
+        saver.save_shard(prefix, 0, {np.str_("w"): np.zeros(1)})
+        saver.save_metadata(prefix, world_size=1)
+        assert list(MultiShardLoader().load_shard(prefix, 0)) == ["w"]
+
+    def test_a_key_that_is_no_name(self, saver, prefix: Path) -> None:
+        with pytest.raises(TypeError, match="arrays"):
+            saver.save_shard(prefix, 0, {1: np.zeros(1)})
+
+    @pytest.mark.parametrize("rank", [-1, 2**31])
+    def test_a_rank_that_is_none(self, saver, prefix: Path, rank: int) -> None:
+        with pytest.raises(ValueError, match="rank: expected 0 to 2147483647"):
+            saver.save_shard(prefix, rank, ARRAYS)
+
+    def test_true_is_no_number(self, saver, prefix: Path) -> None:
+        with pytest.raises(TypeError, match="rank"):
+            saver.save_shard(prefix, True, ARRAYS)
+        with pytest.raises(TypeError, match="world_size"):
+            saver.save_metadata(prefix, world_size=True)
+
+    @pytest.mark.parametrize("prefix", ["", "/tmp/", ".", "a/.."])
+    def test_a_prefix_without_a_name(self, saver, prefix: str) -> None:
+        with pytest.raises(ValueError, match="prefix: expected a path"):
+            saver.save_shard(prefix, 0, ARRAYS)
+
+    def test_a_timestamp_that_is_none(self, saver, prefix: Path) -> None:
+        for text in ("now", "2026-11-21", "2026-11-21T20:00:00", "2026-13-21T20:00:00Z", ""):
+            with pytest.raises(ValueError, match="timestamp: expected one such as"):
+                saver.save_metadata(prefix, world_size=1, timestamp=text)
+
+    def test_a_digest_that_is_none(self) -> None:
+        with pytest.raises(TypeError, match="digest"):
+            MultiShardSaver(digest="md5")
+
+
+def test_metadata_that_nobody_could_read_are_not_written(saver, prefix, monkeypatch) -> None:
+    monkeypatch.setattr("shardproof._base.json.MAX_BYTES", 300)
+    with pytest.raises(CheckpointError, match=r"it would have .* at most 300 are read"):
+        saver.save_shard(prefix, 0, {f"tensor {n}": np.zeros(1) for n in range(9)})
+
+
+def test_a_full_disk_leaves_nothing(saver, prefix: Path, monkeypatch) -> None:
+    real, written = os.write, []
+
+    def write(fd: int, data) -> int:
+        written.append(len(data))
+        if len(written) > 1:
+            raise OSError(28, "No space left on device")
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(OSError, match="No space left") as caught:
+        saver.save_shard(prefix, 0, ARRAYS)
+    assert caught.value.filename == f"{prefix}_shard_0.shard"
+    assert names(prefix) == []
+
+
+def test_the_leftovers_of_who_was_killed_are_swept(saver, prefix: Path) -> None:
+    saver.save_shard(prefix, 0, ARRAYS)
+    child = os.fork()
+    if not child:
+        with _files.being_written(prefix.parent / "x"):
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(names(prefix)) == 3
+    saver.save_metadata(prefix, world_size=1)
+    assert names(prefix) == ["model.metadata.json", "model_shard_0.shard"]
+
+
+class TestDirectoriesThatCanNotBeSynced:
+    @pytest.fixture
+    def fail_on(self, monkeypatch) -> Callable[[int, int], None]:
+        """Let a sync of a directory fail: the nth, or each."""
+
+        def fail_on(number: int, nth: int) -> None:
+            real, count = os.fsync, itertools.count(1)
+
+            def fsync(fd: int) -> None:
+                if stat.S_ISDIR(os.fstat(fd).st_mode) and nth in {0, next(count)}:
+                    raise OSError(number, os.strerror(number))
+                real(fd)
+
+            monkeypatch.setattr(os, "fsync", fsync)
+
+        return fail_on
+
+    def test_only_what_is_there_is_told_to_be_unsynced(self, saver, prefix, fail_on) -> None:
+        """Before a shard has its name, its temporary one is synced."""
+        prefix.parent.mkdir()
+        fail_on(errno.EIO, 1)
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            saver.save_shard(prefix, 0, ARRAYS)
+        assert not isinstance(caught.value, UnsyncedError)
+        assert caught.value.errno == errno.EIO
+        assert names(prefix) == []
+        fail_on(errno.EIO, 2)
+        with pytest.raises(UnsyncedError) as unsynced:
+            saver.save_shard(prefix, 0, ARRAYS)
+        assert unsynced.value.path == str(files.shard_path(prefix, 0))
+        assert os.path.exists(unsynced.value.path)
+
+    def test_a_directory_that_others_made_is_no_shard(self, saver, prefix, monkeypatch) -> None:
+        real, path = os.mkdir, str(prefix.parent)
+
+        def mkdir(directory, *args, **keywords) -> None:
+            real(directory, *args, **keywords)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), directory)
+
+        def fsync(fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "mkdir", mkdir)
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(OSError, match=path) as caught:
+            saver.save_shard(prefix, 0, ARRAYS)
+        assert not isinstance(caught.value, UnsyncedError)
+
+    def test_an_old_checkpoint_that_is_given_up_is_no_shard(self, saver, prefix, fail_on) -> None:
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        fail_on(errno.EIO, 1)
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            saver.save_shard(prefix, 0, ARRAYS, overwrite=True)
+        assert not isinstance(caught.value, UnsyncedError)
+
+    def test_where_none_can_all_is_saved(self, saver, prefix: Path, fail_on) -> None:
+        fail_on(errno.EINVAL, 0)
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        saver.save_shard(prefix, 0, ARRAYS, overwrite=True)
+        saver.save_metadata(prefix, world_size=1)
+        assert files.is_whole(prefix)
+
+    def test_metadata_are_named_by_their_path(self, saver, prefix: Path, fail_on) -> None:
+        saver.save_shard(prefix, 0, ARRAYS)
+        fail_on(errno.EIO, 1)
+        with pytest.raises(UnsyncedError) as caught:
+            saver.save_metadata(prefix, world_size=1)
+        assert caught.value.path == f"{prefix}.metadata.json"
+
+
+class TestTextThatIsNone:
+    """What is no Unicode could not be written into notes and metadata."""
+
+    def test_a_prefix(self, saver, tmp_path: Path) -> None:
+        prefix = tmp_path / "new" / os.fsdecode(b"m\xff")
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match="prefix: expected a name in Unicode, found") as e:
+                saver.save_shard(prefix, 0, ARRAYS, overwrite=overwrite)
+            assert type(e.value) is ValueError
+        with pytest.raises(ValueError, match="prefix: expected a name in Unicode, found"):
+            saver.save_metadata(prefix, world_size=1)
+        with pytest.raises(ValueError, match="prefix: expected a name in Unicode, found"):
+            from_safetensors(tmp_path / "x.safetensors", prefix)
+        assert os.listdir(tmp_path) == []
+
+    def test_a_directory_is_in_no_file(self, saver, tmp_path: Path) -> None:
+        prefix = tmp_path / os.fsdecode(b"d\xff") / "model"
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        assert files.is_whole(prefix)
+
+    def test_an_attempt(self) -> None:
+        with pytest.raises(ValueError, match="attempt: expected text in Unicode, found") as caught:
+            MultiShardSaver(attempt="\udcff")
+        assert type(caught.value) is ValueError
+
+    @pytest.mark.parametrize("name", ["strategy", "precision"])
+    def test_what_the_metadata_tell(self, saver, prefix: Path, name: str) -> None:
+        saver.save_shard(prefix, 0, ARRAYS)
+        with pytest.raises(ValueError, match=f"{name}: expected text in Unicode, found") as caught:
+            saver.save_metadata(prefix, world_size=1, **{name: "\ud800"})
+        assert type(caught.value) is ValueError
+
+    @pytest.mark.parametrize("name", ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"])
+    def test_what_the_environment_tells_is_taken_as_it_is(
+        self, prefix: Path, monkeypatch, name: str
+    ) -> None:
+        monkeypatch.setenv(name, os.fsdecode(b"job \xff"))
+        saver = MultiShardSaver()
+        saver.save_shard(prefix, 0, ARRAYS)
+        saver.save_metadata(prefix, world_size=1)
+        assert files.is_whole(prefix)
+
+
+class TestAsync:
+    def test_it_saves(self, saver, prefix: Path) -> None:
+        async def save() -> None:
+            await asyncio.gather(
+                *(saver.save_shard_async(prefix, rank, ARRAYS, step=3) for rank in range(3))
+            )
+            await saver.save_metadata_async(prefix, world_size=3, step=3)
+
+        asyncio.run(save())
+        assert len(MultiShardLoader().load_all_shards(prefix)) == 3
+
+    def test_cancelled_it_leaves_neither_thread_nor_file(self, saver, prefix: Path) -> None:
+        begun, go_on = threading.Event(), threading.Event()
+
+        class Slow(dict):
+            def __iter__(self):
+                if threading.current_thread() is not threading.main_thread():
+                    begun.set()
+                    go_on.wait(30)
+                return super().__iter__()
+
+        async def save() -> None:
+            task = asyncio.ensure_future(saver.save_shard_async(prefix, 0, Slow(ARRAYS)))
+            while not begun.is_set():
+                await asyncio.sleep(0.001)
+            task.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            await task
+
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(save())
+        assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
+        assert not prefix.parent.exists() or names(prefix) == []
+
+
+@pytest.mark.parametrize(
+    ("digest", "begins"), [("sha256", ""), ("sha256-tree", "sha256-tree:"), ("blake3", "blake3:")]
+)
+def test_every_digest_proves(prefix: Path, digest: str, begins: str) -> None:
+    array = np.arange(700_000)  # more than one leaf, and a part of one
+    saver = MultiShardSaver(digest=digest)
+    saver.save_shard(prefix, 0, {"a": np.zeros(1, np.int8), "w": array})
+    saver.save_metadata(prefix, world_size=1)
+
+    loader = MultiShardLoader()
+    checksum = loader.load_metadata(prefix).shards[0].checksum
+    assert checksum.startswith(begins)
+    assert len(checksum) == len(begins) + 64
+    assert np.array_equal(loader.load_shard(prefix, 0)["w"], array)
+    with open(f"{prefix}_shard_0.shard", "r+b") as file:
+        file.seek(3_000_000)
+        file.write(b"\x01")
+    with pytest.raises(CheckpointError, match="expected data with the checksum"):
+        loader.load_shard(prefix, 0)
+
+
+def test_blake3_that_is_not_installed_is_asked_for(monkeypatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "blake3", None)
+    with pytest.raises(ValueError, match=r"pip install shardproof\[blake3\]"):
+        MultiShardSaver(digest="blake3")
+
+
+def test_the_note_is_gone_only_when_the_metadata_are_there(saver, prefix: Path) -> None:
+    saver.save_shard(prefix, 0, ARRAYS)
+    note = json.loads(Path(f"{prefix}_shard_0.tensors.json").read_bytes())
+    assert note["shard"]["tensors"][0]["name"] == "w"
+    saver.save_metadata(prefix, world_size=1)
+    assert not Path(f"{prefix}_shard_0.tensors.json").exists()
+
+
+def test_what_is_committed_is_not_told_to_have_failed(saver, prefix: Path) -> None:
+    """Whichever call fails; those behind the commit only clear up."""
+    for nth in itertools.count(1):
+        path, told = prefix.parent / f"{nth}" / "model", None
+        saver.save_shard(path, 0, ARRAYS)
+        with faults(path.parent) as fs:
+            fault = fs.fail("any", errno.EIO, nth=nth, times=1, optional=True)
+            try:
+                saver.save_metadata(path, world_size=1)
+            except OSError as error:
+                told = error
+        is_there = told is None or isinstance(told, UnsyncedError)
+        assert files.metadata_path(path).exists() == is_there
+        assert files.is_whole(path) or not is_there
+        if not fault.reached:
+            break
+    assert told is None
+    assert nth > 30
+
+
+def test_what_can_not_be_swept_is_no_failure(saver, prefix: Path) -> None:
+    """As a directory that has the name of what a killed writer left."""
+    child = os.fork()
+    if not child:
+        prefix.parent.mkdir()
+        os.mkdir(prefix.parent / _files._temporary_name())
+        os._exit(0)
+    os.waitpid(child, 0)
+    saver.save_shard(prefix, 0, ARRAYS)
+    saver.save_metadata(prefix, world_size=1)
+    assert len(names(prefix)) == 3
+
+
+@pytest.mark.parametrize("match", ["model_shard_0.tensors.json", "model_shard_0.shard"])
+@pytest.mark.parametrize("call", ["open", "stat", "read"])
+def test_a_shard_that_nobody_could_look_at_is_not_to_be_saved_again(
+    saver, prefix: Path, shard_faults, call: str, match: str
+) -> None:
+    saver.save_shard(prefix, 0, ARRAYS)
+    shard_faults(prefix.parent).fail(call, errno.EIO, match=match)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
+        saver.save_metadata(prefix, world_size=1)
+    assert caught.value.errno == errno.EIO
+    assert "again" not in str(caught.value)

@@ -1,0 +1,196 @@
+"""The command takes the signals that end it before anything else, and ends in order by them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from shardproof.testing.faults.hub import Hub
+from tests.helpers.kept_parts import beside_parts
+
+CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
+ENTRIES = {
+    "module": [sys.executable, "-m", "shardproof"],
+    "script": [sys.executable, "-c", "from shardproof.__main__ import main; main()"],
+}
+
+
+def started(args: Sequence[object], **keywords: object) -> subprocess.Popen[str]:
+    """A process of which everything that it says is kept."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*map(str, args)], stdout=pipe, stderr=pipe, text=True, **keywords)
+
+
+def said(child: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, error = child.communicate(timeout=60)
+    return child.returncode, out, error
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(1e-3)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_one_that_comes_with_the_first_import_ends_it_at_once(name: str) -> None:
+    """The slowest of imports: one that raises the signal itself, and would print a traceback."""
+    code = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == 'typer': signal.raise_signal(signal.{name})\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from shardproof.__main__ import main\n"
+        "main()\n"
+    )
+    assert said(started([sys.executable, "-c", code, "--version"])) == (CODES[name], "", "")
+
+
+def test_what_it_imports_may_be_where_nobody_can_look() -> None:
+    code = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': raise OSError(5, 'Input/output error', '/a\\n\\x1b[2J')\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from shardproof.__main__ import main\n"
+        "main()\n"
+    )
+    code, out, error = said(started([sys.executable, "-c", code, "--version"]))
+    assert (code, out) == (3, "")
+    assert error == "Could not import the command: OSError(5, 'Input/output error')\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        ("MemoryError()", "no memory is left"),
+        ("OSError(5, 'Input/output error')", "OSError: [Errno 5] Input/output error"),
+    ],
+)
+def test_what_no_command_expects_is_no_finding(error: str, problem: str) -> None:
+    """Where no memory is left, or a room can't be imported, nobody could look."""
+    code = (
+        "from shardproof.cli import app as cli\n"
+        "def app(**_):\n"
+        f"    raise {error}\n"
+        "cli.app = app\n"
+        "from shardproof.__main__ import main\n"
+        "main()\n"
+    )
+    expected = (3, "", f"Could not go on: {problem}\n")
+    assert said(started([sys.executable, "-c", code])) == expected
+
+
+def test_next_to_nothing_is_imported_before_it_takes_them() -> None:
+    """One that comes meanwhile is a traceback; what is imported then should take no time."""
+    code = (
+        "import sys\n"
+        "had = set(sys.modules)\n"
+        "import shardproof.__main__\n"
+        "print(*set(sys.modules) - had)\n"
+    )
+    _, out, _ = said(started([sys.executable, "-c", code]))
+    ours = ("__main__", "_base", "_base.lazy", "_base.real_imports", "cli", "cli.entry")
+    assert set(out.split()) == {"shardproof", *(f"shardproof.{name}" for name in ours)}
+
+
+def test_ignored_ones_stay_ignored() -> None:
+    """As under nohup(1), and in the background of a shell."""
+    code = (
+        "import signal, sys\n"
+        "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n"
+        "    signal.signal(number, signal.SIG_IGN)\n"
+        "from shardproof.cli import app as cli\n"
+        "def app(**_):\n"
+        "    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n"
+        "        signal.raise_signal(number)\n"
+        "    print('went on')\n"
+        "cli.app = app\n"
+        "from shardproof.__main__ import main\n"
+        "main()\n"
+    )
+    assert said(started([sys.executable, "-c", code])) == (0, "went on\n", "")
+
+
+def test_a_call_of_the_library_takes_no_signal(make_shards_dir) -> None:
+    code = (
+        "import shardproof, signal, sys\n"
+        "shardproof.validate(sys.argv[1])\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+        "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"
+    )
+    assert said(started([sys.executable, "-c", code, make_shards_dir()])) == (0, "", "")
+
+
+@pytest.mark.parametrize("n_times", [1, 2])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_fetch_ends_in_order(shard_hub: Hub, tmp_path: Path, name: str, n_times: int) -> None:
+    url = shard_hub.put("a/0.bin", b"x" * 2**20)
+    shard_hub.fault("a/0.bin", "stall-in-body")
+    child = started([*ENTRIES["module"], "fetch", url, tmp_path / "to"])
+    until(lambda: list(tmp_path.rglob(".shardproof-*")) or child.poll() is not None)
+
+    for _ in range(n_times):
+        child.send_signal(signal.Signals[name])
+        time.sleep(0.01)
+
+    assert said(child) == (CODES[name], "", "")
+    assert not beside_parts(tmp_path / "to")
+
+
+SLOW_STAGE = """
+from shardproof.__main__ import main
+from shardproof.testing.faults.file_system import faults
+import sys
+with faults(sys.argv[-1]) as fs:
+    fs.slow("write", 0.1, match="*.tmp")
+    main()
+"""
+
+
+@pytest.mark.parametrize("n_times", [1, 2])
+@pytest.mark.parametrize("name", CODES)
+def test_a_stage_ends_in_order(make_shards_dir, tmp_path: Path, name: str, n_times: int) -> None:
+    (to := tmp_path / "to").mkdir()
+    child = started([sys.executable, "-c", SLOW_STAGE, "stage", make_shards_dir(40), "--to", to])
+    until(lambda: list(to.rglob("*.bin")) or child.poll() is not None)
+
+    for _ in range(n_times if name != "SIGINT" else 1):  # a second interrupt waits for nothing
+        child.send_signal(signal.Signals[name])
+        time.sleep(0.01)
+
+    assert said(child) == (CODES[name], "", "")
+    assert list(to.rglob("*.tmp")) == list(to.rglob("shards.json")) == []
+
+
+RAISES_WHILE_TEXT_RUNS = """
+import builtins, os, signal, sys
+real, came = builtins.exec, []
+def run(code, *names):
+    ours = getattr(sys.modules.get("shardproof.cli.signals"), "signals", None)
+    taken = ours and signal.getsignal(signal.SIGTERM) == ours.came
+    if isinstance(code, str) and taken and not came:
+        came.append(code)
+        code = f"import signal; signal.raise_signal({os.environ['NUMBER']})"
+    return real(code, *names)
+builtins.exec = run
+"""
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_one_that_comes_while_text_is_executed(tmp_path: Path, name: str) -> None:
+    """As in an import of dataclasses: Python would end itself by SIGINT, whatever the code is."""
+    (tmp_path / "sitecustomize.py").write_text(RAISES_WHILE_TEXT_RUNS)
+    (tmp_path / "shards").mkdir()
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {**os.environ, "PYTHONPATH": path, "NUMBER": str(int(signal.Signals[name]))}
+    child = started([*ENTRIES["module"], "validate", tmp_path / "shards"], env=env)
+    assert said(child) == (CODES[name], "", "")

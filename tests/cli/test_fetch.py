@@ -1,0 +1,317 @@
+"""``shardproof fetch``: 0 only when the right bytes are under the final name."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shardproof import FetchError, fetching
+from shardproof.cli import fetch as _cli_fetch
+from shardproof.cli.app import app
+from shardproof.fetching import Fetched
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Hub
+from tests.helpers.kept_parts import beside_parts
+
+DATA = bytes(range(256)) * 400
+HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
+SHA256 = hashlib.sha256(DATA).hexdigest()
+
+
+def run(*args: str | Path) -> Result:
+    result = CliRunner().invoke(app, ["fetch", *map(str, args)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture
+def url(shard_hub: Hub) -> str:
+    return shard_hub.put("a/train-0.bin", DATA)
+
+
+def test_the_right_bytes_are_there(url: str, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--sha256", SHA256)
+
+    assert result.exit_code == 0
+    assert result.stdout == f"{tmp_path / 'train-0.bin'}\n"
+    assert result.stderr == ""
+    assert (tmp_path / "train-0.bin").read_bytes() == DATA
+
+
+def test_what_may_not_survive_a_power_cut_is_there_and_told(url: str, tmp_path: Path) -> None:
+    with faults(tmp_path) as fs:
+        fs.fail("fsync", errno.EIO, match=tmp_path.name)
+        result = run(url, tmp_path, "--sha256", SHA256)
+
+    assert result.exit_code == 3
+    assert "may not survive a power cut" in result.stderr
+    assert (tmp_path / "train-0.bin").read_bytes() == DATA
+
+
+def test_what_nobody_has_stated_the_digest_of_is_not_called_proven(
+    url: str, tmp_path: Path
+) -> None:
+    result = run(url, tmp_path)
+
+    assert result.exit_code == 0
+    assert f"only its size is right; it is sha256:{SHA256}" in result.stderr
+
+
+def test_a_file_of_the_hub(shard_hub: Hub, tmp_path: Path) -> None:
+    shard_hub.put("data/0.bin", DATA, repo="org/name")
+    code = "from shardproof.cli import app as cli; cli.main()"
+    url = "hf://datasets/org/name@main/data/0.bin"
+
+    run = subprocess.run(
+        [sys.executable, "-c", code, "fetch", url, str(tmp_path)],
+        env={**os.environ, "HF_ENDPOINT": shard_hub.url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (run.returncode, run.stderr) == (0, "")  # proven
+    assert (tmp_path / "0.bin").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("wrong", ["0" * 64, f"sha256:{'0' * 64}"])
+def test_wrong_bytes_are_not_there(wrong: str, url: str, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--sha256", wrong, "--retries", "0")
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f"expected the digest sha256:{'0' * 64}, found sha256:{SHA256}" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("retries", "exit_code"), [(0, 1), (1, 1), (2, 0)])
+def test_retries_are_attempts_after_the_first(
+    retries: int, exit_code: int, url: str, shard_hub: Hub, tmp_path: Path
+) -> None:
+    shard_hub.fault("a/*", "status-503", times=2)
+
+    result = run(url, tmp_path, "--retries", str(retries), "--quiet")
+
+    assert result.exit_code == exit_code
+    assert result.stdout == ""
+    assert len(shard_hub.requests_for("a/*", method="GET")) == min(retries, 2) + 1
+
+
+@pytest.mark.parametrize("option", ["--timeout", "--deadline", "--stall"])
+def test_what_takes_too_long_ends(option: str, url: str, shard_hub: Hub, tmp_path: Path) -> None:
+    shard_hub.fault("a/*", "stall-in-body")
+
+    result = run(url, tmp_path, option, "1", "--retries", "0")
+
+    assert result.exit_code == 1
+    assert "failed to download 'train-0.bin' after 1 attempt" in result.stderr
+    # The half that was sent, or what of it had been taken by then.
+    kept = re.search(r"(\d+) of 102400 bytes are kept, and the next try goes", result.stderr)
+    assert kept is not None
+    assert 0 < int(kept[1]) <= 51200
+    assert beside_parts(tmp_path) == set()
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e999"])
+@pytest.mark.parametrize("option", ["--timeout", "--deadline", "--stall"])
+def test_what_never_ends_is_wrong_usage(
+    option: str, seconds: str, url: str, shard_hub: Hub, tmp_path: Path
+) -> None:
+    result = run(url, tmp_path, option, seconds)
+
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}': " in result.stderr
+    assert not shard_hub.requests
+    assert not list(tmp_path.iterdir())
+
+
+def test_attempts_are_told_where_that_is_wanted(url: str, shard_hub: Hub, tmp_path: Path) -> None:
+    shard_hub.fault("a/*", "status-503", times=1)
+
+    code = "import sys; from shardproof.cli import app as cli; cli.main()"
+    command = [sys.executable, "-c", code, "fetch", url, str(tmp_path), "--verbose"]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert child.returncode == 0
+    assert "(attempt 1/3): " in child.stderr
+    assert "Retrying in " in child.stderr
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:1/", "a/b", "nonsense://a/b", "hf://a", "http://127.0.0.1:1/%2Fetc"],
+)
+def test_wrong_usage(url: str, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--retries", "0")
+
+    assert result.exit_code == 2
+    assert result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.once
+def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['s3fs'] = None; from shardproof.cli import app as cli; cli.main()"
+    )
+    command = [sys.executable, "-c", code, "fetch", "s3://bucket/0.bin", tmp_path]
+
+    child = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert (child.returncode, child.stdout) == (2, "")
+    assert child.stderr == "s3:// needs s3fs: pip install s3fs\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "exit_code", "text"),
+    [
+        ("ftp://127.0.0.1:1/x", 1, "ConnectionRefusedError"),
+        ("ftp://no.such.host.invalid/x", 1, "gaierror"),
+        ("ftp://127.0.0.1:99999/x", 2, "Port out of range"),
+        ("reference://x/y", 2, "missing 1 required positional argument"),
+    ],
+)
+def test_what_a_file_system_refuses_is_two_lines(
+    url: str, exit_code: int, text: str, tmp_path: Path
+) -> None:
+    result = run(url, tmp_path, "--retries", "1")
+
+    assert result.exit_code == exit_code
+    assert text in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_file_system_refuses_in_several_lines(tmp_path: Path, monkeypatch) -> None:
+    def refuse(*_: object, **options: object) -> None:
+        raise ValueError("no such bucket:\n  'x\x1b[2J'")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
+    result = run("memory://x/0.bin", tmp_path, "--retries", "0")
+
+    assert result.exit_code == 2
+    assert "\x1b" not in result.stderr
+
+
+def test_a_wrong_digest_is_wrong_usage(url: str, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--sha256", "12")
+
+    assert result.exit_code == 2
+    assert "expected 64 hexadecimal digits" in result.stderr
+
+
+def test_names_from_a_server_lead_nowhere(shard_hub: Hub, tmp_path: Path) -> None:
+    url = shard_hub.put("a/0.bin", DATA)
+    shard_hub.fault("a/0.bin", "unsafe-file-name")
+
+    assert run(url, tmp_path / "in").exit_code == 0
+
+    assert [p.name for p in tmp_path.rglob("*")] == ["in", "0.bin"]
+
+
+def test_it_is_done_where_no_interrupt_is_raised(url: str, tmp_path: Path, monkeypatch) -> None:
+    threads = []
+    fetch_shard = fetching.fetch_shard
+
+    def fetch(*args: Any, **keywords: Any) -> Fetched:
+        threads.append(threading.current_thread())
+        return fetch_shard(*args, **keywords)
+
+    monkeypatch.setattr(fetching, "fetch_shard", fetch)
+
+    assert run(url, tmp_path).exit_code == 0
+    assert threads[0] is not threading.main_thread()
+
+
+def test_nothing_is_drawn_when_it_is_stopped(url: str, tmp_path: Path, monkeypatch) -> None:
+    """Whoever drew it may wait no more."""
+    drawn = []
+
+    def fetch(*_: Any, stop: threading.Event, on_bytes: Any, **__: Any) -> Fetched:
+        on_bytes(1, 2)
+        stop.set()
+        on_bytes(2, 2)
+        raise FetchError("it was stopped", url=url, path="p")
+
+    monkeypatch.setattr(fetching, "fetch_shard", fetch)
+    bar = contextlib.nullcontext(lambda *progress: drawn.append(progress))
+    monkeypatch.setattr(_cli_fetch, "bar", lambda label: bar)
+
+    assert run(url, tmp_path).exit_code == 1
+    assert drawn == [(1, 2)]
+
+
+@pytest.mark.parametrize("fault", ["stall-before-header", "stall-in-body", "drip"])
+def test_an_interrupt_ends_with_130_and_leaves_a_part_at_most(
+    fault: str, url: str, shard_hub: Hub, tmp_path: Path
+) -> None:
+    """A real SIGINT, at a moment that is another one each time."""
+    shard_hub.fault("a/*", fault)
+    code = (
+        "import sys, threading\n"
+        "from shardproof.cli import app as cli\n"
+        "import httpx, shardproof.fetching\n"
+        "print('begun', flush=True)\n"
+        "try:\n"
+        "    cli.main()\n"
+        "finally:\n"
+        "    print([t.name for t in threading.enumerate()], file=sys.stderr)\n"
+    )
+    for delay in (0.05, 0.15, 0.3):
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, "fetch", url, str(tmp_path / str(delay))],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        child.stdout.readline()
+        time.sleep(delay)
+        child.send_signal(signal.SIGINT)
+        _, error = child.communicate(timeout=60)
+
+        assert child.returncode == 130, error
+        assert error.splitlines()[-1] == "['MainThread']"
+        assert "Traceback" not in error
+        assert not os.path.exists(tmp_path / str(delay)) or not beside_parts(tmp_path / str(delay))
+
+
+@pytest.mark.parametrize("n_interrupts", [1, 2])
+def test_interrupts_leave_the_terminal_as_it_was(
+    url: str, shard_hub: Hub, tmp_path: Path, n_interrupts: int
+) -> None:
+    """The bar hides the cursor; the second interrupt does not wait for the work."""
+    shard_hub.fault("a/*", "drip")
+    master, slave = os.openpty()
+    code = "from shardproof.cli import app as cli; cli.main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "fetch", url, tmp_path],
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(slave)
+    drawn = b""
+    while HIDE_CURSOR not in drawn:
+        drawn += os.read(master, 1000)
+
+    for _ in range(n_interrupts):
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    with contextlib.suppress(OSError):  # EIO: nobody has the other end any more
+        while more := os.read(master, 1000):
+            drawn += more
+    os.close(master)
+
+    assert child.wait(60) == 130
+    assert drawn.rindex(SHOW_CURSOR) > drawn.rindex(HIDE_CURSOR)
+    assert (not beside_parts(tmp_path)) or n_interrupts == 2

@@ -1,0 +1,325 @@
+"""``shardproof receipts``: what it prints, and its exit codes."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shardproof import ReceiptStore, receipts
+from shardproof.cli import app
+from tests.helpers.planning import complete, new_store, receipt_path, source
+
+
+@pytest.fixture
+def store(tmp_path) -> ReceiptStore:
+    """Of eight shards, 0, 1 and 7 are done, 3 has lost an output, 4 failed, 5 is claimed."""
+    store = new_store(tmp_path, 8)
+    for index in (0, 1, 3, 7):
+        complete(store, index)
+    (store.path / "shard_000003.idx").unlink()
+    with pytest.raises(ValueError, match="bad"), store.claim(4):
+        raise ValueError("bad \x1b[31mrow")
+    return store
+
+
+def run(*args: object):
+    result = CliRunner().invoke(app.app, ["receipts", *map(str, args)], prog_name="shardproof")
+    assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
+    return result
+
+
+def words(text: str) -> str:
+    """What is in a box, on one line."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def lines(result) -> list[list[str]]:
+    return [line.split(None, 2) for line in result.stdout.splitlines()]
+
+
+class TestTable:
+    def test_it_says_why(self, store) -> None:
+        store.claim(5)
+        result = run(store.path)
+        assert result.exit_code == 1
+        title, header, *rows = result.stdout.splitlines()
+        assert title == f"3 of 8 shards completed in '{store.path}'"
+        assert header.split() == ["Shard", "State", "Why"]
+        shown = [row.split(None, 2) for row in rows]
+        assert [row[:2] for row in shown] == [
+            ["2", "pending"],
+            ["3", "pending"],
+            ["4", "failed"],
+            ["5", "claimed"],
+            ["6", "pending"],
+        ]
+        assert shown[0][2].strip() == "there is no receipt"
+        missing = store.path / "shard_000003.idx"
+        assert shown[1][2].strip().endswith(f"at '{missing}', found nothing")
+        assert "ValueError: bad" in shown[2][2]
+        assert "\x1b" not in result.stdout
+        assert f"by uid {os.geteuid()} on " in shown[3][2]
+        assert shown[3][2].strip().endswith("for 0:00:00")
+
+    def test_all_done(self, store) -> None:
+        for index in store.pending():
+            complete(store, index)
+        result = run(store.path)
+        assert (result.exit_code, result.stdout) == (
+            0,
+            f"8 of 8 shards completed in '{store.path}'\n",
+        )
+
+    def test_a_claim_of_a_done_shard_is_not_shown(self, store) -> None:
+        for index in store.pending():
+            complete(store, index)
+        (store.path / "claims" / "shard_000002.0001.json").write_text("{}")
+        assert run(store.path).exit_code == 0
+
+    def test_a_claim_that_can_not_be_read(self, store) -> None:
+        (store.path / "claims" / "shard_000002.0001.json").write_text("{")
+        assert "by a worker that can't be told" in run(store.path).stdout
+
+    @pytest.mark.parametrize("claimed_at", [1e300, -1e300, 1e12])
+    def test_a_clock_that_is_wrong(self, store, claimed_at) -> None:
+        store.claim(5)
+        path = store.path / "claims" / "shard_000005.0001.json"
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"claimed_at": claimed_at}))
+        assert "claimed  by uid" in run(store.path).stdout
+
+    def test_the_level(self, store) -> None:
+        (store.path / "shard_000000.bin").write_bytes(b"nekots")
+        assert "3 of 8" in run(store.path).stdout
+        assert "2 of 8" in run(store.path, "--level", "valid").stdout
+
+
+class TestPending:
+    def test_one_a_line(self, store) -> None:
+        result = run(store.path, "--pending")
+        assert (result.exit_code, result.stdout) == (0, "2\n3\n4\n5\n6\n")
+
+    def test_for_a_job_array(self, store) -> None:
+        complete(store, 4)
+        result = run(store.path, "--pending", "--format", "slurm")
+        assert (result.exit_code, result.stdout) == (0, "2-3,5-6\n")
+
+    def test_nothing(self, store) -> None:
+        for index in store.pending():
+            complete(store, index)
+        for form in ("lines", "slurm"):
+            result = run(store.path, "--pending", "--format", form)
+            assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_json(store) -> None:
+    result = run(store.path, "--json")
+    said = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert said["root"] == str(store.path)
+    assert (said["n_shards"], said["n_completed"]) == (8, 3)
+    assert said["plan_hash"] == store.plan_hash
+    assert said["shards"][0] == {"shard": 2, "state": "pending", "why": "there is no receipt"}
+
+
+@pytest.mark.once
+class TestADeadWorker:
+    """Whose claim would say for ever that somebody is at the shard."""
+
+    @pytest.fixture(autouse=True)
+    def killed(self, store) -> None:
+        code = """
+import os, signal, sys, shardproof
+store = shardproof.ReceiptStore(sys.argv[1])
+for index in (2, 4):
+    work = store.claim(index)
+    if index == 2:
+        work.__enter__()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+        assert subprocess.run([sys.executable, "-c", code, store.path]).returncode == -9
+        store.claim(5)
+
+    def change(self, store, process) -> None:
+        """As if the claim came from elsewhere."""
+        path = store.path / "claims" / "shard_000002.0001.json"
+        claim = json.loads(path.read_bytes())
+        *here, pid, started = claim["process"].split("/")
+        path.write_text(json.dumps(claim | {"process": process(here, pid, started)}))
+
+    def states(self, store) -> list[tuple[int, str]]:
+        said = json.loads(run(store.path, "--json").stdout)["shards"]
+        return [(row["shard"], row["state"]) for row in said]
+
+    def test_it_is_called_dead(self, store) -> None:
+        shown = {number: (state, why.strip()) for number, state, why in lines(run(store.path))[2:]}
+        assert shown["2"][0] == shown["4"][0] == "dead"
+        assert shown["2"][1].endswith("that process is gone; it was started, and not completed")
+        assert "that process is gone; it failed: 'ValueError: bad" in shown["4"][1]
+        assert shown["5"][0] == "claimed"
+        expected = [(2, "dead"), (3, "pending"), (4, "dead"), (5, "claimed"), (6, "pending")]
+        assert self.states(store) == expected
+        assert [found.is_dead for _, found in receipts.claims_in(str(store.path))] == [1, 1, 0]
+
+    @pytest.mark.parametrize(
+        "process",
+        [
+            lambda here, pid, started: f"other-boot/{here[1]}/{pid}/{started}",
+            lambda here, pid, started: f"{here[0]}/1/{pid}/{started}",  # another container
+            lambda here, pid, started: "",
+            lambda here, pid, started: f"{pid}",
+            lambda here, pid, started: f"{'/'.join(here)}/{os.getpid()}/{started_at()}",
+        ],
+        ids=["another machine", "another container", "not told", "torn", "it lives"],
+    )
+    def test_in_doubt_it_lives(self, store, process) -> None:
+        self.change(store, process)
+        assert self.states(store)[0] == (2, "claimed")
+
+    def test_its_number_is_that_of_another_process_now(self, store) -> None:
+        self.change(store, lambda here, pid, started: f"{'/'.join(here)}/{os.getpid()}/{started}")
+        assert self.states(store)[0] == (2, "dead")
+
+
+def started_at() -> str:
+    return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+
+
+class TestOutputDirectory:
+    """Who does not know the hashes by heart names the directory that they gave to the job."""
+
+    @pytest.fixture
+    def output_dir(self, store, tmp_path) -> Path:
+        """A run with two plans, one of them done, and another run without any."""
+        plan = receipts.make_plan("other", [source("a")], 1)
+        complete(receipts.open_run(tmp_path, datasets=["corpus"]).open(plan), 0)
+        receipts.open_run(tmp_path, datasets=["none"])
+        return tmp_path
+
+    @pytest.fixture
+    def plans(self, output_dir) -> list[str]:
+        return sorted(str(path.parent) for path in output_dir.glob("runs/*/datasets/*/*/plan.json"))
+
+    def test_all_its_plans_are_shown(self, output_dir, plans) -> None:
+        result = run(output_dir)
+        assert result.exit_code == 1
+        titles = [line for line in result.stdout.splitlines() if " completed in " in line]
+        assert titles == [
+            f"3 of 8 shards completed in '{plans[0]}'",
+            f"1 of 1 shards completed in '{plans[1]}'",
+        ]
+        said = json.loads(run(output_dir, "--json").stdout)
+        assert said["root"] == str(output_dir)
+        assert [plan["root"] for plan in said["plans"]] == plans
+        assert [plan["n_completed"] for plan in said["plans"]] == [3, 1]
+
+    def test_of_every_part_of_it(self, output_dir, plans) -> None:
+        runs = output_dir / "runs"
+        for part in (runs, Path(plans[0]).parents[2], Path(plans[0]).parents[1]):
+            said = json.loads(run(part, "--json").stdout)
+            assert [plan["root"] for plan in said["plans"]] == plans, part
+        assert f"'{plans[1]}'" in run(Path(plans[1]).parent).stdout
+        assert run(Path(plans[1]).parent).exit_code == 0
+
+    def test_data_sets_may_be_called_as_directories_are(self, store, tmp_path) -> None:
+        for name in ("runs", "datasets", "receipts"):
+            plan = receipts.make_plan(name, [source("a")], 1)
+            receipts.open_run(tmp_path, datasets=["corpus"]).open(plan)
+        assert len(json.loads(run(tmp_path, "--json").stdout)["plans"]) == 4
+
+    def test_a_plan_that_can_not_be_read_hides_no_other(self, output_dir, plans) -> None:
+        (Path(plans[0]) / "plan.json").unlink()
+        result = run(output_dir, "--json")
+        assert result.exit_code == 2
+        assert f"'{plans[0]}/plan.json': there is no such file" in result.stderr
+        first, second = json.loads(result.stdout)["plans"]
+        assert (first["root"], first["exit_code"]) == (plans[0], 2)
+        assert second["n_completed"] == 1
+
+    def test_a_directory_that_can_not_be_listed_is_told(
+        self, output_dir, plans, shard_faults
+    ) -> None:
+        place = Path(plans[1]).parent
+        shard_faults(output_dir).fail("scandir", errno.EIO, match="other", times=2)
+        result = run(output_dir)
+        assert result.exit_code == 3
+        assert f"Could not look at '{place}'" in result.stderr
+        assert f"3 of 8 shards completed in '{plans[0]}'" in result.stdout
+        result = run(output_dir, "--pending")
+        assert (result.exit_code, result.stdout) == (3, "")
+
+    def test_nor_the_directory_itself(self, output_dir, shard_faults) -> None:
+        shard_faults(output_dir).fail("scandir", errno.ESTALE)
+        result = run(output_dir)
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert f"Could not look at '{output_dir}'" in result.stderr
+
+    def test_links_that_lead_round_in_a_circle(self, tmp_path) -> None:
+        for name in ("runs", "datasets", "x"):
+            (tmp_path / name).symlink_to(tmp_path)
+        assert run(tmp_path).exit_code == 2
+
+    def test_a_plan_that_links_lead_to_is_shown_once(self, tmp_path) -> None:
+        store = new_store(tmp_path)
+        runs = store.path.parents[2]
+        (runs.parent / "latest").symlink_to(runs.name)
+        (runs.parent / "up").symlink_to("..")
+        (store.path.parent / "self").symlink_to(".")
+        output_dir = runs.parents[1]
+        assert len(list(receipts.plan_dirs(output_dir))) == 1
+        result = run(output_dir, "--pending")
+        assert (result.exit_code, result.stdout.split()) == (0, ["0", "1", "2"])
+
+    def test_numbers_are_those_of_one_plan(self, output_dir, plans) -> None:
+        result = run(output_dir, "--pending")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "expected one plan, found 2 below" in words(result.stderr)
+        (Path(plans[1]) / "plan.json").unlink()
+        (Path(plans[1]) / "receipts" / "shard_000000.json").unlink()
+        (Path(plans[1]) / "receipts").rmdir()
+        assert run(output_dir, "--pending").stdout == "2\n3\n4\n5\n6\n"
+
+
+class TestTrouble:
+    def test_no_plan(self, tmp_path) -> None:
+        for path in (tmp_path, tmp_path / "none"):
+            result = run(path)
+            assert result.exit_code == 2
+            assert "there is no such" in result.stderr
+            assert result.stdout == ""
+        assert "no plan below: runs/*/datasets/*/*/plan.json" in run(tmp_path).stderr
+
+    def test_why_it_could_not_look(self, store, shard_faults) -> None:
+        shard_faults(store.path).fail("open", errno.EACCES, match="receipts", nth=2)
+        result = run(store.path)
+        assert result.exit_code == 3
+        assert "permission denied" in result.stderr.lower()
+        assert str(store.path / "receipts") in result.stderr
+        assert "None" not in result.stderr
+
+    def test_could_not_look(self, store, shard_faults) -> None:
+        shard_faults(store.path / "receipts").fail("read", errno.EIO)
+        result = run(store.path, "--pending")
+        assert result.exit_code == 3
+        assert result.stdout == ""
+        assert f"Could not look at '{store.path}'" in result.stderr
+
+    @pytest.mark.parametrize("form", ["lines", "slurm"])
+    def test_a_form_of_what_is_not_printed(self, store, form) -> None:
+        """Who forgets --pending would hand a table to sbatch."""
+        result = run(store.path, "--format", form)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "--format" in result.stderr
+        assert "give --pending too" in words(result.stderr)
+
+    def test_wrong_usage(self, store) -> None:
+        assert run(store.path, "--format", "pbs").exit_code == 2
+        assert run().exit_code == 2
+
+    def test_a_damaged_receipt(self, store) -> None:
+        receipt_path(store, 0).write_text("{")
+        assert "its receipt can't be believed: not JSON" in run(store.path).stdout

@@ -1,0 +1,1265 @@
+"""The next shard of tokens becomes active whole and looked at, or the current one stays."""
+
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardproof import ShardValidationError
+from shardproof.datasets.tokens import _held_shard, _ranks
+from shardproof.datasets.tokens._manager import ShardedDatasetManager
+from shardproof.errors import FetchError, FetchTimeoutError
+from shardproof.fetching import (
+    Delivery,
+    HttpSource,
+    HubSource,
+    Limits,
+    PrefetchEvent,
+    PrefetchStats,
+    RemoteFile,
+)
+from shardproof.fetching.transfer import _clock, _relay
+from shardproof.testing.faults.hub import Fault, Hub, serve_hub
+from tests.helpers import ROOT
+from tests.helpers.forking import PATIENCE, ended, forked
+from tests.helpers.hub_sources import repository
+from tests.helpers.kept_parts import beside_parts
+from tests.helpers.token_files import ids_of
+
+N_SHARDS, LENGTH = 4, 8
+
+
+def tokens_of(index: int) -> np.ndarray:
+    return np.arange(index * 1000, index * 1000 + 40, dtype=np.uint32)
+
+
+def bytes_of(array: np.ndarray) -> bytes:
+    import io
+
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def put(hub: Hub, index: int) -> None:
+    hub.put(f"t/train_{index:06d}.npy", bytes_of(tokens_of(index)))
+    hub.put(f"t/sample_ids_{index:06d}.npy", bytes_of(ids_of(tokens_of(index), LENGTH)))
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serve_hub() as hub:
+        for index in range(N_SHARDS):
+            put(hub, index)
+        yield hub
+
+
+@pytest.fixture(autouse=True)
+def _no_threads_are_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    ours = [t for t in set(threading.enumerate()) - before if t.name.startswith("shardproof")]
+    assert ours == []
+
+
+@pytest.fixture(autouse=True)
+def _no_waits(monkeypatch) -> None:
+    monkeypatch.setattr("tenacity.wait_random_exponential.__call__", lambda *_: 0.01)
+
+
+def manager(hub: Hub | str, path: Path, rank: int = 0, world_size: int = 1, **keywords):
+    url = hub if isinstance(hub, str) else f"{hub.url}/t"
+    usual = {"shards_path": path, "max_dataset_idx": N_SHARDS, "download_timeout": 5}
+    return ShardedDatasetManager(LENGTH, rank, world_size, url, **{**usual, **keywords})
+
+
+def rows(dataset) -> list[list[int]]:
+    return [row.tolist() for row in dataset]
+
+
+def expected(index: int) -> list[list[int]]:
+    return tokens_of(index).reshape(-1, LENGTH).tolist()
+
+
+def shards_in(path: Path) -> set[str]:
+    return {name for name in os.listdir(path) if not name.startswith(".")}
+
+
+def names(*indices: int) -> set[str]:
+    return {f"{kind}_{i:06d}.npy" for i in indices for kind in ("train", "sample_ids")}
+
+
+def assert_clean(path: Path) -> None:
+    """No temporary file, no lease, nothing on its way but what the next run goes on from."""
+    state = path / ".shardproof"
+    left = [file for file in state.rglob("*") if file.is_file()]
+    kinds = {file.relative_to(state).parts[0] for file in left}
+    assert kinds <= {"kept", "proofs", "ranks", "locks"}, left
+    assert beside_parts(state / "kept") == set()
+    assert not [file for file in path.rglob("*") if file.suffix in {".tmp", ".lease"}]
+
+
+def run(coroutine: Awaitable):
+    async def bounded():
+        async with asyncio.timeout(PATIENCE):
+            return await coroutine
+
+    return asyncio.run(bounded())
+
+
+class TestOneRank:
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_shard_after_shard(self, hub, tmp_path, level: str) -> None:
+        async def main() -> None:
+            async with manager(hub, tmp_path, level=level) as shards:
+                await shards.initialize_datasets(2)
+                for index in (2, 3, 0, 1, 2):
+                    assert shards.shard_index == index
+                    assert rows(shards.active_dataset) == expected(index)
+                    assert await shards.upcoming_dataset
+                    assert shards_in(tmp_path) == names(index, (index + 1) % N_SHARDS)
+                    assert await shards.swap_datasets() == (index + 1) % N_SHARDS
+
+        run(main())
+        assert_clean(tmp_path)
+
+    def test_it_is_called_as_the_one_it_stands_in_for(self, hub, tmp_path, monkeypatch) -> None:
+        monkeypatch.setenv("DATASET_BINS_PATH", str(tmp_path))
+
+        async def main() -> None:
+            shards = ShardedDatasetManager(
+                sequence_length=LENGTH,
+                rank=0,
+                world_size=1,
+                comms=f"{hub.url}/t",
+                token_dtype=np.uint32,
+                file_prefix="train",
+                max_download_retries=3,
+                download_timeout=600,
+            )
+            await shards.initialize_datasets(0)
+            assert await shards.swap_datasets() == 1
+            await shards.aclose()
+
+        run(main())
+
+    def test_keep_removes_nothing(self, hub, tmp_path) -> None:
+        async def main() -> None:
+            async with manager(hub, tmp_path, cleanup="keep") as shards:
+                await shards.initialize_datasets(0)
+                await shards.swap_datasets()
+                assert await shards.upcoming_dataset
+
+        run(main())
+        assert shards_in(tmp_path) == names(0, 1, 2)
+
+    def test_what_is_there_is_not_fetched_again(self, hub, tmp_path) -> None:
+        async def main() -> None:
+            async with manager(hub, tmp_path) as shards:
+                await shards.initialize_datasets(0)
+                assert await shards.upcoming_dataset
+
+        run(main())
+        n_before = len(hub.requests_for("*", method="GET"))
+        run(main())
+        assert len(hub.requests_for("*", method="GET")) == n_before
+
+    def test_only_what_it_fetched_goes(self, hub, tmp_path) -> None:
+        kept = {"notes.txt", "train_000099.npy", "eval_000000.npy"}
+        for name in kept:
+            (tmp_path / name).write_text("mine")
+
+        async def main() -> None:
+            async with manager(hub, tmp_path) as shards:
+                await shards.initialize_datasets(0)
+                for _ in range(3):
+                    await shards.swap_datasets()
+
+        run(main())
+        assert shards_in(tmp_path) >= kept
+
+    def test_the_old_dataset_can_be_read_after_the_swap(self, hub, tmp_path) -> None:
+        async def main() -> None:
+            async with manager(hub, tmp_path) as shards:
+                await shards.initialize_datasets(0)
+                old = shards.active_dataset
+                await shards.swap_datasets()
+                assert await shards.upcoming_dataset
+                assert not old.tokens_file.exists()
+                assert rows(old) == expected(0)
+
+        run(main())
+
+    def test_a_purged_shard_is_fetched_again(self, hub, tmp_path) -> None:
+        async def main() -> None:
+            async with manager(hub, tmp_path) as shards:
+                await shards.initialize_datasets(0)
+                assert await shards.upcoming_dataset
+                (tmp_path / "train_000001.npy").unlink()
+                await shards.swap_datasets()
+                assert rows(shards.active_dataset) == expected(1)
+                assert (tmp_path / "train_000001.npy").exists()
+
+        run(main())
+
+
+FAULTS = [
+    Fault.STATUS_503,
+    Fault.RESET_IN_BODY,
+    Fault.TRUNCATED,
+    Fault.CLOSED_BEFORE_HEADER,
+    Fault.STATUS_404,
+]
+
+
+class TestFaults:
+    @pytest.mark.parametrize("fault", FAULTS)
+    @pytest.mark.parametrize("kind", ["train", "sample_ids"])
+    def test_once(self, hub, tmp_path, fault: Fault, kind: str) -> None:
+        hub.fault(f"t/{kind}_*", fault, times=1)
+
+        async def main() -> None:
+            async with manager(hub, tmp_path) as shards:
+                await shards.initialize_datasets(0)
+                await shards.swap_datasets()
+                assert rows(shards.active_dataset) == expected(1)
+
+        run(main())
+
+    def test_a_stall_is_told_with_the_attempt(self, hub, tmp_path, caplog) -> None:
+        hub.fault("t/train_000000*", Fault.STALL_IN_BODY, times=1)
+
+        async def main() -> None:
+            async with manager(hub, tmp_path, download_timeout=0.5) as shards:
+                await shards.initialize_datasets(0)
+                assert rows(shards.active_dataset) == expected(0)
+
+        with caplog.at_level(logging.INFO, "shardproof.fetching"):
+            run(main())
+        assert re.search(
+            r"Timeout downloading shard 0.* after 0\.5\d*s \(attempt 1/3\)", caplog.text
+        )
+        assert re.search(r"Retrying in \d+\.\ds", caplog.text)
+
+    @pytest.mark.parametrize("fault", [Fault.STATUS_503, Fault.TRUNCATED, Fault.STALL_IN_BODY])
+    def test_always(self, hub, tmp_path, caplog, fault: Fault) -> None:
+        hub.fault("t/train_*", fault)
+
+        async def main() -> None:
+            async with manager(hub, tmp_path, download_timeout=0.3) as shards:
+                with pytest.raises(FetchError) as caught:
+                    await shards.initialize_datasets(0)
+                assert shards.active_dataset is None
+            for name in names(0):
+                assert str(tmp_path / name) in str(caught.value)
+
+        with caplog.at_level(logging.ERROR, "shardproof.fetching"):
+            run(main())
+        tokens, ids = (tmp_path / f"{kind}_000000.npy" for kind in ("train", "sample_ids"))
+        assert f"Failed to download shard 0 after 3 attempts: {tokens}, {ids}" in caplog.text
+        assert "train_000000.npy" not in shards_in(tmp_path)
+        assert_clean(tmp_path)
+
+    def test_in_the_background_it_is_tried_once_more_at_the_swap(
+        self, hub, tmp_path, caplog
+    ) -> None:
+        hub.fault("t/train_000001*", Fault.STATUS_503, times=3)
+
+        async def main() -> None:
+            async with manager(hub, tmp_path) as shards:
+                await shards.initialize_datasets(0)
+                assert not await shards.upcoming_dataset
+                assert await shards.swap_datasets() == 1
+                assert rows(shards.active_dataset) == expected(1)
+
+        with caplog.at_level(logging.WARNING, "shardproof.fetching"):
+            run(main())
+        assert "Shard 1 could not be prepared; trying once more" in caplog.text
+
+    def test_a_swap_that_fails_changes_nothing_and_may_be_repeated(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000002*", Fault.STATUS_503)
+
+        async def main() -> None:
+            async with manager(hub, tmp_path) as shards:
+                await shards.initialize_datasets(0)
+                await shards.swap_datasets()
+                assert not await shards.upcoming_dataset
+                active = shards.active_dataset
+                for _ in range(2):
+                    with pytest.raises(FetchError, match=r"train_000002\.npy"):
+                        await shards.swap_datasets()
+                    assert shards.active_dataset is active
+                    assert shards.shard_index == 1
+                    assert rows(active) == expected(1)
+                hub.heal()
+                assert await shards.swap_datasets() == 2
+                assert rows(shards.active_dataset) == expected(2)
+
+        run(main())
+
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_a_shard_that_is_wrong_at_its_source_is_never_active(
+        self, hub, tmp_path, level: str
+    ) -> None:
+        if level == "complete":
+            hub.put("t/sample_ids_000001.npy", bytes_of(np.zeros(3, np.uint64)))
+        else:
+            hub.put("t/train_000001.npy", bytes_of(tokens_of(2)))
+
+        async def main() -> None:
+            async with manager(hub, tmp_path, level=level) as shards:
+                await shards.initialize_datasets(0)
+                assert not await shards.upcoming_dataset
+                with pytest.raises(ShardValidationError):
+                    await shards.swap_datasets()
+                assert rows(shards.active_dataset) == expected(0)
+                assert not shards_in(tmp_path) & names(1)
+                put(hub, 1)
+                assert await shards.swap_datasets() == 1
+                assert rows(shards.active_dataset) == expected(1)
+
+        run(main())
+
+    def test_the_end_of_the_shards(self, hub, tmp_path) -> None:
+        async def main() -> None:
+            async with manager(hub, tmp_path, max_dataset_idx=None) as shards:
+                await shards.initialize_datasets(N_SHARDS - 1)
+                with pytest.raises(FetchError, match=rf"Shard {N_SHARDS}"):
+                    await shards.swap_datasets()
+
+        run(main())
+
+
+class TestCancelled:
+    def test_in_the_foreground(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000000*", Fault.STALL_IN_BODY, times=1)
+
+        async def main() -> None:
+            shards = manager(hub, tmp_path)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await shards.initialize_datasets(0)
+            working = [t.name for t in threading.enumerate() if t.name.startswith("shardproof-")]
+            assert set(working) <= {"shardproof-leases"}
+            await shards.initialize_datasets(0)
+            assert rows(shards.active_dataset) == expected(0)
+            await shards.aclose()
+
+        run(main())
+        assert_clean(tmp_path)
+
+    def test_a_swap_that_waits_for_the_background(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000001*", Fault.STALL_IN_BODY, times=1)
+
+        async def main() -> None:
+            async with manager(hub, tmp_path, download_timeout=1) as shards:
+                await shards.initialize_datasets(0)
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        await shards.swap_datasets()
+                assert shards.shard_index == 0
+                assert await shards.swap_datasets() == 1
+
+        run(main())
+
+    @pytest.mark.parametrize("how", ["aclose", "close", "end of the loop"])
+    def test_while_the_next_one_comes(self, hub, tmp_path, how: str) -> None:
+        hub.fault("t/train_000001*", Fault.STALL_IN_BODY)
+
+        async def main() -> None:
+            shards = manager(hub, tmp_path)
+            await shards.initialize_datasets(0)
+            await asyncio.sleep(0.1)
+            if how == "aclose":
+                await shards.aclose()
+            elif how == "close":
+                shards.close()
+            kept.append(shards)
+            assert rows(shards.active_dataset) == expected(0)
+
+        kept: list[ShardedDatasetManager] = []
+        run(main())
+        kept.pop().close()
+        assert_clean(tmp_path)
+
+    def test_one_that_nobody_closes(self, hub, tmp_path) -> None:
+        async def main() -> None:
+            shards = manager(hub, tmp_path)
+            await shards.initialize_datasets(0)
+            await shards.upcoming_dataset
+
+        run(main())
+        import gc
+
+        gc.collect()
+        assert_clean(tmp_path)
+
+    def test_an_interrupt(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000001*", Fault.STALL_IN_BODY)
+        script = f"""
+import asyncio, threading
+from shardproof.datasets.tokens._manager import ShardedDatasetManager
+
+async def main():
+    shards = ShardedDatasetManager({LENGTH}, 0, 1, "{hub.url}/t", shards_path={str(tmp_path)!r})
+    await shards.initialize_datasets(0)
+    print("ready", flush=True)
+    await shards.swap_datasets()
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print([t.name for t in threading.enumerate() if "fetch" in t.name or "shard-" in t.name])
+"""
+        child = subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            while not hub.requests_for("t/train_000001*", method="GET"):
+                time.sleep(0.01)
+            child.send_signal(signal.SIGINT)
+            out, error = child.communicate(timeout=PATIENCE)
+        assert (out, error, child.returncode) == ("[]\n", "", 0)
+        assert_clean(tmp_path)
+
+
+class TestFunctions:
+    @pytest.fixture
+    def there(self, tmp_path) -> Path:
+        path = tmp_path / "there"
+        path.mkdir()
+        for index in range(N_SHARDS):
+            np.save(path / f"train_{index:06d}.npy", tokens_of(index))
+            np.save(path / f"sample_ids_{index:06d}.npy", ids_of(tokens_of(index), LENGTH))
+        return path
+
+    def fetched_by(self, function: Callable, path: Path, **keywords) -> None:
+        async def main() -> None:
+            usual = {"max_dataset_idx": N_SHARDS, "shards_path": path}
+            async with ShardedDatasetManager(
+                LENGTH, 0, 1, function, **{**usual, **keywords}
+            ) as shards:
+                await shards.initialize_datasets(0)
+                await shards.swap_datasets()
+                assert rows(shards.active_dataset) == expected(1)
+
+        run(main())
+        assert_clean(path)
+
+    def test_a_plain_one(self, there, tmp_path) -> None:
+        def fetch(name: str, dest: Path) -> None:
+            assert threading.current_thread() is not threading.main_thread()
+            dest.write_bytes((there / name).read_bytes())
+
+        self.fetched_by(fetch, tmp_path / "here")
+
+    def test_an_asynchronous_one(self, there, tmp_path) -> None:
+        async def fetch(name: str, dest: Path) -> None:
+            assert threading.current_thread() is threading.main_thread()
+            await asyncio.sleep(0.01)
+            dest.write_bytes((there / name).read_bytes())
+
+        self.fetched_by(fetch, tmp_path / "here")
+
+    def test_one_that_fails_once_and_one_that_tears(self, there, tmp_path) -> None:
+        calls = []
+
+        async def fetch(name: str, dest: Path) -> None:
+            calls.append(name)
+            data = (there / name).read_bytes()
+            if calls.count(name) == 1:
+                dest.write_bytes(data[:50])
+                raise RuntimeError("no route to the bucket")
+            dest.write_bytes(data)
+
+        self.fetched_by(fetch, tmp_path / "here")
+
+    def test_one_that_hangs_is_cancelled(self, there, tmp_path) -> None:
+        calls, cancelled = [], []
+
+        async def fetch(name: str, dest: Path) -> None:
+            calls.append(name)
+            if calls.count(name) == 1:
+                try:
+                    await asyncio.sleep(PATIENCE)
+                except asyncio.CancelledError:
+                    cancelled.append(name)
+                    raise
+            dest.write_bytes((there / name).read_bytes())
+
+        self.fetched_by(fetch, tmp_path / "here", download_timeout=0.2)
+        assert len(cancelled) >= 4
+
+    def test_what_it_brings_is_looked_at(self, there, tmp_path) -> None:
+        async def fetch(name: str, dest: Path) -> None:
+            dest.write_bytes(bytes_of(np.load(there / name).astype(np.int16)))
+
+        with pytest.raises(ShardValidationError):
+            self.fetched_by(fetch, tmp_path / "here")
+        assert shards_in(tmp_path / "here") == set()
+
+    @pytest.mark.parametrize("n_bytes", [0, 5, 60, 128, 140, -1])
+    @pytest.mark.parametrize("kind", ["train", "sample_ids"])
+    def test_a_file_that_is_cut_is_a_failed_attempt(
+        self, there, tmp_path, caplog, kind: str, n_bytes: int
+    ) -> None:
+        calls = []
+
+        def fetch(name: str, dest: Path) -> None:
+            calls.append(name)
+            is_cut = name.startswith(kind) and calls.count(name) < 3
+            data = (there / name).read_bytes()
+            dest.write_bytes(data[:n_bytes] if is_cut else data)
+
+        with caplog.at_level(logging.WARNING, "shardproof.fetching"):
+            self.fetched_by(fetch, tmp_path / "here")
+        assert calls.count(f"{kind}_000000.npy") == 3
+        cut = f"the function has written no whole '{kind}_000000.npy': expected"
+        assert f"Could not download shard 0 (attempt 1/3): {cut}" in caplog.text
+        assert f"(attempt 2/3): {cut}" in caplog.text
+
+    def test_one_that_always_cuts(self, there, tmp_path) -> None:
+        def fetch(name: str, dest: Path) -> None:
+            dest.write_bytes((there / name).read_bytes()[:-3])
+
+        with pytest.raises(FetchError) as caught:
+            self.fetched_by(fetch, tmp_path / "here")
+        cause = "attempts 1 to 3: the function has written no whole 'sample_ids_000000.npy': "
+        assert f"{cause}expected 168 bytes for 5 items, found 165 bytes" in str(caught.value)
+        assert shards_in(tmp_path / "here") == set()
+
+    @pytest.mark.parametrize("what", ["nothing", "a directory"])
+    def test_one_that_brings_no_file(self, tmp_path, what: str) -> None:
+        def fetch(name: str, dest: Path) -> None:
+            if what == "a directory":
+                dest.mkdir()
+
+        with pytest.raises(FetchError, match="has written no file"):
+            self.fetched_by(fetch, tmp_path / "here")
+
+
+def put_there(path: Path, *indices: int) -> None:
+    """Whole shards of another tool."""
+    path.mkdir(exist_ok=True)
+    for index in indices:
+        np.save(path / f"train_{index:06d}.npy", tokens_of(index))
+        np.save(path / f"sample_ids_{index:06d}.npy", ids_of(tokens_of(index), LENGTH))
+
+
+def inodes(path: Path) -> dict[str, int]:
+    return {name: (path / name).stat().st_ino for name in shards_in(path)}
+
+
+class Nowhere:
+    """A function that a test must not call."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    def __call__(self, name: str, dest: Path) -> None:
+        self.called.append(name)
+        raise OSError("no network")
+
+
+class TestWhatLiesThere:
+    """Shards that somebody else put into the directory are taken, if they stand the look."""
+
+    def taken(self, comms, path: Path, index: int = 0, **keywords):
+        async def main() -> list[list[int]]:
+            usual = {"shards_path": path, "max_dataset_idx": N_SHARDS, "download_timeout": 5}
+            async with ShardedDatasetManager(
+                LENGTH, 0, 1, comms, **{**usual, **keywords}
+            ) as shards:
+                await shards.initialize_datasets(index)
+                await shards.upcoming_dataset
+                return rows(shards.active_dataset)
+
+        return run(main())
+
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    @pytest.mark.parametrize("comms", ["function", "http", "file"])
+    def test_without_a_request(self, hub, tmp_path, caplog, comms: str, level: str) -> None:
+        path, nowhere = tmp_path / "here", Nowhere()
+        put_there(path, 0, 1)
+        before = inodes(path)
+        sources = {"function": nowhere, "http": f"{hub.url}/t", "file": f"file://{tmp_path}/no"}
+        assert self.taken(sources[comms], path, level=level) == expected(0)
+        assert inodes(path) == before
+        assert nowhere.called == []
+        assert not hub.requests
+        assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+        assert_clean(path)
+
+    def test_they_are_not_removed(self, tmp_path) -> None:
+        async def main() -> None:
+            async with ShardedDatasetManager(
+                LENGTH, 0, 1, Nowhere(), shards_path=tmp_path, max_dataset_idx=N_SHARDS
+            ) as shards:
+                await shards.initialize_datasets(0)
+                for _ in range(6):
+                    await shards.swap_datasets()
+
+        put_there(tmp_path, *range(N_SHARDS))
+        before = inodes(tmp_path)
+        run(main())
+        assert inodes(tmp_path) == before
+
+    def test_from_the_hub_of_which_they_are_proven(self, tmp_path) -> None:
+        path = tmp_path / "here"
+        put_there(path, 0, 1)
+        before = inodes(path)
+        with serve_hub() as hub:
+            files = {name: (path / name).read_bytes() for name in names(0, 1)}
+            with repository(hub, files) as source:
+                assert self.taken(source, path, max_dataset_idx=2) == expected(0)
+            assert not hub.requests_for("*.npy", method="GET")
+        assert inodes(path) == before
+
+    def test_from_the_hub_that_has_others(self, tmp_path) -> None:
+        path = tmp_path / "here"
+        put_there(path, 0, 1)
+        files = {name: (path / name).read_bytes() for name in names(0, 1)}
+        np.save(path / "train_000000.npy", tokens_of(2))
+        with serve_hub() as hub, repository(hub, files) as source:
+            assert self.taken(source, path, max_dataset_idx=2) == expected(0)
+        (aside,) = shards_in(path) - names(0, 1)
+        assert aside.startswith("train_000000.npy.bad-")
+        assert np.array_equal(np.load(path / aside), tokens_of(2))
+
+    def test_from_the_hub_that_can_not_be_asked(self, tmp_path) -> None:
+        put_there(tmp_path, 0, 1)
+        source = HubSource("org/name", endpoint="http://127.0.0.1:9")
+        assert self.taken(source, tmp_path, max_dataset_idx=2) == expected(0)
+        source.close()
+        assert shards_in(tmp_path) == names(0, 1)
+
+    @pytest.mark.parametrize("missing", ["train", "sample_ids"])
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_one_file_is_proven_by_the_other(self, hub, tmp_path, missing: str, level: str) -> None:
+        put_there(tmp_path, 0, 1)
+        (tmp_path / f"{missing}_000000.npy").unlink()
+        before = inodes(tmp_path)
+        assert self.taken(f"{hub.url}/t", tmp_path, level=level) == expected(0)
+        assert inodes(tmp_path).items() >= before.items()
+        assert {request.path for request in hub.requests} == {f"t/{missing}_000000.npy"}
+
+    @pytest.mark.parametrize("missing", ["train", "sample_ids"])
+    def test_one_file_of_another_shard_is_replaced(self, hub, tmp_path, missing: str) -> None:
+        """At level complete too, where a pair that lies there is not compared token by token."""
+        put_there(tmp_path, 0, 1)
+        there = {"train", "sample_ids"} - {missing}
+        (tmp_path / f"{missing}_000000.npy").unlink()
+        for kind in there:
+            (tmp_path / f"{kind}_000001.npy").rename(tmp_path / f"{kind}_000000.npy")
+        assert self.taken(f"{hub.url}/t", tmp_path) == expected(0)
+        asides = {name.partition(".bad-")[0] for name in shards_in(tmp_path) if "bad" in name}
+        assert f"{there.pop()}_000000.npy" in asides
+
+    def test_what_is_no_shard_is_fetched_and_only_what_differs_is_called_bad(
+        self, hub, tmp_path, caplog
+    ) -> None:
+        put_there(tmp_path, 0)
+        tokens = tmp_path / "train_000000.npy"
+        os.truncate(tokens, tokens.stat().st_size - 4)
+        before = inodes(tmp_path)
+        assert self.taken(f"{hub.url}/t", tmp_path, level="valid") == expected(0)
+        assert inodes(tmp_path)["sample_ids_000000.npy"] == before["sample_ids_000000.npy"]
+        (aside,) = shards_in(tmp_path) - names(0, 1)
+        assert (tmp_path / aside).stat().st_ino == before["train_000000.npy"]
+        assert "What lies there is not taken for shard 0" in caplog.text
+
+    def test_what_is_no_shard_at_its_source_either_is_not_called_bad(self, hub, tmp_path) -> None:
+        put_there(tmp_path, 0)
+        np.save(tmp_path / "train_000000.npy", tokens_of(2))
+        hub.put("t/train_000000.npy", bytes_of(tokens_of(2)))
+        before = inodes(tmp_path)
+        for _ in range(2):
+            with pytest.raises(ShardValidationError):
+                self.taken(f"{hub.url}/t", tmp_path, level="valid")
+            assert inodes(tmp_path) == before
+        put(hub, 0)
+        assert self.taken(f"{hub.url}/t", tmp_path, level="valid") == expected(0)
+
+    def test_what_can_not_be_replaced_stays(self, tmp_path) -> None:
+        put_there(tmp_path, 0)
+        np.save(tmp_path / "train_000000.npy", tokens_of(2))
+        before, nowhere = inodes(tmp_path), Nowhere()
+        with pytest.raises(FetchError, match="no network"):
+            self.taken(nowhere, tmp_path, level="valid")
+        assert inodes(tmp_path) == before
+        assert nowhere.called
+
+    def test_what_can_not_be_looked_at_is_neither_taken_nor_replaced(
+        self, hub, tmp_path, shard_faults
+    ) -> None:
+        put_there(tmp_path, 0)
+        before = inodes(tmp_path)
+        shard_faults(tmp_path).fail("open", errno.EIO, match="train_000000.npy")
+        with pytest.raises(ShardValidationError, match=r"Unreadable files \(1\)"):
+            self.taken(f"{hub.url}/t", tmp_path)
+        assert inodes(tmp_path) == before
+        assert not hub.requests
+
+    def test_what_it_fetched_itself_is_of_the_source_of_now(self, hub, tmp_path) -> None:
+        """A shard of an earlier run is asked for: there may be another revision."""
+        self.taken(f"{hub.url}/t", tmp_path, cleanup="keep")
+        hub.put("t/train_000000.npy", bytes_of(tokens_of(2)))
+        hub.put("t/sample_ids_000000.npy", bytes_of(ids_of(tokens_of(2), LENGTH)))
+        assert self.taken(f"{hub.url}/t", tmp_path, level="valid") == expected(2)
+        assert shards_in(tmp_path) == names(0, 1)
+
+    @pytest.mark.parametrize("cleanup", ["auto", "keep"])
+    def test_what_it_fetched_for_nothing_leaves_no_copies(
+        self, hub, tmp_path, cleanup: str
+    ) -> None:
+        hub.put("t/train_000000.npy", bytes_of(tokens_of(2)))
+        for _ in range(3):
+            with pytest.raises(ShardValidationError):
+                self.taken(f"{hub.url}/t", tmp_path, level="valid", cleanup=cleanup)
+            assert shards_in(tmp_path) == set()
+
+    def test_after_its_records_are_lost(self, tmp_path) -> None:
+        with serve_hub() as hub:
+            for index in (0, 1):
+                put(hub, index)
+            self.taken(f"{hub.url}/t", tmp_path, max_dataset_idx=2)
+        before = inodes(tmp_path)
+        shutil.rmtree(tmp_path / ".shardproof")
+        assert self.taken(Nowhere(), tmp_path, max_dataset_idx=2) == expected(0)
+        assert inodes(tmp_path) == before
+
+    @pytest.mark.once
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_several_jobs_at_once(self, hub, tmp_path, level: str) -> None:
+        """One shard is torn, of the other one a file is missing."""
+
+        async def train() -> None:
+            async with manager(hub, tmp_path, level=level) as shards:
+                await shards.initialize_datasets(0)
+                for index in range(2):
+                    assert rows(shards.active_dataset) == expected(index)
+                    await shards.swap_datasets()
+
+        put_there(tmp_path, 0, 1)
+        os.truncate(tmp_path / "train_000000.npy", 200)
+        (tmp_path / "sample_ids_000001.npy").unlink()
+        pids = [forked(train) for _ in range(3)]
+        assert [ended(pid) for pid in pids] == [0] * 3
+        assert len([name for name in shards_in(tmp_path) if ".bad-" in name]) == 1
+
+    def test_one_that_is_replaced_while_it_is_looked_at(self, hub, tmp_path, monkeypatch) -> None:
+        real = _held_shard.mark_at
+
+        def mark_at(path: Path):
+            mark = real(path)
+            if path.name == "train_000000.npy" and not replaced:
+                replaced.append(path)
+                np.save(tmp_path / "new", tokens_of(0)[::-1])
+                (tmp_path / "new.npy").replace(path)
+            return mark
+
+        replaced: list[Path] = []
+        put_there(tmp_path, 0, 1)
+        monkeypatch.setattr(_held_shard, "mark_at", mark_at)
+        assert self.taken(f"{hub.url}/t", tmp_path) == expected(0)
+
+    def test_other_ranks_take_it_too(self, tmp_path) -> None:
+        async def train(rank: int) -> None:
+            async with ShardedDatasetManager(
+                LENGTH, rank, 3, Nowhere(), shards_path=tmp_path, max_dataset_idx=2
+            ) as shards:
+                await shards.initialize_datasets(0)
+                for index in (0, 1, 0):
+                    assert rows(shards.active_dataset) == expected(index)
+                    await asyncio.to_thread(in_step.wait, PATIENCE)  # as in training
+                    await shards.swap_datasets()
+                await asyncio.to_thread(in_step.wait, PATIENCE)
+
+        put_there(tmp_path, 0, 1)
+        in_step = multiprocessing.get_context("fork").Barrier(3)
+        pids = [forked(lambda rank=rank: train(rank)) for rank in range(3)]
+        assert [ended(pid) for pid in pids] == [0] * 3
+
+
+class TestLimits:
+    def test_a_download_timeout_is_all_that_ends_an_attempt(self, tmp_path, monkeypatch) -> None:
+        """Not a silence of 80 s by this clock, nor that the file before came much faster."""
+        clock = types.SimpleNamespace(monotonic=lambda: 200 * time.monotonic(), sleep=time.sleep)
+        monkeypatch.setattr(_relay, "time", clock)
+        monkeypatch.setattr(_clock, "time", clock)
+        waits = []
+
+        class Slow(HttpSource):
+            @contextlib.contextmanager
+            def read(self, name: str, *, timeout: float, **_: object) -> Iterator[Delivery]:
+                waits.append(timeout)
+                time.sleep(0.4 if name.startswith("train") else 0)
+                data = (tmp_path / "there" / name).read_bytes()
+                yield Delivery(RemoteFile(name, len(data)), 0, len(data), iter([data]))
+
+            def stat(self, name: str, *, timeout: float, cut: object = None) -> RemoteFile:
+                return RemoteFile(name, (tmp_path / "there" / name).stat().st_size)
+
+        async def main() -> None:
+            async with ShardedDatasetManager(
+                LENGTH,
+                0,
+                1,
+                source,
+                max_download_retries=1,
+                download_timeout=1800,
+                shards_path=tmp_path / "here",
+            ) as shards:
+                await shards.initialize_datasets(0)
+                assert rows(shards.active_dataset) == expected(0)
+                assert shards.stats.attempts == 2
+                shards.upcoming_dataset.cancel()
+
+        put_there(tmp_path / "there", 0)
+        source = Slow("http://127.0.0.1:9")
+        run(main())
+        assert min(waits) > 1000
+
+    def test_limits_say_it_all(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000000*", Fault.STALL_IN_BODY, times=2)
+        limits = Limits(max_download_retries=3, download_timeout=PATIENCE, stall_after=0.2)
+
+        async def main() -> None:
+            async with manager(hub, tmp_path, limits=limits, download_timeout=600) as shards:
+                await shards.initialize_datasets(0)
+                assert rows(shards.active_dataset) == expected(0)
+                assert shards.stats.retries == 2
+
+        run(main())
+
+    @pytest.mark.parametrize("said", [{"download_timeout": 5}, {"max_download_retries": 2}])
+    def test_nothing_is_said_twice(self, tmp_path, said: dict) -> None:
+        with pytest.raises(ValueError, match="limits: max_download_retries and download_timeout"):
+            ShardedDatasetManager(
+                LENGTH, 0, 1, "http://127.0.0.1:9", shards_path=tmp_path, limits=Limits(), **said
+            )
+
+
+class TestStatsAndEvents:
+    def test_they_tell_what_happened(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000001*", Fault.STATUS_503, times=1)
+        events: list[PrefetchEvent] = []
+
+        async def main() -> PrefetchStats:
+            async with manager(hub, tmp_path, on_event=events.append) as shards:
+                assert shards.stats == PrefetchStats()
+                await shards.initialize_datasets(0)
+                assert await shards.upcoming_dataset
+                await shards.swap_datasets()
+                assert await shards.upcoming_dataset
+                return shards.stats
+
+        put_there(tmp_path, 2)
+        stats = run(main())
+        assert (stats.opened, stats.ready, stats.hit_rate) == (2, 1, 0.5)
+        assert (stats.attempts, stats.retries, stats.failures) == (5, 1, 0)
+        n_bytes = sum(len(bytes_of(tokens_of(i))) for i in (0, 1))
+        n_bytes += sum(len(bytes_of(ids_of(tokens_of(i), LENGTH))) for i in (0, 1))
+        assert stats.n_bytes == n_bytes
+        assert stats.seconds_waited > 0
+        told = {(event.kind, event.name) for event in events}
+        assert {name for kind, name in told if kind == "fetched"} == names(0, 1)
+        assert {name for kind, name in told if kind == "found"} == names(2)
+        assert {name for kind, name in told if kind == "removed"} == names(0)
+        opened = [event.name for event in events if event.kind == "opened"]
+        assert opened == ["train_000000.npy", "train_000001.npy"]
+
+    def test_what_fails(self, hub, tmp_path) -> None:
+        hub.put("t/train_000001.npy", bytes_of(tokens_of(2)))
+        hub.fault("t/train_000002*", Fault.STATUS_503)
+        events: list[PrefetchEvent] = []
+
+        async def main() -> None:
+            async with manager(hub, tmp_path, level="valid", on_event=events.append) as shards:
+                for index, error in ((1, ShardValidationError), (2, FetchError)):
+                    with pytest.raises(error):
+                        await shards.initialize_datasets(index)
+                assert shards.stats.failures == 1
+                assert shards.stats.opened == 0
+
+        run(main())
+        failed = [event for event in events if event.kind == "failed"]
+        assert [event.name for event in failed] == ["train_000001.npy", "train_000002.npy"]
+        assert "Files with another digest" in failed[0].problem
+        assert "503" in failed[1].problem
+
+    def test_of_other_ranks(self, hub, tmp_path) -> None:
+        async def train(rank: int) -> None:
+            async with manager(hub, tmp_path, rank, 2) as shards:
+                await shards.initialize_datasets(0)
+                await shards.swap_datasets()
+                assert shards.stats.opened == 2
+                assert bool(shards.stats.attempts) == (rank == 0)
+
+        pids = [forked(lambda rank=rank: train(rank)) for rank in range(2)]
+        assert [ended(pid) for pid in pids] == [0, 0]
+
+
+@contextlib.contextmanager
+def stopwatch(at_most: float) -> Iterator[None]:
+    """The bound is ten times what it takes: a hang is a hundred times that."""
+    begin = time.monotonic()
+    yield
+    assert time.monotonic() - begin < at_most
+
+
+class TestRanks:
+    def ranks(self, hub: Hub, path: Path, n_ranks: int, **keywords) -> list[int]:
+        async def train(rank: int) -> None:
+            async with manager(hub, path, rank, n_ranks, **keywords) as shards:
+                await shards.initialize_datasets(0)
+                for index in (0, 1, 2, 3, 0):
+                    assert rows(shards.active_dataset) == expected(index)
+                    await shards.swap_datasets()
+
+        return [forked(lambda rank=rank: train(rank)) for rank in range(n_ranks)]
+
+    def test_all_read_the_same_and_one_fetches(self, hub, tmp_path) -> None:
+        pids = self.ranks(hub, tmp_path, 4)
+        assert [ended(pid) for pid in pids] == [0] * 4
+        for name in names(1, 2):  # 0 may have come twice
+            assert len(hub.requests_for(f"t/{name}", method="GET")) <= 1 + (name in names(1))
+        assert_clean(tmp_path)
+
+    @pytest.mark.parametrize("fault", [Fault.STATUS_503, Fault.TRUNCATED])
+    def test_a_fault_that_happens_once(self, hub, tmp_path, fault: Fault) -> None:
+        hub.fault("t/*", fault, times=1)
+        pids = self.ranks(hub, tmp_path, 3)
+        assert [ended(pid) for pid in pids] == [0] * 3
+
+    def test_they_learn_of_a_failure_in_time(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000001*", Fault.STATUS_503)
+
+        async def train(rank: int) -> None:
+            async with manager(hub, tmp_path, rank, 3) as shards:
+                await shards.initialize_datasets(0)
+                for _ in range(2):
+                    with pytest.raises(FetchError) as caught:
+                        await shards.swap_datasets()
+                    assert "503" in str(caught.value)
+                    assert str(tmp_path / "train_000001.npy") in str(caught.value)
+                    assert rows(shards.active_dataset) == expected(0)
+                if rank == 0:
+                    hub_url_heals()
+                else:
+                    while not healed.exists():
+                        await asyncio.sleep(0.01)
+                assert await shards.swap_datasets() == 1
+                assert rows(shards.active_dataset) == expected(1)
+
+        def hub_url_heals() -> None:
+            asked.touch()
+            while not healed.exists():
+                time.sleep(0.01)
+
+        asked, healed = tmp_path / ".asked", tmp_path / ".healed"
+        pids = [forked(lambda rank=rank: train(rank)) for rank in range(3)]
+        with stopwatch(PATIENCE):
+            while not asked.exists():
+                time.sleep(0.01)
+            hub.heal()
+            healed.touch()
+            assert [ended(pid) for pid in pids] == [0] * 3
+
+    def test_a_rank_that_waits_learns_that_rank_0_was_killed(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000000*", Fault.STALL_IN_BODY)
+
+        async def train(rank: int) -> None:
+            async with manager(hub, tmp_path, rank, 3, download_timeout=PATIENCE) as shards:
+                if rank == 0:
+                    await shards.initialize_datasets(0)
+                with pytest.raises(FetchError, match="the process of rank 0 is gone"):
+                    await shards.initialize_datasets(0)
+
+        pids = [forked(lambda rank=rank: train(rank)) for rank in range(3)]
+        while len(list(tmp_path.rglob("[12].1"))) < 2:
+            time.sleep(0.01)
+        with stopwatch(20):
+            os.kill(pids[0], signal.SIGKILL)
+            assert [ended(pid) for pid in pids] == [-signal.SIGKILL, 0, 0]
+
+    def test_a_rank_0_that_never_comes(self, tmp_path) -> None:
+        async def main() -> None:
+            async with manager("http://127.0.0.1:9", tmp_path, 1, 2, wait_timeout=0.3) as shards:
+                with pytest.raises(FetchTimeoutError, match="nothing was heard of it for 0s"):
+                    await shards.initialize_datasets(0)
+
+        run(main())
+        assert_clean(tmp_path)
+
+    def test_a_rank_that_waits_can_be_cancelled(self, tmp_path) -> None:
+        async def main() -> None:
+            async with manager("http://127.0.0.1:9", tmp_path, 1, 2) as shards:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.1):
+                        await shards.initialize_datasets(0)
+
+        run(main())
+        assert_clean(tmp_path)
+
+    def test_a_rank_0_that_is_far_ahead_removes_nothing_that_others_need(
+        self, hub, tmp_path
+    ) -> None:
+        async def train(rank: int) -> None:
+            async with manager(hub, tmp_path, rank, 2, wait_timeout=PATIENCE) as shards:
+                if rank:
+                    while not done.exists():
+                        await asyncio.sleep(0.01)
+                await shards.initialize_datasets(0)
+                for index in range(3):
+                    assert rows(shards.active_dataset) == expected(index)
+                    await shards.swap_datasets()
+                    if rank:
+                        await shards.upcoming_dataset
+                if not rank:
+                    assert await shards.upcoming_dataset
+                    assert shards_in(tmp_path) >= names(0, 1, 2, 3)
+                    done.touch()
+                    while not over.exists():
+                        await asyncio.sleep(0.01)
+                    await shards.swap_datasets()
+                    await shards.upcoming_dataset
+                else:
+                    over.touch()
+
+        done, over = tmp_path / ".done", tmp_path / ".over"
+        pids = [forked(lambda rank=rank: train(rank)) for rank in range(2)]
+        assert [ended(pid) for pid in pids] == [0, 0]
+        assert not shards_in(tmp_path) & names(2)
+
+    def test_ranks_that_make_other_calls(self, hub, tmp_path) -> None:
+        async def train(rank: int) -> None:
+            async with manager(hub, tmp_path, rank, 2) as shards:
+                if rank == 0:
+                    await shards.initialize_datasets(0)
+                    while not over.exists():
+                        await asyncio.sleep(0.01)
+                    return
+                with pytest.raises(FetchError, match="all ranks must make the same calls"):
+                    await shards.initialize_datasets(1)
+                over.touch()
+
+        over = tmp_path / ".over"
+        pids = [forked(lambda rank=rank: train(rank)) for rank in range(2)]
+        assert [ended(pid) for pid in pids] == [0, 0]
+
+
+class TestWhoIsBelieved:
+    KEY = _ranks.key_of_run("run")
+
+    def said(self, root: Path, process: str, *, beat: int = 0, key: str = KEY) -> Path:
+        """What a rank 0 of some process has left: that shard 5 can't be had."""
+        path = root / ".shardproof" / "ranks" / f"0123456789abcdef.{process.replace('/', ',')}"
+        path.mkdir(parents=True, exist_ok=True)
+        outcome = {"call": 1, "shard": 5, "problem": "yesterday's"}
+        text = json.dumps({"key": key, "beat": beat, "outcomes": [outcome]})
+        (path / "said.json").write_text(text)
+        return path
+
+    @pytest.fixture
+    def dead(self) -> str:
+        reading, writing = os.pipe()
+        pid = forked(lambda: os.write(writing, _ranks.this_process().encode()))
+        ended(pid)
+        process = os.read(reading, 999).decode()
+        os.close(reading)
+        os.close(writing)
+        return process
+
+    def follower(self, root: Path, **keywords) -> _ranks.Follower:
+        return _ranks.Follower(str(root), self.KEY, 1, **keywords)
+
+    def test_not_a_process_that_is_gone(self, tmp_path, dead: str) -> None:
+        self.said(tmp_path, dead)
+        follower = self.follower(tmp_path)
+        assert [follower.look(1) for _ in range(3)] == [None] * 3
+
+    @pytest.mark.parametrize("process", ["", "other-boot/1/2/3"])
+    def test_one_that_can_not_be_asked_when_it_was_seen_to_change(
+        self, tmp_path, process: str
+    ) -> None:
+        self.said(tmp_path, process)
+        follower = self.follower(tmp_path)
+        assert [follower.look(1) for _ in range(3)] == [None] * 3
+        self.said(tmp_path, process, beat=1)
+        assert follower.look(1).problem == "yesterday's"
+
+    def test_one_that_lives_here(self, tmp_path) -> None:
+        self.said(tmp_path, _ranks.this_process())
+        assert self.follower(tmp_path).look(1).shard == 5
+
+    def test_one_of_the_same_run_id(self, tmp_path, dead: str) -> None:
+        self.said(tmp_path, dead)
+        assert self.follower(tmp_path, trusts=True).look(1).shard == 5
+
+    def test_not_one_of_another_run(self, tmp_path) -> None:
+        self.said(tmp_path, _ranks.this_process(), key=_ranks.key_of_run("other"))
+        assert self.follower(tmp_path, trusts=True).look(1) is None
+
+    @pytest.mark.parametrize(
+        "text", [b"", b"{", b"[]", b'{"key": 3}', b"\xff" * 100, b'{"key": "' + b"x" * 2**17]
+    )
+    def test_not_what_is_no_record(self, tmp_path, text: bytes) -> None:
+        path = self.said(tmp_path, _ranks.this_process())
+        (path / "said.json").write_bytes(text)
+        assert self.follower(tmp_path, trusts=True).look(1) is None
+
+    def test_its_last_word_counts(self, tmp_path, dead: str) -> None:
+        self.said(tmp_path, "other-boot/1/2/3")
+        follower = self.follower(tmp_path)
+        follower.look(2)
+        self.said(tmp_path, "other-boot/1/2/3", beat=1)
+        assert follower.look(1).problem == "yesterday's"
+
+    def test_silence(self, tmp_path) -> None:
+        now = 0.0
+        follower = self.follower(tmp_path, trusts=True, silence=10.0, clock=lambda: now)
+        self.said(tmp_path, "other-boot/1/2/3")
+        assert follower.look(2) is None
+        now = 9.0
+        assert follower.look(2) is None
+        self.said(tmp_path, "other-boot/1/2/3", beat=1)
+        assert follower.look(2) is None
+        now = 18.0
+        assert follower.look(2) is None
+        now = 19.5
+        with pytest.raises(FetchError, match="no sign of life for 10s"):
+            follower.look(2)
+
+    def test_the_next_run_sweeps(self, tmp_path, dead: str) -> None:
+        path = self.said(tmp_path, dead)
+        other = self.said(tmp_path, "other-boot/1/2/3")
+        leader = _ranks.Leader(str(tmp_path), self.KEY, 2)
+        leader.close()
+        assert not path.exists()
+        assert other.exists()
+
+    def test_signs_of_life_and_outcomes(self, tmp_path) -> None:
+        leader = _ranks.Leader(str(tmp_path), self.KEY, 3, beat=0.01)
+        follower = self.follower(tmp_path)
+        try:
+            assert leader.slowest() == 0
+            for call in range(1, 40):
+                leader.tell(_ranks.Outcome(call, call, marks=((1, 2, 3), None)))
+            assert follower.look(39).marks == ((1, 2, 3), None)
+            with pytest.raises(FetchError, match="rank 0 has gone on to shard 39"):
+                follower.look(2)
+            assert leader.slowest() == 0
+            _ranks.Follower(str(tmp_path), self.KEY, 2).look(40)
+            assert leader.slowest() == 2
+        finally:
+            leader.close()
+
+
+def test_the_script_of_the_page(hub, tmp_path) -> None:
+    page = ROOT / "docs" / "token-shards.md"
+    (script,) = re.findall(r'```python title="train.py"\n(.*?)```', page.read_text(), re.DOTALL)
+    (tmp_path / "train.py").write_text(script)
+    command = [sys.executable, "train.py", f"{hub.url}/t", "shards"]
+    done = [
+        subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=PATIENCE)[0] for process in done]
+    lines = "".join(outputs).splitlines()
+    assert [process.returncode for process in done] == [0, 0]
+    assert sorted(lines) == sorted(
+        f"{shard} {index} {int(row.sum())}"
+        for shard in range(N_SHARDS)
+        for index, row in enumerate(tokens_of(shard).reshape(-1, LENGTH))
+    )
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("keywords", "problem"),
+        [
+            ({"rank": 1}, "rank: expected 0 to 0"),
+            ({"world_size": 0}, "world_size"),
+            ({"sequence_length": 0}, "sequence_length"),
+            ({"comms": "nowhere"}, "url: expected"),
+            ({"max_download_retries": 0}, "max_download_retries"),
+            ({"download_timeout": 0}, "download_timeout"),
+            ({"max_dataset_idx": 0}, "max_dataset_idx"),
+            ({"wait_timeout": 0.0, "rank": 1, "world_size": 2}, "wait_timeout"),
+            ({"file_prefix": "../x"}, "prefix"),
+        ],
+    )
+    def test_out_of_range(self, tmp_path, keywords: dict, problem: str) -> None:
+        usual = {"sequence_length": 8, "rank": 0, "world_size": 1, "comms": "http://127.0.0.1:9"}
+        with pytest.raises(ValueError, match=problem):
+            ShardedDatasetManager(**{**usual, **keywords}, shards_path=tmp_path)
+
+    @pytest.mark.parametrize(
+        "keywords", [{"comms": 3}, {"rank": True}, {"level": "present"}, {"cleanup": "all"}]
+    )
+    def test_wrong_types(self, tmp_path, keywords: dict) -> None:
+        usual = {"sequence_length": 8, "rank": 0, "world_size": 1, "comms": "http://127.0.0.1:9"}
+        with pytest.raises(TypeError):
+            ShardedDatasetManager(**{**usual, **keywords}, shards_path=tmp_path)
+
+    def test_a_swap_before_a_shard_is_active(self, hub, tmp_path) -> None:
+        async def main() -> None:
+            async with manager(hub, tmp_path) as shards:
+                for _ in range(2):
+                    with pytest.raises(RuntimeError, match="call initialize_datasets first"):
+                        await shards.swap_datasets()
+                assert not hub.requests
+                hub.fault("t/train_000000*", Fault.STATUS_404, times=3)
+                with pytest.raises(FetchError):
+                    await shards.initialize_datasets(0)
+                with pytest.raises(RuntimeError, match="call initialize_datasets first"):
+                    await shards.swap_datasets()
+                await shards.initialize_datasets(0)
+                assert await shards.swap_datasets() == 1
+
+        run(main())
+
+    def test_calls_that_can_not_be_made(self, hub, tmp_path) -> None:
+        async def main() -> None:
+            shards = manager(hub, tmp_path)
+            first = asyncio.create_task(shards.initialize_datasets(0))
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="another call is under way"):
+                await shards.swap_datasets()
+            await first
+            with pytest.raises(ValueError, match="shard_index"):
+                await shards.initialize_datasets(-1)
+            await shards.aclose()
+            await shards.aclose()
+            with pytest.raises(RuntimeError, match="closed"):
+                await shards.swap_datasets()
+
+        run(main())

@@ -1,0 +1,785 @@
+"""A fetch that was killed or has failed goes on from where it was; what it left is proven first."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fsspec
+import pytest
+
+from shardproof import FetchError, ShardPrefetcher
+from shardproof._base import files
+from shardproof._base.liveness import this_process
+from shardproof.fetching import (
+    CallableSource,
+    FsspecSource,
+    HttpSource,
+    Limits,
+    RemoteFile,
+    fetch_shard,
+)
+from shardproof.fetching.sources import _fsspec, _web
+from shardproof.fetching.transfer import _relay, _spans
+from shardproof.fetching.transfer._kept import sweep_parts
+from shardproof.fetching.transfer._record import extents_in, hash_of
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Fault, Hub, serve_hub
+from tests.helpers.forking import ended, forked
+from tests.helpers.kept_parts import beside_parts, parts_in
+from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
+
+DATA = random.Random(1).randbytes(400_000)
+OTHER = random.Random(2).randbytes(400_000)
+DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+SMALL = DATA[:8000]
+SMALL_DIGEST = f"sha256:{hashlib.sha256(SMALL).hexdigest()}"
+ONCE = Limits(max_download_retries=1)
+DAY = 24 * 3600
+
+
+class Got(NamedTuple):
+    """What a hub was asked for: where each GET began, and the bytes that it has sent."""
+
+    starts: list[int]
+    n_bytes: int
+
+
+def got(hub: Hub, since: int = 0) -> Got:
+    requests = hub.requests_for("*", method="GET")[since:]
+    ranges = [request.headers.get("range", "bytes=0-") for request in requests]
+    starts = [int(text.removeprefix("bytes=").partition("-")[0]) for text in ranges]
+    return Got(starts, sum(request.bytes_sent for request in requests))
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serve_hub({"a/0.bin": DATA}) as hub:
+        yield hub
+
+
+def fail(hub: Hub, directory: Path, *, at: int = 300_000, digest: str | None = None) -> FetchError:
+    """Fetch until the connection breaks, in one attempt."""
+    hub.fault("a/0.bin", Fault.TRUNCATED, times=1, at=at)
+    with pytest.raises(FetchError) as caught:
+        fetch(hub, directory, digest=digest)
+    hub.heal()
+    return caught.value
+
+
+def fetch(hub: Hub, directory: Path, *, digest: str | None = None) -> bytes:
+    with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+        fetched = fetch_shard(source, "0.bin", directory / "0.bin", digest=digest, limits=ONCE)
+    assert os.listdir(directory) == ["0.bin"]
+    return fetched.path.read_bytes()
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def children_fetch(hub: Hub, directory: Path, digest: str | None, *, until: float) -> None:
+    """Fetch in a child, and kill that when so many bytes were sent to it."""
+
+    def act() -> None:
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetch_shard(source, "0.bin", directory / "0.bin", digest=digest)
+
+    before = got(hub).n_bytes
+    child = forked(act)
+    while got(hub).n_bytes - before < until:
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    assert ended(child) == -signal.SIGKILL
+
+
+class TestKilled:
+    @pytest.mark.once
+    @pytest.mark.parametrize("digest", [None, DIGEST])
+    def test_a_command_goes_on_from_where_it_was(self, tmp_path: Path, digest: str | None) -> None:
+        with serve_hub({"a/0.bin": DATA}, rate=400_000) as hub:
+            command = [sys.executable, "-m", "shardproof", "fetch", f"{hub.url}/a/0.bin", tmp_path]
+            command += ["--sha256", digest] if digest else []
+            child = subprocess.Popen(command, stderr=subprocess.PIPE)
+            while got(hub).n_bytes < 200_000:
+                time.sleep(0.005)
+            child.send_signal(signal.SIGKILL)
+            child.communicate()
+            assert not (tmp_path / "0.bin").exists()
+            hub._server.rate = None
+
+            subprocess.run(command, check=True, capture_output=True)
+
+            (first, second), n_bytes = got(hub)
+        assert first == 0
+        assert second > 120_000
+        assert n_bytes < 480_000
+        assert (tmp_path / "0.bin").read_bytes() == DATA
+        assert os.listdir(tmp_path) == ["0.bin"]
+
+    @pytest.mark.once
+    @pytest.mark.parametrize("digest", [None, DIGEST])
+    def test_again_and_again(self, tmp_path: Path, digest: str | None) -> None:
+        """What comes in a tenth of a second is lost each time, and no more."""
+        with serve_hub({"a/0.bin": DATA}, rate=200_000) as hub:
+            for _ in range(5):
+                children_fetch(hub, tmp_path, digest, until=60_000)
+                assert len(parts_in(tmp_path)) == 1
+            hub._server.rate = None
+
+            assert fetch(hub, tmp_path, digest=digest) == DATA
+            starts, n_bytes = got(hub)
+        assert starts == sorted(starts)
+        assert starts[-1] > 150_000
+        assert n_bytes < 1.5 * len(DATA)
+
+    @pytest.mark.once
+    @pytest.mark.parametrize("digest", [None, SMALL_DIGEST])
+    @pytest.mark.parametrize("begins", ["anew", "from what was left"])
+    def test_at_every_system_call(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str | None, begins: str
+    ) -> None:
+        skip_where_not_permitted()
+        monkeypatch.setattr(os, "fsync", lambda _: None)  # a kill is no power cut
+        monkeypatch.setattr(_relay, "_BATCH_BYTES", 1000)
+        directory, n_resumed = tmp_path / "here", 0
+
+        def act(begin: Begin) -> None:
+            begin()
+            with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+                fetch_shard(source, "0.bin", directory / "0.bin", digest=digest, limits=ONCE)
+
+        def check(n_calls: int) -> None:
+            nonlocal n_resumed
+            hub._server.rate = None
+            n_before = len(hub.requests_for("*", method="GET"))
+            path = directory / "0.bin"
+            assert not path.exists() or path.read_bytes() == SMALL
+            path.unlink(missing_ok=True)  # what is there is not looked for leftovers beside it
+            wanted = SMALL if digest or n_calls % 2 else SMALL[::-1]
+            hub.put("a/0.bin", wanted)
+            assert fetch(hub, directory, digest=digest) == wanted
+            n_resumed += any(got(hub, n_before).starts)
+
+        with serve_hub({"a/0.bin": SMALL}, rate=100_000) as hub:
+            directory.mkdir()
+            if begins == "from what was left":
+                fail(hub, directory, at=3000, digest=digest)
+            n_states = at_every_state(act, directory, check=check)
+
+        assert n_states > 10
+        assert n_resumed > 5
+
+
+def leave(hub: Hub, directory: Path, process: str, *, at: int = 300_000) -> Path:
+    """Leave a part as a process does that was killed, and return it."""
+    before = set(directory.iterdir())
+    fail(hub, directory, at=at)
+    (part,) = set(directory.iterdir()) - before
+    named = part.with_name(part.name.replace(".left.", f".{process.replace('/', ',')}."))
+    return part.rename(named)
+
+
+def age(part: Path, days: float) -> None:
+    then = time.time() - days * DAY
+    for path in (*part.iterdir(), part):
+        os.utime(path, (then, then))
+
+
+ELSEWHERE = "0f0f0f0f-0000-0000-0000-000000000000/4026531836/1/1"
+
+
+class TestWhoseItIs:
+    def test_nobody_takes_over_what_another_process_writes(self, hub: Hub, tmp_path: Path) -> None:
+        part = leave(hub, tmp_path, this_process())
+        age(part, 100)
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert fetched.path.read_bytes() == DATA
+        assert got(hub).starts == [0, 0]
+        assert set(os.listdir(tmp_path)) == {"0.bin", part.name}
+        assert (part / "data").read_bytes() == DATA[:300_000]
+
+    @pytest.mark.parametrize("process", [ELSEWHERE, ""], ids=["elsewhere", "not told"])
+    def test_what_may_still_be_written_elsewhere_is_copied(
+        self, hub: Hub, tmp_path: Path, process: str
+    ) -> None:
+        part = leave(hub, tmp_path, process)
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert fetched.path.read_bytes() == DATA
+        assert got(hub) == ([0, 300_000], 400_000)
+        assert (part / "data").read_bytes() == DATA[:300_000]
+        assert (part / "data").stat().st_nlink == 1
+        age(part, 8)
+        sweep_parts(str(tmp_path))
+        assert os.listdir(tmp_path) == ["0.bin"]
+
+    @pytest.mark.parametrize(("days", "stays"), [(6.9, True), (7.1, False)])
+    def test_a_week_is_long_enough(
+        self, hub: Hub, tmp_path: Path, days: float, stays: bool
+    ) -> None:
+        part = leave(hub, tmp_path, "left")
+        shutil.copytree(
+            part, part.with_name(part.name.replace("left", ELSEWHERE.replace("/", ",")))
+        )
+        for each in parts_in(tmp_path):
+            age(each, days)
+
+        sweep_parts(str(tmp_path))
+
+        assert len(parts_in(tmp_path)) == 2 * stays
+
+    def test_of_one_file_the_longest_is_kept(self, hub: Hub, tmp_path: Path) -> None:
+        for at in (100_000, 300_000, 200_000):
+            directory = tmp_path / "one" / str(at)
+            directory.mkdir(parents=True)
+            part = leave(hub, directory, "left", at=at)
+            part.rename(tmp_path / part.name)
+        shutil.rmtree(tmp_path / "one")
+        assert len(parts_in(tmp_path)) == 3
+
+        assert fetch(hub, tmp_path) == DATA
+        assert got(hub, 3).starts == [300_000]
+
+    def test_a_link_in_its_place_is_not_followed(self, hub: Hub, tmp_path: Path) -> None:
+        part = leave(hub, tmp_path, "left")
+        outside = tmp_path / "outside"
+        (part / "data").rename(outside)
+        (part / "data").symlink_to(outside)
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert got(hub).starts == [0, 0]
+        assert outside.read_bytes() == DATA[:300_000]
+
+    def test_what_is_hard_linked_is_not_written_to(self, hub: Hub, tmp_path: Path) -> None:
+        part = leave(hub, tmp_path, "left")
+        (tmp_path / "mine").hardlink_to(part / "data")
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert (tmp_path / "mine").read_bytes() == DATA[:300_000]
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda part: (part / "record.new").mkdir(),
+            lambda part: part.chmod(0o500),
+            lambda part: (part / "data").chmod(0),
+        ],
+        ids=["a directory in it", "can't be written", "can't be opened"],
+    )
+    def test_what_cannot_be_gone_on_from_ends_no_fetch(
+        self, hub: Hub, tmp_path: Path, spoil: Callable[[Path], None]
+    ) -> None:
+        part = leave(hub, tmp_path, "left")
+        spoil(part)
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
+
+        assert fetched.path.read_bytes() == DATA
+        assert got(hub).starts == [0, 0]
+        part.chmod(0o700)
+
+    def test_what_cannot_be_looked_at_ends_no_fetch(self, hub: Hub, tmp_path: Path) -> None:
+        part = leave(hub, tmp_path, "left")
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source, faults(tmp_path) as fs:
+            fs.fail("stat", errno.EIO, match="*.part/data")
+            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
+
+        assert fetched.path.read_bytes() == DATA
+        assert part.exists()
+
+    def test_of_a_record_that_never_ends_the_beginning_is_read(
+        self, hub: Hub, tmp_path: Path
+    ) -> None:
+        os.truncate(leave(hub, tmp_path, "left") / "record", 2**40)
+
+        assert fetch(hub, tmp_path) == DATA
+        assert got(hub).starts == [0, 300_000]
+
+    def test_nor_is_more_of_it_read_than_fits_into_memory(self, tmp_path: Path) -> None:
+        record = tmp_path / "record"
+        record.write_bytes(b"{}\n" + b"0 1 %032d\n" % 0 * 2**20)
+
+        assert 2**19 < sum(1 for _ in extents_in(str(record))) < 2**20
+
+    @pytest.mark.parametrize("tag", [r"\"a\r\nb: c\"", r"\"\u00e4\"", f'\\"{"a" * 9999}\\"'])
+    def test_what_is_no_entity_tag_is_not_sent(self, hub: Hub, tmp_path: Path, tag: str) -> None:
+        record = leave(hub, tmp_path, "left") / "record"
+        head, lines = record.read_text().split("\n", 1)
+        before, _, after = re.split(r'(?<="identity":)("[^,]*")', head)
+        record.write_text(f'{before}"{tag}"{after}\n{lines}')
+
+        assert fetch(hub, tmp_path) == DATA
+        assert got(hub).starts[-1] == 0
+
+    def test_what_another_left_goes_when_the_file_is_there(self, hub: Hub, tmp_path: Path) -> None:
+        leave(hub, tmp_path, "left")
+        (tmp_path / "0.bin").write_bytes(DATA)
+
+        assert fetch(hub, tmp_path) == DATA
+
+    def test_what_another_leaves_meanwhile_goes_when_it_has_come(
+        self, hub: Hub, tmp_path: Path
+    ) -> None:
+        part = leave(hub, tmp_path, this_process())
+
+        def killed_at_the_end(n_bytes: int, size: int | None) -> None:
+            if n_bytes == size:
+                part.rename(str(part).replace(this_process().replace("/", ","), "left"))
+
+        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+            path = tmp_path / "0.bin"
+            fetch_shard(source, "0.bin", path, digest=DIGEST, on_bytes=killed_at_the_end)
+
+        assert os.listdir(tmp_path) == ["0.bin"]
+
+    def test_of_many_who_go_on_at_once_one_does(self, tmp_path: Path) -> None:
+        with serve_hub({"a/0.bin": DATA}, rate=2_000_000) as hub:
+            leave(hub, tmp_path, "left")
+
+            def act() -> None:
+                with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+                    path = tmp_path / "0.bin"
+                    assert fetch_shard(source, "0.bin", path, digest=DIGEST).proven
+                    assert path.read_bytes() == DATA
+
+            children = [forked(act) for _ in range(4)]
+            assert [ended(child) for child in children] == [0] * 4
+            starts = got(hub, 1).starts
+
+        assert starts.count(300_000) == 1
+        assert os.listdir(tmp_path) == ["0.bin"]
+
+
+class TestFailed:
+    """In the same process, as from background to foreground."""
+
+    @pytest.mark.parametrize("digest", [None, DIGEST])
+    def test_the_next_fetch_goes_on(self, hub: Hub, tmp_path: Path, digest: str | None) -> None:
+        error = fail(hub, tmp_path, digest=digest)
+
+        assert "; 300000 of 400000 bytes are kept, and the next try goes on from there" in str(
+            error
+        )
+        assert beside_parts(tmp_path) == set()
+        assert fetch(hub, tmp_path, digest=digest) == DATA
+        assert got(hub) == ([0, 300_000], 400_000)
+
+    def test_so_does_the_one_after_it(self, hub: Hub, tmp_path: Path) -> None:
+        for at in (100_000, 50_000, 150_000):
+            fail(hub, tmp_path, at=at)
+
+        assert fetch(hub, tmp_path) == DATA
+        assert got(hub) == ([0, 100_000, 150_000, 300_000], 400_000)
+
+    def test_spans_of_several_connections_are_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
+        monkeypatch.setattr(_relay, "_AT_FIRST", 4)
+        with serve_hub({"a/0.bin": DATA}, rate=500_000) as hub:
+            hub.fault("a/0.bin", Fault.RESET_IN_BODY, times=1, after=2, at=30_000)
+            with pytest.raises(FetchError) as caught:
+                fetch(hub, tmp_path, digest=DIGEST)
+            n_first = len(hub.requests_for("*", method="GET"))
+            with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
+                fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST)
+            starts, _ = got(hub, n_first)
+
+        assert 0 not in starts
+        assert fetched.path.read_bytes() == DATA
+        assert f"; {400_000 - fetched.n_bytes} of 400000 bytes are kept" in str(caught.value)
+
+    def test_a_digest_is_enough_where_there_is_no_entity_tag(
+        self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without_entity_tags(monkeypatch)
+        fail(hub, tmp_path, digest=DIGEST)
+
+        assert fetch(hub, tmp_path, digest=DIGEST) == DATA
+        assert got(hub) == ([0, 300_000], 400_000)
+
+    def test_another_mirror_goes_on_if_the_digest_is_the_same(
+        self, hub: Hub, tmp_path: Path
+    ) -> None:
+        fail(hub, tmp_path, digest=DIGEST)
+
+        with serve_hub({"a/0.bin": DATA}) as mirror:
+            assert fetch(mirror, tmp_path, digest=DIGEST) == DATA
+            assert got(mirror) == ([300_000], 100_000)
+
+    def test_a_prefetcher_goes_on_in_the_foreground(self, tmp_path: Path) -> None:
+        with serve_hub({"a/0.bin": DATA, "a/1.bin": OTHER}) as hub:
+            hub.fault("a/1.bin", Fault.TRUNCATED, times=1, at=300_000)
+            url, names = f"{hub.url}/a", ["0.bin", "1.bin"]
+            with ShardPrefetcher(url, names, tmp_path, limits=ONCE) as prefetcher:
+                paths = [path.read_bytes() for path in prefetcher]
+
+            assert paths == [DATA, OTHER]
+            ranges = [r.headers.get("range") for r in hub.requests_for("a/1.bin", method="GET")]
+            assert ranges == [None, "bytes=300000-399999"]
+        assert not any(next(tmp_path.rglob(".shardproof/kept")).iterdir())
+
+
+def without_entity_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that has none is a client that sees none."""
+    monkeypatch.setattr(_web, "_identity", lambda response: None)
+
+
+def stop_before_the_name(
+    hub: Hub, directory: Path, monkeypatch: pytest.MonkeyPatch, digest: str | None
+) -> None:
+    """Interrupt a fetch when all has come."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "move_whole", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            fetch(hub, directory, digest=digest)
+
+
+class TestNotKept:
+    def test_what_nobody_could_tell_from_another_file(
+        self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without_entity_tags(monkeypatch)
+
+        error = fail(hub, tmp_path)
+
+        assert "kept" not in str(error)
+        assert os.listdir(tmp_path) == []
+
+    def test_a_time_of_change_is_no_identity_for_another_process(self, tmp_path: Path) -> None:
+        (tmp_path / "from").mkdir()
+        (tmp_path / "from/0.bin").write_bytes(DATA)
+        source = FsspecSource(f"file://{tmp_path}/from")
+
+        assert not source.stat("0.bin", timeout=1).is_lasting
+
+    def test_a_source_of_whole_files(self, tmp_path: Path) -> None:
+        stop = threading.Event()
+        source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
+
+        with pytest.raises(FetchError, match=r"it was stopped$"):
+            fetch_shard(
+                source, "0.bin", tmp_path / "0.bin", digest=DIGEST, stop=stop,
+                on_bytes=lambda *_: stop.set(),
+            )  # fmt: skip
+
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+    def test_what_was_written_to_a_disk_that_refuses(
+        self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        """Its room is worth more than the bytes, or nobody believes them."""
+        real, n_left = os.pwritev, 3
+
+        def refuse(*args: Any) -> int:
+            nonlocal n_left
+            n_left -= 1
+            if n_left < 0:
+                raise OSError(number, os.strerror(number))
+            return real(*args)
+
+        monkeypatch.setattr(os, "pwritev", refuse)
+        monkeypatch.setattr(_relay, "_BATCH_BYTES", 1000)
+
+        with pytest.raises(FetchError, match=os.strerror(number)):
+            fetch(hub, tmp_path, digest=DIGEST)
+        assert os.listdir(tmp_path) == []
+
+
+class TestChanged:
+    @pytest.mark.parametrize("digest", [False, True])
+    @pytest.mark.parametrize("size", [400_000, 350_000, 250_000, 500_000])
+    def test_a_file_that_has_changed_is_begun_anew(
+        self, hub: Hub, tmp_path: Path, size: int, digest: bool
+    ) -> None:
+        """In one attempt: what another one has left counts for none."""
+        new = random.Random(3).randbytes(size)
+        sha256 = f"sha256:{hashlib.sha256(new).hexdigest()}"
+        fail(hub, tmp_path, digest=DIGEST if digest else None)
+        hub.put("a/0.bin", new)
+
+        assert fetch(hub, tmp_path, digest=sha256 if digest else None) == new
+
+    @pytest.mark.parametrize("fault", [f for f in Fault if f.startswith("range-")])
+    @pytest.mark.parametrize("digest", [None, DIGEST])
+    def test_a_server_that_gives_no_range_or_a_wrong_one(
+        self, hub: Hub, tmp_path: Path, fault: Fault, digest: str | None
+    ) -> None:
+        fail(hub, tmp_path, digest=digest)
+        hub.fault("a/0.bin", fault, times=1)
+
+        assert fetch(hub, tmp_path, digest=digest) == DATA
+
+    @pytest.mark.parametrize("digest", [None, DIGEST])
+    @pytest.mark.parametrize("at", [0, 150_000, 299_999])
+    def test_a_flipped_bit_is_noticed(
+        self, hub: Hub, tmp_path: Path, at: int, digest: str | None
+    ) -> None:
+        fail(hub, tmp_path, digest=digest)
+        (part,) = parts_in(tmp_path)
+        flip(part / "data", at)
+
+        assert fetch(hub, tmp_path, digest=digest) == DATA
+
+    @pytest.mark.parametrize("at", range(0, 400, 7))
+    def test_a_record_that_is_damaged_is_not_believed(
+        self, hub: Hub, tmp_path: Path, at: int
+    ) -> None:
+        fail(hub, tmp_path)
+        (part,) = parts_in(tmp_path)
+        flip(part / "record", at % (part / "record").stat().st_size)
+
+        assert fetch(hub, tmp_path) == DATA
+
+    def test_bytes_that_no_record_tells_of_are_cut_off(self, hub: Hub, tmp_path: Path) -> None:
+        fail(hub, tmp_path)
+        (part,) = parts_in(tmp_path)
+        with open(part / "data", "ab") as file:
+            file.write(bytes(200_000))
+
+        assert fetch(hub, tmp_path) == DATA
+
+    def test_a_hash_is_of_one_place(self) -> None:
+        """Where a record was damaged, zeros are not those of another place."""
+        assert hash_of(0, 9).hexdigest() != hash_of(9, 18).hexdigest()
+
+    def test_what_is_left_stays_when_the_look_at_it_is_stopped(
+        self, hub: Hub, tmp_path: Path
+    ) -> None:
+        fail(hub, tmp_path)
+        stop = threading.Event()
+        stop.set()
+
+        file, source = RemoteFile("0.bin", len(DATA)), HttpSource(f"{hub.url}/a")
+        with contextlib.closing(source), pytest.raises(FetchError, match="it was stopped"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, stop=stop)
+
+        assert fetch(hub, tmp_path) == DATA
+        assert got(hub).starts == [0, 300_000]
+
+    @pytest.mark.parametrize("size", [0, 1, 299_000, 299_999])
+    def test_bytes_that_a_power_cut_took_are_fetched_again(
+        self, hub: Hub, tmp_path: Path, size: int
+    ) -> None:
+        fail(hub, tmp_path)
+        (part,) = parts_in(tmp_path)
+        os.truncate(part / "data", size)
+
+        assert fetch(hub, tmp_path) == DATA
+
+    def test_blocks_that_a_power_cut_left_empty_are_fetched_again(
+        self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_relay, "_BATCH_BYTES", 50_000)
+        fail(hub, tmp_path)
+        (part,) = parts_in(tmp_path)
+        with open(part / "data", "r+b") as file:
+            file.seek(200_000)
+            file.write(bytes(4096))
+
+        assert fetch(hub, tmp_path) == DATA
+        assert 200_000 < got(hub, 1).n_bytes + 100_000 < 350_000
+
+    def test_a_query_names_another_file(self, hub: Hub, tmp_path: Path) -> None:
+        """Of one entity tag and one size, as of a server that counts versions."""
+        hub.fault("a/0.bin", Fault.TRUNCATED, times=1)
+        for query in ("id=1", "id=2"):
+            with (
+                contextlib.closing(HttpSource(f"{hub.url}/a?{query}")) as source,
+                contextlib.suppress(FetchError),
+            ):
+                fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
+
+        assert got(hub).starts == [0, 0]
+
+    def test_what_is_whole_and_has_a_digest_is_not_asked_for(
+        self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stop_before_the_name(hub, tmp_path, monkeypatch, DIGEST)
+
+        assert fetch(hub, tmp_path, digest=DIGEST) == DATA
+        assert got(hub).starts == [0]
+
+    def test_what_is_whole_and_has_no_digest_is_asked_for_once_more(
+        self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stop_before_the_name(hub, tmp_path, monkeypatch, None)
+        hub.put("a/0.bin", OTHER)
+
+        assert fetch(hub, tmp_path) == OTHER
+
+
+class TestPrefetcher:
+    """Parts of a cache: in a directory of its own, and gone with what nobody wants."""
+
+    NAMES = ("0.bin", "1.bin", "2.bin")
+
+    @pytest.fixture
+    def shards(self) -> Iterator[Hub]:
+        with serve_hub({f"a/{name}": DATA for name in self.NAMES}) as hub:
+            yield hub
+
+    def kept(self, directory: Path) -> list[Path]:
+        (kept,) = directory.rglob(".shardproof/kept")
+        return parts_in(kept)
+
+    def wait_for_a_part(self, directory: Path) -> None:
+        """Until some bytes are in one, and written down."""
+        while not any(b"\n" in path.read_bytes()[:-1] for path in directory.rglob("kept/*/record")):
+            time.sleep(0.001)
+
+    def prefetcher(self, hub: Hub, directory: Path, **options: Any) -> ShardPrefetcher:
+        return ShardPrefetcher(f"{hub.url}/a", self.NAMES, directory, limits=ONCE, **options)
+
+    @pytest.mark.once
+    def test_a_killed_one_is_gone_on_from(self, shards: Hub, tmp_path: Path) -> None:
+        def act() -> None:
+            with self.prefetcher(shards, tmp_path) as prefetcher:
+                list(prefetcher)
+
+        shards.fault("a/0.bin", Fault.STALL_IN_BODY)
+        child = forked(act)
+        self.wait_for_a_part(tmp_path)
+        os.kill(child, signal.SIGKILL)
+        assert ended(child) == -signal.SIGKILL
+        shards.heal()
+
+        with self.prefetcher(shards, tmp_path, lookahead=0) as prefetcher:
+            assert prefetcher.wait_for("0.bin").read_bytes() == DATA
+        assert got(shards).starts[1] > 0
+        assert self.kept(tmp_path) == []
+
+    def close_while_the_second_one_comes(self, hub: Hub, directory: Path, **options: Any) -> None:
+        hub.fault("a/1.bin", Fault.STALL_IN_BODY)
+        with self.prefetcher(hub, directory, **options) as prefetcher:
+            prefetcher.wait_for("0.bin")
+            self.wait_for_a_part(directory)
+        hub.heal()
+
+    def test_what_is_ahead_when_it_is_closed_is_kept(self, shards: Hub, tmp_path: Path) -> None:
+        self.close_while_the_second_one_comes(shards, tmp_path)
+        assert len(self.kept(tmp_path)) == 1
+
+        with ShardPrefetcher(f"{shards.url}/a", ["1.bin"], tmp_path) as prefetcher:
+            assert prefetcher.wait_for("1.bin").read_bytes() == DATA
+        assert got(shards).starts[-1] > 0
+
+    @pytest.mark.parametrize(("cleanup", "n_kept"), [("auto", 0), ("keep", 1), (10**6, 0)])
+    def test_what_is_not_wanted_any_more_goes_as_shards_do(
+        self, shards: Hub, tmp_path: Path, cleanup: Any, n_kept: int
+    ) -> None:
+        self.close_while_the_second_one_comes(shards, tmp_path)
+
+        with self.prefetcher(shards, tmp_path, lookahead=0, cleanup=cleanup) as prefetcher:
+            prefetcher.wait_for("2.bin")
+
+        assert len(self.kept(tmp_path)) == n_kept
+
+    @pytest.mark.parametrize(("cleanup", "n_kept"), [("auto", 0), ("keep", 1)])
+    def test_so_does_what_the_reader_has_passed(
+        self, shards: Hub, tmp_path: Path, cleanup: Any, n_kept: int
+    ) -> None:
+        shards.fault("a/1.bin", Fault.STALL_IN_BODY)
+        with self.prefetcher(shards, tmp_path, cleanup=cleanup) as prefetcher:
+            prefetcher.wait_for("0.bin")
+            self.wait_for_a_part(tmp_path)
+            prefetcher.wait_for("2.bin")
+
+            assert len(self.kept(tmp_path)) == n_kept
+
+
+class TestFsspec:
+    def test_of_a_time_of_change_nothing_is_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory = type(fsspec.filesystem("memory"))
+        memory().pipe("/untagged/0.bin", DATA)
+        give = memory.cat_file
+
+        def give_some(self: Any, path: str, start: int, **options: Any) -> bytes:
+            if start:
+                raise OSError(errno.ECONNRESET, "the store is gone")
+            return give(self, path, start=start, **options)
+
+        monkeypatch.setattr(memory, "cat_file", give_some)
+        monkeypatch.setattr(_fsspec, "_BLOCK", 100_000)
+
+        with pytest.raises(FetchError, match="the store is gone"):
+            fetch_shard(FsspecSource("memory://untagged"), "0.bin", tmp_path / "0.bin", limits=ONCE)
+
+        assert os.listdir(tmp_path) == []
+
+    def test_an_entity_tag_is_gone_on_from(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory = type(fsspec.filesystem("memory"))
+        memory().pipe("/tagged/0.bin", DATA)
+        info, give, asked = memory.info, memory.cat_file, []
+
+        def give_some(self: Any, path: str, start: int, **options: Any) -> bytes:
+            asked.append(start)
+            if len(asked) == 4:
+                raise OSError(errno.ECONNRESET, "the store is gone")
+            return give(self, path, start=start, **options)
+
+        monkeypatch.setattr(memory, "info", lambda *args: {**info(*args), "ETag": '"abc"'})
+        monkeypatch.setattr(memory, "cat_file", give_some)
+        monkeypatch.setattr(_fsspec, "_BLOCK", 100_000)
+
+        with pytest.raises(FetchError, match="300000 of 400000 bytes are kept"):
+            fetch_shard(FsspecSource("memory://tagged"), "0.bin", tmp_path / "0.bin", limits=ONCE)
+        source = FsspecSource("memory://tagged")
+        assert fetch_shard(source, "0.bin", tmp_path / "0.bin").path.read_bytes() == DATA
+
+        assert asked == [0, 100_000, 200_000, 300_000, 300_000]
+
+    @pytest.mark.parametrize(
+        ("info", "identity", "is_lasting"),
+        [
+            ({"ETag": '"a"'}, 'ETag="a"', True),
+            ({"VersionId": "v1", "ETag": '"a"'}, "VersionId=v1", True),
+            ({"VersionId": "null", "ETag": '"a"'}, 'ETag="a"', True),
+            ({"VersionId": None, "ETag": '"a"'}, 'ETag="a"', True),
+            ({"generation": 17, "etag": "b"}, "generation=17", True),
+            ({"etag": 'W/"a"', "mtime": 1.5}, "mtime=1.5 size=3 ino=None", False),
+            ({"etag": 'W/"a"'}, None, False),
+            ({"mtime": 1.5, "ino": 7}, "mtime=1.5 size=3 ino=7", False),
+            ({}, None, False),
+        ],
+    )
+    def test_what_tells_versions_apart_for_good(
+        self, info: dict[str, Any], identity: str | None, is_lasting: bool
+    ) -> None:
+        file = _fsspec._file("0.bin", {"size": 3, **info})
+
+        assert (file.identity, file.is_lasting) == (identity, is_lasting)

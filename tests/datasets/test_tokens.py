@@ -1,0 +1,661 @@
+"""Shards of tokens: what is read is what was written, or an error says which file is wrong."""
+
+import asyncio
+import contextlib
+import copy
+import errno
+import gc
+import hashlib
+import itertools
+import logging
+import os
+import pickle
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardproof import ManifestError, ShardReadError, ShardValidationError
+from shardproof.datasets.tokens import _ranks
+from shardproof.datasets.tokens._manager import ShardedDatasetManager
+from shardproof.datasets.tokens._token_shard import token_shard
+from shardproof.datasets.tokens._tokens import SharedShardedDataset, sequence_id
+from shardproof.errors import FetchError, FetchTimeoutError
+from shardproof.testing.faults.file_system import faults
+from tests.helpers.token_files import ids_of, write_shard
+
+
+def opened(path: Path, length: int = 4, **keywords) -> SharedShardedDataset:
+    return SharedShardedDataset(3, length, 0, 1, shards_path=path, **keywords)
+
+
+def refusal(path: Path, length: int = 4, **keywords) -> ShardValidationError:
+    with pytest.raises(ShardValidationError) as caught:
+        opened(path, length, **keywords)
+    assert isinstance(caught.value, FileNotFoundError)
+    return caught.value
+
+
+def why(error: ShardValidationError) -> str:
+    """The one note of an error."""
+    (note,) = error.__notes__
+    return note
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    write_shard(tmp_path, 3, np.arange(12, dtype=np.uint32))
+    return tmp_path
+
+
+class TestReading:
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    @pytest.mark.parametrize("dtype", [np.uint32, np.uint16, np.int32, np.int64, np.uint8])
+    def test_sequences_and_ids(self, tmp_path, dtype, level: str) -> None:
+        tokens = np.arange(60, dtype=dtype)
+        write_shard(tmp_path, 3, tokens, 5)
+        with opened(tmp_path, 5, token_dtype=dtype, level=level) as dataset:
+            assert len(dataset) == 12
+            for index, row in enumerate(tokens.reshape(12, 5)):
+                assert dataset[index].tolist() == row.tolist()
+                assert dataset[index].dtype == dtype
+                assert dataset.sample_id(index) == sequence_id(row)
+
+    def test_an_id_is_the_digest_that_others_write(self) -> None:
+        import hashlib
+        import struct
+
+        row = np.array([5, 2**32 - 1, 7], dtype=np.uint32)
+        digest = hashlib.blake2b(row.tobytes(), digest_size=8).digest()
+        assert sequence_id(row) == struct.unpack("<Q", digest)[0]
+
+    def test_it_ends_where_the_sequences_end(self, path) -> None:
+        dataset = opened(path)
+        for index in (3, -1, 2**70):
+            with pytest.raises(IndexError, match="expected 0 to 2"):
+                dataset[index]
+            with pytest.raises(IndexError):
+                dataset.sample_id(index)
+        assert [row.tolist() for row in dataset] == np.arange(12).reshape(3, 4).tolist()
+
+    def test_batches(self, path) -> None:
+        dataset = opened(path)
+        assert dataset.read([2, 0, 2])[:, 0].tolist() == [8, 0, 8]
+        assert dataset.read(np.array([1])).tolist() == [[4, 5, 6, 7]]
+        assert dataset.read([]).shape == (0, 4)
+        with pytest.raises(IndexError):
+            dataset.read([0, 3])
+
+    @pytest.mark.parametrize("index", [True, np.True_, 0.0, "0", None, slice(2)])
+    def test_what_is_no_index(self, path, index) -> None:
+        with pytest.raises(TypeError):
+            opened(path)[index]
+
+    def test_what_was_read_is_the_readers_own(self, path) -> None:
+        dataset = opened(path)
+        dataset[0][:] = 0
+        assert dataset[0].tolist() == [0, 1, 2, 3]
+
+    def test_every_rank_reads_all(self, path) -> None:
+        for rank in range(3):
+            dataset = SharedShardedDataset(3, 4, rank, 3, shards_path=path)
+            assert (dataset.rank, dataset.world_size, len(dataset)) == (rank, 3, 3)
+
+    def test_the_directory_of_the_environment(self, path, monkeypatch) -> None:
+        monkeypatch.setenv("DATASET_BINS_PATH", str(path))
+        assert len(SharedShardedDataset(3, 4, 0, 1)) == 3
+        tokens, ids = SharedShardedDataset.locate_shards(3)
+        assert tokens == path / "train_000003.npy"
+        assert ids == path / "sample_ids_000003.npy"
+
+    def test_other_names(self, tmp_path) -> None:
+        assert [p.name for p in SharedShardedDataset.locate_shards(7, tmp_path, "anneal")] == [
+            "anneal_000007.npy",
+            "sample_ids_anneal_000007.npy",
+        ]
+        write_shard(tmp_path, 3, np.arange(8, dtype=np.uint32), names=("val", "sample_ids"))
+        assert len(opened(tmp_path, file_prefix="val", ids_prefix="sample_ids")) == 2
+
+    def test_a_copy_for_a_worker_reads_the_same(self, path) -> None:
+        dataset = SharedShardedDataset(3, 4, 1, 2, shards_path=path)
+        for other in (pickle.loads(pickle.dumps(dataset)), copy.deepcopy(dataset)):
+            assert (other.rank, other.world_size, other[2].tolist()) == (1, 2, [8, 9, 10, 11])
+
+    def test_a_shard_that_was_removed_is_read_to_its_end(self, path) -> None:
+        dataset = opened(path)
+        for file in (dataset.tokens_file, dataset.ids_file):
+            file.unlink()
+        assert dataset[2].tolist() == [8, 9, 10, 11]
+        assert dataset.sample_id(0) == sequence_id(np.arange(4, dtype=np.uint32))
+
+    def test_descriptors_go_with_the_dataset(self, path) -> None:
+        gc.collect()
+        before = os.listdir("/proc/self/fd")
+        dataset = opened(path, level="valid")
+        assert len(os.listdir("/proc/self/fd")) == len(before) + 2
+        dataset.close()
+        dataset.close()
+        with pytest.raises(ValueError, match="is closed"):
+            dataset[0]
+        dataset = opened(path)
+        del dataset
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+class TestCutWhileOpen:
+    def test_a_cut_file_is_an_error_that_names_it(self, path) -> None:
+        dataset = opened(path)
+        os.truncate(dataset.tokens_file, 128 + 4 * 6)
+        assert dataset[0].tolist() == [0, 1, 2, 3]
+        with pytest.raises(ShardReadError) as caught:
+            dataset[1]
+        assert str(caught.value) == (
+            f"Could not read '{dataset.tokens_file}': it is shorter than when it was opened "
+            "(at byte 144: expected 16 bytes, found 8)"
+        )
+
+    def test_cut_ids(self, path) -> None:
+        dataset = opened(path)
+        os.truncate(dataset.ids_file, 128)
+        with pytest.raises(ShardReadError, match="sample_ids_000003"):
+            dataset.sample_id(0)
+
+    def test_what_the_system_says(self, path) -> None:
+        with faults(path) as fs, opened(path) as dataset:
+            fs.fail("read", errno.EIO, match="train_*.npy")
+            with pytest.raises(ShardReadError, match="Input/output error") as caught:
+                dataset[1]
+        assert caught.value.errno == errno.EIO
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def extend(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"\0" * 16)
+
+
+def replace_by_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def link_outside(path: Path) -> None:
+    path.rename(path.parent.parent / path.name)
+    path.symlink_to(path.parent.parent / path.name)
+
+
+HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (Path.unlink, "Missing files"),
+    "empty": (lambda path: os.truncate(path, 0), "Empty files"),
+    "cut": (cut, "Files of another structure"),
+    "cut-in-header": (lambda path: os.truncate(path, 60), "Files of another structure"),
+    "cut-in-magic": (lambda path: os.truncate(path, 5), "Files of another structure"),
+    "extended": (extend, "Files of another structure"),
+    "directory": (replace_by_directory, "Not regular files"),
+    "outside": (link_outside, "Not regular files"),
+    "dangling": (
+        lambda path: (path.unlink(), path.symlink_to("nowhere")),
+        "Missing files",
+    ),
+    "fifo": (lambda path: (path.unlink(), os.mkfifo(path)), "Not regular files"),
+    "text": (lambda path: path.write_text("<html>not found</html>" * 9), "another structure"),
+}
+
+
+class TestDamage:
+    @pytest.mark.parametrize("which", [0, 1])
+    @pytest.mark.parametrize("harm", HARMS)
+    def test_it_names_the_file(self, tmp_path, which: int, harm: str) -> None:
+        path = tmp_path / "shards"
+        files = write_shard(path, 3, np.arange(12, dtype=np.uint32))
+        act, title = HARMS[harm]
+        act(files[which])
+        error = refusal(path)
+        assert title in str(error)
+        assert [finding.path for finding in error.report.findings] == [files[which]]
+        assert why(error).startswith(f"{files[which]}: expected ")
+
+    def test_it_names_both(self, path) -> None:
+        for name in ("train_000003.npy", "sample_ids_000003.npy"):
+            cut(path / name)
+        assert len(refusal(path).report.findings) == 2
+
+    def test_no_directory(self, path) -> None:
+        with pytest.raises(ManifestError, match="there is no such directory"):
+            opened(path / "nowhere")
+
+    def test_only_valid_sees_a_bit(self, path) -> None:
+        data = bytearray((path / "train_000003.npy").read_bytes())
+        data[-1] ^= 1
+        (path / "train_000003.npy").write_bytes(data)
+        assert opened(path)[2].tolist() == [8, 9, 10, 11 + 2**24]
+        error = refusal(path, level="valid")
+        assert "Files with another digest (1)" in str(error)
+        assert why(error).endswith("found 1 others: 2")
+
+    def test_only_valid_sees_a_wrong_id(self, path) -> None:
+        ids = ids_of(np.arange(12, dtype=np.uint32), 4)
+        ids[:2] += 1
+        np.save(path / "sample_ids_000003.npy", ids)
+        assert len(opened(path)) == 3
+        assert why(refusal(path, level="valid")).endswith("found 2 others: 0, 1")
+
+    def test_only_valid_sees_another_shards_tokens(self, path) -> None:
+        np.save(path / "train_000003.npy", np.arange(1, 13, dtype=np.uint32))
+        assert len(opened(path)) == 3
+        assert "found 3 others: 0, 1, 2" in why(refusal(path, level="valid"))
+
+    @pytest.mark.parametrize("at", range(0, 4096, 511))
+    def test_valid_sees_each_bit_of_many_chunks(self, tmp_path, monkeypatch, at: int) -> None:
+        monkeypatch.setattr("shardproof.datasets.tokens._token_checks._CHUNK_BYTES", 100)
+        tokens = np.arange(1024, dtype=np.uint32)
+        file, _ = write_shard(tmp_path, 3, tokens, 8)
+        opened(tmp_path, 8, level="valid")
+        data = bytearray(file.read_bytes())
+        data[128 + at] ^= 1 << at % 8
+        file.write_bytes(data)
+        assert why(refusal(tmp_path, 8, level="valid")).endswith(f"found 1 others: {at // 32}")
+
+    def test_of_many_wrong_ones_it_names_some(self, path) -> None:
+        write_shard(path, 3, np.arange(100, dtype=np.uint32))
+        np.save(path / "train_000003.npy", np.zeros(100, np.uint32))
+        assert why(refusal(path, level="valid")).endswith("found 25 others: 0, 1, 2, 3, 4, ...")
+
+    def test_another_type(self, path) -> None:
+        error = refusal(path, 2, token_dtype=np.uint64)
+        assert why(error).endswith("expected items of type <u8, found <u4")
+
+    def test_another_order_of_bytes(self, path) -> None:
+        np.save(path / "train_000003.npy", np.arange(12, dtype=">u4"))
+        assert why(refusal(path)).endswith("expected items of type <u4, found >u4")
+
+    def test_a_file_that_is_replaced_between_look_and_open(self, path, monkeypatch) -> None:
+        from shardproof.datasets.tokens import _token_checks
+
+        look = _token_checks.check_tokens
+
+        def look_and_replace(shard):
+            report = look(shard)
+            np.save(path / "train_000003.npy", np.arange(16, dtype=np.uint32))
+            return report
+
+        monkeypatch.setattr(_token_checks, "check_tokens", look_and_replace)
+        with pytest.raises(ShardReadError, match="it was just replaced"):
+            opened(path)
+
+
+class TestLengths:
+    @pytest.mark.parametrize(
+        ("n_tokens", "n_ids", "n_findings", "n_sequences"),
+        [(12, 2, 1, 2), (12, 4, 1, 3), (13, 3, 1, 3), (15, 4, 2, 3), (12, 0, 1, 0), (3, 0, 1, 0)],
+    )
+    def test_numbers_that_disagree(
+        self, tmp_path, caplog, n_tokens: int, n_ids: int, n_findings: int, n_sequences: int
+    ) -> None:
+        tokens = np.arange(n_tokens, dtype=np.uint32)
+        whole = ids_of(np.arange(16, dtype=np.uint32), 4)
+        np.save(tmp_path / "train_000003.npy", tokens)
+        np.save(tmp_path / "sample_ids_000003.npy", whole[:n_ids])
+
+        error = refusal(tmp_path)
+        assert len(error.report.findings) == n_findings
+        assert "Files of another structure" in str(error)
+
+        for level in ("complete", "valid"):
+            caplog.clear()
+            with caplog.at_level(logging.WARNING):
+                dataset = opened(tmp_path, allow_length_mismatch=True, level=level)
+            assert len(caplog.records) == n_findings
+            assert "what has no partner is left out" in caplog.text
+            assert len(dataset) == n_sequences
+            assert [row.tolist() for row in dataset] == [
+                tokens[4 * i : 4 * i + 4].tolist() for i in range(n_sequences)
+            ]
+
+    def test_an_empty_shard(self, tmp_path) -> None:
+        write_shard(tmp_path, 3, np.arange(0, dtype=np.uint32))
+        assert len(opened(tmp_path, level="valid")) == 0
+
+    def test_the_message_tells_both_numbers(self, tmp_path) -> None:
+        np.save(tmp_path / "train_000003.npy", np.arange(12, dtype=np.uint32))
+        np.save(tmp_path / "sample_ids_000003.npy", np.zeros(2, np.uint64))
+        assert why(refusal(tmp_path)).endswith(
+            "expected 3 ids, for 12 tokens in sequences of 4, found 2"
+        )
+
+
+class TestIdsOfTemplarsScript:
+    """Written as ``02_consolidate_shards.py`` does it, by the same operations of numpy."""
+
+    LENGTH, N = 64, 20
+
+    def handled(self, tokens: np.ndarray) -> int:
+        digest = hashlib.blake2b(tokens.tobytes(), digest_size=8).digest()
+        return struct.unpack("<Q", digest)[0]
+
+    def prepared(self, path: Path, dtype=np.uint32, *, header: bool = True) -> Path:
+        """The script maps the whole file, of which the header is a part."""
+        length = self.LENGTH * 4 // np.dtype(dtype).itemsize
+        tokens = path / "train_000003.npy"
+        np.save(tokens, np.random.default_rng(3).integers(0, 250, self.N * length).astype(dtype))
+        view = np.memmap(tokens, dtype=dtype, mode="r") if header else np.load(tokens)
+        words = view.view(np.uint32)
+        bounds = np.arange(0, words.shape[0] + 1, self.LENGTH)
+        bits = [self.handled(words[i:j]) for i, j in itertools.pairwise(bounds)]
+        ids = np.stack(bits).view(np.uint64)
+        assert np.stack(bits).dtype == np.float64, "else it is no such shard"
+        np.save(path / "sample_ids_000003.npy", ids)
+        return tokens
+
+    @pytest.mark.parametrize("dtype", [np.uint32, np.uint16, np.uint8])
+    @pytest.mark.parametrize("header", [True, False])
+    def test_they_prove_their_sequences(self, tmp_path, caplog, dtype, header: bool) -> None:
+        self.prepared(tmp_path, dtype, header=header)
+        length = self.LENGTH * 4 // np.dtype(dtype).itemsize
+        dataset = opened(tmp_path, length, token_dtype=dtype, level="valid")
+        assert len(dataset) == self.N
+        n_last = 128 // np.dtype(dtype).itemsize
+        warning = f"none proves its last {n_last} tokens"
+        assert (warning in caplog.text) == header
+
+    @pytest.mark.parametrize("sequence", [0, 7, 19])
+    @pytest.mark.parametrize("header", [True, False])
+    def test_a_wrong_token_is_found(self, tmp_path, sequence: int, header: bool) -> None:
+        tokens = self.prepared(tmp_path, header=header)
+        with tokens.open("r+b") as file:
+            file.seek((0 if header else 128) + (sequence * self.LENGTH + 50) * 4)
+            file.write(b"\xff")
+        note = why(refusal(tmp_path, self.LENGTH, level="valid"))
+        assert "stored as the bits of a float64" in note
+        assert note.endswith(f"found 1 others: {sequence}")
+
+    def test_an_id_of_another_form_among_them_is_found(self, tmp_path) -> None:
+        self.prepared(tmp_path, header=False)
+        tokens, ids = (np.load(tmp_path / f"{n}_000003.npy") for n in ("train", "sample_ids"))
+        ids[9] = sequence_id(tokens.reshape(self.N, -1)[9])
+        np.save(tmp_path / "sample_ids_000003.npy", ids)
+        assert why(refusal(tmp_path, self.LENGTH, level="valid")).endswith("found 1 others: 9")
+
+    def test_tokens_of_another_shard_are_found(self, tmp_path) -> None:
+        tokens = self.prepared(tmp_path)
+        np.save(tokens, np.load(tokens)[::-1])
+        assert why(refusal(tmp_path, self.LENGTH, level="valid")).endswith(
+            "found 20 others: 0, 1, 2, 3, 4, ..."
+        )
+
+
+def npy(header: str | bytes, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
+    text = header.encode("latin-1") if isinstance(header, str) else header
+    n_length = 2 if version[0] == 1 else 4
+    return b"\x93NUMPY" + version + len(text).to_bytes(n_length, "little") + text + data
+
+
+DICT = "{'descr': '<u4', 'fortran_order': False, 'shape': (4,), }"
+HOSTILE = {
+    "huge length": b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + DICT.encode(),
+    "length beyond the file": b"\x93NUMPY\x01\x00\xff\x00" + DICT.encode(),
+    "version 4": npy(DICT, version=b"\x04\x00"),
+    "version 1.1": npy(DICT, version=b"\x01\x01"),
+    "nested": npy("(" * 5000 + ")" * 5000),
+    "nested list": npy("{'descr': " + "[" * 9000),
+    "minus": npy("-" * 9000 + "1"),
+    "spaces": npy("{" + " " * 9900),
+    "spaces inside": npy(DICT.replace("False", "False" + " " * 9800) + "x"),
+    "no header": npy(""),
+    "a call": npy("__import__('os').abort()"),
+    "a value that is called": npy(DICT.replace("(4,)", "(exit(),)")),
+    "object": npy(DICT.replace("<u4", "|O")),
+    "void": npy(DICT.replace("<u4", "|V4")),
+    "text": npy(DICT.replace("<u4", "<U4")),
+    "float": npy(DICT.replace("<u4", "<f4"), bytes(16)),
+    "structured": npy(DICT.replace("'<u4'", "[('a', '<u2'), ('b', '<u2')]")),
+    "0 bytes an item": npy(DICT.replace("<u4", "<u0")),
+    "2**63 items": npy(DICT.replace("(4,)", f"({2**63},)")),
+    "2**64 bytes": npy(DICT.replace("(4,)", f"({2**62 + 4},)"), bytes(16)),
+    "a number of 5000 digits": npy(DICT.replace("(4,)", f"({'9' * 5000},)")),
+    "-4 items": npy(DICT.replace("(4,)", "(-4,)")),
+    "true items": npy(DICT.replace("(4,)", "(True,)")),
+    "4.0 items": npy(DICT.replace("(4,)", "(4.0,)")),
+    "no dimension": npy(DICT.replace("(4,)", "()"), bytes(4)),
+    "two dimensions": npy(DICT.replace("(4,)", "(2, 2)"), bytes(16)),
+    "a number as shape": npy(DICT.replace("(4,)", "(4)"), bytes(16)),
+    "fortran": npy(DICT.replace("False", "True"), bytes(16)),
+    "fortran and two dimensions": npy(DICT.replace("False", "True").replace("4,", "2, 2")),
+    "twice the same key": npy(DICT.replace("fortran_order", "shape").replace("False", "(4,)")),
+    "shape twice": npy(DICT.replace("}", "'shape': (8,)}"), bytes(16)),
+    "no descr": npy("{'fortran_order': False, 'shape': (4,)}", bytes(16)),
+    "another key": npy(DICT.replace("descr", "dexcr")),
+    "NUL": npy(DICT + "\0", bytes(16)),
+    "not Latin digits": npy(DICT.replace("(4,)", "(٤,)").encode(), bytes(16)),
+    "zip": b"PK\x03\x04" + bytes(200),
+    "pickle": b"\x80\x04\x95" + bytes(200),
+}
+
+
+class TestHostileHeaders:
+    @pytest.mark.parametrize("case", HOSTILE)
+    @pytest.mark.parametrize("name", ["train_000003.npy", "sample_ids_000003.npy"])
+    def test_it_is_a_finding(self, path, case: str, name: str) -> None:
+        (path / name).write_bytes(HOSTILE[case])
+        begin = time.process_time()
+        for keywords in ({}, {"allow_length_mismatch": True}):
+            report = refusal(path, **keywords).report
+            assert [finding.path for finding in report.findings] == [path / name]
+            assert len(report.findings[0].found) < 300
+        assert time.process_time() - begin < 1  # of a hang it would be a hundred times that
+
+    def test_no_more_than_a_header_is_read(self, path) -> None:
+        (path / "train_000003.npy").write_bytes(HOSTILE["huge length"])
+        assert "expected a header of at most 10000 bytes, found one of 4294967295" in why(
+            refusal(path)
+        )
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            DICT,
+            DICT + " " * 60 + "\n",
+            DICT.replace("'", '"'),
+            DICT.replace(" ", "").replace(",}", "}"),
+            "{'shape': (4,), 'descr': '<u4', 'fortran_order': False}",
+            DICT.replace("(4,)", "(4L,)"),
+            DICT.replace("<u4", "=u4") if sys.byteorder == "little" else DICT,
+        ],
+    )
+    @pytest.mark.parametrize("version", [b"\x01\x00", b"\x02\x00", b"\x03\x00"])
+    def test_what_others_write_is_read(self, tmp_path, text: str, version: bytes) -> None:
+        tokens = np.arange(4, dtype="<u4")
+        np.save(tmp_path / "sample_ids_000003.npy", ids_of(tokens, 4))
+        (tmp_path / "train_000003.npy").write_bytes(npy(text, tokens.tobytes(), version))
+        assert opened(tmp_path, level="valid")[0].tolist() == [0, 1, 2, 3]
+
+    def test_nothing_is_unpickled_or_evaluated(self, path) -> None:
+        seen = []
+        watched = {"pickle.find_class", "exec", "compile", "os.system", "import", "marshal.loads"}
+        is_on = True
+
+        def hook(event: str, args: tuple) -> None:
+            if is_on and event in watched and threading.current_thread() is main:
+                seen.append((event, args))
+
+        main = threading.current_thread()
+        refusal(path / ".." / path.name, 5)  # what is imported later is by now
+        sys.addaudithook(hook)
+        try:
+            for data in HOSTILE.values():
+                (path / "train_000003.npy").write_bytes(data)
+                refusal(path)
+        finally:
+            is_on = False
+        assert seen == []
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("keywords", "problem"),
+        [
+            ({"shard_index": -1}, "shard_index: expected 0 to"),
+            ({"shard_index": 10**12}, "shard_index"),
+            ({"sequence_length": 0}, "sequence_length: expected 1 to"),
+            ({"rank": -1}, "rank: expected 0 to 0, found -1"),
+            ({"rank": 1}, "rank: expected 0 to 0, found 1"),
+            ({"world_size": 0}, "world_size"),
+            ({"token_dtype": np.float32}, "token_dtype: expected an integer type"),
+            ({"token_dtype": object}, "token_dtype"),
+            ({"file_prefix": "../train"}, "prefix"),
+            ({"file_prefix": "a/b"}, "prefix"),
+            ({"file_prefix": ""}, "prefix"),
+            ({"ids_prefix": ""}, "prefix"),
+            ({"ids_prefix": "train"}, "listed twice"),
+            ({"file_prefix": "x" * 300}, "over 255 bytes"),
+        ],
+    )
+    def test_out_of_range(self, path, keywords: dict, problem: str) -> None:
+        usual = {"shard_index": 3, "sequence_length": 4, "rank": 0, "world_size": 1}
+        with pytest.raises(ValueError, match=problem):
+            SharedShardedDataset(**{**usual, **keywords}, shards_path=path)
+
+    @pytest.mark.parametrize(
+        "keywords",
+        [
+            {"shard_index": True},
+            {"sequence_length": "4"},
+            {"rank": False},
+            {"world_size": 1.0},
+            {"level": "present"},
+            {"allow_length_mismatch": 1},
+            {"file_prefix": b"train"},
+            {"shards_path": 3},
+        ],
+    )
+    def test_wrong_types(self, path, keywords: dict) -> None:
+        usual = {"shard_index": 3, "sequence_length": 4, "rank": 0, "world_size": 1}
+        with pytest.raises(TypeError):
+            SharedShardedDataset(**{**usual, "shards_path": path, **keywords})
+
+    def test_no_directory_is_named(self, monkeypatch) -> None:
+        monkeypatch.delenv("DATASET_BINS_PATH", raising=False)
+        with pytest.raises(ValueError, match=r"or \$DATASET_BINS_PATH to name one"):
+            SharedShardedDataset(3, 4, 0, 1)
+
+
+class TestManagerThatNobodyHas:
+    """The collector finds it, in whichever thread it runs."""
+
+    def test_it_is_closed_in_none_of_its_own_threads(self, tmp_path, monkeypatch) -> None:
+        """As in the one that shows the other ranks a sign of life, which ends with the manager."""
+
+        def collecting(leader: _ranks.Leader, _: float) -> None:
+            assert is_dropped.wait(30)
+            del leader
+            gc.collect()
+            is_collected.set()
+
+        is_dropped, is_collected, told = threading.Event(), threading.Event(), []
+        monkeypatch.setattr(_ranks.Leader, "_show_life", collecting)
+        monkeypatch.setattr(sys, "unraisablehook", told.append)
+        remote, cache = tmp_path / "remote", tmp_path / "cache"
+        remote.mkdir()
+        write_shard(remote, 0, np.arange(12, dtype=np.uint32))
+        gc.disable()
+        try:
+            abandon(ShardedDatasetManager(4, 0, 2, f"file://{remote}", shards_path=cache))
+            assert list(cache.rglob("*.lease"))
+            is_dropped.set()
+            assert is_collected.wait(30)
+        finally:
+            gc.enable()
+        wait_until(lambda: not list(cache.rglob("*.lease")))
+        wait_until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
+        assert [str(one.exc_value) for one in told] == []
+
+
+RANKS, SAID = ".shardproof/ranks", ".shardproof/ranks/*/said.json"
+
+
+class TestRanksThatCanNotLook:
+    """What nobody could look at is not told as silence."""
+
+    @pytest.fixture
+    def leader(self, tmp_path) -> Iterator[_ranks.Leader]:
+        """Rank 0, which has said how the first call went."""
+        key = _ranks.key_of_run(4, 2, token_shard(0, 4, shards_path=tmp_path).names, "r")
+        with contextlib.closing(_ranks.Leader(str(tmp_path), key, 2)) as leader:
+            leader.tell(_ranks.Outcome(1, 0, "there is none"))
+            yield leader
+
+    @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+    @pytest.mark.parametrize(("operation", "match"), [("scandir", RANKS), ("open", SAID)])
+    def test_it_is_told_what_kept_them(
+        self, tmp_path, leader, operation: str, match: str, number: int
+    ) -> None:
+        with faults(tmp_path) as fs:
+            fs.fail(operation, number, match=match)
+            error = never_heard(tmp_path)
+        where = next(tmp_path.glob(match))
+        assert f"could not look at '{where}'" in str(error)
+        assert error.__cause__.errno == number
+
+    def test_what_is_not_there_yet_is_silence(self, tmp_path, leader) -> None:
+        with faults(tmp_path) as fs:
+            fs.fail("open", errno.ENOENT, match=SAID)
+            error = never_heard(tmp_path)
+        assert "nothing was heard of it for 0s" in str(error)
+        assert error.__cause__ is None
+
+    def test_a_look_that_succeeds_later_counts(self, tmp_path, leader) -> None:
+        follower = _ranks.Follower(str(tmp_path), leader._record.key, 1)
+        with faults(tmp_path) as fs:
+            fs.fail("open", errno.ESTALE, match=SAID, times=2)
+            assert [follower.look(1), follower.look(1)] == [None, None]
+            assert follower.unseen.error.errno == errno.ESTALE
+            assert follower.look(1).problem == "there is none"
+            assert follower.unseen is None
+
+    def test_nor_for_long_as_the_end_of_rank_0(self, tmp_path, leader) -> None:
+        now = 0.0
+        follower = _ranks.Follower(
+            str(tmp_path), leader._record.key, 1, silence=10.0, clock=lambda: now
+        )
+        assert follower.look(2) is None
+        now = 20.0
+        with faults(tmp_path) as fs:
+            fs.fail("open", errno.ESTALE, match=SAID)
+            with pytest.raises(FetchError, match=r"could not look at '.*said.json'") as caught:
+                follower.look(2)
+        assert caught.value.__cause__.errno == errno.ESTALE
+
+
+def never_heard(root: Path) -> FetchTimeoutError:
+    """Why rank 1 does not hear what rank 0 has said."""
+
+    async def wait() -> None:
+        url, options = "http://127.0.0.1:9", {"run_id": "r", "wait_timeout": 0.3}
+        async with ShardedDatasetManager(4, 1, 2, url, shards_path=root, **options) as manager:
+            await manager.create_dataset(0)
+
+    with pytest.raises(FetchTimeoutError) as caught:
+        asyncio.run(wait())
+    return caught.value
+
+
+def abandon(manager: ShardedDatasetManager) -> None:
+    """Leave a manager to the collector, with a shard that it holds."""
+    asyncio.run(manager.create_dataset(0))
+    manager.cycle = manager  # type: ignore[attr-defined]
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)

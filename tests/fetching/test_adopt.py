@@ -1,0 +1,499 @@
+"""What other tools fetched is taken over: proven where that can be, else on the user's word."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shardproof import FetchError, ShardPrefetcher
+from shardproof.cli.app import app
+from shardproof.fetching import CallableSource, HubSource, Limits, RemoteFile, _adopt, adopt
+from shardproof.fetching.cache import Cache
+from shardproof.testing.faults.hub import Hub
+from tests.helpers.hub_sources import repository
+
+NAMES = [f"train/{n}.bin" for n in range(3)]
+ONCE = Limits(max_download_retries=1, max_wait=0.01)
+
+
+def content(name: str) -> bytes:
+    return name.encode() * 1000
+
+
+def put_there(root: Path, names: list[str] = NAMES) -> None:
+    """As another tool does it."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content(name))
+
+
+def looks(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Every file beside the records, so that nothing can change unseen."""
+    files = [path for path in root.rglob("*") if ".shardproof" not in path.parts]
+    return {
+        path.relative_to(root).as_posix(): (status.st_ino, status.st_mtime_ns, status.st_size)
+        for path in files
+        if not stat.S_ISDIR((status := path.lstat()).st_mode)
+    }
+
+
+def nowhere(name: str, dest: Path) -> None:
+    raise AssertionError(f"{name} was fetched")
+
+
+def fetched(url: str, cache: Path, name: str = "0.bin") -> Path:
+    with ShardPrefetcher(url, [name], cache) as prefetcher:
+        return prefetcher.wait_for(name)
+
+
+def gets(hub: Hub) -> list[str]:
+    """Which were fetched; the hub leads to its CDN."""
+    paths = [request.path for request in hub.requests_for("*.bin", method="GET")]
+    return [path for path in paths if not path.startswith("cdn/")]
+
+
+def meanwhile(happens: Callable[[str], object]) -> Callable[[str, str], object]:
+    """List folders, each a moment after something has happened to it."""
+
+    def in_folder(root: str, below: str) -> object:
+        if below:
+            happens(below)
+        return listed(root, below)
+
+    listed = _adopt._in_folder
+    return in_folder
+
+
+@pytest.fixture
+def source(shard_hub: Hub) -> Iterator[HubSource]:
+    with repository(shard_hub, {name: content(name) for name in NAMES}) as source:
+        yield source
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Where a prefetcher keeps the shards of the hub's repository."""
+    return tmp_path / "hf_shards/org/name/all"
+
+
+class TestAgainstASource:
+    def test_what_it_states_digests_of_is_proven(
+        self, source: HubSource, shard_hub: Hub, root: Path, tmp_path: Path
+    ) -> None:
+        put_there(root)
+        before = looks(root)
+        report = adopt(root, source)
+        assert str(report) == f"valid: 3 of 3 files of '{root}'"
+        with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+            assert [path.read_bytes() for path in prefetcher] == [content(n) for n in NAMES]
+        assert gets(shard_hub) == []
+        assert looks(root) == before, "what it did not fetch is not removed either"
+
+    def test_what_differs_is_not_taken_over_and_stays(
+        self, source: HubSource, shard_hub: Hub, root: Path, tmp_path: Path
+    ) -> None:
+        put_there(root)
+        (root / NAMES[0]).write_bytes(content(NAMES[0])[:-1])
+        (root / NAMES[1]).write_bytes(content(NAMES[1])[:-1] + b"x")
+        before = looks(root)
+        report = adopt(root, source)
+        assert [(finding.kind, finding.path) for finding in report.findings] == [
+            ("size", root / NAMES[0]),
+            ("digest", root / NAMES[1]),
+        ]
+        assert report.exit_code == 1
+        assert looks(root) == before
+        with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+            assert [path.read_bytes() for path in prefetcher] == [content(n) for n in NAMES]
+        assert len(gets(shard_hub)) == 2
+
+    def test_of_a_size_alone_it_is_the_users_word(self, shard_hub: Hub, tmp_path: Path) -> None:
+        """And the revision of then: another one is fetched."""
+        url = shard_hub.put(NAMES[0], content(NAMES[0])).removesuffix(f"/{NAMES[0]}")
+        path = fetched(url, tmp_path, NAMES[0])
+        root = path.parent.parent
+        shutil.rmtree(tmp_path)
+        put_there(root, NAMES[:1])
+        report = adopt(root, url)
+        assert report.ok
+        assert report.unproven == (path,)
+        n_gets = len(gets(shard_hub))
+        assert fetched(url, tmp_path, NAMES[0]) == path
+        assert len(gets(shard_hub)) == n_gets
+
+        shard_hub.put(NAMES[0], content(NAMES[0])[::-1])
+        assert fetched(url, tmp_path, NAMES[0]).read_bytes() == content(NAMES[0])[::-1]
+
+    def test_a_wrong_size_is_none(self, shard_hub: Hub, tmp_path: Path) -> None:
+        url = shard_hub.put("0.bin", b"1234").removesuffix("/0.bin")
+        (tmp_path / "0.bin").write_bytes(b"12345")
+        (finding,) = adopt(tmp_path, url).findings
+        assert (finding.kind, finding.expected, finding.found) == ("size", "4 bytes", "5 bytes")
+
+    def test_what_it_does_not_have_is_left_alone(
+        self, source: HubSource, shard_hub: Hub, root: Path, caplog
+    ) -> None:
+        put_there(root, [*NAMES, "notes.txt"])
+        report = adopt(root, source)
+        assert (report.ok, report.n_files) == (True, 3)
+        assert f"'{root / 'notes.txt'}' is left alone: the source tells nothing" in caplog.text
+        caplog.clear()
+        report = adopt(root, f"{shard_hub.url}/no")
+        assert (report.ok, report.n_files) == (True, 0)
+        assert len(caplog.records) == 4
+
+    @pytest.mark.parametrize("file", ["0.bin", RemoteFile("0.bin", 4)])
+    def test_a_function_that_says_what_there_is(self, tmp_path: Path, file) -> None:
+        source = CallableSource(nowhere, [file])
+        (tmp_path / "0.bin").write_bytes(b"1234")
+        (tmp_path / "1.bin").write_bytes(b"1234")
+        assert adopt(tmp_path, source).unproven == (tmp_path / "0.bin",)
+
+    @pytest.mark.parametrize("status", ["status-503", "closed-before-header"])
+    def test_one_that_can_not_be_asked(self, shard_hub: Hub, tmp_path: Path, status: str) -> None:
+        put_there(tmp_path, NAMES[:1])
+        shard_hub.put(NAMES[0], content(NAMES[0]))
+        shard_hub.fault("*", status, method=None)
+        with pytest.raises(FetchError):
+            adopt(tmp_path, shard_hub.url, limits=ONCE)
+
+    def test_one_that_can_not_be_listed_is_told_so(
+        self, source: HubSource, shard_hub: Hub, root: Path
+    ) -> None:
+        put_there(root)
+        shard_hub.fault("*", "status-503", method=None)
+        with pytest.raises(FetchError, match="failed to download the listing") as caught:
+            adopt(root, source, limits=ONCE)
+        assert caught.value.url == source.url
+
+    def test_a_file_that_this_package_fetched_stays_its_own(
+        self, source: HubSource, root: Path, tmp_path: Path
+    ) -> None:
+        with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+            list(prefetcher)
+        assert adopt(root, source).ok
+        assert adopt(root).ok
+        with Cache(root) as cache:
+            assert sorted(cache.discard_others([])) == NAMES
+
+    def test_one_that_it_fetched_as_another_revision_is_no_word_against_that(
+        self, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        url = shard_hub.put("0.bin", b"1234").removesuffix("/0.bin")
+        path = fetched(url, tmp_path)
+        shard_hub.put("0.bin", b"5678")
+        (finding,) = adopt(path.parent, url).findings
+        assert "at the source" in finding.expected
+        assert "what was fetched when it was" in finding.found
+
+
+class TestOnTheUsersWord:
+    def test_what_nobody_states_anything_of(self, tmp_path: Path) -> None:
+        source = CallableSource(nowhere)
+        root = tmp_path / "own_shards/default/_/all"
+        put_there(root)
+        report = adopt(root)
+        assert str(report) == f"valid: 0 proven, 3 without a digest, of 3 files of '{root}'"
+        with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+            assert [path.read_bytes() for path in prefetcher] == [content(n) for n in NAMES]
+
+    def test_it_is_for_the_revision_that_is_first_asked_for(
+        self, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        url = shard_hub.put("0.bin", b"1234").removesuffix("/0.bin")
+        path = fetched(url, tmp_path)
+        shutil.rmtree(path.parent)
+        path.parent.mkdir()
+        path.write_bytes(b"1234")
+        adopt(path.parent)
+        n_gets = len(gets(shard_hub))
+        for data in (b"1234", b"1234", b"5678"):
+            shard_hub.put("0.bin", data)
+            assert fetched(url, tmp_path).read_bytes() == data
+            assert len(gets(shard_hub)) == n_gets + (data == b"5678")
+
+    def test_a_digest_that_is_stated_later_goes_before_it(
+        self, source: HubSource, shard_hub: Hub, root: Path, tmp_path: Path
+    ) -> None:
+        put_there(root)
+        (root / NAMES[1]).write_bytes(content(NAMES[1])[::-1])
+        assert adopt(root).ok
+        with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+            assert [path.read_bytes() for path in prefetcher] == [content(n) for n in NAMES]
+        assert [path.rpartition("/")[2] for path in gets(shard_hub)] == ["1.bin"]
+
+    def test_it_counts_no_more_when_the_file_changes(self, tmp_path: Path) -> None:
+        put_there(tmp_path)
+        adopt(tmp_path)
+        with Cache(tmp_path) as cache:
+            assert not cache.is_unknown(NAMES[0])
+            (tmp_path / NAMES[0]).write_bytes(b"x")
+            assert cache.is_unknown(NAMES[0])
+
+    def test_it_may_count_for_nothing(self, tmp_path: Path) -> None:
+        put_there(tmp_path)
+        report = adopt(tmp_path, trust=False)
+        assert [finding.found for finding in report.findings] == ["none"] * 3
+        with Cache(tmp_path) as cache:
+            assert all(map(cache.is_unknown, NAMES))
+
+
+class TestWhatLiesThere:
+    @pytest.mark.parametrize("kind", ["link in", "link out", "link to a directory", "fifo"])
+    def test_what_is_no_file_is_not_followed(self, root: Path, tmp_path: Path, kind: str) -> None:
+        put_there(root)
+        put_there(tmp_path / "outside")
+        targets = {"link in": NAMES[0], "link out": tmp_path / "outside" / NAMES[0]}
+        if kind == "fifo":
+            os.mkfifo(root / "x")
+        else:
+            (root / "x").symlink_to(targets.get(kind, tmp_path / "outside"))
+        before = looks(tmp_path)
+        report = adopt(root)
+        assert [(finding.kind, finding.path) for finding in report.findings] == [
+            ("not-regular", root / "x")
+        ]
+        assert len(report.unproven) == 3
+        assert looks(tmp_path) == before
+
+    def test_what_is_hidden_or_was_moved_aside_is_left_out(self, tmp_path: Path) -> None:
+        put_there(tmp_path, [*NAMES, ".git/x", ".x", "train/0.bin.bad-1234abcd", "a/.b/c"])
+        assert adopt(tmp_path).n_files == 3
+        assert adopt(tmp_path).n_files == 3, "what is known is no shard"
+
+    def test_a_name_that_no_shard_has(self, tmp_path: Path) -> None:
+        put_there(tmp_path, ["a\nb"])
+        (finding,) = adopt(tmp_path).findings
+        assert "control character" in finding.found
+
+    @pytest.mark.parametrize("data", [b"", None])
+    def test_what_is_empty_or_can_not_be_read(
+        self, tmp_path: Path, shard_faults, data: bytes | None
+    ) -> None:
+        put_there(tmp_path)
+        if data is None:
+            shard_faults(tmp_path).fail("open", errno.EACCES, match=NAMES[1])
+        else:
+            (tmp_path / NAMES[1]).write_bytes(data)
+        report = adopt(tmp_path)
+        assert [finding.path for finding in report.findings] == [tmp_path / NAMES[1]]
+        assert report.exit_code == 1
+
+    def test_a_folder_that_becomes_a_link_while_it_is_looked_at_is_not_followed(
+        self, root: Path, tmp_path: Path, monkeypatch
+    ) -> None:
+        put_there(root)
+        put_there(tmp_path / "outside", ["secret.bin", "more/secret.bin"])
+
+        def replace(folder: str) -> None:
+            shutil.rmtree(root / folder)
+            (root / folder).symlink_to(tmp_path / "outside")
+
+        monkeypatch.setattr(_adopt, "_in_folder", meanwhile(replace))
+        (finding,) = adopt(root).findings
+        assert (finding.kind, finding.path, finding.found) == (
+            "not-regular",
+            root / "train",
+            "symbolic link",
+        )
+
+    def test_so_is_one_above_it(self, root: Path, tmp_path: Path, monkeypatch) -> None:
+        put_there(root, ["train/in/0.bin"])
+        put_there(tmp_path / "outside", ["in/secret.bin"])
+
+        def replace(folder: str) -> None:
+            if folder == "train/in":
+                (root / "train").rename(root / "old")
+                (root / "train").symlink_to(tmp_path / "outside")
+
+        monkeypatch.setattr(_adopt, "_in_folder", meanwhile(replace))
+        (finding,) = adopt(root).findings
+        assert (finding.kind, finding.path) == ("not-regular", root / "train")
+
+    def test_what_goes_while_it_is_looked_at_is_left_out(
+        self, tmp_path: Path, monkeypatch, shard_faults
+    ) -> None:
+        """As where a prefetcher lets go of its shards meanwhile."""
+        put_there(tmp_path, [*NAMES, "gone/0.bin"])
+        shard_faults(tmp_path).fail("stat", errno.ENOENT, match=NAMES[1], times=1)
+        remove = meanwhile(lambda folder: folder == "gone" and shutil.rmtree(tmp_path / folder))
+        monkeypatch.setattr(_adopt, "_in_folder", remove)
+        report = adopt(tmp_path)
+        assert report.ok
+        assert report.unproven == (tmp_path / NAMES[0], tmp_path / NAMES[2])
+
+    def test_what_goes_before_it_is_taken_over_is_left_out(
+        self, tmp_path: Path, monkeypatch
+    ) -> None:
+        def take_over(cache: Cache, file: RemoteFile, *args: object, **keywords: bool) -> bool:
+            if file.name == NAMES[1]:
+                (tmp_path / file.name).unlink()
+            return real(cache, file, *args, **keywords)
+
+        put_there(tmp_path)
+        real = Cache.take_over
+        monkeypatch.setattr(Cache, "take_over", take_over)
+        report = adopt(tmp_path)
+        assert report.ok
+        assert report.unproven == (tmp_path / NAMES[0], tmp_path / NAMES[2])
+
+    def test_a_directory_of_several_sources(self, root: Path, tmp_path: Path) -> None:
+        put_there(root)
+        adopt(root)
+        with pytest.raises(ValueError, match="expected the directory of one source"):
+            adopt(tmp_path)
+        assert not (tmp_path / ".shardproof").exists()
+
+    def test_some_of_it(self, tmp_path: Path) -> None:
+        put_there(tmp_path, [*NAMES, "notes.txt"])
+        assert adopt(tmp_path, match="train/[01].bin").n_files == 2
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+    def test_what_can_not_be_looked_at(
+        self, source: HubSource, root: Path, shard_faults, number: int
+    ) -> None:
+        put_there(root)
+        shard_faults(root).fail("read", number, match=NAMES[1])
+        report = adopt(root, source)
+        (finding,) = report.findings
+        assert (finding.path, finding.errno, report.exit_code) == (root / NAMES[1], number, 3)
+
+    def test_a_directory_that_can_not_be_listed(self, tmp_path: Path, shard_faults) -> None:
+        put_there(tmp_path)
+        shard_faults(tmp_path).fail("scandir", errno.EIO, match="train")
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            adopt(tmp_path)
+
+    @pytest.mark.parametrize("error", [FileNotFoundError, NotADirectoryError])
+    def test_no_directory(self, tmp_path: Path, error: type[OSError]) -> None:
+        path = tmp_path / "x"
+        if error is NotADirectoryError:
+            path.write_bytes(b"")
+        with pytest.raises(error):
+            adopt(path)
+        assert path.exists() == (error is NotADirectoryError)
+
+    def test_what_is_stopped(self, tmp_path: Path) -> None:
+        put_there(tmp_path)
+        stop = threading.Event()
+        stop.set()
+        with pytest.raises(FetchError, match="it was stopped"):
+            adopt(tmp_path, stop=stop)
+
+    @pytest.mark.parametrize("arguments", [{"path": ""}, {"workers": 0}, {"source": "nowhere"}])
+    def test_wrong_arguments(self, tmp_path: Path, arguments: dict) -> None:
+        with pytest.raises(ValueError, match="expected"):
+            adopt(**{"path": tmp_path, **arguments})
+
+    def test_many_at_once(self, tmp_path: Path) -> None:
+        names = [f"{n % 7}/{n}.bin" for n in range(300)]
+        put_there(tmp_path, names)
+        digests = {name: f"sha256:{hashlib.sha256(content(name)).hexdigest()}" for name in names}
+        files = [RemoteFile(name, digest=digest) for name, digest in digests.items()]
+        report = adopt(tmp_path, CallableSource(nowhere, files), workers=8)
+        assert (report.ok, report.n_files, report.unproven) == (True, 300, ())
+
+    def test_folders_in_folders_without_end(self, tmp_path: Path) -> None:
+        folder = tmp_path / "root"
+        folder.mkdir()
+        for _ in range(sys.getrecursionlimit() + 100):
+            folder /= "a"
+            folder.mkdir()
+        (folder / "x.bin").write_bytes(b"1234")
+        try:
+            report = adopt(tmp_path / "root")
+        finally:  # which the fixture could not
+            (folder / "x.bin").unlink()
+            os.removedirs(folder)
+        assert report.unproven == (folder / "x.bin",)
+
+
+def run(*args: str | Path) -> Result:
+    result = CliRunner().invoke(app, ["adopt", *map(str, args)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+class TestCommand:
+    def test_proven(self, shard_hub: Hub, source: HubSource, root: Path, monkeypatch) -> None:
+        monkeypatch.setenv("HF_ENDPOINT", shard_hub.url)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", shard_hub.url)
+        put_there(root)
+        result = run(root, "--from", "hf://datasets/org/name", "--proven-only")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout == f"3 proven, 0 on your word, 0 not taken over: '{root}'\n"
+
+    def test_on_the_users_word(self, tmp_path: Path) -> None:
+        put_there(tmp_path, NAMES[:1])
+        result = run(tmp_path)
+        assert result.exit_code == 0
+        assert "0 proven, 1 on your word, 0 not taken over: " in result.stdout
+        assert result.stderr == f"on your word, not proven: {tmp_path / NAMES[0]}\n"
+        result = run(tmp_path, "--quiet")
+        assert (result.exit_code, result.output) == (0, "")
+
+    def test_not(self, tmp_path: Path) -> None:
+        put_there(tmp_path, NAMES[:1])
+        assert "0 proven, 0 on your word, 1 not taken" in run(tmp_path, "--proven-only").stdout
+        result = run(tmp_path, "--proven-only", "--quiet")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "expected a digest that the source states, found none" in result.stderr
+
+    def test_json(self, tmp_path: Path) -> None:
+        put_there(tmp_path, NAMES[:1])
+        (tmp_path / "x").symlink_to("nowhere")
+        result = run(tmp_path, "--json")
+        found = json.loads(result.stdout)
+        assert (result.exit_code, found["exit_code"], found["n_files"]) == (1, 1, 2)
+        assert found["unproven"] == [str(tmp_path / NAMES[0])]
+        assert found["n_proven"] == 0
+
+    def test_nothing_is_there(self, tmp_path: Path) -> None:
+        result = run(tmp_path)
+        assert result.exit_code == 1
+        assert f"nothing to take over in '{tmp_path}'" in result.stderr
+
+    @pytest.mark.parametrize("args", [[""], ["no/such"], [".", "--from", "x"], [], [".", "--x"]])
+    def test_wrong_usage(self, args: list[str], tmp_path: Path, monkeypatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        put_there(tmp_path)
+        result = run(*args)
+        assert result.exit_code == 2
+        assert result.stderr
+        assert not (tmp_path / ".shardproof").exists()
+
+    def test_what_could_not_be_looked_at(self, shard_hub: Hub, tmp_path: Path) -> None:
+        put_there(tmp_path, NAMES[:1])
+        shard_hub.put(NAMES[0], content(NAMES[0]))
+        shard_hub.fault("*", "status-503", method=None)
+        result = run(tmp_path, "--from", shard_hub.url)
+        assert result.exit_code == 3
+        assert "503" in result.stderr
+
+    @pytest.mark.once
+    def test_an_interrupt(self, shard_hub: Hub, tmp_path: Path) -> None:
+        put_there(tmp_path)
+        shard_hub.put(NAMES[0], content(NAMES[0]))
+        shard_hub.fault("*", "stall-before-header", method=None)
+        code = "from shardproof.cli import app as cli; cli.main()"
+        command = [sys.executable, "-c", code, "adopt", str(tmp_path), "--from", shard_hub.url]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+            while not shard_hub.requests:
+                assert child.poll() is None
+                time.sleep(0.01)
+            child.send_signal(signal.SIGINT)
+            _, error = child.communicate(timeout=60)
+        assert child.returncode == 130, error
+        assert "Traceback" not in error

@@ -1,0 +1,384 @@
+"""Processes that meet in one cache, at every moment, and are killed at every moment."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shardproof import FetchError
+from shardproof.fetching.cache import _leases, _removals
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._lease_files import LeaseFiles
+from shardproof.fetching.cache._leases import Lease
+from shardproof.fetching.cache._places import place_of
+from shardproof.fetching.sources._source import RemoteFile
+from shardproof.testing.faults.file_system import faults
+from tests.helpers import ROOT
+from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
+from tests.helpers.turns import Turns, in_all_turns
+
+NAME = "train/0.bin"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_waiting_for_disks() -> Iterator[None]:
+    """What was written is there whether it was synced or not: a killed process is no power cut."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+def revision(identity: str) -> RemoteFile:
+    return RemoteFile(NAME, len(identity), identity)
+
+
+def bring(cache: Cache, lease: Lease, identity: str) -> Path:
+    """Return where a shard is, fetched if need be; the bytes are its identity."""
+    file = revision(identity)
+    path = cache.find(file, lease)
+    if path is None:
+        lease.part.write_bytes(identity.encode())
+        path = cache.place(lease.part, file, lease)
+    return path
+
+
+class NaiveCache(Cache):
+    """Looks for leases, and then removes: the control."""
+
+    def discard(self, name: str) -> bool:
+        with place_of(self.root, name) as place:
+            held = self._leases.holders(_leases.key_of(name), "lease")
+            if place is None or held or not place.status():
+                return False
+            os.unlink(place.path)
+            return True
+
+
+class Meeting:
+    """Two processes at one cache that has a shard of revision v1.
+
+    Args:
+        root: Where the cache is.
+        kind: What removes.
+    """
+
+    def __init__(self, root: Path, kind: type[Cache] = Cache) -> None:
+        self.caches = [kind(root) for _ in range(2)]
+        self.held: list[tuple[Lease, Path | None, str]] = []
+        self.moved: list[bool] = []
+
+    def begin(self) -> None:
+        self.release()
+        self.held, self.moved = [], []
+        with self.caches[0].hold(NAME) as lease:
+            bring(self.caches[0], lease, "v1")
+
+    def release(self) -> None:
+        for lease, _, _ in self.held:
+            lease.release()
+
+    def close(self) -> None:
+        for cache in self.caches:
+            cache.close()
+
+    def reads(self, number: int, identity: str) -> Callable[[], None]:
+        """One of them comes, and keeps what it finds."""
+
+        def act() -> None:
+            lease = self.caches[number].hold(NAME)
+            try:
+                self.held.append((lease, bring(self.caches[number], lease, identity), identity))
+            except FetchError:
+                self.held.append((lease, None, identity))
+
+        return act
+
+    def passes(self, number: int, identity: str) -> Callable[[], None]:
+        """It comes, and goes again."""
+
+        def act() -> None:
+            with self.caches[number].hold(NAME) as lease:
+                bring(self.caches[number], lease, identity)
+
+        return act
+
+    def looks(self, number: int, identity: str) -> Callable[[], None]:
+        """It only looks, and fetches nothing."""
+
+        def act() -> None:
+            lease = self.caches[number].hold(NAME)
+            path = self.caches[number].find(revision(identity), lease)
+            self.held.append((lease, path, identity))
+
+        return act
+
+    def discards(self, number: int) -> Callable[[], None]:
+        return lambda: self.moved.append(self.caches[number].discard(NAME))
+
+    def nothing_is_lost(self) -> None:
+        """What somebody was given is there, and still the same."""
+        for _, path, identity in self.held:
+            assert path is None or path.read_bytes() == identity.encode()
+
+    def nothing_is_left(self) -> None:
+        """When all have gone, the last one removes it, and nothing else stays."""
+        self.release()
+        root = Path(self.caches[0].root)
+        removed = [cache.discard(NAME) for cache in self.caches]
+        assert removed.count(True) <= 1
+        there = [path for path in root.rglob("*") if not path.is_dir()]
+        assert there == []
+        assert list((root / ".shardproof/leases").iterdir()) == []
+
+
+@pytest.fixture
+def turns(monkeypatch) -> Turns:
+    return Turns(monkeypatch)
+
+
+@pytest.fixture
+def meeting(tmp_path) -> Iterator[Meeting]:
+    with closing(Meeting(tmp_path)) as found:
+        yield found
+
+
+def in_turns(
+    turns: Turns,
+    meeting: Meeting,
+    pair: tuple[str, str],
+    check: Callable[[], object],
+    *,
+    every: int = 1,
+) -> int:
+    """Actions are written ``"0 reads v1"``: who, what, which revision."""
+
+    def action(text: str) -> Callable[[], None]:
+        number, verb, *identity = text.split()
+        return getattr(meeting, verb)(int(number), *identity)
+
+    def prepare() -> tuple[Callable[[], None], Callable[[], None]]:
+        meeting.begin()
+        return action(pair[0]), action(pair[1])
+
+    return in_all_turns(turns, prepare, check, every=every)
+
+
+FOUND, GONE, REMOVED, STAYS = "found", "gone", "removed", "stays"
+
+
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize(
+    ("pair", "outcomes"),
+    [
+        (("0 looks v1", "1 discards"), {(FOUND, STAYS), (GONE, REMOVED)}),
+        (("0 discards", "1 discards"), {(REMOVED, STAYS)}),
+        (("0 reads v1", "1 reads v2"), {(FOUND, GONE)}),
+        (("0 reads v2", "1 discards"), {(FOUND, REMOVED), (FOUND, STAYS)}),
+        (("0 passes v2", "1 discards"), {(REMOVED,), (STAYS,)}),
+    ],
+)
+def test_whenever_two_meet(turns, meeting, pair, outcomes, swap) -> None:
+    """A shard of revision v1 is there."""
+    seen = set()
+
+    def check() -> None:
+        meeting.nothing_is_lost()
+        found = sorted(GONE if path is None else FOUND for _, path, _ in meeting.held)
+        seen.add((*found, *sorted(REMOVED if moved else STAYS for moved in meeting.moved)))
+        meeting.nothing_is_left()
+
+    every = 1 if pair == ("0 looks v1", "1 discards") else 9
+    assert in_turns(turns, meeting, pair[::-1] if swap else pair, check, every=every) > 10
+    assert seen == outcomes
+
+
+def test_of_two_that_replace_a_revision_both_have_the_new_one(turns, meeting) -> None:
+    def check() -> None:
+        meeting.nothing_is_lost()
+        assert all(path is not None for _, path, _ in meeting.held)
+        meeting.nothing_is_left()
+
+    assert in_turns(turns, meeting, ("0 reads v2", "1 reads v2"), check, every=17) > 30
+
+
+class TestControls:
+    """What the turns find in caches with bugs."""
+
+    def loses(self, turns: Turns, meeting: Meeting) -> None:
+        with pytest.raises(FileNotFoundError):
+            in_turns(turns, meeting, ("1 discards", "0 looks v1"), meeting.nothing_is_lost)
+
+    def test_one_that_looks_for_leases_and_then_removes(self, turns, tmp_path) -> None:
+        with closing(Meeting(tmp_path, NaiveCache)) as meeting:
+            self.loses(turns, meeting)
+
+    def test_one_whose_holders_break_nothing_off(self, turns, meeting, monkeypatch) -> None:
+        monkeypatch.setattr(LeaseFiles, "_break_off_removals", lambda *_: None)
+        self.loses(turns, meeting)
+
+    def test_one_that_looks_for_leases_only_before_it_announces(
+        self, turns, meeting, monkeypatch
+    ) -> None:
+        real = _removals.Removals._take_away
+
+        def take_away(self, place, status, kind, but, finish):
+            if self._leases.holders(_leases.key_of(place.name), kind, but):
+                return None
+            with monkeypatch.context() as patch:
+                patch.setattr(self._leases, "holders", lambda *_: [])
+                return real(self, place, status, kind, but, finish)
+
+        monkeypatch.setattr(_removals.Removals, "_take_away", take_away)
+        self.loses(turns, meeting)
+
+
+def crowd(root: Path, locks: str, kind: str) -> list[int]:
+    """How often a shard was read, removed, and lost that somebody held."""
+    command = [sys.executable, "-m", "tests.helpers.crowd", root, locks, kind]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    return [int(count) for count in run.stdout.split()]
+
+
+@pytest.mark.parametrize("locks", ["locks", "no-locks"])
+def test_nothing_that_is_read_goes_while_many_remove(tmp_path, locks: str) -> None:
+    """Readers of every shard, some of them killed, and processes that remove all they can."""
+    root, beside = tmp_path / "root", tmp_path / "beside" / NAME
+    beside.parent.mkdir(parents=True)
+    beside.write_bytes(b"beside")
+
+    n_read, n_removed, n_lost = crowd(root, locks, "Cache")
+
+    assert n_read
+    assert n_removed
+    assert not n_lost
+    assert beside.read_bytes() == b"beside"
+    with Cache(root) as cache:
+        for number in range(3):
+            cache.discard(f"train/{number}.bin")
+    assert [path for path in root.rglob("*") if not path.is_dir()] == []
+    assert not any((root / ".shardproof/leases").iterdir())
+    assert not any((root / ".shardproof/parts").iterdir())
+
+
+def test_the_crowd_finds_a_cache_that_removes_what_is_read(tmp_path) -> None:
+    _, _, n_lost = crowd(tmp_path / "root", "locks", "NaiveCache")
+    assert n_lost
+
+
+@pytest.mark.once
+class TestKilled:
+    """At every system call: nothing is torn, believed falsely, or left for good."""
+
+    @pytest.fixture(autouse=True)
+    def _ptrace(self) -> None:
+        skip_where_not_permitted()
+
+    @pytest.fixture
+    def root(self, tmp_path) -> Path:
+        return tmp_path / "root"
+
+    def there(self, root: Path) -> list[bytes]:
+        """What is there, under the shard's name and others."""
+        found = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+        return sorted(path.read_bytes() for path in found if ".shardproof" not in path.parts)
+
+    def begin(self, root: Path, identity: str | None) -> None:
+        shutil.rmtree(root, ignore_errors=True)
+        with Cache(root) as cache, cache.hold(NAME) as lease:
+            if identity is not None:
+                bring(cache, lease, identity)
+
+    def next_run(self, root: Path, identity: str = "v2") -> None:
+        """The next process has its shard, and when it is gone nothing is left."""
+        with Cache(root) as cache:
+            with cache.hold(NAME) as lease:
+                assert bring(cache, lease, identity).read_bytes() == identity.encode()
+            assert cache.discard(NAME)
+        left = [path.name for path in (root / ".shardproof").glob("*/*")]
+        assert left == []
+
+    def test_while_it_places_and_goes(self, root) -> None:
+        seen = set()
+
+        def act(begin: Begin) -> None:
+            with Cache(root) as cache, cache.hold(NAME) as lease:
+                lease.part.write_bytes(b"v2")
+                begin()
+                cache.place(lease.part, revision("v2"), lease)
+
+        def check(_: int) -> None:
+            found = self.there(root)
+            assert found in ([], [b"v2"])
+            seen.add(tuple(found))
+            self.next_run(root)
+            assert self.there(root) == []
+
+        n_kills = at_every_call(act, prepare=lambda: self.begin(root, None), check=check)
+        assert n_kills > 20
+        assert len(seen) == 2
+
+    def test_while_it_discards(self, root) -> None:
+        seen = set()
+
+        def act(begin: Begin) -> None:
+            with Cache(root) as cache:
+                begin()
+                assert cache.discard(NAME)
+
+        def check(_: int) -> None:
+            found = self.there(root)
+            assert found in ([], [b"v1"])
+            seen.add(tuple(found))
+            with Cache(root) as cache, cache.hold(NAME) as lease:
+                assert (cache.find(revision("v1"), lease) is not None) == bool(found)
+            self.next_run(root, "v1")
+            assert self.there(root) == []
+
+        n_kills = at_every_call(act, prepare=lambda: self.begin(root, "v1"), check=check)
+        assert n_kills > 15
+        assert len(seen) == 2
+
+    def test_while_it_moves_aside(self, root) -> None:
+        """A file of somebody else is there, whole, under one name or another."""
+        wrong = RemoteFile(NAME, 2, "v2", "sha256:" + 64 * "0")
+
+        def prepare() -> None:
+            self.begin(root, None)
+            (root / NAME).parent.mkdir(exist_ok=True)
+            (root / NAME).write_bytes(b"somebody's")
+
+        def act(begin: Begin) -> None:
+            with Cache(root) as cache, cache.hold(NAME) as lease:
+                begin()
+                assert cache.find(wrong, lease) is None
+
+        def check(_: int) -> None:
+            self.next_run(root)
+            assert self.there(root) == [b"somebody's"]
+
+        assert at_every_call(act, prepare=prepare, check=check) > 15
+
+
+def test_a_shard_that_nobody_could_look_for_is_not_taken_for_gone(tmp_path, monkeypatch) -> None:
+    """A move that is said to have failed may have been done; nobody knows without a look."""
+    (tmp_path / "taken").touch()
+
+    def said_to_fail(*_args, **_keywords):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(_removals.files, "move", said_to_fail)
+    place = types.SimpleNamespace(base="x", fd=None)
+    assert _removals._move(place, str(tmp_path / "taken"))
+    assert not _removals._move(place, str(tmp_path / "gone"))
+    with faults(tmp_path) as fs:
+        fs.fail("stat", errno.EIO, match="taken")
+        with pytest.raises(OSError, match="Input/output error"):
+            _removals._move(place, str(tmp_path / "taken"))

@@ -1,0 +1,295 @@
+"""Whatever a server does: the right bytes, or an error and no name; never later than agreed."""
+
+import dataclasses
+import hashlib
+import logging
+import random
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardproof import FetchError
+from shardproof.fetching import Fetched, HttpSource, Limits, fetch_shard
+from shardproof.fetching.transfer import _relay, _spans
+from shardproof.testing.faults.hub import Fault, Hub, serve_hub
+from tests.helpers.kept_parts import beside_parts, parts_in
+
+OLD = random.Random(1).randbytes(40_000)
+NEW = random.Random(2).randbytes(36_000)
+
+LIMITS = Limits(
+    max_download_retries=4,
+    download_timeout=5,
+    deadline=20,
+    stall_after=0.15,
+    min_speed=1000,
+    max_wait=0.02,
+    connections=3,
+)
+UNHURRIED = dataclasses.replace(LIMITS, stall_after=1)
+"""For what counts attempts: no pause of a busy machine is taken for a stall."""
+
+HARMLESS = {
+    Fault.REDIRECT_TO_OTHER_HOST,
+    Fault.UNSAFE_FILE_NAME,
+}
+"""What a fetch gets over each time."""
+
+OF_RANGES = {fault for fault in Fault if fault.startswith("range-")} - {Fault.RANGE_UNASKED}
+
+
+def sha256(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serve_hub() as hub:
+        yield hub
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    assert beside_parts(tmp_path) <= {"0.bin"}
+    assert len(parts_in(tmp_path)) <= (not (tmp_path / "0.bin").exists())
+    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof-fetch")]
+
+
+def fetch(
+    hub: Hub, path: Path, wanted: bytes, *, change: bool = False, limits: Limits = LIMITS
+) -> Fetched:
+    """Fetch ``wanted``; it is put in place of another file when the first bytes have come."""
+
+    def on_bytes(n_bytes: int, size: int | None) -> None:
+        nonlocal change
+        if change:
+            hub.put("a/0.bin", wanted)
+            change = False
+
+    source = HttpSource(f"{hub.url}/a")
+    try:
+        return fetch_shard(
+            source, "0.bin", path, digest=sha256(wanted), limits=limits, on_bytes=on_bytes
+        )
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("mode", ["fresh", "resumed", "changed", "parallel"])
+def test_a_fault_that_happens_once_is_recovered_from(
+    fault: Fault, mode: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = NEW if mode == "changed" else OLD
+    hub.put("a/0.bin", OLD)
+    if mode in {"resumed", "changed"}:
+        hub.fault("a/0.bin", Fault.RESET_IN_BODY, times=1)
+    if mode == "parallel":
+        monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
+        monkeypatch.setattr(_relay, "_AT_FIRST", 3)
+    hub.fault("a/0.bin", fault, times=1)
+
+    fetched = fetch(hub, tmp_path / "0.bin", wanted, change=mode == "changed", limits=UNHURRIED)
+
+    assert fetched.path.read_bytes() == wanted
+    assert fetched.proven
+    assert fetched.digest == sha256(wanted)
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("mode", ["fresh", "resumed", "changed", "parallel"])
+def test_a_fault_that_stays_ends_with_an_error_and_nothing(
+    fault: Fault, mode: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = NEW if mode == "changed" else OLD
+    hub.put("a/0.bin", OLD)
+    if mode in {"resumed", "changed"}:
+        hub.fault("a/0.bin", Fault.RESET_IN_BODY, times=1)
+    if mode == "parallel":
+        monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
+        monkeypatch.setattr(_relay, "_AT_FIRST", 3)
+    hub.fault("a/0.bin", fault)
+
+    try:
+        fetched = fetch(hub, tmp_path / "0.bin", wanted, change=mode == "changed")
+    except FetchError:
+        assert not (tmp_path / "0.bin").exists()
+    else:
+        assert fetched.path.read_bytes() == wanted
+        assert fault in HARMLESS | OF_RANGES or mode != "fresh"
+
+
+def test_the_faults_are_such_that_a_plain_loop_takes_wrong_bytes(hub: Hub) -> None:
+    """The control: what `urllib` returns without an error, for faults that stay."""
+    wrong = []
+    for number, fault in enumerate(Fault):
+        url = hub.put(f"{number}.bin", OLD)
+        hub.fault(f"{number}.bin", fault)
+        if fault in {Fault.DRIP, Fault.ENDLESS_BODY, *(f for f in Fault if "stall" in f)}:
+            continue
+        try:
+            with urllib.request.urlopen(url, timeout=5) as response:
+                data = response.read(10 * len(OLD))
+        except (OSError, ValueError, urllib.request.http.client.HTTPException):
+            continue
+        if data != OLD:
+            wrong.append(fault)
+
+    assert len(wrong) >= 7
+    assert {Fault.BIT_FLIP, Fault.HTML_PAGE, Fault.TRUNCATED_WITHOUT_LENGTH} <= set(wrong)
+
+
+def test_what_was_resumed_was_not_fetched_twice(hub: Hub, tmp_path: Path) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", Fault.TRUNCATED, times=1, at=30_000)
+
+    fetched = fetch(hub, tmp_path / "0.bin", OLD, limits=UNHURRIED)
+
+    _, second = hub.requests_for("a/0.bin", method="GET")
+    assert second.headers["range"] == "bytes=30000-39999"
+    assert second.headers["if-range"] == f'"{sha256(OLD).removeprefix("sha256:")}"'
+    assert fetched.n_bytes == len(OLD)
+    assert fetched.n_attempts == 2
+
+
+def test_a_file_that_has_changed_is_fetched_from_its_first_byte(hub: Hub, tmp_path: Path) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", Fault.TRUNCATED, times=1, at=30_000)
+
+    fetched = fetch(hub, tmp_path / "0.bin", NEW, change=True, limits=UNHURRIED)
+
+    assert fetched.path.read_bytes() == NEW
+    assert fetched.n_bytes >= 30_000 + len(NEW)
+
+
+def test_without_a_digest_two_versions_are_not_mixed(hub: Hub, tmp_path: Path) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", Fault.TRUNCATED, times=1, at=30_000)
+    changed = bytes(byte ^ 1 for byte in OLD)  # as long as the old one
+    source = HttpSource(f"{hub.url}/a")
+
+    fetched = fetch_shard(
+        source,
+        "0.bin",
+        tmp_path / "0.bin",
+        limits=UNHURRIED,
+        on_bytes=lambda *_: hub.put("a/0.bin", changed),
+    )
+
+    source.close()
+    assert fetched.path.read_bytes() == changed
+    assert not fetched.proven
+
+
+@pytest.mark.parametrize("fault", ["html-page", "truncated-without-length", "empty-body"])
+def test_without_a_digest_what_can_be_seen_is_seen(fault: str, hub: Hub, tmp_path: Path) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", fault)
+    source = HttpSource(f"{hub.url}/a")
+
+    with pytest.raises(FetchError):
+        fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+    source.close()
+
+
+@pytest.mark.parametrize("fault", ["stall-before-header", "stall-in-body", "drip"])
+@pytest.mark.parametrize("which", ["deadline", "download_timeout"])
+def test_a_deadline_ends_what_nothing_else_would(
+    which: str, fault: str, hub: Hub, tmp_path: Path
+) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", fault)
+    source = HttpSource(f"{hub.url}/a")
+    limits = Limits(stall_after=3600, min_speed=0, max_download_retries=1, **{which: 0.2})
+
+    with pytest.raises(TimeoutError):
+        fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=sha256(OLD), limits=limits)
+
+    source.close()
+
+
+def test_one_byte_now_and_then_is_a_stall(hub: Hub, tmp_path: Path) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", Fault.DRIP, interval=0.02)
+    source = HttpSource(f"{hub.url}/a")
+    limits = Limits(stall_after=0.2, max_download_retries=1)
+
+    with pytest.raises(FetchError, match=r"stalled: [0-9]+ bytes"):
+        fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=sha256(OLD), limits=limits)
+
+    source.close()
+
+
+def test_the_log_tells_of_attempts_waits_and_the_end(
+    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", Fault.STALL_IN_BODY)
+    source = HttpSource(f"{hub.url}/a")
+    limits = Limits(stall_after=0.1, max_wait=0.01)
+
+    with caplog.at_level(logging.INFO, "shardproof.fetching"), pytest.raises(FetchError):
+        fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=limits, label="shard 5")
+
+    source.close()
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts[0].startswith("Timeout downloading shard 5 after 0.1")
+    assert "(attempt 1/3)" in texts[0]
+    assert texts[1].startswith("Retrying in 0.0")
+    assert texts[-1] == f"Failed to download shard 5 after 3 attempts: {tmp_path / '0.bin'}"
+
+
+def test_a_wait_that_a_server_asks_for_is_kept_up_to_a_bound(
+    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", Fault.STATUS_503, times=1, retry_after="0")
+    hub.fault("a/0.bin", Fault.RETRY_AFTER_ABSURD, times=1)
+    limits = Limits(max_wait=0.07)
+    source = HttpSource(f"{hub.url}/a")
+
+    with caplog.at_level(logging.INFO, "shardproof.fetching"):
+        fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=limits)
+
+    source.close()
+    waits = [r.getMessage() for r in caplog.records if r.getMessage().startswith("Retrying")]
+    assert waits == ["Retrying in 0.0s", "Retrying in 0.1s"]
+
+
+def test_no_wait_goes_beyond_the_deadline(hub: Hub, tmp_path: Path) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", Fault.RETRY_AFTER_ABSURD)
+    source = HttpSource(f"{hub.url}/a")
+    limits = Limits(max_wait=3600, deadline=5)
+
+    with pytest.raises(FetchError, match="after 1 attempt"):
+        fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=limits)
+
+    source.close()
+
+
+def test_a_refusal_is_believed_the_second_time(hub: Hub, tmp_path: Path) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", Fault.STATUS_404)
+
+    with pytest.raises(FetchError, match="answers 404 Not Found"):
+        fetch(hub, tmp_path / "0.bin", OLD)
+
+    assert len(hub.requests_for("a/0.bin", method="GET")) == 2
+
+
+def test_a_fetch_that_is_stopped_ends_and_leaves_nothing(hub: Hub, tmp_path: Path) -> None:
+    hub.put("a/0.bin", OLD)
+    hub.fault("a/0.bin", Fault.STALL_IN_BODY)
+    stop = threading.Event()
+    source = HttpSource(f"{hub.url}/a")
+
+    with pytest.raises(FetchError, match="it was stopped"):
+        fetch_shard(source, "0.bin", tmp_path / "0.bin", stop=stop, on_bytes=lambda *_: stop.set())
+
+    source.close()

@@ -1,0 +1,743 @@
+"""Fetching one shard: what is there already, what is left by others, what the disk says."""
+
+import array
+import contextlib
+import errno
+import gc
+import hashlib
+import os
+import random
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from shardproof import FetchError, FetchTimeoutError
+from shardproof.fetching import (
+    CallableSource,
+    Delivery,
+    HttpSource,
+    Limits,
+    RemoteFile,
+    fetch_shard,
+)
+from shardproof.fetching.transfer import _fetch, _part, _record, _relay, _spans
+from shardproof.fetching.transfer._clock import Clock, StoppedError
+from shardproof.fetching.transfer._fetch import read_range
+from shardproof.fetching.transfer._record import Extent
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Hub, serve_hub
+from tests.helpers import ROOT
+from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
+
+DATA = bytes(range(256)) * 40
+DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+LIMITS = Limits(max_wait=0.01, stall_after=0.5)
+CLOCK = Clock(None, threading.Event())
+
+
+class SetAt(threading.Event):
+    """Found set at the given look for the first time."""
+
+    def __init__(self, look: int) -> None:
+        super().__init__()
+        self._looks_before = look - 1
+
+    def is_set(self) -> bool:
+        self._looks_before -= 1
+        return self._looks_before < 0
+
+
+def left_with_gaps(directory: Path, n: int) -> _part.Part:
+    """A part that goes on from one of which every other byte has come."""
+    found = [_record.hash_of(at, at + 1) for at in range(0, 2 * n, 2)]
+    for each in found:
+        each.update(b"x")
+    extents = [Extent(2 * k, 2 * k + 1, each.hexdigest()) for k, each in enumerate(found)]
+    provenance = _record.Provenance(source="", resource="", name="x", digest=DIGEST)
+    with open(directory / "x", "w+b", buffering=0) as file:
+        file.write(b"x" * 2 * n)
+        part = _part.Part(file.fileno())
+        part.take_over(provenance, extents, file.fileno(), CLOCK)
+    return part
+
+
+def lines_of(call: Callable[[], object]) -> int:
+    """How many lines of Python a call goes through."""
+    total = 0
+
+    def trace(frame: object, event: str, _: object) -> object:
+        nonlocal total
+        total += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return total
+
+
+@pytest.fixture
+def source(shard_hub: Hub) -> Iterator[HttpSource]:
+    shard_hub.put("a/0.bin", DATA)
+    source = HttpSource(f"{shard_hub.url}/a")
+    yield source
+    source.close()
+
+
+class TestWhatIsThere:
+    def test_it_is_there_but_its_name_was_not_synced(
+        self, source: HttpSource, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "0.bin"
+        with faults(tmp_path) as fs:
+            fs.fail("fsync", errno.EIO, match=tmp_path.name)
+            with pytest.raises(FetchError, match="is there, but may not survive") as caught:
+                fetch_shard(source, "0.bin", path, digest=DIGEST, limits=LIMITS)
+        assert str(caught.value).count("see to the disk") == 1
+        assert path.read_bytes() == DATA
+
+    def test_the_right_file_is_left_alone(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "0.bin"
+        path.write_bytes(DATA)
+        before = path.stat().st_ino, path.stat().st_mtime_ns
+
+        fetched = fetch_shard(source, "0.bin", path, digest=DIGEST)
+
+        assert (fetched.n_attempts, fetched.n_bytes, fetched.proven) == (0, 0, True)
+        assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
+        assert not shard_hub.requests_for("a/0.bin", method="GET")
+
+    @pytest.mark.parametrize(("algorithm", "look"), [("sha256", 1), ("md5", 1), ("md5", 2)])
+    def test_its_proof_ends_when_the_fetch_is_stopped(
+        self, source: HttpSource, tmp_path: Path, algorithm: str, look: int
+    ) -> None:
+        path = tmp_path / "0.bin"
+        path.write_bytes(DATA)
+        digest = f"{algorithm}:{hashlib.new(algorithm, DATA).hexdigest()}"
+        file = RemoteFile("0.bin", len(DATA), digest=digest)
+
+        with pytest.raises(FetchError, match="it was stopped"):
+            fetch_shard(source, "0.bin", path, file=file, stop=SetAt(look))
+
+        assert os.listdir(tmp_path) == ["0.bin"]
+
+    @pytest.mark.parametrize(
+        "there",
+        [DATA[:-1], DATA + b"x", b"", bytes(len(DATA))],
+        ids=["short", "long", "empty", "0"],
+    )
+    def test_a_wrong_one_is_moved_aside(
+        self, there: bytes, source: HttpSource, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "0.bin"
+        path.write_bytes(there)
+
+        fetched = fetch_shard(source, "0.bin", path, digest=DIGEST)
+
+        assert fetched.path.read_bytes() == DATA
+        (aside,) = tmp_path.glob("0.bin.bad-????????")
+        assert aside.read_bytes() == there
+        assert [p.name for p in tmp_path.glob("*.bin")] == ["0.bin"]
+
+    def test_a_wrong_one_does_not_keep_its_name_though_nothing_comes(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        (tmp_path / "0.bin").write_bytes(b"wrong")
+        shard_hub.fault("a/0.bin", "status-503")
+
+        with pytest.raises(FetchError):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
+
+        assert not (tmp_path / "0.bin").exists()
+
+    def test_without_a_digest_the_size_is_what_can_be_looked_at(
+        self, source: HttpSource, tmp_path: Path
+    ) -> None:
+        (tmp_path / "0.bin").write_bytes(bytes(len(DATA)))
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert fetched.n_attempts == 0
+        assert not fetched.proven
+
+    def test_what_nothing_is_known_of_is_not_believed(self, tmp_path: Path) -> None:
+        (tmp_path / "0.bin").write_bytes(b"whose?")
+        source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert fetched.path.read_bytes() == DATA
+        (aside,) = tmp_path.glob("0.bin.bad-*")
+        assert aside.read_bytes() == b"whose?"
+
+    def test_a_directory_is_in_the_way(self, source: HttpSource, tmp_path: Path) -> None:
+        (tmp_path / "0.bin").mkdir()
+
+        with pytest.raises(FetchError, match="expected a regular file or nothing, found a direct"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+    def test_who_was_faster_with_the_right_bytes_is_not_moved_aside(
+        self, source: HttpSource, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "0.bin"
+
+        fetch_shard(source, "0.bin", path, on_bytes=lambda *_: path.write_bytes(DATA))
+
+        assert os.listdir(tmp_path) == ["0.bin"]
+
+    def test_directories_are_made(self, source: HttpSource, tmp_path: Path) -> None:
+        assert fetch_shard(source, "0.bin", tmp_path / "x/y/0.bin").path.is_file()
+
+
+class TestWhatWasSaid:
+    def test_a_manifest_goes_before_the_server(self, source: HttpSource, tmp_path: Path) -> None:
+        file = RemoteFile("0.bin", size=len(DATA) + 1)
+
+        with pytest.raises(FetchError, match=f"expected {len(DATA) + 1} bytes, the source has"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
+
+    @pytest.mark.parametrize("algorithm", ["sha1", "md5", "blake2b", "sha512"])
+    def test_other_digests_prove_too(
+        self, algorithm: str, source: HttpSource, tmp_path: Path
+    ) -> None:
+        digest = f"{algorithm}:{hashlib.new(algorithm, DATA).hexdigest()}"
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest)
+
+        assert fetched.proven
+        assert fetched.digest == DIGEST
+        assert fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest).n_attempts == 0
+
+    @pytest.mark.parametrize("digest", ["", "sha256", "sha256:12", "crc32:12345678"])
+    def test_a_digest_that_is_none_is_refused_before_any_work(
+        self, digest: str, source: HttpSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ValueError, match="expected"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest)
+
+        assert not shard_hub.requests
+
+    @pytest.mark.parametrize(
+        ("wrong", "error"),
+        [
+            ({"max_download_retries": 0}, ValueError),
+            ({"max_download_retries": True}, TypeError),
+            ({"download_timeout": 0}, ValueError),
+            ({"download_timeout": float("nan")}, ValueError),
+            ({"deadline": -1}, ValueError),
+            ({"stall_after": "30"}, TypeError),
+            ({"min_speed": -1}, ValueError),
+            ({"connections": 0}, ValueError),
+        ],
+    )
+    def test_limits_that_are_none(self, wrong: dict, error: type) -> None:
+        with pytest.raises(error, match=next(iter(wrong))):
+            Limits(**wrong)
+
+
+class Own:
+    """A source of the user's own: what it tells and gives, in turn, and the last of it for good."""
+
+    url = "own://here"
+
+    def __init__(
+        self, told: Sequence[object], given: Sequence[object] = (RemoteFile("0.bin"),)
+    ) -> None:
+        self._told, self._given = list(told), list(given)
+        self.chunks: list[object] = [b"1234"]
+
+    def files(self) -> Sequence[RemoteFile]:
+        return ()
+
+    def stat(self, name: str, **_: object) -> object:
+        return self._told.pop(0) if len(self._told) > 1 else self._told[0]
+
+    @contextlib.contextmanager
+    def read(self, name: str, **_: object) -> Iterator[Delivery]:
+        file = self._given.pop(0) if len(self._given) > 1 else self._given[0]
+        yield Delivery(file, 0, 4, iter(self.chunks))
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def known_as(identity: object) -> RemoteFile:
+    """A file of four bytes."""
+    return RemoteFile("0.bin", 4, identity)
+
+
+class TestIdentities:
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [('"1"', '"2"'), ("ETag=1", "ETag=2"), ("mtime=1 size=4", "mtime=2 size=4"), ("a", "b")],
+    )
+    def test_another_file_than_was_told_is_asked_for_again(
+        self, one: str, other: str, tmp_path: Path
+    ) -> None:
+        source = Own([known_as(one), known_as(other)], [known_as(other)])
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+        assert (fetched.n_attempts, fetched.file.identity) == (2, other)
+
+    @pytest.mark.parametrize("is_told", [True, False])
+    def test_one_that_stays_another_is_refused_with_the_names_of_both(
+        self, is_told: bool, tmp_path: Path
+    ) -> None:
+        source = Own([known_as('"2"')], [known_as('"1"')])
+        file = known_as('"2"') if is_told else None
+
+        with pytest.raises(FetchError, match=r"expected .*'\"2\"'.*gives '\"1\"'") as caught:
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
+
+        assert len(caught.value.causes) == LIMITS.max_download_retries
+        assert not list(tmp_path.iterdir())
+
+    def test_what_the_caller_knows_is_replaced_by_no_look(self, tmp_path: Path) -> None:
+        source = Own([known_as('"2"')], [known_as('"2"')])
+
+        with pytest.raises(FetchError, match="expected the file that is"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=known_as('"1"'), limits=LIMITS)
+
+    @pytest.mark.parametrize(
+        ("told", "given"),
+        [
+            ("0123abcd", '"etag"'),
+            ("ETag=1", "VersionId=1"),
+            ('ETag="0x1"', "ETag=0x1"),
+            ('"1"', None),
+            (None, '"1"'),
+            (1, 1),
+        ],
+    )
+    def test_those_of_two_kinds_are_not_compared(
+        self, told: object, given: object, tmp_path: Path
+    ) -> None:
+        source = Own([known_as(told)], [known_as(given)])
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+        assert (fetched.n_attempts, fetched.file.identity) == (1, told)
+
+    def test_where_a_digest_proves_the_bytes_they_have_the_name_that_came_with_them(
+        self, tmp_path: Path
+    ) -> None:
+        source = Own([known_as('"2"')], [known_as('"1"')])
+        digest = f"sha256:{hashlib.sha256(b'1234').hexdigest()}"
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest, limits=LIMITS)
+
+        assert (fetched.n_attempts, fetched.file.identity) == (1, '"1"')
+
+
+class TestSourcesOfTheUsersOwn:
+    @pytest.mark.parametrize("told", [7, "0.bin", {"size": 4}])
+    def test_one_that_tells_something_else(self, told: object, tmp_path: Path) -> None:
+        kind = type(told).__name__
+        with pytest.raises(FetchError, match=f"expected a RemoteFile, the source tells {kind}"):
+            fetch_shard(Own([told]), "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+    def test_one_that_gives_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(FetchError, match="expected a RemoteFile, the source tells int"):
+            fetch_shard(Own([known_as(None)], [7]), "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+    def test_one_that_gives_text(self, tmp_path: Path) -> None:
+        source = Own([known_as(None)])
+        source.chunks = [b"12", "34"]
+
+        with pytest.raises(FetchError, match="expected bytes, the source gives str") as caught:
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+        assert len(caught.value.causes) == 1
+        assert not list(tmp_path.iterdir())
+
+    def test_one_that_gives_what_has_bytes(self, tmp_path: Path) -> None:
+        source = Own([known_as(None)])
+        source.chunks = [bytearray(b"1"), memoryview(b"2"), array.array("B", b"34")]
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+        assert fetched.path.read_bytes() == b"1234"
+
+
+class UpAfter(Clock):
+    """Time that is up at the given look."""
+
+    def __init__(self, n_looks: int) -> None:
+        super().__init__(1000.0, threading.Event())
+        self._n_looks = n_looks
+
+    def left(self, at_most: float) -> float:
+        self._n_looks -= 1
+        return 0.0 if self._n_looks < 0 else at_most
+
+
+class TestTheDeadline:
+    @pytest.mark.parametrize("n_looks", range(3))
+    def test_it_holds_while_what_is_there_is_hashed(
+        self, n_looks: int, tmp_path: Path, monkeypatch
+    ) -> None:
+        self._ends_before_it_is_moved_aside(n_looks, len(DATA), tmp_path, monkeypatch)
+
+    def test_it_holds_for_what_has_another_size(self, tmp_path: Path, monkeypatch) -> None:
+        self._ends_before_it_is_moved_aside(0, len(DATA) + 1, tmp_path, monkeypatch)
+
+    def _ends_before_it_is_moved_aside(
+        self, n_looks: int, size: int, tmp_path: Path, monkeypatch
+    ) -> None:
+        (tmp_path / "0.bin").write_bytes(DATA)
+        monkeypatch.setattr(_fetch, "Clock", lambda *_: UpAfter(n_looks))
+        file = RemoteFile("0.bin", size, digest="md5:" + "0" * 32)
+        source = CallableSource(lambda name, path: path.write_bytes(DATA))
+
+        with pytest.raises(FetchTimeoutError, match="not done after"):
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
+
+        assert os.listdir(tmp_path) == ["0.bin"]
+
+
+class TestParts:
+    def test_what_comes_slowly_comes_over_several_connections(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
+        with serve_hub({"0.bin": DATA}, rate=20_000) as hub:
+            source = HttpSource(hub.url)
+
+            fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST)
+
+            source.close()
+            ranges = [r.headers.get("range") for r in hub.requests_for("0.bin", method="GET")]
+        assert len(ranges) >= 4
+        assert ranges[0] == "bytes=0-10239"
+        assert all(text.startswith("bytes=") for text in ranges)
+
+    def test_what_comes_fast_comes_over_one(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
+
+        fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST)
+
+        assert len(shard_hub.requests_for("a/0.bin", method="GET")) == 1
+
+    def test_a_server_without_ranges_gives_the_whole_file(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
+        monkeypatch.setattr(_relay, "_AT_FIRST", 4)
+        shard_hub.fault("a/0.bin", "range-ignored")
+
+        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
+
+        assert fetched.path.read_bytes() == DATA
+
+    def test_who_is_done_early_takes_over_from_who_is_not(self) -> None:
+        spans = _spans.Spans([(0, 64 * 2**20)], 2)
+        first, second = spans.take(), spans.take()
+        assert (first.at, first.stop, second.at, second.stop) == (0, 2**25, 2**25, 2**26)
+
+        spans.advance(second, 2**25)
+        spans.done(second)
+        third = spans.take()
+
+        assert (first.stop, third.at, third.stop) == (2**24, 2**24, 2**25)
+        assert spans.advance(first, 2**25) == 2**24
+
+    @pytest.mark.parametrize(
+        ("have", "size", "gaps"),
+        [
+            ([], None, [(0, None)]),
+            ([], 10, [(0, 10)]),
+            ([(0, 10)], 10, []),
+            ([(2, 4), (6, 8)], 10, [(0, 2), (4, 6), (8, 10)]),
+            ([(0, 4)], None, [(4, None)]),
+        ],
+    )
+    def test_gaps(self, have: list, size: int | None, gaps: list) -> None:
+        assert _spans.missing(have, size) == gaps
+
+    def test_bytes_in_any_order_have_their_digest(self, tmp_path: Path) -> None:
+        with open(tmp_path / "x", "w+b", buffering=0) as file:
+            part = _part.Part(file.fileno())
+            part.expect(len(DATA))
+            for start in (5000, 0, 2500, 7500):
+                part.write(start, [DATA[start : start + 1000], DATA[start + 1000 : start + 2500]])
+            part.write(10_000, [DATA[10_000:]])
+
+            assert part.missing() == []
+            assert part.prove(RemoteFile("x", digest=DIGEST), CLOCK) == DIGEST
+
+    def test_bytes_that_come_twice_or_side_by_side_leave_no_gap(self, tmp_path: Path) -> None:
+        chance = random.Random(0)
+        for _ in range(200):
+            with open(tmp_path / "x", "w+b", buffering=0) as file:
+                part, have = _part.Part(file.fileno()), [False] * 20
+                for _ in range(6):
+                    start, n_bytes = chance.randrange(16), chance.randrange(1, 4)
+                    part.write(start, [b"x" * n_bytes])
+                    have[start : start + n_bytes] = [True] * n_bytes
+                part.expect(20)
+            gaps = {at for start, stop in part.missing() for at in range(start, stop or 0)}
+            assert gaps == {at for at in range(20) if not have[at]}
+            assert part.n_bytes == sum(have)
+
+    def test_a_record_with_many_gaps_is_read_in_linear_time(self, tmp_path: Path) -> None:
+        few, many = (lines_of(lambda n=n: left_with_gaps(tmp_path, n)) for n in (50, 200))
+        assert many < 5 * few
+
+    def test_of_a_record_with_too_many_gaps_some_is_taken_over(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each gap is another request, and no fetch of ours leaves so many."""
+        monkeypatch.setattr(_part, "_MAX_SPANS", 3)
+        part = left_with_gaps(tmp_path, 5)
+        assert part.missing() == [(1, 2), (3, 4), (5, None)]
+
+    @pytest.mark.parametrize(("at", "algorithm"), [(1, "sha256"), (0, "md5")])
+    def test_a_proof_that_is_wanted_no_more_ends(
+        self, tmp_path: Path, at: int, algorithm: str
+    ) -> None:
+        """Whether bytes that came out of order are read back, or all for another digest."""
+        digest = f"{algorithm}:{hashlib.new(algorithm, DATA).hexdigest()}"
+        with open(tmp_path / "x", "w+b", buffering=0) as file:
+            part = _part.Part(file.fileno())
+            part.expect(len(DATA))
+            part.write(at, [DATA[at:]])
+            part.write(0, [DATA[:at]])
+
+            with pytest.raises(StoppedError):
+                part.prove(RemoteFile("x", digest=digest), Clock(None, SetAt(1)))
+            assert part.prove(RemoteFile("x", digest=digest), CLOCK) == DIGEST
+
+    def test_a_piece_of_a_file_that_stays(self, source: HttpSource, shard_hub: Hub) -> None:
+        shard_hub.fault("a/0.bin", "truncated", times=1)
+
+        assert read_range(source, "0.bin", 100, 300, limits=LIMITS) == DATA[100:300]
+
+    def test_a_piece_from_who_gives_none(self, source: HttpSource, shard_hub: Hub) -> None:
+        shard_hub.fault("a/0.bin", "range-ignored")
+
+        with pytest.raises(FetchError, match="it gives no parts of files"):
+            read_range(source, "0.bin", 100, 300, limits=LIMITS)
+
+    def test_a_piece_of_another_file(self, source: HttpSource, shard_hub: Hub) -> None:
+        with pytest.raises(FetchError, match=r"it gives no parts|has changed"):
+            read_range(
+                source, "0.bin", 0, 9, known=RemoteFile("0.bin", identity='"x"'), limits=LIMITS
+            )
+
+
+class TestTheDisk:
+    def test_a_full_disk_is_told_and_leaves_nothing(
+        self, source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*args: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "pwritev", full)
+        with pytest.raises(FetchError) as caught:
+            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+        assert "No space left on device; see to the disk" in str(caught.value)
+        assert isinstance(caught.value.__cause__, OSError)
+        assert not list(tmp_path.iterdir())
+
+    def test_a_limit_on_files_cuts_a_write_short(self, source: HttpSource, tmp_path: Path) -> None:
+        """A real one: the kernel writes what fits, then refuses (setrlimit(2))."""
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
+        try:
+            with pytest.raises(FetchError, match="File too large"):
+                fetch_shard(source, "0.bin", tmp_path / "0.bin")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+        assert not list(tmp_path.iterdir())
+
+    def test_a_short_write_is_completed(
+        self, source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = os.pwrite
+        monkeypatch.setattr(os, "pwritev", lambda fd, c, at: real(fd, b"".join(c)[:7], at))
+        monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:1000], at))
+
+        assert fetch_shard(source, "0.bin", tmp_path / "0.bin").path.read_bytes() == DATA
+
+    def test_no_permission(self, source: HttpSource, tmp_path: Path) -> None:
+        (tmp_path / "x").write_bytes(b"no directory")
+
+        with pytest.raises(FetchError, match="Not a directory"):
+            fetch_shard(source, "0.bin", tmp_path / "x/0.bin")
+
+
+def test_nothing_is_open_after_many_fetches(
+    source: HttpSource, shard_hub: Hub, tmp_path: Path
+) -> None:
+    shard_hub.fault("a/0.bin", "reset-in-body", times=20)
+
+    def fetch(n: int) -> None:
+        with pytest.raises(FetchError):
+            fetch_shard(source, "0.bin", tmp_path / f"{n}", limits=LIMITS)
+
+    fetch(0)
+    source.close()
+    gc.collect()
+    ours = os.listdir("/proc/self/fd"), len(threading.enumerate())
+    for n in range(1, 5):
+        fetch(n)
+    source.close()
+    gc.collect()
+
+    # The hub, in this process too, may be late to notice that a client has gone.
+    assert len(os.listdir("/proc/self/fd")) <= len(ours[0]) + 2
+    assert len(threading.enumerate()) <= ours[1] + 2
+
+
+def test_a_thread_that_is_listed_before_it_lives_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one is whose start was interrupted."""
+    real, ended = threading.enumerate, threading.Event()
+    thread = threading.Thread(target=ended.set)
+
+    def enumerate_() -> list[threading.Thread]:
+        if thread.ident is not None:
+            return real()
+        listed = [*real(), thread]
+        thread.start()
+        return listed
+
+    monkeypatch.setattr(threading, "enumerate", enumerate_)
+    _relay._join([thread])
+    assert ended.is_set()
+    assert not thread.is_alive()
+
+
+@pytest.mark.once
+def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishes(
+    source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_where_not_permitted()
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # a kill is no power cut
+    path = tmp_path / "0.bin"
+    n_left = 0
+
+    def act(begin: Begin) -> None:
+        begin()
+        fetch_shard(source, "0.bin", path, digest=DIGEST)
+
+    def prepare() -> None:
+        path.unlink(missing_ok=True)
+
+    def check(n_calls: int) -> None:
+        nonlocal n_left
+        assert not path.exists() or path.read_bytes() == DATA
+        n_left += len(list(tmp_path.glob(".shardproof-*")))
+        if n_calls % 10 == 0:
+            assert fetch_shard(source, "0.bin", path, digest=DIGEST).path.read_bytes() == DATA
+            assert os.listdir(tmp_path) == ["0.bin"]
+
+    fetch_shard(source, "0.bin", path, digest=DIGEST)  # what is imported is imported
+    n_kills = at_every_call(act, prepare=prepare, check=check)
+
+    assert n_kills > 50
+    assert n_left
+    assert path.read_bytes() == DATA
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from tests.helpers.kept_parts import beside_parts, parts_in
+from shardproof.fetching import HttpSource, Limits, fetch_shard
+url, directory, digest = sys.argv[1:]
+path = os.path.join(directory, "0.bin")
+source = HttpSource(url)
+fetch_shard(source, "0.bin", path, digest=digest)
+n_interrupted = 0
+for number in range(300):
+    if os.path.exists(path):
+        os.unlink(path)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 20e-6 * (number + 1))
+            fetch_shard(source, "0.bin", path, digest=digest, limits=Limits(max_wait=0.001))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        n_interrupted += 1
+    assert beside_parts(directory) <= {"0.bin"}, (number, os.listdir(directory))
+    assert len(parts_in(directory)) <= 1, (number, os.listdir(directory))
+    # Whoever was interrupted while it waited for a thread did not wait; one whose start was
+    # interrupted may be listed by Python for ever, and never have run.
+    end = time.monotonic() + 5
+    while any(t.is_alive() and t.name.startswith("shardproof-") for t in threading.enumerate()):
+        assert time.monotonic() < end, threading.enumerate()
+        time.sleep(0.001)
+source.close()
+print(n_interrupted)
+"""
+
+
+def test_interrupted_at_any_moment_nothing_is_left_but_a_part(
+    source: HttpSource, tmp_path: Path
+) -> None:
+    """SIGALRM, handled as SIGINT is, a little later each time."""
+    code = INTERRUPTED.replace(
+        "source =", "signal.signal(signal.SIGALRM, signal.default_int_handler)\nsource =", 1
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, source.url, tmp_path, DIGEST]
+
+    # Interrupts fall into a tracer, too, and are long in coming back.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    env["PYTHONPATH"] = str(ROOT)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) > 50
+
+
+SIGNALLED = """
+import os, signal, sys, threading, time
+from shardproof import FetchTimeoutError
+from shardproof.fetching import CallableSource, Limits, fetch_shard
+
+signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.5))
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+source = CallableSource(lambda name, path: time.sleep(20))
+began = time.monotonic()
+try:
+    fetch_shard(source, "0.bin", sys.argv[1], limits=Limits(deadline=1))
+except FetchTimeoutError:
+    print(time.monotonic() - began < 10)
+"""
+
+
+def test_a_deadline_is_met_although_a_signal_is_handled_for_long(tmp_path: Path) -> None:
+    """As a scheduler sends one before it takes a node away."""
+    command = [sys.executable, "-c", SIGNALLED, tmp_path / "0.bin"]
+
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_errors_say_what_they_are() -> None:
+    error = FetchTimeoutError("late", url="https://h/a", path="/d/a", causes=["x", "y"])
+
+    assert isinstance(error, FetchError)
+    assert isinstance(error, TimeoutError)
+    assert str(error) == (
+        "Could not fetch 'https://h/a' to '/d/a': late\n  - attempt 1: x\n  - attempt 2: y"
+    )

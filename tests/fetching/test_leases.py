@@ -1,0 +1,384 @@
+"""Leases: who holds a shard, judged by whether the process is there and by what is seen."""
+
+import errno
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from shardproof._base import files as _files
+from shardproof.fetching.cache import _leases
+from shardproof.fetching.cache._leases import Leases
+from shardproof.fetching.cache._places import StateDirs, key_of, make_state
+from tests.helpers.hand_clock import HandClock
+
+NAME = "train/0.bin"
+KEY = key_of(NAME)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def dirs(tmp_path) -> StateDirs:
+    return make_state(str(tmp_path))
+
+
+@pytest.fixture
+def leases(dirs):
+    """Those of a process that beats only when it is told to."""
+    found = Leases(dirs, heartbeat=1000.0)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def other(dirs, clock, monkeypatch) -> Leases:
+    """Those of a process on another host, which can't tell whether one of this host is gone."""
+    monkeypatch.setattr(_leases, "is_gone", lambda _: False)
+    return Leases(dirs, clock=clock)
+
+
+def files(dirs: StateDirs) -> list[str]:
+    return sorted(name.rpartition(".")[2] for name in os.listdir(dirs.leases))
+
+
+class TestHolding:
+    def test_a_lease_is_seen_until_it_is_released(self, leases, dirs) -> None:
+        lease = leases.hold(NAME)
+        assert leases.holders(KEY, "lease") == [lease.entry]
+        assert leases.holders(KEY, "lease", but=lease) == []
+        assert leases.holders(KEY, "reader") == []
+        lease.release()
+        lease.release()
+        assert leases.holders(KEY, "lease") == []
+        assert files(dirs) == []
+
+    def test_of_another_shard_it_is_none(self, leases) -> None:
+        leases.hold(NAME)
+        assert leases.holders(key_of("train/1.bin"), "lease") == []
+        assert len(leases.holders(None, "lease")) == 1
+
+    def test_several_may_hold_one_shard(self, leases) -> None:
+        first, second = leases.hold(NAME), leases.hold(NAME)
+        first.release()
+        assert leases.holders(KEY, "lease") == [second.entry]
+
+    def test_as_a_context(self, leases) -> None:
+        with leases.hold(NAME):
+            assert leases.holders(KEY, "lease")
+        assert not leases.holders(KEY, "lease")
+
+    def test_who_reads_is_a_reader_too(self, leases, dirs) -> None:
+        lease = leases.hold(NAME)
+        lease.begin_reading()
+        lease.begin_reading()
+        assert [entry.token for entry in leases.holders(KEY, "reader")] == [lease.entry.token]
+        lease.stop_reading()
+        assert leases.holders(KEY, "reader") == []
+        lease.begin_reading()
+        lease.release()
+        assert files(dirs) == []
+        with pytest.raises(ValueError, match="was released"):
+            lease.begin_reading()
+        assert files(dirs) == []
+
+    def test_who_it_is(self, leases) -> None:
+        lease = leases.hold(NAME)
+        owner = leases.owner_of(lease.entry)
+        assert owner.startswith(f"uid {os.geteuid()} on ")
+        assert owner.endswith(f", process {os.getpid()}")
+
+    def test_its_part_goes_with_it(self, leases, dirs) -> None:
+        lease = leases.hold(NAME)
+        assert os.listdir(dirs.parts) == []
+        lease.part.write_bytes(b"1")
+        assert lease.part.name == "0.bin"
+        assert Path(dirs.parts) == lease.part.parent.parent
+        lease.release()
+        assert os.listdir(dirs.parts) == []
+
+    def test_room_that_is_reserved(self, leases, other) -> None:
+        first, second = leases.hold(NAME), leases.hold("b")
+        first.reserve(5)
+        second.reserve(7)
+        assert leases.reserved() == other.reserved() == 12
+        first.release()
+        assert other.reserved() == 7
+
+    def test_closing_releases_all_and_joins_the_thread(self, dirs) -> None:
+        before = threading.active_count()
+        leases = Leases(dirs)
+        lease = leases.hold(NAME)
+        assert threading.active_count() == before + 1
+        leases.close()
+        leases.close()
+        assert threading.active_count() == before
+        assert files(dirs) == []
+        with pytest.raises(RuntimeError, match="a closed cache"):
+            leases.hold(NAME)
+        lease.release()
+
+    def test_what_can_not_be_made_leaves_nothing(self, leases, dirs, shard_faults) -> None:
+        shard_faults(Path(dirs.leases)).fail("rmdir", errno.EACCES, times=1)
+        with leases.files.removal(KEY), pytest.raises(PermissionError):
+            leases.hold(NAME)  # somebody else's removal, which may not be broken off
+        assert files(dirs) == []
+
+
+class TestLife:
+    def test_it_is_shown_from_one_thread(self, dirs) -> None:
+        leases = Leases(dirs, heartbeat=0.01)
+        held = [leases.hold(NAME), leases.hold("b")]
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("shardproof-leases") == 1
+        before = [leases.files.read(lease.entry) for lease in held]
+        wait_until(
+            lambda: all(leases.files.read(h.entry) != b for h, b in zip(held, before, strict=True))
+        )
+        leases.close()
+
+    def test_a_file_system_that_fails_once_does_not_end_it(self, dirs, monkeypatch, caplog) -> None:
+        failures = []
+
+        def rewrite(fd: int, data: bytes) -> None:
+            failures.append(1)
+            raise OSError(errno.EIO, "disk")
+
+        leases = Leases(dirs, heartbeat=0.01)
+        monkeypatch.setattr(_files, "rewrite", rewrite)
+        lease = leases.hold(NAME)
+        wait_until(lambda: len(failures) >= 3)
+        monkeypatch.undo()
+        leases.close()
+        assert not lease.lost
+        assert "No sign of life for shard 'train/0.bin': [Errno 5] disk" in caplog.text
+
+    def test_a_lease_that_is_gone_is_lost_and_its_holder_is_told(
+        self, leases, dirs, caplog
+    ) -> None:
+        lease = leases.hold(NAME)
+        lease.beat()
+        assert not lease.lost
+        os.unlink(leases.files.path_of(lease.entry))
+        lease.beat()
+        assert lease.lost
+        assert "The lease on shard 'train/0.bin' is lost" in caplog.text
+        lease.beat()
+        assert len(caplog.records) == 1
+
+    def test_who_lost_a_lease_and_reads_again_has_it_again(self, leases, other) -> None:
+        lease = leases.hold(NAME)
+        os.unlink(leases.files.path_of(lease.entry))
+        lease.beat()
+        lease.begin_reading()
+        assert not lease.lost
+        assert len(other.holders(KEY, "reader")) == 1
+
+
+def wait_until(is_so) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+class TestSilence:
+    def test_a_lease_counts_until_it_was_seen_not_to_change(self, leases, other, clock) -> None:
+        leases.hold(NAME)
+        for _ in range(3):
+            assert other.holders(KEY, "lease")
+            clock.now += 199
+        assert other.holders(KEY, "lease")
+        clock.now += 4
+        assert not other.holders(KEY, "lease")
+
+    def test_not_at_first_sight_however_old_it_is(self, leases, other, clock) -> None:
+        lease = leases.hold(NAME)
+        os.utime(leases.files.path_of(lease.entry), (1, 1))
+        clock.now += 10**9
+        assert other.holders(KEY, "lease")
+
+    def test_not_while_it_shows_life(self, leases, other, clock) -> None:
+        lease = leases.hold(NAME)
+        for _ in range(5):
+            assert other.holders(KEY, "lease")
+            clock.now += 599
+            lease.beat()
+        assert other.holders(KEY, "lease")
+
+    def test_its_holder_learns_of_it(self, leases, other, clock, dirs) -> None:
+        lease = leases.hold(NAME)
+        lease.begin_reading()
+        other.holders(KEY, "reader")
+        clock.now += 601
+        assert not other.holders(KEY, "reader")
+        assert files(dirs) == []
+        lease.beat()
+        assert lease.lost
+
+    def test_what_was_seen_is_forgotten_with_the_lease(self, leases, other) -> None:
+        with leases.hold(NAME):
+            other.holders(KEY, "lease")
+            assert other._seen
+        other.holders(KEY, "lease")
+        assert not other._seen
+
+    def test_ones_own_counts_though_it_is_silent(self, leases, dirs, clock) -> None:
+        mine = Leases(dirs, heartbeat=1000.0, clock=clock)
+        mine.hold(NAME)
+        for _ in range(3):
+            assert mine.holders(KEY, "lease")
+            clock.now += 1000
+        mine.close()
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"owner": 5}', b"x" * 10**6])
+    def test_one_that_can_not_be_read_is_somebodys(self, leases, other, clock, content) -> None:
+        lease = leases.hold(NAME)
+        Path(leases.files.path_of(lease.entry)).write_bytes(content)
+        assert other.holders(KEY, "lease")
+        assert other.owner_of(lease.entry) == "a process that can't be told"
+        assert other.reserved() == 0
+        clock.now += 601
+        assert not other.holders(KEY, "lease")
+
+    def test_a_reader_without_a_lease_is_nobody(self, leases) -> None:
+        lease = leases.hold(NAME)
+        lease.begin_reading()
+        os.unlink(leases.files.path_of(lease.entry))
+        assert leases.holders(KEY, "reader") == []
+
+    def test_names_that_are_no_leases_are_nothing(self, leases, dirs) -> None:
+        lease = leases.hold(NAME)
+        stem = lease.entry.stem
+        for name in ("x", ".lease", f"{stem}.lease.tmp", f"{stem}.txt", f"{stem[1:]}.lease"):
+            Path(dirs.leases, name).write_bytes(b"")
+        assert leases.holders(None, "lease") == [lease.entry]
+
+
+DIES = """
+import os, sys
+from shardproof.fetching.cache._leases import Leases
+from shardproof.fetching.cache._places import make_state
+lease = Leases(make_state(sys.argv[1])).hold("train/0.bin")
+lease.begin_reading()
+lease.part.write_bytes(b"1" * 100)
+lease.reserve(100)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def killed(tmp_path, dirs) -> None:
+    """A process that held the shard was killed."""
+    run = subprocess.run([sys.executable, "-c", DIES, tmp_path], capture_output=True)
+    assert run.returncode == -9, run.stderr
+    assert files(dirs) == ["lease", "reader"]
+    assert len(os.listdir(dirs.parts)) == 1
+
+
+@pytest.mark.usefixtures("killed")
+class TestWhoWasKilled:
+    def test_does_not_count(self, leases, dirs) -> None:
+        assert leases.holders(KEY, "reader") == []
+        assert files(dirs) == []
+
+    def test_of_another_user_neither(self, leases, dirs, shard_faults) -> None:
+        shard_faults(Path(dirs.leases)).fail("unlink", errno.EACCES)
+        assert leases.holders(KEY, "reader") == []
+        assert len(files(dirs)) == 2
+
+    def test_keeps_no_room(self, leases) -> None:
+        assert leases.reserved() == 0
+
+    def test_leaves_nothing_once_it_was_swept(self, leases, dirs) -> None:
+        held = leases.hold("b")
+        held.part.write_bytes(b"2")
+        leases.sweep()
+        assert files(dirs) == ["lease"]
+        assert held.part.read_bytes() == b"2"
+        assert len(os.listdir(dirs.parts)) == 1
+
+    def test_on_another_host_is_waited_for(self, other, clock, dirs) -> None:
+        other.sweep()
+        assert len(os.listdir(dirs.parts)) == 1
+        clock.now += 601
+        other.sweep()
+        assert os.listdir(dirs.parts) == []
+        assert files(dirs) == []
+
+
+class TestForks:
+    def test_a_child_gives_nothing_of_its_parent_back(self, leases, dirs) -> None:
+        lease = leases.hold(NAME)
+        lease.part.write_bytes(b"1")
+
+        def act() -> None:
+            lease.release()
+            leases.close()
+
+        assert in_a_child(act) == 0
+        assert files(dirs) == ["lease"]
+        assert lease.part.exists()
+
+    def test_a_child_holds_nothing_without_a_sign_of_life(self, leases, dirs) -> None:
+        assert in_a_child(lambda: leases.hold(NAME)) == 1
+        assert files(dirs) == []
+
+
+def in_a_child(act) -> int:
+    """Exit code of a forked process: 1 for a RuntimeError."""
+    pid = os.fork()
+    if not pid:
+        code = 99
+        try:
+            act()
+            code = 0
+        except RuntimeError:
+            code = 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+class TestRemovals:
+    """A directory, into which a shard is moved; who holds the shard takes it away before."""
+
+    def test_a_holder_breaks_it_off(self, leases) -> None:
+        with leases.files.removal(KEY) as directory:
+            leases.hold(NAME)
+            assert not os.path.exists(directory)
+
+    def test_who_begins_to_read_does_too(self, leases) -> None:
+        lease = leases.hold(NAME)
+        with leases.files.removal(KEY) as directory:
+            lease.begin_reading()
+            assert not os.path.exists(directory)
+
+    def test_not_that_of_another_shard(self, leases) -> None:
+        with leases.files.removal(key_of("b")) as directory:
+            leases.hold(NAME)
+            assert os.path.exists(directory)
+        assert not os.path.exists(directory)
+
+    def test_not_one_that_has_happened(self, leases) -> None:
+        with leases.files.removal(KEY) as directory:
+            taken = Path(directory, "0.bin")
+            taken.write_bytes(b"1")
+            leases.hold(NAME)
+            assert taken.exists()
+            taken.unlink()
+
+
+def test_nothing_is_logged_that_is_not_worth_it(leases, caplog) -> None:
+    with caplog.at_level(logging.INFO), leases.hold(NAME) as lease:
+        lease.begin_reading()
+        leases.sweep()
+    assert caplog.records == []

@@ -1,0 +1,719 @@
+"""The next shard is there before it is needed, and the last one is gone after."""
+
+import contextlib
+import errno
+import gc
+import itertools
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from shardproof import FetchError, ShardPrefetcher
+from shardproof._base.threads import is_collecting
+from shardproof.datasets.rows import _origins
+from shardproof.datasets.rows._shard_lists import ParquetShards
+from shardproof.fetching import (
+    CallableSource,
+    Delivery,
+    HttpSource,
+    HubSource,
+    Limits,
+    PrefetchEvent,
+    RemoteFile,
+    _prefetcher,
+)
+from shardproof.fetching._stats import Tally
+from shardproof.testing.contracts._child import returned, run_in_child
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Hub
+from tests.helpers.hub_sources import repository
+
+NAMES = [f"train/{n}.bin" for n in range(5)]
+LIMITS = Limits(max_wait=0.01, stall_after=0.5)
+
+
+def content(name: str) -> bytes:
+    return name.encode() * 1000
+
+
+@pytest.fixture
+def source(shard_hub: Hub) -> Iterator[HubSource]:
+    with repository(shard_hub, {name: content(name) for name in NAMES}) as source:
+        yield source
+
+
+def shards_in(cache: Path) -> set[str]:
+    """Shards on the disk, those on their way too."""
+    return {path.name for path in cache.rglob("*.bin")}
+
+
+class Events:
+    """What happened, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.seen: list[PrefetchEvent] = []
+        self._came = threading.Condition()
+
+    def __call__(self, event: PrefetchEvent) -> None:
+        with self._came:
+            self.seen.append(event)
+            self._came.notify_all()
+
+    def wait(self, kind: str, name: str) -> None:
+        with self._came:
+            assert self._came.wait_for(lambda: self.has(kind, name), timeout=30)
+
+    def has(self, kind: str, name: str) -> bool:
+        return any((event.kind, event.name) == (kind, name) for event in self.seen)
+
+
+def test_shards_come_in_order(source: HubSource, tmp_path: Path) -> None:
+    with ShardPrefetcher(source, NAMES, tmp_path, split="train") as prefetcher:
+        for name, path in zip(NAMES, prefetcher, strict=True):
+            assert path == tmp_path / "hf_shards/org/name/train" / name
+            assert path.read_bytes() == content(name)
+
+
+def test_the_next_one_comes_while_one_is_read(source: HubSource, tmp_path: Path) -> None:
+    events = Events()
+    with ShardPrefetcher(source, NAMES, tmp_path, on_event=events) as prefetcher:
+        for name, after in itertools.pairwise(NAMES):
+            prefetcher.wait_for(name)
+            events.wait("fetched", after)
+            assert prefetcher.wait_for(name).read_bytes() == content(name)
+
+    assert prefetcher.stats.hit_rate > 0.8
+
+
+def test_nothing_comes_that_is_further_ahead(
+    source: HubSource, shard_hub: Hub, tmp_path: Path
+) -> None:
+    events = Events()
+    with ShardPrefetcher(source, NAMES, tmp_path, on_event=events, lookahead=2) as prefetcher:
+        prefetcher.wait_for(NAMES[0])
+        events.wait("fetched", NAMES[1])
+        events.wait("fetched", NAMES[2])
+
+    assert not shard_hub.requests_for(f"*{NAMES[3]}", method="GET")
+
+
+def test_without_lookahead_nothing_comes_unasked(
+    source: HubSource, shard_hub: Hub, tmp_path: Path
+) -> None:
+    with ShardPrefetcher(source, NAMES, tmp_path, lookahead=0) as prefetcher:
+        assert prefetcher.wait_for(NAMES[1]).read_bytes() == content(NAMES[1])
+
+    assert not shard_hub.requests_for(f"*{NAMES[2]}", method="GET")
+
+
+def test_only_the_current_and_the_next_are_ever_on_the_disk(
+    source: HubSource, tmp_path: Path
+) -> None:
+    most = 0
+
+    def look(event: PrefetchEvent) -> None:
+        nonlocal most
+        most = max(most, len(shards_in(tmp_path)))
+        events(event)
+
+    events = Events()
+    with ShardPrefetcher(source, NAMES, tmp_path, on_event=look) as prefetcher:
+        for name, after in itertools.pairwise(NAMES):
+            prefetcher.wait_for(name)
+            events.wait("fetched", after)
+        prefetcher.wait_for(NAMES[-1])
+
+    assert most == 2
+    assert shards_in(tmp_path) == {"4.bin"}
+
+
+def test_what_an_earlier_run_left_goes(source: HubSource, tmp_path: Path) -> None:
+    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+        list(prefetcher)
+    assert len(shards_in(tmp_path)) == 5
+    foreign = tmp_path / "hf_shards/org/name/all/train/mine.bin"
+    foreign.write_bytes(b"not ours")
+
+    with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+        prefetcher.wait_for(NAMES[2])
+
+    assert shards_in(tmp_path) <= {"2.bin", "3.bin", "mine.bin"}
+    assert foreign.read_bytes() == b"not ours"
+
+
+def test_what_was_proven_once_is_not_fetched_again(
+    source: HubSource, shard_hub: Hub, tmp_path: Path
+) -> None:
+    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+        list(prefetcher)
+    n_gets = len(shard_hub.requests_for("train/*", method="GET"))
+
+    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+        assert [path.read_bytes() for path in prefetcher] == [content(name) for name in NAMES]
+
+    assert len(shard_hub.requests_for("train/*", method="GET")) == n_gets
+    assert prefetcher.stats.attempts == 0
+
+
+def test_a_shard_that_was_harmed_is_fetched_again(source: HubSource, tmp_path: Path) -> None:
+    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+        paths = list(prefetcher)
+    paths[1].write_bytes(b"x" * paths[1].stat().st_size)
+    paths[2].unlink()
+    paths[3].write_bytes(b"")
+
+    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
+        assert [path.read_bytes() for path in prefetcher] == [content(name) for name in NAMES]
+
+
+def test_without_a_network_what_was_proven_is_there(
+    shard_hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard_hub.put("a/0.bin", b"1234")
+    source = HttpSource(f"{shard_hub.url}/a")
+    with ShardPrefetcher(source, ["0.bin"], tmp_path, cleanup="keep") as prefetcher:
+        list(prefetcher)
+    shard_hub.fault("a/0.bin", "status-503", method=None)
+
+    with ShardPrefetcher(source, ["0.bin"], tmp_path, cleanup="keep", limits=LIMITS) as prefetcher:
+        assert prefetcher.wait_for("0.bin").read_bytes() == b"1234"
+
+    source.close()
+    assert "The source can't be asked for shard 0; the proven copy is taken" in caplog.text
+
+
+def test_sources_that_differ_by_their_query_do_not_take_each_others_shards(
+    shard_hub: Hub, tmp_path: Path
+) -> None:
+    shard_hub.put("s/0.bin", b"1234")
+    paths = []
+    for query in ("", "?set=a", "?set=b"):
+        with ShardPrefetcher(f"{shard_hub.url}/s{query}", ["0.bin"], tmp_path) as prefetcher:
+            paths.append(prefetcher.wait_for("0.bin"))
+    assert len(set(paths)) == 3
+    assert len(shard_hub.requests_for("s/0.bin", method="GET")) == 3
+
+
+class Replicas:
+    """A source that tells of one version, and gives another one, as told in turn."""
+
+    url = "own://replicas"
+
+    def __init__(self, told: list[str], given: list[str]) -> None:
+        self._told, self._given = told, given
+
+    def files(self) -> list[RemoteFile]:
+        return []
+
+    def stat(self, name: str, **_: object) -> RemoteFile:
+        return RemoteFile(name, 4, self._told.pop(0))
+
+    @contextlib.contextmanager
+    def read(self, name: str, **_: object) -> Iterator[Delivery]:
+        identity = self._given.pop(0)
+        yield Delivery(RemoteFile(name, 4, identity), 0, 4, iter([identity.encode().ljust(4)]))
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def test_a_version_is_not_kept_under_the_name_of_another_one(tmp_path: Path) -> None:
+    stale = Replicas(['"2"'] * 9, ['"1"'] * 9)
+    with (
+        ShardPrefetcher(stale, ["0.bin"], tmp_path, limits=LIMITS) as prefetcher,
+        pytest.raises(FetchError, match=r"expected the file that is '\"2\"'.* gives '\"1\"'"),
+    ):
+        prefetcher.wait_for("0.bin")
+
+    with ShardPrefetcher(Replicas(['"2"'], ['"2"']), ["0.bin"], tmp_path) as prefetcher:
+        assert prefetcher.wait_for("0.bin").read_bytes() == b'"2" '
+
+
+def test_what_changes_after_it_was_asked_for_is_asked_for_again(tmp_path: Path) -> None:
+    source = Replicas(['"1"', '"2"'], ['"2"', '"2"'])
+    with ShardPrefetcher(source, ["0.bin"], tmp_path, limits=LIMITS) as prefetcher:
+        assert prefetcher.wait_for("0.bin").read_bytes() == b'"2" '
+
+    with ShardPrefetcher(Replicas(['"2"'], []), ["0.bin"], tmp_path) as prefetcher:
+        assert prefetcher.wait_for("0.bin").read_bytes() == b'"2" '
+
+
+IMPORTS = """
+import sys
+import threading
+
+from shardproof import ShardPrefetcher
+from shardproof.fetching import FsspecSource, HttpSource
+
+late = []
+
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread().name.startswith("shardproof-"):
+            late.append(name)
+
+
+sys.meta_path.insert(0, Finder())
+kind, address, cache = sys.argv[1:]
+source = {"http": HttpSource, "fsspec": FsspecSource}[kind](address)
+with ShardPrefetcher(source, ["0.bin"], cache) as prefetcher:
+    prefetcher.wait_for("0.bin")
+source.close()
+print(late)
+"""
+
+
+@pytest.mark.parametrize("kind", ["http", "fsspec"])
+def test_no_thread_imports_which_a_fork_would_cut_short(
+    kind: str, shard_hub: Hub, tmp_path: Path
+) -> None:
+    shard_hub.put("s/0.bin", b"1234")
+    (tmp_path / "0.bin").write_bytes(b"1234")
+    address = f"{shard_hub.url}/s" if kind == "http" else f"file://{tmp_path}"
+    command = [sys.executable, "-c", IMPORTS, kind, address, tmp_path / "cache"]
+
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert (run.returncode, run.stdout) == (0, "[]\n"), run.stderr
+
+
+class TestAfterTheRecordsAreLost:
+    """Whole shards lie under their names, and nothing is known of them any more."""
+
+    def lost(self, source: object, cache: Path, name: str) -> Path:
+        with ShardPrefetcher(source, [name], cache, cleanup="keep") as prefetcher:
+            path = prefetcher.wait_for(name)
+        (state,) = cache.rglob(".shardproof")
+        shutil.rmtree(state)
+        return path
+
+    def again(self, source: object, cache: Path, name: str) -> bytes:
+        with ShardPrefetcher(source, [name], cache, limits=LIMITS) as prefetcher:
+            return prefetcher.wait_for(name).read_bytes()
+
+    def test_those_with_digests_are_proven(
+        self, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        path = self.lost(source, tmp_path, NAMES[0])
+        inode, n_gets = path.stat().st_ino, len(shard_hub.requests_for("*.bin", method="GET"))
+        assert self.again(source, tmp_path, NAMES[0]) == content(NAMES[0])
+        assert path.stat().st_ino == inode
+        assert len(shard_hub.requests_for("*.bin", method="GET")) == n_gets
+
+    @pytest.mark.parametrize("kind", ["http", "function"])
+    def test_others_are_compared_and_not_called_bad(
+        self, shard_hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+    ) -> None:
+        shard_hub.put("a/0.bin", b"1234")
+        calls = []
+
+        def fetch(name: str, dest: Path) -> None:
+            calls.append(name)
+            dest.write_bytes(b"1234")
+
+        source = {"http": f"{shard_hub.url}/a", "function": CallableSource(fetch)}[kind]
+        path = self.lost(source, tmp_path, "0.bin")
+        inode = path.stat().st_ino
+        for _ in range(2):
+            assert self.again(source, tmp_path, "0.bin") == b"1234"
+            assert path.stat().st_ino == inode
+        assert len(calls) + len(shard_hub.requests_for("a/*", method="GET")) == 2
+        assert [file.name for file in path.parent.iterdir() if file.is_file()] == ["0.bin"]
+        assert f"'{path}' lies there, but nothing is known of it" in caplog.text
+        assert "was not the right one" not in caplog.text
+
+    def test_others_that_differ_are(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("a/0.bin", b"1234")
+        path = self.lost(f"{shard_hub.url}/a", tmp_path, "0.bin")
+        shard_hub.put("a/0.bin", b"5678")
+        assert self.again(f"{shard_hub.url}/a", tmp_path, "0.bin") == b"5678"
+        (aside,) = path.parent.glob("0.bin.bad-*")
+        assert aside.read_bytes() == b"1234"
+
+    @pytest.mark.parametrize("is_told", [True, False])
+    def test_what_can_not_be_fetched_stays(
+        self, shard_hub: Hub, tmp_path: Path, is_told: bool
+    ) -> None:
+        """Though its size is not the one that is told: that alone may be a mistake."""
+        shard_hub.put("a/0.bin", b"1234")
+        path = self.lost(f"{shard_hub.url}/a", tmp_path, "0.bin")
+        shard_hub.put("a/0.bin", b"12345")
+        shard_hub.fault("a/0.bin", "status-503", method="GET" if is_told else None)
+        with pytest.raises(FetchError):
+            self.again(f"{shard_hub.url}/a", tmp_path, "0.bin")
+        assert path.read_bytes() == b"1234"
+        assert not list(path.parent.glob("*.bad-*"))
+
+
+class TestFailures:
+    def test_what_fails_in_the_background_is_fetched_when_it_is_asked_for(
+        self, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.fault(NAMES[1], "status-503", times=3)
+        events = Events()
+
+        with ShardPrefetcher(source, NAMES, tmp_path, limits=LIMITS, on_event=events) as prefetcher:
+            prefetcher.wait_for(NAMES[0])
+            events.wait("failed", NAMES[1])
+            assert prefetcher.wait_for(NAMES[1]).read_bytes() == content(NAMES[1])
+
+        assert prefetcher.stats.failures == 1
+
+    def test_what_fails_then_too_is_an_error_with_its_name(
+        self, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.fault(NAMES[1], "bit-flip")
+
+        with ShardPrefetcher(source, NAMES, tmp_path, limits=LIMITS) as prefetcher:
+            prefetcher.wait_for(NAMES[0])
+            with pytest.raises(
+                FetchError, match=r"train/1.bin.*shard 1 after 3 attempts"
+            ) as caught:
+                prefetcher.wait_for(NAMES[1])
+            assert "expected the digest" in str(caught.value)
+            assert prefetcher.wait_for(NAMES[2]).read_bytes() == content(NAMES[2])
+
+        assert "1.bin" not in shards_in(tmp_path)
+        assert len(shard_hub.requests_for(NAMES[1], fault="bit-flip")) == 6
+
+    def test_a_bug_in_a_source_is_not_hidden(self, tmp_path: Path) -> None:
+        class Broken(HttpSource):
+            def stat(self, *args: object, **kwargs: object) -> RemoteFile:
+                raise ZeroDivisionError("a bug")
+
+        with (
+            ShardPrefetcher(
+                Broken("http://127.0.0.1:1"), ["0.bin"], tmp_path, limits=LIMITS
+            ) as prefetcher,
+            pytest.raises(FetchError, match="ZeroDivisionError: a bug"),
+        ):
+            prefetcher.wait_for("0.bin")
+
+    @pytest.mark.parametrize("fault", ["stall-before-header", "stall-in-body", "drip"])
+    def test_closing_ends_what_is_under_way(
+        self, fault: str, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.fault("*/1.bin", fault)
+
+        with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+            prefetcher.wait_for(NAMES[0])
+
+        assert shards_in(tmp_path) == {"0.bin"}
+        assert not [t for t in threading.enumerate() if t.name.startswith("shardproof-")]
+        assert not list(tmp_path.rglob("*.tmp"))
+
+    def test_what_is_passed_over_is_not_waited_for(
+        self, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.fault("*/1.bin", "stall-in-body")
+
+        with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+            prefetcher.wait_for(NAMES[0])
+            assert prefetcher.wait_for(NAMES[3]).read_bytes() == content(NAMES[3])
+
+
+class TestArguments:
+    @pytest.mark.parametrize("names", [["../x"], ["a", "a"], ["a", "A"], ["/etc/passwd"], ["a\n"]])
+    def test_names_that_are_refused(self, names: list[str], tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="names that are refused"):
+            ShardPrefetcher("memory://x", names, tmp_path)
+
+    @pytest.mark.parametrize(("lookahead", "error"), [(-1, ValueError), (True, TypeError)])
+    def test_a_lookahead_that_is_none(self, lookahead: int, error: type, tmp_path: Path) -> None:
+        with pytest.raises(error, match="lookahead"):
+            ShardPrefetcher("memory://x", ["a"], tmp_path, lookahead=lookahead)
+
+    def test_a_limit_that_holds_too_few_shards(self, source: HubSource, tmp_path: Path) -> None:
+        enough = 2 * len(content(NAMES[0]))
+
+        ShardPrefetcher(source, NAMES, tmp_path, cleanup=enough).close()
+        with pytest.raises(ValueError, match=f"take {enough} bytes together"):
+            ShardPrefetcher(source, NAMES, tmp_path, cleanup=enough - 1)
+
+    def test_a_limit_without_sizes(self, tmp_path: Path) -> None:
+        source = CallableSource(lambda *_: None, NAMES)
+        with pytest.raises(ValueError, match=r"does not tell the size of 'train/0.bin'"):
+            ShardPrefetcher(source, NAMES, tmp_path, cleanup=10**6)
+
+    def test_a_limit_is_kept(self, source: HubSource, tmp_path: Path) -> None:
+        limit = 3 * len(content(NAMES[0]))
+        with ShardPrefetcher(source, NAMES, tmp_path, cleanup=limit) as prefetcher:
+            for path in prefetcher:
+                assert path.is_file()
+                assert len(shards_in(tmp_path)) <= 3
+
+        assert shards_in(tmp_path) == {"2.bin", "3.bin", "4.bin"}
+
+    def test_the_environment_says_what_stays(
+        self, source: HubSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "keep")
+        with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+            list(prefetcher)
+
+        assert len(shards_in(tmp_path)) == 5
+
+    def test_a_name_that_was_not_given(self, source: HubSource, tmp_path: Path) -> None:
+        with (
+            ShardPrefetcher(source, NAMES, tmp_path) as prefetcher,
+            pytest.raises(ValueError, match="expected one of the 5 shards"),
+        ):
+            prefetcher.wait_for("other")
+
+    def test_one_that_is_closed(self, source: HubSource, tmp_path: Path) -> None:
+        prefetcher = ShardPrefetcher(source, NAMES, tmp_path)
+        prefetcher.close()
+        prefetcher.close()
+
+        with pytest.raises(ValueError, match="closed"):
+            prefetcher.wait_for(NAMES[0])
+
+
+@pytest.mark.parametrize("how", ["unclosed", "interrupted", "forked"])
+def test_a_process_that_ends_leaves_nothing(how: str, shard_hub: Hub, tmp_path: Path) -> None:
+    for name in NAMES:
+        shard_hub.put(name, content(name))
+    shard_hub.fault(NAMES[1], "stall-in-body")
+    code = (
+        "import os, signal, sys, shardproof\n"
+        "url, cache, how, *names = sys.argv[1:]\n"
+        "prefetcher = shardproof.ShardPrefetcher(url, names, cache)\n"
+        "prefetcher.wait_for(names[0])\n"
+        "if how == 'interrupted':\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "if how == 'forked':\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        try:\n"
+        "            prefetcher.wait_for(names[0])\n"
+        "        except RuntimeError as error:\n"
+        "            print(error)\n"
+        "        sys.exit()\n"
+        "    assert os.waitpid(pid, 0)[1] == 0\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, shard_hub.url, tmp_path, how, *NAMES]
+
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert (run.returncode == 0) == (how != "interrupted"), run.stderr
+    assert ("does not survive a fork" in run.stdout) == (how == "forked")
+    assert shards_in(tmp_path) == {"0.bin"}
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_an_attempt_has_the_time_that_shards_took_until_now() -> None:
+    tally = Tally()
+    limits = Limits(download_timeout=600, least_timeout=10)
+    assert tally.limits_for(10**9, limits).download_timeout == 600
+
+    tally.took(100_000_000, 2.0)  # 50 MB/s
+
+    assert tally.limits_for(10**9, limits).download_timeout == pytest.approx(80)
+    assert tally.limits_for(10**6, limits).download_timeout == 10
+    assert tally.limits_for(10**12, limits).download_timeout == 600
+    assert tally.limits_for(None, limits).download_timeout == 600
+
+
+def test_the_log_names_the_final_path(
+    source: HubSource, shard_hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard_hub.fault(NAMES[0], "status-503")
+    caplog.set_level(logging.INFO, "shardproof.fetching")
+
+    with (
+        ShardPrefetcher(source, NAMES[:1], tmp_path, limits=LIMITS) as prefetcher,
+        pytest.raises(FetchError),
+    ):
+        prefetcher.wait_for(NAMES[0])
+
+    path = tmp_path / "hf_shards/org/name/all/train/0.bin"
+    assert f"Failed to download shard 0 after 3 attempts: {path}" in caplog.text
+
+
+@pytest.mark.parametrize("operation", ["unlink", "rmdir", "scandir"])
+def test_no_thread_stays_whatever_a_close_meets(operation: str, tmp_path: Path) -> None:
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote" / "0.bin").write_bytes(b"0")
+    prefetcher = ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], tmp_path, limits=LIMITS)
+    prefetcher.wait_for("0.bin")
+    with faults(tmp_path) as fs:
+        fs.fail(operation, errno.EIO)
+        with pytest.raises(OSError, match="Input/output"):
+            prefetcher.close()
+    assert not _of_leases()
+
+
+def test_no_thread_stays_where_it_cannot_start(tmp_path: Path) -> None:
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote" / "0.bin").write_bytes(b"0")
+    prefetcher = ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], tmp_path, limits=LIMITS)
+    prefetcher.wait_for("0.bin")
+    prefetcher._has_begun = False
+    with faults(tmp_path) as fs:
+        fs.fail("scandir", errno.EIO, times=1)
+        with pytest.raises(OSError, match="Input/output"):
+            prefetcher.__enter__()
+    assert not _of_leases()
+
+
+def _of_leases() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name == "shardproof-leases"]
+
+
+def test_an_interrupt_while_it_counts_leaves_no_lock_behind() -> None:
+    """Where a tracer, such as a debugger, lets the interrupt in as a lock is given back."""
+    before, steps = sys.gettrace(), 1
+    while steps:
+        tally, left = Tally(), steps
+
+        def seen(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            left -= "shardproof" in frame.f_code.co_filename and event in {"call", "line"}
+            if left == 0:
+                raise KeyboardInterrupt
+            return seen
+
+        sys.settrace(seen)
+        try:
+            tally.opened("0.bin", 1.0, is_ready=True)
+        except KeyboardInterrupt:
+            steps += 1
+        else:
+            steps = 0
+        finally:
+            sys.settrace(before)
+        assert not tally._lock.locked()
+
+
+def test_one_that_nobody_closes_is_closed_though_an_interrupt_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finalizer is cut short by it, which Python tells and loses."""
+    getpid, interrupts = os.getpid, [KeyboardInterrupt()]
+
+    def interrupted() -> int:
+        if threading.current_thread() is threading.main_thread() and interrupts:
+            raise interrupts.pop()
+        return getpid()
+
+    prefetcher = ShardPrefetcher(
+        CallableSource(lambda name, to: to.write_bytes(b"x")), ["a"], tmp_path
+    )
+    prefetcher.wait_for("a")
+    assert list(tmp_path.rglob("*.lease"))
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    monkeypatch.setattr(os, "getpid", interrupted)
+    del prefetcher
+    gc.collect()
+
+    assert not interrupts
+    assert list(tmp_path.rglob("*.lease")) == []
+    assert "shardproof-leases" not in {thread.name for thread in threading.enumerate()}
+
+
+def abandoned(source: CallableSource, cache: Path, collect: Callable[[], object]) -> None:
+    """Let a prefetcher be garbage, and collect that in the thread in which its shard comes."""
+
+    def collecting(event: PrefetchEvent) -> None:
+        if event.kind == "fetched" and is_dropped.wait(30):
+            collect()
+            is_collected.set()
+
+    is_dropped, is_collected = threading.Event(), threading.Event()
+    cycle: list[Any] = [ShardPrefetcher(source, ["a", "b"], cache, on_event=collecting).start()]
+    cycle.append(cycle)
+    del cycle
+    is_dropped.set()
+    assert is_collected.wait(30)
+
+
+def test_what_the_collector_finds_twice_is_closed_once(tmp_path: Path, monkeypatch) -> None:
+    """As where a generator that has a prefetcher is garbage, too."""
+    prefetcher = ShardPrefetcher(
+        CallableSource(lambda name, to: to.write_bytes(b"x")), [], tmp_path
+    )
+    left: list[Callable[[], object]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(_prefetcher, "is_collecting", lambda: True)
+        patch.setattr(_prefetcher, "later", left.append)
+        prefetcher.close()
+        prefetcher.close()
+    assert len(left) == 1
+    left[0]()
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_one_that_the_collector_finds_in_a_thread_of_its_own_is_closed(tmp_path: Path) -> None:
+    """As it does by itself: from Python 3.12 on, in whichever thread allocates."""
+
+    def left() -> None:
+        gc.disable()
+        source = CallableSource(lambda name, to: to.write_bytes(b"x"))
+        abandoned(source, tmp_path, gc.collect)
+        wait_until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
+        wait_until(lambda: not list(tmp_path.rglob("*.lease")))
+        thing = Events()
+        thing.cycle = thing  # type: ignore[attr-defined]
+        reference = weakref.ref(thing)
+        del thing
+        gc.collect()
+        assert reference() is None, "the collector goes on"
+
+    assert returned(run_in_child(left, deadline=90)) is None
+
+
+def test_a_source_that_was_opened_for_an_iteration_is_not_closed_by_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads from it in the thread that the collector runs in may hold its locks."""
+
+    class Source(CallableSource):
+        def close(self) -> None:
+            closed.append(is_collecting())
+
+    closed: list[bool] = []
+    source = Source(lambda name, to: to.write_bytes(b"x"))
+    monkeypatch.setattr(_origins, "open_source", lambda _: source)
+    shards = ParquetShards(origin="file://x", url="", files=[RemoteFile("a")], cache_dir=tmp_path)
+    cycle: list[Any] = [shards.paths(0)]
+    next(cycle[0])
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    wait_until(lambda: closed)
+    assert closed == [False]
+    wait_until(lambda: not list(tmp_path.rglob("*.lease")))
+
+
+def test_one_may_be_closed_in_a_thread_of_its_own(tmp_path: Path) -> None:
+    def closing(event: PrefetchEvent) -> None:
+        if event.kind == "fetched":
+            assert is_begun.wait(30)
+            prefetcher.close()
+            is_closed.set()
+
+    is_begun, is_closed = threading.Event(), threading.Event()
+    source = CallableSource(lambda name, to: to.write_bytes(b"x"))
+    prefetcher = ShardPrefetcher(source, ["a", "b"], tmp_path, on_event=closing).start()
+    is_begun.set()
+    assert is_closed.wait(30)
+    wait_until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
+    assert list(tmp_path.rglob("*.lease")) == []

@@ -1,0 +1,994 @@
+"""Sources: what they tell, what they give, and what they keep to themselves."""
+
+import errno
+import hashlib
+import importlib
+import logging
+import os
+import re
+import sys
+import threading
+import traceback
+import zipfile
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.asyn import AsyncFileSystem
+
+from shardproof import FetchError, SourceError
+from shardproof._base.messages import plain, with_kind
+from shardproof.fetching import (
+    CallableSource,
+    Fetched,
+    FsspecSource,
+    HttpSource,
+    HubSource,
+    Limits,
+    RemoteFile,
+    Source,
+    fetch_shard,
+    open_source,
+    split_name,
+)
+from shardproof.fetching.sources._pages import begins_as_page, is_page
+from shardproof.fetching.sources._retry_after import seconds_to_wait
+from shardproof.fetching.sources._urls import bare
+from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults.hub import Hub
+from tests.attacks.raw_server import RawServer
+from tests.helpers.forking import ended, forked
+
+SECRET = "s3cr3t"
+LIMITS = Limits(max_wait=0.01, stall_after=0.3)
+
+
+def fetch(source: Source, name: str, path: Path, limits: Limits = LIMITS) -> Fetched:
+    try:
+        return fetch_shard(source, name, path / name, limits=limits)
+    finally:
+        source.close()
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+    caplog.set_level(logging.DEBUG)
+    return lambda: "\n".join(record.getMessage() for record in caplog.records)
+
+
+class TestHttp:
+    def test_secrets_of_an_address_are_in_no_message_and_in_no_log(
+        self, shard_hub: Hub, tmp_path: Path, everything_logged: Callable[[], str]
+    ) -> None:
+        shard_hub.put("a/0.bin", b"1234")
+        shard_hub.fault("a/0.bin", "status-503")
+        place = shard_hub.url.removeprefix("http://")
+        source = HttpSource(f"http://user:{SECRET}@{place}/a?signature={SECRET}#{SECRET}")
+
+        with pytest.raises(FetchError) as caught:
+            fetch(source, "0.bin", tmp_path)
+
+        assert SECRET not in str(caught.value)
+        assert SECRET not in repr(caught.value.__cause__)
+        assert SECRET not in everything_logged()
+        assert SECRET not in source.url
+        assert shard_hub.requests[0].headers["authorization"] == "(withheld)"
+
+    def test_the_control_httpx_logs_whole_addresses(
+        self, shard_hub: Hub, everything_logged: Callable[[], str]
+    ) -> None:
+        import httpx
+
+        httpx.get(f"{shard_hub.url}/a?signature={SECRET}")
+
+        assert SECRET in everything_logged()
+
+    def test_headers_of_the_user_go_to_no_other_host(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("a/0.bin", b"1234")
+        shard_hub.fault("a/0.bin", "redirect-to-other-host", method=None)
+        source = HttpSource(f"{shard_hub.url}/a", headers={"X-Api-Key": SECRET})
+
+        fetch(source, "0.bin", tmp_path)
+
+        hosts = {request.host.partition(":")[0] for request in shard_hub.requests}
+        assert hosts == {"127.0.0.1", "localhost"}
+        for request in shard_hub.requests:
+            is_first = request.host.startswith("127.0.0.1")
+            assert (request.headers.get("x-api-key") == SECRET) == is_first
+
+    def test_a_query_goes_with_each_request(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("a b/ü?.bin", b"1234")
+
+        fetched = fetch(HttpSource(f"{shard_hub.url}/a%20b/?key=1"), "ü?.bin", tmp_path)
+
+        assert fetched.path.read_bytes() == b"1234"
+
+    @pytest.mark.parametrize("url", ["ftp://host/a", "http://", "/a/b", "http:///a"])
+    def test_what_is_no_web_server_is_refused(self, url: str) -> None:
+        with pytest.raises(ValueError, match=r"expected http\(s\)://host"):
+            HttpSource(url)
+
+    @pytest.mark.parametrize("port", ["65536", "100080", "-1", "x\x1b", "1" * 5000])
+    def test_a_port_that_none_has_is_refused(self, port: str) -> None:
+        with pytest.raises(ValueError, match="expected a port up to 65535 in 'http://host:") as e:
+            HttpSource(f"http://user:{SECRET}@host:{port}/a?{SECRET}")
+        assert SECRET not in str(e.value)
+        assert "\x1b" not in str(e.value)
+
+    def test_it_lists_what_was_said(self) -> None:
+        source = HttpSource("http://host", ["a", RemoteFile("b", size=3)])
+
+        assert source.files() == (RemoteFile("a"), RemoteFile("b", size=3))
+
+    def test_one_connection_serves_many_shards(self, shard_hub: Hub, tmp_path: Path) -> None:
+        source = HttpSource(shard_hub.url)
+        for n in range(5):
+            shard_hub.put(f"{n}.bin", b"%d" % n)
+            fetch_shard(source, f"{n}.bin", tmp_path / f"{n}.bin")
+        source.close()
+
+        assert {request.connection for request in shard_hub.requests} == {1}
+
+    def test_an_empty_answer_is_no_shard(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("0.bin", b"")
+
+        with pytest.raises(FetchError, match="expected a shard, found an empty file"):
+            fetch(HttpSource(shard_hub.url), "0.bin", tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestHub:
+    def put(self, hub: Hub) -> None:
+        hub.put("data/0.bin", b"large", repo="org/name")
+        hub.put("README.md", b"# small", repo="org/name")
+
+    def test_large_and_small_files_are_proven(self, shard_hub: Hub, tmp_path: Path) -> None:
+        self.put(shard_hub)
+        source = HubSource("org/name", endpoint=shard_hub.url)
+
+        fetched = [fetch_shard(source, n, tmp_path / n) for n in ("data/0.bin", "README.md")]
+
+        source.close()
+        assert [f.path.read_bytes() for f in fetched] == [b"large", b"# small"]
+        assert all(f.proven for f in fetched)
+
+    @pytest.mark.parametrize("name", ["data/0.bin", "README.md"])
+    def test_wrong_bytes_are_refused(self, name: str, shard_hub: Hub, tmp_path: Path) -> None:
+        self.put(shard_hub)
+        shard_hub.fault(name, "bit-flip")
+
+        with pytest.raises(FetchError, match="expected the digest"):
+            fetch(HubSource("org/name", endpoint=shard_hub.url), name, tmp_path)
+
+        assert not (tmp_path / name).exists()
+
+    def test_it_stays_at_one_commit(self, shard_hub: Hub, tmp_path: Path) -> None:
+        self.put(shard_hub)
+        source = HubSource("org/name", endpoint=shard_hub.url)
+        before = source.files()
+
+        shard_hub.put("data/0.bin", b"newer", repo="org/name")
+
+        assert fetch(source, "data/0.bin", tmp_path).path.read_bytes() == b"large"
+        assert source.files() == before
+
+    def test_a_token_is_for_the_hub_alone(
+        self, shard_hub: Hub, tmp_path: Path, everything_logged: Callable[[], str]
+    ) -> None:
+        self.put(shard_hub)
+        shard_hub.gate("org/name", f"hf_{SECRET}")
+
+        fetch(
+            HubSource("org/name", endpoint=shard_hub.url, token=f"hf_{SECRET}"),
+            "data/0.bin",
+            tmp_path,
+        )
+
+        asked = {(r.host, "authorization" in r.headers) for r in shard_hub.requests}
+        hub, cdn = (url.removeprefix("http://") for url in (shard_hub.url, shard_hub.cdn_url))
+        assert asked == {(hub, True), (cdn, False)}
+        assert SECRET not in everything_logged()
+
+    def test_a_wrong_token_is_told(self, shard_hub: Hub, tmp_path: Path) -> None:
+        self.put(shard_hub)
+        shard_hub.gate("org/name", f"hf_{SECRET}")
+
+        with pytest.raises(FetchError, match="credentials are missing, wrong or not enough"):
+            fetch(
+                HubSource("org/name", endpoint=shard_hub.url, token="hf_other"),
+                "data/0.bin",
+                tmp_path,
+            )
+
+    def test_folder_revision_and_address(self, shard_hub: Hub) -> None:
+        shard_hub.put("data/0.bin", b"1", repo="org/name", revision="v1")
+        source = HubSource("org/name", endpoint=shard_hub.url, revision="v1", folder="data/")
+
+        assert [file.name for file in source.files()] == ["0.bin"]
+        assert source.url == "hf://datasets/org/name@v1/data"
+        source.close()
+
+    @pytest.mark.parametrize("method", ["GET", "POST"])
+    def test_a_repository_that_is_not_there(self, method: str, shard_hub: Hub) -> None:
+        source = HubSource("org/none", endpoint=shard_hub.url)
+
+        with pytest.raises(
+            SourceError, match=r"does not tell of .hf://datasets/org/none"
+        ) as caught:
+            source.files() if method == "GET" else source.stat("x", timeout=1)
+
+        assert caught.value.again == "once"
+        source.close()
+
+    def test_a_file_that_is_not_there(self, shard_hub: Hub, tmp_path: Path) -> None:
+        self.put(shard_hub)
+
+        with pytest.raises(FetchError, match=r"has no file 'x' at [0-9a-f]{40}"):
+            fetch(HubSource("org/name", endpoint=shard_hub.url), "x", tmp_path)
+
+
+class TestFsspec:
+    def test_what_cannot_be_listed_is_not_left_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("a/b/0.bin", "a/1.bin"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_bytes(b"1234")
+        source, real = FsspecSource(f"file://{tmp_path}"), os.scandir
+        assert [file.name for file in source.files()] == ["a/1.bin", "a/b/0.bin"]
+
+        for code in (errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE):
+            for bad in ("a/b", "a", ""):
+
+                def scandir(path: str, bad: str = bad, code: int = code) -> object:
+                    if os.path.relpath(path, tmp_path / bad) == ".":
+                        raise OSError(code, os.strerror(code), path)
+                    return real(path)
+
+                monkeypatch.setattr(os, "scandir", scandir)
+                with pytest.raises(OSError, match=re.escape(os.strerror(code))):
+                    source.files()
+        monkeypatch.setattr(os, "scandir", real)
+        assert FsspecSource(f"file://{tmp_path}/nothing").files() == ()
+
+    def test_a_link_is_what_it_leads_to(self, tmp_path: Path, caplog) -> None:
+        (tmp_path / "blobs/more").mkdir(parents=True)
+        (tmp_path / "blobs/b1").write_bytes(b"1234")
+        (tmp_path / "in").mkdir()
+        for name, target in (("0.bin", "b1"), ("gone", "b2"), ("folder", "more")):
+            (tmp_path / "in" / name).symlink_to(f"../blobs/{target}")
+        source = FsspecSource(f"file://{tmp_path}/in")
+
+        found = source.files()
+
+        assert [(file.name, file.size) for file in found] == [("0.bin", 4), ("gone", None)]
+        assert found[0].identity == source.stat("0.bin", timeout=1).identity
+        assert "folder" in caplog.text
+
+    def test_nobody_knows_the_size_of_what_cannot_be_looked_at(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "in").mkdir()
+        (tmp_path / "b1").write_bytes(b"1234")
+        (tmp_path / "in/0.bin").symlink_to("../b1")
+        source, real = FsspecSource(f"file://{tmp_path}/in"), os.stat
+
+        def stat(path, *args, **options):
+            if os.path.basename(path) == "0.bin" and options.get("follow_symlinks", True):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return real(path, *args, **options)
+
+        monkeypatch.setattr(os, "stat", stat)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            source.files()
+
+    def test_files_of_a_directory(self, tmp_path: Path) -> None:
+        (tmp_path / "in/sub").mkdir(parents=True)
+        (tmp_path / "in/sub/0.bin").write_bytes(b"1234")
+        source = FsspecSource(f"file://{tmp_path}/in")
+
+        (file,) = source.files()
+        fetched = fetch(source, "sub/0.bin", tmp_path / "out")
+
+        assert (file.name, file.size) == ("sub/0.bin", 4)
+        assert fetched.path.read_bytes() == b"1234"
+        assert not fetched.proven
+
+    def test_a_file_that_changes_meanwhile_is_read_anew(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory = fsspec.filesystem("memory")
+        memory.pipe("/changing/0.bin", b"old")
+        give = type(memory).cat_file
+
+        def give_and_change(self: object, path: str, **span: int) -> bytes:
+            data = give(self, path, **span)
+            if data == b"old":
+                memory.pipe("/changing/0.bin", b"new")
+            return data
+
+        monkeypatch.setattr(type(memory), "cat_file", give_and_change)
+
+        fetched = fetch(FsspecSource("memory://changing"), "0.bin", tmp_path)
+
+        assert fetched.path.read_bytes() == b"new"
+        assert fetched.n_attempts == 2
+
+    def test_what_is_not_there_and_what_is_no_file(self, tmp_path: Path) -> None:
+        (tmp_path / "in/sub").mkdir(parents=True)
+        source = FsspecSource(f"file://{tmp_path}/in")
+
+        with pytest.raises(FetchError, match="FileNotFoundError"):
+            fetch(source, "none", tmp_path)
+        with pytest.raises(FetchError, match="is a directory"):
+            fetch(source, "sub", tmp_path)
+
+    def test_an_unknown_scheme(self) -> None:
+        with pytest.raises(ValueError, match="nonsense"):
+            open_source("nonsense://a/b")
+
+    @pytest.mark.parametrize(
+        ("url", "module", "package"),
+        [
+            ("s3://bucket/a", "s3fs", "s3fs"),
+            ("gs://bucket/a", "gcsfs", "gcsfs"),
+            ("abfs://bucket/a", "adlfs", "adlfs"),
+            ("sftp://host/a", "paramiko", "paramiko"),
+            ("smb://host/a", "smbclient", "smbprotocol"),
+            ("simplecache::s3://bucket/a", "s3fs", "s3fs"),
+        ],
+    )
+    def test_a_missing_package_names_what_to_install(
+        self, url: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, module, None)
+        scheme = url.partition("://")[0].rpartition(":")[2]
+        registry = importlib.import_module("fsspec.registry")._registry
+        monkeypatch.delitem(registry, scheme, raising=False)
+        monkeypatch.delitem(sys.modules, f"fsspec.implementations.{scheme}", raising=False)
+
+        with pytest.raises(ImportError, match=rf"^\w+:// needs {package}: pip install {package}$"):
+            open_source(url)
+
+    @pytest.mark.parametrize(
+        ("url", "text"),
+        [
+            ("zip://x/y", "'zip://x/y' can't be opened: "),
+            ("dir://x/y", "'dir://x/y' can't be opened: "),
+            ("ftp://no.such.host.invalid/y", "can't be opened: gaierror: "),
+            ("ftp://127.0.0.1:1/y", "can't be opened: ConnectionRefusedError: "),
+        ],
+    )
+    def test_what_a_constructor_raises_is_a_fetch_error(
+        self, url: str, text: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(FetchError, match=re.escape(text)) as caught:
+            fetch(open_source(url), "0.bin", tmp_path)
+
+        assert isinstance(caught.value.__cause__, SourceError)
+        assert caught.value.__cause__.__cause__ is not None
+        assert len(str(caught.value).splitlines()) == 2
+
+    @pytest.mark.parametrize("error", [OSError, EOFError, TypeError, NotImplementedError, KeyError])
+    def test_whatever_it_is(
+        self, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise error("no\nmore")
+
+        monkeypatch.setattr(type(fsspec.filesystem("memory")), "__init__", refuse)
+
+        with pytest.raises(FetchError, match=f"{error.__name__}: '?no"):
+            fetch(open_source("memory://a"), "0.bin", tmp_path)
+
+
+class TestCallable:
+    def test_it_writes_where_it_is_told(self, tmp_path: Path) -> None:
+        source = CallableSource(lambda name, dest: dest.write_text(name))
+
+        assert fetch(source, "0.bin", tmp_path).path.read_text() == "0.bin"
+
+    def test_what_it_raises_is_a_reason_to_try_again(self, tmp_path: Path) -> None:
+        calls = []
+
+        def flaky(name: str, dest: Path) -> None:
+            calls.append(name)
+            if len(calls) < 3:
+                raise RuntimeError("the lab's store is busy")
+            dest.write_bytes(b"1234")
+
+        assert fetch(CallableSource(flaky), "0.bin", tmp_path).n_attempts == 3
+
+    def test_what_it_raises_is_told(self, tmp_path: Path) -> None:
+        def broken(name: str, dest: Path) -> None:
+            raise RuntimeError("the lab's store is gone")
+
+        with pytest.raises(FetchError, match="RuntimeError: the lab's store is gone"):
+            fetch(CallableSource(broken), "0.bin", tmp_path)
+
+    @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+    def test_what_ends_a_program_is_told_at_once(
+        self, kind: type[BaseException], tmp_path: Path
+    ) -> None:
+        """As the main function of a tool that is called here."""
+
+        def tool(name: str, dest: Path) -> None:
+            raise kind("the lab's store is gone")
+
+        with pytest.raises(FetchError, match=f"{kind.__name__}: the lab's store is gone"):
+            fetch(CallableSource(tool), "0.bin", tmp_path)
+
+    def test_so_it_is_where_a_source_of_ones_own_is_asked(self, tmp_path: Path) -> None:
+        class Tool(CallableSource):
+            def stat(self, name: str, **_: object) -> RemoteFile:
+                sys.exit("the lab's store is gone")
+
+        with pytest.raises(FetchError, match="SystemExit: the lab's store is gone"):
+            fetch(Tool(lambda name, dest: None), "0.bin", tmp_path)
+
+    def test_writing_nothing_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(FetchError, match="has written no file"):
+            fetch(CallableSource(lambda name, dest: None), "0.bin", tmp_path)
+
+    def test_what_it_brought_that_nobody_could_look_at_is_not_taken_for_nothing(
+        self, tmp_path
+    ) -> None:
+        source = CallableSource(lambda name, dest: dest.write_text(name), scratch=tmp_path)
+        with faults(tmp_path) as fs:
+            fs.fail("stat", errno.EIO, match="*/shard")
+            with pytest.raises(OSError, match="Input/output error"), source.read("a", timeout=1):
+                pass
+
+    def test_one_that_hangs_is_left_behind(self, tmp_path: Path) -> None:
+        goes_on = threading.Event()
+        source = CallableSource(lambda name, dest: goes_on.wait())
+        limits = Limits(download_timeout=0.1, max_download_retries=1)
+
+        with pytest.raises(TimeoutError, match="not done after"):
+            fetch(source, "0.bin", tmp_path, limits)
+
+        goes_on.set()
+        assert not list(tmp_path.iterdir())
+
+    def test_sizes_and_digests_that_are_known_count(self, tmp_path: Path) -> None:
+        source = CallableSource(
+            lambda name, dest: dest.write_bytes(b"123"), [RemoteFile("0.bin", size=4)]
+        )
+
+        with pytest.raises(FetchError, match="expected 4 bytes, the source has 3"):
+            fetch(source, "0.bin", tmp_path)
+
+    def test_a_name_that_no_directory_could_have(self) -> None:
+        with pytest.raises(ValueError, match="expected letters"):
+            CallableSource(lambda name, dest: None, name="../x")
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "shown"),
+    [
+        ("hf://datasets/o/n@v1/a/b", HubSource, "hf://datasets/o/n@v1/a/b"),
+        ("hf://datasets/o/n@refs%2Fpr%2F1", HubSource, "hf://datasets/o/n@refs%2Fpr%2F1"),
+        ("hf://o/n", HubSource, "hf://o/n"),
+        ("https://h/a?q", HttpSource, "https://h/a"),
+        ("memory://a", FsspecSource, "memory://a"),
+    ],
+)
+def test_an_address_becomes_a_source(url: str, kind: type, shown: str) -> None:
+    source = open_source(url)
+
+    assert isinstance(source, kind)
+    assert isinstance(source, Source)
+    assert source.url == shown
+
+
+@pytest.mark.parametrize("url", ["a/b", "", "hf://n", "hf://datasets/n"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(ValueError, match="url: expected"):
+        open_source(url)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../b", "", "a\0b", "C:x"])
+def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is refused"):
+        fetch_shard(CallableSource(lambda *_: None), name, tmp_path / "x")
+
+
+class Says:
+    """A hub's answers to a source, which a test has written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: tuple[str, str | None]) -> None:
+        self.asked: list[str] = []
+        left = list(answers)
+
+        def text(
+            _: object, address: str, *_limits: object, **_more: object
+        ) -> tuple[bytes, str | None]:
+            self.asked.append(address)
+            body, following = left.pop(0) if len(left) > 1 else left[0]
+            return body.encode(), following
+
+        monkeypatch.setattr("shardproof.fetching.sources._web.Web.text", text)
+
+
+SHA = "f" * 40
+ENTRY = f'{{"type": "file", "path": "0.bin", "oid": "{SHA}", "size": 4}}'
+
+
+def info(sha: str = SHA) -> tuple[str, None]:
+    return f'{{"sha": "{sha}"}}', None
+
+
+class TestMalformedAnswers:
+    """What a hub says wrong is a refusal that says where and what, never a ValueError."""
+
+    def source(self) -> HubSource:
+        return HubSource("org/name", endpoint="http://127.0.0.1:1", token="")
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            *("", "null", "[]", "{}", "<html></html>", '{"sha": 1}', '{"sha": "../x"}', "[" * 9999),
+            *('{"sha": "main"}', f'{{"sha": "{SHA}", "sha": "{SHA}"}}', f'{{"sha": "{SHA}\\n"}}'),
+        ],
+    )
+    def test_of_a_repository(self, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+        Says(monkeypatch, (answer, None))
+        with pytest.raises(SourceError, match="the hub does not tell of 'hf://datasets/org/name'"):
+            self.source().files()
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            *('"size": -1', '"size": "4"', '"size": 1e30', f'"size": {10**18}', '"size": null'),
+            *('"oid": "x"', f'"oid": "{SHA.upper()}"', f'"oid": "{SHA}0"', '"oid": null'),
+            *('"lfs": {}', '"lfs": {"oid": "x"}', f'"lfs": {{"oid": "{SHA}"}}', '"lfs": []'),
+            *('"path": 1', '"type": 1', '"type": "file", "type": "file"', '"path": "\\ud800"'),
+        ],
+    )
+    def test_of_files(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str) -> None:
+        field = wrong.partition(":")[0]
+        kept = [part for part in ENTRY.strip("{}").split(", ") if not part.startswith(field)]
+        listing = (f"[{{{', '.join([*kept, wrong])}}}]", None)
+        Says(monkeypatch, info(), listing)
+        with pytest.raises(SourceError, match=r"the hub does not tell of .*/tree/"):
+            self.source().files()
+        Says(monkeypatch, info(), listing)
+        with pytest.raises(FetchError, match=r"the hub does not tell of .*/paths-info/"):
+            fetch(self.source(), "0.bin", tmp_path, Limits(max_download_retries=1))
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        "following",
+        [
+            "http://[::1",
+            "http://127.0.0.1:2/x",
+            "https://127.0.0.1:1/x",
+            "/x",
+            "\x1b]0;x\x07",
+            f"http://127.0.0.1:1/api/datasets/org/name/tree/{SHA}?recursive=true&expand=false",
+        ],
+    )
+    def test_a_listing_that_leads_astray(
+        self, monkeypatch: pytest.MonkeyPatch, following: str
+    ) -> None:
+        says = Says(monkeypatch, info(), (f"[{ENTRY}]", following))
+        with pytest.raises(SourceError, match=r"the hub's listing of .* leads to '") as caught:
+            self.source().files()
+        assert len(says.asked) == 2
+        assert str(caught.value).isprintable()
+
+    def test_a_source_of_ones_own_that_states_no_digest(self, tmp_path: Path) -> None:
+        class Vague(CallableSource):
+            def stat(self, name: str, **_: object) -> RemoteFile:  # type: ignore[override]
+                return RemoteFile(name, digest="md5:\x1b")
+
+        source = Vague(lambda name, dest: dest.write_bytes(b"1234"))
+        with pytest.raises(
+            FetchError, match=r"states of '0.bin' can't be read: expected 32 hexadecimal"
+        ):
+            fetch(source, "0.bin", tmp_path)
+
+
+def test_a_wrong_digest_that_a_user_gives_is_still_a_wrong_argument(tmp_path: Path) -> None:
+    source = CallableSource(lambda name, dest: None)
+    for keywords in ({"digest": "md5:x"}, {"file": RemoteFile("0.bin", digest="md5:x")}):
+        with pytest.raises(ValueError, match="expected 32 hexadecimal digits"):
+            fetch_shard(source, "0.bin", tmp_path / "x", **keywords)  # type: ignore[arg-type]
+
+
+class TestPages:
+    PAGE = b"<html><title>Sign in</title>"
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            "text/html",
+            "Text/HTML; charset=utf-8",
+            "application/xhtml+xml",
+            "TEXT/HTML ;x",
+            "application/vnd.wap.xhtml+xml",
+        ],
+    )
+    def test_a_page_is_told_by_its_type(self, kind: str) -> None:
+        assert is_page(kind, "0.bin")
+        assert not is_page(kind, "0.XHTML")
+
+    @pytest.mark.parametrize("kind", ["", "application/octet-stream", "text/plain", "text/htmlx"])
+    def test_what_is_no_page(self, kind: str) -> None:
+        assert not is_page(kind, "0.bin")
+
+    @pytest.mark.parametrize("start", [b"", b"\n  ", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"])
+    @pytest.mark.parametrize("page", [b"<!DOCTYPE html>", b"<!doctype HTML", b"<HTML lang=x>"])
+    def test_a_page_is_told_by_its_beginning(self, start: bytes, page: bytes) -> None:
+        assert begins_as_page(start + page, "0.bin")
+        assert not begins_as_page(start + page, "0.html")
+        assert not begins_as_page(b"x" + page, "0.bin")
+
+    @pytest.mark.parametrize(
+        "before",
+        [
+            b'<?xml version="1.0"?>\n',
+            b"<!-- of the portal -->\n<!---->",
+            b"\n" * 2000,
+            b'<?XML version="1.0"?><!-- < html -->\r\n',
+        ],
+        ids=["xml", "comments", "blanks", "all"],
+    )
+    @pytest.mark.parametrize("coding", ["utf-8", "utf-8-sig", "utf-16-le", "utf-16-be"])
+    def test_whatever_may_stand_before_it(self, before: bytes, coding: str) -> None:
+        mark = "\ufeff" if coding.startswith("utf-16") else ""
+        page = mark + before.decode() + "<!DOCTYPE html>"
+        assert begins_as_page(page.encode(coding), "0.bin")
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b'<?xml version="1.0"?><rows><html/></rows>',
+            b"<!-- <html> --><rows/>",
+            b"<!DOCTYPE svg>",
+            b'{"page": "<html>"}',
+            b"<",
+            b"a,b\n<html>,1\n",
+            b"\xff\xfe\x00\x01<html>",
+            b"\xef\xbb<html>",
+            b"<?xml <html>",
+            b"\n" * 5000 + b"<html>",
+            bytes(range(256)),
+        ],
+    )
+    def test_other_data_is_no_page(self, data: bytes) -> None:
+        assert not begins_as_page(data, "0.bin")
+
+    @pytest.mark.parametrize(
+        ("pieces", "is_refused"),
+        [
+            ([b"<", b"!DOCTYPE html>"], True),
+            ([b"\r\n", b"<html>"], True),
+            ([b"\xef", b"\xbb\xbf<", b"?xml?", b"><!-- --", b"> <html>"], True),
+            ([b"<", b"rows/>"], False),
+            ([b"<!--" + b"x" * 4092, b"--><html>"], False),
+            ([b"<!--", b"x"], False),
+        ],
+        ids=str,
+    )
+    def test_one_that_comes_in_pieces(
+        self, pieces: list[bytes], is_refused: bool, tmp_path: Path
+    ) -> None:
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+        with RawServer(lambda asked: [head + (body if asked.method == "GET" else b"")]) as server:
+            source = HttpSource(f"http://127.0.0.1:{server.port}")
+            with pytest.raises(FetchError, match="web page") if is_refused else nullcontext():
+                assert fetch(source, "0.bin", tmp_path).path.read_bytes() == b"".join(pieces)
+
+    def test_one_that_is_called_bytes_is_refused(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("0.bin", self.PAGE)
+        with pytest.raises(FetchError, match="a web page: a login, or an error"):
+            fetch(HttpSource(shard_hub.url), "0.bin", tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_one_whose_digest_is_known_is_not(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("0.bin", self.PAGE)
+        digest = f"sha256:{hashlib.sha256(self.PAGE).hexdigest()}"
+        source = HttpSource(shard_hub.url)
+        assert fetch_shard(source, "0.bin", tmp_path / "x", digest=digest).proven
+        source.close()
+
+    def test_one_that_was_asked_for_is_not(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("0.html", self.PAGE)
+        assert fetch(HttpSource(shard_hub.url), "0.html", tmp_path).path.read_bytes() == self.PAGE
+
+
+def test_an_empty_file_whose_digest_or_size_is_known_is_one(tmp_path: Path) -> None:
+    source = CallableSource(lambda name, dest: dest.write_bytes(b""))
+    digest = f"sha256:{hashlib.sha256(b'').hexdigest()}"
+    assert fetch_shard(source, "0.bin", tmp_path / "0", digest=digest).proven
+    assert fetch_shard(source, "0.bin", tmp_path / "1", file=RemoteFile("0.bin", size=0)).path
+    with pytest.raises(FetchError, match="found an empty file"):
+        fetch_shard(source, "0.bin", tmp_path / "2", limits=LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Not Found", "Not Found"),
+        ("", ""),
+        ("\x1b]0;x\x07", r"'\x1b]0;x\x07'"),
+        ("a\nb", r"'a\nb'"),
+        ("\u202e", r"'\u202e'"),
+        ("x" * 60_000, f"'{'x' * 200}'... (60000 characters)"),
+    ],
+)
+def test_what_others_say_is_plain_or_quoted(text: str, told: str) -> None:
+    assert plain(text) == told
+
+
+def test_an_error_of_others_is_its_name_and_a_line() -> None:
+    assert with_kind(OSError("no\nsuch")) == "OSError: no"
+    assert with_kind(KeyError()) == "KeyError: no more is known"
+    assert with_kind(ValueError("\x1b")) == r"ValueError: '\x1b'"
+
+
+@pytest.mark.parametrize(
+    "value", ["Mon, 99999999999999999999 Jan 2020 00:00:00 GMT", "Mon, 32 Jan 2020 0:0:0", "soon"]
+)
+def test_a_moment_that_is_none(value: str) -> None:
+    assert seconds_to_wait(value) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://127.0.0.1:1/a\x1b]0;x\x07b", "http://127.0.0.1:1/a%1B]0;x%07b"),
+        ("file:///nowhere/a\x1b[31mb", "file:///nowhere/a%1B[31mb"),
+        ("hf://org/a\x1b[31mb", "hf://org/a%1B[31mb"),
+    ],
+)
+def test_an_address_with_control_characters(tmp_path: Path, url: str, shown: str) -> None:
+    source = open_source(url)
+    assert source.url == shown
+    if isinstance(source, HubSource):
+        return  # which would ask the hub
+    with pytest.raises(FetchError) as caught:
+        fetch(source, "0.bin", tmp_path, Limits(max_download_retries=1))
+    assert str(caught.value).replace("\n", "").isprintable()
+
+
+def test_what_a_function_brought_is_removed_where_that_fails_once(tmp_path, shard_faults) -> None:
+    (tmp_path / "scratch").mkdir()
+    shard_faults(tmp_path / "scratch").fail("readdir", errno.EIO, times=1)
+
+    def write(_: str, dest: Path) -> None:
+        dest.write_bytes(b"1234")
+
+    source = CallableSource(write, scratch=tmp_path / "scratch")
+    fetch_shard(source, "0.bin", tmp_path / "0.bin")
+
+    assert (tmp_path / "0.bin").read_bytes() == b"1234"
+    assert not [*(tmp_path / "scratch").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["x#1.bin", "x?1.bin", "x#", "x%231.bin"])
+def test_elsewhere_than_on_the_web_every_character_is_part_of_a_name(
+    name: str, tmp_path: Path
+) -> None:
+    there = tmp_path / "a#b?c"
+    there.mkdir()
+    (there / "x").write_bytes(b"another")
+    (there / name).write_bytes(b"1234")
+
+    folder, last = split_name(f"file://{there}/{name}")
+    fetched = fetch(open_source(folder), last, tmp_path)
+
+    assert last == name
+    assert fetched.path.read_bytes() == b"1234"
+
+
+def test_on_the_web_a_query_and_a_fragment_are_no_part_of_a_name() -> None:
+    assert split_name("HTTPS://h/a%20b/x%23?q=1#f") == ("https://h/a%20b?q=1", "x#")
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///x", "memory://x", "s3://bucket", "s3://b/a/", "x", "/x", "http://h", ""]
+)
+def test_an_address_of_no_file(url: str) -> None:
+    with pytest.raises(ValueError, match="ends with a file's name"):
+        split_name(url)
+
+
+class Cutting(type(fsspec.filesystem("memory"))):
+    """A file system that takes what stands behind ``?`` for no part of a path, as that of FTP."""
+
+    protocol = "cutting"
+    cachable = False
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("cutting://").partition("?")[0].strip("/")
+
+
+class Pages(Cutting):
+    """As that of the web, whose paths are addresses."""
+
+    protocol = "pages"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.replace("pages://", "http://")
+
+
+@pytest.mark.parametrize(
+    ("url", "name"), [("cutting://a?b", "0.bin"), ("pages://h/a?b", "0"), ("pages://h/a", "0#1")]
+)
+def test_what_would_be_another_file_is_refused(
+    url: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = importlib.import_module("fsspec.registry")._registry
+    monkeypatch.setitem(registry, "cutting", Cutting)
+    monkeypatch.setitem(registry, "pages", Pages)
+    fsspec.filesystem("memory").pipe("/a/0.bin", b"another")
+
+    with pytest.raises(FetchError, match=r"which (would )?end") as caught:
+        fetch(open_source(url), name, tmp_path)
+
+    assert caught.value.__cause__.again == "no"
+
+
+@pytest.mark.parametrize("mark", ["?", "#"])
+def test_a_repository_that_would_be_another_one_is_refused(mark: str) -> None:
+    with pytest.raises(ValueError, match="url: expected hf://") as caught:
+        open_source(f"hf://datasets/o/n{mark}token={SECRET}")
+    assert SECRET not in str(caught.value)
+
+    with pytest.raises(ValueError, match="repo_id: expected") as caught:
+        HubSource(f"o/n{mark}token={SECRET}")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://u:SECRET@h:1/a?SECRET#SECRET", "http://h:1/a"),
+        ("http://u:SECRET/x@h/a", "http://..."),
+        ("http://u:x/SECRET@h/a", "http://..."),
+        ("http://u:SECRET#x@h/a", "http://..."),
+        ("http://u:x?SECRET@h/a", "http://..."),
+        ("http://u:SECRET@[::1]:80/a@b::c", "http://[::1]:80/a@b::c"),
+        ("HTTP://u:SECRET@h/a/", "http://h/a"),
+        ("ftp://u:SECRET@h/a@b?c#d/", "ftp://h/a@b?c#d"),
+        ("sftp://u:SECRET/x@h/a", "sftp://..."),
+        ("ftp://u:x#SECRET@h/a", "ftp://..."),
+        ("simplecache::ftp://u:SECRET@h/a", "simplecache::ftp://h/a"),
+        ("zip://x@y::http://u:SECRET@h/a.zip?SECRET", "zip://x@y::http://h/a.zip"),
+        ("zip://x::http://u:SECRET/x@h/a.zip", "zip://x::http://..."),
+        ("u:SECRET@h/a", "h/a"),
+        ("u:SECRET/x@h/a", "..."),
+        ("memory://a:b/c#1", "memory://a:b/c#1"),
+        ("file:///a/b@c", "file:///a/b@c"),
+        ("abfs://container@account/a", "abfs://container@account/a"),
+        ("zip://x::/a/b@c.zip", "zip://x::/a/b@c.zip"),
+    ],
+)
+def test_an_address_is_shown_without_what_is_secret(url: str, shown: str) -> None:
+    assert bare(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://u:SECRET/x@h/a",
+        "http://u:[SECRET]@h/a",
+        "http://u:SECRET\u2100@h/a",
+        "http://u:SECRET@[::1/a",
+        "sftp://u:SECRET/x@h/a",
+        "zip://x::ftp://u:x#SECRET@h/a.zip",
+        "u:SECRET@h/a",
+        "u:SECRET@h://a",
+        "u:SECRET/x@h/a",
+    ],
+)
+def test_a_refused_address_is_told_without_what_is_secret(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardproof.fetching.sources._fsspec._refuse_unknown", lambda _: None)
+
+    with pytest.raises(ValueError, match="url: expected") as caught:
+        open_source(split_name(f"{url}/x")[0])
+
+    assert "SECRET" not in str(caught.value)
+
+
+def test_what_a_library_says_of_a_password_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError(f"http://u:{SECRET}/@h")
+
+    registry = importlib.import_module("fsspec.registry")._registry
+    monkeypatch.setitem(registry, "cutting", Cutting)
+    monkeypatch.setattr(Cutting, "__init__", refuse)
+
+    with pytest.raises(FetchError, match=r"can't be opened: FileNotFoundError$") as caught:
+        fetch(open_source(f"cutting://u:{SECRET}%2F@h"), "0.bin", tmp_path)
+
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_scheme_has_no_case(shard_hub: Hub, tmp_path: Path) -> None:
+    shard_hub.put("a/0.bin", b"1234")
+
+    fetched = fetch(open_source(f"{shard_hub.url}/a".replace("http", "HTTP")), "0.bin", tmp_path)
+
+    assert fetched.path.read_bytes() == b"1234"
+    assert isinstance(open_source("HF://datasets/o/N"), HubSource)
+    assert open_source("Memory://A").url == "memory://A"
+
+
+class Async(AsyncFileSystem):
+    """A file system over a loop in a thread, which no fork takes along."""
+
+    protocol = "asynchronous"
+    cachable = False
+
+    async def _info(self, path: str, **_: object) -> dict[str, object]:
+        return {"name": path, "size": 4, "type": "file", "ETag": "a"}
+
+    async def _cat_file(self, path: str, start: int = 0, end: int = 4, **_: object) -> bytes:
+        return b"1234"[start:end]
+
+
+def test_each_process_opens_a_file_system_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = importlib.import_module("fsspec.registry")._registry
+    monkeypatch.setitem(registry, "asynchronous", Async)
+    source = open_source("asynchronous://a")
+    fetch_shard(source, "0.bin", tmp_path / "0", limits=LIMITS)
+
+    child = forked(lambda: fetch_shard(source, "0.bin", tmp_path / "1", limits=LIMITS))
+
+    assert ended(child) == 0
+    assert (tmp_path / "1").read_bytes() == b"1234"
+    fetch_shard(source, "0.bin", tmp_path / "2", limits=LIMITS)
+
+
+class TestArchives:
+    BLOCK = 2**10
+    DATA = b"".join(i.to_bytes(4, "big") for i in range(2**12))
+
+    @pytest.fixture
+    def source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+        monkeypatch.setattr("shardproof.fetching.sources._fsspec._BLOCK", self.BLOCK)
+        with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("0.bin", self.DATA)
+        return open_source(f"zip://::file://{tmp_path}/a.zip")
+
+    def test_a_file_is_opened_once(
+        self, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        kind = fsspec.get_filesystem_class("zip")
+        opened, open_one = [], kind._open
+
+        def count(self: object, path: str, *args: object, **kwargs: object) -> object:
+            opened.append(open_one(self, path, *args, **kwargs))
+            return opened[-1]
+
+        monkeypatch.setattr(kind, "_open", count)
+
+        fetched = fetch(source, "0.bin", tmp_path)
+
+        assert fetched.path.read_bytes() == self.DATA
+        assert len(opened) == 1
+        assert opened[0].closed
+
+    def test_what_was_begun_is_closed(self, source: Source) -> None:
+        with source.read("0.bin", start=5000, stop=9000, timeout=1.0) as delivery:
+            assert next(delivery.chunks) == self.DATA[5000 : 5000 + self.BLOCK]
+
+        assert next(delivery.chunks, None) is None
+
+    def test_parts_of_it_are_not_fetched_at_once(self, source: Source) -> None:
+        assert not source.stat("0.bin", timeout=1.0).ranges
+        assert not source.files()[0].ranges

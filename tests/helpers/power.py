@@ -1,0 +1,174 @@
+"""Cut the power at each system call of a process, and look at what a disk would have kept.
+
+The process works on ext4 in a file, mounted through a loop device. What it wrote and did not sync
+is in the kernel's memory; the file has what the disk would have. So a copy of the file, taken while
+the process stands still, is the disk after a power cut at that moment: it is mounted, as after a
+reboot, and looked at. ``noauto_da_alloc`` takes back what ext4 does for programs that forget to
+sync, and with ``commit=300`` it doesn't commit by itself (Documentation/admin-guide/ext4.rst).
+
+Somebody else's fsync commits what others did to names, too, and not what they wrote: so the same is
+done with a file of somebody else synced at each call.
+
+What the disk was sent, it is taken to keep: a disk that loses what it was sent but not told to
+flush is not played.
+"""
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.killing import Begin, Chosen, Tree, every, stop_at_every_change, tree_of
+from tests.helpers.killing import skip_where_not_permitted as skip_where_not_traced
+
+IMAGE_BYTES = 6 * 2**20
+_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
+
+
+def at_every_cut(
+    act: Callable[[Path, Begin], object],
+    workspace: Path,
+    *,
+    prepare: Callable[[Path], object],
+    check: Callable[[Path, bool], object],
+    beside_others: bool = False,
+    choose: Chosen[tuple[int, bytes]] = every,
+) -> int:
+    """Look at the disk as a power cut leaves it, at each system call of ``act`` that may change it.
+
+    Args:
+        act: Runs in a child. It is given a directory on the disk, and a function as `killing` has
+            it.
+        workspace: An empty directory for the disk.
+        prepare: Is given the directory first; what it makes is on the disk for good.
+        check: Is given the directory as it is after a cut, and whether ``act`` had ended before.
+        beside_others: Whether somebody else syncs a file of the same disk at each call.
+        choose: Which of the different cuts it is looked at after.
+
+    Returns:
+        After how many it was looked at.
+    """
+    image, place = workspace / "image", workspace / "mounted"
+    _make(image)
+    with mounted(image, place) as path:
+        prepare(path)
+    with mounted(image, place) as path:
+        others = place / "others" if beside_others else None
+        copies = _copies(lambda begin: act(path, begin), image, path, others)
+    copy = workspace / "copy"
+    chosen = choose([*enumerate(copies, 1)])
+    for number, data in chosen:
+        copy.write_bytes(data)
+        with mounted(copy, place) as path:
+            try:
+                check(path, number == len(copies))
+            except BaseException as error:
+                error.add_note(f"after power cut {number} of {len(copies)}")
+                raise
+    return len(chosen)
+
+
+def _copies(
+    act: Callable[[Begin], object], image: Path, path: Path, others: Path | None
+) -> list[bytes]:
+    """Return what is on the disk at each such call, where it differs from the one before."""
+    copies: list[bytes] = []
+    seen: tuple[bytes, Tree] | None = None
+
+    def look() -> None:
+        nonlocal seen
+        found = image.read_bytes(), tree_of(path)
+        if others and found != seen:
+            _write_and_sync(others)
+        seen = image.read_bytes(), found[1]
+        for data in (found[0], seen[0]):
+            if not copies or data != copies[-1]:
+                copies.append(data)
+
+    stop_at_every_change(act, look)
+    return copies
+
+
+def _write_and_sync(path: Path) -> None:
+    with open(path, "ab") as file:
+        file.write(b"x")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _make(image: Path) -> None:
+    """Make a file system with small blocks and a small journal, so that a copy costs little."""
+    with open(image, "wb") as file:
+        file.truncate(IMAGE_BYTES)
+    options = ["-q", "-F", "-b", "1024", "-J", "size=1", "-m", "0", "-E", "lazy_itable_init=0"]
+    _run("mkfs.ext4", *options, os.fspath(image))
+
+
+@contextlib.contextmanager
+def mounted(image: Path, place: Path) -> Iterator[Path]:
+    """Mount a file, and yield a directory on it; it is unmounted whatever happens."""
+    place.mkdir(exist_ok=True)
+    options = "loop,noauto_da_alloc,commit=300,noatime"
+    _run("mount", "-t", "ext4", "-o", options, os.fspath(image), os.fspath(place))
+    with _unmounted_if_killed(place):
+        try:
+            path = place / "d"
+            path.mkdir(exist_ok=True)
+            yield path
+        finally:
+            _unmount(place)
+
+
+@contextlib.contextmanager
+def _unmounted_if_killed(place: Path) -> Iterator[None]:
+    """Let somebody wait for the end of this process, however that comes, to unmount."""
+    script = f"read -r _; PATH={_PATH} umount --lazy {shlex.quote(os.fspath(place))}"
+    with subprocess.Popen(
+        ["sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # in the usual case there is nothing left to do
+        start_new_session=True,
+    ):
+        yield
+
+
+def _unmount(place: Path) -> None:
+    """Detach a mount; its loop device goes with it."""
+    try:
+        _run("umount", os.fspath(place))
+    except subprocess.CalledProcessError:  # somebody has a file open
+        _run("umount", "--lazy", os.fspath(place))
+        raise
+
+
+def _run(*argv: str) -> None:
+    found = shutil.which(argv[0], path=_PATH)
+    assert found, argv[0]
+    try:
+        subprocess.run([found, *argv[1:]], check=True, capture_output=True, text=True)
+    except subprocess.CalledProcessError as error:
+        error.add_note(error.stderr)
+        raise
+
+
+def skip_where_not_permitted() -> None:
+    """Skip the test where a process may not be traced, or a file not be mounted."""
+    skip_where_not_traced()
+    if not sys.platform.startswith("linux") or os.geteuid():
+        pytest.skip("only root on Linux mounts a file")
+    with tempfile.TemporaryDirectory() as name:
+        image = Path(name, "image")
+        try:
+            _make(image)
+            with mounted(image, Path(name, "mounted")):
+                pass
+        except (AssertionError, subprocess.CalledProcessError) as refused:
+            reason = getattr(refused, "stderr", "") or f"there is no {refused}"
+            pytest.skip(f"a file can't be mounted here: {reason.splitlines()[0]}")

@@ -1,0 +1,304 @@
+"""Epochs follow each other without being told; whoever tells is heard; a state carries it."""
+
+import itertools
+import json
+import multiprocessing
+import os
+import pickle
+
+import pytest
+
+from shardproof import OrderedDataLoader, ShuffledDataLoader
+from shardproof.loaders.order._passes import Passes, Turn
+from shardproof.loaders.order._state import Part, Place
+from shardproof.testing.contracts._child import run_in_child
+from tests.helpers.loading import counted, flat, taken, whole_pass
+
+KINDS = [{"buffer_size": 24}, {"buffer_size": None}]
+
+
+@pytest.fixture(params=KINDS, ids=["pool", "permutation"])
+def make(request, shards_dir_factory):
+    path = shards_dir_factory(n_shards=4, examples_per_shard=8)
+    options = {"layer": 6, "batch_size": 4} | request.param
+    return lambda **more: ShuffledDataLoader(path, **options | more)
+
+
+@pytest.fixture
+def expected(make):
+    """The order of an epoch, from a loader of its own that was told which."""
+
+    def order(epoch: int, **options) -> list[list[tuple]]:
+        loader = make(**options)
+        loader.set_epoch(epoch)
+        return taken(loader, 6)
+
+    return order
+
+
+def first(iteration, n_batches: int) -> list[list[tuple]]:
+    return taken(itertools.islice(iteration, n_batches), 6)
+
+
+def saved(loader) -> dict:
+    return json.loads(json.dumps(loader.state_dict()))
+
+
+def test_each_iteration_is_the_next_epoch(make, expected):
+    loader = make()
+    orders = [taken(loader, 6) for _ in range(3)]
+    assert orders == [expected(0), expected(1), expected(2)]
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+    assert len({frozenset(counted(flat(order)).items()) for order in orders}) == 1
+
+
+def test_the_number_is_that_of_what_was_delivered_last(make):
+    loader = make()
+    numbers = [[loader.epoch for _ in loader] for _ in range(2)]
+    assert [set(each) for each in numbers] == [{0}, {1}]
+    assert loader.epoch == 1
+
+
+def test_an_epoch_that_is_set_comes_next_and_then_those_after_it(make, expected):
+    loader = make()
+    orders = []
+    for number in (5, None, 0, 0, None):
+        if number is not None:
+            loader.set_epoch(number)
+        orders.append(taken(loader, 6))
+    assert orders == [expected(number) for number in (5, 6, 0, 0, 1)]
+
+
+@pytest.mark.parametrize("n_taken", [0, 1, 5])
+def test_an_abandoned_epoch_comes_again(make, expected, n_taken):
+    loader = make()
+    for _ in range(3):
+        assert first(loader, n_taken) == expected(0)[:n_taken]
+    assert [taken(loader, 6), taken(loader, 6)] == [expected(0), expected(1)]
+
+
+def test_all_batches_and_no_more_are_a_whole_epoch(make, expected):
+    """Whoever counts never asks for the one after the last."""
+    loader = make()
+    for epoch in range(3):
+        assert first(loader, len(loader)) == expected(epoch)
+
+
+def test_an_iteration_that_is_begun_and_not_used_changes_nothing(make, expected):
+    loader, other = make(), make()
+    rest = expected(0)[3:]
+    first(other, 3)
+    loader.load_state_dict(saved(other))
+    unused = [iter(loader), iter(loader)]
+    assert taken(loader, 6) == rest
+    assert taken(loader, 6) == expected(1)
+    del unused
+
+
+def test_iterations_side_by_side_are_of_one_epoch(make, expected):
+    loader = make(batch_size=1000)  # the first batch is the last one
+    both = [(taken([one], 6), taken([other], 6)) for one, other in zip(loader, loader, strict=True)]
+    assert both == [(expected(0, batch_size=1000), expected(0, batch_size=1000))]
+
+
+def test_a_resumed_epoch_that_is_abandoned_begins_where_it_was_resumed(make, expected):
+    other, loader = make(), make()
+    first(other, 5)
+    loader.load_state_dict(saved(other))
+    assert first(loader, 2) == expected(0)[5:7]
+    assert taken(loader, 6) == expected(0)[5:]
+    assert taken(loader, 6) == expected(1)
+
+
+@pytest.mark.parametrize("n_epochs", [1, 2])
+def test_the_state_carries_the_epoch(make, expected, n_epochs):
+    loader, resumed = make(), make()
+    for _ in range(n_epochs):
+        taken(loader, 6)
+    resumed.load_state_dict(saved(loader))
+    assert taken(resumed, 6) == expected(n_epochs)
+    first(loader, 4)
+    resumed.load_state_dict(saved(loader))
+    assert taken(resumed, 6) == expected(n_epochs)[4:]
+    assert taken(resumed, 6) == expected(n_epochs + 1)
+
+
+def test_a_loop_that_counts_does_not_train_on_a_finished_epoch_again(make, expected):
+    """It was saved at the last step of the epoch, whose number the loop remembers."""
+    loader, resumed = make(), make()
+    first(loader, len(loader))
+    resumed.load_state_dict(saved(loader))
+    found = []
+    for epoch in range(3):
+        resumed.set_epoch(epoch)
+        found.append(taken(resumed, 6))
+    assert found == [[], expected(1), expected(2)]
+
+
+def test_what_is_set_during_an_iteration_is_of_the_next_one(make, expected):
+    loader = make()
+    for epoch in (4, 0):
+        running = iter(loader)
+        begun = first(running, 2)
+        loader.set_epoch(epoch)
+        assert begun + taken(running, 6) in (expected(0), expected(4))
+        assert taken(loader, 6) == expected(epoch)
+        loader.set_epoch(0)
+
+
+def test_a_state_that_is_loaded_during_an_iteration_counts(make, expected):
+    loader, other = make(), make()
+    other.set_epoch(7)
+    first(other, 2)
+    running = iter(loader)
+    first(running, 2)
+    loader.load_state_dict(saved(other))
+    taken(running, 6)
+    assert saved(loader) == saved(other)
+    assert taken(loader, 6) == expected(7)[2:]
+
+
+@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize("world_size", [1, 2, 5])
+def test_ranks_stay_in_step(make, even, world_size):
+    """Of 93 rows in batches of one, a rank may have a batch more than another."""
+    options = {"world_size": world_size, "even_batches": even, "batch_size": 1}
+    ranks, told = ([make(rank=rank, **options) for rank in range(world_size)] for _ in range(2))
+    for epoch in range(3):
+        found = [flat(taken(rank, 6)) for rank in ranks]
+        for rank in told:
+            rank.set_epoch(epoch)
+        assert found == [flat(taken(rank, 6)) for rank in told]
+        assert len({json.dumps(saved(rank)) for rank in ranks}) == 1
+
+
+def test_an_empty_directory_has_epochs_too(tmp_path):
+    from shardproof.testing import layout, shards_dir
+
+    with shards_dir(layout(n_shards=1, n_examples=0)) as path:
+        loader = OrderedDataLoader(path, layer=6)
+        assert [list(loader), list(loader)] == [[], []]
+
+
+def test_a_copy_goes_its_own_way(make, expected):
+    loader = make()
+    taken(loader, 6)
+    other = pickle.loads(pickle.dumps(loader))
+    assert [taken(other, 6), taken(loader, 6), taken(loader, 6)] == [
+        expected(1),
+        expected(1),
+        expected(2),
+    ]
+
+
+# What workers agree by. torch's own are in tests/interop.
+
+
+def turns(seed: int, number: int = 0, n_workers: int = 2) -> list[Turn]:
+    return [Turn(seed, number, worker, n_workers) for worker in range(n_workers)]
+
+
+def test_a_pass_is_one_epoch_for_all_whoever_comes_when():
+    passes = Passes()
+    for epoch in range(3):
+        early, late = turns(seed=epoch)
+        assert passes.enter(early) == Place(epoch)
+        passes.finish(early)
+        assert passes.last_finished() is None
+        assert passes.enter(late) == Place(epoch)
+        passes.finish(late)
+        assert passes.last_finished() == (epoch + 1, epoch)
+
+
+def test_a_pass_that_one_worker_did_not_finish_comes_again():
+    passes = Passes()
+    for seed in range(3):
+        early, late = turns(seed)
+        assert passes.enter(early) == passes.enter(late) == Place(0)
+        passes.finish(early)
+    assert whole_pass(passes, turns(seed=3)) == {Place(0)}
+    assert whole_pass(passes, turns(seed=4)) == {Place(1)}
+
+
+def test_workers_of_an_older_pass_do_not_count():
+    passes = Passes()
+    old, new = turns(seed=1), turns(seed=2)
+    for worker in (*old, *new):
+        passes.enter(worker)
+    for worker in old:
+        passes.finish(worker)
+    assert passes.last_finished() is None
+    stays = turns(seed=2, number=1)
+    assert passes.enter(stays[0]) == Place(0)
+    assert passes.enter(new[1]) == Place(0)  # late for the one before
+    assert whole_pass(passes, stays) == {Place(0)}
+    assert whole_pass(passes, turns(seed=2, number=2)) == {Place(1)}
+
+
+def test_one_seed_for_all_passes_and_another_number_of_workers():
+    passes = Passes()
+    for epoch, n_workers in enumerate((1, 1, 3, 2, 2, 1)):
+        assert whole_pass(passes, turns(seed=0, n_workers=n_workers)) == {Place(epoch)}
+
+
+def test_a_place_that_is_chosen_is_where_the_next_pass_begins():
+    passes = Passes()
+    place = Place(3, (Part(2, 5), Part(4, 6)), 7)
+    whole_pass(passes, turns(seed=1))
+    passes.begin_with(place)
+    assert passes.last_finished() is None
+    assert passes.enter(turns(seed=2)[0]) == place
+    assert whole_pass(passes, turns(seed=3)) == {place}
+    assert whole_pass(passes, turns(seed=4)) == {Place(4)}
+
+
+def test_there_is_room_for_so_many():
+    passes = Passes()
+    assert whole_pass(passes, turns(seed=1, n_workers=1024)) == {Place(0)}
+    with pytest.raises(ValueError, match="num_workers: expected at most 1024"):
+        passes.enter(Turn(2, 0, 0, 1025))
+    passes.begin_with(Place(0, (Part(1, 1),) * 64))
+    with pytest.raises(ValueError, match="delivered: expected at most 64 parts, found 65"):
+        passes.begin_with(Place(0, (Part(1, 1),) * 65))
+
+
+def test_a_forked_process_shares_and_a_copy_does_not():
+    passes = Passes()
+    copy = pickle.loads(pickle.dumps(passes))
+    run_in_child(lambda: whole_pass(passes, turns(seed=1)), deadline=20)
+    assert passes.last_finished() == (1, 0)
+    assert copy.last_finished() is None
+    assert whole_pass(pickle.loads(pickle.dumps(passes)), turns(seed=2)) == {Place(1)}
+
+
+@pytest.mark.once
+def test_a_spawned_process_shares():
+    passes = Passes()
+    child = multiprocessing.get_context("spawn").Process(
+        target=whole_pass, args=(passes, turns(seed=1))
+    )
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert passes.last_finished() == (1, 0)
+
+
+def test_a_worker_that_dies_holds_up_nobody():
+    passes = Passes()
+
+    def die_with_the_lock():
+        with passes._locked():
+            os._exit(0)
+
+    pid = os.fork()
+    if not pid:
+        die_with_the_lock()
+    os.waitpid(pid, 0)
+    assert whole_pass(passes, turns(seed=1)) == {Place(0)}
+
+
+def test_a_table_that_is_gone_gives_back_its_descriptor():
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        Passes()
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,643 @@
+"""How loaders begin and end: abandoned, nested, interrupted, closed; and what they refuse."""
+
+import ctypes
+import errno
+import gc
+import itertools
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from shardproof import (
+    IndexedDataset,
+    ManifestError,
+    ManifestNotFoundError,
+    OrderedDataLoader,
+    ShardReadError,
+    ShardValidationError,
+    ShuffledDataLoader,
+)
+from shardproof.loaders.io import _delivery, _destinations
+from shardproof.loaders.io._shards import OpenShards
+from shardproof.testing import layout, shards_dir
+from shardproof.testing.contracts._child import returned, run_in_child
+from shardproof.testing.faults.file_system import faults
+from tests.helpers.loading import flat, taken
+
+KINDS = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader])
+ALL = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader, IndexedDataset])
+
+
+def held() -> tuple[int, int]:
+    """Threads and descriptors of this process."""
+    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait, though not for ever, until something is so."""
+    end = time.monotonic() + 30
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert is_so()
+
+
+@pytest.fixture
+def path(shards_dir_factory):
+    return shards_dir_factory(n_shards=4, examples_per_shard=8)
+
+
+@KINDS
+def test_a_thousand_abandoned_iterations(kind, path):
+    loader = kind(path, layer=6, batch_size=8)
+    before = held()
+    for _ in range(1000):
+        next(iter(loader))
+    gc.collect()
+    assert held() == before
+
+
+@KINDS
+def test_an_iteration_that_is_kept_holds_threads_until_the_loader_closes(kind, path):
+    before = held()
+    loader = kind(path, layer=6, batch_size=8)
+    iterations = [iter(loader) for _ in range(3)]
+    for iteration in iterations:
+        next(iteration)
+    assert held() > before
+    loader.close()
+    assert held() == before
+    assert list(iterations[0]) == []
+    assert len(taken(loader, 6)) == len(loader)
+
+
+@KINDS
+def test_a_loader_is_a_context(kind, path):
+    before = held()
+    with kind(path, layer=6, batch_size=8) as loader:
+        iteration = iter(loader)
+        next(iteration)
+    assert held() == before
+
+
+@KINDS
+def test_iterations_do_not_disturb_each_other(kind, path):
+    loader = kind(path, layer=6, batch_size=8)
+    expected = taken(loader, 6)
+    loader.set_epoch(0)
+    pairs = zip(loader, loader, strict=True)
+    both = [(taken([one], 6), taken([other], 6)) for one, other in pairs]
+    assert [one for one, _ in both] == [other for _, other in both] == [[rows] for rows in expected]
+
+
+@KINDS
+def test_an_error_of_the_consumer_ends_the_iteration(kind, path):
+    before = held()
+
+    def consume():
+        for _ in kind(path, layer=6, batch_size=8):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        consume()
+    gc.collect()
+    assert held() == before
+
+
+@KINDS
+def test_two_interrupts_while_it_is_closed_leave_nothing_open(kind, path, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    before = held()
+    loader = kind(path, layer=6, batch_size=8)
+    iteration = iter(loader)
+    next(iteration)
+    with monkeypatch.context() as patch:
+        patch.setattr(_delivery, "apart", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loader.close()
+    del iteration
+    gc.collect()
+    assert held() == before
+
+
+@KINDS
+def test_an_interrupt_as_it_begins_to_be_closed_leaves_nothing_open(kind, path, monkeypatch):
+    def interrupted():
+        if interrupts:
+            raise interrupts.pop()
+        return False
+
+    before, interrupts = held(), [KeyboardInterrupt()]
+    loader = kind(path, layer=6, batch_size=8)
+    iteration = iter(loader)
+    next(iteration)
+    monkeypatch.setattr(_delivery, "is_collecting", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loader.close()
+    assert held() == before
+
+
+@KINDS
+def test_interrupts_of_each_try_to_close_it_leave_nothing_open_for_long(kind, path, monkeypatch):
+    """As two do that come as it has delivered all, one behind the other."""
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    before = held()
+    loader = kind(path, layer=6, batch_size=8)
+    iteration = iter(loader)
+    next(iteration)
+    monkeypatch.setattr(_delivery, "is_collecting", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loader.close()
+    del iteration
+    gc.collect()
+    wait_until(lambda: held() == before)
+
+
+@KINDS
+def test_one_that_the_collector_finds_in_a_thread_that_reads_for_it_is_ended(kind, path):
+    """Which it does by itself: from Python 3.12 on, in whichever thread allocates."""
+
+    def left() -> tuple[int, int]:
+        before, is_dropped, is_collected = held(), threading.Event(), threading.Event()
+        read = _delivery._Window.read
+
+        def collecting(window, part, n_parts):
+            if window._number and not is_collected.is_set() and is_dropped.wait(30):
+                gc.collect()
+                is_collected.set()
+            return read(window, part, n_parts)
+
+        _delivery._Window.read = collecting
+        small = {"buffer_size": 16} if kind is ShuffledDataLoader else {}
+        iteration = iter(kind(path, layer=6, batch_size=8, **small))
+        next(iteration)
+        cycle = [iteration]
+        cycle.append(cycle)
+        del iteration, cycle
+        is_dropped.set()
+        assert is_collected.wait(30)
+        until(lambda: held() == before)
+
+    assert returned(run_in_child(left, deadline=60)) is None
+
+
+def until(is_so):
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@KINDS
+def test_a_forked_process_drops_what_its_parent_iterates_over(kind, path):
+    iterations = [iter(kind(path, layer=6, batch_size=8))]
+    next(iterations[0])
+    assert returned(run_in_child(iterations.clear, deadline=30)) is None
+    assert iterations
+
+
+def test_shards_whose_making_was_interrupted_go_in_silence(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    OpenShards.__new__(OpenShards)
+    gc.collect()
+    assert not told
+
+
+@KINDS
+def test_nothing_is_printed_when_the_interpreter_ends_during_an_iteration(kind, path):
+    script = f"""
+        import shardproof
+        loader = shardproof.{kind.__name__}({str(path)!r}, layer=6, batch_size=4)
+        iteration = iter(loader)
+        next(iteration)
+    """
+    run = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(script)],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert run.stdout == run.stderr == b""
+
+
+def test_nothing_is_printed_whoever_holds_what_is_open_at_the_end(path):
+    """It is closed while the modules are still there that closing needs."""
+    script = f"""
+        import builtins, json, os, sys
+        import shardproof
+        class Holder: pass
+        cycle = Holder()
+        cycle.cycle = cycle
+        for holder in (json, os, sys, builtins, shardproof, cycle, Holder):
+            holder.held = [
+                iter(kind({str(path)!r}, layer=6, batch_size=4))
+                for kind in (shardproof.OrderedDataLoader, shardproof.ShuffledDataLoader)
+            ]
+            for iteration in holder.held:
+                next(iteration)
+            dataset = shardproof.IndexedDataset({str(path)!r}, layer=6)
+            holder.held.append((dataset, dataset[[0, 1]]))
+    """
+    run = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(script)],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert run.stdout == run.stderr == b""
+
+
+@ALL
+def test_copies_for_other_processes(kind, path):
+    options = {} if kind is IndexedDataset else {"batch_size": 8}
+    loader = kind(path, layer=6, **options)
+    copy = pickle.loads(pickle.dumps(loader))
+    if kind is IndexedDataset:
+        assert np.array_equal(loader[range(10)]["act"], copy[range(10)]["act"])
+    else:
+        next(iter(loader))
+        assert taken(pickle.loads(pickle.dumps(loader)), 6) == taken(copy, 6)
+
+
+# A shard is cut while its rows are delivered. In a process of its own: it must not die of SIGBUS.
+TRUNCATED = """
+    import os, sys
+    import shardproof
+
+    path, name = sys.argv[1:]
+    # So small that most is not yet read ahead when the shards shrink, however long that takes.
+    options = {
+        "OrderedDataLoader": {"batch_size": 2**10},
+        "ShuffledDataLoader": {"batch_size": 2**10, "buffer_size": 2**12},
+        "IndexedDataset": {},
+    }
+    loader = getattr(shardproof, name)(path, layer=6, **options[name])
+    rows = iter(loader) if name != "IndexedDataset" else None
+    if rows:
+        next(rows)
+    for number in range(4):
+        os.truncate(f"{path}/acts{number:06}.bin", 100)
+    try:
+        if rows:
+            list(rows)
+        else:
+            [loader[i] for i in range(len(loader))]
+    except shardproof.ShardReadError as error:
+        print(error, error.path, error.offset, error.wanted, error.got, sep="|")
+"""
+
+
+@ALL
+def test_a_shard_that_shrinks_raises(kind, shards_dir_factory):
+    path = shards_dir_factory(n_shards=4, examples_per_shard=4096, d_model=64)
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(TRUNCATED), path, kind.__name__],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    text, shard, offset, wanted, got = run.stdout.strip().split("|")
+    assert shard.startswith(f"{path}/acts00000")
+    assert text == (
+        f"Could not read '{shard}': it is shorter than when it was validated "
+        f"(at byte {offset}: expected {wanted} bytes, found {got})"
+    )
+    assert int(got) < int(wanted)
+
+
+@ALL
+def test_a_shard_that_vanishes_raises(kind, path):
+    loader = kind(path, layer=6)
+    (path / "acts000002.bin").unlink()
+    with pytest.raises(ShardReadError) as caught:
+        list(loader)
+    assert caught.value.path == str(path / "acts000002.bin")
+    assert caught.value.errno == errno.ENOENT
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
+    assert isinstance(caught.value, OSError)
+
+
+@ALL
+def test_a_directory_in_the_place_of_a_shard_raises(kind, path):
+    loader = kind(path, layer=6)
+    (path / "acts000002.bin").unlink()
+    (path / "acts000002.bin").mkdir()
+    with pytest.raises(ShardReadError, match="expected a regular file, found a directory"):
+        list(loader)
+
+
+@ALL
+def test_another_directory_in_its_place_raises(kind, path, shards_dir_factory):
+    loader = kind(path, layer=6)
+    path.rename(f"{path}.old")
+    shutil.copytree(f"{path}.old", path)
+    with pytest.raises(ShardReadError, match="another directory is in its place"):
+        list(loader)
+
+
+@KINDS
+def test_a_directory_replaced_during_iteration_does_not_mix_in(kind, path):
+    loader = kind(path, layer=6, batch_size=8)
+    expected = taken(loader, 6)
+    loader.set_epoch(0)
+    iteration = iter(loader)
+    first = next(iteration)
+    path.rename(f"{path}.old")
+    path.mkdir()
+    for shard in os.listdir(f"{path}.old"):
+        (path / shard).write_bytes(b"\0" * os.path.getsize(f"{path}.old/{shard}"))
+    assert taken([first, *iteration], 6) == expected
+
+
+def everything(loader) -> list[tuple]:
+    batches = [loader[range(len(loader))]] if isinstance(loader, IndexedDataset) else loader
+    return sorted(flat(taken(batches, 6)))
+
+
+@ALL
+@pytest.mark.parametrize("operation", ["read", "open"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_what_may_pass_is_tried_again(kind, operation, number, path):
+    loader = kind(path, layer=6)
+    whole = everything(kind(path, layer=6))
+    optional = kind is ShuffledDataLoader and operation == "read"  # it reads through the C library
+    with faults(path) as fs:
+        fs.fail(operation, number, match="acts000001.bin", times=3, optional=optional)
+        assert everything(loader) == whole
+
+
+@pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
+def test_what_does_not_pass_is_an_error(kind, path):
+    loader = kind(path, layer=6)
+    with faults(path) as fs:
+        fault = fs.fail("read", errno.EIO, match="acts000001.bin")
+        with pytest.raises(ShardReadError, match=r"Input/output error .*found 0\)") as caught:
+            everything(loader)
+        assert fault.n_calls == 5  # at once, then with four attempts
+    assert caught.value.errno == errno.EIO
+    assert caught.value.path == str(path / "acts000001.bin")
+
+
+@pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
+def test_no_permission_is_not_waited_for(kind, path):
+    loader = kind(path, layer=6)
+    with faults(path) as fs:
+        fault = fs.fail("open", errno.EACCES, match="acts000001.bin")
+        with pytest.raises(ShardReadError, match="Permission denied"):
+            everything(loader)
+        assert fault.n_calls == 2  # at once, then with all that is to be said of it
+
+
+@pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
+@pytest.mark.parametrize("n_bytes", [1, 31, 32, 33])
+def test_short_reads_are_no_end(kind, n_bytes, path):
+    whole = everything(kind(path, layer=6))
+    loader = kind(path, layer=6)
+    with faults(path) as fs:
+        fs.short("read", n_bytes, match="acts000001.bin")
+        assert everything(loader) == whole
+
+
+@pytest.fixture
+def c_library(monkeypatch):
+    """What the C library's preadv answers, where a test decides about it."""
+
+    def install(answer):
+        real = _destinations._preadv
+
+        def preadv(fd, address, count, offset):
+            return answer(lambda n=count: real(fd, address, n, offset))
+
+        monkeypatch.setattr(_destinations, "_preadv", preadv)
+
+    return install
+
+
+def test_the_c_library_reads_fewer_rows(path, c_library):
+    whole = everything(ShuffledDataLoader(path, layer=6))
+    c_library(lambda real: real(1))
+    assert everything(ShuffledDataLoader(path, layer=6)) == whole
+
+
+@pytest.mark.parametrize("n_bytes", [1, 31, 33])
+def test_the_c_library_reads_half_a_row(n_bytes, path, c_library):
+    """The rows are read; that the answer says less must not matter, and must not be the end."""
+    whole = everything(ShuffledDataLoader(path, layer=6))
+    answers = itertools.cycle([lambda real: real() and n_bytes, lambda real: real()])
+    c_library(lambda real: next(answers)(real))  # noqa: PLW0108 - another one each time
+    assert everything(ShuffledDataLoader(path, layer=6, n_threads=1)) == whole
+
+
+def test_the_c_library_says_an_error_that_passes(path, c_library):
+    whole = everything(ShuffledDataLoader(path, layer=6))
+    answers = itertools.chain([failing, failing], itertools.repeat(lambda real: real()))
+    c_library(lambda real: next(answers)(real))  # noqa: PLW0108 - another one each time
+    assert everything(ShuffledDataLoader(path, layer=6, n_threads=1)) == whole
+
+
+def failing(_real):
+    ctypes.set_errno(errno.EIO)
+    return -1
+
+
+def test_the_c_library_says_an_error(path, c_library):
+    c_library(failing)
+    with pytest.raises(ShardReadError, match="Input/output error"):
+        everything(ShuffledDataLoader(path, layer=6))
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        ({"layer": 7}, ValueError, "layer: expected one of 6, 11, or 'all'; found 7"),
+        ({"layer": True}, TypeError, "layer: expected int or 'all', found True"),
+        ({"layer": "some"}, TypeError, "layer"),
+        ({"layer": 6.0}, TypeError, "layer"),
+        ({"layer": 6, "tokens": "none"}, TypeError, "tokens"),
+    ],
+)
+def test_rows_that_there_are_not(kind, wrong, error, text, path):
+    with pytest.raises(error, match=text):
+        kind(path, **wrong)
+
+
+@ALL
+def test_no_special_token(kind, shards_dir_factory):
+    path = shards_dir_factory(cls_token=False)
+    with pytest.raises(ValueError, match="tokens: expected 'content' or 'all'"):
+        kind(path, layer=6, tokens="special")
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        ({"batch_size": 0}, ValueError, "batch_size: expected 1 or more, found 0"),
+        ({"batch_size": True}, TypeError, "batch_size: expected int, found True"),
+        ({"batch_size": 4.0}, TypeError, "batch_size"),
+        ({"n_threads": 0}, ValueError, "n_threads: expected 1 or more"),
+        ({"world_size": 0}, ValueError, "world_size: expected 1 or more"),
+        ({"rank": -1}, ValueError, "rank: expected 0 or more"),
+        ({"rank": 2, "world_size": 2}, ValueError, "rank: expected one below world_size=2"),
+        ({"world_size": 94}, ValueError, "world_size: expected at most 93, .* found 94"),
+    ],
+)
+def test_numbers_out_of_range(kind, wrong, error, text, path):
+    with pytest.raises(error, match=text):
+        kind(path, layer=6, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        ({"seed": -1}, ValueError, "seed: expected 0 or more"),
+        ({"seed": False}, TypeError, "seed: expected int, found False"),
+        ({"buffer_size": 0}, ValueError, "buffer_size: expected 1 or more"),
+        ({"buffer_size": True}, TypeError, "buffer_size: expected int"),
+        ({"ignore_labels": [1]}, ValueError, "there is no labels.bin"),
+        ({"ignore_labels": [-1]}, ValueError, "ignore_labels: expected 0 or more"),
+        ({"ignore_labels": [256]}, ValueError, "ignore_labels: expected 0 to 255"),
+        ({"ignore_labels": ["a"]}, TypeError, "ignore_labels: expected int, found 'a'"),
+        ({"ignore_labels": 3}, TypeError, "ignore_labels"),
+    ],
+)
+def test_numbers_of_the_shuffled_one(wrong, error, text, path):
+    with pytest.raises(error, match=text):
+        ShuffledDataLoader(path, layer=6, **wrong)
+
+
+@KINDS
+@pytest.mark.parametrize("epoch", [-1, True, 1.5, "1"])
+def test_no_epoch(kind, epoch, path):
+    with pytest.raises((TypeError, ValueError), match="epoch"):
+        kind(path, layer=6).set_epoch(epoch)
+
+
+@KINDS
+def test_tensors_without_torch_are_refused_at_construction(kind, path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "shardproof.loaders._torch", raising=False)
+    text = "as_torch=True needs torch, which is not installed: pip install torch"
+    with pytest.raises(ImportError, match=text):
+        kind(path, layer=6, as_torch=True)
+    with pytest.raises(ImportError, match=r"torch_dataset\(\) needs torch"):
+        kind(path, layer=6).torch_dataset()
+
+
+@ALL
+def test_wrong_arguments_come_before_any_look(kind, tmp_path):
+    with pytest.raises(TypeError):
+        kind(tmp_path / "nowhere", layer=[6])
+
+
+@ALL
+def test_nowhere(kind, tmp_path):
+    with pytest.raises(ManifestNotFoundError, match="nowhere"):
+        kind(tmp_path / "nowhere", layer=6)
+
+
+@ALL
+def test_an_empty_directory(kind, tmp_path):
+    with pytest.raises(ManifestError):
+        kind(tmp_path, layer=6)
+
+
+@ALL
+def test_labels_of_another_size(kind, shards_dir_factory):
+    path = shards_dir_factory(labels=True)
+    os.truncate(path / "labels.bin", 5)
+    with pytest.raises(ShardValidationError, match=r"labels\.bin"):
+        kind(path, layer=6)
+
+
+@ALL
+def test_a_shard_too_short(kind, path):
+    os.truncate(path / "acts000003.bin", 5)
+    with pytest.raises(ShardValidationError, match=r"acts000003\.bin"):
+        kind(path, layer=6)
+
+
+@ALL
+def test_no_examples(kind, tmp_path):
+    with shards_dir(layout(n_shards=1, n_examples=0)) as path:
+        loader = kind(path, layer=6)
+        assert len(loader) == loader.n_samples == 0
+        assert list(loader) == []
+
+
+def test_more_shards_than_are_kept_open(shards_dir_factory):
+    path = shards_dir_factory(n_shards=200, examples_per_shard=1)
+    before = held()
+    with IndexedDataset(path, layer=6) as dataset:
+        assert dataset[range(len(dataset))]["example_idx"][-1] == 199
+        assert held()[1] - before[1] <= 65
+        assert dataset[0]["example_idx"] == 0
+    assert held() == before
+
+
+@ALL
+def test_a_forked_process_takes_over_no_lock(kind, path):
+    """A thread of the parent may be reading at the moment of the fork."""
+    loader = kind(path, layer=6)
+    expected = everything(loader)
+    held = loader._shards._lock if kind is IndexedDataset else loader._blocks._lock
+    with held:
+        outcome = run_in_child(lambda: len(everything(loader)), deadline=20)
+    assert outcome.value == len(expected)
+
+
+@ALL
+def test_a_forked_process_reads_what_its_parent_reads(kind, path):
+    loader = kind(path, layer=6)
+    expected = everything(loader)
+    iteration = iter(loader)
+    next(iteration)
+    outcome = run_in_child(lambda: everything(loader) == expected, deadline=20)
+    assert outcome.value is True
+    assert everything(loader) == expected
+
+
+def test_a_part_for_each_worker(path):
+    """Of a resumed epoch too: what is left comes once over all workers."""
+    whole = taken(OrderedDataLoader(path, layer=6, batch_size=4), 6)
+    first = OrderedDataLoader(path, layer=6, batch_size=4)
+    iteration = iter(first)
+    done = flat(taken([next(iteration) for _ in range(5)], 6))
+    for kind_of in (lambda loader: loader, pickled):
+        loader = OrderedDataLoader(path, layer=6, batch_size=4)
+        loader.load_state_dict(first.state_dict())
+        parts = [kind_of(loader.of_worker(number, 3)) for number in range(3)]
+        shares = [flat(taken(part, 6)) for part in parts]
+        assert all(shares)
+        assert sorted(done + flat(shares)) == sorted(flat(whole))
+
+
+def pickled(loader):
+    return pickle.loads(pickle.dumps(loader))
+
+
+@pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
+def test_a_stale_file_is_opened_again(kind, path):
+    loader = kind(path, layer=6)
+    with faults(path) as fs:
+        fs.fail("read", errno.ESTALE, match="acts000001.bin", times=2)
+        everything(loader)
+        shard = path / "acts000001.bin"
+        n_opened = sum(call.operation == "open" and call.path == shard for call in fs.calls)
+    assert n_opened == 2

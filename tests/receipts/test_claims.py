@@ -1,0 +1,874 @@
+"""Claims: one worker at a time, and one that is gone is replaced; judged by what is seen."""
+
+import errno
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shardproof import (
+    ClaimLostError,
+    ManifestError,
+    ReceiptStore,
+    ShardClaimedError,
+    ShardCompletedError,
+    UnsyncedError,
+    receipts,
+)
+from shardproof._base import digest, files
+from shardproof.cli import app
+from shardproof.receipts import _store
+from shardproof.receipts.claims import _claim_files, _claims
+from shardproof.receipts.claims._heartbeat import Heartbeat
+from tests.helpers.hand_clock import HandClock
+from tests.helpers.planning import complete, new_store
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def store(tmp_path) -> ReceiptStore:
+    """One whose holders only beat when they are told to."""
+    return new_store(tmp_path, heartbeat=1000.0, stale_after=3000.0)
+
+
+@pytest.fixture
+def other(store, clock, monkeypatch) -> ReceiptStore:
+    """Another worker, on a machine that can't tell whether a process of this one is gone."""
+    monkeypatch.setattr(_claim_files, "is_gone", lambda _: False)
+    return ReceiptStore(store.path, heartbeat=10.0, stale_after=100.0, clock=clock)
+
+
+@pytest.fixture
+def patient(store, clock, monkeypatch) -> ReceiptStore:
+    monkeypatch.setattr(_claim_files, "is_gone", lambda _: False)
+    return ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, clock=clock)
+
+
+def entries(store: ReceiptStore) -> list[str]:
+    return sorted(os.listdir(store.path / "claims"))
+
+
+def claims(store: ReceiptStore) -> list[str]:
+    return [name for name in entries(store) if name.endswith(".json")]
+
+
+def refused(store: ReceiptStore, index: int = 0, level="complete") -> None:
+    with pytest.raises(ShardClaimedError):
+        store.claim(index, level)
+
+
+class TestOneWorker:
+    def test_a_claimed_shard_is_refused_with_its_owner(self, store) -> None:
+        with store.claim(0) as work:
+            with pytest.raises(ShardClaimedError) as caught:
+                ReceiptStore(store.path).claim(0)
+            work.mark_empty()
+        text = str(caught.value)
+        assert text.startswith(f"shard 0 of '{store.path}': claimed by uid {os.geteuid()} on ")
+        assert text.endswith(f"process {os.getpid()}")
+
+    def test_of_many_at_once_one_has_it(self, store) -> None:
+        begin = threading.Barrier(16)
+
+        def claim(_) -> bool:
+            mine = ReceiptStore(store.path)
+            begin.wait()
+            try:
+                mine.claim(0)
+            except ShardClaimedError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(16) as pool:
+            assert sum(pool.map(claim, range(16))) == 1
+        assert entries(store) == ["shard_000000.0001.json"]
+
+    def test_without_hard_links_too(self, store, monkeypatch) -> None:
+        def link(*_: object, **__: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", link)
+        self.test_of_many_at_once_one_has_it(store)
+
+    def test_other_shards_are_free(self, store) -> None:
+        store.claim(0)
+        complete(ReceiptStore(store.path), 1)
+        assert store.pending() == [0, 2]
+
+
+def test_a_claim_that_can_not_be_opened_is_withdrawn(store, shard_faults) -> None:
+    plan = shard_faults(store.path)
+    plan.fail("open", errno.EMFILE, match="claims/shard_000000.0001.json", times=1)
+    with pytest.raises(OSError, match="Too many open files"):
+        store.claim(0)
+    assert entries(store) == []
+    complete(store, 0)
+
+
+class TestTakeover:
+    def test_after_it_was_seen_not_to_change(self, store, patient, clock) -> None:
+        store.claim(0)
+        refused(patient)
+        clock.now += 2999
+        refused(patient)
+        clock.now += 2
+        with patient.claim(0) as work:
+            assert claims(store) == ["shard_000000.0001.json", "shard_000000.0002.json"]
+            work.mark_empty()
+        assert entries(store) == []
+        assert store.is_completed(0)
+
+    def test_not_at_first_sight_however_old_it_is(self, store, patient, clock) -> None:
+        """It may be another's clock that is wrong, or the file's time."""
+        store.claim(0)
+        path = store.path / "claims" / "shard_000000.0001.json"
+        os.utime(path, (1, 1))
+        clock.now += 10**9
+        refused(patient)
+
+    def test_not_while_it_shows_life(self, store, patient, clock) -> None:
+        work = store.claim(0)
+        for _ in range(5):
+            refused(patient)
+            clock.now += 2000
+            work._claim.beat()
+        refused(patient)
+
+    def test_the_holder_says_how_long_it_may_be_silent(self, store, other, clock) -> None:
+        store.claim(0)  # 3000 seconds
+        refused(other)
+        clock.now += 200
+        refused(other)
+        clock.now += 3000
+        other.claim(0)
+
+    def test_but_not_forever(self, store, other, clock) -> None:
+        store.claim(0)
+        path = store.path / "claims" / "shard_000000.0001.json"
+        record = json.loads(path.read_bytes()) | {"stale_after": 1e300}
+        path.write_text(json.dumps(record))
+        refused(other)
+        clock.now += 86_401
+        other.claim(0)
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"token": 5}', b"x" * 10**6])
+    def test_a_claim_that_can_not_be_read_is_somebodys(self, store, other, clock, content) -> None:
+        (store.path / "claims").mkdir()
+        (store.path / "claims" / "shard_000000.0001.json").write_bytes(content)
+        with pytest.raises(ShardClaimedError, match="a worker that can't be told"):
+            other.claim(0)
+        clock.now += 99
+        refused(other)
+        clock.now += 2
+        other.claim(0)
+
+    def test_of_many_at_once_one_takes_over(self, store, monkeypatch) -> None:
+        monkeypatch.setattr(_claim_files, "is_gone", lambda _: False)
+        store.claim(0)
+        clock = HandClock()
+        workers = [
+            ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, clock=clock)
+            for _ in range(16)
+        ]
+        for worker in workers:
+            refused(worker)
+        clock.now += 3001
+        begin = threading.Barrier(16)
+
+        def claim(worker: ReceiptStore) -> bool:
+            begin.wait()
+            try:
+                worker.claim(0)
+            except ShardClaimedError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(16) as pool:
+            assert sum(pool.map(claim, workers)) == 1
+        assert entries(store) == ["shard_000000.0001.json", "shard_000000.0002.json"]
+
+    def test_one_that_changes_at_the_last_moment_keeps_it(
+        self, store, patient, clock, monkeypatch
+    ) -> None:
+        work = store.claim(0)
+        refused(patient)
+        clock.now += 3001
+        real = files.publish
+
+        def publish(path, data) -> bool:
+            monkeypatch.setattr(files, "publish", real)
+            work._claim.beat()  # after it was seen, before it is taken over
+            return real(path, data)
+
+        monkeypatch.setattr(files, "publish", publish)
+        refused(patient)
+        assert entries(store) == ["shard_000000.0001.json"]
+        work.check()
+
+    def test_one_that_was_done_at_the_last_moment(self, store, patient, clock, monkeypatch) -> None:
+        work = store.claim(0)
+        refused(patient)
+        clock.now += 3001
+        real = _claims.Claims.acquire
+
+        def acquire(claims, index):
+            with work:
+                work.mark_empty()
+            return real(claims, index)
+
+        monkeypatch.setattr(_claims.Claims, "acquire", acquire)
+        with pytest.raises(ShardCompletedError):
+            patient.claim(0)
+        assert entries(store) == []
+
+
+def test_one_that_is_entered_after_it_was_lost(store, patient, clock) -> None:
+    """Nothing is written over what the winner recorded."""
+    work = store.claim(0)
+    refused(patient)
+    clock.now += 3001
+    with patient.claim(0) as winner:
+        winner.mark_empty()
+    with pytest.raises(ClaimLostError), work:
+        pytest.fail("the work began")
+    assert store.is_completed(0)
+    assert entries(store) == []
+
+
+class TestLost:
+    """The holder learns of it, and nothing that it did counts."""
+
+    @pytest.fixture
+    def lost(self, store, patient, clock):
+        work = store.claim(0)
+        with work:
+            work.output("shard_000000.bin").write_bytes(b"loser's")
+            refused(patient)
+            clock.now += 3001
+            self.winner = patient.claim(0)
+            yield work
+            work.abandon()  # the test was to end it
+
+    def test_a_check_says_so(self, lost) -> None:
+        with pytest.raises(ClaimLostError, match="was taken over by uid"):
+            lost.check()
+
+    def test_the_end_of_the_work_says_so(self, store, lost) -> None:
+        with pytest.raises(ClaimLostError):
+            lost.__exit__(None, None, None)
+        assert not (store.path / "shard_000000.bin").exists()
+        assert store.read(0).status == "started"
+        assert entries(store) == ["shard_000000.0001.json", "shard_000000.0002.json"]
+
+    def test_its_own_failure_is_not_recorded(self, store, lost) -> None:
+        error = ValueError("mine")
+        lost.__exit__(ValueError, error, None)
+        assert store.read(0).status == "started"
+        assert "Nothing was recorded: shard 0" in error.__notes__[0]
+
+    def test_after_the_winner_has_done_it(self, store, lost) -> None:
+        with self.winner as work:
+            work.output("shard_000000.bin").write_bytes(b"winner's")
+        with pytest.raises(ClaimLostError, match="nobody: its file is gone"):
+            lost.__exit__(None, None, None)
+        assert (store.path / "shard_000000.bin").read_bytes() == b"winner's"
+        assert store.is_completed(0, "valid")
+        assert entries(store) == []
+
+    def test_a_sign_of_life_does_not_bring_it_back(self, store, lost) -> None:
+        winner = (store.path / "claims" / "shard_000000.0002.json").read_bytes()
+        with pytest.raises(ClaimLostError):
+            lost._claim.beat()
+        assert (store.path / "claims" / "shard_000000.0002.json").read_bytes() == winner
+
+    def test_the_next_claim_is_not_harmed(self, store, lost) -> None:
+        """Of the same generation, after the winner gave the shard back."""
+        with pytest.raises(ZeroDivisionError), self.winner:
+            1 / 0  # noqa: B018
+        with store.claim(0) as third:
+            assert claims(store) == ["shard_000000.0001.json"]
+            with pytest.raises(ClaimLostError):
+                lost.__exit__(None, None, None)
+            third.check()
+            third.mark_empty()
+        assert entries(store) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "is_moved"),
+    [(digest, "of_file", False), (files, "move", True)],
+    ids=["before its outputs are moved", "before its receipt is written"],
+)
+def test_it_is_lost_at_the_end(
+    store, patient, clock, monkeypatch, module, function, is_moved
+) -> None:
+    """Each step of the end looks again, so that little is left between a look and what follows."""
+    real = getattr(module, function)
+
+    def lose(*args, **keywords):
+        monkeypatch.setattr(module, function, real)
+        refused(patient)
+        clock.now += 3001
+        patient.claim(0)
+        return real(*args, **keywords)
+
+    with pytest.raises(ClaimLostError), store.claim(0) as work:  # noqa: PT012
+        work.output("shard_000000.bin").write_bytes(b"loser's")
+        monkeypatch.setattr(module, function, lose)
+    assert (store.path / "shard_000000.bin").exists() == is_moved
+    assert store.read(0).status == "started"
+
+
+def test_the_thread_is_joined(tmp_path, monkeypatch) -> None:
+    """Even while it shows life: nothing of a worker moves after the end of its block."""
+    store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
+    beats = threading.Event()
+
+    def rewrite(fd: int, data: bytes) -> None:
+        beats.set()
+        time.sleep(0.3)
+
+    monkeypatch.setattr(files, "rewrite", rewrite)
+    with store.claim(0) as work:
+        assert beats.wait(30)
+        work.mark_empty()
+    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof-claim")]
+
+
+def test_the_thread_finds_out_and_says_so(tmp_path, caplog, monkeypatch) -> None:
+    store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
+    with pytest.raises(ClaimLostError), store.claim(0) as work:  # noqa: PT012
+        work.output("x.bin").write_bytes(b"x")
+        path = store.path / "claims" / "shard_000000.0001.json"
+        path.with_name("shard_000000.0002.json").write_bytes(path.read_bytes().replace(b"a", b"b"))
+        deadline = time.monotonic() + 30
+        while work._heartbeat.lost is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "no longer counts" in caplog.text
+        path.with_name("shard_000000.0002.json").unlink()
+        work.check()
+    assert not (store.path / "x.bin").exists()
+
+
+def test_signs_of_life_are_shown(tmp_path) -> None:
+    store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
+    with store.claim(0) as work:
+        path = store.path / "claims" / "shard_000000.0001.json"
+        beats, deadline = set(), time.monotonic() + 30
+        while len(beats) < 3 and time.monotonic() < deadline:
+            beats.add(json.loads(path.read_bytes())["beat"])
+        assert len(beats) == 3
+        work.mark_empty()
+
+
+def test_a_sign_of_life_that_fails_is_told_and_tried_again(tmp_path, caplog, monkeypatch) -> None:
+    store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
+    failures = []
+
+    def rewrite(fd: int, data: bytes) -> None:
+        failures.append(1)
+        raise OSError(errno.EIO, "disk")
+
+    with store.claim(0) as work:
+        monkeypatch.setattr(files, "rewrite", rewrite)
+        deadline = time.monotonic() + 30
+        while len(failures) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        work.mark_empty()
+    assert len(failures) >= 3
+    assert "No sign of life of shard 0: [Errno 5] disk" in caplog.text
+    assert store.is_completed(0)
+
+
+def test_the_claim_of_one_that_is_gone_is_taken_over_at_once(store) -> None:
+    code = (
+        "import sys, os, shardproof; s = shardproof.ReceiptStore(sys.argv[1]);"
+        "w = s.claim(0).__enter__(); w.output('x.bin').write_bytes(b'x'); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(store.path)])
+    assert len(entries(store)) == 2
+    with store.claim(0) as work:
+        work.mark_empty()
+    assert entries(store) == []
+
+
+class TestLeftovers:
+    def left_by_a_dead_one(self, store) -> list[Path]:
+        (store.path / "claims").mkdir(exist_ok=True)
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        leftovers = [
+            store.path / place / files._temporary_name().replace(str(os.getpid()), str(dead.pid))
+            for place in ("claims", "receipts")
+        ]
+        for path in leftovers:
+            path.touch()
+        return leftovers
+
+    def test_those_of_a_killed_writer_are_swept(self, store) -> None:
+        leftovers = self.left_by_a_dead_one(store)
+        complete(store, 0)
+        assert not any(path.exists() for path in leftovers)
+
+    def test_also_where_no_shard_is_left_to_be_claimed(self, store) -> None:
+        for index in range(store.n_shards):
+            complete(store, index)
+        leftovers = self.left_by_a_dead_one(store)
+        assert [*ReceiptStore(store.path).claim_pending()] == []
+        assert not any(path.exists() for path in leftovers)
+
+    def test_a_claim_that_is_made_meanwhile_is_left_alone(self, store, monkeypatch) -> None:
+        """Its worker found more to do than the one who judged the shard and calls it done."""
+        complete(store, 0)
+        (store.path / "shard_000000.bin").write_bytes(b"rotten")  # of the same size
+        self.die_at(store, 0)
+        held, real = [], _store.verdict
+
+        def judge(*args):
+            found = real(*args)
+            if not held:
+                held.append(None)
+                held[0] = ReceiptStore(store.path).claim(0, "valid").__enter__()
+                held[0].output("shard_000000.bin").write_bytes(b"half")
+            return found
+
+        monkeypatch.setattr(_store, "verdict", judge)
+        assert [work.index for work in ReceiptStore(store.path).claim_pending()] == [1, 2]
+        held[0].check()
+        refused(ReceiptStore(store.path), level="valid")
+        held[0].output("shard_000000.idx").write_bytes(b"half")
+        held[0].__exit__(None, None, None)
+        assert store.is_completed(0, "valid")
+        assert entries(store) == []
+
+    def test_one_of_the_same_number_too(self, store) -> None:
+        """After others took the dead one's shard over and gave it back."""
+        complete(store, 0)
+        self.die_at(store, 0)
+        ((_, dead),) = store._claims.orphans()
+        files.remove_tree(store.path / "claims")
+        (store.path / "shard_000000.bin").unlink()
+        worker = ReceiptStore(store.path)
+        with worker.claim(0) as work:
+            work.output("shard_000000.bin").write_bytes(b"x")
+            store._claims.bury(0, dead)
+            work.check()
+            work.output("shard_000000.idx").write_bytes(b"x")
+        assert store.is_completed(0)
+
+    @staticmethod
+    def die_at(store, index: int) -> None:
+        code = (
+            "import sys, os, shardproof; s = shardproof.ReceiptStore(sys.argv[1]);"
+            "s._claims.acquire(int(sys.argv[2])); os._exit(9)"
+        )
+        subprocess.run([sys.executable, "-c", code, str(store.path), str(index)])
+
+    def test_nothing_of_others_is_removed(self, store) -> None:
+        (store.path / "claims").mkdir()
+        names = ["x", "shard_000000.json", "shard_000000.0001", "shard_000000.0001.zz",
+                 "shard_000001.0001." + "a" * 32, ".shardproof-x.tmp"]  # fmt: skip
+        for name in names:
+            (store.path / "claims" / name).touch()
+        complete(store, 0)
+        assert entries(store) == sorted(names)
+
+
+def test_who_has_what(store) -> None:
+    store.claim(2)
+    store.claim(0)
+    found = list(receipts.claims_in(str(store.path)))
+    assert [index for index, _ in found] == [0, 2]
+    assert all(str(os.getpid()) in claim.owner for _, claim in found)
+    assert list(receipts.claims_in(str(Path(store.path).parent))) == []
+
+
+class TestAnotherThingUnderItsName:
+    @pytest.fixture(params=["directory", "FIFO"])
+    def in_the_way(self, request, store) -> Path:
+        (store.path / "claims").mkdir()
+        path = store.path / "claims" / "shard_000000.0001.json"
+        path.mkdir() if request.param == "directory" else os.mkfifo(path)
+        return path
+
+    def test_it_is_named(self, store, in_the_way) -> None:
+        for look in (lambda: store.claim(0), lambda: list(receipts.claims_in(str(store.path)))):
+            with pytest.raises(OSError, match="expected a claim's file, found a") as caught:
+                look()
+            assert caught.value.filename == str(in_the_way)
+
+    def test_in_the_command(self, store, in_the_way) -> None:
+        result = CliRunner().invoke(app.app, ["receipts", str(store.path)])
+        assert result.exit_code == 3
+        assert str(in_the_way) in result.stderr
+
+
+def test_a_link_in_the_place_of_all_claims(store) -> None:
+    """It could lead anywhere."""
+    elsewhere = store.path.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "shard_000000.0001.json").write_text("{}")
+    (store.path / "claims").symlink_to(elsewhere)
+    for look in (
+        lambda: store.claim(1),
+        lambda: ReceiptStore(store.path).claim(1),
+        lambda: list(receipts.claims_in(str(store.path))),
+    ):
+        with pytest.raises(ManifestError, match="directory of claims, found a symbolic link"):
+            look()
+    assert os.listdir(elsewhere) == ["shard_000000.0001.json"]
+    assert store.pending() == [0, 1, 2]
+
+
+def test_a_link_in_the_place_of_all_receipts(store) -> None:
+    """Nothing is swept or written where it leads."""
+    elsewhere = store.path.parent / "elsewhere"
+    (store.path / "receipts").rename(elsewhere)
+    (store.path / "receipts").symlink_to(elsewhere)
+    for look in (lambda: store.claim(0), lambda: ReceiptStore(store.path).claim(0)):
+        with pytest.raises(ManifestError, match="directory of receipts, found a symbolic link"):
+            look()
+    assert os.listdir(elsewhere) == []
+    assert not (store.path / "claims").exists()
+
+
+class TestNamesOfClaims:
+    """That no worker would give."""
+
+    def made(self, store, name: str) -> Path:
+        (store.path / "claims").mkdir()
+        path = store.path / "claims" / name
+        path.write_text("{}")
+        return path
+
+    def test_the_last_generation_is_told_of(self, store, other, clock) -> None:
+        """After it there is none that would be found again."""
+        path = self.made(store, "shard_000000.999999999.json")
+        refused(other)
+        clock.now += 101
+        with pytest.raises(OSError, match="move this file away") as caught:
+            other.claim(0)
+        assert caught.value.filename == str(path)
+        assert entries(store) == [path.name]
+        path.unlink()
+        complete(other, 0)
+
+    def test_the_one_before_it_is_taken_over(self, store, other, clock) -> None:
+        self.made(store, "shard_000000.999999998.json")
+        refused(other)
+        clock.now += 101
+        complete(other, 0)
+        assert entries(store) == []
+
+    @pytest.mark.parametrize("generation", ["00005", "000000001", "012345"])
+    def test_another_spelling_of_a_generation_is_no_claim(self, store, generation) -> None:
+        path = self.made(store, f"shard_000000.{generation}.json")
+        complete(store, 0)
+        assert entries(store) == [path.name]
+
+
+class TestNamesOfPlans:
+    def named(self, store, name: str) -> None:
+        plan = json.loads((store.path / "plan.json").read_bytes())
+        (store.path / "plan.json").write_text(json.dumps(plan | {"plan_hash": name}))
+
+    def test_one_that_no_claim_can_hold(self, store) -> None:
+        self.named(store, "a" * 129)
+        with pytest.raises(ManifestError, match="at most 128 characters, found 129") as caught:
+            ReceiptStore(store.path)
+        assert caught.value.field == "$.plan_hash"
+
+    @pytest.mark.parametrize("character", ["a", "\x01", "\N{GRINNING FACE}"])
+    def test_the_longest(self, store, character) -> None:
+        """Each sign of life is written over the one before: a claim is as long at each."""
+        self.named(store, character * 128)
+        worker = ReceiptStore(store.path)
+        with worker.claim(0) as work:
+            path = store.path / "claims" / "shard_000000.0001.json"
+            before = path.stat().st_size
+            for _ in range(11):
+                work._claim.beat()
+            assert path.stat().st_size == before
+            work.mark_empty()
+        assert worker.is_completed(0)
+
+
+def test_a_link_to_itself_among_plans(store) -> None:
+    top = store.path.parents[2]
+    (top / "datasets" / "round").symlink_to("round")
+    result = CliRunner().invoke(app.app, ["receipts", str(top)])
+    assert result.exit_code == 3
+    assert "a symbolic link that leads back to itself" in result.stderr
+    assert str(top / "datasets" / "round") in result.stderr
+
+
+class TestUnsynced:
+    """The directory can't be synced after a name was given: what was done is done, and told so."""
+
+    @pytest.fixture
+    def unsynced(self, monkeypatch):
+        real, names = os.fsync, []
+
+        def fail(fd: int) -> None:
+            if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) in names:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fail)
+        return names
+
+    def test_a_claim_is_held(self, store, unsynced) -> None:
+        with store.claim(1) as work:
+            work.mark_empty()
+        unsynced.append("claims")
+        with store.claim(0) as work:
+            refused(ReceiptStore(store.path))
+            work.mark_empty()
+        assert entries(store) == []
+        assert store.is_completed(0)
+
+    @staticmethod
+    def work_on(store: ReceiptStore, unsynced: list[str], name: str, error=None) -> None:
+        with store.claim(0) as work:
+            work.output("x.bin").write_bytes(b"1")
+            unsynced.append(name)
+            if error is not None:
+                raise error
+
+    def test_a_receipt_is_there(self, store, unsynced) -> None:
+        with pytest.raises(UnsyncedError, match="is there, but may not") as caught:
+            self.work_on(store, unsynced, "receipts")
+        assert caught.value.path == str(store.path / "receipts" / "shard_000000.json")
+        assert store.is_completed(0)
+        assert entries(store) == []
+
+    def test_an_output_is_not_believed(self, store, unsynced) -> None:
+        with pytest.raises(UnsyncedError):
+            self.work_on(store, unsynced, store.path.name)
+        assert store.read(0).status == "failed"
+        assert entries(store) == []
+
+    def test_a_failure_is_recorded(self, store, unsynced) -> None:
+        with pytest.raises(ZeroDivisionError) as caught:
+            self.work_on(store, unsynced, "receipts", ZeroDivisionError())
+        assert "That it failed is recorded: " in caught.value.__notes__[0]
+        assert store.read(0).status == "failed"
+
+
+def test_signs_of_life_that_are_stopped_in_their_own_thread_end() -> None:
+    """There the collector of garbage may close a claim that nobody has any more."""
+    met: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def beat() -> None:
+        try:
+            heartbeat.stop()
+        except BaseException as error:
+            met.put(error)
+        else:
+            met.put(None)
+
+    claims = types.SimpleNamespace(heartbeat=0.2)
+    heartbeat = Heartbeat(types.SimpleNamespace(index=0, claims=claims, beat=beat))
+    assert met.get(timeout=30) is None
+    heartbeat.stop()
+
+
+class TestWorkersElsewhere:
+    """Of which nothing but their silence tells that they died, as in jobs that don't wait."""
+
+    @pytest.fixture
+    def elsewhere(self, other, clock, monkeypatch) -> list[int]:
+        """What happens when the worker waits; each wait lasts a second."""
+        waits: list[int] = []
+
+        def pause(_) -> None:
+            clock.now += 1
+            waits.append(1)
+
+        monkeypatch.setattr(_claims, "this_process", lambda: "else/where/1/2")
+        monkeypatch.setattr(_claims.Claims, "pause", pause)
+        return waits
+
+    @pytest.fixture
+    def holder(self, tmp_path, other) -> ReceiptStore:
+        return ReceiptStore(other.path, heartbeat=30.0, stale_after=100.0)
+
+    def done(self, works) -> list[int]:
+        indices = []
+        for work in works:
+            with work:
+                work.mark_empty()
+            indices.append(work.index)
+        return indices
+
+    def test_a_dead_ones_shard_is_done(self, other, holder, elsewhere) -> None:
+        holder.claim(1)
+        assert self.done(other.claim_pending()) == [0, 2, 1]
+        assert len(elsewhere) == 100
+        assert other.pending() == []
+        assert entries(other) == []
+
+    def test_its_silence_counts_while_others_are_worked_on(
+        self, other, holder, elsewhere, clock
+    ) -> None:
+        holder.claim(0)
+        works = other.claim_pending()
+        with next(works) as work:
+            clock.now += 1000
+            work.mark_empty()
+        assert self.done(works) == [2, 0]
+        assert len(elsewhere) == 1
+
+    def test_one_that_shows_life_is_left_alone(
+        self, other, holder, elsewhere, monkeypatch, clock
+    ) -> None:
+        held = holder.claim(1)
+        pause = _claims.Claims.pause
+
+        def beat_late(claims) -> None:
+            pause(claims)
+            if len(elsewhere) == 30:
+                held._claim.beat()
+
+        monkeypatch.setattr(_claims.Claims, "pause", beat_late)
+        assert self.done(other.claim_pending()) == [0, 2]
+        assert len(elsewhere) == 30
+        held.check()
+
+    def test_one_that_gives_its_shard_back(self, other, holder, elsewhere, monkeypatch) -> None:
+        held = holder.claim(1)
+        monkeypatch.setattr(_claims.Claims, "pause", lambda _: held.close())
+        assert self.done(other.claim_pending()) == [0, 2, 1]
+
+    def test_one_that_completes_its_shard(self, other, holder, elsewhere, monkeypatch) -> None:
+        held = holder.claim(1)
+
+        def complete_late(_) -> None:
+            with held:
+                held.mark_empty()
+
+        monkeypatch.setattr(_claims.Claims, "pause", complete_late)
+        assert self.done(other.claim_pending()) == [0, 2]
+        assert other.pending() == []
+
+    def test_one_that_another_worker_takes_over(
+        self, other, holder, elsewhere, monkeypatch, clock
+    ) -> None:
+        """Who did that lives."""
+        holder.claim(1)
+        third = ReceiptStore(other.path, heartbeat=10.0, stale_after=100.0, clock=clock)
+        refused(third, 1)
+        clock.now += 100
+        taken = []
+        monkeypatch.setattr(
+            _claims.Claims,
+            "pause",
+            lambda _: taken.append(third.claim(1)) if not taken else pytest.fail("it waits"),
+        )
+        assert self.done(other.claim_pending()) == [0, 2]
+        taken[0].check()
+
+    def test_nobody_waits_for_one_of_this_machine(self, other, holder, monkeypatch) -> None:
+        monkeypatch.setattr(_claims.Claims, "pause", lambda _: pytest.fail("it waits"))
+        holder.claim(1)
+        assert self.done(other.claim_pending()) == [0, 2]
+
+    @pytest.mark.parametrize("wait", [False, True])
+    def test_an_interrupt_ends_it(self, other, holder, elsewhere, monkeypatch, wait) -> None:
+        def interrupt(_) -> None:
+            raise KeyboardInterrupt
+
+        holder.claim(1)
+        monkeypatch.setattr(_claims.Claims, "pause", interrupt)
+        works = other.claim_pending(wait=wait)
+        with pytest.raises(KeyboardInterrupt):
+            self.done(works)
+        assert list(works) == []
+        assert entries(other) == ["shard_000001.0001.json"]
+
+    def test_a_loop_that_is_left_gives_back_what_it_took_over(
+        self, other, holder, elsewhere
+    ) -> None:
+        holder.claim(1)
+        works = other.claim_pending()
+        assert [next(works).index for _ in range(3)] == [0, 2, 1]  # the work of none was begun
+        works.close()
+        assert entries(other) == []
+
+
+class TestOfAnotherUser:
+    """What only clears up after others fails no work."""
+
+    @pytest.fixture
+    def dead(self, store) -> Path:
+        """The workspace of a worker that died at a shard which was done since."""
+        complete(store, 0)
+        TestLeftovers.die_at(store, 0)
+        (store.path / "claims").joinpath("shard_000000.0001." + "a" * 32).mkdir()
+        return store.path / "claims"
+
+    @pytest.fixture
+    def may_not(self, monkeypatch) -> None:
+        def refuse(path) -> None:
+            raise PermissionError(errno.EACCES, "not yours", path)
+
+        monkeypatch.setattr(files, "remove_tree", refuse)
+
+    def test_what_may_not_be_removed_is_told_of(self, store, dead, may_not, caplog) -> None:
+        works = ReceiptStore(store.path).claim_pending()
+        assert next(works).index == 1
+        told = [text for text in caplog.messages if "could not be removed" in text]
+        assert len(told) == 1
+        assert told[0].startswith("The claim on shard 0 could not be removed: [Errno 13] not yours")
+
+    def test_a_claim_that_may_not_be_read_is_told_of(
+        self, store, dead, shard_faults, caplog
+    ) -> None:
+        """Its shard is done, so that nobody needs to know who has it."""
+        shard_faults(store.path).fail("open", errno.EACCES, match="claims/shard_000000.0001.json")
+        works = ReceiptStore(store.path).claim_pending()
+        assert next(works).index == 1
+        assert sum("could not be removed" in text for text in caplog.messages) == 1
+
+    def test_a_shard_that_turns_out_to_be_done(self, store, may_not, monkeypatch, caplog) -> None:
+        """Between two looks, by the one whose claim was taken over."""
+        TestLeftovers.die_at(store, 0)
+        (store.path / "claims" / ("shard_000000.0001." + "a" * 32)).mkdir()
+        worker, rounds = ReceiptStore(store.path), []
+
+        def judge(index, level):
+            rounds.append(index)
+            if len(rounds) == 2:
+                raise ShardCompletedError("done meanwhile")
+
+        monkeypatch.setattr(worker, "_refuse_completed", judge)
+        with pytest.raises(ShardCompletedError, match="done meanwhile"):
+            worker.claim(0)
+        assert "The claim on shard 0 could not be removed" in caplog.text
+
+
+def test_claims_are_not_listed_anew_for_each_that_holds(tmp_path, monkeypatch) -> None:
+    store = new_store(tmp_path, 20)
+    held = [store.claim(index) for index in range(20)]
+    listings, real = [], _claim_files.names_in
+
+    def names_in(directory) -> list[str]:
+        listings.append(directory)
+        return real(directory)
+
+    monkeypatch.setattr(_claim_files, "names_in", names_in)
+    assert list(ReceiptStore(store.path).claim_pending()) == []
+    assert len(listings) < len(held)

@@ -1,0 +1,264 @@
+"""A plan directory is a shards directory: validated, collected, reported like any other."""
+
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+import shardproof
+from shardproof import ManifestError, ReceiptStore, formats, testing
+from shardproof import receipts as room
+from shardproof.formats import receipts
+from shardproof.receipts.verdict import _manifest
+from shardproof.testing import content, without_root_override
+from shardproof.testing.contracts import FormatContract
+from shardproof.testing.contracts.strategies import hostile_names, twins
+from shardproof.testing.faults.file_system import faults
+from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
+
+SAMPLE_PLAN = "0123456789abcdef"
+
+
+def write_plan_dir(value, base: Path) -> Path:
+    """Each shard of a layout as the output of a shard of a plan."""
+    root = base / "plan"
+    (root / "receipts").mkdir(parents=True)
+    plan = {"plan_hash": SAMPLE_PLAN, "num_shards": max(1, value.n_shards), "kinds": ["bin"]}
+    (root / "plan.json").write_text(json.dumps(plan))
+    for index, name in enumerate(value.shard_names):
+        data = content(value, name)
+        (root / name).write_bytes(data)
+        sha = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        receipt = {
+            "status": "completed",
+            "plan_hash": SAMPLE_PLAN,
+            "shard_index": index,
+            "stats": {"num_sequences": 4},
+            "files": {"bin": {"path": name, "bytes": len(data), "checksum": sha}},
+        }
+        (root / "receipts" / f"shard_{index:06d}.json").write_text(json.dumps(receipt))
+    return root
+
+
+class TestReceipts(FormatContract):
+    manifest_name = "plan.json"
+
+    @pytest.fixture
+    def form(self):
+        return receipts
+
+    def write_dir(self, value, base: Path) -> Path:
+        return write_plan_dir(value, base)
+
+    def test_hostile_names_are_refused(self, form, root: Path) -> None:
+        """They stand in receipts: each such receipt is a finding, and promises nothing."""
+
+        @given(hostile_names())
+        def each_is_damage(name: str) -> None:
+            name_output(root, 0, name)
+            manifest = form.read(str(root))
+            assert [part.name for part in manifest.damaged] == ["receipts/shard_000000.json"]
+            assert name not in [file.name for file in manifest.files]
+
+        each_is_damage()
+
+    def test_twins_are_refused(self, form, root: Path) -> None:
+        @given(twins())
+        def each_is_refused(names: tuple[str, str]) -> None:
+            for index, name in enumerate(names):
+                name_output(root, index, name)
+            with pytest.raises(ManifestError, match="names that are refused"):
+                form.read(str(root))
+
+        each_is_refused()
+
+
+def name_output(root: Path, index: int, name: str) -> None:
+    path = root / "receipts" / f"shard_{index:06d}.json"
+    receipt = json.loads(path.read_bytes())
+    receipt["files"]["bin"]["path"] = name
+    path.write_text(json.dumps(receipt))
+
+
+@pytest.fixture
+def store(tmp_path) -> ReceiptStore:
+    """Two of three shards are done."""
+    store = new_store(tmp_path)
+    complete(store, 0)
+    complete(store, 2)
+    return store
+
+
+def found(store: ReceiptStore, level: str = "present") -> list[tuple[str, str]]:
+    findings = shardproof.validate(store.path, level=level).findings
+    return [(f.kind.value, f.path.relative_to(store.path).as_posix()) for f in findings]
+
+
+class TestPromise:
+    def test_what_is_completed(self, store) -> None:
+        report = shardproof.validate(store.path, level="valid")
+        assert report.ok
+        assert (report.format, report.n_files, report.unproven) == ("receipts", 4, ())
+
+    @pytest.mark.parametrize("status", ["started", "failed"])
+    def test_what_is_not_completed_promises_nothing(self, store, status) -> None:
+        rewrite_receipt(store, 0, status=status)
+        (store.path / "shard_000000.bin").unlink()
+        assert shardproof.validate(store.path).n_files == 2
+        assert found(store) == []
+
+    def test_outputs_that_are_not_as_recorded(self, store) -> None:
+        (store.path / "shard_000000.bin").unlink()
+        os.truncate(store.path / "shard_000000.idx", 1)
+        (store.path / "shard_000002.bin").write_bytes(b"nekots")
+        assert found(store) == [("missing", "shard_000000.bin")]
+        assert found(store, "complete") == [*found(store), ("size", "shard_000000.idx")]
+        assert found(store, "valid")[2:] == [("digest", "shard_000002.bin")]
+
+    def test_a_placeholder_is_not_proven(self, store) -> None:
+        files = json.loads(receipt_path(store, 0).read_bytes())["files"]
+        files["bin"]["checksum"] = "xxh64:unknown"
+        rewrite_receipt(store, 0, files=files)
+        report = shardproof.validate(store.path, level="valid")
+        assert report.ok
+        assert report.unproven == (store.path / "shard_000000.bin",)
+        assert "3 proven, 1 without a digest" in str(report)
+
+    def test_what_an_empty_shard_does_not_owe(self, store) -> None:
+        files = {"bin": {"path": "none.bin", "bytes": 0, "checksum": "xxh64:empty"}}
+        rewrite_receipt(store, 0, files=files, stats={"num_sequences": 0})
+        assert found(store, "valid") == []
+
+
+class TestDamagedReceipts:
+    """Reported at every level, and the others are looked at all the same."""
+
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    @pytest.mark.parametrize(
+        ("changes", "text"),
+        [
+            ({"plan_hash": "x"}, "its receipt is of plan 'x'"),
+            ({"shard_index": 1}, "its receipt is that of shard 1"),
+            ({"files": None}, "names no files"),
+            ({"files": {"bin": {"path": "../x", "bytes": 1}}}, "is refused"),
+            ({"status": "done"}, "invalid enum value"),
+        ],
+    )
+    def test_each(self, store, changes, text, level) -> None:
+        rewrite_receipt(store, 0, **changes)
+        (store.path / "shard_000002.idx").unlink()
+        assert found(store, level) == [
+            ("missing", "shard_000002.idx"),
+            ("structure", "receipts/shard_000000.json"),
+        ]
+        assert text in shardproof.validate(store.path, level=level).findings[1].found
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe"])
+    def test_no_json(self, store, content) -> None:
+        receipt_path(store, 0).write_bytes(content)
+        assert found(store) == [("structure", "receipts/shard_000000.json")]
+
+    def test_of_a_shard_that_the_plan_does_not_have(self, store) -> None:
+        receipt_path(store, 3).write_bytes(receipt_path(store, 0).read_bytes())
+        assert found(store) == [("structure", "receipts/shard_000003.json")]
+
+    def test_the_text(self, store) -> None:
+        receipt_path(store, 0).write_bytes(b"{")
+        assert str(shardproof.validate(store.path)) == (
+            f"Shard validation failed in '{store.path}':\n\nFiles of another structure (1):\n"
+            f"  - {receipt_path(store, 0)}"
+        )
+
+
+def test_a_receipt_that_is_gone_when_it_is_read(store, monkeypatch) -> None:
+    """As where a writer removes it before it moves the new one in."""
+    monkeypatch.setattr(_manifest, "_listed", lambda _: [0, 1, 2])
+    assert found(store) == []
+
+
+def test_a_receipt_that_may_not_be_read(store) -> None:
+    """Whoever wrote it may have done the work: no finding, which is told to be made again."""
+    receipt_path(store, 0).chmod(0)
+    with without_root_override(), pytest.raises(PermissionError, match="permission denied"):
+        shardproof.validate(store.path)
+
+
+def test_two_shards_that_name_one_output_are_refused(store) -> None:
+    """One of them wrote over the other's."""
+    files = json.loads(receipt_path(store, 0).read_bytes())["files"]
+    rewrite_receipt(store, 2, files=files)
+    with pytest.raises(ManifestError, match=r"'shard_000000\.bin' .*listed twice"):
+        shardproof.validate(store.path)
+
+
+def test_other_files_beside_receipts_are_nobodys(store) -> None:
+    for name in (".shardproof-0-1-2.tmp", "shard_000009.json.tmp", "README"):
+        (store.path / "receipts" / name).write_text("x")
+    assert found(store) == []
+
+
+def test_its_names_are_those_of_receipts() -> None:
+    """Repeated, so that a look at other directories imports nothing of receipts."""
+    assert (receipts.MANIFEST_FILE, receipts._RECEIPTS) == (room.PLAN_FILE, room.RECEIPTS)
+
+
+def test_other_formats_do_not_import_it(make_shards_dir) -> None:
+    code = (
+        "import sys, shardproof, shardproof.cli.app;"
+        "shardproof.validate(sys.argv[1]).raise_for_findings();"
+        "sys.exit('shardproof.receipts' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, make_shards_dir(1)]).returncode == 0
+
+
+class TestClaims:
+    def test_a_plan_without_receipts_is_not_ours(self, tmp_path) -> None:
+        (tmp_path / "plan.json").write_text("{}")
+        assert not receipts.claims(str(tmp_path))
+
+    def test_receipts_without_a_plan_are(self, store) -> None:
+        (store.path / "plan.json").unlink()
+        assert receipts.claims(str(store.path))
+        with pytest.raises(ManifestError, match=r"plan\.json': there is no such file"):
+            shardproof.validate(store.path)
+
+    def test_other_directories_of_receipts_are_not(self, tmp_path) -> None:
+        (tmp_path / "receipts").mkdir()
+        (tmp_path / "receipts" / "2026-05.pdf").touch()
+        assert not receipts.claims(str(tmp_path))
+
+    def test_it_is_detected(self, store) -> None:
+        assert formats.detect(str(store.path)).name == "receipts"
+
+
+class TestPlugin:
+    def test_it_is_an_item(self, store, pytester: pytest.Pytester) -> None:
+        result = pytester.runpytest("--validate-shards", f"--shards-dir={store.path}")
+        result.assert_outcomes(passed=1)
+        (store.path / "shard_000000.bin").unlink()
+        result = pytester.runpytest("--validate-shards", f"--shards-dir={store.path}")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines([f"*  - {store.path}/shard_000000.bin"])
+
+    def test_it_is_met_in_the_test_tree(self, pytester: pytest.Pytester) -> None:
+        complete(new_store(pytester.path / "data"), 0)
+        (pytester.path / "other").mkdir()
+        (pytester.path / "other" / "plan.json").write_text("{}")  # a plan of something else
+        result = pytester.runpytest("--validate-shards")
+        result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_receipt_that_may_not_be_read_is_not_called_damaged(tmp_path, number: int) -> None:
+    root = testing.write_receipts(testing.receipts_layout(n_shards=2, torn=[1]), tmp_path)
+    with faults(root) as fs:
+        fs.fail("open", number, match="shard_000001.json", nth=2)
+        with pytest.raises(OSError, match="shard_000001") as caught:
+            shardproof.validate(root, level="complete")
+    assert caught.value.errno == number

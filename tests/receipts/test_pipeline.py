@@ -1,0 +1,186 @@
+"""A run that is killed, damaged and resumed ends with the bytes of one that nobody disturbed."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import shardproof
+from tests.helpers import ROOT, megatron, pipeline
+
+pytestmark = pytest.mark.once
+
+SCRIPT = [sys.executable, "-m", "tests.helpers.pipeline"]
+WORDS = [
+    "and",
+    "as",
+    "but",
+    "for",
+    "in",
+    "it",
+    "not",
+    "of",
+    "on",
+    "so",
+    "that",
+    "the",
+    "they",
+    "to",
+]
+
+CORPORA = {"many files": 20, "fewer files than shards": 3, "fewer rows than shards": 1}
+
+
+def make_corpus(path: Path, n_files: int) -> Path:
+    """Text files of quite different sizes, some of their lines empty."""
+    generator = random.Random(n_files)
+    path.mkdir()
+    for number in range(n_files):
+        n_lines = generator.choice([1, 20, 60]) if n_files > 1 else 3
+        lines = [
+            " ".join(generator.choices(WORDS, k=generator.randrange(12))) for _ in range(n_lines)
+        ]
+        (path / f"part{number:03}.txt").write_text("\n".join(lines) + "\n")
+    return path
+
+
+class Runs:
+    """The script, started with one output directory again and again."""
+
+    def __init__(self, output_dir: Path, corpus: Path) -> None:
+        self.output_dir = output_dir
+        self.corpus = corpus
+
+    def start(self, pause: float = 0.0) -> subprocess.Popen:
+        argv = [*SCRIPT, self.output_dir, self.corpus, str(pause)]
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+
+    def finish(self) -> str:
+        """Run it to its end; return what it did."""
+        process = self.start()
+        done, error = process.communicate()
+        assert process.returncode == 0, error.decode()
+        return done.decode()
+
+    @property
+    def plan_dir(self) -> Path:
+        (plan,) = self.output_dir.glob("runs/*/datasets/*/*/plan.json")
+        return plan.parent
+
+    def outputs(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in sorted(self.plan_dir.glob("shard_*"))}
+
+
+def disturb(runs: Runs, generator: random.Random) -> int:
+    """Start the script and end it somewhere on its way; return what it ended with."""
+    process = runs.start(pause=0.01)
+    lines = generator.choice([0, 1, 2, 3, 4, 5, 7])
+    for _ in range(lines):
+        process.stdout.readline()
+    time.sleep(generator.uniform(0, 0.25 if not lines else 0.02))
+    process.send_signal(generator.choice([signal.SIGKILL, signal.SIGTERM]))
+    process.communicate()
+    return process.returncode
+
+
+def damage(runs: Runs, generator: random.Random) -> None:
+    """Purge some outputs, as a scratch file system does, and ruin a receipt."""
+    if not list(runs.output_dir.glob("runs/*/datasets/*/*/plan.json")):
+        return
+    outputs = sorted(runs.plan_dir.glob("shard_*"))
+    for path in generator.sample(outputs, min(len(outputs), generator.randrange(3))):
+        path.unlink()
+    written = sorted(runs.plan_dir.glob("receipts/shard_*.json"))
+    if written:
+        path = generator.choice(written)
+        data = path.read_bytes()
+        place = generator.randrange(len(data) + 1)
+        path.write_bytes(
+            generator.choice([b"", b"null", data[:place], data[:place] + b"\x00" + data[place:]])
+        )
+
+
+def rows(documents: list[list[list[int]]]) -> Counter:
+    return Counter(tuple(tokens) for document in documents for tokens in document)
+
+
+@pytest.mark.parametrize(
+    ("corpus_of", "seed"), [*((corpus, 1) for corpus in CORPORA), ("many files", 2)]
+)
+def test_killed_damaged_and_resumed(tmp_path, corpus_of: str, seed: int) -> None:
+    generator = random.Random(seed)
+    corpus = make_corpus(tmp_path / "corpus", CORPORA[corpus_of])
+    undisturbed, disturbed = (Runs(tmp_path / name, corpus) for name in "AB")
+    undisturbed.finish()
+
+    codes: Counter = Counter()
+    while codes.total() < 8:
+        code = disturb(disturbed, generator)
+        assert code in {0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM}
+        codes[code] += 1
+        damage(disturbed, generator)
+    disturbed.finish()
+
+    assert codes[0] < 8
+    assert disturbed.outputs() == undisturbed.outputs()
+    shardproof.validate(disturbed.plan_dir, level="valid").raise_for_findings()
+    assert shardproof.ReceiptStore(disturbed.plan_dir).pending("valid") == []
+
+
+@pytest.mark.parametrize("corpus_of", CORPORA)
+def test_every_line_is_in_exactly_one_shard(tmp_path, corpus_of: str) -> None:
+    corpus = make_corpus(tmp_path / "corpus", CORPORA[corpus_of])
+    runs = Runs(tmp_path / "A", corpus)
+    assert runs.finish().count("done") == pipeline.N_SHARDS
+
+    found: Counter = Counter()
+    for path in sorted(runs.plan_dir.glob("shard_*.bin")):
+        found += rows(megatron.read(path, path.with_suffix(".idx")))
+    lines = [line for path in corpus.iterdir() for line in path.read_text().splitlines()]
+    assert found == Counter(tuple(pipeline.tokenized(line)) for line in lines if line.strip())
+    assert runs.finish().count("done") == 0
+
+
+class TestTheFormat:
+    """The reader refuses a pair that is not whole, or the comparisons would prove little."""
+
+    DOCUMENTS = ([[1, 2, 3], [4]], [[5, 6]])
+
+    @pytest.fixture
+    def pair(self, tmp_path) -> tuple[Path, Path]:
+        pair = tmp_path / "x.bin", tmp_path / "x.idx"
+        assert megatron.write(*pair, self.DOCUMENTS, "<u2") == (2, 3, 6)
+        return pair
+
+    def test_what_was_written_is_read(self, pair) -> None:
+        assert megatron.read(*pair) == list(self.DOCUMENTS)
+
+    def test_its_bytes(self, pair) -> None:
+        header = "4d4d4944494458 0000 0100000000000000 08 0300000000000000 0300000000000000"
+        lengths = "03000000 01000000 02000000"
+        pointers = "0000000000000000 0600000000000000 0800000000000000"
+        boundaries = "0000000000000000 0200000000000000 0300000000000000"
+        assert pair[1].read_bytes() == bytes.fromhex(header + lengths + pointers + boundaries)
+        assert pair[0].read_bytes() == bytes.fromhex("0100 0200 0300 0400 0500 0600")
+
+    @pytest.mark.parametrize("which", [0, 1])
+    def test_a_part_is_refused(self, pair, which: int) -> None:
+        data = pair[which].read_bytes()
+        for n_bytes in range(len(data)):
+            pair[which].write_bytes(data[:n_bytes])
+            with pytest.raises(ValueError, match=r"x\.(bin|idx)|buffer size"):
+                megatron.read(*pair)
+
+    def test_another_index_is_refused(self, pair) -> None:
+        data = bytearray(pair[1].read_bytes())
+        for place in range(len(data)):
+            changed = data.copy()
+            changed[place] ^= 0xFF
+            pair[1].write_bytes(changed)
+            with pytest.raises(ValueError, match=r"x\.(bin|idx)|buffer size"):
+                megatron.read(*pair)

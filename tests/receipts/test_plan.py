@@ -1,0 +1,354 @@
+"""Plans: the same name from the same inputs, and each row in exactly one shard."""
+
+import json
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardproof import ManifestError, ReceiptError, receipts
+from shardproof.receipts.plan import _canonical
+from shardproof.receipts.plan._assignment import assign
+from shardproof.receipts.plan._plan import encode_plan
+from tests.helpers import ROOT
+from tests.helpers.planning import source
+
+FILES = [source("b.txt", 20), source("a.txt", 10), source("sub/c.txt", 30)]
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.floats(-1e9, 1e9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def plan_hash(**changes) -> str:
+    said = {
+        "dataset_name": "corpus",
+        "files": FILES,
+        "n_shards": 2,
+        "config": {"max_tokens": 5, "text": "x"},
+        "tokenizer": {"type": "huggingface", "model": "m", "resolved_revision": "r"},
+        "determinism": {"tokenizers": "0.20"},
+    }
+    return receipts.make_plan(**(said | changes)).plan_hash
+
+
+class TestHash:
+    def test_it_is_known(self) -> None:
+        """Written down: another value in another version of Python or of ours is a lost run."""
+        assert plan_hash() == KNOWN_PLAN
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"files": FILES[::-1]},
+            {"config": {"text": "x", "max_tokens": 5}},
+            {"files": [*FILES[:2], source("./sub//c.txt", 30)]},
+            {"files": [msgspec.structs.replace(file, local_path="/elsewhere/x") for file in FILES]},
+            {"config": dict(reversed({"max_tokens": 5, "text": "x"}.items()))},
+            {"pins": [receipts.Pin(kind="model", name="m", revision="r", requested="main")]},
+        ],
+    )
+    def test_it_does_not_depend_on(self, changes) -> None:
+        assert plan_hash(**changes) == plan_hash()
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"dataset_name": "other"},
+            {"n_shards": 3},
+            {"config": {"max_tokens": 6, "text": "x"}},
+            {"config": {"max_tokens": 5, "text": "y"}},
+            {"config": {"max_tokens": 5, "text": "x", "more": None}},
+            {"tokenizer": {"type": "huggingface", "model": "m", "resolved_revision": "s"}},
+            {"tokenizer": None},
+            {"determinism": {"tokenizers": "0.21"}},
+            {"determinism": {}},
+            {"files": FILES[:2]},
+            *(
+                {"files": [*FILES[:2], source("sub/c.txt", **said)]}
+                for said in [
+                    {"size": 31},
+                    {"size": 30, "mtime": 1.5},
+                    {"size": 30, "etag": "x"},
+                    {"size": 30, "version_id": "x"},
+                    {"size": 30, "hf_repo_id": "o/n"},
+                    {"size": 30, "hf_revision": "x"},
+                    {"size": 30, "hf_filename": "x"},
+                ]
+            ),
+            {"files": [*FILES[:2], source("sub/d.txt", 30)]},
+        ],
+    )
+    def test_it_depends_on(self, changes) -> None:
+        assert plan_hash(**changes) != plan_hash()
+
+    @pytest.mark.parametrize("seed", ["0", "1"])
+    def test_it_is_the_same_in_another_process(self, seed: str) -> None:
+        code = "from tests.receipts.test_plan import plan_hash; print(plan_hash())"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout.strip() == KNOWN_PLAN, done.stderr
+
+
+KNOWN_PLAN = "abca35fb9c64834f"
+
+
+class TestCanonicalJson:
+    @given(json_values)
+    def test_it_is_json_of_the_same_value(self, value) -> None:
+        assert json.loads(_canonical.canonical_json(value)) == value
+
+    @given(st.dictionaries(st.text(), json_values, min_size=2))
+    def test_the_order_of_keys_does_not_show(self, value) -> None:
+        other = dict(reversed(value.items()))
+        assert _canonical.canonical_json(value) == _canonical.canonical_json(other)
+
+    def test_a_tuple_is_a_list_and_a_path_is_its_text(self) -> None:
+        found = _canonical.canonical_json({"a": (1, 2), "b": Path("x//y/../z/")})
+        assert found == b'{"a":[1,2],"b":"x/z"}'
+
+    @pytest.mark.parametrize(
+        ("path", "same"),
+        [
+            ("./a//b/", "a/b"),
+            ("a/c/../b", "a/b"),
+            ("s3://bucket//a/./b", "s3://bucket//a/./b"),
+            ("cafe\u0301", "caf\u00e9"),
+        ],
+    )
+    def test_one_spelling_of_a_path(self, path: str, same: str) -> None:
+        assert _canonical.canonical_path(path) == same
+
+    @pytest.mark.parametrize(
+        ("value", "error", "where"),
+        [
+            ({"a": [1, float("nan")]}, ValueError, r"\$\.a\[1\]: expected a finite number"),
+            ({"a": float("inf")}, ValueError, r"\$\.a: expected a finite"),
+            ({"a": 2**53 + 1}, ValueError, r"\$\.a: expected integers up to"),
+            ({1: 2}, TypeError, r"\$: expected keys of type str, found 1"),
+            (
+                {"a": {"b": {1}}},
+                TypeError,
+                r"\$\.a\.b: expected values of JSON or a path, found set",
+            ),
+            ({"a": b"x"}, TypeError, "found bytes"),
+        ],
+    )
+    def test_what_is_refused(self, value, error, where) -> None:
+        with pytest.raises(error, match=where):
+            _canonical.canonical_json(value)
+
+    def test_depth_is_bounded(self) -> None:
+        value: list = []
+        for _ in range(100):
+            value = [value]
+        with pytest.raises(ValueError, match="expected at most 64 levels"):
+            _canonical.canonical_json(value)
+
+
+sources = st.lists(
+    st.builds(source, st.text("abcxyz/", min_size=1, max_size=6), st.integers(0, 1000)),
+    min_size=1,
+    max_size=12,
+    unique_by=lambda file: file.path,
+)
+
+
+class TestAssignment:
+    @given(sources, st.integers(1, 12), st.randoms(use_true_random=False))
+    def test_each_row_is_in_exactly_one_shard(self, files, n_shards, random) -> None:
+        shards = assign(random.sample(files, len(files)), n_shards)
+
+        assert shards == assign(files, n_shards)
+        assert [shard.shard_index for shard in shards] == list(range(n_shards))
+        for file in files:
+            for row in range(13):
+                holders = [
+                    shard.shard_index
+                    for shard in shards
+                    for part in shard.files
+                    if part.path == file.path and part.has_row(row)
+                ]
+                assert len(holders) == 1
+        assert sum(shard.total_bytes for shard in shards) == sum(file.size for file in files)
+        assert all(list(s.files) == sorted(s.files, key=lambda f: f.path) for s in shards)
+
+    @given(sources, st.integers(1, 12))
+    def test_no_shard_is_empty_where_that_can_be(self, files, n_shards) -> None:
+        shards = assign(files, n_shards)
+        assert all(shard.files for shard in shards)
+
+    @given(sources, st.integers(1, 12))
+    def test_sizes_are_balanced(self, files, n_shards) -> None:
+        """Graham's bound for the largest first: at most 4/3 - 1/(3n) of the best there is."""
+        shards = assign(files, n_shards)
+        total, largest = sum(f.size for f in files), max(f.size for f in files)
+        if len(files) >= n_shards:
+            best = max(Fraction(total, n_shards), largest)
+            assert (
+                max(s.total_bytes for s in shards) <= best + (1 - Fraction(1, n_shards)) * largest
+            )
+
+    def test_largest_first(self) -> None:
+        files = [
+            source(name, size) for name, size in zip("abcdef", [7, 6, 5, 4, 3, 2], strict=True)
+        ]
+        shards = assign(files, 3)
+        assert [[f.path for f in s.files] for s in shards] == [["a", "f"], ["b", "e"], ["c", "d"]]
+        assert [s.total_bytes for s in shards] == [9, 9, 9]
+
+    def test_without_sizes_in_turns(self) -> None:
+        shards = assign([source(name, 0) for name in "abcde"], 2)
+        assert [[f.path for f in s.files] for s in shards] == [["a", "c", "e"], ["b", "d"]]
+
+    def test_rows_of_the_largest_go_to_most_shards(self) -> None:
+        shards = assign([source("small", 10), source("large", 71)], 5)
+        assert [
+            (f.path, f.row_modulus, f.row_remainder, s.total_bytes) for s in shards for f in s.files
+        ] == [
+            ("large", 4, 0, 18),
+            ("large", 4, 1, 18),
+            ("large", 4, 2, 18),
+            ("large", 4, 3, 17),
+            ("small", None, None, 10),
+        ]
+
+    def test_one_tiny_file_among_large_ones(self) -> None:
+        """Where a count is rounded for each file by itself, the sum may not be met."""
+        shards = assign([source("a", 10**9), *(source(f"t{i}", 1) for i in range(6))], 8)
+        assert len(shards) == 8
+        assert all(shard.files for shard in shards)
+
+
+class TestMakePlan:
+    def test_refuses_a_tokenizer_without_a_revision(self) -> None:
+        for revision in (None, ""):
+            tokenizer = {"type": "huggingface", "model": "m", "resolved_revision": revision}
+            with pytest.raises(ReceiptError, match=r"pin_hub or pin_files"):
+                receipts.make_plan("corpus", FILES, 2, tokenizer=tokenizer)
+            with pytest.raises(ReceiptError, match=r"pin_hub or pin_files"):
+                receipts.open_run("/nowhere", datasets=[], tokenizer=tokenizer)
+
+    @pytest.mark.parametrize("name", ["", "a/b", "..", "a\nb", "/a", "x" * 256])
+    def test_refuses_names_that_are_no_directory(self, name: str) -> None:
+        with pytest.raises(ReceiptError, match="dataset_name"):
+            receipts.make_plan(name, FILES, 2)
+
+    def test_refuses_files(self) -> None:
+        with pytest.raises(ReceiptError, match="found none"):
+            receipts.make_plan("corpus", [], 2)
+        with pytest.raises(ReceiptError, match=r"'\./b\.txt' is named twice"):
+            receipts.make_plan("corpus", [*FILES, source("./b.txt")], 2)
+        with pytest.raises(ReceiptError, match="a size of 0 or more of 'a', found -1"):
+            receipts.make_plan("corpus", [source("a", -1)], 2)
+        with pytest.raises(ReceiptError, match="only some rows"):
+            receipts.make_plan("corpus", [source("a", 1, row_modulus=2, row_remainder=0)], 2)
+
+    def test_refuses_counts(self) -> None:
+        for n_shards in (0, -1, 1_000_001):
+            with pytest.raises(ValueError, match="n_shards"):
+                receipts.make_plan("corpus", FILES, n_shards)
+        for wrong in (True, 2.0, "2"):
+            with pytest.raises(TypeError):
+                receipts.make_plan("corpus", FILES, wrong)
+
+    def test_it_is_read_as_it_was_written(self, tmp_path) -> None:
+        pin = receipts.Pin(kind="model", name="m", revision="r")
+        plan = receipts.make_plan(
+            "corpus", FILES, 4, config={"a": 1.5}, tokenizer=pin.tokenizer(add_eos=True), pins=[pin]
+        )
+        (tmp_path / "plan.json").write_bytes(encode_plan(plan))
+        assert receipts.read_plan(tmp_path) == plan
+
+    def test_the_fields_are_nemotrons(self) -> None:
+        text = json.loads(encode_plan(receipts.make_plan("corpus", FILES, 2)))
+        assert set(text) >= {
+            "version", "created_at", "plan_hash", "dataset_name", "num_shards",
+            "source_fingerprint", "config_hash", "determinism_constraints", "resolved_tokenizer",
+            "file_assignments",
+        }  # fmt: skip
+        assert text["version"] == "1.0"
+        assert text["created_at"].endswith("Z")
+        assert text["resolved_tokenizer"] == {"type": "none"}
+        first = text["file_assignments"][0]
+        assert set(first) == {"shard_index", "files", "total_bytes"}
+        assert set(first["files"][0]) == {"path", "size", "local_path"}
+
+    @pytest.mark.parametrize(
+        ("change", "match"),
+        [
+            ({"num_shards": 3}, "an assignment for each of 3 shards"),
+            ({"num_shards": "2"}, "num_shards"),
+            ({"plan_hash": None}, "plan_hash"),
+        ],
+    )
+    def test_a_plan_that_can_not_be_believed(self, tmp_path, change, match) -> None:
+        text = json.loads(encode_plan(receipts.make_plan("corpus", FILES, 2)))
+        (tmp_path / "plan.json").write_text(json.dumps(text | change))
+        with pytest.raises(ManifestError, match=match):
+            receipts.read_plan(tmp_path)
+
+
+class TestSourceFiles:
+    @pytest.fixture
+    def corpus(self, tmp_path) -> Path:
+        (tmp_path / "sub").mkdir()
+        for name in ("b.txt", "a.txt", "sub/c.txt", ".hidden", "x.json"):
+            (tmp_path / name).write_text(name)
+        return tmp_path
+
+    def test_they_are_sorted_and_described(self, corpus) -> None:
+        files = receipts.source_files(corpus, "**/*.txt")
+        assert [file.path for file in files] == ["a.txt", "b.txt", "sub/c.txt"]
+        assert [file.size for file in files] == [5, 5, 9]
+        assert files[0].local_path == str(corpus / "a.txt")
+        assert files[0].mtime == (corpus / "a.txt").stat().st_mtime
+        assert files[0].etag is None
+
+    def test_hidden_ones_are_left_out(self, corpus) -> None:
+        assert [f.path for f in receipts.source_files(corpus)][-1] == "x.json"
+        assert len(receipts.source_files(corpus)) == 4
+
+    def test_a_copy_elsewhere_is_the_same_by_its_digest(self, corpus, tmp_path_factory) -> None:
+        other = tmp_path_factory.mktemp("elsewhere")
+        (other / "a.txt").write_text("a.txt")
+        os.utime(other / "a.txt", (1, 1))
+        plans = [
+            receipts.make_plan("c", receipts.source_files(base, "a.txt", identity=identity), 1)
+            for identity in ("digest", "size", "mtime")
+            for base in (corpus, other)
+        ]
+        hashes = [plan.plan_hash for plan in plans]
+        assert hashes[0] == hashes[1]
+        assert hashes[2] == hashes[3]
+        assert hashes[4] != hashes[5]
+
+    def test_another_content_of_the_same_size_shows(self, corpus) -> None:
+        before = receipts.source_files(corpus, "a.txt", identity="digest")
+        (corpus / "a.txt").write_text("A.txt")
+        assert receipts.source_files(corpus, "a.txt", identity="digest") != before
+
+    def test_none_is_an_error(self, corpus) -> None:
+        with pytest.raises(ReceiptError, match=r"expected files '\*\.bin' below .*, found none"):
+            receipts.source_files(corpus, "*.bin")
+
+    def test_names_that_no_plan_can_hold(self, corpus) -> None:
+        (corpus / "new\nline").touch()
+        os.close(os.open(os.fsencode(corpus) + b"/\xff", os.O_CREAT))
+        with pytest.raises(ReceiptError, match="no plan can hold") as caught:
+            receipts.source_files(corpus)
+        assert "control character" in str(caught.value)
+        assert "lone surrogate" in str(caught.value)

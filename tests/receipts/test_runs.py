@@ -1,0 +1,189 @@
+"""Runs: found again by what they were configured with, and never destroyed."""
+
+import errno
+import json
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from shardproof import receipts
+from tests.helpers.planning import complete, source
+
+CONFIG = {"datasets": ["a", {"name": "b"}], "output": {"format": "binidx"}, "sample": {"seed": 1}}
+
+
+def test_the_layout(tmp_path) -> None:
+    run = receipts.open_run(tmp_path, **CONFIG)
+    plan = receipts.make_plan("corpus", [source("a")], 2)
+    store = run.open(plan)
+
+    assert run.path == tmp_path / "runs" / run.run_hash
+    assert store.path == run.path / "datasets" / "corpus" / plan.plan_hash
+    assert (store.path / "receipts").is_dir()
+    assert json.loads((store.path / "plan.json").read_bytes())["run_hash"] == run.run_hash
+    assert json.loads((run.path / "config.json").read_bytes())["datasets"] == CONFIG["datasets"]
+
+
+def test_the_same_configuration_is_the_same_run(tmp_path) -> None:
+    run = receipts.open_run(tmp_path, **CONFIG)
+    assert run.run_hash == KNOWN_RUN
+    assert receipts.open_run(f"{tmp_path}/./", **dict(reversed(CONFIG.items()))) == run
+
+
+KNOWN_RUN = "1d16fe0156cfbe4d"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"datasets": ["a"]},
+        {"output": {"format": "parquet"}},
+        {"sample": {"seed": 2}},
+        {"sample": None},
+        {"tokenizer": {"type": "huggingface", "model": "m", "resolved_revision": "r"}},
+    ],
+)
+def test_another_configuration_is_another_run(tmp_path, change) -> None:
+    assert receipts.open_run(tmp_path, **(CONFIG | change)).run_hash != KNOWN_RUN
+
+
+def test_force_begins_anew_and_leaves_the_old_one(tmp_path) -> None:
+    plan = receipts.make_plan("corpus", [source("a")], 2)
+    old = receipts.open_run(tmp_path, **CONFIG).open(plan)
+    complete(old, 0)
+
+    fresh = receipts.open_run(tmp_path, **CONFIG, force=True)
+    store = fresh.open(plan)
+    assert store.pending() == [0, 1]
+    assert old.pending() == [1]
+    assert fresh.run_hash == f"{KNOWN_RUN}-2"
+    # The next job, without force, goes on with the fresh one.
+    assert receipts.open_run(tmp_path, **CONFIG) == fresh
+    assert receipts.open_run(tmp_path, **CONFIG, force=True).run_hash == f"{KNOWN_RUN}-3"
+
+
+def test_several_at_once(tmp_path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        same = {pool.submit(receipts.open_run, tmp_path, **CONFIG) for _ in range(16)}
+        assert {future.result().run_hash for future in same} == {KNOWN_RUN}
+        forced = {pool.submit(receipts.open_run, tmp_path, **CONFIG, force=True) for _ in range(8)}
+        assert len({future.result().run_hash for future in forced}) == 8
+
+
+def test_several_that_force_at_once_where_there_was_none(tmp_path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        forced = {pool.submit(receipts.open_run, tmp_path, **CONFIG, force=True) for _ in range(8)}
+        assert len({future.result().run_hash for future in forced}) == 8
+
+
+class TestPowerCuts:
+    """A fresh directory is there after one, or nobody is told that it was made."""
+
+    @pytest.fixture
+    def synced(self, tmp_path, monkeypatch) -> list[str]:
+        receipts.open_run(tmp_path, **CONFIG)
+        found, real = [], os.fsync
+
+        def fsync(fd: int) -> None:
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        return found
+
+    def test_its_name_is_synced_first(self, tmp_path, synced) -> None:
+        fresh = receipts.open_run(tmp_path, **CONFIG, force=True)
+        assert synced[0] == str(tmp_path / "runs")
+        assert synced[-1] == str(fresh.path)
+
+    def test_its_name_can_not_be_synced(self, tmp_path, monkeypatch) -> None:
+        receipts.open_run(tmp_path, **CONFIG)
+
+        def fail(fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail)
+            with pytest.raises(OSError, match="Input/output error") as caught:
+                receipts.open_run(tmp_path, **CONFIG, force=True)
+        assert caught.value.filename == str(tmp_path / "runs" / f"{KNOWN_RUN}-2")
+        assert receipts.open_run(tmp_path, **CONFIG).run_hash == KNOWN_RUN
+
+    def test_nothing_is_made_where_its_parent_can_not_be_opened(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        receipts.open_run(tmp_path, **CONFIG)
+        real = os.open
+
+        def fail(path: str, flags: int, *args: object, **keywords: object) -> int:
+            if os.fspath(path) == str(tmp_path / "runs"):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            return real(path, flags, *args, **keywords)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", fail)
+            with pytest.raises(OSError, match="Too many open files"):
+                receipts.open_run(tmp_path, **CONFIG, force=True)
+        assert os.listdir(tmp_path / "runs") == [KNOWN_RUN]
+
+
+def test_force_where_the_runs_are_behind_a_link(tmp_path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "runs").symlink_to(tmp_path / "elsewhere")
+    for run_hash in (KNOWN_RUN, f"{KNOWN_RUN}-2"):
+        run = receipts.open_run(tmp_path / "out", **CONFIG, force=True)
+        assert run.run_hash == run_hash
+        assert (tmp_path / "elsewhere" / run_hash).is_dir()
+
+
+def test_a_directory_of_another_name_is_no_run(tmp_path) -> None:
+    for name in (f"{KNOWN_RUN}-x", f"{KNOWN_RUN}-0", f"{KNOWN_RUN}x", f"{KNOWN_RUN}-007", "y"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    assert receipts.open_run(tmp_path, **CONFIG).run_hash == KNOWN_RUN
+
+
+def test_an_earlier_plan_stays_and_the_log_says_what_differs(tmp_path, caplog) -> None:
+    run = receipts.open_run(tmp_path, **CONFIG)
+    plan = receipts.make_plan("corpus", [source("a")], 2, config={"x": 1})
+    first = run.open(plan)
+    text = (first.path / "plan.json").read_bytes()
+    assert run.open(plan).path == first.path
+    assert (first.path / "plan.json").read_bytes() == text
+    assert not caplog.records
+
+    with caplog.at_level(logging.WARNING):
+        run.open(receipts.make_plan("corpus", [source("a")], 2, config={"x": 2}))
+    assert caplog.messages == [caplog.messages[0]]
+    assert caplog.messages[0].endswith(f"plan {plan.plan_hash}, which is here too: another config")
+    assert first.path.exists()
+
+
+def test_an_earlier_plan_that_can_not_be_read_is_told(tmp_path, caplog) -> None:
+    run = receipts.open_run(tmp_path, **CONFIG)
+    broken = run.path / "datasets" / "corpus" / "0" / "plan.json"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("{")
+    run.open(receipts.make_plan("corpus", [source("a")], 2))
+    assert "An earlier plan can't be read" in caplog.text
+
+
+def test_source_files_are_where_the_caller_has_them(tmp_path) -> None:
+    """Not where the machine had them that wrote the plan."""
+    run = receipts.open_run(tmp_path, **CONFIG)
+    for place in ("/here/a", "/there/a"):
+        files = [receipts.SourceFile(path="a", size=1, local_path=place)]
+        store = run.open(receipts.make_plan("corpus", files, 1))
+        with store.claim(0) as work:
+            assert [file.local_path for file in work.files] == [place]
+            work.mark_empty()
+        (store.path / "receipts" / "shard_000000.json").unlink()
+    written = receipts.ReceiptStore(store.path).plan.file_assignments[0].files
+    assert [file.local_path for file in written] == ["/here/a"]
+
+
+def test_one_name_is_no_list(tmp_path) -> None:
+    with pytest.raises(TypeError, match="expected a list, found str"):
+        receipts.open_run(tmp_path, datasets="corpus")

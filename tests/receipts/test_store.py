@@ -1,0 +1,645 @@
+"""One definition of done: what is asked in two ways is answered in one."""
+
+import errno
+import json
+import logging
+import math
+import os
+import shutil
+import stat
+import threading
+import time
+
+import msgspec
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardproof
+from shardproof import ManifestError, ManifestNotFoundError, ReceiptStore, validate
+from shardproof._base.work import Cancelled, apart
+from shardproof.receipts.verdict import _owners, _quick, _verdict
+from shardproof.testing import without_root_override
+from tests.helpers.hand_clock import HandClock
+from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
+
+LEVELS = ("present", "complete", "valid")
+
+
+@pytest.fixture
+def store(tmp_path) -> ReceiptStore:
+    """Three shards, all done."""
+    store = new_store(tmp_path)
+    for index in range(3):
+        complete(store, index)
+    return store
+
+
+def flip(path) -> None:
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+
+
+def outputs(store: ReceiptStore, index: int = 1):
+    return [store.path / f"shard_{index:06d}.{suffix}" for suffix in ("bin", "idx")]
+
+
+def directory_instead(store) -> None:
+    path = outputs(store)[0]
+    path.unlink()
+    path.mkdir()
+
+
+def link_outside(store) -> None:
+    path = outputs(store)[0]
+    outside = store.path.parent / "outside"
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+def twice(store) -> None:
+    text = receipt_path(store, 1).read_text().rstrip()
+    receipt_path(store, 1).write_text(text[:-1] + ', "run_hash": "x"}')
+
+
+def escape(store) -> None:
+    """To a file that is there, and of the recorded size."""
+    (store.path.parent / "x").write_bytes(b"x")
+    rewrite_receipt(store, 1, files={"bin": {"path": "../x", "bytes": 1, "checksum": "a:b"}})
+
+
+def fifo_instead(store) -> None:
+    receipt_path(store, 1).unlink()
+    os.mkfifo(receipt_path(store, 1))
+
+
+NOT_DONE = {
+    "no receipt": (lambda s: receipt_path(s, 1).unlink(), "absent", "there is no receipt"),
+    "missing bin": (lambda s: outputs(s)[0].unlink(), "completed", "found nothing"),
+    "missing idx": (lambda s: outputs(s)[1].unlink(), "completed", "found nothing"),
+    "wrong plan": (lambda s: rewrite_receipt(s, 1, plan_hash="x"), "foreign", "of plan 'x', not"),
+    "wrong shard": (lambda s: rewrite_receipt(s, 1, shard_index=2), "foreign", "that of shard 2"),
+    "started": (lambda s: rewrite_receipt(s, 1, status="started"), "started", "not completed"),
+    "failed": (
+        lambda s: rewrite_receipt(s, 1, status="failed", error_type="E", error_message="m\nn"),
+        "failed",
+        "it failed: 'E: m'",
+    ),
+    "corrupt": (lambda s: receipt_path(s, 1).write_bytes(b"{x"), "damaged", "not JSON"),
+    "truncated": (lambda s: os.truncate(receipt_path(s, 1), 50), "damaged", "not JSON"),
+    "empty receipt": (lambda s: os.truncate(receipt_path(s, 1), 0), "damaged", "not JSON"),
+    "missing files": (lambda s: rewrite_receipt(s, 1, files=None), "damaged", "names no files"),
+    "no files": (lambda s: rewrite_receipt(s, 1, files={}), "damaged", "names no files"),
+    "shorter": (lambda s: os.truncate(outputs(s)[0], 3), "completed", "found 3 bytes"),
+    "longer": (lambda s: os.truncate(outputs(s)[0], 9), "completed", "found 9 bytes"),
+    "a directory instead": (directory_instead, "completed", "found directory"),
+    "a link that leads outside": (link_outside, "completed", "outside the root"),
+    "a key twice": (twice, "damaged", "stands twice"),
+    "a FIFO for a receipt": (fifo_instead, "damaged", "found a FIFO"),
+    "a name that is refused": (escape, "damaged", "is refused"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_DONE)
+def test_a_shard_that_is_not_done(store, case: str) -> None:
+    """Planning, the stage and the validator agree, and say why."""
+    harm, status, reason = NOT_DONE[case]
+    harm(store)
+
+    assert store.pending() == [1]
+    assert [store.is_completed(index) for index in range(3)] == [True, False, True]
+    verdict = store.verdict(1)
+    assert (verdict.done, verdict.status) == (False, status)
+    assert reason in verdict.reason
+    assert [found.index for found in store.pending_verdicts()] == [1]
+    with store.claim(1) as work:  # so it can be done again
+        work.mark_empty()
+    assert [w.index for w in store.claim_pending()] == []
+
+
+def test_a_shard_with_all_its_outputs_is_done(store) -> None:
+    assert store.pending() == []
+    for level in LEVELS:
+        assert store.pending(level) == []
+        assert all(store.is_completed(index, level) for index in range(3))
+
+
+def test_a_whole_shard_is_not_looked_at_twice(store, monkeypatch) -> None:
+    """The quick look must be right; but if it passed over nothing, no other test would see it."""
+    monkeypatch.setattr(_verdict, "verdict", None)
+    assert store.pending() == []
+
+
+def test_a_shard_of_nemotrons_is_not_looked_at_twice(store, monkeypatch) -> None:
+    for index in range(3):
+        rewrite_receipt(store, index, schema_version=None, started_at=None)
+    monkeypatch.setattr(_verdict, "verdict", None)
+    assert store.pending() == []
+
+
+@pytest.mark.parametrize("stats", [{"num_sequences": 0}, {"num_records": 0}])
+def test_an_empty_shard_is_done(store, stats) -> None:
+    files = {"bin": {"path": "none.bin", "bytes": 0, "checksum": "xxh64:empty"}}
+    rewrite_receipt(store, 1, stats=stats, files=files)
+    for path in outputs(store):
+        path.unlink()
+    for level in LEVELS:
+        assert store.pending(level) == []
+
+
+def test_a_flipped_bit_shows_at_valid(store) -> None:
+    flip(outputs(store)[1])
+    assert store.pending() == store.pending("present") == []
+    assert store.pending("valid") == [1]
+    assert "found sha256:" in store.verdict(1, "valid").reason
+
+
+def test_sizes_do_not_count_at_present(store) -> None:
+    os.truncate(outputs(store)[0], 3)
+    assert store.pending("present") == []
+    os.truncate(outputs(store)[0], 0)
+    assert store.pending("present") == [1]
+
+
+@pytest.mark.parametrize("checksum", ["xxh64:unknown", "crc32:00000000", None, "sha256:zz"])
+def test_what_has_no_digest_is_not_proven(store, checksum) -> None:
+    files = json.loads(receipt_path(store, 1).read_bytes())["files"]
+    files["bin"]["checksum"] = checksum
+    rewrite_receipt(store, 1, files=files)
+    assert store.pending() == []
+    assert store.pending("valid") == [1]
+    assert "no digest of" in store.verdict(1, "valid").reason
+
+
+def test_nemotrons_digests_are_proven(store) -> None:
+    files = json.loads(receipt_path(store, 1).read_bytes())["files"]
+    for file in files.values():
+        file["checksum"] = "xxh64:" + xxhash.xxh64(b"tokens").hexdigest()
+    rewrite_receipt(store, 1, files=files)
+    assert store.pending("valid") == []
+    flip(outputs(store)[0])
+    assert store.pending("valid") == [1]
+
+
+def test_an_unreadable_output_is_not_there(make_shards_dir, store) -> None:
+    make_shards_dir(1, unreadable_shards=[0])  # gives root's override up until the test ends
+    outputs(store)[0].chmod(0)
+    try:
+        assert store.pending() == [1]
+        assert "Permission denied" in store.verdict(1).reason
+    finally:
+        outputs(store)[0].chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
+def test_outputs_that_only_their_owner_may_read_are_done(store) -> None:
+    for path in outputs(store):
+        path.chmod(0o600)
+    assert store.pending() == []
+
+
+def test_links_that_stay_inside_are_followed(store) -> None:
+    path = outputs(store)[0]
+    path.rename(store.path / "elsewhere.bin")
+    path.symlink_to("elsewhere.bin")
+    assert store.pending() == []
+
+
+def test_what_is_beyond_the_plan_does_not_count(store) -> None:
+    (store.path / "receipts" / "shard_000003.json").write_bytes(receipt_path(store, 2).read_bytes())
+    assert store.n_shards == 3
+    assert store.pending() == []
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_so_few_threads_look_at_nothing(store, workers: int) -> None:
+    for look in (store.pending, store.pending_verdicts):
+        with pytest.raises(ValueError, match=f"workers: expected 1 or more, found {workers}"):
+            look(workers=workers)
+
+
+def test_no_directory_of_receipts(tmp_path) -> None:
+    store = new_store(tmp_path)
+    (store.path / "receipts").rmdir()
+    assert store.pending() == [0, 1, 2]
+    complete(store, 0)
+    assert store.pending() == [1, 2]
+
+
+def test_a_link_in_its_place(store) -> None:
+    """It could lead anywhere."""
+    (store.path / "receipts").rename(store.path.parent / "elsewhere")
+    (store.path / "receipts").symlink_to(store.path.parent / "elsewhere")
+    for look in (store.pending, lambda: shardproof.validate(store.path)):
+        with pytest.raises(ManifestError, match="found a symbolic link"):
+            look()
+    assert "found a symbolic link" in store.verdict(0).reason
+
+
+def test_a_link_that_comes_after_a_first_look(store, monkeypatch) -> None:
+    rewrite_receipt(store, 1, status="failed", error_type="E", error_message="SECRET")
+    shutil.copytree(store.path / "receipts", store.path.parent / "elsewhere")
+    complete_again(store, 1)
+    real = os.stat
+
+    def stat_then_exchange(path, *args, **keywords):
+        status = real(path, *args, **keywords)
+        if str(path).endswith("receipts"):
+            (store.path / "receipts").rename(store.path.parent / "kept")
+            (store.path / "receipts").symlink_to(store.path.parent / "elsewhere")
+            monkeypatch.setattr(os, "stat", real)
+        return status
+
+    monkeypatch.setattr(os, "stat", stat_then_exchange)
+    verdict = store.verdict(1)
+    assert not verdict.done
+    assert "SECRET" not in verdict.reason
+    assert "outside the root" in verdict.reason
+
+
+def complete_again(store: ReceiptStore, index: int) -> None:
+    receipt_path(store, index).unlink()
+    complete(store, index)
+
+
+def test_a_file_in_its_place(tmp_path) -> None:
+    store = new_store(tmp_path)
+    (store.path / "receipts").rmdir()
+    (store.path / "receipts").touch()
+    for look in (store.pending, lambda: store.read(0)):
+        with pytest.raises(ManifestError, match="expected a directory of receipts"):
+            look()
+    assert "expected a directory of receipts" in store.verdict(0).reason
+
+
+class TestCouldNotLook:
+    """Neither done nor not: an error."""
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+    @pytest.mark.parametrize("call", ["open", "read"])
+    def test_at_a_receipt(self, store, shard_faults, call, number) -> None:
+        shard_faults(store.path / "receipts").fail(call, number)
+        for ask in (store.pending, lambda: store.is_completed(1), lambda: store.verdict(1)):
+            with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
+                ask()
+            assert caught.value.errno == number
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+    def test_at_an_output(self, store, shard_faults, number) -> None:
+        shard_faults(store.path).fail("stat", number, match="shard_000001.bin")
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
+            store.pending()
+        assert caught.value.errno == number
+        assert str(caught.value.filename).endswith("shard_000001.bin")
+
+
+def test_of_very_many_outputs_that_are_gone_the_first_are_named(store) -> None:
+    path = receipt_path(store, 1)
+    said = json.loads(path.read_bytes())
+    said["files"] |= {f"{n}.bin": {"path": f"{n}.bin", "bytes": 1} for n in range(1000)}
+    path.write_text(json.dumps(said))
+
+    reason = store.verdict(1).reason
+
+    assert reason.count("expected a regular file") == 20
+    assert reason.endswith("; and 980 more")
+
+
+class TestLog:
+    def test_it_says_why_and_what_is_skipped(self, store, caplog) -> None:
+        outputs(store)[0].unlink()
+        with caplog.at_level(logging.INFO, "shardproof.receipts"):
+            store.pending()
+        why, what = caplog.messages
+        assert why.startswith("Shard 1 must be made again: completed, but expected a regular file")
+        assert what == "Skipping 2 of 3 shards: completed, with every output as recorded: 0,2"
+
+    def test_a_shard_that_was_never_done_needs_no_reason(self, tmp_path, caplog) -> None:
+        with caplog.at_level(logging.INFO, "shardproof.receipts"):
+            new_store(tmp_path).pending()
+        assert caplog.messages == []
+
+    def test_it_is_bounded(self, tmp_path, caplog) -> None:
+        store = new_store(tmp_path, 30)
+        for index in range(30):
+            receipt_path(store, index).write_text("{")
+        assert len(store.pending()) == 30
+        assert len(caplog.messages) == 21
+        assert caplog.messages[-1] == "And 10 more shards must be made again"
+
+
+class TestArguments:
+    @pytest.mark.parametrize("index", [-1, 3, 10**9])
+    def test_no_such_shard(self, store, index) -> None:
+        for ask in (store.is_completed, store.verdict, store.claim, store.read):
+            with pytest.raises(IndexError, match="expected 0 to 2"):
+                ask(index)
+
+    @pytest.mark.parametrize("index", [True, "1", 1.0, None])
+    def test_no_number(self, store, index) -> None:
+        for ask in (store.is_completed, store.verdict, store.claim, store.read):
+            with pytest.raises(TypeError):
+                ask(index)
+
+    def test_another_level(self, store) -> None:
+        with pytest.raises(TypeError):
+            store.pending("perfect")
+
+    @pytest.mark.parametrize(("heartbeat", "stale_after"), [(0, 1), (-1, 1), (1, 2), (1, 0)])
+    def test_silence_must_outlast_some_beats(self, store, heartbeat, stale_after) -> None:
+        with pytest.raises(ValueError, match="3 \\* heartbeat <= stale_after"):
+            ReceiptStore(store.path, heartbeat=float(heartbeat), stale_after=float(stale_after))
+
+    @pytest.mark.parametrize(
+        ("heartbeat", "stale_after"),
+        [
+            (30.0, math.inf),
+            (30.0, math.nan),
+            (math.nan, 300.0),
+            (math.inf, math.inf),
+            (1e10, 4e10),
+            (1.0, 86_401.0),
+        ],
+    )
+    def test_silence_must_end(self, store, tmp_path, heartbeat, stale_after) -> None:
+        with pytest.raises(ValueError, match="stale_after <= 86400, found"):
+            ReceiptStore(store.path, heartbeat=heartbeat, stale_after=stale_after)
+        with pytest.raises(ValueError, match="stale_after <= 86400, found"):
+            new_store(tmp_path / "new", heartbeat=heartbeat, stale_after=stale_after)
+        assert list((tmp_path / "new").rglob("plan.json")) == []
+
+    def test_the_longest_silence(self, store) -> None:
+        ReceiptStore(store.path, heartbeat=28_800.0, stale_after=86_400.0)
+
+    def test_no_plan(self, tmp_path) -> None:
+        with pytest.raises(ManifestNotFoundError):
+            ReceiptStore(tmp_path)
+        (tmp_path / "plan.json").write_text('{"plan_hash": "x", "num_shards": 0}')
+        with pytest.raises(ManifestError, match="expected 1 to 1000000 shards, found 0"):
+            ReceiptStore(tmp_path)
+
+
+def test_nothing_is_left_behind(store) -> None:
+    outputs(store)[0].unlink()
+    before = sorted(os.listdir("/proc/self/fd")), threading.active_count()
+    store.pending()
+    store.pending("valid")
+    assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
+
+
+@pytest.fixture(scope="module", params=["bin", "jsonl"])
+def one_shard(tmp_path_factory, request) -> ReceiptStore:
+    store = new_store(tmp_path_factory.mktemp("quick"), 1)
+    if request.param == "bin":
+        complete(store, 0)
+    else:  # whose receipt has a field more
+        with store.claim(0) as work:
+            work.output("shard_000000.jsonl").write_bytes(b"{}")
+    return store
+
+
+class TestQuickLook:
+    """It passes over a shard only where the closer look calls it done."""
+
+    @settings(max_examples=300)
+    @given(st.data())
+    def test_it_agrees(self, one_shard, data: st.DataObject) -> None:
+        store = one_shard
+        path = receipt_path(store, 0)
+        whole = path.read_bytes()
+        text = bytearray(whole.rstrip())
+        for _ in range(data.draw(st.integers(1, 2))):
+            start = data.draw(st.integers(0, len(text)))
+            end = data.draw(st.integers(start, min(len(text), start + 30)))
+            part = data.draw(
+                st.binary(max_size=3)
+                | st.sampled_from(
+                    [b'"', b'":', b',"status":"completed"', b"\\u0022", b"null", b"{}"]
+                )
+                | st.just(bytes(text[data.draw(st.integers(0, len(text))) :][:40]))
+            )
+            text[start:end] = part
+        path.write_bytes(text)
+        try:
+            quick = 0 not in left_by_the_quick_look(store)
+            assert not quick or store.verdict(0).done
+        finally:
+            path.write_bytes(whole)
+
+    @given(
+        st.dictionaries(
+            st.text(max_size=5),
+            st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False),
+        )
+    )
+    def test_it_takes_any_stats(self, one_shard, stats) -> None:
+        store = one_shard
+        rewrite_receipt(store, 0, stats=stats)
+        text = receipt_path(store, 0).read_text()
+        if "\\" not in text and len(text) < 4096:
+            assert left_by_the_quick_look(store) == []
+        assert store.pending() == []
+
+
+def left_by_the_quick_look(store: ReceiptStore) -> list[int]:
+    root_fd = os.open(store.path, os.O_RDONLY)
+    receipts_fd = os.open(store.path / "receipts", os.O_RDONLY)
+    try:
+        return _quick.not_plainly_done(store._scope, root_fd, receipts_fd, [0], [])
+    finally:
+        os.close(root_fd)
+        os.close(receipts_fd)
+
+
+def test_the_validator_agrees(store) -> None:
+    assert shardproof.validate(store.path, level="valid").ok
+    outputs(store)[0].unlink()
+    report = shardproof.validate(store.path)
+    assert [finding.path for finding in report.findings] == outputs(store)[:1]
+
+
+def test_a_receipt_says_what_was_done(store) -> None:
+    receipt = store.read(1)
+    assert receipt.status == "completed"
+    assert receipt.stats == {"num_sequences": 4}
+    assert receipt.started_at <= receipt.completed_at
+    assert receipt.run_hash == store.path.parents[2].name
+    assert receipt.dataset_name == "corpus"
+    assert msgspec.json.decode(receipt_path(store, 1).read_bytes())["schema_version"] == 1
+
+
+class TestOneOutputOfTwo:
+    """Two receipts that name one output: one shard wrote over the other's, and neither is done."""
+
+    @pytest.fixture(params=["plain", "in a folder", "its twin"])
+    def twice(self, request, tmp_path) -> ReceiptStore:
+        store = new_store(tmp_path, 4)
+        first, second = {
+            "plain": ("x.bin", "x.bin"),
+            "in a folder": ("d/x.bin", "d/x.bin"),
+            "its twin": ("x.bin", "X.bin"),
+        }[request.param]
+        for index, name in enumerate([first, second, "y.bin"]):
+            self.make(store, index, name)
+        return store
+
+    @staticmethod
+    def make(store: ReceiptStore, index: int, name: str) -> None:
+        with store.claim(index) as work:
+            work.output(name, kind="data").write_bytes(b"1234")
+
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    def test_neither_is_done(self, twice, level) -> None:
+        for store in (twice, ReceiptStore(twice.path)):
+            assert store.pending(level) == [0, 1, 3]
+            assert [store.is_completed(i, level) for i in range(4)] == [False, False, True, False]
+            first, second = store.verdict(0, level), store.verdict(1, level)
+            assert not first
+            assert "is that of shard 1 too, by its receipt" in first.reason
+            assert "is that of shard 0 too, by its receipt" in second.reason
+
+    def test_asked_for_one_at_a_time(self, twice) -> None:
+        for index in (0, 1):
+            assert not ReceiptStore(twice.path).is_completed(index)
+            ReceiptStore(twice.path).claim(index).close()
+
+    def test_both_are_made_again(self, twice) -> None:
+        """The second too, though by then no other receipt names its output: it was written over."""
+        store = ReceiptStore(twice.path)
+        made = []
+        for work in store.claim_pending():
+            with work:
+                work.output(f"{work.index}.bin", kind="data").write_bytes(b"1234")
+            made.append(work.index)
+        assert made == [0, 1, 3]
+        assert store.pending() == ReceiptStore(twice.path).pending() == []
+
+    def test_one_that_comes_later(self, twice) -> None:
+        store = ReceiptStore(twice.path)
+        assert store.is_completed(2)
+        self.make(ReceiptStore(twice.path), 3, "y.bin")
+        assert not store.is_completed(3)
+        assert not store.is_completed(2)
+
+    def test_one_that_comes_later_and_is_not_asked_for(self, twice) -> None:
+        store = ReceiptStore(twice.path, clock=HandClock())
+        assert store.is_completed(2)
+        self.make(ReceiptStore(twice.path), 3, "y.bin")
+        assert not store.is_completed(2)
+        assert "is that of shard 3 too" in store.verdict(2).reason
+        store.claim(2).close()
+
+    def test_also_where_the_clock_of_the_file_system_is_slow(self, twice) -> None:
+        """Between two changes of the directory its time may stay the same."""
+        directory, now = twice.path / "receipts", time.time()
+        os.utime(directory, (now, now))
+        store = ReceiptStore(twice.path, clock=HandClock())
+        assert store.is_completed(2)
+        self.make(ReceiptStore(twice.path), 3, "y.bin")
+        os.utime(directory, (now, now))
+        assert not store.is_completed(2)
+
+    def test_receipts_that_did_not_change_are_not_all_read_again(self, twice, monkeypatch) -> None:
+        os.utime(twice.path / "receipts", (1e9, 1e9))
+        looks, real = [], _owners.usual_files
+
+        def usual_files(*args):
+            looks.append(args)
+            return real(*args)
+
+        monkeypatch.setattr(_owners, "usual_files", usual_files)
+        store = ReceiptStore(twice.path, clock=HandClock())
+        assert [store.is_completed(index) for index in (2, 2, 2)] == [True] * 3
+        assert len(looks) == 1
+        self.make(ReceiptStore(twice.path), 3, "z.bin")
+        looks.clear()
+        assert store.is_completed(2)
+        assert len(looks) == 1
+
+    def test_at_most_half_of_the_time_goes_into_reading_all(self, twice, monkeypatch) -> None:
+        """Though receipts change all the time."""
+        clock, looks, real = HandClock(), [], _owners.usual_files
+
+        def usual_files(*args):
+            looks.append(args)
+            clock.now += 10
+            return real(*args)
+
+        store = ReceiptStore(twice.path, clock=clock)
+        monkeypatch.setattr(_owners, "usual_files", usual_files)
+        n_looks = []
+        for second in range(21):
+            os.utime(twice.path / "receipts", (second, second))
+            assert store.is_completed(2)
+            clock.now += 1
+            n_looks.append(len(looks))
+        assert n_looks == [1] * 10 + [2] * 10 + [3]
+
+    def test_an_output_that_changed_hands(self, twice) -> None:
+        store = ReceiptStore(twice.path)
+        assert store.is_completed(2)
+        (twice.path / "y.bin").unlink()
+        self.make(ReceiptStore(twice.path), 2, "z.bin")
+        self.make(ReceiptStore(twice.path), 3, "y.bin")
+        assert store.is_completed(3)
+        assert store.is_completed(2)
+
+    def test_one_that_was_made_again_can_be_written_over_again(self, twice) -> None:
+        store = ReceiptStore(twice.path)
+        assert not store.is_completed(0)
+        self.make(ReceiptStore(twice.path), 0, "z.bin")
+        assert store.is_completed(0)
+        self.make(ReceiptStore(twice.path), 3, "z.bin")
+        assert not store.is_completed(3)
+        assert not store.is_completed(0)
+        assert "is that of shard 3 too" in store.verdict(0).reason
+
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_an_interrupt_ends_it_at_the_next_receipt(self, twice, monkeypatch, n) -> None:
+        real, read = _owners.read_receipt, []
+
+        def work(stop: threading.Event) -> None:
+            def read_receipt(root: str, index: int):
+                read.append(index)
+                if len(read) == n:
+                    stop.set()
+                return real(root, index)
+
+            monkeypatch.setattr(_owners, "read_receipt", read_receipt)
+            ReceiptStore(twice.path).pending_verdicts()
+
+        with pytest.raises(Cancelled):
+            apart(work)
+        assert len(read) == n
+
+    def test_the_directory_is_refused(self, twice) -> None:
+        with pytest.raises(ManifestError, match="it is listed"):
+            validate(twice.path)
+
+    def test_what_an_empty_shard_does_not_owe(self, tmp_path) -> None:
+        store = new_store(tmp_path, 2)
+        for index in range(2):
+            with store.claim(index) as work:
+                work.output("x.bin", kind="data").write_bytes(b"")
+                work.stats["num_sequences"] = 0
+        assert store.pending() == []
+
+
+class TestOneThatMayNotBeRead:
+    def test_it_is_not_pending(self, store, monkeypatch) -> None:
+        path = receipt_path(store, 0)
+        path.chmod(0)
+        with without_root_override():
+            for look in (store.pending, lambda: store.is_completed(0), lambda: store.claim(0)):
+                with pytest.raises(PermissionError) as caught:
+                    look()
+                assert caught.value.filename == str(path)
+        path.chmod(0o644)
+
+    @pytest.mark.parametrize("operation", ["open", "read"])
+    def test_it_is_named(self, store, shard_faults, operation) -> None:
+        shard_faults(store.path / "receipts").fail(operation, errno.EIO, match="shard_000000.json")
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            store.pending()
+        assert caught.value.filename == str(receipt_path(store, 0))

@@ -1,0 +1,662 @@
+"""The work on one shard: recorded whole, or as failed, or not at all."""
+
+import collections
+import contextlib
+import dataclasses
+import errno
+import itertools
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import shardproof
+from shardproof import (
+    ManifestError,
+    ReceiptError,
+    ReceiptStore,
+    ShardClaimedError,
+    ShardCompletedError,
+)
+from shardproof._base import files as _files
+from shardproof.receipts import _work
+from tests.helpers.planning import complete, new_store, receipt_path
+
+
+@pytest.fixture
+def store(tmp_path) -> ReceiptStore:
+    return new_store(tmp_path)
+
+
+def left_over(store: ReceiptStore) -> list[str]:
+    """Files that are neither plan, nor receipt, nor output."""
+    return sorted(
+        path.relative_to(store.path).as_posix()
+        for path in store.path.rglob("*")
+        if path.name not in {"plan.json", "receipts", "claims"}  # noqa: RUF021
+        and not path.name.startswith("shard_00000")
+        or path.parent.name == "claims"
+    )
+
+
+class TestCompleted:
+    def test_outputs_get_their_names_at_the_end(self, store) -> None:
+        with store.claim(0) as work:
+            path = work.output("shard_000000.bin")
+            path.write_bytes(b"abc")
+            assert path.name == "shard_000000.bin"
+            assert not (store.path / "shard_000000.bin").exists()
+            assert store.read(0).status == "started"
+        assert (store.path / "shard_000000.bin").read_bytes() == b"abc"
+        assert left_over(store) == []
+
+    def test_the_receipt_names_them(self, store) -> None:
+        with store.claim(0) as work:
+            work.output("sub/x.bin").write_bytes(b"abc")
+            work.output("y.bin", "other").write_bytes(b"")
+            work.output("LICENSE").write_bytes(b"x")
+            work.stats = {"num_sequences": 2, "seconds": 0.5}
+        receipt = store.read(0)
+        sha = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        assert receipt.files["bin"] == {"path": "sub/x.bin", "bytes": 3, "checksum": sha}
+        assert set(receipt.files) == {"bin", "other", "LICENSE"}
+        assert receipt.stats == {"num_sequences": 2, "seconds": 0.5}
+        assert store.pending("valid") == [1, 2]
+
+    def test_what_is_there_is_replaced(self, store) -> None:
+        complete(store, 0, b"old")
+        (store.path / "shard_000000.idx").unlink()
+        complete(store, 0, b"newer")
+        assert (store.path / "shard_000000.bin").read_bytes() == b"newer"
+        assert store.is_completed(0, "valid")
+
+    def test_an_empty_shard(self, store) -> None:
+        with store.claim(0) as work:
+            work.output("shard_000000.bin")
+            work.mark_empty()
+        assert store.is_completed(0, "valid")
+        assert store.read(0).files == {}
+
+    def test_everything_is_synced_before_the_receipt(self, store, monkeypatch) -> None:
+        synced, real = [], os.fsync
+
+        def fsync(fd: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+            real(fd)
+
+        with store.claim(0) as work:
+            for name in ("x.bin", "sub/x.idx"):
+                work.output(name).write_bytes(b"x")
+            monkeypatch.setattr(os, "fsync", fsync)
+        files = [path for path in synced if path.endswith((".bin", ".idx"))]
+        assert [Path(path).name for path in files] == ["x.bin", "x.idx"]
+        last_file = synced.index(files[-1])
+        directories = [str(store.path), str(store.path / "sub")]
+        receipt = next(i for i, path in enumerate(synced) if "/receipts/shard_" in path)
+        for directory in directories:
+            assert last_file < synced.index(directory) < receipt
+
+    def test_it_is_logged(self, store, caplog) -> None:
+        with caplog.at_level(logging.INFO, "shardproof.receipts"):
+            complete(store, 0)
+        assert caplog.messages == [f"Shard 0 of '{store.path}' is completed"]
+
+    def test_a_done_shard_is_not_claimed(self, store) -> None:
+        complete(store, 0)
+        with pytest.raises(ShardCompletedError, match="shard 0 of .*: completed, 2 outputs"):  # noqa: RUF043
+            store.claim(0)
+        assert left_over(store) == []
+
+
+class TestRefused:
+    """And recorded as failed."""
+
+    @pytest.fixture
+    def raises(self, store):
+        yield
+        assert store.read(0).status == "failed"
+        assert store.read(0).error_type == "ReceiptError"
+        assert left_over(store) == []
+
+    def test_no_outputs(self, store, raises) -> None:
+        with pytest.raises(ReceiptError, match=r"found none; mark_empty\(\)"), store.claim(0):
+            pass
+
+    def test_an_output_that_was_not_written(self, store, raises) -> None:
+        with pytest.raises(ReceiptError, match="found nothing"), store.claim(0) as work:
+            work.output("x.bin")
+
+    @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+    def test_an_output_that_is_no_file(self, store, raises, make) -> None:
+        with pytest.raises(ReceiptError, match="expected a regular file"), store.claim(0) as work:
+            make(work.output("x.bin"))
+
+    @pytest.mark.parametrize(
+        "name",
+        ["../x", "/x", "", "a//b", "a\nb", "plan.json", "Plan.JSON", "receipts/x", "claims/x"],
+    )
+    def test_a_name_that_no_output_can_have(self, store, raises, name) -> None:
+        with pytest.raises(ReceiptError, match="no output can be called"), store.claim(0) as work:
+            work.output(name)
+
+    def test_one_output_of_two_kinds(self, store, raises) -> None:
+        with pytest.raises(ReceiptError, match="of another kind"), store.claim(0) as work:  # noqa: PT012
+            work.output("x.bin")
+            work.output("x.bin", "other")
+
+    def test_two_outputs_of_one_kind(self, store, raises) -> None:
+        with pytest.raises(ReceiptError, match="give each its kind"), store.claim(0) as work:  # noqa: PT012
+            assert work.output("x.bin") == work.output("x.bin")
+            work.output("y.bin")
+
+
+def test_an_output_may_not_be_a_link(store, tmp_path) -> None:
+    """It would get its name, and the file that it leads to would not."""
+    (tmp_path / "elsewhere").touch()
+    with pytest.raises(OSError) as caught, store.claim(0) as work:  # noqa: PT011
+        work.output("x.bin").symlink_to(tmp_path / "elsewhere")
+    assert caught.value.errno == errno.ELOOP
+    assert store.read(0).status == "failed"
+
+
+class TestFolders:
+    """Of outputs: below the plan's directory, and behind no link that leads out of it."""
+
+    @pytest.fixture
+    def outside(self, store) -> Path:
+        """A directory in which somebody else has files of the same names."""
+        path = store.path.parent / "outside"
+        path.mkdir()
+        for name in ("x.bin", "shard_000000.json"):
+            (path / name).write_bytes(b"theirs")
+        return path
+
+    def test_they_are_made_or_there(self, store) -> None:
+        (store.path / "a").mkdir()
+        with store.claim(0) as work:
+            work.output("a/b/c/x.bin").write_bytes(b"x")
+        with store.claim(1) as work:
+            work.output("a/b/y.bin").write_bytes(b"y")
+        assert (store.path / "a" / "b" / "c" / "x.bin").read_bytes() == b"x"
+        assert store.pending("valid") == [2]
+
+    @pytest.mark.parametrize("name", ["data/x.bin", "a/data/x.bin"])
+    def test_a_link_is_refused_before_the_work(self, store, outside, name) -> None:
+        folder = (store.path / name).parent
+        folder.parent.mkdir(exist_ok=True)
+        folder.symlink_to(outside)
+        with pytest.raises(ReceiptError) as caught, store.claim(0) as work:
+            work.output(name)
+        assert f"expected a directory at '{folder}', found a symbolic link" in str(caught.value)
+        assert "put a directory in its place" in str(caught.value)
+        self.nothing_happened(store, outside)
+
+    def test_a_link_that_comes_during_the_work(self, store, outside) -> None:
+        with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:  # noqa: PT012
+            work.output("data/x.bin").write_bytes(b"ours")
+            (store.path / "data").symlink_to(outside)
+        self.nothing_happened(store, outside)
+
+    def nothing_happened(self, store, outside) -> None:
+        assert {path.read_bytes() for path in outside.iterdir()} == {b"theirs"}
+        assert store.read(0).status == "failed"
+        assert store.read(0).error_type == "ReceiptError"
+
+    def test_a_link_under_the_name_of_an_output_is_replaced(self, store, outside) -> None:
+        (store.path / "x.bin").symlink_to(outside / "x.bin")
+        with store.claim(0) as work:
+            work.output("x.bin").write_bytes(b"ours")
+        assert (outside / "x.bin").read_bytes() == b"theirs"
+        assert store.is_completed(0, "valid")
+
+    def test_a_file_in_its_place(self, store) -> None:
+        (store.path / "data").touch()
+        with pytest.raises(ReceiptError, match="found a regular file"), store.claim(0) as work:
+            work.output("data/x.bin")
+
+    @pytest.mark.parametrize(
+        ("folder", "is_there"), [("data", True), ("data", False), ("receipts", True)]
+    )
+    def test_a_swap_before_each_call_leads_nowhere(
+        self, store, outside, monkeypatch, folder, is_there
+    ) -> None:
+        """Whichever call the directory is exchanged for a link before."""
+        ends = collections.Counter()
+        for at in itertools.count(1):
+            shutil.rmtree(store.path / "data", ignore_errors=True)
+            receipt_path(store, 0).unlink(missing_ok=True)
+            if is_there:
+                (store.path / "data").mkdir()
+            with Swap(store.path / folder, outside, at, monkeypatch) as swap:
+                ends[self.ended(store)] += 1
+            theirs = {path.name: path.read_bytes() for path in outside.iterdir()}
+            assert theirs == {"x.bin": b"theirs", "shard_000000.json": b"theirs"}, at
+            if not swap.was_made:
+                break
+        assert store.is_completed(0, "valid")
+        assert set(ends) == {"completed", "refused"}
+
+    def ended(self, store) -> str:
+        try:
+            with store.claim(0) as work:
+                work.output("data/x.bin").write_bytes(b"ours")
+        except (ReceiptError, ManifestError):
+            return "refused"
+        return "completed"
+
+    def test_one_that_can_not_be_synced_is_made_again(self, store, monkeypatch) -> None:
+        synced, real = [], _files.sync
+
+        def sync(fd: int) -> None:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if path == str(store.path) and (store.path / "data").is_dir():
+                synced.append(path)
+                if len(synced) == 1:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+            real(fd)
+
+        monkeypatch.setattr(_files, "sync", sync)
+        for raised in (pytest.raises(OSError, match=str(store.path / "data")), NOTHING):
+            with raised, store.claim(0) as work:
+                work.output("data/x.bin").write_bytes(b"x")
+        assert len(synced) == 2
+        assert store.is_completed(0)
+
+    def test_a_link_that_stays_inside_is_followed(self, store) -> None:
+        with store.claim(0) as work:
+            work.output("a/link/x.bin").write_bytes(b"x")
+        (store.path / "a" / "link").rename(store.path / "data")
+        (store.path / "a" / "link").symlink_to("../data")
+        with store.claim(1) as work:
+            work.output("a/link/b/y.bin").write_bytes(b"y")
+        assert (store.path / "data" / "b" / "y.bin").read_bytes() == b"y"
+        assert store.pending("valid") == [2]
+
+    @pytest.mark.parametrize("target", [".", "receipts", "claims", "link", "nowhere", "plan.json"])
+    def test_a_link_to_what_is_no_folder_of_outputs(self, store, target) -> None:
+        before = (store.path / "plan.json").read_bytes()
+        (store.path / "link").symlink_to(target)
+        with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:
+            work.output("link/plan.json", "bin")
+        with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:  # noqa: PT012
+            (store.path / "link").unlink()
+            work.output("link/plan.json", "bin").write_bytes(b"ours")
+            (store.path / "link").symlink_to(target)
+        assert (store.path / "plan.json").read_bytes() == before
+        assert store.read(0).status == "failed"
+
+    def test_receipts_are_behind_no_link(self, store) -> None:
+        with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:  # noqa: PT012
+            work.output("x.bin").write_bytes(b"x")
+            (store.path / "receipts").rename(store.path / "data")
+            (store.path / "receipts").symlink_to("data")
+        assert json.loads((store.path / "data" / "shard_000000.json").read_bytes())["status"] == (
+            "started"
+        )
+
+    def test_one_that_is_there_is_not_made_again(self, store, monkeypatch) -> None:
+        """NFS may answer EACCES where a directory is there already."""
+        (store.path / "data").mkdir()
+        real = os.mkdir
+
+        def mkdir(path: str, *args: object, **keywords: object) -> None:
+            if os.path.basename(path) in {"receipts", "data"} and "dir_fd" in keywords:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            real(path, *args, **keywords)
+
+        monkeypatch.setattr(os, "mkdir", mkdir)
+        with store.claim(0) as work:
+            work.output("data/x.bin").write_bytes(b"x")
+        assert store.is_completed(0)
+
+    def test_one_on_the_way_need_not_be_readable(self, store, monkeypatch) -> None:
+        (store.path / "a" / "b").mkdir(parents=True)
+        inode, real = (store.path / "a").stat().st_ino, os.open
+
+        def open_(path: str, flags: int, *args: object, **keywords: object) -> int:
+            fd = real(path, flags, *args, **keywords)
+            if os.fstat(fd).st_ino == inode and not flags & os.O_PATH:
+                os.close(fd)
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            return fd
+
+        monkeypatch.setattr(os, "open", open_)
+        with store.claim(0) as work:
+            work.output("a/b/x.bin").write_bytes(b"x")
+        assert store.is_completed(0)
+
+    @pytest.mark.parametrize("n_folders", [1, 3])
+    def test_no_descriptor_is_left_open(self, store, n_folders) -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        self.test_a_link_that_stays_inside_is_followed(store)
+        (store.path / "link").symlink_to("receipts")
+        with pytest.raises(ReceiptError), store.claim(2) as work:
+            work.output("/".join(["link"] * n_folders + ["x.bin"]))
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+NOTHING = contextlib.nullcontext()
+
+
+class Swap:
+    """Exchanges a directory for a link before one call of `os`, and back in the end."""
+
+    CALLS = ("link", "lstat", "mkdir", "open", "rename", "replace", "stat", "unlink")
+
+    def __init__(self, path: Path, target: Path, at: int, monkeypatch) -> None:
+        self.path, self.target, self.left, self.monkeypatch = path, target, at, monkeypatch
+        self.aside = path.parent.parent / "aside"
+        self.was_made = self.was_there = False
+
+    def counted(self, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **keywords: object) -> object:
+            self.left -= 1
+            if not self.left:
+                self.make()
+            return real(*args, **keywords)
+
+        return call
+
+    def make(self) -> None:
+        self.was_made, self.was_there = True, self.path.exists()
+        if self.was_there:
+            self.path.rename(self.aside)
+        self.path.symlink_to(self.target)
+
+    def __enter__(self) -> "Swap":
+        for name in self.CALLS:
+            self.monkeypatch.setattr(os, name, self.counted(getattr(os, name)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.monkeypatch.undo()
+        if self.was_made:
+            self.path.unlink()
+        if self.was_there:
+            self.aside.rename(self.path)
+
+
+def test_stats_that_are_no_json_are_refused_before_an_output_is_replaced(store) -> None:
+    complete(store, 0, b"old")
+    (store.path / "shard_000000.idx").unlink()
+    with pytest.raises(TypeError, match=r"receipt\.stats\.x"), store.claim(0) as work:  # noqa: PT012
+        work.output("shard_000000.bin").write_bytes(b"new")
+        work.stats["x"] = {1}
+    assert (store.path / "shard_000000.bin").read_bytes() == b"old"
+    assert store.read(0).status == "failed"
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("it has no text")
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    """Nobody can add a note to it."""
+
+    what: str
+
+
+class TestFailed:
+    def test_an_exception_is_recorded_and_raised(self, store) -> None:
+        with pytest.raises(ZeroDivisionError), store.claim(0) as work:  # noqa: PT012
+            work.output("x.bin").write_bytes(b"x")
+            1 / 0  # noqa: B018
+        receipt = store.read(0)
+        assert receipt.status == "failed"
+        assert receipt.error_type == "ZeroDivisionError"
+        assert receipt.error_message == "division by zero"
+        assert "1 / 0" in receipt.traceback
+        assert receipt.failed_at >= receipt.started_at
+        assert left_over(store) == []
+        assert store.pending() == [0, 1, 2]
+
+    def test_a_text_that_json_can_not_hold(self, store) -> None:
+        with pytest.raises(ValueError, match="x"), store.claim(0):
+            raise ValueError("\udcff" + "x" * 200_000)
+        assert len(store.read(0).error_message) == 50_000
+
+    def test_the_disk_is_full(self, store, shard_faults) -> None:
+        """What went wrong first is what is raised."""
+        with pytest.raises(ZeroDivisionError) as caught, store.claim(0):  # noqa: PT012
+            shard_faults(store.path / "receipts").fail("open", errno.ENOSPC)
+            1 / 0  # noqa: B018
+        assert "could not be recorded: [Errno 28]" in caught.value.__notes__[0]
+        assert left_over(store) == []
+
+    def test_an_error_that_can_not_say_what_it_is(self, store) -> None:
+        with pytest.raises(SpeechlessError), store.claim(0):
+            raise SpeechlessError
+        assert store.read(0).error_type == "SpeechlessError"
+        assert "no text" in store.read(0).error_message
+        assert "raise SpeechlessError" in store.read(0).traceback
+
+    @pytest.mark.parametrize(
+        "error", [SpeechlessError("x"), FrozenError("x")], ids=["plain", "frozen"]
+    )
+    def test_that_it_failed_can_not_be_recorded_for_whatever_reason(
+        self, store, caplog, error
+    ) -> None:
+        """The error itself goes on, with a note if it takes one."""
+        with pytest.raises(type(error)) as caught, store.claim(0):  # noqa: PT012
+            shutil.rmtree(store.path / "receipts")
+            (store.path / "receipts").symlink_to(store.path.parent)
+            raise error
+        said = [*getattr(caught.value, "__notes__", []), *caplog.messages]
+        assert "could not be recorded: expected a directory" in said[0]
+
+    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
+    def test_an_interrupt_only_gives_the_shard_back(self, store, interrupt) -> None:
+        with pytest.raises(interrupt), store.claim(0) as work:  # noqa: PT012
+            work.output("x.bin").write_bytes(b"x")
+            raise interrupt
+        assert store.read(0).status == "started"
+        assert left_over(store) == []
+        assert not store.is_completed(0)
+        complete(store, 0)
+
+    def test_it_can_be_done_again(self, store) -> None:
+        with pytest.raises(ZeroDivisionError), store.claim(0):
+            1 / 0  # noqa: B018
+        complete(store, 0)
+        assert store.is_completed(0)
+        assert store.read(0).error_type is None
+
+
+SCRIPT = """
+import signal, sys, time, shardproof
+{handler}
+store = shardproof.ReceiptStore(sys.argv[1])
+with store.claim(0) as work:
+    work.output("shard_000000.bin").write_bytes(b"half")
+    print("working", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "status"),
+    [("", -signal.SIGTERM), ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))", 143)],
+    ids=["killed", "handled"],
+)
+def test_a_job_scheduler_ends_the_job(store, handler, status) -> None:
+    """The next job goes on at once; with a handler nothing is left over even before."""
+    job = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(handler=handler), str(store.path)],
+        stdout=subprocess.PIPE,
+    )
+    with job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"working\n"
+        assert store.read(0).status == "started"
+        with pytest.raises(ShardClaimedError, match=f"process {job.pid}"):
+            store.claim(0)
+        job.terminate()
+    assert job.returncode == status
+    assert store.pending() == [0, 1, 2]
+    if handler:
+        assert left_over(store) == []
+    complete(store, 0)
+    assert left_over(store) == []
+    assert store.is_completed(0, "valid")
+
+
+def test_a_forked_child_does_not_end_its_parents_work(store) -> None:
+    with store.claim(0) as work:
+        work.output("x.bin").write_bytes(b"x")
+        child = os.fork()
+        if not child:
+            try:
+                work.__exit__(None, None, None)
+                work.close()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert store.read(0).status == "started"
+        work.check()
+    assert store.is_completed(0)
+
+
+class TestEnd:
+    def test_the_work_is_done_once(self, store) -> None:
+        work = store.claim(0)
+        with work:
+            work.mark_empty()
+        with pytest.raises(ReceiptError, match="the work is over"), work:
+            pass
+        assert store.is_completed(0)
+
+    def test_a_claim_that_was_never_entered_is_given_back(self, store) -> None:
+        store.claim(0).close()
+        assert left_over(store) == []
+        assert not receipt_path(store, 0).exists()
+
+    def test_threads_and_descriptors_are_where_they_were(self, store) -> None:
+        complete(store, 0)
+        before = sorted(os.listdir("/proc/self/fd")), threading.active_count()
+        complete(store, 1)
+        with pytest.raises(ZeroDivisionError), store.claim(2):
+            1 / 0  # noqa: B018
+        assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
+
+    def test_started_could_not_be_written(self, store, shard_faults) -> None:
+        shard_faults(store.path / "receipts").fail("rename", errno.EDQUOT, times=1)
+        with pytest.raises(OSError, match="quota"), store.claim(0):
+            pytest.fail("the work began")
+        assert left_over(store) == []
+        complete(store, 0)
+
+    def test_the_receipt_could_not_be_written(self, store, shard_faults) -> None:
+        with pytest.raises(OSError, match="space"), store.claim(0) as work:  # noqa: PT012
+            work.output("x.bin").write_bytes(b"x")
+            shard_faults(store.path / "receipts").fail("rename", errno.ENOSPC, times=1)
+        assert store.read(0).status == "failed"
+        assert left_over(store) == ["x.bin"]
+        complete(store, 0)
+
+    def test_the_claim_could_not_be_removed(self, store, shard_faults, caplog) -> None:
+        """What was done is done."""
+        with store.claim(0) as work:
+            work.mark_empty()
+            shard_faults(store.path / "claims").fail("unlink", errno.EIO, match="*.0001.json")
+        assert store.is_completed(0)
+        assert "The claim on shard 0 could not be removed" in caplog.text
+
+
+class TestClaimPending:
+    def test_each_pending_shard_once(self, store, caplog) -> None:
+        complete(store, 1)
+        done = []
+        for work in store.claim_pending():
+            with work:
+                done.append(work.index)
+                work.mark_empty()
+        assert done == [0, 2]
+        assert store.pending() == []
+
+    def test_one_that_fails_is_not_tried_again(self, store) -> None:
+        tried = []
+        for work in store.claim_pending(wait=True):
+            tried.append(work.index)
+            with work:
+                if work.index == 1:
+                    try:
+                        raise ValueError
+                    except ValueError as error:
+                        work.__exit__(ValueError, error, None)
+                        continue
+                work.mark_empty()
+        assert tried == [0, 1, 2]
+        assert store.pending() == [1]
+
+    def test_those_of_others_are_skipped_and_the_log_says_whose(self, store, caplog) -> None:
+        other = ReceiptStore(store.path)
+        held = other.claim(1)
+        with caplog.at_level(logging.INFO, "shardproof.receipts"):
+            indices = [work.index for work in store.claim_pending()]
+        assert indices == [0, 2]
+        assert any(f"process {os.getpid()}" in text for text in caplog.messages)
+        held.close()
+
+    def test_one_that_was_done_meanwhile_is_skipped(self, store, caplog) -> None:
+        works = store.claim_pending()
+        first = next(works)
+        complete(ReceiptStore(store.path), 1)
+        with caplog.at_level(logging.INFO, "shardproof.receipts"):
+            assert [work.index for work in works] == [2]
+        assert any(text.startswith("Skipping shard 1 of") for text in caplog.messages)
+        assert first.index == 0
+
+    def test_waiting_for_others(self, tmp_path) -> None:
+        store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
+        other = ReceiptStore(store.path)
+        held = other.claim(1)
+
+        def let_go() -> None:
+            with held:
+                held.mark_empty()
+
+        indices = []
+        for work in store.claim_pending(wait=True):
+            with work:
+                work.mark_empty()
+                indices.append(work.index)
+            if work.index == 2:
+                threading.Timer(0.1, let_go).start()
+        assert indices == [0, 2]
+        assert store.pending() == []
+
+    def test_a_loop_that_is_left_gives_its_claim_back(self, store) -> None:
+        works = store.claim_pending()
+        next(works)
+        works.close()
+        assert left_over(store) == []
+
+
+def test_a_traceback_is_cut(monkeypatch) -> None:
+    monkeypatch.setattr(_work, "_MAX_TEXT", 3)
+    assert _work._text("abcdef") == "def"
+
+
+def test_the_receipt_is_nemotrons(store) -> None:
+    """Its reader looks at these, and takes no sequences for an empty shard."""
+    complete(store, 0)
+    text = json.loads(receipt_path(store, 0).read_bytes())
+    assert text["status"] == "completed"
+    assert text["plan_hash"] == store.plan_hash
+    assert int(text["stats"]["num_sequences"]) > 0
+    for kind in ("bin", "idx"):
+        assert (store.path / text["files"][kind]["path"]).exists()
+
+
+def test_it_is_public() -> None:
+    assert shardproof.ReceiptStore is ReceiptStore

@@ -1,0 +1,1154 @@
+"""A staged copy is whole and proven, or there is none; and what is there is not copied again."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardproof
+from shardproof import (
+    ManifestError,
+    ManifestNotFoundError,
+    MultiShardSaver,
+    ReceiptStore,
+    ShardReadError,
+    ShardValidationError,
+    testing,
+)
+from shardproof.staging import _copies, _job, _place, stage
+from shardproof.testing.faults.file_system import faults
+from tests.helpers.forking import PATIENCE, ended, forked
+from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
+from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
+
+OURS = {".shardproof-stage.jsonl", ".shardproof-stage.lock"}
+
+
+@pytest.fixture
+def to(tmp_path) -> Path:
+    path = tmp_path / "local"
+    path.mkdir()
+    return path
+
+
+def base(to: Path) -> Path:
+    return to / f"shardproof-{os.geteuid()}"
+
+
+def content(path: Path) -> dict[str, bytes]:
+    """Every file below a directory, less what shardproof itself put there."""
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in path.rglob("*")
+        if file.name not in OURS and file.suffix != ".tmp" and file.is_file()
+    }
+
+
+def inodes(path: Path) -> dict[str, int]:
+    return {name: (path / name).stat().st_ino for name in content(path)}
+
+
+def leftovers(to: Path) -> list[Path]:
+    return list(to.rglob("*.tmp"))
+
+
+def assert_whole(source: Path, copy: Path) -> None:
+    assert content(copy) == content(source)
+    assert shardproof.validate(copy, level="valid").ok
+
+
+def assert_same(source: Path, copy: Path) -> None:
+    assert_whole(source, copy)
+    assert leftovers(copy) == []
+
+
+class TestCopy:
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    @pytest.mark.parametrize("workers", [1, None])
+    def test_a_healthy_directory(self, make_shards_dir, to, level: str, workers) -> None:
+        shards_dir = make_shards_dir(5, labels=True)
+        copy = stage(shards_dir, to, level=level, workers=workers)
+        assert copy.parent == base(to)
+        assert copy.name.startswith(f"{shards_dir.name}-")
+        assert_same(shards_dir, copy)
+        assert copy.parent.stat().st_mode & 0o777 == copy.stat().st_mode & 0o777 == 0o700
+
+    def test_receipts_and_what_they_promise(self, tmp_path, to) -> None:
+        store = new_store(tmp_path, 3)
+        for index in (0, 2):
+            complete(store, index)
+        (store.path / "notes.txt").write_text("nobody promised this")
+        copy = stage(store.path, to, level="valid")
+        expected = content(store.path)
+        del expected["notes.txt"]
+        assert {name: data for name, data in expected.items() if "claims" not in name} == content(
+            copy
+        )
+        assert shardproof.validate(copy, level="valid").ok
+
+    def test_by_default_it_goes_to_tmpdir(self, make_shards_dir, to, monkeypatch) -> None:
+        monkeypatch.setenv("TMPDIR", str(to))
+        assert stage(make_shards_dir(1)).parent == base(to)
+
+    def test_it_goes_nowhere_else_if_tmpdir_is_gone(self, make_shards_dir, to, monkeypatch) -> None:
+        monkeypatch.setenv("TMPDIR", str(to / "gone"))
+        with pytest.raises(NotADirectoryError, match="gone"):
+            stage(make_shards_dir(1))
+
+    def test_two_directories_of_one_name(self, tmp_path, to) -> None:
+        layout = testing.layout(n_shards=1)
+        one, other = (testing.write_layout(layout, tmp_path / name) for name in "ab")
+        assert one.name == other.name
+        assert stage(one, to) != stage(other, to)
+
+    def test_a_link_to_the_directory_is_the_directory(self, make_shards_dir, tmp_path, to) -> None:
+        shards_dir = make_shards_dir(1)
+        (tmp_path / "link").symlink_to(shards_dir)
+        assert stage(tmp_path / "link", to) == stage(shards_dir, to)
+
+    def test_a_name_that_no_one_would_give(self, make_shards_dir, tmp_path, to) -> None:
+        odd = tmp_path / os.fsdecode(b"a \xff\n\xc3\xa9*" + b"x" * 150)
+        make_shards_dir(2).rename(odd)
+        copy = stage(odd, to)
+        assert copy.name.isascii()
+        assert_same(odd, copy)
+
+    def test_linked_shards_become_files(self, tmp_path, to) -> None:
+        shards_dir = testing.write_layout(testing.layout(n_shards=3, linked=[1]), tmp_path)
+        copy = stage(shards_dir, to)
+        assert not (copy / "acts000001.bin").is_symlink()
+        assert (copy / "acts000001.bin").read_bytes() == (
+            shards_dir / "acts000001.bin"
+        ).read_bytes()
+
+    def test_progress(self, make_shards_dir, to) -> None:
+        calls = []
+        stage(make_shards_dir(3), to, progress=lambda *call: calls.append(call))
+        assert calls[-1] == (4, 4)
+
+    def test_threads_and_descriptors_are_given_back(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(9)
+        stage(shards_dir, to, workers=4)
+        before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        stage(shards_dir, to, workers=4, level="valid")
+        assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+
+    @pytest.mark.parametrize("answer", [errno.EINVAL, errno.ENOSYS])
+    def test_where_the_kernel_does_not_copy(self, make_shards_dir, to, answer: int) -> None:
+        shards_dir = make_shards_dir(3)
+        with faults(shards_dir) as fs:
+            for index in range(3):
+                fs.fail("read", answer, match=f"acts00000{index}.bin", times=1)
+            copy = stage(shards_dir, to, workers=1)
+        assert_same(shards_dir, copy)
+
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_calls_that_move_few_bytes(self, make_shards_dir, to, level: str) -> None:
+        shards_dir = make_shards_dir(2)
+        with faults(to) as target, faults(shards_dir) as source:
+            source.short("read", 100, match="acts*.bin")
+            target.short("write", 77, match="*.tmp")
+            copy = stage(shards_dir, to, level=level)
+        assert_same(shards_dir, copy)
+
+
+class TestReuse:
+    def test_it_copies_nothing(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(5)
+        copy = stage(shards_dir, to)
+        before = inodes(copy)
+        with faults(shards_dir) as fs:
+            assert stage(shards_dir, to) == copy
+            moved = [call for call in fs.calls if call.operation == "read"]
+        assert inodes(copy) == before
+        assert {os.path.basename(call.path) for call in moved} == {"shards.json", "metadata.json"}
+
+    def test_what_was_purged_is_copied_again(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(5)
+        copy = stage(shards_dir, to)
+        before = inodes(copy)
+        for name in ("acts000001.bin", "metadata.json", "shards.json"):
+            (copy / name).unlink()
+        assert stage(shards_dir, to) == copy
+        assert_same(shards_dir, copy)
+        same = {name for name, inode in inodes(copy).items() if before[name] == inode}
+        assert same >= {"acts000000.bin", "acts000002.bin", "acts000003.bin", "acts000004.bin"}
+
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    @pytest.mark.parametrize("harm", ["cut", "rewritten", "replaced", "directory", "link"])
+    def test_a_copy_that_was_changed_is_made_again(
+        self, make_shards_dir, to, harm: str, level: str
+    ) -> None:
+        shards_dir = make_shards_dir(3)
+        file = stage(shards_dir, to, level=level) / "acts000001.bin"
+        data = file.read_bytes()
+        if harm == "cut":
+            os.truncate(file, 100)
+        elif harm == "rewritten":
+            file.write_bytes(data[::-1])
+        else:
+            file.unlink()
+        if harm == "replaced":
+            file.write_bytes(data[::-1])
+        elif harm == "link":
+            file.symlink_to(shards_dir / file.name)
+        elif harm == "directory":
+            file.mkdir()
+            with pytest.raises(IsADirectoryError):
+                stage(shards_dir, to, level=level)
+            return
+        assert_same(shards_dir, stage(shards_dir, to, level=level))
+        assert not file.is_symlink()
+
+    def test_valid_sees_what_its_disk_lost(self, make_shards_dir, to, caplog) -> None:
+        """Whatever size and times say: here they are put back."""
+        shards_dir = make_shards_dir(3)
+        file = stage(shards_dir, to, level="valid") / "acts000001.bin"
+        status = file.stat()
+        with file.open("r+b") as bits:
+            bits.write(b"\xff" * 9)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert file.read_bytes() != (shards_dir / file.name).read_bytes()
+
+        with caplog.at_level(logging.WARNING):
+            assert_same(shards_dir, stage(shards_dir, to, level="valid"))
+        assert "These files are copied again" in caplog.text
+
+    def test_what_was_copied_without_a_digest_is_not_taken_for_valid(
+        self, make_shards_dir, to
+    ) -> None:
+        shards_dir = make_shards_dir(3)
+        copy = stage(shards_dir, to)
+        before = inodes(copy)
+        stage(shards_dir, to, level="valid")
+        after = inodes(copy)
+        assert all(before[name] != after[name] for name in after if name != "shards.json")
+        stage(shards_dir, to, level="valid")
+        assert inodes(copy) == after
+
+    @pytest.mark.parametrize("keeps_mtime", [False, True])
+    def test_a_source_that_changed_is_copied_again(
+        self, make_shards_dir, to, keeps_mtime: bool
+    ) -> None:
+        shards_dir = make_shards_dir(3)
+        copy = stage(shards_dir, to)
+        file = shards_dir / "acts000001.bin"
+        status = file.stat()
+        data = file.read_bytes()[::-1]
+        file.unlink()
+        file.write_bytes(data)
+        if keeps_mtime:
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert stage(shards_dir, to) == copy
+        assert_same(shards_dir, copy)
+
+    def test_another_list_of_shards_is_another_copy(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(3)
+        copy = stage(shards_dir, to)
+        (shards_dir / "shards.json").write_bytes((shards_dir / "shards.json").read_bytes() + b" ")
+        assert stage(shards_dir, to) != copy
+
+    @pytest.mark.parametrize(
+        "lines",
+        [b"", b"{", b"\n\n[]\nnull\n{}\n", b'{"name": 1}\n', b"\xff" * 100, b'{"name": "x"' * 999],
+    )
+    def test_lines_that_say_nothing_cost_a_copy(self, make_shards_dir, to, lines: bytes) -> None:
+        shards_dir = make_shards_dir(2)
+        copy = stage(shards_dir, to)
+        (copy / ".shardproof-stage.jsonl").write_bytes(lines)
+        before = inodes(copy)
+        assert_same(shards_dir, stage(shards_dir, to))
+        after = inodes(copy)
+        assert before["acts000000.bin"] != after["acts000000.bin"]
+        stage(shards_dir, to)  # and what was added behind them counts
+        assert inodes(copy) == after
+
+    def test_what_an_earlier_start_of_the_machine_left_is_not_believed(
+        self, make_shards_dir, to
+    ) -> None:
+        shards_dir = make_shards_dir(2)
+        copy = stage(shards_dir, to)
+        log = copy / ".shardproof-stage.jsonl"
+        lines = [json.loads(line) for line in log.read_text().split()]
+        for line in lines:
+            assert line["boot"]
+            line["boot"] = "00000000-0000-0000-0000-000000000000"
+        log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        before = inodes(copy)["acts000001.bin"]
+        assert_same(shards_dir, stage(shards_dir, to))
+        assert inodes(copy)["acts000001.bin"] != before
+
+
+class TestSource:
+    def test_every_problem_is_told_and_nothing_is_staged(self, tmp_path, to) -> None:
+        shards_dir = testing.write_layout(
+            testing.layout(n_shards=6, missing=[1], empty=[2], directory=[3], truncated=[4]),
+            tmp_path,
+        )
+        with pytest.raises(ShardValidationError) as caught:
+            stage(shards_dir, to)
+        report = caught.value.report
+        assert {finding.path.name for finding in report.findings} == {
+            f"acts00000{index}.bin" for index in (1, 2, 3, 4)
+        }
+        assert all(finding.path.parent == shards_dir for finding in report.findings)
+        assert list(to.rglob("*.bin")) == list(to.rglob("*.json")) == []
+
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    def test_a_digest_that_is_not_kept(self, tmp_path, to, level: str) -> None:
+        store = new_store(tmp_path, 3)
+        for index in range(3):
+            complete(store, index)
+        bad = [store.path / f"shard_00000{index}.bin" for index in (0, 2)]
+        for path in bad:
+            path.write_bytes(path.read_bytes()[::-1])
+        with pytest.raises(ShardValidationError) as caught:
+            stage(store.path, to, level=level)
+        assert {finding.path for finding in caught.value.report.findings} == set(bad)
+        assert {finding.kind for finding in caught.value.report.findings} == {"digest"}
+        assert not list(to.rglob("plan.json"))
+        assert leftovers(to) == []
+
+    def test_no_promise(self, tmp_path, to) -> None:
+        with pytest.raises(ManifestNotFoundError):
+            stage(tmp_path / "nowhere", to)
+        with pytest.raises(ManifestError):
+            stage(to, to)
+
+    def test_names_that_lead_out(self, make_shards_dir, tmp_path, to) -> None:
+        shards_dir = make_shards_dir(2)
+        secret = shards_dir.parent / "secret"
+        secret.write_bytes((shards_dir / "acts000001.bin").read_bytes())
+        listed = json.loads((shards_dir / "shards.json").read_text())
+        listed[1]["name"] = "../secret"
+        (shards_dir / "shards.json").write_text(json.dumps(listed))
+        with pytest.raises(ManifestError, match="names that are refused"):
+            stage(shards_dir, to)
+
+    def test_a_shard_that_is_written_to_meanwhile(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(2, n_examples=8, d_model=4096)
+        file = shards_dir / "acts000001.bin"
+        with faults(to) as fs:
+            fs.slow("write", 0.2, match="*.tmp")
+            stop = threading.Event()
+
+            def write() -> None:
+                while not stop.wait(0.01):
+                    os.utime(file)
+
+            writer = threading.Thread(target=write)
+            writer.start()
+            try:
+                with pytest.raises(ShardReadError, match=r"acts000001\.bin.*it changed while"):
+                    stage(shards_dir, to)
+            finally:
+                stop.set()
+                writer.join()
+        assert leftovers(to) == []
+        assert not list(to.rglob("shards.json"))
+        assert_same(shards_dir, stage(shards_dir, to))
+
+    def test_a_list_that_changes_meanwhile(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(2)
+        listing = shards_dir / "shards.json"
+
+        def change(done: int, total: int) -> None:
+            listing.write_bytes(listing.read_bytes() + b" ")
+
+        with pytest.raises(ShardReadError, match=r"shards\.json': it changed while"):
+            stage(shards_dir, to, progress=change)
+        assert not list(to.rglob("shards.json"))
+
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_a_source_that_can_not_be_read(self, make_shards_dir, to, level: str) -> None:
+        shards_dir = make_shards_dir(3)
+        with faults(shards_dir) as fs:
+            fs.fail("read", errno.EIO, match="acts000001.bin")
+            with pytest.raises(OSError, match="Input/output error"):
+                stage(shards_dir, to, level=level)
+        assert leftovers(to) == []
+        assert_same(shards_dir, stage(shards_dir, to))
+
+    def test_the_first_error_is_told_though_others_were_stopped_by_it(
+        self, make_shards_dir, to, monkeypatch
+    ) -> None:
+        monkeypatch.setattr("secrets.randbelow", lambda _: 0)  # in the order of the manifest
+        shards_dir = make_shards_dir(3)
+        with faults(shards_dir) as fs:
+            # The first file may be stopped before it is read.
+            fs.slow("read", 0.02, match="acts000000.bin", optional=True)
+            fs.short("read", 10, match="acts000000.bin", optional=True)
+            fs.fail("read", errno.EIO, match="acts000001.bin")
+            with pytest.raises(OSError, match="Input/output error"):
+                stage(shards_dir, to)
+
+
+def two_plans(base: Path, n_done: int = 3) -> ReceiptStore:
+    """A plan with receipts, beside the directory of another one."""
+    store, other = new_store(base / "a", 3), new_store(base / "b", 3)
+    for index in range(n_done):
+        complete(store, index)
+        complete(other, index)
+    return store
+
+
+def checkpoints(path: Path, *prefixes: str) -> Path:
+    path.mkdir(exist_ok=True)
+    for number, prefix in enumerate(prefixes):
+        for rank in range(2):
+            MultiShardSaver().save_shard(path / prefix, rank, {"w": np.arange(9) + number + rank})
+        MultiShardSaver().save_metadata(path / prefix, world_size=2)
+    return path
+
+
+class TestWhatCanNotBeLookedAt:
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
+    @pytest.mark.parametrize("operation", ["open", "scandir"])
+    def test_receipts_that_can_not_be_listed_are_not_left_out(
+        self, tmp_path, to, operation: str, number: int
+    ) -> None:
+        store = two_plans(tmp_path)
+        with faults(store.path) as fs:
+            stage(store.path, to, workers=1)
+            listings = [call for call in fs.calls if is_listing(call, operation)]
+        shutil.rmtree(base(to))
+        for nth in range(1, len(listings) + 1):
+            with faults(store.path) as fs:
+                fs.fail(operation, number, match="receipts", nth=nth, times=1)
+                told = pytest.raises(OSError, match=re.escape(os.strerror(number)))
+                # A directory that could not be opened on the way to a receipt is opened again.
+                with told if operation == "scandir" else contextlib.suppress(OSError):
+                    stage(store.path, to, workers=1)
+            for copy in finished(to):
+                assert_promised(store.path, copy)
+            shutil.rmtree(base(to), ignore_errors=True)
+        assert operation == "open" or listings
+        assert_promised(store.path, stage(store.path, to))
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
+    def test_metadata_are_not_said_to_be_deleted(self, make_shards_dir, to, number: int) -> None:
+        shards_dir = make_shards_dir(2)
+        with faults(shards_dir) as fs:
+            stage(shards_dir, to, workers=1)
+            calls = [call for call in fs.calls if call.path.name == "metadata.json"]
+        shutil.rmtree(base(to))
+        told = []
+        for nth in range(1, len(calls) + 1):
+            with faults(shards_dir) as fs:
+                fs.fail("any", number, match="metadata.json", nth=nth, times=1, optional=True)
+                try:
+                    stage(shards_dir, to, workers=1)
+                except OSError as error:
+                    told.append(error)
+            assert [content(path) for path in finished(to)] in ([], [content(shards_dir)])
+            shutil.rmtree(base(to), ignore_errors=True)
+        assert told
+        assert {error.errno for error in told} == {number}
+
+    def test_the_disk_of_the_copies(self, make_shards_dir, to) -> None:
+        with faults(to) as fs:
+            fs.fail("stat", errno.EIO, match="shardproof-*/*", times=1)
+            with pytest.raises(OSError, match="Input/output error"):
+                stage(make_shards_dir(1), to)
+
+
+def is_listing(call, operation: str) -> bool:
+    return call.operation == operation and call.path.name == "receipts"
+
+
+def finished(to: Path) -> list[Path]:
+    """Directories that have the name of a whole copy."""
+    found = base(to).iterdir() if base(to).exists() else ()
+    return [path for path in found if path.suffix != ".unfinished"]
+
+
+def assert_promised(source: Path, copy: Path) -> None:
+    """A copy promises what its source does, and keeps it as well."""
+    reports = [shardproof.validate(path, level="valid").to_dict() for path in (source, copy)]
+    for report, root in zip(reports, (source, copy), strict=True):
+        assert report.pop("root") == str(root)
+        report["unproven"] = [os.path.relpath(path, root) for path in report["unproven"]]
+    assert reports[0] == reports[1]
+    assert reports[0]["ok"]
+
+
+SOURCES = {
+    "saev": lambda path: testing.write_layout(testing.layout(n_shards=3), path),
+    "saev with labels": lambda path: testing.write_layout(
+        testing.layout(n_shards=3, labels=True), path
+    ),
+    "a plan": lambda path: two_plans(path).path,
+    "a plan with nothing done": lambda path: two_plans(path, 0).path,
+    "one checkpoint": lambda path: checkpoints(path / "c", "model"),
+    "two checkpoints": lambda path: checkpoints(path / "c", "step_1", "step_2"),
+    "three, one of them hidden": lambda path: checkpoints(path / "c", "b", "a", ".hidden"),
+}
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_format_at_every_level(kind: str, level: str, tmp_path, to) -> None:
+    source = SOURCES[kind](tmp_path)
+    copy = stage(source, to, level=level)
+    assert_promised(source, copy)
+    assert stage(source, to, level=level) == copy
+    assert leftovers(to) == []
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+def test_another_checkpoint_beside_the_first_is_another_copy(tmp_path, to, level: str) -> None:
+    source = checkpoints(tmp_path / "c", "step_1")
+    first = stage(source, to, level=level)
+    MultiShardSaver().save_shard(source / "step_3", 0, {"w": np.arange(9)})  # never completed
+    assert stage(source, to, level=level) == first
+    checkpoints(source, "step_2")
+    second = stage(source, to, level=level)
+    assert second != first
+    assert_promised(source, second)
+    assert not list(second.glob("step_3*"))
+
+
+def test_a_checkpoint_of_two_that_is_broken(tmp_path, to) -> None:
+    source = checkpoints(tmp_path / "c", "a", "b")
+    os.truncate(source / "b_shard_1.shard", 50)
+    with pytest.raises(ShardValidationError, match=r"b_shard_1\.shard"):
+        stage(source, to)
+    assert finished(to) == []
+
+
+class TestReceiptsThatAreGone:
+    """A shard is to be made again: its receipt is removed, and the plan is the same one."""
+
+    @pytest.fixture
+    def store(self, tmp_path) -> ReceiptStore:
+        return two_plans(tmp_path)
+
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    def test_they_go_from_the_copy_and_come_again(self, store, to, level: str, caplog) -> None:
+        copy = stage(store.path, to, level=level)
+        before = inodes(copy)
+        for index in (0, 2):
+            receipt_path(store, index).unlink()
+        assert stage(store.path, to, level=level) == copy
+        assert caplog.text.count("copied again") == 0
+        assert_promised(store.path, copy)
+        assert set(inodes(copy).items()) < set(before.items())
+        complete(store, 2, b"other tokens")
+        assert stage(store.path, to, level=level) == copy
+        assert_promised(store.path, copy)
+        assert leftovers(to) == []
+
+    @pytest.mark.parametrize("status", ["started", "failed"])
+    def test_those_that_promise_nothing_go_too(self, store, to, status: str) -> None:
+        rewrite_receipt(store, 1, status=status)
+        copy = stage(store.path, to)
+        receipt_path(store, 1).unlink()
+        stage(store.path, to)
+        assert os.listdir(copy / "receipts") == os.listdir(store.path / "receipts")
+
+    def test_what_others_put_there_stays_and_is_told(self, store, to) -> None:
+        copy = stage(store.path, to)
+        receipt_path(store, 1).unlink()
+        receipt = copy / "receipts" / "shard_000001.json"
+        data = receipt.read_bytes()
+        receipt.write_bytes(data + b" ")  # another one than was staged
+        for _ in range(2):
+            with pytest.raises(FileExistsError, match=r"did not put there \(1\); remove") as caught:
+                stage(store.path, to)
+            assert caught.value.filename == str(receipt)
+            assert receipt.read_bytes() == data + b" "
+        receipt.unlink()
+        assert_promised(store.path, stage(store.path, to))
+
+    @pytest.mark.parametrize("text", [b'{"status": "started"}', b"notes"])
+    def test_what_others_put_there_and_nobody_reads_stays(self, store, to, text: bytes) -> None:
+        receipts = stage(store.path, to) / "receipts"
+        (receipts / "shard_1_notes.json").write_bytes(text)
+        assert_promised(store.path, stage(store.path, to))
+        assert (receipts / "shard_1_notes.json").read_bytes() == text
+
+    @pytest.mark.parametrize(
+        ("place", "name"),
+        [(_job.StageJob, "_bring_what_lacks"), (_copies.files, "remove_if")],
+        ids=["before it is looked at", "while it is removed"],
+    )
+    def test_one_that_came_back_stays(self, store, to, monkeypatch, place, name: str) -> None:
+        """Who began earlier must not remove what another process has brought since."""
+        copy = stage(store.path, to)
+        receipt_path(store, 1).unlink()
+        later: list[Path] = []
+
+        def be_faster() -> None:
+            if not later:
+                later.append(copy)
+                complete(store, 1, b"other tokens")
+                stage(store.path, to)
+
+        before(monkeypatch, place, name, be_faster)
+        with pytest.raises(ShardReadError, match="it changed while it was staged"):
+            stage(store.path, to)
+        assert later
+        assert_promised(store.path, copy)
+        assert leftovers(to) == []
+
+    def test_many_processes_at_once(self, store, to) -> None:
+        copy = stage(store.path, to)
+        for index in (0, 2):
+            receipt_path(store, index).unlink()
+        pids = [
+            forked(lambda: assert_promised(store.path, stage(store.path, to))) for _ in range(8)
+        ]
+        assert [ended(pid) for pid in pids] == [0] * 8
+        assert_promised(store.path, copy)
+
+    @pytest.mark.parametrize("side", ["source", "copy"])
+    def test_where_nobody_can_look(self, store, to, side: str) -> None:
+        """None goes for a look that failed: what is in the copy is what was there, or is now."""
+        copy = stage(store.path, to)
+        whole = content(copy)
+        receipt_path(store, 1).unlink()
+        with faults(store.path if side == "source" else to) as fs:
+            stage(store.path, to, workers=1)
+            n_calls = len(fs.calls)
+        less = content(copy)
+        for nth in range(1, n_calls + 1):
+            shutil.rmtree(base(to))
+            complete_again(store, 1, to)
+            with faults(store.path if side == "source" else to) as fs:
+                number = (errno.EIO, errno.ESTALE, errno.EACCES)[nth % 3]
+                fs.fail("any", number, nth=nth, times=1, optional=True)
+                with contextlib.suppress(OSError):
+                    stage(store.path, to, workers=1)
+            assert content(copy).keys() in (whole.keys(), less.keys())
+            assert_promised(store.path, stage(store.path, to, workers=1))
+
+    def test_the_copy_is_whole_whatever_call_it_is_killed_at(self, store, to) -> None:
+        """Of what was there or is, or of something between them."""
+        skip_where_not_permitted()
+        copy = stage(store.path, to)
+        for index in (0, 2):
+            receipt_path(store, index).unlink()
+
+        def act(begin: Begin) -> None:
+            begin()
+            stage(store.path, to, workers=1)
+
+        def check(_: int) -> None:
+            assert shardproof.validate(copy, level="valid").ok
+            assert "shard_000001.json" in os.listdir(copy / "receipts")
+
+        assert at_every_state(act, to, check=check) > 2
+
+    @pytest.mark.parametrize("moment", ["before", "after"])
+    @pytest.mark.parametrize("call", ["rename", "unlink"])
+    def test_the_next_call_finishes(self, store, to, call: str, moment: str) -> None:
+        copy = stage(store.path, to)
+        for index in (0, 2):
+            receipt_path(store, index).unlink()
+        assert ended(forked(lambda: stage_and_die(store, to, call, "receipts", moment))) == KILLED
+        assert stage(store.path, to) == copy
+        assert_promised(store.path, copy)
+        assert leftovers(to) == []
+
+    @pytest.mark.parametrize("moment", ["before", "after"])
+    def test_one_whose_copy_was_just_made(self, store, to, moment: str) -> None:
+        """What has its name in a copy is known to be staged, whenever that was killed."""
+        name = receipt_path(store, 1).name
+        for _ in range(2):
+            died = forked(lambda: stage_and_die(store, to, "replace", name, moment))
+            assert ended(died) == KILLED
+            receipt_path(store, 1).unlink()
+            assert_promised(store.path, stage(store.path, to))
+            complete(store, 1)
+        assert leftovers(to) == []
+
+    def test_one_that_was_about_to_be_replaced(self, store, to) -> None:
+        stage(store.path, to)
+        name = receipt_path(store, 1).name
+        rewrite_receipt(store, 1, worker="another")
+        died = forked(lambda: stage_and_die(store, to, "replace", name, "before"))
+        assert ended(died) == KILLED
+        receipt_path(store, 1).unlink()
+        assert_promised(store.path, stage(store.path, to))
+
+
+KILLED = -signal.SIGKILL
+
+
+def stage_and_die(store: ReceiptStore, to: Path, call: str, part: str, moment: str) -> None:
+    """Stage, and be killed at a call that has this in its last path."""
+    real = getattr(os, call)
+
+    def die(*paths: object, **keywords: object) -> None:
+        is_it = part in str(paths[-1])
+        if is_it and moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(*paths, **keywords)
+        if is_it:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(os, call, die)
+    stage(store.path, to, workers=1)
+
+
+def before(monkeypatch, owner: object, name: str, act) -> None:
+    """Let something be done before each call of a function."""
+    real = getattr(owner, name)
+
+    def call(*args: object, **keywords: object):
+        act()
+        return real(*args, **keywords)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def complete_again(store: ReceiptStore, index: int, to: Path) -> None:
+    """Let there be a copy of a shard of which the receipt is gone then."""
+    complete(store, index)
+    stage(store.path, to)
+    receipt_path(store, index).unlink()
+
+
+class TestName:
+    def test_it_is_there_when_the_copy_is_whole(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(3)
+        seen: list[list[Path]] = []
+        copy = stage(shards_dir, to, progress=lambda *_: seen.append(finished(to)))
+        assert seen == [[]] * len(seen) != []
+        assert finished(to) == list(base(to).iterdir()) == [copy]
+
+    def test_what_is_unfinished_is_gone_on_with(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(3)
+        with faults(to) as fs:
+            fs.fail("rename", errno.EIO, match="*.unfinished")
+            with pytest.raises(OSError, match="Input/output error"):
+                stage(shards_dir, to)
+        (unfinished,) = base(to).iterdir()
+        before = inodes(unfinished)
+        copy = stage(shards_dir, to)
+        assert inodes(copy) == before
+        assert f"{copy}.unfinished" == str(unfinished)
+
+    def test_what_another_one_left_behind_goes(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(2)
+        copy = stage(shards_dir, to)
+        behind = Path(f"{copy}.unfinished")
+        behind.mkdir(0o700)
+        (behind / "acts000000.bin").write_bytes(b"half")
+        assert stage(shards_dir, to) == copy
+        assert list(base(to).iterdir()) == [copy]
+
+    @pytest.mark.parametrize("moment", ["copying", "checking", "done"])
+    @pytest.mark.parametrize("other", ["renamed", "made"])
+    def test_another_process_is_faster(
+        self, make_shards_dir, to, monkeypatch, moment: str, other: str
+    ) -> None:
+        """It renames the directory that both work in, or puts one of its own there."""
+        shards_dir = make_shards_dir(3)
+        copy = stage(shards_dir, to)
+        own = to / "own"
+        copy.rename(own)
+
+        def be_faster(*_: object) -> None:
+            if not copy.exists():
+                Path(f"{copy}.unfinished").rename(copy) if other == "renamed" else own.rename(copy)
+
+        def first(function):
+            def call(*args, **keywords):
+                be_faster()
+                return function(*args, **keywords)
+
+            return call
+
+        target, name = {
+            "copying": (_copies.StagedFiles, "_transfer"),
+            "checking": (_job.StageJob, "_check"),
+            "done": (_place._files, "move"),
+        }[moment]
+        monkeypatch.setattr(target, name, first(getattr(target, name)))
+        assert stage(shards_dir, to, workers=1) == copy
+        assert_whole(shards_dir, copy)
+        assert list(base(to).iterdir()) == [copy]
+
+
+class TestSidecar:
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"[" * 10**6,
+            b'{"a":' * 10**5 + b"1" + b"}" * 10**5,
+            b'{"name":"acts000001.bin","source":' + b"[" * 20_000,
+            b'{"name":"' + b"x" * 10**6 + b'"}',
+        ],
+    )
+    def test_what_is_nested_or_long_costs_a_copy(self, make_shards_dir, to, line: bytes) -> None:
+        shards_dir = make_shards_dir(2)
+        sidecar = stage(shards_dir, to) / ".shardproof-stage.jsonl"
+        sidecar.write_bytes(line + b"\n" + sidecar.read_bytes().partition(b"\n\n")[2])
+        assert_same(shards_dir, stage(shards_dir, to))
+
+    @pytest.mark.parametrize("level", ["present", "complete"])
+    def test_a_size_that_is_not_the_source_s(self, make_shards_dir, to, level: str) -> None:
+        shards_dir = make_shards_dir(2)
+        copy = stage(shards_dir, to, level=level)
+        file = copy / "metadata.json"
+        file.write_bytes(file.read_bytes() + b" ")  # of which no manifest states the size
+        status = file.stat()
+        forged = [status.st_size, status.st_mtime_ns, status.st_ino]
+        rewrite_proofs(copy, copy=forged)
+        assert_same(shards_dir, stage(shards_dir, to, level=level))
+
+    @pytest.mark.parametrize("digest", ["", "sha256:", "nonsense", "sha256:" + "g" * 64, "md5:0"])
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    def test_a_digest_that_is_none(self, make_shards_dir, to, level: str, digest: str) -> None:
+        shards_dir = make_shards_dir(2)
+        rewrite_proofs(stage(shards_dir, to, level=level), digest=digest)
+        assert_same(shards_dir, stage(shards_dir, to, level=level))
+
+    @pytest.mark.parametrize("name", [".shardproof-stage.jsonl", ".shardproof-stage.lock"])
+    def test_a_source_does_not_state_what_is_proven(self, make_shards_dir, to, name: str) -> None:
+        shards_dir = make_shards_dir(2)
+        (shards_dir / "acts000001.bin").rename(shards_dir / name)
+        listed = json.loads((shards_dir / "shards.json").read_text())
+        listed[1]["name"] = name
+        (shards_dir / "shards.json").write_text(json.dumps(listed))
+        assert shardproof.validate(shards_dir).ok
+        with pytest.raises(ManifestError, match="names that a copy has for files of its own"):
+            stage(shards_dir, to)
+
+
+@pytest.mark.parametrize("folder", [".shardproof-stage.jsonl", ".shardproof-stage.lock"])
+def test_a_folder_with_the_name_of_what_is_proven(tmp_path, to, folder: str) -> None:
+    store = new_store(tmp_path, 1)
+    with store.claim(0) as work:
+        work.output(f"{folder}/x.bin").write_bytes(b"tokens")
+    assert shardproof.validate(store.path).ok
+    with pytest.raises(ManifestError, match=rf"files of its own (?s:.*)'{folder}/x\.bin'"):
+        stage(store.path, to)
+    assert list(to.rglob("*.bin")) == []
+
+
+def rewrite_proofs(staged: Path, **changes: object) -> None:
+    sidecar = staged / ".shardproof-stage.jsonl"
+    lines = [json.loads(line) | changes for line in sidecar.read_text().split()]
+    sidecar.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+class TestDestination:
+    def test_no_directory(self, make_shards_dir, to) -> None:
+        with pytest.raises(NotADirectoryError, match="expected an existing directory"):
+            stage(make_shards_dir(1), to / "nowhere")
+
+    @pytest.mark.parametrize("depth", [0, 1])
+    @pytest.mark.parametrize("harm", ["link", "file", "readable", "writable", "others"])
+    def test_what_another_user_may_have_put_there(
+        self, make_shards_dir, tmp_path, to, harm: str, depth: int
+    ) -> None:
+        shards_dir = make_shards_dir(1)
+        copy = stage(shards_dir, to)
+        lure = tmp_path / "lure"
+        lure.mkdir(mode=0o700)
+        path = (base(to), copy)[depth]
+        if harm in {"link", "file"}:
+            shutil.rmtree(path)
+            path.symlink_to(lure) if harm == "link" else path.write_text("")
+        else:
+            path.chmod({"readable": 0o750, "writable": 0o722, "others": 0o700}[harm])
+        if harm == "others":
+            if os.geteuid():
+                pytest.skip("only root gives files away")
+            os.chown(path, 12345, -1)
+        with pytest.raises(PermissionError, match=rf"expected a directory of uid.*'{path}'"):
+            stage(shards_dir, to)
+        assert list(lure.iterdir()) == []
+
+    def test_links_in_the_copy_are_not_followed(self, make_shards_dir, tmp_path, to) -> None:
+        shards_dir = make_shards_dir(2)
+        copy = stage(shards_dir, to)
+        lure = tmp_path / "lure"
+        lure.write_text("mine")
+        for name in ("acts000000.bin", "metadata.json", "shards.json"):
+            (copy / name).unlink()
+            (copy / name).symlink_to(lure)
+        assert_same(shards_dir, stage(shards_dir, to))
+        assert lure.read_text() == "mine"
+        assert not any(path.is_symlink() for path in copy.iterdir())
+
+        for name in OURS:
+            (copy / name).unlink()
+            (copy / name).symlink_to(lure)
+            with pytest.raises(OSError, match="symbolic links"):
+                stage(shards_dir, to)
+            (copy / name).unlink()
+            (copy / name).touch()
+        assert lure.read_text() == "mine"
+
+    def test_a_folder_that_is_a_link(self, tmp_path, to) -> None:
+        store = new_store(tmp_path, 1)
+        complete(store, 0)
+        copy = stage(store.path, to)
+        shutil.rmtree(copy / "receipts")
+        lure = tmp_path / "lure"
+        lure.mkdir()
+        (copy / "receipts").symlink_to(lure)
+        with pytest.raises(PermissionError, match="symbolic link"):
+            stage(store.path, to)
+        assert list(lure.iterdir()) == []
+
+    def test_a_disk_that_is_too_small(self, make_shards_dir, to, monkeypatch) -> None:
+        real = os.statvfs
+
+        def small(path):
+            return os.statvfs_result((*real(path)[:4], 1, *real(path)[5:]))
+
+        monkeypatch.setattr(os, "statvfs", small)
+        with pytest.raises(OSError, match=r"expected \d+ bytes free for 4 files of") as caught:
+            stage(make_shards_dir(3, d_model=512), to)
+        assert caught.value.errno == errno.ENOSPC
+        assert list(to.rglob("*.bin")) == []
+
+    @pytest.mark.parametrize("workers", [1, 4])
+    def test_a_disk_that_fills_up(self, make_shards_dir, to, workers: int) -> None:
+        shards_dir = make_shards_dir(6)
+        with faults(to) as fs:
+            fs.fail("write", errno.ENOSPC, nth=3, match="*.tmp")
+            with pytest.raises(OSError, match="No space left"):
+                stage(shards_dir, to, workers=workers)
+        assert leftovers(to) == []
+        assert not list(to.rglob("shards.json"))
+        for path in to.rglob("*.bin"):
+            assert path.read_bytes() == (shards_dir / path.name).read_bytes()
+        assert_same(shards_dir, stage(shards_dir, to))
+
+    def test_a_file_that_may_not_be_so_large(self, make_shards_dir, to) -> None:
+        """A real limit of the kernel's, half-way through a shard."""
+        shards_dir = make_shards_dir(2, d_model=512)
+
+        def limited() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+            with pytest.raises(OSError, match=r"File too large: '.*\.bin' -> '") as caught:
+                stage(shards_dir, to)
+            assert Path(caught.value.filename).parent == shards_dir
+            assert Path(caught.value.filename2).parent.parent == base(to)
+
+        assert (shards_dir / "acts000000.bin").stat().st_size > 50_000
+        assert ended(forked(limited)) == 0
+        assert leftovers(to) == list(to.rglob("*.bin")) == []
+        assert_same(shards_dir, stage(shards_dir, to))
+
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_a_quota_names_both_files(self, make_shards_dir, to, monkeypatch, level: str) -> None:
+        shards_dir = make_shards_dir(1)
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+        monkeypatch.setattr(os, "sendfile", refuse)
+        monkeypatch.setattr(_copies, "_write_all", refuse)
+        with pytest.raises(OSError, match="Disk quota exceeded") as caught:
+            stage(shards_dir, to, workers=1, level=level)
+        assert caught.value.filename == str(shards_dir / "acts000000.bin")
+        assert Path(caught.value.filename2).name == "acts000000.bin"
+        assert Path(caught.value.filename2).is_relative_to(base(to))
+
+    def test_a_full_disk_names_the_list_of_what_is_proven(self, make_shards_dir, to) -> None:
+        """A call that has but a descriptor says nothing of where."""
+        with faults(to) as fs:
+            fs.fail("write", errno.ENOSPC, match=".shardproof-stage.jsonl")
+            with pytest.raises(OSError, match="No space left") as caught:
+                stage(make_shards_dir(1), to, workers=1)
+        assert caught.value.filename.endswith("/.shardproof-stage.jsonl")
+        assert Path(caught.value.filename).is_relative_to(base(to))
+
+    def test_a_full_disk_names_the_list_of_shards(self, make_shards_dir, to, monkeypatch) -> None:
+        """A real limit of the kernel's: the list is the largest file."""
+        shards_dir = make_shards_dir(1)
+        listing = shards_dir / "shards.json"
+        listing.write_bytes(listing.read_bytes() + b" " * 50_000)
+
+        def limited() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+            with pytest.raises(OSError, match=r"File too large: '.*/shards\.json'"):
+                stage(shards_dir, to)
+
+        assert ended(forked(limited)) == 0
+        assert not list(to.rglob("shards.json"))
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
+    def test_each_call_that_fails(self, make_shards_dir, to, number: int) -> None:
+        shards_dir = make_shards_dir(1)
+        with faults(to) as fs:
+            stage(shards_dir, to, workers=1)
+            n_calls = len(fs.calls)
+        assert n_calls > 20
+        for nth in range(1, n_calls + 1):
+            shutil.rmtree(base(to))
+            with faults(to) as fs:
+                fs.fail("any", number, nth=nth, times=1, optional=True)
+                try:
+                    copy = stage(shards_dir, to, workers=1)
+                except OSError:
+                    copies = finished(to)  # with its name, a copy is whole
+                else:
+                    copies = [copy]
+            for copy in copies:
+                assert_same(shards_dir, copy)
+            assert_same(shards_dir, stage(shards_dir, to, workers=1))
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        "keywords",
+        [{"level": "whole"}, {"workers": True}, {"workers": "2"}, {"to": 3}, {"progress": 1}],
+    )
+    def test_wrong_types(self, make_shards_dir, keywords: dict) -> None:
+        with pytest.raises(TypeError):
+            stage(make_shards_dir(1), **keywords)
+
+    def test_no_workers(self, make_shards_dir, to) -> None:
+        with pytest.raises(ValueError, match="workers: expected 1 or more, found 0"):
+            stage(make_shards_dir(1), to, workers=0)
+
+
+class TestManyProcesses:
+    def test_they_share_the_work(self, make_shards_dir, to, tmp_path) -> None:
+        """Locks save work: each file is copied about once."""
+        shards_dir = make_shards_dir(32)
+        log = tmp_path / "log"
+        log.touch()
+
+        def work() -> None:
+            transfer = _copies.StagedFiles._transfer
+
+            def counted(self, source: int, copy: int, size: int, file):
+                with log.open("a") as lines:
+                    lines.write(f"{file.name}\n")
+                time.sleep(0.005)
+                return transfer(self, source, copy, size, file)
+
+            _copies.StagedFiles._transfer = counted
+            stage(shards_dir, to, workers=2)
+
+        pids = [forked(work) for _ in range(8)]
+        assert [ended(pid) for pid in pids] == [0] * 8
+        assert len(log.read_text().splitlines()) == 33
+        (copy,) = base(to).iterdir()
+        assert_same(shards_dir, copy)
+
+    @pytest.mark.parametrize("locks", ["real", "void", "refused"])
+    def test_and_are_all_right_when_some_are_killed(
+        self, make_shards_dir, to, monkeypatch, locks: str
+    ) -> None:
+        if locks == "void":
+            monkeypatch.setattr(fcntl, "lockf", lambda *_: None)
+        elif locks == "refused":
+            monkeypatch.setattr(fcntl, "lockf", refuse_lock)
+        shards_dir = make_shards_dir(40)
+        generator = random.Random(3)
+        pids = [
+            forked(lambda: assert_whole(shards_dir, stage(shards_dir, to, workers=2)))
+            for _ in range(16)
+        ]
+        killed = generator.sample(pids, 6)
+        for pid in killed:
+            time.sleep(generator.uniform(0, 0.01))
+            os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            assert ended(pid) in ({0, -signal.SIGKILL} if pid in killed else {0})
+        copy = stage(shards_dir, to)
+        assert_same(shards_dir, copy)
+        assert leftovers(to) == []
+
+    def test_who_holds_a_lock_for_ever_is_not_waited_for(
+        self, make_shards_dir, to, monkeypatch
+    ) -> None:
+        shards_dir = make_shards_dir(3)
+        copy = stage(shards_dir, to)
+        for path in copy.glob("*.bin"):
+            path.unlink()
+        reading, writing = os.pipe()
+
+        def hold() -> None:
+            fd = os.open(copy / ".shardproof-stage.lock", os.O_RDWR)
+            fcntl.lockf(fd, fcntl.LOCK_EX)
+            os.write(writing, b"!")
+            signal.pause()
+
+        pid = forked(hold)
+        os.read(reading, 1)
+        monkeypatch.setattr(_copies, "_WAIT_SECONDS", 0.2)
+        try:
+            assert_same(shards_dir, stage(shards_dir, to))
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            ended(pid)
+            os.close(reading)
+            os.close(writing)
+
+    def test_an_interrupt_leaves_no_thread_and_no_file(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(10, d_model=512)
+        script = f"""
+import os, signal, threading
+from shardproof.staging import stage
+from shardproof.testing.faults.file_system import faults
+with faults({str(to)!r}) as fs:
+    fs.slow("write", 0.005, match="*.tmp")
+    fs.short("write", 100, match="*.tmp")
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        stage({str(shards_dir)!r}, {str(to)!r})
+    except KeyboardInterrupt:
+        timer.join()
+        n_calls = len([call for call in fs.calls if call.operation == "write"])
+        print(threading.active_count(), n_calls < 600)  # of 655 for each file
+"""
+        run = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert (run.stdout, run.stderr) == ("1 True\n", "")
+        assert leftovers(to) == []
+        assert not list(to.rglob("shards.json"))
+        assert_same(shards_dir, stage(shards_dir, to))
+
+
+def refuse_lock(*_: object) -> None:
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+def test_whatever_call_it_is_killed_at(make_shards_dir, tmp_path, to) -> None:
+    """There is no copy, or a whole one; and the next call finishes."""
+    skip_where_not_permitted()
+    shards_dir = make_shards_dir(1)
+    stage(shards_dir, tmp_path)  # what is imported late is by now
+
+    def act(begin: Begin) -> None:
+        begin()
+        stage(shards_dir, to, workers=1)
+
+    def check(_: int) -> None:
+        for path in to.rglob("*"):
+            if path.is_dir():
+                path.chmod(0o700)  # which states don't have
+        for path in to.rglob("shards.json"):
+            assert_whole(shards_dir, path.parent)
+        assert_same(shards_dir, stage(shards_dir, to, workers=1))
+
+    assert at_every_state(act, to, check=check) > 8

@@ -1,0 +1,730 @@
+"""Each named fault: what it sends, whom it fools, and that it ends."""
+
+import contextlib
+import email.utils
+import hashlib
+import http.client
+import re
+import socket
+import time
+import urllib.request
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from shardproof.testing.faults.hub import Fault, Hub, serve_hub
+from tests.helpers import ROOT
+
+DATA = bytes(range(200)) * 5
+HALF, REST = DATA[:500], DATA[500:]
+SHA256 = hashlib.sha256(DATA).hexdigest()
+NOTE = b"A fault, as the test asked for.\n"
+PAGE = b"<!DOCTYPE html><title>Sign in</title><p>Sign in to go on.<!--"
+DEADLINE = 30.0  # seconds; only a hang is as long
+
+TOLD = {
+    "Connection",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Length",
+    "Content-Range",
+    "Location",
+    "Retry-After",
+    "Transfer-Encoding",
+}
+"""What headers may differ between a fault and the right answer; the others are always there."""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setenv("no_proxy", "*")
+    with serve_hub({"data/x.bin": DATA}) as hub:
+        yield hub
+
+
+class Wire(NamedTuple):
+    """What a fault sends: status and headers, the bytes after them, and what follows these."""
+
+    head: list[str]
+    body: bytes
+    end: str = "next request"
+
+
+OF_RANGES = {
+    Fault.RANGE_IGNORED,
+    Fault.RANGE_OTHER_ETAG,
+    Fault.RANGE_REFUSED,
+    Fault.RANGE_WRONG_START,
+    Fault.RANGE_WRONG_TOTAL,
+}
+"""What happens only to requests with a range."""
+
+ALL = "Content-Length: 1000"
+FROM_300 = "Content-Range: bytes 300-999/1000"
+
+FRESH = {
+    Fault.STATUS_401: Wire(["401", "Content-Length: 32"], NOTE),
+    Fault.STATUS_403: Wire(["403", "Content-Length: 32"], NOTE),
+    Fault.STATUS_404: Wire(["404", "Content-Length: 32"], NOTE),
+    Fault.STATUS_429: Wire(["429", "Retry-After: 0", "Content-Length: 32"], NOTE),
+    Fault.STATUS_500: Wire(["500", "Content-Length: 32"], NOTE),
+    Fault.STATUS_503: Wire(["503", "Retry-After: 0", "Content-Length: 32"], NOTE),
+    Fault.RETRY_AFTER_ABSURD: Wire(
+        ["503", "Retry-After: 100000000000000000000", "Content-Length: 32"], NOTE
+    ),
+    Fault.RETRY_AFTER_GARBAGE: Wire(["503", "Retry-After: soon", "Content-Length: 32"], NOTE),
+    Fault.CLOSED_BEFORE_HEADER: Wire([], b"", "end"),
+    Fault.RESET_BEFORE_HEADER: Wire([], b"", "reset"),
+    Fault.RESET_IN_BODY: Wire(["200", ALL], HALF, "reset"),
+    Fault.NOT_HTTP: Wire([], b"SSH-2.0-OpenSSH_9.6\r\n", "end"),
+    Fault.TRUNCATED: Wire(["200", ALL], HALF, "end"),
+    Fault.TRUNCATED_WITHOUT_LENGTH: Wire(["200", "Connection: close"], HALF, "end"),
+    Fault.CHUNKED_CUT: Wire(["200", "Transfer-Encoding: chunked"], b"3e8\r\n" + HALF, "end"),
+    Fault.CHUNKED_BAD_SIZE: Wire(
+        ["200", "Transfer-Encoding: chunked"],
+        b"1f4\r\n" + HALF + b"\r\nzz\r\n" + REST + b"\r\n0\r\n\r\n",
+        "end",
+    ),
+    Fault.LENGTH_TOO_SMALL: Wire(["200", "Content-Length: 500"], DATA, "end"),
+    Fault.LENGTH_TOO_LARGE: Wire(["200", "Content-Length: 1001"], DATA, "end"),
+    Fault.LENGTH_NEGATIVE: Wire(["200", "Content-Length: -1"], DATA, "end"),
+    Fault.LENGTH_TWICE: Wire(["200", "Content-Length: 500", ALL], DATA, "end"),
+    Fault.LENGTH_NOT_A_NUMBER: Wire(["200", "Content-Length: many"], DATA, "end"),
+    Fault.BIT_FLIP: Wire(["200", ALL], HALF + b"\x65" + REST[1:]),
+    Fault.HTML_PAGE: Wire(["200", ALL], PAGE + b" " * 931 + b"--></p>\n"),
+    Fault.EMPTY_BODY: Wire(["200", "Content-Length: 0"], b""),
+    Fault.GZIP_LIE: Wire(["200", "Content-Encoding: gzip", ALL], DATA),
+    Fault.RANGE_UNASKED: Wire(
+        ["206", "Content-Range: bytes 0-499/1000", "Content-Length: 500"], HALF
+    ),
+    Fault.REDIRECT_LOOP: Wire(["302", "Location: /data/x.bin?a=b", "Content-Length: 0"], b""),
+    Fault.REDIRECT_TO_FILE: Wire(["302", "Location: file:///etc/passwd", "Content-Length: 0"], b""),
+    Fault.REDIRECT_WITHOUT_LOCATION: Wire(["302", "Content-Length: 0"], b""),
+    Fault.UNSAFE_FILE_NAME: Wire(
+        ["200", 'Content-Disposition: attachment; filename="../../x"', ALL], DATA
+    ),
+    Fault.STALL_BEFORE_HEADER: Wire([], b"", "silence"),
+    Fault.STALL_AFTER_HEADER: Wire(["200", ALL], b"", "silence"),
+    Fault.STALL_IN_BODY: Wire(["200", ALL], HALF, "silence"),
+}
+"""In answer to GET /data/x.bin?a=b."""
+
+RESUMED = {
+    Fault.RANGE_WRONG_START: Wire(
+        ["206", "Content-Range: bytes 0-999/1000", "Content-Length: 1000"], DATA
+    ),
+    Fault.RANGE_WRONG_TOTAL: Wire(
+        ["206", "Content-Range: bytes 300-999/1001", "Content-Length: 700"], DATA[300:]
+    ),
+    Fault.RANGE_OTHER_ETAG: Wire(
+        ["206", FROM_300, "Content-Length: 700"], bytes(255 - byte for byte in DATA[300:])
+    ),
+    Fault.RANGE_IGNORED: Wire(["200", ALL], DATA),
+    Fault.RANGE_REFUSED: Wire(["416", "Content-Range: bytes */1000", "Content-Length: 0"], b""),
+    Fault.TRUNCATED: Wire(["206", FROM_300, "Content-Length: 700"], DATA[300:650], "end"),
+    Fault.BIT_FLIP: Wire(
+        ["206", FROM_300, "Content-Length: 700"],
+        DATA[300:650] + bytes([DATA[650] ^ 1]) + DATA[651:],
+    ),
+    Fault.LENGTH_TOO_SMALL: Wire(["206", FROM_300, "Content-Length: 350"], DATA[300:], "end"),
+    Fault.EMPTY_BODY: Wire(["200", "Content-Length: 0"], b""),
+}
+"""The same with Range: bytes=300-."""
+
+ALONE = {
+    Fault.DRIP,
+    Fault.ENDLESS_BODY,
+    Fault.GZIP_BOMB,
+    Fault.HUGE_HEADER,
+    Fault.REDIRECT_TO_OTHER_HOST,
+    Fault.RETRY_AFTER_DATE,
+}
+"""What needs a test of its own."""
+
+
+def dial(hub: Hub, *headers: str, method: str = "GET") -> socket.socket:
+    port = int(hub.url.rpartition(":")[2])
+    client = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
+    lines = [f"{method} /data/x.bin?a=b HTTP/1.1", f"Host: 127.0.0.1:{port}", *headers, "", ""]
+    client.sendall("\r\n".join(lines).encode())
+    return client
+
+
+def ask(hub: Hub, path: str, *headers: str, method: str = "GET") -> str:
+    """Ask for it, take no interest in the answer, but say where it leads."""
+    path = path.removeprefix(hub.url).lstrip("/")
+    named = dict(header.split(": ", 1) for header in headers)
+    connection = http.client.HTTPConnection(hub.url.removeprefix("http://"), timeout=DEADLINE)
+    with contextlib.closing(connection):
+        connection.request(method, f"/{path}", headers=named)
+        response = connection.getresponse()
+        with contextlib.suppress(http.client.IncompleteRead):
+            response.read()
+        return response.headers.get("Location", "")
+
+
+def receive(client: socket.socket, size: int) -> bytes:
+    """This many bytes, or fewer if the connection ends."""
+    data = bytearray()
+    while len(data) < size and (more := client.recv(min(2**16, size - len(data)))):
+        data += more
+    return bytes(data)
+
+
+def receive_head(client: socket.socket) -> list[str]:
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        more = client.recv(1)
+        assert more, "the connection ends in the header"
+        head += more
+    status, *lines = head.decode("latin-1").split("\r\n")[:-2]
+    version, number, reason = status.split(" ", 2)
+    assert (version, reason) == ("HTTP/1.1", http.client.responses[int(number)])
+    return [number, *(line for line in lines if line.partition(":")[0] in TOLD)]
+
+
+def wait_for_requests(hub: Hub, number: int) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while len(hub.requests) < number:
+        assert time.monotonic() < deadline, "the request has not come"
+        time.sleep(0.001)
+
+
+def is_silent(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        client.recv(1)
+    except BlockingIOError:
+        return True
+    finally:
+        client.settimeout(DEADLINE)
+    return False
+
+
+def check(hub: Hub, client: socket.socket, expected: Wire) -> None:
+    if expected.head:
+        assert receive_head(client) == expected.head
+    assert receive(client, len(expected.body)) == expected.body
+    if expected.end == "end":
+        assert client.recv(1) == b""
+    elif expected.end == "reset":
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+    elif expected.end == "silence":
+        wait_for_requests(hub, 1)
+        assert is_silent(client)
+        client.shutdown(socket.SHUT_WR)  # to the hub, this client has gone
+        assert client.recv(1) == b""
+    else:
+        client.sendall(b"GET /nothing HTTP/1.1\r\n\r\n")
+        assert receive_head(client)[0] == "404"
+
+
+@pytest.mark.parametrize("fault", FRESH)
+def test_what_it_sends(hub: Hub, fault: Fault) -> None:
+    hub.fault("data/*", fault)
+    expected = FRESH[fault]
+    with dial(hub) as client:
+        check(hub, client, expected)
+    request = hub.requests[0]
+    assert request.fault is fault
+    assert request.status == (int(expected.head[0]) if expected.head else None)
+    assert request.bytes_sent == len(expected.body)
+
+
+@pytest.mark.parametrize("fault", RESUMED)
+def test_what_it_sends_to_a_request_with_a_range(hub: Hub, fault: Fault) -> None:
+    hub.fault("data/*", fault)
+    with dial(hub, "Range: bytes=300-") as client:
+        check(hub, client, RESUMED[fault])
+
+
+def test_no_fault_is_without_a_test() -> None:
+    assert set(FRESH) | set(RESUMED) | ALONE == set(Fault)
+
+
+def test_no_fault_is_without_a_line_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "loopback-hub.md").read_text()
+    assert re.findall(r"(?m)^\| `([a-z0-9-]+)` \|", page) == list(Fault)
+
+
+def test_retry_after_a_date(hub: Hub) -> None:
+    before = int(time.time())
+    hub.fault("data/*", Fault.RETRY_AFTER_DATE)
+    with dial(hub) as client:
+        status, retry_after, _ = receive_head(client)
+    value = retry_after.removeprefix("Retry-After: ")
+    assert value.endswith(" GMT")
+    assert status == "503"
+    assert before + 1 <= email.utils.parsedate_to_datetime(value).timestamp()
+
+
+def test_another_etag(hub: Hub) -> None:
+    etags = []
+    hub.fault("data/*", Fault.RANGE_OTHER_ETAG, times=1)
+    for _ in range(2):
+        with contextlib.closing(get(hub, range="bytes=300-")) as response:
+            etags.append(response.headers["ETag"])
+            response.read()
+    assert etags[1] == f'"{SHA256}"'
+    assert etags[0] != etags[1]
+
+
+def test_a_huge_header(hub: Hub) -> None:
+    hub.fault("data/*", Fault.HUGE_HEADER)
+    with dial(hub, "Connection: close") as client:
+        head, _, body = receive(client, 2**21).partition(b"\r\n\r\n")
+    assert max(map(len, head.split(b"\r\n"))) == len("X-Padding: ") + 2**20
+    assert body == DATA
+
+
+def test_a_reset_comes_after_what_was_sent_before_it(hub: Hub) -> None:
+    hub.put("data/x.bin", bytes(2**24))
+    hub.fault("data/*", Fault.RESET_IN_BODY, at=2**23 + 5)
+    with dial(hub) as client:
+        assert receive_head(client) == ["200", f"Content-Length: {2**24}"]
+        assert len(receive(client, 2**23 + 5)) == 2**23 + 5
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+
+
+def test_an_endless_body(hub: Hub) -> None:
+    hub.fault("data/*", Fault.ENDLESS_BODY)
+    with dial(hub) as client:
+        assert receive_head(client) == ["200", "Connection: close"]
+        assert receive(client, 1000) == DATA
+        for _ in range(100):
+            assert receive(client, 10**5) == bytes(10**5)
+
+
+def test_a_gzip_bomb(hub: Hub) -> None:
+    hub.fault("data/*", Fault.GZIP_BOMB)
+    with dial(hub) as client:
+        assert receive_head(client) == ["200", "Content-Encoding: gzip", "Connection: close"]
+        packed = receive(client, 20_000)
+    unpacked = zlib.decompressobj(wbits=31).decompress(packed)
+    assert len(unpacked) > 100 * len(packed)
+    assert not unpacked.strip(b"\0")
+
+
+def test_a_gzip_bomb_is_a_gzip_file(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+    from shardproof.testing.faults.hub import _harms
+
+    assert _harms._BOMB == 2**30
+    monkeypatch.setattr(_harms, "_BOMB", 10**6)
+    hub.fault("data/*", Fault.GZIP_BOMB)
+    with contextlib.closing(get(hub)) as response:
+        assert zlib.decompress(response.read(), wbits=31) == bytes(10**6)
+
+
+def test_drops_come_one_by_one(hub: Hub) -> None:
+    hub.fault("data/*", Fault.DRIP, interval=1e6)
+    with dial(hub) as client:
+        assert receive_head(client) == ["200", ALL]
+        assert receive(client, 1) == DATA[:1]
+        assert is_silent(client)
+
+
+def test_all_drops_come_in_the_end(hub: Hub) -> None:
+    hub.fault("data/*", Fault.DRIP, interval=1e-9)
+    with dial(hub) as client:
+        check(hub, client, Wire(["200", ALL], DATA))
+
+
+def test_another_host_has_the_file(hub: Hub) -> None:
+    hub.fault("data/*", Fault.REDIRECT_TO_OTHER_HOST)
+    port = hub.url.rpartition(":")[2]
+    with dial(hub) as client:
+        location = f"Location: http://localhost:{port}/data/x.bin?a=b"
+        check(hub, client, Wire(["302", location, "Content-Length: 0"], b""))
+    with contextlib.closing(get(hub, host=f"localhost:{port}")) as response:
+        assert response.read() == DATA
+    assert [request.host for request in hub.requests_for("data/*")] == [
+        f"127.0.0.1:{port}",
+        f"localhost:{port}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "body"),
+    [
+        (Fault.RESET_IN_BODY, DATA[:7]),
+        (Fault.TRUNCATED, DATA[:7]),
+        (Fault.TRUNCATED_WITHOUT_LENGTH, DATA[:7]),
+        (Fault.CHUNKED_CUT, b"3e8\r\n" + DATA[:7]),
+        (Fault.CHUNKED_BAD_SIZE, b"7\r\n" + DATA[:7] + b"\r\nzz\r\n"),
+        (Fault.BIT_FLIP, DATA[:7] + b"\x06" + DATA[8:]),
+        (Fault.STALL_IN_BODY, DATA[:7]),
+    ],
+)
+def test_the_harm_is_done_where_it_is_asked_for(hub: Hub, fault: Fault, body: bytes) -> None:
+    hub.fault("data/*", fault, at=7)
+    with dial(hub) as client:
+        receive_head(client)
+        assert receive(client, len(body)) == body
+        if fault in {Fault.TRUNCATED, Fault.CHUNKED_CUT}:
+            assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("fault", [Fault.TRUNCATED, Fault.BIT_FLIP, Fault.CHUNKED_BAD_SIZE])
+@pytest.mark.parametrize("at", [0, 999, 1000, 10**9])
+def test_places_at_the_edges(hub: Hub, fault: Fault, at: int) -> None:
+    hub.fault("data/*", fault, at=at)
+    with dial(hub) as client:
+        receive_head(client)
+        body = receive(client, 1000 if fault is Fault.BIT_FLIP else 2000)
+    first = DATA[:at]
+    if fault is Fault.TRUNCATED:
+        assert body == first
+    elif fault is Fault.BIT_FLIP:
+        assert [index for index in range(1000) if body[index] != DATA[index]] == [min(at, 999)]
+    else:
+        start = b"%x\r\n%s\r\n" % (len(first), first) if first else b"\r\n"
+        assert body == start + b"zz\r\n" + DATA[at:] + b"\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_retry_after_is_what_was_asked_for(hub: Hub, status: int) -> None:
+    hub.fault("data/*", f"status-{status}", retry_after="Wed, 21 Oct 2015 07:28:00 GMT")
+    with dial(hub) as client:
+        assert receive_head(client)[1] == "Retry-After: Wed, 21 Oct 2015 07:28:00 GMT"
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 40])
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault not in ALONE])
+def test_a_small_file_suffers_too(hub: Hub, fault: Fault, size: int) -> None:
+    hub.put("data/x.bin", DATA[:size])
+    hub.fault("data/*", fault)
+    with dial(hub, "Connection: close", "Range: bytes=0-") as client:
+        if "stall" not in fault:
+            with contextlib.suppress(ConnectionResetError):
+                receive(client, 10**6)
+        wait_for_requests(hub, 1)
+    happens = size > 0 and fault is not Fault.RANGE_UNASKED
+    assert hub.requests[0].fault == (fault if happens else None)
+
+
+# Whom it fools
+
+
+def get(hub: Hub, *, timeout: float = DEADLINE, **headers: str) -> http.client.HTTPResponse:
+    """An answer that does not close before it is told to."""
+    request = urllib.request.Request(f"{hub.url}/data/x.bin", headers=headers)
+    return urllib.request.urlopen(request, timeout=timeout)
+
+
+def read_until_nothing_comes(hub: Hub, have: bytes, patience: float) -> bytes:
+    """A download as many write it: no look at the size, none at the status."""
+    headers = {"range": f"bytes={len(have)}-"} if have else {}
+    with get(hub, timeout=patience, **headers) as response:
+        while block := response.read(64):
+            have += block
+    return have
+
+
+FOOLING = {
+    Fault.BIT_FLIP,
+    Fault.EMPTY_BODY,
+    Fault.HTML_PAGE,
+    Fault.LENGTH_TOO_SMALL,
+    Fault.LENGTH_TWICE,
+    Fault.RANGE_UNASKED,
+    Fault.TRUNCATED,
+    Fault.TRUNCATED_WITHOUT_LENGTH,
+}
+FOOLING_WHO_RESUME = FOOLING - {Fault.RANGE_UNASKED} | {
+    Fault.RANGE_IGNORED,
+    Fault.RANGE_OTHER_ETAG,
+    Fault.RANGE_WRONG_START,
+}
+HARMLESS = {
+    Fault.DRIP,
+    Fault.GZIP_LIE,
+    Fault.LENGTH_NEGATIVE,
+    Fault.LENGTH_NOT_A_NUMBER,
+    Fault.LENGTH_TOO_LARGE,
+    Fault.RANGE_WRONG_TOTAL,
+    Fault.REDIRECT_TO_OTHER_HOST,
+    Fault.UNSAFE_FILE_NAME,
+}
+"""Who looks at nothing is not harmed by these; who does look is tested by them."""
+ENDLESS = {Fault.ENDLESS_BODY, Fault.GZIP_BOMB}
+
+
+def outcome(hub: Hub, have: bytes, patience: float) -> str:
+    try:
+        found = read_until_nothing_comes(hub, have, patience)
+    except (OSError, http.client.HTTPException):
+        return "error"
+    return "right" if found == DATA else "fooled"
+
+
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault not in ENDLESS])
+@pytest.mark.parametrize("have", [b"", DATA[:300]], ids=["fresh", "resumed"])
+def test_whom_it_fools(hub: Hub, fault: Fault, have: bytes) -> None:
+    hub.fault("data/*", fault, interval=1e-9 if fault is Fault.DRIP else None)
+    if fault in (FOOLING_WHO_RESUME if have else FOOLING):
+        expected = "fooled"
+    elif fault in HARMLESS or fault in ({Fault.RANGE_UNASKED} if have else OF_RANGES):
+        expected = "right"
+    else:
+        expected = "error"
+    patience = 0.1 if fault.startswith("stall-") else DEADLINE
+    assert outcome(hub, have, patience) == expected
+
+
+@pytest.mark.parametrize("fault", [Fault.RESET_IN_BODY, Fault.CHUNKED_CUT, Fault.STALL_IN_BODY])
+def test_whoever_ignores_errors_takes_half_for_all(hub: Hub, fault: Fault) -> None:
+    hub.fault("data/*", fault)
+    found = b""
+    patience = 0.1 if fault is Fault.STALL_IN_BODY else DEADLINE
+    with (
+        contextlib.suppress(OSError, http.client.HTTPException),
+        get(hub, timeout=patience) as response,
+    ):
+        while block := response.read(50):
+            found += block
+    assert found == DATA[:500]
+
+
+# When it happens
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_after_its_times_all_is_well(hub: Hub, fault: Fault) -> None:
+    headers = ["Range: bytes=300-"] if fault in OF_RANGES else []
+    hub.fault("data/*", fault, times=2)
+    for attempt in (1, 2):
+        with dial(hub, *headers):
+            wait_for_requests(hub, attempt)
+    right = Wire(["206", FROM_300, "Content-Length: 700"], DATA[300:])
+    with dial(hub, *headers) as client:
+        check(hub, client, right if headers else Wire(["200", ALL], DATA))
+    assert [request.fault for request in hub.requests_for("data/*")] == [fault, fault, None]
+
+
+def faults(hub: Hub, pattern: str = "*") -> list[str | None]:
+    return [request.fault for request in hub.requests_for(pattern)]
+
+
+def test_it_begins_after_what_goes_well(hub: Hub) -> None:
+    hub.fault("*", "status-500", after=1, times=2)
+    for _ in range(4):
+        ask(hub, "data/x.bin")
+    assert faults(hub) == [None, "status-500", "status-500", None]
+
+
+def test_without_times_it_goes_on(hub: Hub) -> None:
+    hub.fault("*", "status-500")
+    for _ in range(5):
+        ask(hub, "data/x.bin")
+    assert faults(hub) == ["status-500"] * 5
+
+
+def test_each_file_is_counted_for_itself(hub: Hub) -> None:
+    hub.put("data/y.bin", b"y")
+    hub.fault("data/*", "status-500", times=1)
+    for name in ("x", "y", "x", "y"):
+        ask(hub, f"data/{name}.bin")
+    assert faults(hub) == ["status-500", "status-500", None, None]
+
+
+def test_one_after_the_other(hub: Hub) -> None:
+    hub.fault("*", "status-500", times=1)
+    hub.fault("*", "status-503", times=2)
+    for _ in range(4):
+        ask(hub, "data/x.bin")
+    assert faults(hub) == ["status-500", "status-503", "status-503", None]
+
+
+def test_the_same_fault_twice_happens_twice(hub: Hub) -> None:
+    hub.fault("*", "status-500", times=1)
+    hub.fault("*", "status-500", times=1)
+    for _ in range(3):
+        ask(hub, "data/x.bin")
+    assert faults(hub) == ["status-500", "status-500", None]
+
+
+@pytest.mark.parametrize(("size", "suffers"), [(0, False), (1, False), (2, True)])
+def test_there_is_no_range_in_less_than_two_bytes(hub: Hub, size: int, suffers: bool) -> None:
+    hub.put("data/x.bin", bytes(size))
+    hub.fault("*", "range-unasked")
+    ask(hub, "data/x.bin")
+    assert faults(hub) == ["range-unasked" if suffers else None]
+
+
+def test_what_goes_wrong_anyhow_is_not_counted(hub: Hub) -> None:
+    hub.fault("*", "status-500", times=1)
+    ask(hub, "data/nothing.bin")
+    ask(hub, "data/x.bin", "If-None-Match: *")
+    ask(hub, "data/x.bin", "Range: bytes=5000-")
+    ask(hub, "data/x.bin")
+    assert [request.status for request in hub.requests] == [404, 304, 416, 500]
+    assert faults(hub) == [None, None, None, "status-500"]
+
+
+def test_healing(hub: Hub) -> None:
+    hub.fault("*", "status-500", times=1)
+    hub.heal()
+    ask(hub, "data/x.bin")
+    hub.fault("*", "status-500", times=1)
+    ask(hub, "data/x.bin")
+    assert faults(hub) == [None, "status-500"]
+
+
+@pytest.mark.parametrize(
+    ("method", "suffer"), [("GET", [True, False]), ("HEAD", [False, True]), (None, [True, True])]
+)
+def test_the_method(hub: Hub, method: str | None, suffer: list[bool]) -> None:
+    hub.fault("*", "status-500", method=method)
+    ask(hub, "data/x.bin")
+    ask(hub, "data/x.bin", method="HEAD")
+    assert [fault is not None for fault in faults(hub)] == suffer
+
+
+@pytest.mark.parametrize("fault", [fault for fault in Fault if "range" not in fault])
+def test_an_answer_to_head_has_no_body(hub: Hub, fault: Fault) -> None:
+    hub.fault("*", fault, method="HEAD")
+    data = b""
+    with dial(hub, "Connection: close", method="HEAD") as client:
+        wait_for_requests(hub, 1)
+        if fault.startswith("stall-"):
+            client.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):
+            while more := client.recv(2**16):
+                data += more
+    if hub.requests[0].status is not None:
+        assert data.startswith(b"HTTP/1.1 ")
+        assert data.endswith(b"\r\n\r\n")
+        assert data.count(b"\r\n\r\n") == 1
+
+
+@pytest.mark.parametrize("pattern", ["data/x.bin", "data/?.bin", "data/[a-x].bin", "*", "*.bin"])
+def test_patterns(hub: Hub, pattern: str) -> None:
+    hub.put("DATA/y.txt", DATA)
+    hub.fault(pattern, "status-500")
+    ask(hub, "data/x.bin")
+    ask(hub, "DATA/y.txt")
+    assert faults(hub) == ["status-500", "status-500" if pattern == "*" else None]
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "arguments"),
+    [
+        (ValueError, "found 'reset'; near it: reset-in-body", {"fault": "reset"}),
+        (ValueError, "found 'qqq'$", {"fault": "qqq"}),
+        (ValueError, "times: expected at least 1, found 0", {"times": 0}),
+        (ValueError, "after: expected at least 0, found -1", {"after": -1}),
+        (TypeError, "after: expected an integer, found bool", {"after": True}),
+        (TypeError, "times: expected an integer, found float", {"times": 1.0}),
+        (ValueError, "at: status-503 has no such option; bit-flip, ", {"at": 1}),
+        (ValueError, "at: expected at least 0", {"fault": "truncated", "at": -1}),
+        (ValueError, "interval: status-503 has no such option; drip has", {"interval": 1.0}),
+        (ValueError, "interval: expected seconds, found 0", {"fault": "drip", "interval": 0}),
+        (ValueError, "interval: expected .*, found inf", {"fault": "drip", "interval": 1e999}),
+        (ValueError, "retry_after: truncated has no", {"fault": "truncated", "retry_after": "1"}),
+        (ValueError, "retry_after: expected a line", {"retry_after": "1\r\nX: y"}),
+        (ValueError, "retry_after: expected a line", {"retry_after": "\u00e9"}),
+        (TypeError, "retry_after: expected a str, found int", {"retry_after": 1}),
+        (TypeError, "pattern: expected a str, found PosixPath", {"pattern": Path("x")}),
+        (ValueError, "method: expected 'GET', found 'get'", {"method": "get"}),
+        (TypeError, "interval: expected a number, found str", {"fault": "drip", "interval": "1"}),
+    ],
+)
+def test_wrong_arguments(
+    hub: Hub, error: type[Exception], text: str, arguments: dict[str, object]
+) -> None:
+    with pytest.raises(error, match=text):
+        hub.fault(**{"pattern": "*", "fault": "status-503", **arguments})
+    ask(hub, "data/x.bin")
+    assert faults(hub) == [None]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "near"),
+    [
+        ("data/y.bin", "data/x.bin"),
+        ("data/*.bni", "data/x.bin"),
+        ("x.bin", "data/x.bin"),
+        ("train.bn", "train.bin"),
+        ("datasets/owner/nmae/train.bin", "datasets/owner/name/train.bin"),
+        ("DATA/*", "data/x.bin"),
+        ("/data/x.bin", "data/x.bin"),
+        ("", "train.bin"),
+    ],
+)
+def test_a_pattern_that_fits_no_file_is_refused(hub: Hub, pattern: str, near: str) -> None:
+    hub.put("train.bin", DATA, repo="owner/name")
+    with pytest.raises(ValueError, match=f"pattern: expected one that fits a file, .*'{near}'"):
+        hub.fault(pattern, "status-503")
+
+
+def test_without_files_only_requests_can_be_meant() -> None:
+    with serve_hub() as hub:
+        for pattern in ("*", "api/*", "*/resolve/*", "api/models/*/tree/*"):
+            hub.fault(pattern, "status-503")
+        with pytest.raises(ValueError, match="nothing was put there yet"):
+            hub.fault("*.bin", "status-503")
+
+
+def test_an_unknown_fault_is_asked_for(hub: Hub) -> None:
+    with pytest.raises(ValueError, match="near it: bit-flip"):
+        hub.requests_for("*", fault="bitflip")
+
+
+def test_in_a_repository_only_the_get_that_gets_the_bytes_counts(hub: Hub) -> None:
+    place = hub.put("train.bin", DATA, repo="owner/name").removeprefix(hub.url)
+    hub.fault("train.bin", "status-500", times=1)
+    ask(hub, place, method="HEAD")
+    for status in (500, 200):
+        cdn = ask(hub, place).removeprefix(hub.cdn_url)
+        ask(hub, cdn)
+        assert [request.status for request in hub.requests[-2:]] == [302, status]
+
+
+@pytest.mark.parametrize("method", ["HEAD", None])
+def test_in_a_repository_a_head_that_is_redirected_counts(hub: Hub, method: str | None) -> None:
+    place = hub.put("train.bin", DATA, repo="owner/name").removeprefix(hub.url)
+    hub.fault("train.bin", "status-500", method=method)
+    ask(hub, place, method="HEAD")
+    assert faults(hub) == ["status-500"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "suffer"),
+    [
+        ("train.txt", [True, True]),
+        ("datasets/owner/name/*", [True, False]),
+        ("models/owner/name/train.txt", [False, True]),
+        ("*/resolve/main/train.txt", [True, True]),
+        ("owner/name/resolve/*", [False, True]),
+    ],
+)
+def test_in_a_repository_files_have_longer_names(
+    hub: Hub, pattern: str, suffer: list[bool]
+) -> None:
+    kinds = ("dataset", "model")
+    places = [hub.put("train.txt", DATA, repo="owner/name", repo_type=kind) for kind in kinds]
+    hub.fault(pattern, "status-500")
+    for place in places:
+        ask(hub, place)
+    assert [fault is not None for fault in faults(hub)] == suffer
+
+
+def test_in_a_repository_attempts_are_counted_whatever_the_revision(hub: Hub) -> None:
+    hub.put("train.txt", DATA, repo="owner/name")
+    hub.fault("train.txt", "status-500", times=1)
+    for revision in ("main", "v1"):
+        ask(hub, hub.put("train.txt", DATA, repo="owner/name", revision=revision))
+    assert faults(hub) == ["status-500", None]
+
+
+def test_the_api_can_suffer_too(hub: Hub) -> None:
+    hub.put("train.txt", DATA, repo="owner/name")
+    hub.fault("api/datasets/*", "truncated", times=1)
+    ask(hub, "api/datasets/owner/name")
+    ask(hub, "api/datasets/owner/name")
+    assert faults(hub) == ["truncated", None]

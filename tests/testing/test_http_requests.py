@@ -1,0 +1,454 @@
+"""Requests: what is read of answers that lead elsewhere, and what of them nobody is told."""
+
+import contextlib
+import logging
+import socket
+import sys
+import threading
+import traceback
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpcore
+import pytest
+
+from shardproof import FetchError, SourceError
+from shardproof._base.messages import WRONG_USAGE
+from shardproof.fetching import HttpSource, HubSource, Limits, Source, fetch_shard
+from shardproof.fetching.sources import _web
+from shardproof.testing.faults.hub import Hub
+from tests.attacks.raw_server import RawServer, Request, Step
+from tests.helpers.forking import ended, forked
+
+SECRET = "s3cr3t"
+ONCE = Limits(max_download_retries=1, max_wait=0.01, stall_after=30.0)
+MIB = 2**20
+END = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+    caplog.set_level(logging.DEBUG)
+    return lambda: "\n".join(record.getMessage() for record in caplog.records)
+
+
+def redirect(*headers: str, to: str = "/end/x.bin") -> bytes:
+    return "\r\n".join(["HTTP/1.1 302 Found", f"Location: {to}", *headers, "", ""]).encode()
+
+
+def packed() -> Iterator[Step]:
+    """Half a megabyte that becomes 128."""
+    packing = zlib.compressobj(level=1, wbits=31)
+    body = b"".join([*(packing.compress(bytes(MIB)) for _ in range(128)), packing.flush()])
+    yield redirect("Content-Encoding: gzip", f"Content-Length: {len(body)}") + body
+
+
+def endless() -> Iterator[Step]:
+    yield redirect("Transfer-Encoding: chunked")
+    for _ in range(128):
+        yield b"100000\r\n" + bytes(MIB) + b"\r\n"
+
+
+def leads_to_the_end(answer: Callable[[], Iterator[Step]]) -> Callable[[Request], Iterator[Step]]:
+    """What a HEAD is answered has no body: one that came late would begin the next answer."""
+
+    def respond(request: Request) -> Iterator[Step]:
+        if request.method == "HEAD":
+            yield from [END, "keep"]
+        else:
+            yield from [END + b"1234"] if request.case == "end" else answer()
+
+    return respond
+
+
+class TestRedirects:
+    @pytest.mark.parametrize("answer", [packed, endless])
+    def test_their_bodies_are_not_kept_in_memory(
+        self, answer: Callable[[], Iterator[Step]], tmp_path: Path
+    ) -> None:
+        steps = list(answer())
+        with RawServer(leads_to_the_end(lambda: iter(steps))) as server:
+            source = HttpSource(f"http://127.0.0.1:{server.port}/a")
+            with contextlib.closing(source), measured() as peak:
+                fetch_shard(source, "x.bin", tmp_path / "x", limits=ONCE)
+
+        assert (tmp_path / "x").read_bytes() == b"1234"
+        assert peak() < 16 * MIB
+
+    def test_a_listing_that_leads_on_is_not_kept_either(self) -> None:
+        steps = list(endless())
+        with RawServer(leads_to_the_end(lambda: iter(steps))) as server:
+            source = HubSource("org/name", endpoint=f"http://127.0.0.1:{server.port}")
+            no_listing = pytest.raises(SourceError, match="does not tell")
+            with contextlib.closing(source), measured() as peak, no_listing:
+                source.files()
+
+        assert peak() < 16 * MIB
+
+    def test_short_bodies_keep_the_connection(self, shard_hub: Hub, tmp_path: Path) -> None:
+        for name in ("0.bin", "1.bin", "2.bin"):
+            shard_hub.put(name, b"large", repo="org/name")
+        with contextlib.closing(HubSource("org/name", endpoint=shard_hub.url)) as source:
+            for name in ("0.bin", "1.bin", "2.bin"):
+                fetch_shard(source, name, tmp_path / name)
+
+        first = shard_hub.requests[0].host
+        assert len({r.connection for r in shard_hub.requests if r.host == first}) == 1
+
+    def test_ten_are_followed(self, tmp_path: Path) -> None:
+        def respond(request: Request) -> Iterator[Step]:
+            n = int(request.case)
+            body = b"" if request.method == "HEAD" else b"1234"
+            yield redirect("Content-Length: 0", to=f"/{n - 1}/x.bin") if n else END + body
+            yield "keep"
+
+        with RawServer(respond) as server:
+            ten, eleven = (HttpSource(f"http://127.0.0.1:{server.port}/{n}") for n in (10, 11))
+            with contextlib.closing(ten), contextlib.closing(eleven):
+                fetch_shard(ten, "x.bin", tmp_path / "x", limits=ONCE)
+                with pytest.raises(FetchError, match="leads nowhere: more than 10 redirects"):
+                    fetch_shard(eleven, "x.bin", tmp_path / "y", limits=ONCE)
+
+        assert (tmp_path / "x").read_bytes() == b"1234"
+
+    def test_a_user_in_the_address_is_none_of_the_host_it_leads_to(self) -> None:
+        def respond(request: Request) -> Iterator[Step]:
+            host, _, port = request.headers["host"].partition(":")
+            to = f"http://{SECRET}:{SECRET}@localhost:{port}/a"
+            yield END if host == "localhost" else redirect("Content-Length: 0", to=to)
+
+        with RawServer(respond) as server:
+            url = f"http://user:{SECRET}@127.0.0.1:{server.port}/a"
+            with contextlib.closing(HttpSource(url)) as source:
+                source.stat("x.bin", timeout=10)
+
+        assert ["authorization" in r.headers for r in server.requests] == [True, False]
+
+    def test_a_cookie_lives_as_long_as_its_request_with_its_redirects(self) -> None:
+        def respond(request: Request) -> Iterator[Step]:
+            if request.case == "end":
+                yield from [END + b"1234", "keep"]
+            else:
+                n = request.nth
+                cookie = f"Set-Cookie: c{n}={n}; Path=/; Max-Age=999999"
+                yield from [redirect(cookie, "Content-Length: 0"), "keep"]
+
+        with RawServer(respond) as server:
+            source = HttpSource(f"http://127.0.0.1:{server.port}/a")
+            with contextlib.closing(source):
+                for _ in range(3):
+                    read(source, "x.bin")
+
+        sent = [request.headers.get("cookie") for request in server.requests]
+        assert sent == [None, "c0=0", None, "c1=1", None, "c2=2"]
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[Callable[[], int]]:
+    """Yield what tells the most memory that was in use since, once it has ended."""
+    most = 0
+    tracemalloc.start()
+    try:
+        yield lambda: most
+    finally:
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+
+UNSENDABLE = [f"{SECRET}{bad}x" for bad in "\n\r\0\x0b\x0c\x1c\x85\xa0\u2028é\udc80\x7f\x1b"]
+AT_ITS_ENDS = [f"{SECRET}\n", f" {SECRET}", f"{SECRET}\t", f"\r\n{SECRET}\r\n", f"{SECRET}\x0b"]
+
+
+class TestSecrets:
+    @pytest.mark.parametrize("value", [*UNSENDABLE, *AT_ITS_ENDS])
+    def test_a_header_that_cannot_be_sent_is_named_and_not_told(self, value: str) -> None:
+        with pytest.raises(ValueError, match="'Authorization'") as caught:
+            HttpSource("http://host", headers={"X": "1", "Authorization": value})
+        assert SECRET not in str(caught.value)
+
+    @pytest.mark.parametrize("name", ["", "a b", "a:", "a\n", "é", "\x1b"])
+    def test_a_name_that_no_header_has(self, name: str) -> None:
+        with pytest.raises(ValueError, match="headers: "):
+            HttpSource("http://host", headers={name: SECRET})
+
+    @pytest.mark.parametrize("value", ["", "a", "a b", "a\tb", "!~", "Bearer x=="])
+    def test_one_that_can_is(self, value: str) -> None:
+        with RawServer(lambda _: [END]) as server:
+            source = HttpSource(f"http://127.0.0.1:{server.port}", headers={"X-A": value})
+            with contextlib.closing(source):
+                source.stat("x", timeout=10)
+        assert server.requests[0].headers["x-a"] == value
+
+    @pytest.mark.parametrize("token", UNSENDABLE)
+    def test_a_token_that_cannot_be_sent_is_not_told(self, token: str) -> None:
+        with pytest.raises(ValueError, match="token: ") as caught:
+            HubSource("org/name", token=token)
+        assert SECRET not in str(caught.value)
+
+    @pytest.mark.parametrize("token", AT_ITS_ENDS)
+    def test_blanks_around_a_token_are_none_of_it(self, token: str, shard_hub: Hub) -> None:
+        shard_hub.put("0.bin", b"1234", repo="org/name")
+        shard_hub.gate("org/name", SECRET)
+        source = HubSource("org/name", endpoint=shard_hub.url, token=token)
+        with contextlib.closing(source):
+            assert [file.name for file in source.files()] == ["0.bin"]
+
+    @pytest.mark.parametrize("token", ["", " \n"])
+    def test_a_blank_token_is_none(
+        self, token: str, shard_hub: Hub, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HF_TOKEN", SECRET)
+        shard_hub.put("0.bin", b"1234", repo="org/name")
+        source = HubSource("org/name", endpoint=shard_hub.url, token=token)
+        with contextlib.closing(source):
+            source.files()
+        assert not any("authorization" in request.headers for request in shard_hub.requests)
+
+    @pytest.mark.parametrize("token", ["a\0", "é", f"{SECRET}\x0bx", f"{SECRET}é"])
+    def test_what_the_library_hands_over_is_not_told_either(
+        self,
+        token: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        everything_logged: Callable[[], str],
+    ) -> None:
+        monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda: SECRET + token)
+        with RawServer(lambda _: [END]) as server:
+            source = HubSource("org/name", endpoint=f"http://127.0.0.1:{server.port}")
+            refused = pytest.raises(FetchError, match="can't be sent")
+            with contextlib.closing(source), refused as caught:
+                fetch_shard(source, "x.bin", tmp_path / "x", limits=ONCE)
+        assert SECRET not in told_by(caught.value)
+        assert SECRET not in everything_logged()
+        assert server.requests == []
+
+
+def told_by(error: BaseException | None) -> str:
+    """What a traceback shows of an error and those behind it."""
+    lines = []
+    while error is not None:
+        lines.append(repr(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n".join(lines)
+
+
+class TestLogs:
+    """In a thread of the user's own, too."""
+
+    def respond(self, request: Request) -> Iterator[Step]:
+        if request.case == "end":
+            yield END.replace(b"\r\n\r\n", f"\r\nSet-Cookie: a={SECRET}\r\n\r\n".encode())
+            yield b"" if request.method == "HEAD" else b"1234"
+        else:
+            yield redirect("Content-Length: 0", to=f"/end?signature={SECRET}")
+            yield "keep"
+
+    def test_addresses_and_answers_are_in_none(self, everything_logged: Callable[[], str]) -> None:
+        with RawServer(self.respond) as server:
+            url = f"http://127.0.0.1:{server.port}/a?signature={SECRET}"
+            source = HttpSource(url, headers={"X-Key": SECRET})
+            with contextlib.closing(source):
+                source.stat("x.bin", timeout=10)
+                with source.read("x.bin", timeout=10) as delivery:
+                    assert b"".join(delivery.chunks) == b"1234"
+
+        assert len(server.requests) == 4
+        assert SECRET not in everything_logged()
+
+    def test_nor_in_those_of_the_hub(self, everything_logged: Callable[[], str]) -> None:
+        with RawServer(self.respond) as server:
+            source = HubSource("org/name", endpoint=f"http://127.0.0.1:{server.port}", token=SECRET)
+            with contextlib.closing(source), pytest.raises(SourceError):
+                source.files()
+
+        assert server.requests
+        assert SECRET not in everything_logged()
+
+    def test_what_the_user_asks_is_still_logged(
+        self, shard_hub: Hub, everything_logged: Callable[[], str]
+    ) -> None:
+        import httpx
+
+        shard_hub.put("0.bin", b"1234")
+        with contextlib.closing(HttpSource(shard_hub.url)) as source:
+            first, second = (source.read("0.bin", timeout=10) for _ in range(2))
+            with first:
+                second.__enter__()
+                httpx.get(f"{shard_hub.url}/while-one-is-read")
+            second.__exit__(None, None, None)
+        httpx.get(f"{shard_hub.url}/later")
+
+        assert "/while-one-is-read" in everything_logged()
+        assert "/later" in everything_logged()
+        assert "0.bin" not in everything_logged()
+
+
+def read(source: Source, name: str) -> bytes:
+    with source.read(name, timeout=10) as delivery:
+        return b"".join(delivery.chunks)
+
+
+def connections_to(hub: Hub, host: str) -> list[int]:
+    return [request.connection for request in hub.requests if request.host == host]
+
+
+class TestForks:
+    """A process that is forked has connections and locks of its own."""
+
+    @pytest.fixture(params=["http", "hub"])
+    def source(self, request: pytest.FixtureRequest, shard_hub: Hub) -> Iterator[Source]:
+        for name in ("0.bin", "1.bin"):
+            shard_hub.put(f"a/{name}", name.encode())
+            shard_hub.put(name, name.encode(), repo="org/name")
+        if request.param == "http":
+            source: Source = HttpSource(f"{shard_hub.url}/a")
+        else:
+            source = HubSource("org/name", endpoint=shard_hub.url)
+        yield source
+        source.close()
+
+    def test_each_process_asks_over_a_connection_of_its_own(
+        self, source: Source, shard_hub: Hub
+    ) -> None:
+        def act() -> None:
+            assert read(source, "1.bin") == b"1.bin"
+            source.close()
+
+        assert read(source, "0.bin") == b"0.bin"
+        host = shard_hub.requests[-1].host
+        (before,) = set(connections_to(shard_hub, host))
+        children = [forked(act), forked(act)]
+        assert [ended(child) for child in children] == [0, 0]
+        assert read(source, "1.bin") == b"1.bin"
+
+        first, *forks, last = dict.fromkeys([*connections_to(shard_hub, host), "last"])
+        assert (first, last, len(forks)) == (before, "last", 2)
+        assert connections_to(shard_hub, host)[-1] == before
+
+    @pytest.mark.parametrize("size", [MIB, 8 * MIB], ids=["by the library", "straight"])
+    def test_what_is_read_when_it_is_forked_comes_to_the_parent_alone(
+        self, shard_hub: Hub, size: int
+    ) -> None:
+        data = bytes(range(256)) * (size // 256)
+        shard_hub.put("large.bin", data)
+        shard_hub.put("small.bin", b"1234")
+        with contextlib.closing(HttpSource(shard_hub.url)) as source:
+            reading = contextlib.ExitStack()
+            delivery = reading.enter_context(source.read("large.bin", timeout=10))
+            first = next(delivery.chunks)
+
+            def act() -> None:
+                with pytest.raises(SourceError, match="Bad file descriptor"), reading:
+                    next(delivery.chunks)
+                assert read(source, "small.bin") == b"1234"
+
+            assert ended(forked(act)) == 0
+            with reading:
+                assert first + b"".join(delivery.chunks) == data
+
+    def test_a_lock_that_is_held_meanwhile_is_not_waited_for(self, shard_hub: Hub) -> None:
+        """The commit is asked for once, and whoever else needs it waits for the answer."""
+        asked, answer = threading.Event(), threading.Event()
+
+        def respond(request: Request) -> Iterator[Step]:
+            if not request.nth:
+                asked.set()
+                answer.wait(30)
+            yield redirect("Content-Length: 0", to="nowhere://x")
+
+        with RawServer(respond) as server:
+            source = HubSource("org/name", endpoint=f"http://127.0.0.1:{server.port}")
+
+            def ask() -> None:
+                with pytest.raises(SourceError, match="leads nowhere"):
+                    source.stat("x.bin", timeout=30)
+
+            thread = threading.Thread(target=ask)
+            thread.start()
+            asked.wait(30)
+            child = forked(ask)
+            code = ended(child)
+            answer.set()
+            thread.join()
+            source.close()
+        assert code == 0
+
+    def test_nor_one_of_the_connections(self, shard_hub: Hub) -> None:
+        shard_hub.put("0.bin", b"1234")
+        with contextlib.closing(HttpSource(shard_hub.url)) as source:
+            with source._web._lock:
+                child = forked(lambda: read(source, "0.bin"))
+            assert ended(child) == 0
+
+
+@pytest.mark.parametrize("event", ["connect_tcp.complete", "start_tls.complete"])
+@pytest.mark.parametrize("kind", ["connection", "proxy", "socks"])
+def test_whatever_opens_a_connection_it_can_be_cut(kind: str, event: str) -> None:
+    """A proxy's is wrapped by other parts of httpcore, which name it otherwise."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(10)
+        line = _web._Line()
+        stream = httpcore._backends.sync.SyncStream(ours)
+        line.trace(f"{kind}.{event}", {"return_value": stream})
+        line.cut()
+        assert theirs.recv(1) == b""
+        line.client.close()
+
+
+class TestPorts:
+    """The C library takes the lowest 16 bits of whatever it is given."""
+
+    @pytest.mark.parametrize("n_wraps", [1, 2**16])
+    def test_nobody_is_led_to_the_port_of_another(self, n_wraps: int) -> None:
+        def respond(request: Request) -> Iterator[Step]:
+            to = f"http://127.0.0.1:{server.port + n_wraps * 2**16}/end/x.bin"
+            yield redirect("Content-Length: 0", to=to)
+
+        with RawServer(respond) as server:
+            source = HttpSource(f"http://127.0.0.1:{server.port}/a")
+            refused = pytest.raises(SourceError, match="expected a port up to 65535")
+            with contextlib.closing(source), refused:
+                source.stat("x.bin", timeout=10)
+        assert len(server.requests) == 1
+
+    def test_nor_by_an_endpoint(self) -> None:
+        with RawServer(lambda _: [END]) as server:
+            port = server.port + 2**16
+            source = HubSource("org/name", endpoint=f"http://127.0.0.1:{port}")
+            refused = pytest.raises(SourceError, match=f"up to 65535, found {port}")
+            with contextlib.closing(source), refused:
+                source.files()
+        assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("proxy", "told"),
+    [
+        ("socks5://u:s3cr3t@127.0.0.1:1", "ImportError: Using SOCKS"),
+        ("http://u:s3cr3t/x@127.0.0.1:1", "expected addresses in HTTP_PROXY"),
+        ("ftp://s3cr3t@h", "expected addresses in HTTP_PROXY"),
+    ],
+)
+def test_a_proxy_that_is_none_is_told_at_once_and_without_its_password(
+    proxy: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, proxy)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "")
+
+    with pytest.raises(FetchError, match=told) as caught:
+        fetch_shard(HttpSource("http://host/a"), "0.bin", tmp_path / "0.bin")
+
+    assert caught.value.__cause__.again == "no"
+    assert isinstance(caught.value.__cause__.__cause__, WRONG_USAGE)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))

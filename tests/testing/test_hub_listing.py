@@ -1,0 +1,215 @@
+"""A listing, in many pages or folders, has an end, and goes on no longer than it is wanted."""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from shardproof import FetchError, FetchTimeoutError, SourceError
+from shardproof._base.threads import Stop, is_main
+from shardproof.datasets.rows import _listings
+from shardproof.fetching import CallableSource, FsspecSource, HubSource, Limits, RemoteFile, adopt
+from shardproof.fetching.sources._source import Cut
+from shardproof.fetching.transfer._clock import Clock
+from shardproof.fetching.transfer._listing import listed
+from tests.attacks.raw_server import RawServer, Request, Step
+
+SHA = "f" * 40
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+
+def entry(path: str, kind: str = "file") -> dict[str, Any]:
+    return {"type": kind, "path": path, "oid": SHA, "size": 4}
+
+
+def page(value: object, following: str = "") -> bytes:
+    body = json.dumps(value).encode()
+    link = f'Link: <{following}>; rel="next"\r\n' if following else ""
+    return f"HTTP/1.1 200 OK\r\n{link}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@contextlib.contextmanager
+def listing(
+    entries: Callable[[int], list[dict[str, Any]]], n_pages: int = 1000, query: str = ""
+) -> Iterator[tuple[HubSource, RawServer]]:
+    """Yield a source whose hub has so many pages of entries, and that hub."""
+
+    def respond(request: Request) -> Iterator[Step]:
+        if "/tree/" not in request.target:
+            yield page({"sha": SHA})
+        else:
+            nth = int(request.target.partition("page=")[2].partition("&")[0] or 0)
+            tree = request.target.partition("?")[0]
+            to = f"http://{request.headers['host']}{tree}?page={nth + 1}&{query}"
+            yield page(entries(nth), to if nth + 1 < n_pages else "")
+        yield "keep"
+
+    with RawServer(respond) as server:
+        source = HubSource("org/name", endpoint=f"http://127.0.0.1:{server.port}")
+        with contextlib.closing(source):
+            yield source, server
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
+    monkeypatch.setattr(f"shardproof.fetching.sources._hub.{name}", value)
+
+
+def test_as_many_files_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, "_MAX_ENTRIES", 20)
+    with listing(lambda nth: [entry(f"{nth}/{n}") for n in range(10)], n_pages=2) as (source, _):
+        assert len(source.files()) == 20
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_more_in_all_pages(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    limit(monkeypatch, "_MAX_ENTRIES", 29)
+    refused = pytest.raises(SourceError, match="has more than 29 files")
+    with (
+        listing(lambda nth: [entry(f"{nth}/{n}", kind) for n in range(10)]) as (source, server),
+        refused as caught,
+    ):
+        source.files()
+    assert caught.value.again == "no"
+    assert len(server.requests) == 1 + 3
+
+
+def test_names_that_are_too_long_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, "_MAX_TEXT", 10_000)
+    refused = pytest.raises(SourceError, match="or names too long")
+    with listing(lambda nth: [entry(f"{nth}/{'x' * 4000}")]) as (source, server), refused:
+        source.files()
+    assert len(server.requests) == 1 + 3
+
+
+def test_empty_pages_whose_addresses_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, "_MAX_TEXT", 10_000)
+    refused = pytest.raises(SourceError, match="or names too long")
+    with listing(lambda _: [], query="x" * 4000) as (source, server), refused:
+        source.files()
+    assert len(server.requests) == 1 + 3
+
+
+def test_empty_pages_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, "_MAX_PAGES", 5)
+    refused = pytest.raises(SourceError, match="or 5 pages")
+    with listing(lambda _: []) as (source, server), refused:
+        source.files()
+    assert len(server.requests) == 1 + 5
+
+
+def test_what_was_not_asked_for_is_not_kept() -> None:
+    def respond(request: Request) -> Iterator[Step]:
+        others = [entry(f"{n}") for n in range(1000)]
+        yield page(others if request.method == "POST" else {"sha": SHA})
+        yield "keep"
+
+    with RawServer(respond) as server:
+        source = HubSource("org/name", endpoint=f"http://127.0.0.1:{server.port}")
+        with contextlib.closing(source):
+            assert source.stat("7", timeout=10).size == 4
+            assert list(source._known) == ["7"]
+
+
+class Folders(fsspec.AbstractFileSystem):
+    """A server on which each folder has some files, and another folder, without end."""
+
+    protocol = "folders"
+    n_listed = 0
+
+    def ls(self, path: str, detail: bool = True, **_: object) -> list[dict[str, Any]]:
+        self.n_listed += 1
+        self.listed()
+        files = [{"name": f"{path}/{n}", "type": "file", "size": 4} for n in range(9)]
+        return [{"name": f"{path}/d", "type": "directory", "size": 0}, *files]
+
+    def listed(self) -> None:
+        """Tell that a folder was asked for."""
+
+
+@pytest.fixture
+def folders() -> FsspecSource:
+    fsspec.register_implementation("folders", Folders, clobber=True)
+    return FsspecSource("folders://root")
+
+
+@pytest.mark.parametrize(("name", "most"), [("_MAX_ENTRIES", 100), ("_MAX_TEXT", 3000)])
+def test_folders_in_folders_without_end(
+    folders: FsspecSource, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    monkeypatch.setattr(f"shardproof.fetching.sources._fsspec.{name}", most)
+    with pytest.raises(
+        SourceError, match=r"'folders://root' has more than .* names too long"
+    ) as got:
+        folders.files()
+    assert got.value.again == "no"
+    assert folders._fs.n_listed < 20
+
+
+def test_nobody_lists_them_who_is_wanted_no_more(
+    folders: FsspecSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = Cut()
+    monkeypatch.setattr(Folders, "listed", lambda fs: cut.now() if fs.n_listed == 5 else None)
+    with pytest.raises(SourceError, match="not wanted any more"):
+        folders.files(cut)
+    assert folders._fs.n_listed == 5
+
+
+def test_a_listing_of_folders_ends_when_it_takes_too_long(
+    folders: FsspecSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Folders, "listed", lambda _: time.sleep(0.01))
+    limits = Limits(max_download_retries=1, download_timeout=0.5, max_wait=0)
+    with pytest.raises(FetchTimeoutError, match="failed to download the listing"):
+        listed(folders, limits, Clock(None, Stop()), "memory")
+    assert "shardproof-ask" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_pages_that_come_quickly_may_take_longer_than_one_of_them_may(tmp_path: Path) -> None:
+    def entries(nth: int) -> list[dict[str, Any]]:
+        time.sleep(0.2)
+        return [entry(str(nth))]
+
+    (tmp_path / "7").write_bytes(b"12345")
+    limits = Limits(max_download_retries=1, stall_after=1.0)
+    with listing(entries, n_pages=10) as (source, _):
+        (finding,) = adopt(tmp_path, source, limits=limits).findings
+    assert (finding.expected, finding.found) == ("4 bytes", "5 bytes")
+
+
+def test_pages_without_end_are_asked_for_no_longer_than_they_are_wanted(tmp_path: Path) -> None:
+    def entries(nth: int) -> list[dict[str, Any]]:
+        if nth == 5:
+            stop.set()
+        return [entry(str(nth))]
+
+    stop = threading.Event()
+    with listing(entries, n_pages=10**9) as (source, server):
+        with pytest.raises(FetchError, match="stopped"):
+            adopt(tmp_path, source, stop=stop)
+        assert "shardproof-ask" not in {thread.name for thread in threading.enumerate()}
+        assert len(server.requests) < 20
+
+
+def test_no_interrupt_reaches_what_asks_for_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one, while the first is cleared up, would leave a thread behind that asks on."""
+
+    def seen(*_: object) -> Sequence[RemoteFile]:
+        were_main.append(is_main())
+        return ()
+
+    were_main: list[bool] = []
+    monkeypatch.setattr(_listings, "listed", seen)
+    source = CallableSource(lambda *_: None)
+    assert _listings.ask_listing(source, Limits(), with_card=False).files == ()
+    assert were_main == [False]

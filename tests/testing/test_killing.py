@@ -1,0 +1,178 @@
+"""The killer sees what is there to be seen: else that it sees nothing would prove nothing."""
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from shardproof._base import files as _files
+from tests.helpers.killing import (
+    Begin,
+    at_every_call,
+    at_every_state,
+    at_some_calls,
+    ends_by_itself,
+    skip_where_not_permitted,
+)
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ptrace() -> None:
+    skip_where_not_permitted()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_waiting_for_disks() -> Iterator[None]:
+    """What was written is there whether it was synced or not: a killed process is no power cut."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+OLD, NEW = b"old " * 64, b"new " * 64
+
+
+def torn_and_lost(path, write) -> tuple[int, int, int]:
+    """How often a file that is replaced was neither old nor new, or gone; and the kills."""
+    torn, lost = [], []
+
+    def prepare() -> None:
+        for name in os.listdir(path.parent):
+            os.unlink(path.parent / name)
+        path.write_bytes(OLD)
+
+    def check(n_calls: int) -> None:
+        if not path.exists():
+            lost.append(n_calls)
+        elif path.read_bytes() not in {OLD, NEW}:
+            torn.append(n_calls)
+
+    def act(begin) -> None:
+        begin()
+        write(path, NEW)
+
+    n_kills = at_every_call(act, prepare=prepare, check=check)
+    assert path.read_bytes() == NEW
+    return len(torn), len(lost), n_kills
+
+
+class TestTheKiller:
+    def test_a_file_that_is_opened_for_writing_is_torn(self, tmp_path) -> None:
+        def write(path, data: bytes) -> None:
+            with open(path, "wb") as file:
+                file.write(data)
+
+        torn, lost, _ = torn_and_lost(tmp_path / "x", write)
+        assert torn
+        assert not lost
+
+    def test_a_file_that_is_removed_first_is_lost(self, tmp_path) -> None:
+        def write(path, data: bytes) -> None:
+            path.unlink()
+            _files.write_whole(path, data)
+
+        torn, lost, _ = torn_and_lost(tmp_path / "x", write)
+        assert lost
+        assert not torn
+
+    def test_a_file_that_is_written_whole_is_neither(self, tmp_path) -> None:
+        torn, lost, n_kills = torn_and_lost(tmp_path / "x", _files.write_whole)
+        assert (torn, lost) == (0, 0)
+        assert n_kills > 5  # open, write, fsync, close, rename, and the directory's
+
+    def test_states_are_those_after_kills(self, tmp_path) -> None:
+        """One child that is looked at leaves what many do that are killed."""
+        path = tmp_path / "d"
+        killed_states, states = set(), set()
+
+        def act(begin: Begin) -> None:
+            begin()
+            (path / "a").mkdir()
+            with open(path / "x", "wb") as file:
+                file.write(b"1" * 9)
+                file.flush()
+                file.write(b"2" * 9)
+            os.rename(path / "x", path / "a" / "y")
+
+        def prepare() -> None:
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir()
+
+        def state() -> frozenset:
+            files = [file for file in path.rglob("*") if file.is_file()]
+            return frozenset(str(found.relative_to(path)) for found in path.rglob("*")), *(
+                file.read_bytes() for file in files
+            )
+
+        at_every_call(act, prepare=prepare, check=lambda _: killed_states.add(state()))
+        prepare()
+        assert at_every_state(act, path, check=lambda _: states.add(state())) == 6
+        assert states == killed_states
+
+    def test_some_calls_are_some_of_all(self, tmp_path) -> None:
+        checked: list[int] = []
+        path = tmp_path / "x"
+        n_kills = at_some_calls(
+            lambda begin: (begin(), _files.write_whole(path, NEW)),
+            prepare=lambda: path.write_bytes(OLD),
+            check=checked.append,
+            choose=lambda numbers: [number for number in numbers if number in {1, 3}],
+        )
+        assert (n_kills, checked) == (2, [1, 3])
+
+    def test_each_call_is_counted_once(self, tmp_path) -> None:
+        made = []
+
+        def act(begin) -> None:
+            os.mkdir(tmp_path / "before")
+            begin()
+            for number in range(3):
+                os.mkdir(tmp_path / str(number))
+
+        def prepare() -> None:
+            for name in os.listdir(tmp_path):
+                os.rmdir(tmp_path / name)
+
+        def check(n_calls: int) -> None:
+            made.append(sorted(os.listdir(tmp_path)))
+
+        at_every_call(act, prepare=prepare, check=check)
+
+        everything = ["0", "1", "2", "before"]
+        assert made[0] == ["before"]
+        assert [[*everything[:n], "before"] for n in range(4)] == sorted(made[:4], key=len)
+        assert sorted(os.listdir(tmp_path)) == everything
+
+    def test_calls_of_its_threads_are_counted(self, tmp_path) -> None:
+        def act(begin) -> None:
+            begin()
+            thread = threading.Thread(target=os.mkdir, args=(tmp_path / "x",))
+            thread.start()
+            thread.join()
+
+        seen = set()
+        at_every_call(
+            act,
+            prepare=lambda: (tmp_path / "x").exists() and os.rmdir(tmp_path / "x"),
+            check=lambda _: seen.add((tmp_path / "x").exists()),
+        )
+        assert seen == {False, True}
+
+    def test_what_it_raises_fails_the_test(self, capfd) -> None:
+        with pytest.raises(AssertionError, match="ended with 1"):
+            ends_by_itself(lambda _: 1 // 0, 5)
+        assert "ZeroDivisionError" in capfd.readouterr().err
+
+    def test_it_works_beside_other_threads(self, tmp_path) -> None:
+        end = threading.Event()
+        thread = threading.Thread(target=end.wait)
+        thread.start()
+        try:
+            assert ends_by_itself(lambda begin: begin(), 100)
+        finally:
+            end.set()
+            thread.join()

@@ -1,0 +1,139 @@
+"""The contracts for loaders: a right one keeps them, and every planted bug breaks one."""
+
+import pytest
+
+from shardproof.testing.contracts import ResumableLoaderContract, SeededLoaderContract
+from tests.mutants.loaders import Bug, Loader
+
+CAUGHT_BY = {
+    Bug.NOTHING: "test_a_whole_directory_is_delivered",
+    Bug.NO_DIRECTORY: "test_no_directory_is_a_file_not_found_error",
+    Bug.LATE: "test_damage_is_refused_on_opening",
+    Bug.NEVER: "test_damage_is_refused_on_opening",
+    Bug.NO_DAMAGE: "test_damage_is_never_delivered",
+    Bug.FIRST_ONLY: "test_all_problems_are_named_at_once",
+    Bug.NAMES_ONLY: "test_a_refusal_names_the_absolute_path",
+    Bug.VALUE_ERROR: "test_a_missing_shard_is_a_file_not_found_error",
+    Bug.STR_ONLY: "test_str_and_path_are_the_same",
+    Bug.MAPS: "test_damage_during_iteration",
+    Bug.SKIPS: "test_damage_during_iteration",
+    Bug.STOPS: "test_reads_that_fail",
+    Bug.ZEROS: "test_reads_that_fail",
+    Bug.KEEPS_OPEN: "test_nothing_is_left_behind",
+    Bug.KEEPS_THREAD: "test_nothing_is_left_behind",
+    Bug.KEEPS_PROCESS: "test_nothing_is_left_behind",
+    Bug.CACHES: "test_the_directory_is_left_as_it_was",
+    Bug.SHARES: "test_two_loaders_do_not_disturb_each_other",
+    Bug.EMPTY_IS_FINE: "test_what_is_no_shards_directory_is_refused",
+    Bug.EIO_IS_MISSING: "test_what_could_not_be_looked_at_is_not_missing",
+    Bug.ANONYMOUS: "test_damage_during_iteration",
+    Bug.BLAMES_ALL: "test_all_problems_are_named_at_once",
+    Bug.GLOBAL_RANDOM: "test_the_seed_is_the_loaders_own",
+    Bug.IGNORES_SEED: "test_another_seed_gives_another_order",
+    Bug.HASHES: "test_a_seed_gives_one_order",
+    Bug.LOSES: "test_every_seed_delivers_the_same_samples",
+    Bug.RESTARTS: "test_resuming_loses_and_repeats_nothing",
+    Bug.OFF_BY_ONE: "test_a_run_may_be_resumed_again_and_again",
+}
+
+
+class TestReference(ResumableLoaderContract):
+    """Without a bug the mutants' stock is right: so it is the bug that is caught."""
+
+    @pytest.fixture
+    def open_loader(self):
+        return Loader
+
+
+class TestSeeded(SeededLoaderContract):
+    @pytest.fixture
+    def open_seeded_loader(self):
+        return Loader
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("bug", Bug, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(bug: Bug, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(f"""
+        import functools
+        import pytest
+        from tests.mutants.loaders import Bug, Loader
+        from shardproof.testing import contracts
+
+        class TestSeeded(contracts.SeededLoaderContract):
+            @pytest.fixture
+            def open_seeded_loader(self):
+                return functools.partial(Loader, bug=Bug.{bug.name})
+
+        class TestResumable(contracts.ResumableLoaderContract):
+            @pytest.fixture
+            def open_loader(self):
+                return functools.partial(Loader, bug=Bug.{bug.name})
+    """)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", CAUGHT_BY[bug])
+    assert result.parseoutcomes().get("failed", 0) > 0, bug.value
+
+
+def test_each_test_of_the_contracts_catches_a_bug() -> None:
+    names = {*dir(ResumableLoaderContract), *dir(SeededLoaderContract)}
+    assert set(CAUGHT_BY) == set(Bug)
+    assert set(CAUGHT_BY.values()) == {name for name in names if name.startswith("test_")}
+
+
+def test_refused_states_are_a_choice(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+        from tests.mutants.loaders import Loader
+        from shardproof.testing import ShardState
+        from shardproof.testing.contracts import ShardLoaderContract
+
+        class TestLoader(ShardLoaderContract):
+            refused = (ShardState.MISSING, ShardState.FIFO)
+
+            @pytest.fixture
+            def open_loader(self):
+                return Loader
+    """)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-v", "-k", "on_opening")
+    result.stdout.fnmatch_lines(["*on_opening?missing? PASSED*", "*on_opening?fifo? PASSED*"])
+    result.assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("hangs", ["on opening", "while it delivers"])
+def test_a_loader_that_hangs_fails_one_test(hangs: str, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(f"""
+        import time
+        import pytest
+        from shardproof.testing.contracts import ShardLoaderContract
+
+        def hang(path):
+            if {hangs == "on opening"}:
+                time.sleep(1000)
+            return (time.sleep(1000) for _ in range(3))
+
+        class TestLoader(ShardLoaderContract):
+            deadline = 0.5
+
+            @pytest.fixture
+            def open_loader(self):
+                return hang
+    """)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", "whole_directory")
+    result.stdout.fnmatch_lines(["*it did not end within 0.5 s*"])
+    result.assert_outcomes(failed=1)
+
+
+def test_a_loader_that_is_killed_by_a_signal_fails_one_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import functools
+        import pytest
+        from tests.mutants.loaders import Bug, Loader
+        from shardproof.testing.contracts import ShardLoaderContract
+
+        class TestLoader(ShardLoaderContract):
+            @pytest.fixture
+            def open_loader(self):
+                return functools.partial(Loader, bug=Bug.MAPS)
+    """)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", "during_iteration")
+    result.stdout.fnmatch_lines(["*the process was killed by SIGBUS*"])
