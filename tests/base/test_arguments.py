@@ -25,7 +25,7 @@ import pytest
 import shardproof
 from shardproof import checkpoint, datasets, fetching, receipts
 from shardproof._base import arguments
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count, number, rank_of
 from shardproof.fetching.cache._cleanup import cleanup_policy
 from shardproof.receipts.plan._canonical import hash_of
 from tests.helpers.planning import complete, source
@@ -79,8 +79,8 @@ class TestMessages:
         ("call", "text"),
         [
             (
-                lambda: shardproof.validate("/x", level="vaild"),
-                "validate(): level: expected 'present', 'complete' or 'valid', found 'vaild'",
+                lambda: shardproof.validate("/x", level=b"valid"),
+                "validate(): level: expected 'present', 'complete' or 'valid', found b'valid'",
             ),
             (
                 lambda: shardproof.validate("/x", workers="2"),
@@ -192,7 +192,7 @@ class TestMessages:
             shardproof.validate("/x", "valid", 3, 4, 5)
 
     def test_a_traceback_is_short(self) -> None:
-        with pytest.raises(TypeError) as caught:
+        with pytest.raises(ValueError, match="vaild") as caught:
             shardproof.validate("/x", level="vaild")
         assert len(traceback.extract_tb(caught.value.__traceback__)) <= 6
 
@@ -274,8 +274,22 @@ class TestTheDecorator:
 
         assert some("all") == "all"
         assert type(some(np.int64(6))) is int
-        with pytest.raises(TypeError, match="layer: expected int or 'all', found 'al'"):
-            some("al")
+        with pytest.raises(TypeError, match="layer: expected int or 'all', found None"):
+            some(None)
+
+    @pytest.mark.parametrize(
+        ("word", "hint"), [("al", "; did you mean 'all'?"), ("\x1b[2J", ""), ("x" * 10**6, "")]
+    )
+    def test_a_word_that_is_none_of_those_to_choose_from(self, word: str, hint: str) -> None:
+        @checked
+        def some(layer: int | Literal["all", "none"]) -> object:
+            return layer
+
+        with pytest.raises(ValueError, match="layer: expected int, 'all' or 'none', found") as told:
+            some(word)
+        assert str(told.value).endswith(hint)
+        assert str(told.value).isprintable()
+        assert len(str(told.value)) < 300
 
     def test_a_hint_of_a_class_that_comes_later(self) -> None:
         assert later_class(Later()) is not None
@@ -286,6 +300,49 @@ class TestTheDecorator:
         state = random.getstate()
         checkpoint.MultiShardSaver()
         assert random.getstate() == state
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("value", [1, 5, np.int64(3), np.uint8(5)])
+    def test_a_count_is_one_of_python(self, value: object) -> None:
+        assert type(count("n", value, 1, 5)) is int
+
+    @pytest.mark.parametrize("value", [True, 1.0, "1", None, np.float64(1), np.bool_(True)])
+    def test_what_is_no_integer(self, value: object) -> None:
+        with pytest.raises(TypeError, match=r"^n: expected int, found "):
+            count("n", value)
+
+    @pytest.mark.parametrize(
+        ("limits", "expected"), [((1,), "1 or more"), ((1, 5), "1 to 5"), ((), "0 or more")]
+    )
+    def test_a_count_out_of_range(self, limits: tuple, expected: str) -> None:
+        with pytest.raises(ValueError, match=f"^n: expected {expected}, found -1$"):
+            count("n", np.int64(-1), *limits)
+
+    def test_a_count_over_its_limit(self) -> None:
+        with pytest.raises(ValueError, match=r"^n: expected 1 to 5, found 6$"):
+            count("n", 6, 1, 5)
+
+    @pytest.mark.parametrize("value", [1, 0.5, np.float32(0.5), np.int64(1)])
+    def test_a_number_is_one_of_python(self, value: object) -> None:
+        assert type(number("s", value)) in {int, float}
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 1e-4])
+    def test_a_number_out_of_range(self, value: float) -> None:
+        with pytest.raises(ValueError, match=r"^s: expected a finite number, 0\.001 or more"):
+            number("s", value, 1e-3)
+
+    @pytest.mark.parametrize("value", [True, "1", None])
+    def test_what_is_no_number(self, value: object) -> None:
+        with pytest.raises(TypeError, match=r"^s: expected a number, found "):
+            number("s", value)
+
+    def test_ranks(self) -> None:
+        assert rank_of(np.int64(1), 2) == (1, 2)
+        with pytest.raises(ValueError, match=r"^rank: expected 0 to 1, found 2$"):
+            rank_of(2, 2)
+        with pytest.raises(ValueError, match=r"^world_size: expected 1 or more, found 0$"):
+            rank_of(0, 0)
 
 
 @checked
@@ -502,8 +559,8 @@ def test_all_functions_with_numbers_were_called_so(tmp_path, monkeypatch) -> Non
             if argument.numbers & {int, float}:
                 wanted.add((arguments._name_of_function(function, ()), name))
             monkeypatch.setitem(signature.arguments, name, Told(*argument))
-    for number, call in enumerate(CALLS):
-        place = tmp_path / str(number)
+    for n, call in enumerate(CALLS):
+        place = tmp_path / str(n)
         place.mkdir()
         call(np.int64, place)
     assert {name for _, name in wanted} <= {name for _, name in given}

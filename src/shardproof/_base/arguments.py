@@ -1,8 +1,14 @@
-"""Refuse wrong arguments of public functions, before any work, with one short `TypeError`."""
+"""Refuse wrong arguments of public functions, before any work, in one short line.
 
+What is of a wrong type is a `TypeError`; what is out of range, or none of the words to choose from,
+is a `ValueError`.
+"""
+
+import difflib
 import functools
 import inspect
 import itertools
+import math
 import operator
 import re
 import reprlib
@@ -16,7 +22,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 from beartype import BeartypeConf
 from beartype.door import is_bearable
 
-__all__ = ["accepted_fields", "as_int", "checked", "plain_number"]
+__all__ = ["accepted_fields", "as_int", "checked", "count", "number", "plain_number", "rank_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,8 +38,9 @@ _REPR.maxstring = _REPR.maxother = _MAX_SHOWN
 def checked(function: F) -> F:
     """Make a function refuse what its hints rule out; not for per-file loops, nor data from disk.
 
-    Where a hint asks for a number, numpy's reach the function as Python's, an int will do for a
-    float, and True and False are none.
+    A text that is none of those to choose from is a `ValueError`, all else a `TypeError`. Where a
+    hint asks for a number, numpy's reach the function as Python's, an int will do for a float, and
+    True and False are none.
     """
     if inspect.iscoroutinefunction(function):
 
@@ -62,6 +69,47 @@ def as_int(name: str, value: object) -> int:
     if type(number) is not int:
         raise TypeError(f"{name}: expected int, found {_shown(value)}")
     return number
+
+
+def count(name: str, value: object, least: int = 0, most: int | None = None) -> int:
+    """Return an integer between two limits, be it numpy's, as Python's.
+
+    Raises:
+        TypeError: It is none, as True is none.
+        ValueError: It is below ``least``, or over ``most``.
+    """
+    found = as_int(name, value)
+    if found < least or (most is not None and found > most):
+        expected = f"{least} or more" if most is None else f"{least} to {most}"
+        raise ValueError(f"{name}: expected {expected}, found {_shown(found)}")
+    return found
+
+
+def number(name: str, value: object, least: float = 0.0) -> float:
+    """Return a finite number that is at least so large, be it numpy's, as Python's.
+
+    Raises:
+        TypeError: It is none, as True is none.
+        ValueError: It is too small, infinite, or NaN.
+    """
+    found = plain_number(value)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TypeError(f"{name}: expected a number, found {_shown(value)}")
+    if not least <= found < math.inf:
+        expected = f"a finite number, {least:g} or more"
+        raise ValueError(f"{name}: expected {expected}, found {_shown(found)}")
+    return found
+
+
+def rank_of(rank: object, world_size: object) -> tuple[int, int]:
+    """Return the number of a process and of how many, if there can be such a one.
+
+    Raises:
+        TypeError: One is no integer.
+        ValueError: There is none of this number among so many.
+    """
+    n_ranks = count("world_size", world_size, 1)
+    return count("rank", rank, 0, n_ranks - 1), n_ranks
 
 
 def plain_number(value: Any) -> Any:
@@ -111,8 +159,11 @@ class _Argument(NamedTuple):
         if not is_other_number and _fits(plain, self.hint):
             return plain
         found = type(value).__name__ if name in _SECRETS else _shown(value)
-        problem = f"expected {_cut(_expected(self.hint))}, found {found}"
-        raise TypeError(f"{name_of_owner()}(): {name}: {problem}")
+        problem = f"{name}: expected {_cut(_expected(self.hint))}, found {found}"
+        words = _words_of(self.hint)
+        if words and isinstance(value, str):
+            raise ValueError(f"{name_of_owner()}(): {problem}{_nearest(value, words)}")
+        raise TypeError(f"{name_of_owner()}(): {problem}")
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -177,6 +228,18 @@ def _choices(hint: Any) -> Iterator[Any]:
             yield from _choices(member)
     else:
         yield hint
+
+
+def _words_of(hint: Any) -> list[str]:
+    """Return the texts that a hint lets one choose from."""
+    literals = [choice for choice in _choices(hint) if typing.get_origin(choice) is Literal]
+    values = itertools.chain.from_iterable(map(typing.get_args, literals))
+    return [value for value in values if isinstance(value, str)]
+
+
+def _nearest(found: str, words: Sequence[str]) -> str:
+    near = difflib.get_close_matches(found[:_MAX_SHOWN], words, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _expected(hint: Any) -> str:
