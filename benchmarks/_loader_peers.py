@@ -139,7 +139,7 @@ def torch_indexed(shards_dir: Path) -> Run:
 
 def torch_ordered(shards_dir: Path) -> Run:
     data = importlib.import_module("torch.utils.data")
-    ours = OrderedDataLoader(shards_dir, layer=0, as_torch=True).torch_dataset()
+    ours = OrderedDataLoader(shards_dir, layer=0, framework="torch").torch_dataset()
     loader = data.DataLoader(ours, batch_size=None, num_workers=2)
     counts = functools.partial(map, lambda batch: len(batch["act"]))
     return lambda: rate(counts(loader), skip_first=True)

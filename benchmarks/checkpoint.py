@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from _figures import Figure, Ruler, Section, figures, ratio_of
@@ -109,7 +109,8 @@ def ours_load(place: Path, n_threads: str, digest: str) -> Load:
     """All shards; proven by their checksum, or not at all."""
     from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415
 
-    loader = MultiShardLoader(verify=digest != "none", threads=int(n_threads))
+    level: Literal["complete", "valid"] = "complete" if digest == "none" else "valid"
+    loader = MultiShardLoader(level=level, workers=int(n_threads))
     directory = {"none": "ours", "sha256": "ours"}.get(digest, f"ours-{digest}")
     prefix = str(place / directory / "x")
     return lambda: loader.load_all_shards(prefix)
@@ -119,7 +120,7 @@ def ours_tensors(place: Path, n_threads: str, how: str) -> Load:
     """By their names, proven by the digests of tensors; into memory in use or fresh, or mapped."""
     from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415
 
-    loader = MultiShardLoader(threads=int(n_threads))
+    loader = MultiShardLoader(workers=int(n_threads))
     prefix = str(place / "ours" / "x")
     entries = [t for shard in loader.load_metadata(prefix).shards for t in shard.tensors]
     out = {t.name: np.ones(t.shape, np.float32) for t in entries if how == "out"}
@@ -217,7 +218,7 @@ def write_all(fd: int, data: memoryview) -> None:
 def ours_save(digest: str, n_threads: str, fsync: bool) -> Save:
     from shardproof.checkpoint import MultiShardSaver  # noqa: PLC0415
 
-    saver = MultiShardSaver(digest=digest, sync=fsync)  # type: ignore[arg-type] # from the command line
+    saver = MultiShardSaver(algorithm=digest, sync=fsync)  # type: ignore[arg-type] # from the command line
 
     def save(place: Path, shards: Sequence[Arrays]) -> None:
         prefix = str(place / "x")

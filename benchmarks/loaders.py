@@ -149,9 +149,9 @@ def counts_of(loader: Any) -> Iterator[int]:
         yield len(batch["act"])
 
 
-def ours(shards_dir: Path, kind: str, n_threads: str = "2", cold: str = "") -> Run:
+def ours(shards_dir: Path, kind: str, workers: str = "2", cold: str = "") -> Run:
     """One of our loaders, a whole epoch; each batch is dropped when the next one is there."""
-    loader = loader_of(kind, shards_dir, n_threads=int(n_threads))
+    loader = loader_of(kind, shards_dir, workers=int(workers))
     files = shard_files(shards_dir)
 
     def run() -> float:
@@ -417,7 +417,7 @@ def warm(options: argparse.Namespace, place: Path) -> Section:
         child("`preadv`, 2 threads, buffers used again", "preadv", shards_dir, "all", 2, "ring"),
         child("`preadv`, 2 threads, fresh memory", "preadv", shards_dir, "all", 2, "fresh"),
         child("`np.memmap`, slices copied", "memmap", shards_dir),
-        child(f"{ORDERED}, `n_threads=1`", "ours", shards_dir, "ordered", 1),
+        child(f"{ORDERED}, `workers=1`", "ours", shards_dir, "ordered", 1),
         child(ORDERED, "ours", shards_dir, "ordered"),
         child(f"{ORDERED}, every batch kept", "kept", shards_dir),
         child(SHUFFLED, "ours", shards_dir, "shuffled"),

@@ -99,15 +99,14 @@ def curl(job: Job, then_sync: bool = False) -> Run:
 
 def ours(job: Job) -> Run:
     """With what a script does around it: a source is opened, and closed."""
-    from shardproof.fetching import Limits, fetch_shard, open_source  # noqa: PLC0415
+    from shardproof.fetching import Limits, fetch_file, open_source  # noqa: PLC0415
 
     limits = Limits(connections=job.connections) if job.connections else Limits()
     name, digest = job.names[0], f"sha256:{job.digests[0]}"
 
     def run(place: Path) -> Path:
-        source = open_source(job.folder)
-        fetched = fetch_shard(source, name, place / name, digest=digest, limits=limits)
-        source.close()
+        with open_source(job.folder) as source:
+            fetched = fetch_file(source, name, place / name, digest=digest, limits=limits)
         if fetched.n_attempts != 1 or not fetched.proven:
             raise SystemExit(f"it took {fetched.n_attempts} attempts: no figure")
         return fetched.path
@@ -180,7 +179,7 @@ def prefetcher(job: Job) -> Run:
         ) as shards:
             for path, digest in zip(shards, job.digests, strict=True):
                 compute(path, digest, job)
-            if shards.stats.retries or shards.stats.failures:
+            if shards.stats.n_retries or shards.stats.n_failures:
                 raise SystemExit("there were retries: no figure")
 
     return run
@@ -340,7 +339,7 @@ def loopback(options: argparse.Namespace, place: Path) -> Iterator[Section]:
         yield from to_each_target(title, place, size, functools.partial(_loopback, options, job))
 
 
-_CURL, _OURS, _ONE = "`curl -s -o`", "`fetch_shard`", "`fetch_shard`, `connections=1`"
+_CURL, _OURS, _ONE = "`curl -s -o`", "`fetch_file`", "`fetch_file`, `connections=1`"
 _HF, _POOCH = "`hf_hub_download`", "`pooch.retrieve`"
 
 
@@ -360,7 +359,7 @@ def _loopback(options: argparse.Namespace, job: Job, title: str, place: Path) ->
             missing.append(tool)
             contenders = {key: each for key, each in contenders.items() if what not in each[0]}
     note = (
-        f"One file in the page cache; {options.rounds} rounds. `fetch_shard` computes SHA-256, "
+        f"One file in the page cache; {options.rounds} rounds. `fetch_file` computes SHA-256, "
         "compares it with the one it was given, and calls fsync for the file, before it has its "
         "name, and for the directory; where curl is followed by fsync, that is for the file. "
         "`pooch.retrieve` computes and compares SHA-256 when all has come, `hf_hub_download` "
@@ -393,7 +392,7 @@ def ranges(options: argparse.Namespace, place: Path) -> Iterator[Section]:
 
 
 def _ranges(options: argparse.Namespace, job: Job, title: str, place: Path) -> Section:
-    whats = {n: f"`fetch_shard`, `connections={n}`" for n in CONNECTIONS}
+    whats = {n: f"`fetch_file`, `connections={n}`" for n in CONNECTIONS}
     commands = [
         fetching(what, "ours", place, msgspec.structs.replace(job, connections=n))
         for n, what in whats.items()
@@ -524,12 +523,11 @@ def path_mib(name: str) -> int:
 _FETCH_THEN_PEAK = """
 import sys
 import httpx
-from shardproof.fetching import fetch_shard, open_source
+from shardproof.fetching import fetch_file, open_source
 if len(sys.argv) > 1:
     folder, name, target, digest = sys.argv[1:]
-    source = open_source(folder)
-    fetch_shard(source, name, target, digest=f"sha256:{digest}")
-    source.close()
+    with open_source(folder) as source:
+        fetch_file(source, name, target, digest=f"sha256:{digest}")
 print(open("/proc/self/status").read())
 """
 

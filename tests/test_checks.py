@@ -27,8 +27,8 @@ def root(tmp_path) -> Path:
 
 
 def manifest(root: Path, *files: PromisedFile | str, **keywords) -> Manifest:
-    promised = [PromisedFile(file) if isinstance(file, str) else file for file in files]
-    return Manifest(root, root / "index.json", "test", promised, **keywords)
+    promised = [PromisedFile(name=file) if isinstance(file, str) else file for file in files]
+    return Manifest(root=root, path=root / "index.json", format="test", files=promised, **keywords)
 
 
 def kinds(report) -> dict[str, str]:
@@ -180,7 +180,7 @@ class TestAFileSystemThatFails:
         # At level complete each file is asked for its type, so that stat is called too.
         report = check(manifest(root, "a", "b"), level="complete")
 
-        found = [(one.path.name, one.kind, one.errno, one.looked) for one in report.findings]
+        found = [(one.path.name, one.kind, one.errno, one.conclusive) for one in report.findings]
         # Whoever follows the link meets the same.
         assert found == [(name, FindingKind.UNREADABLE, number, False) for name in ("a", "b")]
         assert report.exit_code == 3
@@ -279,7 +279,7 @@ class TestADirectoryThatChanges:
         (tmp_path / "outside").mkdir()
         (tmp_path / "outside" / "b").write_bytes(b"x")
         after_listing(lambda: (root / "sub").symlink_to("../outside"))
-        promise = manifest(root, PromisedFile("a", 1), PromisedFile("sub/b", 1))
+        promise = manifest(root, PromisedFile(name="a", size=1), PromisedFile(name="sub/b", size=1))
         assert kinds(check(promise, level=level)) == {"b": "not-regular"}
 
     def test_a_directory_that_is_moved_away_is_looked_at_where_it_is(
@@ -316,7 +316,7 @@ class TestComplete:
     def test_sizes(self, root) -> None:
         for name, size in {"ok": 5, "short": 4, "long": 6, "unstated": 3}.items():
             (root / name).write_bytes(b"x" * size)
-        files = [PromisedFile(name, 5) for name in ("ok", "short", "long")]
+        files = [PromisedFile(name=name, size=5) for name in ("ok", "short", "long")]
         report = check(manifest(root, *files, "unstated"), level="complete")
 
         assert kinds(report) == {"short": "size", "long": "size"}
@@ -329,26 +329,33 @@ class TestComplete:
     def test_sizes_are_no_business_of_present(self, root) -> None:
         (root / "short").write_bytes(b"x")
         (root / "link").symlink_to("short")  # looked at more closely than what is listed as a file
-        report = check(manifest(root, PromisedFile("short", 5), PromisedFile("link", 5), "short2"))
+        report = check(
+            manifest(
+                root,
+                PromisedFile(name="short", size=5),
+                PromisedFile(name="link", size=5),
+                "short2",
+            )
+        )
         assert kinds(report) == {"short2": "missing"}
         assert report.unproven == ()
 
     def test_an_empty_file_says_what_was_promised(self, root) -> None:
         (root / "a").touch()
         (root / "b").touch()
-        findings = check(manifest(root, PromisedFile("a", 5), "b")).findings
+        findings = check(manifest(root, PromisedFile(name="a", size=5), "b")).findings
         assert [finding.expected for finding in findings] == ["5 bytes", "more than 0 bytes"]
 
     def test_a_file_that_shall_be_empty(self, root) -> None:
         (root / "a").touch()
-        promised = PromisedFile("a", 0)
+        promised = PromisedFile(name="a", size=0)
         assert check(manifest(root, promised), level="complete").ok
         assert check(manifest(root, promised)).ok
 
     def test_the_formats_probe(self, root) -> None:
         (root / "good").write_bytes(b"MAGICx")
         (root / "bad").write_bytes(b"magicx")
-        files = [PromisedFile("bad", 6), PromisedFile("good", 6), "good2"]
+        files = [PromisedFile(name="bad", size=6), PromisedFile(name="good", size=6), "good2"]
         (root / "good2").write_bytes(b"MAGICy")
         promise = manifest(root, *files, probe=begins_with_magic)
         report = check(promise, level="complete")
@@ -373,7 +380,7 @@ class TestComplete:
         assert kinds(report) == {"bad": "structure"}
 
     def test_contradictions_of_the_manifest(self, root) -> None:
-        contradictions = (Contradiction("index.json", Mismatch("6 in all", "5")),)
+        contradictions = (Contradiction("index.json", Mismatch(expected="6 in all", found="5")),)
         promise = manifest(root, contradictions=lambda: contradictions)
 
         assert check(promise).ok
@@ -385,7 +392,7 @@ class TestComplete:
 def begins_with_magic(_file: PromisedFile, fd: int, size: int) -> Mismatch | None:
     assert size == 6
     found = os.pread(fd, 5, 0)
-    return None if found == b"MAGIC" else Mismatch("MAGIC", repr(found))
+    return None if found == b"MAGIC" else Mismatch(expected="MAGIC", found=repr(found))
 
 
 class TestValid:
@@ -393,7 +400,10 @@ class TestValid:
         right = "sha256:" + hashlib.sha256(b"x").hexdigest()
         for name in ("ok", "flipped", "unstated"):
             (root / name).write_bytes(b"y" if name == "flipped" else b"x")
-        files = [PromisedFile("ok", 1, right), PromisedFile("flipped", 1, right)]
+        files = [
+            PromisedFile(name="ok", size=1, digest=right),
+            PromisedFile(name="flipped", size=1, digest=right),
+        ]
         report = check(manifest(root, *files, "unstated"), level="valid")
 
         assert kinds(report) == {"flipped": "digest"}
@@ -423,7 +433,11 @@ class TestValid:
 
         monkeypatch.setattr(fanout, "over_threads", over_threads)
         monkeypatch.setattr(fanout, "available_cpus", lambda: 3)
-        check(manifest(root, PromisedFile("a", 1, digest)), level=level, workers=workers)
+        check(
+            manifest(root, PromisedFile(name="a", size=1, digest=digest)),
+            level=level,
+            workers=workers,
+        )
         listing, looks = calls
         assert looks == asked
         assert listing == (workers, None)
@@ -431,7 +445,7 @@ class TestValid:
     def test_a_wrong_size_is_found_without_reading(self, root) -> None:
         (root / "a").write_bytes(b"xx")
         right = "sha256:" + hashlib.sha256(b"x").hexdigest()
-        report = check(manifest(root, PromisedFile("a", 1, right)), level="valid")
+        report = check(manifest(root, PromisedFile(name="a", size=1, digest=right)), level="valid")
         assert kinds(report) == {"a": "size"}
 
     def test_a_broken_file_is_not_called_unproven(self, root) -> None:
@@ -440,7 +454,9 @@ class TestValid:
     def test_digests_are_no_business_of_complete(self, root) -> None:
         (root / "a").write_bytes(b"y")
         wrong = "md5:" + "0" * 32
-        assert check(manifest(root, PromisedFile("a", 1, wrong)), level="complete").ok
+        assert check(
+            manifest(root, PromisedFile(name="a", size=1, digest=wrong)), level="complete"
+        ).ok
 
 
 class TestTheDirectory:
@@ -456,7 +472,7 @@ class TestTheDirectory:
 
         with Spy(1) as executor:
             assert check(manifest(root, "a"), executor=executor).ok
-        assert seen == [([PromisedFile("a")],)]
+        assert seen == [([PromisedFile(name="a")],)]
         assert set(os.listdir("/proc/self/fd")) == before
 
     @pytest.mark.parametrize("executor", [None, "threads"])
@@ -499,9 +515,9 @@ class TestResources:
             "from shardproof import checks, manifest\n"
             "from shardproof._base import fanout as _fanout\n"
             "_fanout.SLOW_SECONDS = 0  # as if every look took long, so that threads start\n"
-            f"files = [manifest.PromisedFile(str(i)) for i in range({n_files})]\n"
+            f"files = [manifest.PromisedFile(name=str(i)) for i in range({n_files})]\n"
             "root = Path(sys.argv[1])\n"
-            "promise = manifest.Manifest(root, root, 'test', files)\n"
+            "promise = manifest.Manifest(root=root, path=root, format='test', files=files)\n"
             "print(checks.check(promise, level='complete').findings)"
         )
         run = subprocess.run([sys.executable, "-c", code, root], capture_output=True, text=True)

@@ -37,7 +37,7 @@ def test_examples_in_docstrings(name: str, make_shards_dir, tmp_path) -> None:
     text_dir.mkdir()
     for letter in "ab":
         (text_dir / f"{letter}.txt").write_text(letter)
-    corpus = receipts.source_files(text_dir)
+    corpus = receipts.input_files(text_dir)
     run = receipts.open_run(tmp_path / "out", datasets=["corpus"])
     names = {
         **vars(shardproof),
@@ -46,7 +46,7 @@ def test_examples_in_docstrings(name: str, make_shards_dir, tmp_path) -> None:
         "os": os,
         "text_dir": text_dir,
         "output_dir": tmp_path / "output",
-        "plan_dir": run.open(receipts.make_plan("corpus", corpus, 3)).path,
+        "plan_dir": run.store(receipts.make_plan("corpus", corpus, n_shards=3)).path,
         "shards_dir": vars(module).get("shards_dir", make_shards_dir(3)),
         "unreadable": make_shards_dir(1, unreadable_shards=[0]) / "acts000000.bin",
     }
@@ -264,7 +264,7 @@ class TestPrepare:
             _, log = job.communicate()
         assert job.returncode == 0, log
         (plan_dir,) = (tmp_path / "out").glob("runs/*/datasets/corpus/*")
-        assert shardproof.ReceiptStore(plan_dir).pending("valid") == []
+        assert shardproof.ReceiptStore(plan_dir).pending(level="valid") == []
         tokens = b"".join(path.read_bytes() for path in sorted(plan_dir.glob("*.bin")))
         texts = b"".join(path.read_bytes() for path in (tmp_path / "corpus").glob("*.txt"))
         assert sorted(tokens[::2]) == sorted(texts)

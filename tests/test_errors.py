@@ -77,7 +77,7 @@ def test_every_public_error_is_in_the_tree() -> None:
         ShardValidationError(REPORT),
         FetchError("gone", url="https://x/y", path="/d/y", causes=["404"]),
         FetchTimeoutError("late", url="https://x/y", path="/d/y", causes=["slow"]),
-        ShardReadError("gone", path="/d/x", offset=8, wanted=4, got=2, errno=2),
+        ShardReadError("gone", path="/d/x", offset=8, expected=4, found=2, errno=2),
         UnsyncedError("/d/x", errno=5),
     ],
 )

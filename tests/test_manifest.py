@@ -10,18 +10,22 @@ from shardproof.manifest import Manifest, PromisedFile
 
 
 def manifest(*files: PromisedFile) -> Manifest:
-    return Manifest(Path("/d"), Path("/d/index.json"), "test", files)
+    return Manifest(root=Path("/d"), path=Path("/d/index.json"), format="test", files=files)
 
 
 def test_a_good_promise() -> None:
-    files = (PromisedFile("a"), PromisedFile("b", 0), PromisedFile("c", 0, "md5:" + "0" * 32))
+    files = (
+        PromisedFile(name="a"),
+        PromisedFile(name="b", size=0),
+        PromisedFile(name="c", size=0, digest="md5:" + "0" * 32),
+    )
 
     assert manifest(*files).files == files
 
 
 def test_every_name_that_is_refused_is_listed() -> None:
     with pytest.raises(ManifestError) as caught:
-        manifest(PromisedFile("../a"), PromisedFile("ok"), PromisedFile("/b"))
+        manifest(PromisedFile(name="../a"), PromisedFile(name="ok"), PromisedFile(name="/b"))
 
     assert str(caught.value) == (
         "Could not read the manifest at '/d/index.json': names that are refused (2):\n"
@@ -32,7 +36,11 @@ def test_every_name_that_is_refused_is_listed() -> None:
 
 def test_impossible_sizes_and_digests_are_listed() -> None:
     with pytest.raises(ManifestError) as caught:
-        manifest(PromisedFile("a", -1), PromisedFile("b", 1, "sha256:xyz"), PromisedFile("c", 1))
+        manifest(
+            PromisedFile(name="a", size=-1),
+            PromisedFile(name="b", size=1, digest="sha256:xyz"),
+            PromisedFile(name="c", size=1),
+        )
 
     assert "promises that can't be kept (2):" in str(caught.value)
     assert "'a': size -1" in str(caught.value)
@@ -46,7 +54,7 @@ def test_nothing_is_made_of_the_refusals_that_are_not_shown(monkeypatch) -> None
         "shardproof.manifest.quoted", lambda name: names.append(name) or quoted(name)
     )
     with pytest.raises(ManifestError, match=r"refused \(1000\):") as caught:
-        manifest(*(PromisedFile(f"../{n}") for n in range(1000)))
+        manifest(*(PromisedFile(name=f"../{n}") for n in range(1000)))
 
     assert "and 980 more" in str(caught.value)
     assert len(names) == 20

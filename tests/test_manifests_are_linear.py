@@ -32,7 +32,7 @@ from shardproof.datasets.tokens._npy import HeaderError, read_header
 from shardproof.errors import ShardproofError
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._record import extents_in, provenance_in
-from shardproof.receipts.claims._claim_files import claims_in
+from shardproof.receipts.claims import claims_in
 from shardproof.receipts.plan._patterns import files_below
 from shardproof.receipts.verdict._outputs import owed
 from shardproof.receipts.verdict._records import Receipt
@@ -180,8 +180,8 @@ def receipts(base: Path, changes: dict[str, Any], file: str) -> Callable[[], obj
 
 
 def look(root: Path) -> None:
-    ends(lambda: shardproof.receipts.read_plan(root))
-    ends(lambda: [*shardproof.ReceiptStore(root).pending_verdicts("valid")])
+    ends(lambda: shardproof.receipts.Plan.load(root))
+    ends(lambda: [*shardproof.ReceiptStore(root).verdicts(pending=True, level="valid")])
     ends(lambda: str(shardproof.validate(root, workers=1)))
 
 
@@ -275,7 +275,7 @@ def checkpoint(base: Path, changes: dict[str, Any]) -> Callable[[], object]:
     said = json.loads(path.read_text())
     said.pop("checksum")
     path.write_bytes(sealed(said | {"world_size": 1} | changes))
-    loader = MultiShardLoader(threads=1)
+    loader = MultiShardLoader(workers=1)
 
     def read() -> None:
         ends(lambda: loader.load_shard(written, 0))

@@ -81,13 +81,13 @@ def test_exit_codes() -> None:
 def test_what_could_not_be_looked_at_says_so(number: int) -> None:
     unseen = finding(FindingKind.UNREADABLE, "a", number)
 
-    assert not unseen.looked
+    assert not unseen.conclusive
     assert unseen.to_dict()["errno"] == errno.errorcode[number]
 
 
 @pytest.mark.parametrize("number", [None, errno.ENOENT, errno.EACCES, errno.ELOOP, errno.ENOTDIR])
 def test_what_lies_in_the_file_was_looked_at(number: int | None) -> None:
-    assert finding(FindingKind.UNREADABLE, "a", number).looked
+    assert finding(FindingKind.UNREADABLE, "a", number).conclusive
 
 
 def test_an_errno_without_a_name_is_a_number() -> None:
@@ -99,7 +99,7 @@ def test_to_dict_is_json() -> None:
     data = report(finding(FindingKind.SIZE, "a"), level="valid", unproven=unproven).to_dict()
 
     assert json.loads(json.dumps(data)) == {
-        "root": "/d",
+        "path": "/d",
         "format": "saev",
         "level": "valid",
         "ok": False,
@@ -112,7 +112,7 @@ def test_to_dict_is_json() -> None:
                 "expected": "this",
                 "found": "that",
                 "errno": None,
-                "looked": True,
+                "conclusive": True,
             }
         ],
         "unproven": ["/d/u"],

@@ -23,6 +23,7 @@ from shardproof import (
     Shard,
     ShardInfo,
     formats,
+    testing,
     validate,
     validation,
 )
@@ -35,7 +36,7 @@ def test_a_healthy_directory(make_shards_dir) -> None:
     report = validate(shards_dir)
 
     assert report.ok
-    assert (report.root, report.format, report.level, report.n_files) == (
+    assert (report.path, report.format, report.level, report.n_files) == (
         shards_dir,
         "saev",
         "present",
@@ -70,7 +71,7 @@ def test_a_failing_look_at_valid_says_how_many_files_are_unproven(make_shards_di
     report = validate(make_shards_dir(3, labels=True, missing_shards=[1]), level="valid")
 
     counts = "valid: 0 proven, 3 without a digest, 1 not as promised, of 4 files of"
-    assert str(report).endswith(f"acts000001.bin\n\n{counts} '{report.root}'")
+    assert str(report).endswith(f"acts000001.bin\n\n{counts} '{report.path}'")
     assert (report.n_proven, len(report.unproven)) == (0, 3)
 
 
@@ -94,7 +95,7 @@ def test_a_relative_path_and_a_link_to_the_directory(
 @pytest.mark.parametrize(
     ("keywords", "error"),
     [
-        ({"level": "everything"}, TypeError),
+        ({"level": "everything"}, ValueError),
         ({"level": None}, TypeError),
         ({"workers": "2"}, TypeError),
         ({"workers": True}, TypeError),
@@ -377,3 +378,41 @@ class TestProgress:
 
         assert ("3/3" in terminal.getvalue()) == draws
         assert threading.active_count() == before
+
+
+class TestACheckpointByItsPrefix:
+    """One checkpoint has one verdict, by whatever name it is asked for."""
+
+    def test_a_whole_one(self, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=3)
+        report = shardproof.validate(prefix, level="valid")
+        assert (report.ok, report.format, report.n_files) == (True, "checkpoint", 3)
+        assert str(report) == f"valid: 3 of 3 files of '{prefix}'"
+
+    def test_a_flipped_shard_is_found_as_the_verifier_finds_it(self, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=3)
+        shard = prefix.with_name(f"{prefix.name}_shard_1.shard")
+        testing.damage(shard, "flip")
+        report = shardproof.validate(prefix, level="valid")
+        verified = shardproof.ShardFileVerifier().verify_checkpoint(prefix, level="valid")
+        assert [(finding.kind, finding.path) for finding in report.findings] == [
+            (finding.kind, finding.path) for finding in verified.findings
+        ]
+        assert not report.ok
+        assert not shardproof.validate(prefix.parent, level="valid").ok
+
+    def test_the_newest_one(self, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=2)
+        assert shardproof.validate(shardproof.latest_checkpoint(prefix.parent)).ok
+
+    def test_what_is_beside_it_is_not_looked_at(self, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=2)
+        prefix.with_name("torn.metadata.json").write_text('{"schema_version": 1, "world_size": 1')
+        assert not shardproof.validate(prefix.parent).ok
+        assert shardproof.validate(prefix).ok
+
+    def test_a_prefix_without_metadata_is_none(self, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=2)
+        prefix.with_name(f"{prefix.name}.metadata.json").unlink()
+        with pytest.raises(shardproof.ManifestNotFoundError, match="no such directory"):
+            shardproof.validate(prefix)

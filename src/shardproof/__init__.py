@@ -12,6 +12,16 @@ from shardproof._base.lazy import attached
 
 TYPE_CHECKING = False  # that of typing takes ten times as long as all else until `take_signals`
 if TYPE_CHECKING:
+    from shardproof import checkpoint as checkpoint
+    from shardproof import datasets as datasets
+    from shardproof import errors as errors
+    from shardproof import fetching as fetching
+    from shardproof import formats as formats
+    from shardproof import loaders as loaders
+    from shardproof import receipts as receipts
+    from shardproof import saev as saev
+    from shardproof import staging as staging
+    from shardproof import testing as testing
     from shardproof.checkpoint import (
         MultiShardCheckpointFormat,
         MultiShardLoader,
@@ -45,7 +55,7 @@ if TYPE_CHECKING:
         SourceError,
         UnsyncedError,
     )
-    from shardproof.fetching import ShardPrefetcher, fetch_shard
+    from shardproof.fetching import ShardPrefetcher, fetch
     from shardproof.loaders import (
         Batch,
         IndexedDataset,
@@ -96,7 +106,7 @@ __all__ = [
     "SourceError",
     "UnsyncedError",
     "VerificationResult",
-    "fetch_shard",
+    "fetch",
     "hf_load_dataset_sharded",
     "latest_checkpoint",
     "resolve_resume_plan",
@@ -146,7 +156,7 @@ _HOME = {
     "SourceError": "errors",
     "UnsyncedError": "errors",
     "VerificationResult": "checkpoint",
-    "fetch_shard": "fetching",
+    "fetch": "fetching",
     "hf_load_dataset_sharded": "datasets",
     "latest_checkpoint": "checkpoint",
     "resolve_resume_plan": "datasets",
@@ -154,4 +164,38 @@ _HOME = {
     "validate": "validation",
 }
 
-__getattr__, __dir__ = attached(__name__, _HOME)
+_ROOMS = {
+    "checkpoint",
+    "datasets",
+    "errors",
+    "fetching",
+    "formats",
+    "loaders",
+    "receipts",
+    "saev",
+    "staging",
+    "testing",
+}
+
+_NOT_LISTED = {
+    "Batch",
+    "CheckpointNotFoundError",
+    "ClaimLostError",
+    "FetchTimeoutError",
+    "ManifestNotFoundError",
+    "ManifestPermissionError",
+    "ReceiptStore",
+    "RevisionError",
+    "ShardClaimedError",
+    "ShardCompletedError",
+    "SourceError",
+    "UnsyncedError",
+    "VerificationResult",
+}
+"""What completion at ``shardproof.`` leaves out, since the rooms have it too."""
+
+__getattr__, _ = attached(__name__, _HOME | dict.fromkeys(_ROOMS, ""))
+
+
+def __dir__() -> list[str]:
+    return sorted((_HOME.keys() - _NOT_LISTED) | _ROOMS)

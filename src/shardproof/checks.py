@@ -39,7 +39,7 @@ class _Question(NamedTuple):
     probe: Probe | None
 
 
-class _Answer(NamedTuple):
+class _BrokenPromise(NamedTuple):
     """Why a promise is not kept."""
 
     kind: FindingKind
@@ -205,26 +205,26 @@ def _not_plainly_kept(
     return odd
 
 
-def _look_closely(question: _Question, dir_fd: int, file: PromisedFile) -> _Answer | None:
+def _look_closely(question: _Question, dir_fd: int, file: PromisedFile) -> _BrokenPromise | None:
     try:
         fd = open_inside(file.name, root=question.root, dir_fd=dir_fd)
         return _examine(question, fd, file)
     except NotRegularError as error:
-        return _Answer(FindingKind.NOT_REGULAR, "a regular file", error.found)
+        return _BrokenPromise(FindingKind.NOT_REGULAR, "a regular file", error.found)
     except FileNotFoundError as error:
-        return _Answer(FindingKind.MISSING, "a regular file", "nothing", error.errno)
+        return _BrokenPromise(FindingKind.MISSING, "a regular file", "nothing", error.errno)
     except OSError as error:
         found = os.strerror(error.errno) if error.errno else told(error)
-        return _Answer(FindingKind.UNREADABLE, "a readable file", found, error.errno)
+        return _BrokenPromise(FindingKind.UNREADABLE, "a readable file", found, error.errno)
 
 
-def _examine(question: _Question, fd: int, file: PromisedFile) -> _Answer | None:
+def _examine(question: _Question, fd: int, file: PromisedFile) -> _BrokenPromise | None:
     """Look at an open file, and close it."""
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             found = file_type(status.st_mode)
-            return _Answer(FindingKind.NOT_REGULAR, "a regular file", found)
+            return _BrokenPromise(FindingKind.NOT_REGULAR, "a regular file", found)
         if not status.st_size:
             return _empty(file)
         if question.level == "present":
@@ -234,21 +234,25 @@ def _examine(question: _Question, fd: int, file: PromisedFile) -> _Answer | None
         os.close(fd)
 
 
-def _empty(file: PromisedFile) -> _Answer | None:
+def _empty(file: PromisedFile) -> _BrokenPromise | None:
     expected = "more than 0 bytes" if file.size is None else f"{file.size} bytes"
-    return None if file.size == 0 else _Answer(FindingKind.EMPTY, expected, "0 bytes")
+    return None if file.size == 0 else _BrokenPromise(FindingKind.EMPTY, expected, "0 bytes")
 
 
-def _incomplete(question: _Question, fd: int, size: int, file: PromisedFile) -> _Answer | None:
+def _incomplete(
+    question: _Question, fd: int, size: int, file: PromisedFile
+) -> _BrokenPromise | None:
     if file.size is not None and size != file.size:
         # Interned: where one shard was cut, all of 100 000 may have been, to the same size.
         expected, found = f"{file.size} bytes", f"{size} bytes"
-        return _Answer(FindingKind.SIZE, sys.intern(expected), sys.intern(found))
+        return _BrokenPromise(FindingKind.SIZE, sys.intern(expected), sys.intern(found))
     mismatch = question.probe(file, fd, size) if question.probe else None
-    return _Answer(FindingKind.STRUCTURE, *mismatch) if mismatch else None
+    if mismatch is None:
+        return None
+    return _BrokenPromise(FindingKind.STRUCTURE, mismatch.expected, mismatch.found)
 
 
-def _invalid(question: _Question, fd: int, file: PromisedFile) -> _Answer | None:
+def _invalid(question: _Question, fd: int, file: PromisedFile) -> _BrokenPromise | None:
     if question.level != "valid" or file.digest is None:
         return None
     promised = digest.parse(file.digest)
@@ -256,12 +260,13 @@ def _invalid(question: _Question, fd: int, file: PromisedFile) -> _Answer | None
     found = digest.of_file(fd, promised.algorithm, size, start=file.digest_from)
     if digest.same(promised, found):
         return None
-    return _Answer(FindingKind.DIGEST, str(promised), str(found))
+    return _BrokenPromise(FindingKind.DIGEST, str(promised), str(found))
 
 
 def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[Finding]:
     for name, mismatch in known:
-        yield Finding(FindingKind.STRUCTURE, manifest.root / name, *mismatch)
+        path = manifest.root / name
+        yield Finding(FindingKind.STRUCTURE, path, mismatch.expected, mismatch.found)
 
 
 def _unproven(manifest: Manifest, level: Level, findings: Sequence[Finding]) -> Iterator[Path]:

@@ -9,13 +9,14 @@
     +-- ShardValidationError           promises are not kept         (also a FileNotFoundError)
     +-- ShardReadError                 a shard that was proven can't be read now  (also an OSError)
     +-- UnsyncedError                  written, but perhaps not for good         (also an OSError)
-    +-- FetchError                     a shard can't be fetched and proven  (also a RuntimeError)
+    +-- FetchError                     a shard can't be fetched and proven  (also an OSError and a
+    |   |                                RuntimeError)
     |   +-- FetchTimeoutError          ... in time                   (also a TimeoutError)
+    |   +-- SourceError                a source doesn't give what it was asked for
+    |   +-- RevisionError              a repository's revision can't be found out
     +-- CheckpointError                a checkpoint can't be written, read or proven
     |   +-- CheckpointNotFoundError    ... because it is not there   (also a FileNotFoundError)
-    +-- SourceError                    a source doesn't give what it was asked for
     +-- ReceiptError                   a shard's work can't be planned, done or recorded
-        +-- RevisionError              ... a repository's revision can't be found out
         +-- ShardCompletedError        ... it is done already
         +-- ShardClaimedError          ... another worker is at it
         +-- ClaimLostError             ... another worker took it over
@@ -29,7 +30,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from shardproof._base.messages import printable, shown
 
@@ -55,6 +56,7 @@ __all__ = [
     "ShardValidationError",
     "ShardproofError",
     "SourceError",
+    "SourceErrorKind",
     "UnsyncedError",
 ]
 
@@ -164,8 +166,8 @@ class ShardReadError(ShardproofError, OSError):
         path: Absolute path of the shard. None in an error that torch passed on from a worker
             process: it is made anew from its text, which has all of this.
         offset: Where reading began, in bytes.
-        wanted: How many bytes were to be read there.
-        got: How many were.
+        expected: How many bytes were to be read there.
+        found: How many were.
         errno: What the operating system said, where it said something.
     """
 
@@ -175,16 +177,16 @@ class ShardReadError(ShardproofError, OSError):
         *,
         path: str | os.PathLike[str] | None = None,
         offset: int = 0,
-        wanted: int = 0,
-        got: int = 0,
+        expected: int = 0,
+        found: int = 0,
         errno: int | None = None,
     ) -> None:
         self.problem = printable(problem)
         self.path = None if path is None else os.fspath(path)
-        self.offset, self.wanted, self.got = offset, wanted, got
+        self.offset, self.expected, self.found = offset, expected, found
         text = problem if self.path is None else f"Could not read '{shown(self.path)}': {problem}"
-        if wanted:
-            text += f" (at byte {offset}: expected {wanted} bytes, found {got})"
+        if expected:
+            text += f" (at byte {offset}: expected {expected} bytes, found {found})"
         super().__init__(text)
         self.errno = errno
 
@@ -214,10 +216,11 @@ class UnsyncedError(ShardproofError, OSError):
     __str__ = Exception.__str__
 
 
-class FetchError(ShardproofError, RuntimeError):
+class FetchError(ShardproofError, OSError, RuntimeError):
     """A shard can't be fetched whole and proven; nothing wrong is left under its name.
 
-    It is a `RuntimeError` too: callers of other fetching code catch that.
+    It is an `OSError`, as the errors of other clients are, and a `RuntimeError`, which callers of
+    other fetching code catch.
 
     Args:
         problem: What is wrong, what was expected, what to do.
@@ -256,41 +259,48 @@ def _told(causes: Sequence[str]) -> Iterator[str]:
 class FetchTimeoutError(FetchError, TimeoutError):
     """A shard can't be fetched in the time that it was given."""
 
-    # By the order of bases it were RuntimeError's, which can't make an OSError.
-    __new__ = TimeoutError.__new__  # type: ignore[assignment]
     __str__ = Exception.__str__
 
 
-class SourceError(ShardproofError):
+SourceErrorKind = Literal[
+    "broken", "late", "refused", "astray", "other-bytes", "no-parts", "unusable", "invalid"
+]
+"""What went wrong with a source; a fetch decides by it what to do next."""
+
+
+class SourceError(FetchError):
     """A source doesn't give what it was asked for.
 
     Args:
         problem: What it did instead.
-        again: Whether to ask again: ``"yes"``; ``"once"``, for what is most likely meant as it is
-            said; ``"no"``.
-        keep: Whether the bytes that came until now may be right.
-        retry_after: Seconds to wait before, where the source says so.
-        ranges: Whether to ask for parts of a file next time.
-        late: Whether it took too long.
+        kind: What went wrong. ``"broken"``: the answer broke off, or could not be had for now.
+            ``"late"``: it did not come in time. ``"refused"``: the source says no. ``"astray"``:
+            the address leads nowhere. ``"other-bytes"``: the bytes are not those of the file.
+            ``"no-parts"``: nor would other parts of the file be. ``"unusable"``: it makes no sense
+            to ask again. ``"invalid"``: the source does not do what a `Source` promises.
+        retry_after: Seconds to wait before it is asked again, where the source says so.
+
+    Raises:
+        ValueError: No such kind.
+
+    Example:
+        >>> SourceError("it answers 503", retry_after=5.0).kind
+        'broken'
     """
 
     def __init__(
-        self,
-        problem: str,
-        *,
-        again: Literal["yes", "once", "no"] = "yes",
-        keep: bool = True,
-        retry_after: float | None = None,
-        ranges: bool = True,
-        late: bool = False,
+        self, problem: str, *, kind: SourceErrorKind = "broken", retry_after: float | None = None
     ) -> None:
-        self.problem = printable(problem)
-        self.again = again
-        self.keep = keep
+        if kind not in get_args(SourceErrorKind):
+            words = ", ".join(get_args(SourceErrorKind))
+            raise ValueError(f"kind: expected one of {words}, found '{shown(str(kind))}'")
+        self.kind = kind
         self.retry_after = retry_after
-        self.ranges = ranges
-        self.late = late
         super().__init__(problem)
+
+
+class RevisionError(FetchError):
+    """Which revision of an input is meant can't be found out, so that no plan can rest on it."""
 
 
 class CheckpointError(ShardproofError):
@@ -316,11 +326,20 @@ class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
 
 
 class ReceiptError(ShardproofError):
-    """The work on a shard can't be planned, done or recorded."""
+    """The work on a shard can't be planned, done or recorded.
 
+    Args:
+        problem: What is wrong, and what to do about it.
+        path: The plan directory, or the file that it is about; no text where there is none.
+        index: The shard, where it is about one.
+    """
 
-class RevisionError(ReceiptError):
-    """Which revision of an input is meant can't be found out, so that no plan can rest on it."""
+    def __init__(
+        self, problem: str, *, path: str | os.PathLike[str] = "", index: int | None = None
+    ) -> None:
+        super().__init__(problem)
+        self.path = os.fspath(path)
+        self.index = index
 
 
 class ShardCompletedError(ReceiptError):

@@ -15,7 +15,7 @@ from shardproof.errors import ManifestError
 __all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile"]
 
 
-class PromisedFile(msgspec.Struct, frozen=True, gc=False):
+class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One file that a manifest promises.
 
     Attributes:
@@ -32,7 +32,7 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False):
     digest_from: int = 0
 
 
-class Mismatch(NamedTuple):
+class Mismatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What was promised and what is there instead, in words."""
 
     expected: str
@@ -53,13 +53,13 @@ It must be a module-level function, so that it can be sent to another process.
 """
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """The promise of one shards directory, as a format read it.
 
     Attributes:
         root: Real absolute path of the directory.
-        source: Absolute path of the file that lists the shards; refusals name it.
+        path: Absolute path of the file that lists the shards; refusals name it.
         format: Name of the format.
         files: The promised files, in the manifest's order.
         probe: The format's structural probe, if it has one; asked from level ``complete`` on.
@@ -74,7 +74,7 @@ class Manifest:
     """
 
     root: Path
-    source: Path
+    path: Path
     format: str
     files: Sequence[PromisedFile]
     probe: Probe | None = None
@@ -83,8 +83,8 @@ class Manifest:
 
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]
-        refuse_names(names, self.source)
-        refuse_unspelled(names, self.source)
+        refuse_names(names, self.path)
+        refuse_unspelled(names, self.path)
         problems = [
             f"{quoted(file.name)}: {problem}"
             for file in self.files
@@ -92,14 +92,14 @@ class Manifest:
             and (problem := _why_impossible(file))
         ]
         if problems:
-            raise ManifestError(listed("promises that can't be kept", problems), path=self.source)
+            raise ManifestError(listed("promises that can't be kept", problems), path=self.path)
 
 
-def refuse_names(names: Sequence[str], source: Path | str) -> None:
+def refuse_names(names: Sequence[str], path: Path | str) -> None:
     """Raise one `ManifestError` that lists every name that no path may be made of."""
     refused = refusals(names)
     if refused:
-        raise ManifestError(listed("names that are refused", refused, _refusal), path=source)
+        raise ManifestError(listed("names that are refused", refused, _refusal), path=path)
 
 
 def _refusal(refused: Refusal) -> str:

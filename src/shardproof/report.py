@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from shardproof._base.messages import shown
 from shardproof.errors import ShardValidationError
 
-__all__ = ["Finding", "FindingKind", "Level", "Report", "lines_of"]
+__all__ = ["Finding", "FindingKind", "Level", "Report", "is_conclusive", "lines_of"]
 
 Level = Literal["present", "complete", "valid"]
 """How hard to look; each level includes the ones before it."""
@@ -51,6 +51,11 @@ _ABOUT_THE_FILE = {
 }
 
 
+def is_conclusive(number: int | None) -> bool:
+    """Whether an errno, or none, tells something about a file, and not that nobody could look."""
+    return number is None or number in _ABOUT_THE_FILE
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
     """One promise that is not kept.
@@ -70,9 +75,9 @@ class Finding:
     errno: int | None = None
 
     @property
-    def looked(self) -> bool:
-        """False where the file could not be looked at (EIO, ESTALE): the shard may be whole."""
-        return self.errno is None or self.errno in _ABOUT_THE_FILE
+    def conclusive(self) -> bool:
+        """Whether the file was looked at; if not (EIO, ESTALE), the shard may be whole."""
+        return is_conclusive(self.errno)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain JSON values."""
@@ -83,7 +88,7 @@ class Finding:
             "expected": self.expected,
             "found": self.found,
             "errno": name,
-            "looked": self.looked,
+            "conclusive": self.conclusive,
         }
 
 
@@ -92,7 +97,7 @@ class Report:
     """All findings of one look at a shards directory; ``str()`` gives the text.
 
     Attributes:
-        root: Absolute path of the directory.
+        path: Absolute path of the directory, or of the prefix of a checkpoint.
         format: Name of its format, such as ``"saev"``.
         level: How hard it was looked at.
         n_files: How many files the manifest promises.
@@ -104,7 +109,7 @@ class Report:
             where nobody counted them.
     """
 
-    root: Path
+    path: Path
     format: str
     level: Level
     n_files: int
@@ -124,7 +129,7 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0 all promises kept; 1 findings; 3 something could not be looked at."""
-        if not all(finding.looked for finding in self.findings):
+        if not all(finding.conclusive for finding in self.findings):
             return 3
         return 1 if self.findings else 0
 
@@ -135,7 +140,7 @@ class Report:
         proven = self.n_files - len(self.unproven)
         if self.unproven:
             return self._counts(proven, self._lacking())
-        return f"{self.level}: {proven} of {self.n_files} files of '{shown(self.root)}'"
+        return f"{self.level}: {proven} of {self.n_files} files of '{shown(self.path)}'"
 
     def _lacking(self) -> str:
         lacking = "digest" if self.level == "valid" else "size or structure"
@@ -143,10 +148,10 @@ class Report:
 
     def _counts(self, proven: int, *others: str) -> str:
         counts = ", ".join([f"{proven} proven", *others])
-        return f"{self.level}: {counts}, of {self.n_files} files of '{shown(self.root)}'"
+        return f"{self.level}: {counts}, of {self.n_files} files of '{shown(self.path)}'"
 
     def _failure_lines(self) -> Iterator[str]:
-        yield f"Shard validation failed in '{shown(self.root)}':"
+        yield f"Shard validation failed in '{shown(self.path)}':"
         for kind, title in _TITLES.items():
             paths = [finding.path for finding in self.findings if finding.kind is kind]
             if paths:
@@ -163,7 +168,7 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values, for `json.dumps`."""
         return {
-            "root": str(self.root),
+            "path": str(self.path),
             "format": self.format,
             "level": self.level,
             "ok": self.ok,

@@ -1,13 +1,15 @@
 """The one verb: detect the format, read the manifest, check it, report."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from pathlib import Path
 
 from shardproof import formats
-from shardproof._base.arguments import checked
-from shardproof._base.names import open_root, real_root, replaced
+from shardproof._base.arguments import checked, count
+from shardproof._base.names import open_root, replaced
 from shardproof._base.paths import refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
@@ -30,7 +32,9 @@ def validate(
     """Look at every file that a shards directory promises, and report; never raise for findings.
 
     Args:
-        path: The shards directory. An empty text is refused: mostly a variable is not set.
+        path: The shards directory; or the prefix of a checkpoint whose metadata file is there, and
+            then nothing else in its directory is looked at. An empty text is refused: mostly a
+            variable is not set.
         level: ``"present"``: each promised file exists, is a regular file, is not empty and opens.
             ``"complete"``: also has the size and structure that the manifest implies.
             ``"valid"``: also has the digest that the manifest states.
@@ -51,8 +55,9 @@ def validate(
         ManifestError: What it promises can't be read.
         OSError: The file system failed before any file could be looked at (EIO, ESTALE, ...); or
             the directory was replaced meanwhile (ESTALE).
-        TypeError: An argument of the wrong type or an unknown level.
-        ValueError: An empty path; ``workers`` below 1, or together with ``executor``.
+        TypeError: An argument of the wrong type.
+        ValueError: An empty path; an unknown level; ``workers`` below 1, or together with
+            ``executor``.
 
     Example:
         >>> import shardproof
@@ -61,7 +66,10 @@ def validate(
         (True, 3)
     """
     refuse_empty(path=path)
-    _refuse_workers(workers, executor)
+    if workers is not None:
+        count("workers", workers, 1)
+        if executor is not None:
+            raise ValueError("expected workers or executor, found both")
     with _on_progress(progress) as on_progress:
         if executor is not None:  # the user's own is used from the user's own thread
             return _looked(path, level, None, executor, on_progress)
@@ -75,12 +83,13 @@ def _looked(
     executor: Executor | None,
     on_progress: OnProgress | None,
 ) -> Report:
-    root = real_root(path)
-    with _unless_replaced(root):
-        manifest = formats.detect(root).read(root)
-        return check(
+    located = formats.locate(path)
+    with _unless_replaced(located.root):
+        manifest = formats.detect(located.path).read_manifest(located.path)
+        report = check(
             manifest, level=level, workers=workers, executor=executor, on_progress=on_progress
         )
+    return dataclasses.replace(report, path=Path(located.path))
 
 
 @contextlib.contextmanager
@@ -124,13 +133,6 @@ def _has_moved(before: os.stat_result, after: os.stat_result) -> bool:
     is_same = (before.st_mtime_ns, before.st_mode) == (after.st_mtime_ns, after.st_mode)
     is_same = is_same and (before.st_uid, before.st_gid) == (after.st_uid, after.st_gid)
     return is_same and before.st_ctime_ns != after.st_ctime_ns
-
-
-def _refuse_workers(workers: int | None, executor: Executor | None) -> None:
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers: expected 1 or more, found {workers}")
-    if workers is not None and executor is not None:
-        raise ValueError("expected workers or executor, found both")
 
 
 def _on_progress(

@@ -21,14 +21,14 @@ import shardproof
 import shardproof.cli.app
 from shardproof import ReceiptStore, checkpoint, datasets, fetching, receipts, testing
 from shardproof.fetching import Limits
-from shardproof.formats import FORMATS  # noqa: F401 - as above
+from shardproof.formats import detect  # noqa: F401 - as above
 from shardproof.staging import stage
 from tests.attacks.failing import Subject, command, findings_of
 from tests.helpers.token_files import write_shard
 
 __all__ = ["COMMANDS", "READERS", "WRITERS"]
 
-LIMITS = Limits(max_download_retries=1, max_wait=0.01)
+LIMITS = Limits(attempts=1, max_backoff=0.01)
 LEVELS = ("present", "complete", "valid")
 
 
@@ -70,12 +70,12 @@ def plan(n_shards: int = 2, **keywords: Any) -> Callable[[Path], object]:
 
 
 def run_dir(root: Path) -> None:
-    made = receipts.make_plan("corpus", [source("a.txt")], 2)
-    receipts.open_run(root, datasets=["corpus"]).open(made)
+    made = receipts.make_plan("corpus", [source("a.txt")], n_shards=2)
+    receipts.open_run(root, datasets=["corpus"]).store(made)
 
 
-def source(path: str) -> receipts.SourceFile:
-    return receipts.SourceFile(path=path, size=1, local_path=None)
+def source(path: str) -> receipts.InputFile:
+    return receipts.InputFile(path=path, size=1, local_path=None)
 
 
 def checkpoints(**keywords: Any) -> Callable[[Path], object]:
@@ -229,7 +229,7 @@ def metadata(root: Path) -> object:
 
 def pending(level: str) -> Callable[[Path], object]:
     def act(root: Path) -> object:
-        found = ReceiptStore(root).pending_verdicts(level)  # type: ignore[arg-type]
+        found = ReceiptStore(root).verdicts(pending=True, level=level)  # type: ignore[arg-type]
         return {"findings": [_as_finding(verdict) for verdict in found]}
 
     return act
@@ -244,18 +244,18 @@ def _as_finding(verdict: receipts.Verdict) -> dict[str, Any]:
 
 def receipt(root: Path) -> object:
     store = ReceiptStore(root)
-    return [str(store.read(0)), store.is_completed(0)]
+    return [str(store.receipt(0)), store.is_completed(0)]
 
 
 def one_verdict(root: Path) -> object:
-    verdict = ReceiptStore(root).verdict(0, "valid")
+    verdict = ReceiptStore(root).verdict(0, level="valid")
     return {"findings": [] if verdict else [_as_finding(verdict)]}
 
 
 def planned(identity: str) -> Callable[[Path], object]:
     def act(root: Path) -> object:
-        files = receipts.source_files(root, "**/*.txt", identity=identity)  # type: ignore[arg-type]
-        made = receipts.make_plan("corpus", files, 2)
+        files = receipts.input_files(root, "**/*.txt", identity=identity)  # type: ignore[arg-type]
+        made = receipts.make_plan("corpus", files, n_shards=2)
         return [made.plan_hash, [str(file) for file in files]]
 
     return act
@@ -266,7 +266,7 @@ def found_plans(root: Path) -> object:
 
 
 def claims(root: Path) -> object:
-    return [index for index, _ in receipts.claims_in(str(root))]
+    return [index for index, _ in receipts.claims.claims_in(str(root))]
 
 
 def verified(level: str) -> Callable[[Path], object]:
@@ -435,7 +435,8 @@ def done_shards(root: Path) -> dict[str, str]:
     """State: which shards of the one plan are done."""
     (path,) = receipts.plan_dirs(root)
     store = ReceiptStore(path)
-    return {str(index): str(store.is_completed(index, "valid")) for index in range(store.n_shards)}
+    indices = range(store.n_shards)
+    return {str(index): str(store.is_completed(index, level="valid")) for index in indices}
 
 
 def _plan_of(root: Path) -> Path:
@@ -452,9 +453,9 @@ def completes(root: Path) -> None:
 
 
 def opens_run(root: Path) -> object:
-    files = receipts.source_files(root / "corpus", "**/*.txt", identity="size")
-    made = receipts.make_plan("corpus", files, 2)
-    return str(receipts.open_run(root / "out", datasets=["corpus"]).open(made).plan_hash)
+    files = receipts.input_files(root / "corpus", "**/*.txt", identity="size")
+    made = receipts.make_plan("corpus", files, n_shards=2)
+    return str(receipts.open_run(root / "out", datasets=["corpus"]).store(made).plan_hash)
 
 
 def run_corpus(root: Path) -> None:
@@ -516,7 +517,7 @@ def fetches(root: Path) -> object:
     digest = "sha256:" + hashlib.sha256(bytes(100)).hexdigest()
     opened = fetching.open_source(f"file://{root}/remote/train")
     try:
-        fetched = fetching.fetch_shard(
+        fetched = fetching.fetch_file(
             opened, "0.bin", root / "cache" / "0.bin", digest=digest, limits=LIMITS
         )
     finally:
@@ -530,7 +531,7 @@ def fetches_by_call(root: Path) -> object:
 
     with contextlib.closing(fetching.CallableSource(fetch, scratch=root / "cache")) as opened:
         path = root / "cache" / "0.bin"
-        return str(fetching.fetch_shard(opened, "0.bin", path, limits=LIMITS).path)
+        return str(fetching.fetch_file(opened, "0.bin", path, limits=LIMITS).path)
 
 
 def adopts(root: Path) -> object:
@@ -579,8 +580,8 @@ def _readers() -> Iterator[Subject]:
     yield Subject("ReceiptStore.verdict", plan(), one_verdict)
     yield Subject("plan_dirs", several, found_plans)
     yield Subject("claims_in", claimed, claims)
-    yield Subject("source_files size", corpus, planned("size"))
-    yield Subject("source_files digest", corpus, planned("digest"))
+    yield Subject("input_files size", corpus, planned("size"))
+    yield Subject("input_files digest", corpus, planned("digest"))
     yield Subject("load_metadata", checkpoints(), loads("load_metadata"))
     yield Subject("load_shard", checkpoints(), loads("load_shard", 1))
     yield Subject("load_all_shards", checkpoints(), loads("load_all_shards"))
@@ -693,12 +694,12 @@ def _writers() -> Iterator[Subject]:
         bytes_of("data/*"),
         rf"{kept}|^cache/.*\.parquet$",
     )
-    yield Subject("fetch_shard", remote, fetches, there, kept)
-    yield Subject("fetch_shard of a callable", remote, fetches_by_call, there, kept)
+    yield Subject("fetch_file", remote, fetches, there, kept)
+    yield Subject("fetch_file of a callable", remote, fetches_by_call, there, kept)
     yield Subject(
         "fetch, the command",
         remote,
-        of("fetch", "-q", "--retries", "0", "file://{}/remote/train/0.bin", "{}/cache"),
+        of("fetch", "-q", "--attempts", "1", "file://{}/remote/train/0.bin", "{}/cache"),
         there,
         kept,
         refused=(1, 3),
@@ -713,9 +714,7 @@ def _writers() -> Iterator[Subject]:
     )
     yield Subject("dump", saev(), dumps, bytes_of("*.json"))
     yield Subject("demo", corpus, of("demo"), bytes_of("*.txt"))
-    yield Subject(
-        "demo --keep", corpus, of("demo", "--keep", "{}/demo"), bytes_of("*.txt"), "^demo/"
-    )
+    yield Subject("demo --to", corpus, of("demo", "--to", "{}/demo"), bytes_of("*.txt"), "^demo/")
 
 
 READERS, COMMANDS, WRITERS = tuple(_readers()), tuple(_commands()), tuple(_writers())

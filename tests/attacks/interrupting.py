@@ -32,7 +32,7 @@ import numpy as np
 import shardproof
 from shardproof import testing
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier
-from shardproof.fetching import ShardPrefetcher, adopt, fetch_shard, open_source
+from shardproof.fetching import ShardPrefetcher, adopt, fetch_file, open_source
 from shardproof.loaders import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
 
 HANGS_AFTER = 20.0
@@ -84,7 +84,7 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
     def fetch() -> None:
         source = open_source(url)
         with closed(source):
-            fetch_shard(source, names[0], made / "fetched" / str(next(numbers)) / "0.bin")
+            fetch_file(source, names[0], made / "fetched" / str(next(numbers)) / "0.bin")
 
     def stage() -> None:
         to = made / "staged" / str(next(numbers))
@@ -117,7 +117,7 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
         (to / "0.bin").write_bytes(b"1234")
         adopt(to)
 
-    loader, verifier = MultiShardLoader(threads=2), ShardFileVerifier()
+    loader, verifier = MultiShardLoader(workers=2), ShardFileVerifier()
     return {
         "one row": read_row,
         "few rows": read_few_rows,
@@ -133,7 +133,7 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
         "validate": lambda: shardproof.validate(run, level="valid", workers=4),
         "validate present": lambda: shardproof.validate(shards),
         "pending": lambda: store.pending(workers=4),
-        "checkpoint": lambda: MultiShardLoader(threads=2).load_all_shards(prefix),
+        "checkpoint": lambda: MultiShardLoader(workers=2).load_all_shards(prefix),
         "stage": stage,
         "fetch": fetch,
         "prefetch": prefetch,

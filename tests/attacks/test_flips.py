@@ -55,7 +55,7 @@ def saved_checkpoint(digest: str) -> Iterator[Path]:
     import numpy as np
 
     with shards_dir(layout(0)) as base:
-        saver = MultiShardSaver(digest=digest, sync=False)  # type: ignore[arg-type]
+        saver = MultiShardSaver(algorithm=digest, sync=False)  # type: ignore[arg-type]
         for rank in range(2):
             arrays = {f"w{rank}": np.arange(9, dtype=np.int16), f"b{rank}": np.uint8(7 + rank)}
             saver.save_shard(str(base / "step" / "x"), rank, arrays)

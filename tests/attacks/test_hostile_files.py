@@ -30,9 +30,9 @@ from shardproof.datasets.rows._footers import END_BYTES, _rows_in, footer_bytes
 from shardproof.datasets.tokens._npy import HeaderError, read_header, wrong_size
 from shardproof.errors import ShardproofError
 from shardproof.fetching.cache._lease_files import LeaseFiles
-from shardproof.fetching.cache._proofs import Proofs
+from shardproof.fetching.cache._proofs import ProofFiles
 from shardproof.fetching.transfer._record import extents_in, provenance_in
-from shardproof.receipts.claims._claim_files import claims_in
+from shardproof.receipts.claims import claims_in
 from shardproof.staging._proofs import Proofs as Sidecar
 from tests.attacks.mutations import FORGED, mutated
 from tests.attacks.tally import Tally
@@ -80,7 +80,8 @@ def receipts(base: Path) -> Path:
 
 
 def read_receipts(root: Path) -> Iterator[str]:
-    yield from said_by(lambda: list_of(shardproof.ReceiptStore(root).pending_verdicts("valid")))
+    store = shardproof.ReceiptStore
+    yield from said_by(lambda: list_of(store(root).verdicts(pending=True, level="valid")))
     yield from validated(root)
 
 
@@ -130,7 +131,7 @@ def checkpoint(base: Path) -> Path:
 
 def read_checkpoint(root: Path) -> Iterator[str]:
     prefix = root / "model"
-    loader = MultiShardLoader(threads=1)
+    loader = MultiShardLoader(workers=1)
     yield from said_by(lambda: str(loader.load_metadata(prefix)) and "")
     yield from said_by(lambda: str(len(loader.load_shard(prefix, 0))))
     yield from validated(root)
@@ -229,7 +230,7 @@ def wide_plan(base: Path) -> Path:
 
 
 def read_plan(root: Path) -> Iterator[str]:
-    yield from said_by(lambda: str(shardproof.receipts.read_plan(root)) and "")
+    yield from said_by(lambda: str(shardproof.receipts.Plan.load(root)) and "")
     yield from read_receipts(root)
 
 
@@ -299,7 +300,7 @@ def read_records(root: Path) -> Iterator[str]:
         Sidecar(fd).get("x")
     finally:
         os.close(fd)
-    Proofs(str(root))._read("proof")
+    ProofFiles(str(root))._read("proof")
     LeaseFiles(str(root)).listed()
 
 

@@ -273,7 +273,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "prove": lambda root: shardproof.validate(root, level="valid").raise_for_findings(),
     "ShardInfo": shardproof.ShardInfo.load,
     "Metadata": shardproof.Metadata.load,
-    "receipts": lambda root: shardproof.ReceiptStore(root).pending("complete"),
+    "receipts": lambda root: shardproof.ReceiptStore(root).pending(level="complete"),
     "stage": lambda root: shardproof.stage(root, root.parent),
     "checkpoint": lambda root: MultiShardLoader().load_metadata(prefix_in(root)),
     "tensors": lambda root: from_safetensors(root, root.parent / "made"),
@@ -326,7 +326,7 @@ ON_A_TERMINAL = [
     ["checkpoint", "latest", "BASE"],
     ["checkpoint", "convert", "BASE/model", "BASE/made"],
     ["receipts", "BASE"],
-    ["demo", "--keep", "BASE/demo"],
+    ["demo", "--to", "BASE/demo"],
     ["fetch", "-q", "file://ROOT/acts000000.bin", "BASE"],
     ["fetch", "file://ROOT/acts000000.bin", "BASE"],
     ["stage", "ROOT", "--to", "BASE/loop"],
@@ -355,7 +355,7 @@ WRONG_USAGE = [
     ["validate", "--level=TEXT", "x"],
     ["validate", "--workers=TEXT", "x"],
     ["demo", "TEXT"],
-    ["receipts", "--format", "TEXT", "x"],
+    ["receipts", "--level", "TEXT", "x"],
     ["stage", "x", "--to=TEXT"],
     ["fetch", "TEXT", "x", "TEXT"],
     ["checkpoint", "TEXT"],
@@ -401,7 +401,7 @@ def test_who_took_a_claim_over_is_quoted(text, tmp_path, tally) -> None:
     said = json.loads(path.read_text()) | {"token": "0" * 32, "owner": told, "process": told}
     path.write_text(json.dumps(said))
     with pytest.raises(errors.ClaimLostError) as error:
-        claim.check()
+        claim.raise_if_lost()
     judged(tally, "lost", str(error.value))
     with pytest.raises(errors.ShardClaimedError) as error:
         shardproof.ReceiptStore(root).claim(1)
@@ -493,7 +493,7 @@ def test_no_answer_of_a_server_is_printed_as_it_is(
 ) -> None:
     caplog.set_level(logging.DEBUG, "shardproof")
     with answering(answer) as url:
-        judged(tally, answer[:40], run(["fetch", "-v", "--retries=1", url, str(tmp_path)]))
+        judged(tally, answer[:40], run(["fetch", "-v", "--attempts=2", url, str(tmp_path)]))
     judged(tally, answer[:40], "\n".join(record.getMessage() for record in caplog.records))
 
 

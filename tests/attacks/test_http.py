@@ -22,24 +22,23 @@ import pytest
 
 from shardproof import FetchError, SourceError
 from shardproof.fetching import (
-    Cut,
-    Fetched,
+    Cancellation,
+    FetchResult,
     HttpSource,
     HubSource,
     Limits,
+    ReadRequest,
     RemoteFile,
     Source,
-    fetch_shard,
+    fetch_file,
 )
 from tests.attacks.http_harms import DATA, HALF, HARMS, SECRET, Harm, Known, right_answer, sent
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.attacks.tally import Tally
 
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
-LIMITS = Limits(
-    max_download_retries=2, download_timeout=3.0, stall_after=0.5, max_wait=0.01, deadline=8.0
-)
-PATIENT = Limits(max_download_retries=1, stall_after=30.0)
+LIMITS = Limits(attempts=2, timeout=3.0, stall_timeout=0.5, max_backoff=0.01, deadline=8.0)
+PATIENT = Limits(attempts=1, stall_timeout=30.0)
 IN_TIME = 60.0  # seconds; what hangs takes longer
 AT_ONCE = 12
 MOST_MEMORY = 256 * 2**20
@@ -73,7 +72,7 @@ Fetch = Callable[[Case, str, Path], object]
 """Fetches the shard of a case from an address to a path, or raises."""
 
 
-def our_fetch(case: Case, url: str, target: Path, limits: Limits = LIMITS) -> Fetched:
+def our_fetch(case: Case, url: str, target: Path, limits: Limits = LIMITS) -> FetchResult:
     """Fetch it as a user does."""
     source = HttpSource(url, headers={"Authorization": f"Bearer {SECRET}", "X-Key": SECRET})
     file = None if case.known == "asked" else RemoteFile("x.bin")
@@ -81,7 +80,7 @@ def our_fetch(case: Case, url: str, target: Path, limits: Limits = LIMITS) -> Fe
         file = RemoteFile("x.bin", size=len(DATA))
     digest = DIGEST if case.known == "digest" else None
     try:
-        return fetch_shard(source, "x.bin", target, file=file, digest=digest, limits=limits)
+        return fetch_file(source, "x.bin", target, file=file, digest=digest, limits=limits)
     finally:
         source.close()
 
@@ -156,7 +155,7 @@ class Attack:
         except Exception as error:  # which is what is looked for
             self._harm("wrong class", case, f"{type(error).__name__}: {error}"[:500])
             return ""
-        if isinstance(fetched, Fetched) and fetched.proven != (case.known == "digest"):
+        if isinstance(fetched, FetchResult) and fetched.proven != (case.known == "digest"):
             self._harm("lie", case, f"proven is {fetched.proven}")
         return None
 
@@ -297,13 +296,13 @@ def test_a_body_that_nobody_asked_for(name: str, tally: Tally, tmp_path: Path) -
 
 def _asked(source: Source) -> str:
     """What it says that is wrong, when it is asked in this thread and without a fetch."""
-    cut = Cut()
-    ending = threading.Timer(2.0, cut.now)
+    cancellation = Cancellation()
+    ending = threading.Timer(2.0, cancellation.cancel)
     ending.start()
     try:
-        source.stat("x.bin", timeout=0.5, cut=cut)
-        with source.read("x.bin", timeout=0.5, cut=cut) as delivery:
-            for _ in itertools.islice(delivery.chunks, 10):
+        source.stat("x.bin", timeout=0.5, cancellation=cancellation)
+        with source.read(ReadRequest("x.bin", timeout=0.5), cancellation) as response:
+            for _ in itertools.islice(response.chunks, 10):
                 pass
     except (SourceError, OSError) as error:
         return told_by(error)

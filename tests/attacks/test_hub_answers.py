@@ -21,14 +21,12 @@ import pytest
 
 from shardproof import FetchError, ShardPrefetcher, SourceError
 from shardproof.datasets import hf_load_dataset_sharded as load_rows
-from shardproof.fetching import HubSource, Limits, adopt, fetch_shard
+from shardproof.fetching import HubSource, Limits, adopt, fetch_file
 from shardproof.testing.faults.hub import Hub, serve_hub
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.attacks.tally import Tally
 
-LIMITS = Limits(
-    max_download_retries=1, download_timeout=5.0, stall_after=1.0, max_wait=0.01, deadline=10.0
-)
+LIMITS = Limits(attempts=1, timeout=5.0, stall_timeout=1.0, max_backoff=0.01, deadline=10.0)
 NAME = "data/train-0.parquet"
 REPO = "org/name"
 MOST_TOLD = 20_000
@@ -263,13 +261,13 @@ def states(source: HubSource, path: Path) -> bool:
 
 
 def fetches(source: HubSource, path: Path) -> bool:
-    return fetch_shard(source, NAME, path / "x", limits=LIMITS).path.read_bytes() == PARQUET
+    return fetch_file(source, NAME, path / "x", limits=LIMITS).path.read_bytes() == PARQUET
 
 
 def fetches_what_is_listed(source: HubSource, path: Path) -> bool:
     found = [file for file in source.files() if file.name == NAME]
     return all(
-        fetch_shard(source, NAME, path / "x", file=file, limits=LIMITS).path.read_bytes() == PARQUET
+        fetch_file(source, NAME, path / "x", file=file, limits=LIMITS).path.read_bytes() == PARQUET
         for file in found
     )
 

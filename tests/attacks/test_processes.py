@@ -26,7 +26,7 @@ from shardproof.fetching import ShardPrefetcher
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.sources._source import RemoteFile
-from shardproof.receipts.claims import _claims
+from shardproof.receipts.claims import _claim, _claims
 from shardproof.staging import _job, _place, _proofs, stage
 from tests.attacks.tally import Harm, Tally
 from tests.helpers.crowd import NAMES, data_of, read, remove
@@ -231,8 +231,8 @@ def new_plan(base: Path, name: str) -> Path:
     inputs.mkdir()
     for number in range(N_SHARDS):
         (inputs / f"{number:03}.txt").write_text("text")
-    made = receipts.make_plan("corpus", receipts.source_files(inputs, "*.txt"), N_SHARDS)
-    return receipts.open_run(base / f"out-{name}", datasets=["corpus"]).open(made).path
+    made = receipts.make_plan("corpus", receipts.input_files(inputs, "*.txt"), n_shards=N_SHARDS)
+    return receipts.open_run(base / f"out-{name}", datasets=["corpus"]).store(made).path
 
 
 def output_of(index: int, token: int) -> bytes:
@@ -303,7 +303,7 @@ def look_at_the_plan(plan_dir: Path, tally: Tally) -> None:
         receipt = plan_dir / "receipts" / f"shard_{index:06d}.json"
         if not receipt.exists() or not path.exists():
             tally.harm("lost", f"shard {index} of '{plan_dir}' is not done")
-        elif path.read_bytes() != output_of(index, int(store.read(index).stats["token"])):
+        elif path.read_bytes() != output_of(index, int(store.receipt(index).stats["token"])):
             tally.harm("torn", f"shard {index} of '{plan_dir}' is not of whom its receipt names")
     if left := os.listdir(plan_dir / "claims"):
         tally.harm("leftover", f"claims of '{plan_dir}': {left}")
@@ -329,7 +329,7 @@ def test_control_claims_that_anybody_gets(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(files, "publish", written_over)
     monkeypatch.setattr(_claims.Claims, "_is_abandoned", lambda *_: True)
     monkeypatch.setattr(_claims.Claims, "_is_unchanged", lambda *_: True)
-    monkeypatch.setattr(_claims.Claim, "check", lambda _: None)
+    monkeypatch.setattr(_claim.Claim, "raise_if_lost", lambda _: None)
     control = Tally("control", is_exhaustive=True)
     of_claims(tmp_path, 0, "real", 2, control, first_of_all_waits)
     assert control.harms["lie"]

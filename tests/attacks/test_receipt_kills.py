@@ -57,7 +57,7 @@ def write(work, attempt: str) -> None:
 def run(plan_dir: Path, attempt: str, level="complete") -> list[int]:
     """Do what is pending, undisturbed; return which shards."""
     done = []
-    for work in ReceiptStore(plan_dir).claim_pending(level):
+    for work in ReceiptStore(plan_dir).claim_pending(level=level):
         with work:
             write(work, attempt)
         done.append(work.index)
@@ -70,10 +70,10 @@ def plan_dirs(tmp_path_factory) -> dict[str, Path]:
     corpus = tmp_path_factory.mktemp("corpus")
     for name in "abc":
         (corpus / f"{name}.txt").write_text(name)
-    plan = receipts.make_plan("corpus", receipts.source_files(corpus), N_SHARDS)
+    plan = receipts.make_plan("corpus", receipts.input_files(corpus), n_shards=N_SHARDS)
 
     def made(why: str) -> Path:
-        path = receipts.open_run(tmp_path_factory.mktemp(why), datasets=["corpus"]).open(plan).path
+        path = receipts.open_run(tmp_path_factory.mktemp(why), datasets=["corpus"]).store(plan).path
         assert run(path, "old") == [0, 1]
         return path
 
@@ -186,13 +186,13 @@ class Killed:
         assert data in {old, outputs(0, "new")[f"shard_000000.{kind}"]}
 
     def only_what_is_right_is_done(self) -> None:
-        pending = ReceiptStore(self.path).pending(self.level)
+        pending = ReceiptStore(self.path).pending(level=self.level)
         right = is_right(self.path, 0)
         assert pending == ([] if right else [0])
         self.n_done += right
 
     def one_more_run_does_the_rest(self) -> None:
-        was_right = not ReceiptStore(self.path).pending(self.level)
+        was_right = not ReceiptStore(self.path).pending(level=self.level)
         assert run(self.path, "run", self.level) == ([] if was_right else [0])
         expected = outputs(0, "new" if was_right else "run")
         assert {name: (self.path / name).read_bytes() for name in expected} == expected
@@ -218,7 +218,7 @@ def test_killed_while_it_is_completed(killed, tally) -> None:
         case = killed(why)
 
         def act(begin: Begin, case: Killed = case) -> None:
-            with ReceiptStore(case.path).claim(0, case.level) as work:
+            with ReceiptStore(case.path).claim(0, level=case.level) as work:
                 write(work, "new")
                 begin()
 
@@ -238,7 +238,7 @@ def test_killed_at_any_moment_of_a_claim(killed, tally) -> None:
 
         def act(begin: Begin, case: Killed = case) -> None:
             begin()
-            with ReceiptStore(case.path).claim(0, case.level) as work:
+            with ReceiptStore(case.path).claim(0, level=case.level) as work:
                 write(work, "new")
 
         n_states = at_states(act, case)
@@ -258,7 +258,8 @@ def test_killed_while_a_failure_is_recorded(killed, tally) -> None:
         case = killed(why)
 
         def act(begin: Begin, case: Killed = case) -> None:
-            with suppress(ZeroDivisionError), ReceiptStore(case.path).claim(0, case.level) as work:
+            store = ReceiptStore(case.path)
+            with suppress(ZeroDivisionError), store.claim(0, level=case.level) as work:
                 write(work, "new")
                 begin()
                 raise ZeroDivisionError
@@ -284,11 +285,11 @@ def test_nothing_is_left_of_a_worker_that_completed_its_shard(killed, tally) -> 
 @a_kill
 def test_killed_while_a_plan_is_opened(tmp_path, tally, no_waiting_for_disks) -> None:
     (tmp_path / "a.txt").write_text("a")
-    plan = receipts.make_plan("corpus", receipts.source_files(tmp_path, "*.txt"), N_SHARDS)
+    plan = receipts.make_plan("corpus", receipts.input_files(tmp_path, "*.txt"), n_shards=N_SHARDS)
     output_dir = tmp_path / "out"
 
     def open_it() -> ReceiptStore:
-        return receipts.open_run(output_dir, datasets=["corpus"]).open(plan)
+        return receipts.open_run(output_dir, datasets=["corpus"]).store(plan)
 
     run(open_it().path, "run")
     names = set(listing(output_dir))

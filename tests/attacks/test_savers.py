@@ -20,7 +20,7 @@ import pytest
 
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier, prune
 from shardproof.checkpoint.save._before_saving import already_there
-from shardproof.checkpoint.storage._storage import place_of
+from shardproof.checkpoint.storage._storage import location_of
 from shardproof.errors import CheckpointError
 from tests.attacks.tally import Tally
 from tests.helpers import checkpoint_files as files
@@ -252,7 +252,7 @@ def save_as_newest(prefix: Path, *, overwrite: bool) -> str:
 
 
 def prune_all_but_one(path: Path) -> str:
-    return "removed " + ", ".join(prune(path, 1))
+    return "removed " + ", ".join(prune(path, keep=1))
 
 
 def prune_carelessly(path: Path) -> str:
@@ -309,7 +309,7 @@ def judge_removal(tally: Tally, old: Path, kept: Path, said: Sequence[str], case
         tally.harm("lie", f"{case}: it is not what was saved")
     elif said[0] != SAVED and whole_of(kept) != 0:
         tally.harm("lost", f"{case}: nothing was saved, and the newest is gone")
-    elif said[0] not in {SAVED, f"{REFUSED}: {already_there(place_of(old, None))}"}:
+    elif said[0] not in {SAVED, f"{REFUSED}: {already_there(location_of(old, None))}"}:
         tally.harm("wrong class", f"{case}: {said[0]}")
     elif left := [*old.parent.glob(".shardproof*")]:
         tally.harm("leftover", f"{case}: {left}")

@@ -30,12 +30,12 @@ from shardproof import (
     Level,
     ShardproofError,
     checks,
-    formats,
     testing,
     validation,
 )
 from shardproof._base import beneath, names
 from shardproof._base import json as _json
+from shardproof.formats import _registry
 from shardproof.manifest import Manifest, PromisedFile
 from tests.attacks.tally import Tally
 from tests.helpers import token_files
@@ -125,7 +125,12 @@ def way(request, monkeypatch) -> None:
 
 
 def promised(root: Path, asked: str) -> Manifest:
-    return Manifest(root, root / "list.json", "test", [PromisedFile(asked, digest=PROMISE)])
+    return Manifest(
+        root=root,
+        path=root / "list.json",
+        format="test",
+        files=[PromisedFile(name=asked, digest=PROMISE)],
+    )
 
 
 LOOKS: tuple[tuple[Level, bool], ...] = (("valid", False), ("valid", True), ("present", True))
@@ -291,9 +296,9 @@ def ask_store(root: Path, ask: Callable[[shardproof.ReceiptStore], object], tall
 
 
 ASKED: dict[str, Callable[[shardproof.ReceiptStore], object]] = {
-    "read": lambda store: store.read(0),
+    "read": lambda store: store.receipt(0),
     "verdict": lambda store: store.verdict(0),
-    "pending": lambda store: store.pending_verdicts(workers=1),
+    "pending": lambda store: store.verdicts(pending=True, workers=1),
 }
 
 
@@ -337,7 +342,7 @@ def look_at_root(root: Path, tally: Tally) -> None:
         report = shardproof.validate(root, level="valid", workers=1)
     except (ShardproofError, OSError):
         return
-    if report.root == root:
+    if report.path == root:
         for finding in report.findings:
             tally.harm("lie", f"{finding.path}: {finding.found}")
 
@@ -354,7 +359,7 @@ def old_open_root(root: str) -> int:
 
 
 def test_a_root_that_is_opened_as_before_is_caught(checkpoint_root, tmp_path, monkeypatch) -> None:
-    for module in (checks, formats, validation):
+    for module in (checks, _registry, validation):
         monkeypatch.setattr(module, "open_root", old_open_root)
     monkeypatch.setattr(validation, "_has_moved", lambda *_: False)
     tally = Tally("control", is_exhaustive=True)
@@ -471,7 +476,7 @@ def sequences(root: Path) -> object:
 
 
 def tensors(root: Path) -> object:
-    loader = shardproof.MultiShardLoader(verify=False)
+    loader = shardproof.MultiShardLoader(level="complete")
     return [array.tobytes() for array in loader.load_tensors(root / "ckpt").values()]
 
 

@@ -115,12 +115,12 @@ class TestMessages:
                 "receipts.open_run(): datasets: expected Sequence[object], found 3",
             ),
             (
-                lambda: checkpoint.prune("/x", "3"),
+                lambda: checkpoint.prune("/x", keep="3"),
                 "checkpoint.prune(): keep: expected int, found '3'",
             ),
             (
-                lambda: shardproof.fetch_shard(fetching.open_source("file:///x"), "a", "b", stop=1),
-                "fetch_shard(): stop: expected Event or None, found 1",
+                lambda: shardproof.fetch("file:///x", "a", name="b", cancellation=1),
+                "fetch(): cancellation: expected Cancellation or None, found 1",
             ),
         ],
     )
@@ -361,7 +361,7 @@ def saved(n: Number, path: Path) -> Any:
     saver, prefix = shardproof.MultiShardSaver(), path / "model"
     saver.save_shard(prefix, n(0), {"x": np.arange(3)}, step=n(7))
     saver.save_metadata(prefix, world_size=n(1), step=n(7), timestamp="2026-11-21T20:00:00Z")
-    loader = shardproof.MultiShardLoader(threads=n(2))
+    loader = shardproof.MultiShardLoader(workers=n(2))
     assert loader.load_shard(prefix, n(0))["x"].tolist() == [0, 1, 2]
     assert checkpoint.prune(path, keep=n(1)) == []
     checkpoint.to_safetensors(prefix, path / "there")
@@ -395,9 +395,9 @@ def looked_at(n: Number, path: Path) -> Any:
 def loaded(n: Number, path: Path) -> Any:
     shards_dir = shardproof.testing.write_layout(shardproof.testing.layout(), path)
     keywords = {"layer": n(6), "batch_size": n(4), "rank": n(1), "world_size": n(2)}
-    ordered = shardproof.OrderedDataLoader(shards_dir, **keywords, n_threads=n(2))
+    ordered = shardproof.OrderedDataLoader(shards_dir, **keywords, workers=n(2))
     shuffled = shardproof.ShuffledDataLoader(
-        shards_dir, **keywords, seed=n(3), buffer_size=n(16), n_threads=n(1), ignore_labels=[]
+        shards_dir, **keywords, seed=n(3), buffer_size=n(16), workers=n(1), ignore_labels=[]
     )
     for loader in (ordered, shuffled):
         loader.set_epoch(n(2))
@@ -411,18 +411,18 @@ def loaded(n: Number, path: Path) -> Any:
 
 def received(n: Number, path: Path) -> Any:
     files = [source("a.txt", n(1)), source("b.txt", n(2))]
-    plan = receipts.make_plan("corpus", files, n(3))
+    plan = receipts.make_plan("corpus", files, n_shards=n(3))
     run = receipts.open_run(path, datasets=["corpus"], sample={"seed": n(7), "parts": [n(1)]})
-    store = run.open(plan, heartbeat=n(30), stale_after=n(300))
+    store = run.store(plan, heartbeat=n(30), stale_after=n(300))
     complete(store, n(0))
     store = shardproof.ReceiptStore(store.path, heartbeat=n(30), stale_after=n(300))
-    done = [store.verdict(n(0)).done, store.is_completed(n(1)), store.read(n(0)).status]
-    found = [verdict.index for verdict in store.pending_verdicts(workers=n(2))]
+    done = [store.verdict(n(0)).completed, store.is_completed(n(1)), store.receipt(n(0)).status]
+    found = [verdict.index for verdict in store.verdicts(pending=True, workers=n(2))]
     assert found == store.pending(workers=n(2)) == [1, 2]
     with store.claim(n(1)) as work:
         work.output("shard_000001.bin").write_bytes(b"x")
         work.stats["n"] = n(5)
-    return plan.plan_hash, run.run_hash, done, store.read(1).stats
+    return plan.plan_hash, run.run_hash, done, store.receipt(1).stats
 
 
 def pinned(n: Number, path: Path) -> Any:
@@ -433,10 +433,10 @@ def fetched(n: Number, path: Path) -> Any:
     for name in ("a", "b", "c"):
         (path / name).write_bytes(name.encode())
     limits = fetching.Limits(
-        max_download_retries=n(2),
+        attempts=n(2),
         connections=n(2),
-        download_timeout=n(60),
-        stall_after=n(30),
+        timeout=n(60),
+        stall_timeout=n(30),
         deadline=n(90),
     )
     names = ["a", "b", "c"]
@@ -444,10 +444,10 @@ def fetched(n: Number, path: Path) -> Any:
         f"file://{path}", names, path / "cache", lookahead=n(1), cleanup=n(1000), limits=limits
     ) as prefetcher:
         return [found.read_bytes() for found in prefetcher], limits == fetching.Limits(
-            max_download_retries=2,
+            attempts=2,
             connections=2,
-            download_timeout=60,
-            stall_after=30,
+            timeout=60,
+            stall_timeout=30,
             deadline=90,
         )
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import shardproof
 from shardproof import checkpoint, datasets, fetching, receipts
 from shardproof.cli import app
+from shardproof.fetching import fetch_file
 from shardproof.fetching.cache import Cache, cache_root
 
 METADATA = shardproof.Metadata(
@@ -30,37 +31,38 @@ SAVER, LOADER = shardproof.MultiShardSaver(), shardproof.MultiShardLoader()
 
 ENTRANCES = {
     "validate path": lambda: shardproof.validate(""),
-    "stage shards_dir": lambda: shardproof.stage(""),
+    "stage path": lambda: shardproof.stage(""),
     "stage to": lambda: shardproof.stage("/nowhere", ""),
     "ShardInfo.load shards_dir": lambda: shardproof.ShardInfo.load(""),
     "ShardInfo.dump shards_dir": lambda: shardproof.ShardInfo().dump(""),
     "ShardInfo.validate shards_dir": lambda: shardproof.ShardInfo().validate(""),
     "Metadata.load shards_dir": lambda: shardproof.Metadata.load(""),
     "Metadata.dump shards_dir": lambda: METADATA.dump(""),
-    "OrderedDataLoader shards": lambda: shardproof.OrderedDataLoader("", layer=0),
-    "ShuffledDataLoader shards": lambda: shardproof.ShuffledDataLoader("", layer=0),
-    "IndexedDataset shards": lambda: shardproof.IndexedDataset("", layer=0),
+    "OrderedDataLoader shards_dir": lambda: shardproof.OrderedDataLoader("", layer=0),
+    "ShuffledDataLoader shards_dir": lambda: shardproof.ShuffledDataLoader("", layer=0),
+    "IndexedDataset shards_dir": lambda: shardproof.IndexedDataset("", layer=0),
     "ReceiptStore plan_dir": lambda: shardproof.ReceiptStore(""),
-    "read_plan plan_dir": lambda: receipts.read_plan(""),
+    "Plan.load plan_dir": lambda: receipts.Plan.load(""),
     "open_run output_dir": lambda: receipts.open_run("", datasets=["corpus"]),
-    "source_files root": lambda: receipts.source_files(""),
+    "input_files path": lambda: receipts.input_files(""),
     "pin_files path": lambda: receipts.pin_files(""),
     "pin_hub output_dir": lambda: receipts.pin_hub("org/name", "0" * 40, output_dir=""),
-    "claims_in root": lambda: list(receipts.claims_in("")),
+    "claims_in root": lambda: list(receipts.claims.claims_in("")),
     "save_shard prefix": lambda: SAVER.save_shard("", 0, STATE),
     "save_metadata prefix": lambda: SAVER.save_metadata("", world_size=1),
     "load_shard prefix": lambda: LOADER.load_shard("", 0),
     "load_metadata prefix": lambda: LOADER.load_metadata(""),
     "load_all_shards prefix": lambda: LOADER.load_all_shards(""),
     "verify_checkpoint prefix": lambda: shardproof.ShardFileVerifier().verify_checkpoint(""),
-    "latest_checkpoint directory": lambda: shardproof.latest_checkpoint(""),
-    "unfinished_steps directory": lambda: list(checkpoint.unfinished_steps("")),
-    "prune directory": lambda: checkpoint.prune(""),
+    "latest_checkpoint path": lambda: shardproof.latest_checkpoint(""),
+    "unfinished_steps path": lambda: list(checkpoint.unfinished_steps("")),
+    "prune path": lambda: checkpoint.prune(""),
     "to_safetensors prefix": lambda: checkpoint.to_safetensors("", "/nowhere"),
-    "to_safetensors directory": lambda: checkpoint.to_safetensors("/nowhere/model", ""),
+    "to_safetensors to": lambda: checkpoint.to_safetensors("/nowhere/model", ""),
     "from_safetensors source": lambda: checkpoint.from_safetensors("", "/nowhere/model"),
     "from_safetensors prefix": lambda: checkpoint.from_safetensors("/nowhere", ""),
-    "fetch_shard path": lambda: shardproof.fetch_shard(own_source(), "x", ""),
+    "fetch to": lambda: shardproof.fetch(own_source(), "", name="x"),
+    "fetch_file path": lambda: fetch_file(own_source(), "x", ""),
     "ShardPrefetcher cache_dir": lambda: shardproof.ShardPrefetcher(own_source(), ["x"], ""),
     "CallableSource scratch": lambda: own_source(scratch=""),
     "Cache root": lambda: Cache(""),
@@ -73,7 +75,7 @@ ENTRANCES = {
         1, 0, 1, own_source(), shards_path=""
     ),
     "adopt path": lambda: fetching.adopt(""),
-    "plan_dirs directory": lambda: list(receipts.plan_dirs("")),
+    "plan_dirs path": lambda: list(receipts.plan_dirs("")),
     "hf_load_dataset_sharded cache_dir": lambda: shardproof.hf_load_dataset_sharded(
         "org/name", cache_dir="", source=own_source()
     ),
@@ -133,7 +135,7 @@ COMMANDS = [
     ["checkpoint", "latest", ""],
     ["checkpoint", "convert", "", "{here}/new"],
     ["checkpoint", "convert", "{here}", ""],
-    ["demo", "--keep", ""],
+    ["demo", "--to", ""],
 ]
 
 
@@ -190,7 +192,7 @@ def test_in_a_configuration_file(pytester: pytest.Pytester, name: str, text: str
         ["adopt", "."],
         ["fetch", "file:///nowhere/x", "."],
         ["checkpoint", "verify", "model"],
-        ["demo", "--keep", "here"],
+        ["demo", "--to", "here"],
     ],
     ids=" ".join,
 )

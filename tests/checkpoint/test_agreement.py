@@ -142,7 +142,7 @@ def test_the_kit_reads_what_the_saver_wrote(digest: Any, tmp_path: Path) -> None
         {"a": np.arange(12, dtype="f4").reshape(4, 3) + rank, "none": np.empty((2, 0), "i8")}
         for rank in range(2)
     ]
-    saver = MultiShardSaver(digest=digest)
+    saver = MultiShardSaver(algorithm=digest)
     for rank, each in enumerate(arrays):
         saver.save_shard(tmp_path / "model", rank, each)
     saver.save_metadata(tmp_path / "model", world_size=2, step=4)

@@ -280,10 +280,10 @@ class TestNames:
                 MultiShardSaver().save_metadata(prefix, world_size=2)
 
     def test_a_note_that_names_none(self, prefix: Path, monkeypatch) -> None:
-        """As notes were until there were attempts."""
+        """As records were until there were attempts."""
         monkeypatch.setattr("shardproof.checkpoint.save._attempt._left_here", {})
         MultiShardSaver().save_shard(prefix, 0, arrays_of(0))
-        path = files.note_path(prefix, 0)
+        path = files.record_path(prefix, 0)
         said = json.loads(path.read_bytes())
         assert set(said) == {"step", "shard", "token", "checksum"}
         del said["token"], said["checksum"]
@@ -294,14 +294,14 @@ class TestNames:
 
 
 @pytest.fixture
-def with_notes(prefix: Path) -> Path:
+def with_records(prefix: Path) -> Path:
     """A checkpoint whose save was killed behind the commit."""
     for rank in range(2):
         MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
-    notes = {rank: files.note_path(prefix, rank).read_bytes() for rank in range(2)}
+    records = {rank: files.record_path(prefix, rank).read_bytes() for rank in range(2)}
     MultiShardSaver().save_metadata(prefix, world_size=2)
-    for rank, data in notes.items():
-        files.note_path(prefix, rank).write_bytes(data)
+    for rank, data in records.items():
+        files.record_path(prefix, rank).write_bytes(data)
     seals = [name for name in named(prefix) if "-seal-" in name]
     assert seals == []
     return prefix
@@ -310,33 +310,35 @@ def with_notes(prefix: Path) -> Path:
 class TestWhatNobodyNeeds:
     EXPECTED = ("model.metadata.json", "model_shard_0.shard", "model_shard_1.shard")
 
-    def test_the_next_save_beside_it(self, with_notes: Path) -> None:
-        save(with_notes.parent / "next")
-        assert [name for name in named(with_notes) if name.startswith("model")] == [*self.EXPECTED]
+    def test_the_next_save_beside_it(self, with_records: Path) -> None:
+        save(with_records.parent / "next")
+        assert [name for name in named(with_records) if name.startswith("model")] == [
+            *self.EXPECTED
+        ]
 
-    def test_a_save_that_is_refused(self, with_notes: Path) -> None:
+    def test_a_save_that_is_refused(self, with_records: Path) -> None:
         with pytest.raises(CheckpointError, match="already"):
-            save(with_notes)
-        assert named(with_notes) == [*self.EXPECTED]
+            save(with_records)
+        assert named(with_records) == [*self.EXPECTED]
 
-    def test_prune(self, with_notes: Path) -> None:
-        assert prune(with_notes.parent) == []
-        assert named(with_notes) == [*self.EXPECTED]
+    def test_prune(self, with_records: Path) -> None:
+        assert prune(with_records.parent) == []
+        assert named(with_records) == [*self.EXPECTED]
 
-    def test_notes_of_other_shards_stay(self, with_notes: Path) -> None:
-        other = with_notes.parent.parent / "other" / "model"
+    def test_notes_of_other_shards_stay(self, with_records: Path) -> None:
+        other = with_records.parent.parent / "other" / "model"
         MultiShardSaver().save_shard(other, 0, arrays_of(1))
-        files.note_path(with_notes, 0).write_bytes(files.note_path(other, 0).read_bytes())
-        files.note_path(with_notes, 1).write_bytes(b"{")
-        prune(with_notes.parent)
-        assert files.note_path(with_notes, 0).exists()
-        assert files.note_path(with_notes, 1).exists()
+        files.record_path(with_records, 0).write_bytes(files.record_path(other, 0).read_bytes())
+        files.record_path(with_records, 1).write_bytes(b"{")
+        prune(with_records.parent)
+        assert files.record_path(with_records, 0).exists()
+        assert files.record_path(with_records, 1).exists()
 
     def test_notes_of_a_step_that_is_unfinished_stay(self, prefix: Path) -> None:
         MultiShardSaver().save_shard(prefix, 0, arrays_of(0))
         save(prefix.parent / "next")
         prune(prefix.parent)
-        assert files.note_path(prefix, 0).exists()
+        assert files.record_path(prefix, 0).exists()
 
 
 def test_a_removal_leaves_what_was_saved_since(prefix: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.checkpoint.save import _blocks
+from shardproof.checkpoint.save import _shard_writer
 
 BLOCK = 64
 DATA = bytes(range(256)) * 16
@@ -15,7 +15,7 @@ DATA = bytes(range(256)) * 16
 @pytest.fixture(scope="module", autouse=True)
 def _small_blocks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_blocks, "BLOCK_BYTES", BLOCK)
+        patch.setattr(_shard_writer, "BLOCK_BYTES", BLOCK)
         yield
 
 
@@ -33,7 +33,7 @@ def test_the_same_bytes_in_whole_blocks(tmp_path_factory, sizes: list[int], most
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "write", write)
-            blocks, at = _blocks.Blocks(fd, str(path)), 0
+            blocks, at = _shard_writer.BlockWriter(fd, str(path)), 0
             for size in sizes:
                 blocks.put(memoryview(DATA)[at : at + size])
                 at += size
@@ -59,7 +59,7 @@ def test_large_pieces_are_not_copied(tmp_path, monkeypatch) -> None:
         return real(fd, data)
 
     monkeypatch.setattr(os, "write", write)
-    blocks = _blocks.Blocks(fd, str(tmp_path / "x"))
+    blocks = _shard_writer.BlockWriter(fd, str(tmp_path / "x"))
     blocks.put(memoryview(DATA)[: 5 * BLOCK + 3])
     blocks.flush()
     os.close(fd)

@@ -23,7 +23,7 @@ from shardproof import (
     MultiShardLoader,
     MultiShardSaver,
 )
-from shardproof.checkpoint.format._rank_record import Note
+from shardproof.checkpoint.format._metadata import RankRecord
 from shardproof.checkpoint.format._sealed import seal, unseal
 from tests.helpers.checkpoint_files import header_of
 
@@ -55,7 +55,7 @@ def end_of_shard(data: bytes) -> int:
 
 @pytest.mark.parametrize("digest", DIGESTS)
 def test_back_again(digest: str) -> None:
-    data = MultiShardCheckpointFormat(digest=digest).serialize(ARRAYS, rank=3)
+    data = MultiShardCheckpointFormat(algorithm=digest).serialize(ARRAYS, rank=3)
     assert same(shards.deserialize(data), ARRAYS)
     assert header_of(data).rank == 3
 
@@ -78,12 +78,12 @@ def test_anything_comes_back(arrays: dict[str, Any], rank: int) -> None:
 
 @pytest.mark.parametrize("digest", DIGESTS)
 def test_they_are_the_bytes_of_the_saver(tmp_path: Path, digest: str) -> None:
-    saver = MultiShardSaver(digest=digest)
+    saver = MultiShardSaver(algorithm=digest)
     path = saver.save_shard(tmp_path / "bytes", 2, ARRAYS)
-    file, note = Path(path).read_bytes(), (tmp_path / "bytes_shard_2.tensors.json").read_bytes()
-    data = MultiShardCheckpointFormat(digest=digest).serialize(ARRAYS, rank=2)
+    file, record = Path(path).read_bytes(), (tmp_path / "bytes_shard_2.tensors.json").read_bytes()
+    data = MultiShardCheckpointFormat(algorithm=digest).serialize(ARRAYS, rank=2)
     assert data[: len(file)] == file
-    assert json.loads(data[len(file) :])["shard"] == json.loads(note)["shard"]
+    assert json.loads(data[len(file) :])["shard"] == json.loads(record)["shard"]
 
 
 def test_a_file_of_a_checkpoint_with_its_entry(tmp_path: Path) -> None:
@@ -157,13 +157,13 @@ def lying(change: Callable[[dict[str, Any]], object]) -> bytes:
     change(entry)
     tensors = [shardproof.checkpoint.TensorEntry(**tensor) for tensor in entry.pop("tensors")]
     shard = shardproof.checkpoint.ShardEntry(**entry, tensors=tuple(tensors))
-    return data[:end] + seal(Note(step=None, shard=shard, checksum=""))
+    return data[:end] + seal(RankRecord(step=None, shard=shard, checksum=""))
 
 
 def test_an_entry_that_is_given_may_lie_too() -> None:
     data = shards.serialize({"w": np.arange(6, dtype=np.int16)})
     end = end_of_shard(data)
-    entry = unseal(data[end:], Note, path="x").shard
+    entry = unseal(data[end:], RankRecord, path="x").shard
     (tensor,) = entry.tensors
     large = replace(entry, tensors=(replace(tensor, shape=(2**50,), size=2**51),))
     for lie in (large, replace(entry, tensors=()), replace(entry, file_size=2**51)):
@@ -217,8 +217,8 @@ def test_an_entry_that_is_too_large_is_refused(monkeypatch) -> None:
 def test_it_can_be_checked_with_nothing_of_ours() -> None:
     """What the kit's own reader finds in the file is what comes back."""
     data = shards.serialize(ARRAYS)
-    note = unseal(data[end_of_shard(data) :], Note, path="x")
-    for tensor in note.shard.tensors:
+    record = unseal(data[end_of_shard(data) :], RankRecord, path="x")
+    for tensor in record.shard.tensors:
         raw = data[tensor.offset : tensor.offset + tensor.size]
         assert raw == shards.deserialize(data)[tensor.name].tobytes()
 
@@ -233,8 +233,12 @@ def test_it_can_be_checked_with_nothing_of_ours() -> None:
         (lambda: shards.serialize({}, rank=True), TypeError, "rank: expected int, found True"),
         (lambda: shards.deserialize("text"), TypeError, r"deserialize\(\): data: expected bytes,"),
         (lambda: shards.deserialize(b"", entry={}), TypeError, "entry: expected ShardEntry or"),
-        (lambda: MultiShardCheckpointFormat(digest="md5"), TypeError, "digest: expected 'sha256'"),
-        (lambda: MultiShardCheckpointFormat(framework="x"), TypeError, "framework: expected"),
+        (
+            lambda: MultiShardCheckpointFormat(algorithm="md5"),
+            ValueError,
+            "algorithm: expected 'sha",
+        ),
+        (lambda: MultiShardCheckpointFormat(framework="x"), ValueError, "framework: expected"),
     ],
 )
 def test_wrong_arguments(call: Callable, error: type[Exception], text: str) -> None:

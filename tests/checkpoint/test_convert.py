@@ -31,7 +31,7 @@ from shardproof.checkpoint import (
     from_safetensors,
     to_safetensors,
 )
-from shardproof.checkpoint.safetensors._headers import Header, read_header
+from shardproof.checkpoint.safetensors._headers import SafetensorsHeader, read_header
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
 from shardproof.testing.faults.file_system import faults
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
@@ -104,7 +104,7 @@ def write_file(path: Path, header: object, data: bytes = b"", length: int | None
     return path
 
 
-def read_file(path: Path) -> Header:
+def read_file(path: Path) -> SafetensorsHeader:
     with open(path, "rb") as file:
         return read_header(file.fileno(), str(path))
 
@@ -153,9 +153,9 @@ class TestRoundTrip:
     @pytest.mark.parametrize("digest", ["sha256", "sha256-tree"])
     def test_there_and_back_again(self, tmp_path, digest: str) -> None:
         big = {"big": any_bits("bfloat16", (3, 2**20 + 3)), "x": any_bits("bool", (5,))}
-        prefix = save(tmp_path / "a", all_kinds(), big, digest=digest)
+        prefix = save(tmp_path / "a", all_kinds(), big, algorithm=digest)
         to_safetensors(prefix, tmp_path / "out")
-        from_safetensors(tmp_path / "out", tmp_path / "b", digest=digest)
+        from_safetensors(tmp_path / "out", tmp_path / "b", algorithm=digest)
         loader = MultiShardLoader()
         before, after = (loader.load_all_shards(tmp_path / name) for name in "ab")
         assert list(map(bits, before)) == list(map(bits, after))
@@ -264,7 +264,7 @@ class TestToSafetensors:
         assert os.listdir(tmp_path / "out") == []  # neither the first file, which is whole
 
     def test_more_ranks_than_files_may_be_open(self, tmp_path, monkeypatch) -> None:
-        monkeypatch.setattr("shardproof.checkpoint.safetensors._convert._MOST_OPEN", 2)
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._to_safetensors._MOST_OPEN", 2)
         ranks = [{f"w{rank}": any_bits("int8", (9,), rank)} for rank in range(5)]
         prefix, out = save(tmp_path / "model", *ranks), tmp_path / "out"
         most = []
@@ -492,7 +492,7 @@ class TestToSafetensors:
     def test_the_disk_begins_before_the_end(self, tmp_path, monkeypatch) -> None:
         """Or each file ends by a wait for all of it."""
         begun = []
-        monkeypatch.setattr("shardproof.checkpoint.safetensors._convert._SYNC_BYTES", 200)
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._to_safetensors._SYNC_BYTES", 200)
         monkeypatch.setattr("shardproof._base.files.begin_to_sync", begun.append)
         prefix = save(tmp_path / "model", {f"t{n}": np.zeros(10) for n in range(6)})
         begun.clear()
@@ -883,7 +883,9 @@ class TestSources:
         def and_replace(*args: Any, **options: Any) -> None:
             write_file(tmp_path / "new", ONE, b"\1" * 8).replace(path)
 
-        monkeypatch.setattr("shardproof.checkpoint.safetensors._convert.clear_way", and_replace)
+        monkeypatch.setattr(
+            "shardproof.checkpoint.safetensors._from_safetensors.clear_way", and_replace
+        )
         with pytest.raises(CheckpointError, match="it changed while it was converted"):
             from_safetensors(path, tmp_path / "out" / "model")
 
@@ -916,7 +918,11 @@ class TestSources:
 
     @pytest.mark.parametrize(
         ("options", "error"),
-        [({"step": -1}, ValueError), ({"step": True}, TypeError), ({"digest": "md5"}, TypeError)],
+        [
+            ({"step": -1}, ValueError),
+            ({"step": True}, TypeError),
+            ({"algorithm": "md5"}, ValueError),
+        ],
     )
     def test_wrong_arguments(self, tmp_path, options: dict[str, Any], error: type) -> None:
         path = write_file(tmp_path / "in.safetensors", ONE, b"12345678")

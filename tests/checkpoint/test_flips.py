@@ -23,7 +23,7 @@ WORLD_SIZE = 3
 
 def save(prefix: Path, seed: int, digest: str = "sha256") -> None:
     """Save tiny tensors, whose sizes don't depend on the seed."""
-    saver = MultiShardSaver(digest=digest, sync=False)  # type: ignore[arg-type]
+    saver = MultiShardSaver(algorithm=digest, sync=False)  # type: ignore[arg-type]
     luck = np.random.default_rng(seed)
     for rank in range(WORLD_SIZE):
         arrays = {
@@ -57,7 +57,7 @@ Seen = Callable[[Path], bool]
 
 def loader_sees(prefix: Path) -> bool:
     try:
-        MultiShardLoader(threads=1).load_all_shards(str(prefix))
+        MultiShardLoader(workers=1).load_all_shards(str(prefix))
     except CheckpointError:
         return True
     return False
@@ -69,7 +69,7 @@ def verifier_sees(prefix: Path) -> bool:
 
 def tensors_see(prefix: Path) -> bool:
     try:
-        MultiShardLoader(threads=1).load_tensors(str(prefix))
+        MultiShardLoader(workers=1).load_tensors(str(prefix))
     except CheckpointError:
         return True
     return False
@@ -77,7 +77,7 @@ def tensors_see(prefix: Path) -> bool:
 
 def iterator_sees(prefix: Path) -> bool:
     try:
-        for _ in MultiShardLoader(threads=1).iter_tensors(str(prefix)):
+        for _ in MultiShardLoader(workers=1).iter_tensors(str(prefix)):
             pass
     except CheckpointError:
         return True

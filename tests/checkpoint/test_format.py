@@ -84,7 +84,7 @@ def test_in_processes_of_an_executor(make_checkpoint) -> None:
 
 
 def test_blake3_that_is_not_installed_is_said(tmp_path: Path, monkeypatch) -> None:
-    MultiShardSaver(digest="blake3").save_shard(tmp_path / "model", 0, {"w": np.arange(3)})
+    MultiShardSaver(algorithm="blake3").save_shard(tmp_path / "model", 0, {"w": np.arange(3)})
     MultiShardSaver().save_metadata(tmp_path / "model", world_size=1)
     assert shardproof.validate(tmp_path, level="valid").ok
     monkeypatch.setitem(__import__("sys").modules, "blake3", None)

@@ -106,13 +106,13 @@ READS: dict[str, Callable[[MultiShardLoader, str], object]] = {
 }
 
 
-def assert_refused(prefix: Path, about: Path, *, verify: bool = True) -> str:
+def assert_refused(prefix: Path, about: Path, *, level: str = "valid") -> str:
     """Every way to read says that this file is bad, and opens nothing that it shouldn't.
 
     Returns:
         What is said.
     """
-    loader, text = MultiShardLoader(verify=verify), ""
+    loader, text = MultiShardLoader(level=level), ""
     for how, read in READS.items():
         with watched() as seen, pytest.raises(CheckpointError) as caught:
             read(loader, str(prefix))
@@ -272,8 +272,8 @@ CONSISTENT = {"all larger, by one lie"}
 
 
 @pytest.mark.parametrize("what", LIES)
-@pytest.mark.parametrize("verify", [True, False])
-def test_metadata_that_lies(prefix: Path, what: str, verify: bool) -> None:
+@pytest.mark.parametrize("level", ["valid", "complete"])
+def test_metadata_that_lies(prefix: Path, what: str, level: str) -> None:
     lie(prefix, LIES[what])
     path = files.metadata_path(prefix)
     own = str(files.shard_path(prefix, 0)).encode()
@@ -283,7 +283,7 @@ def test_metadata_that_lies(prefix: Path, what: str, verify: bool) -> None:
     tracemalloc.start()
     try:
         shard = files.shard_path(prefix, 0)
-        assert_refused(prefix, shard if what in CONSISTENT else path, verify=verify)
+        assert_refused(prefix, shard if what in CONSISTENT else path, level=level)
         assert tracemalloc.get_traced_memory()[1] < 16 * MIB
     finally:
         tracemalloc.stop()
@@ -331,7 +331,7 @@ HOSTILE_VALUES: list[Any] = [
 def loaded(prefix: Path) -> list[dict[str, np.ndarray]] | None:
     """Return all arrays; None where the code says which of its files is bad."""
     try:
-        return MultiShardLoader(threads=1).load_all_shards(str(prefix))
+        return MultiShardLoader(workers=1).load_all_shards(str(prefix))
     except CheckpointError as error:
         if not os.fspath(error.path).startswith(os.fspath(prefix)):
             raise AssertionError("another file is called bad") from error
@@ -504,15 +504,15 @@ class TestHeaders:
             (80, b"\0" * 8),
         ],
     )
-    @pytest.mark.parametrize("verify", [True, False])
-    def test_a_field_that_lies(self, prefix: Path, at: int, field: bytes, verify: bool) -> None:
+    @pytest.mark.parametrize("level", ["valid", "complete"])
+    def test_a_field_that_lies(self, prefix: Path, at: int, field: bytes, level: str) -> None:
         path = files.shard_path(prefix, 0)
         data = bytearray(path.read_bytes())
         data[at : at + len(field)] = field
         path.write_bytes(data)
         tracemalloc.start()
         try:
-            assert_refused(prefix, path, verify=verify)
+            assert_refused(prefix, path, level=level)
             assert tracemalloc.get_traced_memory()[1] < 4 * MIB
         finally:
             tracemalloc.stop()
@@ -521,7 +521,7 @@ class TestHeaders:
         path = files.shard_path(prefix, 0)
         data = path.read_bytes()
         path.write_bytes(data[3::-1] + data[4:])
-        assert_refused(prefix, path, verify=False)
+        assert_refused(prefix, path, level="complete")
 
     def test_without_a_checksum(self, prefix: Path) -> None:
         """Nobody can prove it; who says that this will do, gets it."""
@@ -545,7 +545,7 @@ class TestHeaders:
         with pytest.raises(CheckpointError) as caught:
             MultiShardLoader().load_all_shards(str(prefix))
         assert os.fspath(caught.value.path) == os.fspath(path)
-        (first, _) = MultiShardLoader(verify=False).load_all_shards(str(prefix))
+        (first, _) = MultiShardLoader(level="complete").load_all_shards(str(prefix))
         assert first["b0"].tolist() == [0, 1, 2, 3, 4]
 
     def test_a_shard_that_holds_a_pickle(self, prefix: Path) -> None:
@@ -576,7 +576,7 @@ class TestFiles:
         path = self.replaced(prefix)
         path.symlink_to(prefix.parent.parent / "x_shard_0.shard")
         assert_refused(prefix, path)
-        assert_refused(prefix, path, verify=False)
+        assert_refused(prefix, path, level="complete")
 
     def test_a_link_to_a_device(self, prefix: Path) -> None:
         path = self.replaced(prefix)
@@ -622,7 +622,7 @@ class TestFiles:
         assert_refused(prefix, path)
 
     def test_notes_that_lie(self, prefix: Path) -> None:
-        """Who writes the metadata compares notes with shards."""
+        """Who writes the metadata compares records with shards."""
         arrays = {"w": np.arange(6.0)}
         for change in [
             put("shard", "file_size", 2**62),
@@ -638,7 +638,7 @@ class TestFiles:
         ]:
             for rank in range(2):
                 MultiShardSaver(sync=False).save_shard(str(prefix), rank, arrays, overwrite=True)
-            path = files.note_path(prefix, 0)
+            path = files.record_path(prefix, 0)
             said = json.loads(path.read_bytes())
             before = copy.deepcopy(said)
             change(said)

@@ -18,10 +18,10 @@ from shardproof.checkpoint import (
     MultiShardLoader,
     MultiShardSaver,
     latest_checkpoint,
-    promise,
     prune,
     unfinished_steps,
 )
+from shardproof.checkpoint.verify import read_manifest
 from shardproof.errors import ManifestError
 from shardproof.testing.faults.file_system import faults
 from tests.helpers import checkpoint_files as files
@@ -164,7 +164,7 @@ def test_prune_leaves_the_last_whole_ones(tmp_path, layout: str, keep: int) -> N
         whole = [prefix for prefix in prefixes if files.is_whole(prefix)]
         assert len(whole) == sum(not any(bad[i : i + 2]) for i in (0, 2, 4))
 
-        removed = prune(path, keep)
+        removed = prune(path, keep=keep)
 
         kept = [prefix for prefix in prefixes if files.is_whole(prefix)]
         assert kept == whole[-keep:], bad
@@ -177,7 +177,7 @@ def test_prune_leaves_the_last_whole_ones(tmp_path, layout: str, keep: int) -> N
         if whole:
             newer = prefixes[prefixes.index(whole[-1]) :]
             assert not {str(prefix) for prefix in newer} & set(removed)
-        assert prune(path, keep) == []
+        assert prune(path, keep=keep) == []
 
 
 class TestLatest:
@@ -368,7 +368,7 @@ def test_a_name_with_a_line_end(tmp_path: Path) -> None:
     save(prefix, 1)
     assert latest_checkpoint(tmp_path) == str(prefix)
     with pytest.raises(ManifestError, match="it has a control character"):
-        promise(str(tmp_path))
+        read_manifest(str(tmp_path))
 
 
 class TestFaults:
@@ -484,7 +484,7 @@ class TestPrune:
 
 
 class TestUnfinished:
-    """Shards and notes, and no metadata: a save was killed, or still runs."""
+    """Shards and records, and no metadata: a save was killed, or still runs."""
 
     @pytest.fixture
     def step(self, tmp_path: Path) -> Path:
@@ -524,17 +524,17 @@ class TestUnfinished:
         )
 
     def test_the_youngest_file_tells_the_age(self, step: Path) -> None:
-        note = files.shard_path(step, 0).with_suffix(".tensors.json")
+        record = files.shard_path(step, 0).with_suffix(".tensors.json")
         os.utime(files.shard_path(step, 0), (1000, 1000))
         (found,) = unfinished_steps(step)
-        assert found.age == pytest.approx(time.time() - note.stat().st_mtime, abs=60)
-        assert (found.prefix, found.n_shards, found.n_notes) == (str(step), 1, 1)
+        assert found.age == pytest.approx(time.time() - record.stat().st_mtime, abs=60)
+        assert (found.prefix, found.n_shards, found.n_records) == (str(step), 1, 1)
 
     def test_what_is_left_is_told(self, step: Path) -> None:
-        note = files.shard_path(step, 0).with_suffix(".tensors.json")
+        record = files.shard_path(step, 0).with_suffix(".tensors.json")
         files.shard_path(step, 0).unlink()
-        assert "no shard file, notes of 1, last written" in str(*unfinished_steps(step))
-        note.unlink()
+        assert "no shard file, records of 1, last written" in str(*unfinished_steps(step))
+        record.unlink()
         assert unfinished_steps(step) == []
         files.shard_path(step, 0).touch()
         assert str(*unfinished_steps(step)).endswith("or its metadata file was removed")

@@ -28,7 +28,7 @@ def saved(
     prefix: Path, ranks: list[Mapping[str, Any]], digest: str = "sha256", **keywords: Any
 ) -> dict[str, Any]:
     """Save arrays as a whole checkpoint; return what its metadata says."""
-    saver = MultiShardSaver(digest=digest, sync=False)  # type: ignore[arg-type]
+    saver = MultiShardSaver(algorithm=digest, sync=False)  # type: ignore[arg-type]
     for rank, arrays in enumerate(ranks):
         saver.save_shard(str(prefix), rank, arrays)
     saver.save_metadata(str(prefix), world_size=len(ranks), **keywords)
@@ -189,11 +189,11 @@ class TestMetadataFile:
         saver = MultiShardSaver()
         for rank in range(2):
             saver.save_shard(str(prefix), rank, {"a": np.full(rank + 1, rank)})
-        notes = [json.loads(files.note_path(prefix, rank).read_bytes()) for rank in range(2)]
+        records = [json.loads(files.record_path(prefix, rank).read_bytes()) for rank in range(2)]
         assert not files.metadata_path(prefix).exists()
         saver.save_metadata(str(prefix), world_size=2)
-        assert files.metadata_of(prefix)["shards"] == [note["shard"] for note in notes]
-        assert not any(files.note_path(prefix, rank).exists() for rank in range(2))
+        assert files.metadata_of(prefix)["shards"] == [record["shard"] for record in records]
+        assert not any(files.record_path(prefix, rank).exists() for rank in range(2))
 
     def test_names_of_numpy(self, prefix: Path) -> None:
         saved(prefix, [{np.str_("a"): np.ones(1)}])

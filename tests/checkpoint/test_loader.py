@@ -64,10 +64,10 @@ def equal(found: dict, expected: dict) -> bool:
     )
 
 
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("threads", [None, 1, 5])
-def test_all_of_it_comes_back(prefix: Path, verify: bool, threads: int | None) -> None:
-    loader = MultiShardLoader(verify=verify, threads=threads)
+@pytest.mark.parametrize("level", ["valid", "complete"])
+@pytest.mark.parametrize("workers", [None, 1, 5])
+def test_all_of_it_comes_back(prefix: Path, level: str, workers: int | None) -> None:
+    loader = MultiShardLoader(level=level, workers=workers)
     shards = loader.load_all_shards(prefix)
 
     assert [equal(*pair) for pair in zip(shards, ARRAYS, strict=True)] == [True, True]
@@ -97,24 +97,24 @@ def test_shards_are_read_at_once(prefix: Path, load, monkeypatch) -> None:
         return real(*arguments)
 
     monkeypatch.setattr(os, "preadv", preadv)
-    load(MultiShardLoader(threads=1), prefix)
+    load(MultiShardLoader(workers=1), prefix)
     assert not met
-    load(MultiShardLoader(threads=2), prefix)
+    load(MultiShardLoader(workers=2), prefix)
     assert len(met) == 2
     assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
 
 
 def test_a_digest_shares_the_processors_with_other_shards(tmp_path: Path, monkeypatch) -> None:
     arrays = [{"w": np.zeros(2**19)}] * 2
-    prefix = saved(tmp_path / "m", arrays, digest="sha256-tree")
+    prefix = saved(tmp_path / "m", arrays, algorithm="sha256-tree")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(digest_tree, "in_threads", None)
 
-    assert len(MultiShardLoader(threads=2).load_all_shards(prefix)) == 2
+    assert len(MultiShardLoader(workers=2).load_all_shards(prefix)) == 2
     with pytest.raises(TypeError):
-        MultiShardLoader(threads=2).load_shard(prefix, 0)
+        MultiShardLoader(workers=2).load_shard(prefix, 0)
     with pytest.raises(TypeError):
-        MultiShardLoader(threads=1).load_all_shards(prefix)
+        MultiShardLoader(workers=1).load_all_shards(prefix)
 
 
 def test_the_same_in_coroutines(prefix: Path) -> None:
@@ -124,14 +124,17 @@ def test_the_same_in_coroutines(prefix: Path) -> None:
             loader.load_shard_async(prefix, 1),
             loader.load_all_shards_async(prefix),
             loader.load_tensors_async(prefix, ["c"]),
+            loader.load_tensors_async(prefix, ["c"], mapped=True),
             loader.load_metadata_async(prefix),
         )
 
-    one, every, some, metadata = asyncio.run(load())
+    one, every, some, mapped, metadata = asyncio.run(load())
     assert metadata == MultiShardLoader().load_metadata(prefix)
     assert equal(one, ARRAYS[1])
     assert equal(every[0], ARRAYS[0])
     assert equal(some, {"c": ARRAYS[1]["c"]})
+    assert equal(mapped, some)
+    assert not mapped["c"].flags.writeable
     assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
 
 
@@ -304,9 +307,9 @@ class TestGivenArrays:
 
 
 class TestMapped:
-    @pytest.mark.parametrize("verify", [True, False])
-    def test_they_are_the_files(self, prefix: Path, verify: bool) -> None:
-        found = MultiShardLoader(verify=verify).load_tensors(prefix, mapped=True)
+    @pytest.mark.parametrize("level", ["valid", "complete"])
+    def test_they_are_the_files(self, prefix: Path, level: str) -> None:
+        found = MultiShardLoader(level=level).load_tensors(prefix, mapped=True)
 
         assert equal(found, ARRAYS[0] | ARRAYS[1])
         assert not found["a"].flags.writeable
@@ -367,19 +370,19 @@ class TestRefused:
         prefix = saved(tmp_path / "m", [{"a": np.zeros(3)}, {"b": np.ones(3)}])
         shard(prefix, 1).write_bytes(shard(prefix, 0).read_bytes())
         with pytest.raises(CheckpointError, match="expected rank 1 in its header, found rank 0"):
-            MultiShardLoader(verify=False).load_shard(prefix, 1)
+            MultiShardLoader(level="complete").load_shard(prefix, 1)
 
     def test_a_shard_of_another_step(self, tmp_path: Path) -> None:
         prefixes = [saved(tmp_path / f"{n}" / "m", [{"w": np.full(3, n)}]) for n in (1, 2)]
         os.replace(shard(prefixes[1], 0), shard(prefixes[0], 0))
         with pytest.raises(CheckpointError, match="another step's shard, or damage"):
-            MultiShardLoader(verify=False).load_shard(prefixes[0], 0)
+            MultiShardLoader(level="complete").load_shard(prefixes[0], 0)
 
     def test_without_a_checksum_only_on_request(self, make_checkpoint) -> None:
         prefix = make_checkpoint(world_size=1, unchecked_ranks=[0])
         with pytest.raises(CheckpointError, match="it states no checksum"):
             MultiShardLoader().load_shard(prefix, 0)
-        assert MultiShardLoader(verify=False).load_shard(prefix, 0)
+        assert MultiShardLoader(level="complete").load_shard(prefix, 0)
 
     def test_one_that_becomes_shorter_while_it_is_read(self, prefix: Path, monkeypatch) -> None:
         real = os.preadv
@@ -400,7 +403,7 @@ class TestRefused:
             MultiShardLoader().load_metadata(prefix)
 
     def test_a_digest_that_can_t_be_computed_here(self, tmp_path: Path, monkeypatch) -> None:
-        prefix = saved(tmp_path / "m", [{"w": np.ones(3)}], digest="blake3")
+        prefix = saved(tmp_path / "m", [{"w": np.ones(3)}], algorithm="blake3")
         monkeypatch.setitem(sys.modules, "blake3", None)
         with pytest.raises(CheckpointError, match="it can't be proven: blake3 needs the package"):
             MultiShardLoader().load_shard(prefix, 0)
@@ -410,14 +413,17 @@ class TestRefused:
         prefix = saved(tmp_path / "m", [{"w": np.zeros(10**6)} for _ in range(4)])
         flip(shard(prefix, 0), 4000)
         with pytest.raises(CheckpointError):
-            MultiShardLoader(threads=2).load_all_shards(prefix)
+            MultiShardLoader(workers=2).load_all_shards(prefix)
         assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
 
     def test_wrong_arguments(self) -> None:
-        with pytest.raises(ValueError, match="threads: expected 1 or more"):
-            MultiShardLoader(threads=0)
-        with pytest.raises(TypeError, match="framework"):
+        with pytest.raises(ValueError, match="workers: expected 1 or more"):
+            MultiShardLoader(workers=0)
+        with pytest.raises(ValueError, match="framework"):
             MultiShardLoader(framework="jax")
+        for level in ("present", "vaild"):
+            with pytest.raises(ValueError, match="level: expected 'complete' or 'valid'"):
+                MultiShardLoader(level=level)
         with pytest.raises(TypeError, match="storage"):
             MultiShardLoader(storage="s3://bucket")
 

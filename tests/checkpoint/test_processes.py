@@ -199,8 +199,8 @@ class Meeting(LocalStorage):
         self.barrier = threading.Barrier(WORLD_SIZE, timeout=PATIENCE)
         self.met = threading.local()
 
-    def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
-        found = super().entries(directory)
+    def list(self, directory: str) -> Sequence[tuple[str, bool]]:
+        found = super().list(directory)
         if not hasattr(self.met, "once"):
             self.met.once = True
             self.barrier.wait()

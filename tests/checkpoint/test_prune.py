@@ -32,7 +32,7 @@ from shardproof.testing.faults.file_system import faults
 from tests.helpers import checkpoint_files as files
 
 WORLD_SIZE = 2
-CALLS = ("entries", "open", "move", "remove", "rename", "make_directories", "remove_directory")
+CALLS = ("list", "open", "move", "remove", "rename", "make_directories", "remove_directory")
 
 
 @pytest.fixture(autouse=True)
@@ -50,18 +50,18 @@ def save(
     *,
     value: int | None = None,
     overwrite: bool = False,
-    with_notes: bool = False,
+    with_records: bool = False,
 ) -> None:
-    """Save the same of each rank; with notes, as if it were killed behind the commit."""
+    """Save the same of each rank; with records, as if it were killed behind the commit."""
     saver = MultiShardSaver(sync=False)
     for rank in range(WORLD_SIZE):
         arrays = arrays_of(step if value is None else value)
         saver.save_shard(prefix, rank, arrays, step=step, overwrite=overwrite)
-    notes = [files.note_path(prefix, rank) for rank in range(WORLD_SIZE * with_notes)]
-    kept = [(note, note.read_bytes()) for note in notes]
+    records = [files.record_path(prefix, rank) for rank in range(WORLD_SIZE * with_records)]
+    kept = [(record, record.read_bytes()) for record in records]
     saver.save_metadata(prefix, world_size=WORLD_SIZE, step=step)
-    for note, data in kept:
-        note.write_bytes(data)
+    for record, data in kept:
+        record.write_bytes(data)
 
 
 def is_saved(prefix: Path, step: int, value: int) -> bool:
@@ -96,16 +96,16 @@ NESTED, FLAT = "slot{}/model", "slot{}"
 
 
 def at_each_call(
-    path: Path, act: Callable[[], object], layout: str = NESTED, *, with_notes: bool = False
+    path: Path, act: Callable[[], object], layout: str = NESTED, *, with_records: bool = False
 ) -> Iterator[Callable[[], list[str]]]:
     """Yield removals of all but the newest of three, with something before each of their calls."""
     for nth in range(1, 1000):
         shutil.rmtree(path, ignore_errors=True)
         for number, step in enumerate((10, 20, 30)):
-            save(path / layout.format(number), step, with_notes=with_notes)
+            save(path / layout.format(number), step, with_records=with_records)
         acts: list[int] = []
         storage = watched(LocalStorage, lambda acts=acts: (acts.append(1), act()), nth)()
-        yield lambda storage=storage: prune(path, 1, storage=storage)
+        yield lambda storage=storage: prune(path, keep=1, storage=storage)
         if not acts:
             return
     raise AssertionError("it makes no end of calls")
@@ -168,7 +168,7 @@ class TestWhatIsSavedMeanwhileStays:
                 assert is_saved(prefix, 50, 10)
 
     def test_a_checkpoint_that_is_made_of_the_old_shards(self, tmp_path: Path, monkeypatch) -> None:
-        """Of which there still were notes: one was killed behind the commit."""
+        """Of which there still were records: one was killed behind the commit."""
         prefix = tmp_path / "x" / "slot0" / "model"
         told: list[str] = []
 
@@ -177,8 +177,8 @@ class TestWhatIsSavedMeanwhileStays:
                 told.append(MultiShardSaver().save_metadata(prefix, world_size=WORLD_SIZE, step=10))
 
         n_told = 0
-        monkeypatch.setattr("shardproof.checkpoint.pruning._prune.sweep_needless", lambda *_: None)
-        for removal in at_each_call(tmp_path / "x", act, with_notes=True):
+        monkeypatch.setattr("shardproof.checkpoint.pruning._prune.sweep_leftovers", lambda *_: None)
+        for removal in at_each_call(tmp_path / "x", act, with_records=True):
             told.clear()
             removal()
             n_told += bool(told)
@@ -197,10 +197,10 @@ class TestWhatIsSavedMeanwhileStays:
                 super().make_directories(path)
                 seal.touch()
 
-        assert prune(tmp_path, 1, storage=Late()) == []
+        assert prune(tmp_path, keep=1, storage=Late()) == []
         assert files.is_whole(prefix)
         assert own_names(tmp_path) == [str(seal)]
-        assert prune(tmp_path, 1) == [str(prefix)]
+        assert prune(tmp_path, keep=1) == [str(prefix)]
         assert own_names(tmp_path) == []
 
     def test_where_nothing_can_be_moved_one_looks_before_metadata_go(self) -> None:
@@ -216,8 +216,8 @@ class TestWhatIsSavedMeanwhileStays:
                     save("memory://looks/10/model", 40, overwrite=True)
                 return super().open(path)
 
-        storage = Late(FsspecStorage.of_url("memory://")._fs)
-        assert prune("memory://looks", 1, storage=storage) == []
+        storage = Late(FsspecStorage.from_url("memory://")._fs)
+        assert prune("memory://looks", keep=1, storage=storage) == []
         assert latest_checkpoint("memory://looks") == "memory:///looks/10/model"
 
     def test_where_nothing_can_be_moved_one_looks_before_each_shard(self) -> None:
@@ -230,8 +230,8 @@ class TestWhatIsSavedMeanwhileStays:
                 if path.endswith("_0.shard"):
                     save("memory://shards/10/model", 50, value=10)
 
-        storage = Late(FsspecStorage.of_url("memory://")._fs)
-        prune("memory://shards", 1, storage=storage)
+        storage = Late(FsspecStorage.from_url("memory://")._fs)
+        prune("memory://shards", keep=1, storage=storage)
         assert latest_checkpoint("memory://shards") == "memory:///shards/10/model"
 
     def test_a_folder_in_the_place_of_a_shard(self, tmp_path: Path) -> None:
@@ -241,12 +241,12 @@ class TestWhatIsSavedMeanwhileStays:
         shard.unlink()
         shard.mkdir()
         (shard / "precious").touch()
-        assert prune(tmp_path, 1) == [str(tmp_path / "1" / "model")]
+        assert prune(tmp_path, keep=1) == [str(tmp_path / "1" / "model")]
         assert os.listdir(tmp_path / "1") == [shard.name]
         assert (shard / "precious").exists()
 
     def test_another_removal(self, tmp_path: Path) -> None:
-        for removal in at_each_call(tmp_path / "x", lambda: prune(tmp_path / "x", 1)):
+        for removal in at_each_call(tmp_path / "x", lambda: prune(tmp_path / "x", keep=1)):
             removal()
             found = [path for path in (tmp_path / "x").rglob("*") if path.is_file()]
             assert len(found) == WORLD_SIZE + 1
@@ -274,7 +274,7 @@ class TestARemovalThatWasKilled:
             looked = ShardFileVerifier().verify_checkpoint(path / layout.format(0))
             n_told += "the checkpoint is being removed; prune again" in str(looked.warnings)
             assert looked.is_valid == files.is_whole(path / layout.format(0))
-            prune(path, 1)
+            prune(path, keep=1)
             assert own_names(path) == []
             left = [file for file in path.rglob("*") if file.is_file()]
             assert len(left) == WORLD_SIZE + 1
@@ -287,7 +287,7 @@ class TestARemovalThatWasKilled:
                 removal()
             save(prefix, 50, overwrite=True)
             assert own_names(prefix.parent) == []
-            prune(tmp_path / "x", 1)
+            prune(tmp_path / "x", keep=1)
             assert is_saved(prefix, 50, 50)
 
     def test_a_shard_that_nobody_could_look_at_stays(self, tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ class TestARemovalThatWasKilled:
         folder = removal_folder(prefix)
         files.metadata_path(prefix).unlink()
         (folder / "model.metadata.json.pruned").write_bytes(b"")
-        assert prune(tmp_path, 2) == []
+        assert prune(tmp_path, keep=2) == []
         assert "What is left of a checkpoint stays" in caplog.text
         assert own_names(tmp_path) == []
         assert [step.prefix for step in unfinished_steps(tmp_path)] == [str(prefix)]
@@ -434,7 +434,7 @@ class TestNoLinkIsFollowedOutOfTheDirectory:
                     replace_by_link(Path(directory), outside)
                 super().sweep(directory)
 
-        prune(tmp_path / "x", 1, storage=Late())
+        prune(tmp_path / "x", keep=1, storage=Late())
         assert (tmp_path / "x" / "1").is_symlink()
         assert os.listdir(outside) == began
 
@@ -460,7 +460,7 @@ class TestNoLinkIsFollowedOutOfTheDirectory:
         for step in (1, 2):
             save(tmp_path / "x" / f"{step}" / "model", step)
         (tmp_path / "run").symlink_to(tmp_path / "x")
-        assert prune(tmp_path / "run", 1) == [str(tmp_path / "run" / "1" / "model")]
+        assert prune(tmp_path / "run", keep=1) == [str(tmp_path / "run" / "1" / "model")]
         assert own_names(tmp_path) == []
 
 
@@ -470,7 +470,7 @@ def test_a_removal_that_fails_names_the_files(tmp_path: Path) -> None:
     with faults(tmp_path) as fs:
         fs.fail("rename", errno.EACCES, match="*/model_shard_0.shard")
         with pytest.raises(PermissionError) as error:
-            prune(tmp_path, 1)
+            prune(tmp_path, keep=1)
     assert error.value.filename == str(tmp_path / "1" / "model_shard_0.shard")
     assert error.value.filename2.startswith(str(tmp_path / "1" / ".shardproof-"))
 
@@ -483,7 +483,7 @@ def test_a_call_that_fails_names_where(tmp_path: Path, call: str) -> None:
         with faults(tmp_path / "x") as fs:
             fs.fail(call, errno.EIO, nth=nth, optional=True)
             try:
-                prune(tmp_path / "x", 1)
+                prune(tmp_path / "x", keep=1)
             except OSError as error:
                 assert str(error.filename).startswith(str(tmp_path / "x"))  # noqa: PT017
             else:
@@ -504,7 +504,12 @@ class Unhashable(LocalStorage):
 def test_a_storage_of_ones_own_may_be_a_dataclass(kind: type[LocalStorage], tmp_path: Path) -> None:
     for step in (1, 2):
         save(tmp_path / f"{step}" / "model", step)
-    assert prune(tmp_path, 1, storage=kind()) == [str(tmp_path / "1" / "model")]
+    assert prune(tmp_path, keep=1, storage=kind()) == [str(tmp_path / "1" / "model")]
+
+
+def test_how_many_stay_is_said_by_name(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        prune(tmp_path, 3)
 
 
 class TestANameThatIsListedAndCanNotBeFound:
@@ -528,7 +533,7 @@ class TestANameThatIsListedAndCanNotBeFound:
         return folder
 
     def test_does_not_stop_a_removal(self, tmp_path: Path, folder: Path, caplog) -> None:
-        assert prune(tmp_path, 1) == [str(tmp_path / "1" / "model")]
+        assert prune(tmp_path, keep=1) == [str(tmp_path / "1" / "model")]
         assert f"'{folder}': expected a folder of files that were moved there" in caplog.text
         assert own_names(tmp_path) == [str(folder)]
 
@@ -542,8 +547,8 @@ class TestANameThatIsListedAndCanNotBeFound:
         class Late(LocalStorage):
             n_looks = 0
 
-            def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
-                found = super().entries(directory)
+            def list(self, directory: str) -> Sequence[tuple[str, bool]]:
+                found = super().list(directory)
                 if directory == str(folder) and found:
                     Late.n_looks += 1
                     (folder / "ghost").unlink()
@@ -576,8 +581,8 @@ class TestWhatNobodyPutThere:
         return name
 
     def test_does_not_stop_a_removal(self, tmp_path: Path, junk: Path) -> None:
-        assert prune(tmp_path, 1) == [str(tmp_path / "1" / "model")]
-        assert prune(tmp_path, 1) == []
+        assert prune(tmp_path, keep=1) == [str(tmp_path / "1" / "model")]
+        assert prune(tmp_path, keep=1) == []
         assert is_saved(tmp_path / "2" / "model", 2, 2)
         assert own_names(tmp_path) == [str(junk)]
         assert junk.is_file() or os.listdir(junk) == ["d"]
@@ -649,7 +654,7 @@ class TestARemovalOfSomebodyElse:
         self, tmp_path: Path, prefix: Path, storage: NotMine
     ) -> None:
         with pytest.raises(PermissionError, match=re.escape(f"{prefix}.metadata.json")):
-            prune(tmp_path, 1, storage=storage)
+            prune(tmp_path, keep=1, storage=storage)
         assert own_names(tmp_path) == []
         assert is_saved(prefix, 1, 1)
 
@@ -663,7 +668,7 @@ class TestARemovalOfSomebodyElse:
                 return super().open(path)
 
         with pytest.raises(OSError, match="Input/output error"):
-            prune(tmp_path, 1, storage=Blind())
+            prune(tmp_path, keep=1, storage=Blind())
         assert own_names(tmp_path) == []
         assert is_saved(prefix, 1, 1)
 
@@ -673,7 +678,10 @@ class TestARemovalOfSomebodyElse:
         save(tmp_path / "0" / "model", 0)
         storage.kept = removal_folder(tmp_path / "0" / "model")
         storage.rename = functools.partial(LocalStorage.rename, storage)
-        assert prune(tmp_path, 1, storage=storage) == [str(prefix), str(tmp_path / "0" / "model")]
+        assert prune(tmp_path, keep=1, storage=storage) == [
+            str(prefix),
+            str(tmp_path / "0" / "model"),
+        ]
         assert f"Operation not permitted: '{storage.kept}'" in caplog.text
         assert own_names(tmp_path) == [str(storage.kept)]
 
@@ -716,7 +724,7 @@ class TestARemovalOfSomebodyElse:
             monkeypatch.setattr(LocalStorage, "rename", lambda *_, **__: kill())
             monkeypatch.setattr(LocalStorage, "remove_directory", lambda *_: False)
             with pytest.raises(Killed):
-                prune(tmp_path, 1)
+                prune(tmp_path, keep=1)
         finally:
             os.umask(umask)
         (folder,) = prefix.parent.glob(".shardproof*")
@@ -763,7 +771,7 @@ class TestWhatKillsLeft:
         for step in (1, 2):
             save(tmp_path / f"{step}" / "model", step)
         (tmp_path / "1" / new_seal_name("model")).touch()
-        assert prune(tmp_path, 1) == [str(tmp_path / "1" / "model")]
+        assert prune(tmp_path, keep=1) == [str(tmp_path / "1" / "model")]
         assert os.listdir(tmp_path / "1") == []
 
     def test_a_file_that_was_begun(self, tmp_path: Path) -> None:

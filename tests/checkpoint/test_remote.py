@@ -46,6 +46,10 @@ class Failing(MemoryFileSystem):
     call, word, error = "", "", Exception()
 
     @classmethod
+    def _strip_protocol(cls, path: str) -> str:  # that of memory knows memory:// alone
+        return super()._strip_protocol(path.removeprefix("failing://"))
+
+    @classmethod
     def fail(cls, call: str, word: str, error: Exception) -> None:
         cls.call, cls.word, cls.error = call, word, error
 
@@ -82,6 +86,36 @@ def save(storage, step: int) -> None:
 
 def verify(storage):
     return ShardFileVerifier(storage).verify_checkpoint("/run/step_2/m")
+
+
+@pytest.mark.parametrize(
+    ("path", "url"),
+    [
+        ("memory://run/model", "memory:///run/model"),
+        ("memory:///model", "memory:///model"),
+        ("run/model", "memory:///run/model"),
+        ("file:///run/model", "file:///run/model"),
+    ],
+)
+def test_a_url_is_its_own(path: str, url: str) -> None:
+    storage = FsspecStorage.from_url(path if "://" in path else f"memory://{path}")
+
+    assert storage.url(path) == url
+    assert storage.url(url) == url
+
+
+def test_a_checkpoint_at_the_root_of_a_store() -> None:
+    storage = FsspecStorage.from_url("memory://")
+    saver = MultiShardSaver(storage)
+    try:
+        saver.save_shard("memory://at_root", 0, {"w": np.arange(9)}, step=1)
+        path = saver.save_metadata("memory://at_root", world_size=1, step=1)
+
+        assert path == "memory:///at_root.metadata.json"
+        assert latest_checkpoint("memory://", name="at_root") == "memory:///at_root"
+    finally:
+        storage._fs.rm_file("/at_root_shard_0.shard")
+        storage._fs.rm_file("/at_root.metadata.json")
 
 
 @pytest.mark.parametrize("call", ["invalidate_cache", "info", "cat_file"])
@@ -215,6 +249,6 @@ def test_what_is_sent_for_a_shard_does_not_grow_with_its_tensors(tmp_path) -> No
             saver.save_shard(directory / "m", rank, state, step=1)
         saver.save_metadata(directory / "m", world_size=4, step=1)
         root = os.path.realpath(directory)
-        sizes.append(len(pickle.dumps(detect(root).read(root).probe)))
+        sizes.append(len(pickle.dumps(detect(root).read_manifest(root).probe)))
 
     assert sizes[1] < sizes[0] + 100

@@ -86,17 +86,17 @@ class TestMetadataComeLast:
         assert "rank 1: " not in str(caught.value)
         assert "model.metadata.json" not in names(prefix)
 
-    @pytest.mark.parametrize("harm", ["cut", "swapped", "gone", "note"])
+    @pytest.mark.parametrize("harm", ["cut", "swapped", "gone", "record"])
     def test_a_shard_that_is_another_is_refused(self, saver, prefix: Path, harm: str) -> None:
         for rank in range(2):
             saver.save_shard(prefix, rank, ARRAYS)
         shard, other = (Path(f"{prefix}_shard_{rank}.shard") for rank in (1, 0))
-        note = Path(f"{prefix}_shard_1.tensors.json")
+        record = Path(f"{prefix}_shard_1.tensors.json")
         {
             "cut": lambda: os.truncate(shard, shard.stat().st_size - 1),
             "swapped": lambda: shard.write_bytes(other.read_bytes()),
             "gone": shard.unlink,
-            "note": lambda: note.write_bytes(note.read_bytes().replace(b'"w"', b'"v"')),
+            "record": lambda: record.write_bytes(record.read_bytes().replace(b'"w"', b'"v"')),
         }[harm]()
 
         with pytest.raises(CheckpointError, match=r"of 2 shards some .* \(1\):\n.*rank 1: "):
@@ -137,7 +137,7 @@ class TestThereIsOneAlready:
         def look(*_, **__):
             raise ZeroDivisionError(names(prefix))
 
-        monkeypatch.setattr(_shard_writer._Writer, "write", look)
+        monkeypatch.setattr(_shard_writer.ShardWriter, "write", look)
         with pytest.raises(ZeroDivisionError) as caught:
             saver.save_shard(prefix, 0, ARRAYS, overwrite=True)
         assert "model.metadata.json" not in caught.value.args[0]
@@ -253,9 +253,9 @@ class TestWrongArguments:
             with pytest.raises(ValueError, match="timestamp: expected one such as"):
                 saver.save_metadata(prefix, world_size=1, timestamp=text)
 
-    def test_a_digest_that_is_none(self) -> None:
-        with pytest.raises(TypeError, match="digest"):
-            MultiShardSaver(digest="md5")
+    def test_an_algorithm_that_is_none(self) -> None:
+        with pytest.raises(ValueError, match="algorithm"):
+            MultiShardSaver(algorithm="md5")
 
 
 def test_metadata_that_nobody_could_read_are_not_written(saver, prefix, monkeypatch) -> None:
@@ -365,7 +365,7 @@ class TestDirectoriesThatCanNotBeSynced:
 
 
 class TestTextThatIsNone:
-    """What is no Unicode could not be written into notes and metadata."""
+    """What is no Unicode could not be written into records and metadata."""
 
     def test_a_prefix(self, saver, tmp_path: Path) -> None:
         prefix = tmp_path / "new" / os.fsdecode(b"m\xff")
@@ -449,7 +449,7 @@ class TestAsync:
 )
 def test_every_digest_proves(prefix: Path, digest: str, begins: str) -> None:
     array = np.arange(700_000)  # more than one leaf, and a part of one
-    saver = MultiShardSaver(digest=digest)
+    saver = MultiShardSaver(algorithm=digest)
     saver.save_shard(prefix, 0, {"a": np.zeros(1, np.int8), "w": array})
     saver.save_metadata(prefix, world_size=1)
 
@@ -468,13 +468,13 @@ def test_every_digest_proves(prefix: Path, digest: str, begins: str) -> None:
 def test_blake3_that_is_not_installed_is_asked_for(monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "blake3", None)
     with pytest.raises(ValueError, match=r"pip install shardproof\[blake3\]"):
-        MultiShardSaver(digest="blake3")
+        MultiShardSaver(algorithm="blake3")
 
 
 def test_the_note_is_gone_only_when_the_metadata_are_there(saver, prefix: Path) -> None:
     saver.save_shard(prefix, 0, ARRAYS)
-    note = json.loads(Path(f"{prefix}_shard_0.tensors.json").read_bytes())
-    assert note["shard"]["tensors"][0]["name"] == "w"
+    record = json.loads(Path(f"{prefix}_shard_0.tensors.json").read_bytes())
+    assert record["shard"]["tensors"][0]["name"] == "w"
     saver.save_metadata(prefix, world_size=1)
     assert not Path(f"{prefix}_shard_0.tensors.json").exists()
 

@@ -216,7 +216,7 @@ def test_a_disk_that_fails_is_no_finding_about_the_shard(make_checkpoint, monkey
     monkeypatch.setattr(LocalStorage, "open", failing)
     result = verify(prefix)
     assert result.exit_code == 3
-    assert not result.findings[0].looked
+    assert not result.findings[0].conclusive
 
 
 def test_a_disk_that_fails_while_it_is_read_is_none_either(make_checkpoint, monkeypatch) -> None:

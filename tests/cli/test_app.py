@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import shardproof
 from shardproof import testing
 from shardproof._base.messages import shown
-from shardproof.cli import app, paths
+from shardproof.cli import app, exits
 from shardproof.testing.faults.file_system import faults
 
 
@@ -88,6 +88,14 @@ class TestValidate:
         assert result.stdout.count("present: 2 of 2") == 2
         assert run("validate", damaged, tmp_path / "gone").exit_code == 2
 
+    def test_a_prefix_of_a_checkpoint(self, run, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=2)
+        result = run("validate", prefix, "--level", "valid")
+        assert (result.exit_code, result.stdout) == (0, f"valid: 2 of 2 files of '{prefix}'\n")
+        shard = prefix.with_name(f"{prefix.name}_shard_0.shard")
+        testing.damage(shard, "flip")
+        assert run("validate", prefix, "--level", "valid").exit_code == 1
+
     def test_levels(self, run, make_shards_dir) -> None:
         shards_dir = make_shards_dir(2)
         os.truncate(shards_dir / "acts000000.bin", 1)
@@ -141,7 +149,7 @@ class TestValidate:
         assert result.exit_code == 2
         report, failure = json.loads(result.stdout)
         assert report == shardproof.validate(shards_dir).to_dict()
-        assert failure["root"] == str(tmp_path / "gone")
+        assert failure["path"] == str(tmp_path / "gone")
         assert (failure["ok"], failure["exit_code"]) == (False, 2)
         assert "there is no such directory" in failure["error"]
 
@@ -447,7 +455,7 @@ class TestHostileNames:
         assert len(clean_lines(result.stderr)) == 2
 
     def test_where_the_demo_builds(self, run, tmp_path) -> None:
-        result = run("demo", "--keep", tmp_path / HOSTILE)
+        result = run("demo", "--to", tmp_path / HOSTILE)
         assert result.exit_code == 0
         clean_lines(result.stdout)
 
@@ -461,13 +469,11 @@ class TestHostileNames:
         there = testing.write_layout(testing.layout(n_shards=1), there)
         checkpoint = testing.write_checkpoint(testing.checkpoint_layout(), odd / "model")
         words = {
-            "stage": ["stage", there, "--to", odd, "-q"],
+            "stage": ["stage", there, "--to", odd],
             "latest": ["checkpoint", "latest", odd],
             "convert": ["checkpoint", "convert", checkpoint, odd / "made", "--overwrite"],
-            "fetch": ["fetch", f"file://{there}/acts000000.bin", odd, "-q"],
+            "fetch": ["fetch", f"file://{there}/acts000000.bin", odd],
         }[command]
-        if command == "fetch":
-            words.pop()
         script = [sys.executable, "-m", "shardproof", *words]
         done = subprocess.run(script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert (done.returncode, os.fsencode(odd) in done.stdout) == (0, True)
@@ -485,7 +491,7 @@ class TestHostileNames:
             ["checkpoint", "{}"],
             ["checkpoint", "show", "x", "{}"],
             ["checkpoint", "latest", "--{}", "x"],
-            ["receipts", "--format", "{}", "x"],
+            ["receipts", "--level", "{}", "x"],
         ],
     )
     @pytest.mark.parametrize("text", [HOSTILE, "[red]", "[/x]", "x" * 10_000])
@@ -559,11 +565,11 @@ class TestDemo:
         ):
             assert title in result.stdout
         assert "$ pytest --validate-shards --shards-dir=" in result.stdout
-        assert "--keep DIR keeps them" in result.stdout
+        assert "--to DIR keeps them" in result.stdout
         assert os.listdir(tmp_path) == []
 
     def test_it_keeps_what_it_is_told_to_keep(self, run, tmp_path) -> None:
-        result = run("demo", "--keep", tmp_path / "kept")
+        result = run("demo", "--to", tmp_path / "kept")
         assert result.exit_code == 0
         command = result.stdout.split("$ ")[-1].splitlines()[0]
         assert run("validate", command.split("--shards-dir=")[1]).exit_code == 1
@@ -572,7 +578,7 @@ class TestDemo:
     def test_it_overwrites_nothing(self, run, tmp_path) -> None:
         (tmp_path / "mine").touch()
         for path in (tmp_path, tmp_path / "mine"):
-            result = run("demo", "--keep", path)
+            result = run("demo", "--to", path)
             assert result.exit_code == 2
             assert "new or empty directory" in result.output
         assert os.listdir(tmp_path) == ["mine"]
@@ -582,7 +588,7 @@ class TestDemo:
         (tmp_path / "kept").mkdir()
         with faults(tmp_path) as fs:
             fs.fail(call, errno.EIO, match="kept", times=1)
-            result = run("demo", "--keep", tmp_path / "kept")
+            result = run("demo", "--to", tmp_path / "kept")
         assert result.exit_code == 3
         assert f"Could not look at '{tmp_path}/kept'" in result.output
         assert os.listdir(tmp_path / "kept") == []
@@ -591,7 +597,7 @@ class TestDemo:
     def test_what_could_not_be_done_is_told(self, operation: str, run, tmp_path) -> None:
         with faults(tmp_path) as fs:
             fs.fail(operation, errno.EIO, times=1)
-            result = run("demo", "--keep", tmp_path)
+            result = run("demo", "--to", tmp_path)
         assert result.exit_code == 3
         assert "Could not look at '" in result.stderr
         assert "Input/output error" in result.stderr
@@ -640,7 +646,7 @@ def test_a_demo_where_no_directory_can_be_made(run, tmp_path, monkeypatch) -> No
     result = run("demo")
     assert (result.exit_code, result.stdout) == (3, "")
     assert str(tmp_path / "gone") in result.stderr
-    assert "--keep DIR" in result.stderr
+    assert "--to DIR" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -651,7 +657,7 @@ def test_a_demo_where_no_directory_can_be_made(run, tmp_path, monkeypatch) -> No
         "receipts {}",
         "stage {}",
         "stage . --to {}",
-        "demo --keep {}",
+        "demo --to {}",
         "adopt {}",
         "fetch file:///proc/version {}",
         "checkpoint verify {}",
@@ -670,8 +676,8 @@ def test_a_name_that_nothing_can_have_is_wrong_usage(run, tmp_path, words: str) 
 def test_in_a_path_that_is_too_long_as_a_whole_somebody_else_may_look() -> None:
     """From below some of its folders: there is what it leads to, perhaps."""
     for path, code in (("/a" * 3000, 3), (f"/a/{'x' * 256}", 2), (None, 3)):
-        assert paths.code_unseen(OSError(errno.ENAMETOOLONG, "too long", path)) == code
-    assert paths.code_unseen(OSError(errno.EIO, "bad", "x" * 300)) == 3
+        assert exits.code_of(OSError(errno.ENAMETOOLONG, "too long", path)) == code
+    assert exits.code_of(OSError(errno.EIO, "bad", "x" * 300)) == 3
 
 
 class TestLongCells:
@@ -687,7 +693,7 @@ class TestLongCells:
         _, header, first, *others = run("receipts", plan).stdout.splitlines()
         assert len(first) > 20 * len(long)
         assert {header, *others} == {
-            "Shard  State    Why",
+            "Index  Status   Reason",
             *(f"{index:<5}  pending  there is no receipt" for index in range(1, 100)),
         }
 

@@ -155,10 +155,10 @@ class TestVerify:
 
     @pytest.mark.parametrize("command", ["verify", "show", "latest"])
     def test_a_server_that_is_gone(self, monkeypatch, command: str) -> None:
-        def of_url(url: str) -> FsspecStorage:
+        def from_url(url: str) -> FsspecStorage:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
-        monkeypatch.setattr(FsspecStorage, "of_url", of_url)
+        monkeypatch.setattr(FsspecStorage, "from_url", from_url)
         result = run(command, "sftp://there/model")
         assert (result.exit_code, result.stdout) == (3, "")
         assert "Could not look at 'sftp://there/model'" in result.stderr

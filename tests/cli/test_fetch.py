@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from shardproof import FetchError, fetching
-from shardproof.cli import fetch as _cli_fetch
+from shardproof import FetchError
 from shardproof.cli.app import app
-from shardproof.fetching import Fetched
+from shardproof.fetching import FetchResult
+from shardproof.fetching.transfer import _fetch
 from shardproof.testing.faults.file_system import faults
 from shardproof.testing.faults.hub import Hub
 from tests.helpers.kept_parts import beside_parts
@@ -41,7 +41,7 @@ def url(shard_hub: Hub) -> str:
 
 
 def test_the_right_bytes_are_there(url: str, tmp_path: Path) -> None:
-    result = run(url, tmp_path, "--sha256", SHA256)
+    result = run(url, tmp_path, "--digest", f"sha256:{SHA256}")
 
     assert result.exit_code == 0
     assert result.stdout == f"{tmp_path / 'train-0.bin'}\n"
@@ -52,7 +52,7 @@ def test_the_right_bytes_are_there(url: str, tmp_path: Path) -> None:
 def test_what_may_not_survive_a_power_cut_is_there_and_told(url: str, tmp_path: Path) -> None:
     with faults(tmp_path) as fs:
         fs.fail("fsync", errno.EIO, match=tmp_path.name)
-        result = run(url, tmp_path, "--sha256", SHA256)
+        result = run(url, tmp_path, "--digest", f"sha256:{SHA256}")
 
     assert result.exit_code == 3
     assert "may not survive a power cut" in result.stderr
@@ -85,9 +85,8 @@ def test_a_file_of_the_hub(shard_hub: Hub, tmp_path: Path) -> None:
     assert (tmp_path / "0.bin").read_bytes() == DATA
 
 
-@pytest.mark.parametrize("wrong", ["0" * 64, f"sha256:{'0' * 64}"])
-def test_wrong_bytes_are_not_there(wrong: str, url: str, tmp_path: Path) -> None:
-    result = run(url, tmp_path, "--sha256", wrong, "--retries", "0")
+def test_wrong_bytes_are_not_there(url: str, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--digest", f"sha256:{'0' * 64}", "--attempts", "1")
 
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -95,24 +94,24 @@ def test_wrong_bytes_are_not_there(wrong: str, url: str, tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("retries", "exit_code"), [(0, 1), (1, 1), (2, 0)])
-def test_retries_are_attempts_after_the_first(
-    retries: int, exit_code: int, url: str, shard_hub: Hub, tmp_path: Path
+@pytest.mark.parametrize(("attempts", "exit_code"), [(1, 1), (2, 1), (3, 0)])
+def test_attempts_count_the_first_one_too(
+    attempts: int, exit_code: int, url: str, shard_hub: Hub, tmp_path: Path
 ) -> None:
     shard_hub.fault("a/*", "status-503", times=2)
 
-    result = run(url, tmp_path, "--retries", str(retries), "--quiet")
+    result = run(url, tmp_path, "--attempts", str(attempts), "--quiet")
 
     assert result.exit_code == exit_code
     assert result.stdout == ""
-    assert len(shard_hub.requests_for("a/*", method="GET")) == min(retries, 2) + 1
+    assert len(shard_hub.requests_for("a/*", method="GET")) == attempts
 
 
-@pytest.mark.parametrize("option", ["--timeout", "--deadline", "--stall"])
+@pytest.mark.parametrize("option", ["--timeout", "--deadline", "--stall-timeout"])
 def test_what_takes_too_long_ends(option: str, url: str, shard_hub: Hub, tmp_path: Path) -> None:
     shard_hub.fault("a/*", "stall-in-body")
 
-    result = run(url, tmp_path, option, "1", "--retries", "0")
+    result = run(url, tmp_path, option, "1", "--attempts", "1")
 
     assert result.exit_code == 1
     assert "failed to download 'train-0.bin' after 1 attempt" in result.stderr
@@ -124,7 +123,7 @@ def test_what_takes_too_long_ends(option: str, url: str, shard_hub: Hub, tmp_pat
 
 
 @pytest.mark.parametrize("seconds", ["inf", "nan", "1e999"])
-@pytest.mark.parametrize("option", ["--timeout", "--deadline", "--stall"])
+@pytest.mark.parametrize("option", ["--timeout", "--deadline", "--stall-timeout"])
 def test_what_never_ends_is_wrong_usage(
     option: str, seconds: str, url: str, shard_hub: Hub, tmp_path: Path
 ) -> None:
@@ -153,7 +152,7 @@ def test_attempts_are_told_where_that_is_wanted(url: str, shard_hub: Hub, tmp_pa
     ["http://127.0.0.1:1/", "a/b", "nonsense://a/b", "hf://a", "http://127.0.0.1:1/%2Fetc"],
 )
 def test_wrong_usage(url: str, tmp_path: Path) -> None:
-    result = run(url, tmp_path, "--retries", "0")
+    result = run(url, tmp_path, "--attempts", "1")
 
     assert result.exit_code == 2
     assert result.stderr
@@ -176,8 +175,8 @@ def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "exit_code", "text"),
     [
-        ("ftp://127.0.0.1:1/x", 1, "ConnectionRefusedError"),
-        ("ftp://no.such.host.invalid/x", 1, "gaierror"),
+        ("ftp://127.0.0.1:1/x", 3, "ConnectionRefusedError"),
+        ("ftp://no.such.host.invalid/x", 3, "gaierror"),
         ("ftp://127.0.0.1:99999/x", 2, "Port out of range"),
         ("reference://x/y", 2, "missing 1 required positional argument"),
     ],
@@ -185,7 +184,7 @@ def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
 def test_what_a_file_system_refuses_is_two_lines(
     url: str, exit_code: int, text: str, tmp_path: Path
 ) -> None:
-    result = run(url, tmp_path, "--retries", "1")
+    result = run(url, tmp_path, "--attempts", "2")
 
     assert result.exit_code == exit_code
     assert text in result.stderr
@@ -198,17 +197,20 @@ def test_what_a_file_system_refuses_in_several_lines(tmp_path: Path, monkeypatch
         raise ValueError("no such bucket:\n  'x\x1b[2J'")
 
     monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
-    result = run("memory://x/0.bin", tmp_path, "--retries", "0")
+    result = run("memory://x/0.bin", tmp_path, "--attempts", "1")
 
     assert result.exit_code == 2
     assert "\x1b" not in result.stderr
 
 
-def test_a_wrong_digest_is_wrong_usage(url: str, tmp_path: Path) -> None:
-    result = run(url, tmp_path, "--sha256", "12")
+@pytest.mark.parametrize(
+    ("digest", "problem"), [("sha256:12", "expected 64 hexadecimal digits"), ("12", "expected")]
+)
+def test_a_wrong_digest_is_wrong_usage(digest: str, problem: str, url: str, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--digest", digest)
 
     assert result.exit_code == 2
-    assert "expected 64 hexadecimal digits" in result.stderr
+    assert problem in result.stderr
 
 
 def test_names_from_a_server_lead_nowhere(shard_hub: Hub, tmp_path: Path) -> None:
@@ -222,13 +224,13 @@ def test_names_from_a_server_lead_nowhere(shard_hub: Hub, tmp_path: Path) -> Non
 
 def test_it_is_done_where_no_interrupt_is_raised(url: str, tmp_path: Path, monkeypatch) -> None:
     threads = []
-    fetch_shard = fetching.fetch_shard
+    fetched = _fetch._fetched
 
-    def fetch(*args: Any, **keywords: Any) -> Fetched:
+    def fetch(*args: Any, **keywords: Any) -> FetchResult:
         threads.append(threading.current_thread())
-        return fetch_shard(*args, **keywords)
+        return fetched(*args, **keywords)
 
-    monkeypatch.setattr(fetching, "fetch_shard", fetch)
+    monkeypatch.setattr(_fetch, "_fetched", fetch)
 
     assert run(url, tmp_path).exit_code == 0
     assert threads[0] is not threading.main_thread()
@@ -238,15 +240,15 @@ def test_nothing_is_drawn_when_it_is_stopped(url: str, tmp_path: Path, monkeypat
     """Whoever drew it may wait no more."""
     drawn = []
 
-    def fetch(*_: Any, stop: threading.Event, on_bytes: Any, **__: Any) -> Fetched:
+    def fetch(*_: Any, own: threading.Event, on_bytes: Any, **__: Any) -> FetchResult:
         on_bytes(1, 2)
-        stop.set()
+        own.set()
         on_bytes(2, 2)
         raise FetchError("it was stopped", url=url, path="p")
 
-    monkeypatch.setattr(fetching, "fetch_shard", fetch)
+    monkeypatch.setattr(_fetch, "_fetched", fetch)
     bar = contextlib.nullcontext(lambda *progress: drawn.append(progress))
-    monkeypatch.setattr(_cli_fetch, "bar", lambda label: bar)
+    monkeypatch.setattr(_fetch, "bar", lambda label: bar)
 
     assert run(url, tmp_path).exit_code == 1
     assert drawn == [(1, 2)]

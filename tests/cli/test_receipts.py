@@ -49,7 +49,7 @@ class TestTable:
         assert result.exit_code == 1
         title, header, *rows = result.stdout.splitlines()
         assert title == f"3 of 8 shards completed in '{store.path}'"
-        assert header.split() == ["Shard", "State", "Why"]
+        assert header.split() == ["Index", "Status", "Reason"]
         shown = [row.split(None, 2) for row in rows]
         assert [row[:2] for row in shown] == [
             ["2", "pending"],
@@ -105,14 +105,14 @@ class TestPending:
 
     def test_for_a_job_array(self, store) -> None:
         complete(store, 4)
-        result = run(store.path, "--pending", "--format", "slurm")
+        result = run(store.path, "--pending", "--ranges")
         assert (result.exit_code, result.stdout) == (0, "2-3,5-6\n")
 
     def test_nothing(self, store) -> None:
         for index in store.pending():
             complete(store, index)
-        for form in ("lines", "slurm"):
-            result = run(store.path, "--pending", "--format", form)
+        for options in ([], ["--ranges"]):
+            result = run(store.path, "--pending", *options)
             assert (result.exit_code, result.stdout) == (0, "")
 
 
@@ -120,10 +120,10 @@ def test_json(store) -> None:
     result = run(store.path, "--json")
     said = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert said["root"] == str(store.path)
+    assert said["path"] == str(store.path)
     assert (said["n_shards"], said["n_completed"]) == (8, 3)
     assert said["plan_hash"] == store.plan_hash
-    assert said["shards"][0] == {"shard": 2, "state": "pending", "why": "there is no receipt"}
+    assert said["shards"][0] == {"index": 2, "status": "pending", "reason": "there is no receipt"}
 
 
 @pytest.mark.once
@@ -153,7 +153,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
     def states(self, store) -> list[tuple[int, str]]:
         said = json.loads(run(store.path, "--json").stdout)["shards"]
-        return [(row["shard"], row["state"]) for row in said]
+        return [(row["index"], row["status"]) for row in said]
 
     def test_it_is_called_dead(self, store) -> None:
         shown = {number: (state, why.strip()) for number, state, why in lines(run(store.path))[2:]}
@@ -163,7 +163,11 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert shown["5"][0] == "claimed"
         expected = [(2, "dead"), (3, "pending"), (4, "dead"), (5, "claimed"), (6, "pending")]
         assert self.states(store) == expected
-        assert [found.is_dead for _, found in receipts.claims_in(str(store.path))] == [1, 1, 0]
+        assert [found.is_dead for _, found in receipts.claims.claims_in(str(store.path))] == [
+            1,
+            1,
+            0,
+        ]
 
     @pytest.mark.parametrize(
         "process",
@@ -195,8 +199,8 @@ class TestOutputDirectory:
     @pytest.fixture
     def output_dir(self, store, tmp_path) -> Path:
         """A run with two plans, one of them done, and another run without any."""
-        plan = receipts.make_plan("other", [source("a")], 1)
-        complete(receipts.open_run(tmp_path, datasets=["corpus"]).open(plan), 0)
+        plan = receipts.make_plan("other", [source("a")], n_shards=1)
+        complete(receipts.open_run(tmp_path, datasets=["corpus"]).store(plan), 0)
         receipts.open_run(tmp_path, datasets=["none"])
         return tmp_path
 
@@ -213,22 +217,22 @@ class TestOutputDirectory:
             f"1 of 1 shards completed in '{plans[1]}'",
         ]
         said = json.loads(run(output_dir, "--json").stdout)
-        assert said["root"] == str(output_dir)
-        assert [plan["root"] for plan in said["plans"]] == plans
+        assert said["path"] == str(output_dir)
+        assert [plan["path"] for plan in said["plans"]] == plans
         assert [plan["n_completed"] for plan in said["plans"]] == [3, 1]
 
     def test_of_every_part_of_it(self, output_dir, plans) -> None:
         runs = output_dir / "runs"
         for part in (runs, Path(plans[0]).parents[2], Path(plans[0]).parents[1]):
             said = json.loads(run(part, "--json").stdout)
-            assert [plan["root"] for plan in said["plans"]] == plans, part
+            assert [plan["path"] for plan in said["plans"]] == plans, part
         assert f"'{plans[1]}'" in run(Path(plans[1]).parent).stdout
         assert run(Path(plans[1]).parent).exit_code == 0
 
     def test_data_sets_may_be_called_as_directories_are(self, store, tmp_path) -> None:
         for name in ("runs", "datasets", "receipts"):
-            plan = receipts.make_plan(name, [source("a")], 1)
-            receipts.open_run(tmp_path, datasets=["corpus"]).open(plan)
+            plan = receipts.make_plan(name, [source("a")], n_shards=1)
+            receipts.open_run(tmp_path, datasets=["corpus"]).store(plan)
         assert len(json.loads(run(tmp_path, "--json").stdout)["plans"]) == 4
 
     def test_a_plan_that_can_not_be_read_hides_no_other(self, output_dir, plans) -> None:
@@ -237,7 +241,7 @@ class TestOutputDirectory:
         assert result.exit_code == 2
         assert f"'{plans[0]}/plan.json': there is no such file" in result.stderr
         first, second = json.loads(result.stdout)["plans"]
-        assert (first["root"], first["exit_code"]) == (plans[0], 2)
+        assert (first["path"], first["exit_code"]) == (plans[0], 2)
         assert second["n_completed"] == 1
 
     def test_a_directory_that_can_not_be_listed_is_told(
@@ -308,16 +312,15 @@ class TestTrouble:
         assert result.stdout == ""
         assert f"Could not look at '{store.path}'" in result.stderr
 
-    @pytest.mark.parametrize("form", ["lines", "slurm"])
-    def test_a_form_of_what_is_not_printed(self, store, form) -> None:
+    def test_a_form_of_what_is_not_printed(self, store) -> None:
         """Who forgets --pending would hand a table to sbatch."""
-        result = run(store.path, "--format", form)
+        result = run(store.path, "--ranges")
         assert (result.exit_code, result.stdout) == (2, "")
-        assert "--format" in result.stderr
+        assert "--ranges" in result.stderr
         assert "give --pending too" in words(result.stderr)
 
     def test_wrong_usage(self, store) -> None:
-        assert run(store.path, "--format", "pbs").exit_code == 2
+        assert run(store.path, "--format", "slurm").exit_code == 2
         assert run().exit_code == 2
 
     def test_a_damaged_receipt(self, store) -> None:

@@ -38,7 +38,17 @@ def test_it_prints_where_the_copy_is(make_shards_dir, to, level: str) -> None:
     (path,) = result.stdout.splitlines()
     assert Path(path).parent == to / f"shardproof-{os.geteuid()}"
     assert shardproof.validate(path, level="valid").ok
-    assert run(shards_dir, "--to", to, "--quiet").stdout == f"{path}\n"
+    assert run(shards_dir, "--to", to).stdout == f"{path}\n"
+    assert run(shards_dir, "--to", to, "--quiet").output == ""
+
+
+def test_a_prefix_of_a_checkpoint(make_checkpoint, to) -> None:
+    prefix = make_checkpoint(world_size=2)
+    result = run(prefix, "--to", to)
+    assert (result.exit_code, result.stderr) == (0, "")
+    (path,) = result.stdout.splitlines()
+    assert Path(path).name == prefix.name
+    assert shardproof.validate(path, level="valid").ok
 
 
 def test_in_a_script(make_shards_dir, to) -> None:

@@ -9,7 +9,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from shardproof import FetchError
-from shardproof.fetching import FsspecSource, Limits, ShardPrefetcher, fetch_shard, open_source
+from shardproof.fetching import FsspecSource, Limits, ShardPrefetcher, fetch_file, open_source
 
 SECRET = "wJalrXUtnFEMI"
 DATA = {f"train/{n}.bin": bytes([n]) * 100_000 for n in range(3)}
@@ -47,7 +47,7 @@ def test_what_is_there(bucket: str) -> None:
 
 
 def test_a_shard_is_fetched_whole(bucket: str, tmp_path: Path) -> None:
-    fetched = fetch_shard(open_source(bucket), "train/1.bin", tmp_path / "1.bin")
+    fetched = fetch_file(open_source(bucket), "train/1.bin", tmp_path / "1.bin")
 
     assert fetched.path.read_bytes() == DATA["train/1.bin"]
 
@@ -56,7 +56,7 @@ def test_large_shards_come_in_parts(bucket: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * 2**16
     fsspec.filesystem("s3").pipe("shards/large.bin", data)
 
-    fetched = fetch_shard(open_source(bucket), "large.bin", tmp_path / "large.bin")
+    fetched = fetch_file(open_source(bucket), "large.bin", tmp_path / "large.bin")
 
     assert fetched.path.read_bytes() == data
 
@@ -75,7 +75,7 @@ def test_an_object_that_changes_meanwhile_is_read_anew(
 
     monkeypatch.setattr(source._fs, "cat_file", give_and_change)
 
-    fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=Limits(max_wait=0.01))
+    fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=Limits(max_backoff=0.01))
 
     assert fetched.path.read_bytes() == new
     assert fetched.n_attempts == 2
@@ -95,7 +95,7 @@ def test_what_is_not_there_and_no_secret(
         caplog.at_level(logging.INFO),
         pytest.raises(FetchError, match="FileNotFoundError") as caught,
     ):
-        fetch_shard(open_source(bucket), "none", tmp_path / "x", limits=Limits(max_wait=0.01))
+        fetch_file(open_source(bucket), "none", tmp_path / "x", limits=Limits(max_backoff=0.01))
 
     assert SECRET not in str(caught.value) + caplog.text
     assert not list(tmp_path.iterdir())

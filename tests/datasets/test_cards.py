@@ -23,7 +23,7 @@ from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._limits import Limits
 from shardproof.testing.faults.hub import Hub
 
-LIMITS = Limits(max_download_retries=2, stall_after=5, max_wait=0)
+LIMITS = Limits(attempts=2, stall_timeout=5, max_backoff=0)
 URL = "hf://datasets/org/name"
 CARD = """\
 ---
@@ -120,7 +120,7 @@ def test_a_card_that_does_not_come_at_once_is_asked_for_again(
     fault: str, read: Read, repo: Hub
 ) -> None:
     repo.fault("README.md", fault, times=1)
-    limits = Limits(max_download_retries=2, stall_after=2, max_wait=0)
+    limits = Limits(attempts=2, stall_timeout=2, max_backoff=0)
     assert read("test", "en", limits=limits) == ["en/y.parquet"]
     assert repo.requests_for("README.md", fault=fault)
 
@@ -200,7 +200,7 @@ def test_a_card_that_cannot_be_understood_is_refused(text: str, said: str) -> No
         configs_of({"README.md": text}, URL)
     assert str(caught.value).startswith(f"the dataset card '{URL}/README.md'")
     assert len(str(caught.value)) < 400
-    assert caught.value.again == "no"
+    assert caught.value.kind == "unusable"
 
 
 def test_a_long_yaml_is_not_read() -> None:

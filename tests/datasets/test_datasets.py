@@ -35,7 +35,7 @@ from shardproof.fetching.transfer._limits import Limits
 from shardproof.testing.faults.file_system import faults
 from shardproof.testing.faults.hub import Hub
 
-LIMITS = Limits(max_download_retries=1, stall_after=5)
+LIMITS = Limits(attempts=1, stall_timeout=5)
 COUNTS = (5, 0, 1, 7)
 N_ROWS = sum(COUNTS)
 NAMES = [f"data/train-{n:05d}-of-{len(COUNTS):05d}.parquet" for n in range(len(COUNTS))]
@@ -328,7 +328,7 @@ def test_a_repository_that_is_not_there(load: Load, repo: Hub, tmp_path: Path) -
         ({"prefetch": -1}, ValueError, "prefetch: expected 0 or more"),
         ({"lookahead": -1}, ValueError, "lookahead: expected 0 or more"),
         ({"batch_size": 0}, ValueError, "batch_size: expected 1 or more"),
-        ({"as_": "pandas"}, TypeError, "as_"),
+        ({"as_": "pandas"}, ValueError, "as_"),
         ({"cleanup": True}, TypeError, "cleanup"),
         ({"cleanup": 0}, ValueError, "cleanup"),
         ({"split": "a/b"}, ValueError, "split 'a/b': it has a slash"),

@@ -22,19 +22,21 @@ import numpy as np
 import pytest
 
 from shardproof import ShardValidationError
+from shardproof._base import deadline
 from shardproof.datasets.tokens import _held_shard, _ranks
 from shardproof.datasets.tokens._manager import ShardedDatasetManager
 from shardproof.errors import FetchError, FetchTimeoutError
 from shardproof.fetching import (
-    Delivery,
     HttpSource,
     HubSource,
     Limits,
     PrefetchEvent,
     PrefetchStats,
+    ReadRequest,
     RemoteFile,
+    Response,
 )
-from shardproof.fetching.transfer import _clock, _relay
+from shardproof.fetching.transfer import _relay
 from shardproof.testing.faults.hub import Fault, Hub, serve_hub
 from tests.helpers import ROOT
 from tests.helpers.forking import PATIENCE, ended, forked
@@ -807,18 +809,19 @@ class TestLimits:
         """Not a silence of 80 s by this clock, nor that the file before came much faster."""
         clock = types.SimpleNamespace(monotonic=lambda: 200 * time.monotonic(), sleep=time.sleep)
         monkeypatch.setattr(_relay, "time", clock)
-        monkeypatch.setattr(_clock, "time", clock)
+        monkeypatch.setattr(deadline, "time", clock)
         waits = []
 
         class Slow(HttpSource):
             @contextlib.contextmanager
-            def read(self, name: str, *, timeout: float, **_: object) -> Iterator[Delivery]:
-                waits.append(timeout)
+            def read(self, request: ReadRequest, _: object = None) -> Iterator[Response]:
+                name = request.name
+                waits.append(request.timeout)
                 time.sleep(0.4 if name.startswith("train") else 0)
                 data = (tmp_path / "there" / name).read_bytes()
-                yield Delivery(RemoteFile(name, len(data)), 0, len(data), iter([data]))
+                yield Response(RemoteFile(name, len(data)), 0, len(data), iter([data]))
 
-            def stat(self, name: str, *, timeout: float, cut: object = None) -> RemoteFile:
+            def stat(self, name: str, *, timeout: float, cancellation: object = None) -> RemoteFile:
                 return RemoteFile(name, (tmp_path / "there" / name).stat().st_size)
 
         async def main() -> None:
@@ -833,7 +836,7 @@ class TestLimits:
             ) as shards:
                 await shards.initialize_datasets(0)
                 assert rows(shards.active_dataset) == expected(0)
-                assert shards.stats.attempts == 2
+                assert shards.stats.n_attempts == 2
                 shards.upcoming_dataset.cancel()
 
         put_there(tmp_path / "there", 0)
@@ -843,13 +846,13 @@ class TestLimits:
 
     def test_limits_say_it_all(self, hub, tmp_path) -> None:
         hub.fault("t/train_000000*", Fault.STALL_IN_BODY, times=2)
-        limits = Limits(max_download_retries=3, download_timeout=PATIENCE, stall_after=0.2)
+        limits = Limits(attempts=3, timeout=PATIENCE, stall_timeout=0.2)
 
         async def main() -> None:
             async with manager(hub, tmp_path, limits=limits, download_timeout=600) as shards:
                 await shards.initialize_datasets(0)
                 assert rows(shards.active_dataset) == expected(0)
-                assert shards.stats.retries == 2
+                assert shards.stats.n_retries == 2
 
         run(main())
 
@@ -877,8 +880,8 @@ class TestStatsAndEvents:
 
         put_there(tmp_path, 2)
         stats = run(main())
-        assert (stats.opened, stats.ready, stats.hit_rate) == (2, 1, 0.5)
-        assert (stats.attempts, stats.retries, stats.failures) == (5, 1, 0)
+        assert (stats.n_opened, stats.n_ready, stats.hit_rate) == (2, 1, 0.5)
+        assert (stats.n_attempts, stats.n_retries, stats.n_failures) == (5, 1, 0)
         n_bytes = sum(len(bytes_of(tokens_of(i))) for i in (0, 1))
         n_bytes += sum(len(bytes_of(ids_of(tokens_of(i), LENGTH))) for i in (0, 1))
         assert stats.n_bytes == n_bytes
@@ -900,8 +903,8 @@ class TestStatsAndEvents:
                 for index, error in ((1, ShardValidationError), (2, FetchError)):
                     with pytest.raises(error):
                         await shards.initialize_datasets(index)
-                assert shards.stats.failures == 1
-                assert shards.stats.opened == 0
+                assert shards.stats.n_failures == 1
+                assert shards.stats.n_opened == 0
 
         run(main())
         failed = [event for event in events if event.kind == "failed"]
@@ -914,8 +917,8 @@ class TestStatsAndEvents:
             async with manager(hub, tmp_path, rank, 2) as shards:
                 await shards.initialize_datasets(0)
                 await shards.swap_datasets()
-                assert shards.stats.opened == 2
-                assert bool(shards.stats.attempts) == (rank == 0)
+                assert shards.stats.n_opened == 2
+                assert bool(shards.stats.n_attempts) == (rank == 0)
 
         pids = [forked(lambda rank=rank: train(rank)) for rank in range(2)]
         assert [ended(pid) for pid in pids] == [0, 0]
@@ -1166,7 +1169,7 @@ class TestWhoIsBelieved:
         try:
             assert leader.slowest() == 0
             for call in range(1, 40):
-                leader.tell(_ranks.Outcome(call, call, marks=((1, 2, 3), None)))
+                leader.tell(_ranks.RankOutcome(call, call, marks=((1, 2, 3), None)))
             assert follower.look(39).marks == ((1, 2, 3), None)
             with pytest.raises(FetchError, match="rank 0 has gone on to shard 39"):
                 follower.look(2)
@@ -1215,6 +1218,8 @@ class TestArguments:
             ({"max_dataset_idx": 0}, "max_dataset_idx"),
             ({"wait_timeout": 0.0, "rank": 1, "world_size": 2}, "wait_timeout"),
             ({"file_prefix": "../x"}, "prefix"),
+            ({"level": "present"}, "level: expected 'complete' or 'valid'"),
+            ({"cleanup": "all"}, "cleanup: expected 'auto' or 'keep'"),
         ],
     )
     def test_out_of_range(self, tmp_path, keywords: dict, problem: str) -> None:
@@ -1223,7 +1228,7 @@ class TestArguments:
             ShardedDatasetManager(**{**usual, **keywords}, shards_path=tmp_path)
 
     @pytest.mark.parametrize(
-        "keywords", [{"comms": 3}, {"rank": True}, {"level": "present"}, {"cleanup": "all"}]
+        "keywords", [{"comms": 3}, {"rank": True}, {"level": 1}, {"cleanup": 2.5}]
     )
     def test_wrong_types(self, tmp_path, keywords: dict) -> None:
         usual = {"sequence_length": 8, "rank": 0, "world_size": 1, "comms": "http://127.0.0.1:9"}

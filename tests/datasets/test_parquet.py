@@ -26,7 +26,7 @@ from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._limits import Limits
 from shardproof.testing.faults.hub import Hub
 
-LIMITS = Limits(max_download_retries=1, stall_after=5)
+LIMITS = Limits(attempts=1, stall_timeout=5)
 
 
 def table(n_rows: int) -> pa.Table:

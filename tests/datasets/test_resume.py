@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,13 +23,14 @@ from shardproof._base import files
 from shardproof._base.liveness import this_process
 from shardproof.fetching import (
     CallableSource,
+    Cancellation,
     FsspecSource,
     HttpSource,
     Limits,
     RemoteFile,
-    fetch_shard,
+    fetch_file,
 )
-from shardproof.fetching.sources import _fsspec, _web
+from shardproof.fetching.sources import _answers, _fsspec
 from shardproof.fetching.transfer import _relay, _spans
 from shardproof.fetching.transfer._kept import sweep_parts
 from shardproof.fetching.transfer._record import extents_in, hash_of
@@ -45,7 +45,7 @@ OTHER = random.Random(2).randbytes(400_000)
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 SMALL = DATA[:8000]
 SMALL_DIGEST = f"sha256:{hashlib.sha256(SMALL).hexdigest()}"
-ONCE = Limits(max_download_retries=1)
+ONCE = Limits(attempts=1)
 DAY = 24 * 3600
 
 
@@ -80,7 +80,7 @@ def fail(hub: Hub, directory: Path, *, at: int = 300_000, digest: str | None = N
 
 def fetch(hub: Hub, directory: Path, *, digest: str | None = None) -> bytes:
     with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-        fetched = fetch_shard(source, "0.bin", directory / "0.bin", digest=digest, limits=ONCE)
+        fetched = fetch_file(source, "0.bin", directory / "0.bin", digest=digest, limits=ONCE)
     assert os.listdir(directory) == ["0.bin"]
     return fetched.path.read_bytes()
 
@@ -96,7 +96,7 @@ def children_fetch(hub: Hub, directory: Path, digest: str | None, *, until: floa
 
     def act() -> None:
         with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetch_shard(source, "0.bin", directory / "0.bin", digest=digest)
+            fetch_file(source, "0.bin", directory / "0.bin", digest=digest)
 
     before = got(hub).n_bytes
     child = forked(act)
@@ -112,7 +112,7 @@ class TestKilled:
     def test_a_command_goes_on_from_where_it_was(self, tmp_path: Path, digest: str | None) -> None:
         with serve_hub({"a/0.bin": DATA}, rate=400_000) as hub:
             command = [sys.executable, "-m", "shardproof", "fetch", f"{hub.url}/a/0.bin", tmp_path]
-            command += ["--sha256", digest] if digest else []
+            command += ["--digest", digest] if digest else []
             child = subprocess.Popen(command, stderr=subprocess.PIPE)
             while got(hub).n_bytes < 200_000:
                 time.sleep(0.005)
@@ -160,7 +160,7 @@ class TestKilled:
         def act(begin: Begin) -> None:
             begin()
             with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-                fetch_shard(source, "0.bin", directory / "0.bin", digest=digest, limits=ONCE)
+                fetch_file(source, "0.bin", directory / "0.bin", digest=digest, limits=ONCE)
 
         def check(n_calls: int) -> None:
             nonlocal n_resumed
@@ -208,7 +208,7 @@ class TestWhoseItIs:
         age(part, 100)
 
         with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+            fetched = fetch_file(source, "0.bin", tmp_path / "0.bin")
 
         assert fetched.path.read_bytes() == DATA
         assert got(hub).starts == [0, 0]
@@ -222,7 +222,7 @@ class TestWhoseItIs:
         part = leave(hub, tmp_path, process)
 
         with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+            fetched = fetch_file(source, "0.bin", tmp_path / "0.bin")
 
         assert fetched.path.read_bytes() == DATA
         assert got(hub) == ([0, 300_000], 400_000)
@@ -266,7 +266,7 @@ class TestWhoseItIs:
         (part / "data").symlink_to(outside)
 
         with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+            fetch_file(source, "0.bin", tmp_path / "0.bin")
 
         assert got(hub).starts == [0, 0]
         assert outside.read_bytes() == DATA[:300_000]
@@ -276,7 +276,7 @@ class TestWhoseItIs:
         (tmp_path / "mine").hardlink_to(part / "data")
 
         with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+            fetch_file(source, "0.bin", tmp_path / "0.bin")
 
         assert (tmp_path / "mine").read_bytes() == DATA[:300_000]
 
@@ -296,7 +296,7 @@ class TestWhoseItIs:
         spoil(part)
 
         with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
+            fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
 
         assert fetched.path.read_bytes() == DATA
         assert got(hub).starts == [0, 0]
@@ -307,7 +307,7 @@ class TestWhoseItIs:
 
         with contextlib.closing(HttpSource(f"{hub.url}/a")) as source, faults(tmp_path) as fs:
             fs.fail("stat", errno.EIO, match="*.part/data")
-            fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
+            fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
 
         assert fetched.path.read_bytes() == DATA
         assert part.exists()
@@ -353,7 +353,7 @@ class TestWhoseItIs:
 
         with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
             path = tmp_path / "0.bin"
-            fetch_shard(source, "0.bin", path, digest=DIGEST, on_bytes=killed_at_the_end)
+            fetch_file(source, "0.bin", path, digest=DIGEST, on_bytes=killed_at_the_end)
 
         assert os.listdir(tmp_path) == ["0.bin"]
 
@@ -364,7 +364,7 @@ class TestWhoseItIs:
             def act() -> None:
                 with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
                     path = tmp_path / "0.bin"
-                    assert fetch_shard(source, "0.bin", path, digest=DIGEST).proven
+                    assert fetch_file(source, "0.bin", path, digest=DIGEST).proven
                     assert path.read_bytes() == DATA
 
             children = [forked(act) for _ in range(4)]
@@ -407,7 +407,7 @@ class TestFailed:
                 fetch(hub, tmp_path, digest=DIGEST)
             n_first = len(hub.requests_for("*", method="GET"))
             with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-                fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST)
+                fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", digest=DIGEST)
             starts, _ = got(hub, n_first)
 
         assert 0 not in starts
@@ -447,7 +447,7 @@ class TestFailed:
 
 def without_entity_tags(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has none is a client that sees none."""
-    monkeypatch.setattr(_web, "_identity", lambda response: None)
+    monkeypatch.setattr(_answers, "identity_of", lambda response: None)
 
 
 def stop_before_the_name(
@@ -483,13 +483,13 @@ class TestNotKept:
         assert not source.stat("0.bin", timeout=1).is_lasting
 
     def test_a_source_of_whole_files(self, tmp_path: Path) -> None:
-        stop = threading.Event()
+        cancellation = Cancellation()
         source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
 
         with pytest.raises(FetchError, match=r"it was stopped$"):
-            fetch_shard(
-                source, "0.bin", tmp_path / "0.bin", digest=DIGEST, stop=stop,
-                on_bytes=lambda *_: stop.set(),
+            fetch_file(
+                source, "0.bin", tmp_path / "0.bin", digest=DIGEST, cancellation=cancellation,
+                on_bytes=lambda *_: cancellation.cancel(),
             )  # fmt: skip
 
         assert os.listdir(tmp_path) == []
@@ -577,12 +577,12 @@ class TestChanged:
         self, hub: Hub, tmp_path: Path
     ) -> None:
         fail(hub, tmp_path)
-        stop = threading.Event()
-        stop.set()
+        cancellation = Cancellation()
+        cancellation.cancel()
 
         file, source = RemoteFile("0.bin", len(DATA)), HttpSource(f"{hub.url}/a")
         with contextlib.closing(source), pytest.raises(FetchError, match="it was stopped"):
-            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, stop=stop)
+            fetch_file(source, "0.bin", tmp_path / "0.bin", file=file, cancellation=cancellation)
 
         assert fetch(hub, tmp_path) == DATA
         assert got(hub).starts == [0, 300_000]
@@ -618,7 +618,7 @@ class TestChanged:
                 contextlib.closing(HttpSource(f"{hub.url}/a?{query}")) as source,
                 contextlib.suppress(FetchError),
             ):
-                fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
+                fetch_file(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
 
         assert got(hub).starts == [0, 0]
 
@@ -735,7 +735,7 @@ class TestFsspec:
         monkeypatch.setattr(_fsspec, "_BLOCK", 100_000)
 
         with pytest.raises(FetchError, match="the store is gone"):
-            fetch_shard(FsspecSource("memory://untagged"), "0.bin", tmp_path / "0.bin", limits=ONCE)
+            fetch_file(FsspecSource("memory://untagged"), "0.bin", tmp_path / "0.bin", limits=ONCE)
 
         assert os.listdir(tmp_path) == []
 
@@ -757,9 +757,9 @@ class TestFsspec:
         monkeypatch.setattr(_fsspec, "_BLOCK", 100_000)
 
         with pytest.raises(FetchError, match="300000 of 400000 bytes are kept"):
-            fetch_shard(FsspecSource("memory://tagged"), "0.bin", tmp_path / "0.bin", limits=ONCE)
+            fetch_file(FsspecSource("memory://tagged"), "0.bin", tmp_path / "0.bin", limits=ONCE)
         source = FsspecSource("memory://tagged")
-        assert fetch_shard(source, "0.bin", tmp_path / "0.bin").path.read_bytes() == DATA
+        assert fetch_file(source, "0.bin", tmp_path / "0.bin").path.read_bytes() == DATA
 
         assert asked == [0, 100_000, 200_000, 300_000, 300_000]
 

@@ -227,7 +227,7 @@ def test_no_files_or_too_many_kinds_of_them(
 ) -> None:
     with pytest.raises(SourceError) as caught:
         split_files(files(*names), split, name, URL)
-    assert caught.value.again == "no"
+    assert caught.value.kind == "unusable"
     for words in [URL, *said]:
         assert words in str(caught.value)
 

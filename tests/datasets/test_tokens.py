@@ -531,7 +531,7 @@ class TestArguments:
             {"sequence_length": "4"},
             {"rank": False},
             {"world_size": 1.0},
-            {"level": "present"},
+            {"level": 1},
             {"allow_length_mismatch": 1},
             {"file_prefix": b"train"},
             {"shards_path": 3},
@@ -541,6 +541,10 @@ class TestArguments:
         usual = {"shard_index": 3, "sequence_length": 4, "rank": 0, "world_size": 1}
         with pytest.raises(TypeError):
             SharedShardedDataset(**{**usual, "shards_path": path, **keywords})
+
+    def test_a_level_that_is_none_of_the_two(self, path) -> None:
+        with pytest.raises(ValueError, match="level: expected 'complete' or 'valid'"):
+            SharedShardedDataset(3, 4, shards_path=path, level="present")
 
     def test_no_directory_is_named(self, monkeypatch) -> None:
         monkeypatch.delenv("DATASET_BINS_PATH", raising=False)
@@ -590,7 +594,7 @@ class TestRanksThatCanNotLook:
         """Rank 0, which has said how the first call went."""
         key = _ranks.key_of_run(4, 2, token_shard(0, 4, shards_path=tmp_path).names, "r")
         with contextlib.closing(_ranks.Leader(str(tmp_path), key, 2)) as leader:
-            leader.tell(_ranks.Outcome(1, 0, "there is none"))
+            leader.tell(_ranks.RankOutcome(1, 0, "there is none"))
             yield leader
 
     @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])

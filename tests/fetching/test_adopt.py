@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,13 +18,21 @@ from typer.testing import CliRunner, Result
 
 from shardproof import FetchError, ShardPrefetcher
 from shardproof.cli.app import app
-from shardproof.fetching import CallableSource, HubSource, Limits, RemoteFile, _adopt, adopt
+from shardproof.fetching import (
+    CallableSource,
+    Cancellation,
+    HubSource,
+    Limits,
+    RemoteFile,
+    _adopt,
+    adopt,
+)
 from shardproof.fetching.cache import Cache
 from shardproof.testing.faults.hub import Hub
 from tests.helpers.hub_sources import repository
 
 NAMES = [f"train/{n}.bin" for n in range(3)]
-ONCE = Limits(max_download_retries=1, max_wait=0.01)
+ONCE = Limits(attempts=1, max_backoff=0.01)
 
 
 def content(name: str) -> bytes:
@@ -387,10 +394,10 @@ class TestWhatLiesThere:
 
     def test_what_is_stopped(self, tmp_path: Path) -> None:
         put_there(tmp_path)
-        stop = threading.Event()
-        stop.set()
+        cancellation = Cancellation()
+        cancellation.cancel()
         with pytest.raises(FetchError, match="it was stopped"):
-            adopt(tmp_path, stop=stop)
+            adopt(tmp_path, cancellation=cancellation)
 
     @pytest.mark.parametrize("arguments", [{"path": ""}, {"workers": 0}, {"source": "nowhere"}])
     def test_wrong_arguments(self, tmp_path: Path, arguments: dict) -> None:

@@ -7,13 +7,21 @@ from pathlib import Path
 import pytest
 
 from shardproof import FetchError, SourceError
-from shardproof.fetching import Cut, Delivery, Fetched, Limits, RemoteFile, fetch_shard
+from shardproof.fetching import (
+    Cancellation,
+    FetchResult,
+    Limits,
+    ReadRequest,
+    RemoteFile,
+    Response,
+    fetch_file,
+)
 from shardproof.fetching.transfer import _relay, _spans
 
 OLD, NEW = b"old " * 10, b"new " * 10
-LIMITS = Limits(max_wait=0.001, connections=3)
+LIMITS = Limits(max_backoff=0.001, connections=3)
 
-Answer = Callable[[int, int | None], Delivery]
+Answer = Callable[[int, int | None], Response]
 
 
 class Scripted:
@@ -29,29 +37,25 @@ class Scripted:
     def files(self) -> Sequence[RemoteFile]:
         return [self._file]
 
-    def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
+    def stat(
+        self, name: str, *, timeout: float, cancellation: Cancellation | None = None
+    ) -> RemoteFile:
         return self._file
 
     @contextlib.contextmanager
     def read(
-        self,
-        name: str,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        known: RemoteFile | None = None,
-        timeout: float,
-        cut: Cut | None = None,
-    ) -> Iterator[Delivery]:
-        self.asked.append((start, stop, known and known.identity))
+        self, request: ReadRequest, cancellation: Cancellation | None = None
+    ) -> Iterator[Response]:
+        known = request.known
+        self.asked.append((request.start, request.stop, known and known.identity))
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        yield answer(start, stop)
+        yield answer(request.start, request.stop)
 
     def close(self) -> None:
         pass
 
-    def fetch(self, path: Path, digest: str | None = None) -> Fetched:
-        return fetch_shard(self, "x", path / "x", digest=digest, limits=LIMITS)
+    def fetch(self, path: Path, digest: str | None = None) -> FetchResult:
+        return fetch_file(self, "x", path / "x", digest=digest, limits=LIMITS)
 
 
 def gives(
@@ -60,7 +64,7 @@ def gives(
     identity: str | None = None,
     n_bytes: int | None = None,
     size: int | None = -1,
-    framed: bool = True,
+    is_framed: bool = True,
 ) -> Answer:
     """Answer with what is asked for, or with its first bytes and a connection that breaks."""
 
@@ -69,9 +73,9 @@ def gives(
         if n_bytes is not None:
             raise SourceError("it broke")
 
-    def answer(start: int, stop: int | None) -> Delivery:
+    def answer(start: int, stop: int | None) -> Response:
         told = RemoteFile("x", len(data) if size == -1 else size, identity)
-        return Delivery(told, start, stop, chunks(data[start:stop]), framed)
+        return Response(told, start, stop, chunks(data[start:stop]), is_framed)
 
     return answer
 
@@ -98,7 +102,7 @@ def test_what_broke_and_has_one_goes_on(tmp_path: Path) -> None:
 
 
 def test_an_end_that_may_be_none_is_not_believed(tmp_path: Path) -> None:
-    source = Scripted(gives(OLD[:20], size=None, framed=False))
+    source = Scripted(gives(OLD[:20], size=None, is_framed=False))
 
     with pytest.raises(FetchError, match=r"nobody says how long it is.*: give its digest"):
         source.fetch(tmp_path)
@@ -110,7 +114,7 @@ def test_an_end_that_may_be_none_is_not_believed(tmp_path: Path) -> None:
 def test_a_digest_says_whether_all_of_it_came(tmp_path: Path) -> None:
     import hashlib
 
-    source = Scripted(gives(OLD, size=None, framed=False))
+    source = Scripted(gives(OLD, size=None, is_framed=False))
 
     assert source.fetch(tmp_path, f"md5:{hashlib.md5(OLD).hexdigest()}").proven
 
@@ -126,7 +130,7 @@ def test_parts_of_what_may_be_two_files_are_not_put_together(
 ) -> None:
     monkeypatch.setattr(_spans, "MIN_SPAN", 4)
     monkeypatch.setattr(_relay, "_AT_FIRST", 3)
-    source = Scripted(gives(OLD), file=RemoteFile("x", size=len(OLD), ranges=True))
+    source = Scripted(gives(OLD), file=RemoteFile("x", size=len(OLD), has_ranges=True))
 
     fetched = source.fetch(tmp_path)
 
@@ -143,8 +147,8 @@ def test_two_sizes_are_one_too_many(tmp_path: Path) -> None:
 
 
 def test_bytes_that_nobody_asked_for(tmp_path: Path) -> None:
-    def answer(start: int, stop: int | None) -> Delivery:
-        return Delivery(RemoteFile("x", 40), 7, 40, iter([OLD[7:]]))
+    def answer(start: int, stop: int | None) -> Response:
+        return Response(RemoteFile("x", 40), 7, 40, iter([OLD[7:]]))
 
     with pytest.raises(FetchError, match="asked for bytes from 0 on, it gives bytes from 7 on"):
         Scripted(answer).fetch(tmp_path)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardproof import FetchError
-from shardproof.fetching import Fetched, HttpSource, Limits, fetch_shard
+from shardproof.fetching import Cancellation, FetchResult, HttpSource, Limits, fetch_file
 from shardproof.fetching.transfer import _relay, _spans
 from shardproof.testing.faults.hub import Fault, Hub, serve_hub
 from tests.helpers.kept_parts import beside_parts, parts_in
@@ -21,15 +21,15 @@ OLD = random.Random(1).randbytes(40_000)
 NEW = random.Random(2).randbytes(36_000)
 
 LIMITS = Limits(
-    max_download_retries=4,
-    download_timeout=5,
+    attempts=4,
+    timeout=5,
     deadline=20,
-    stall_after=0.15,
+    stall_timeout=0.15,
     min_speed=1000,
-    max_wait=0.02,
+    max_backoff=0.02,
     connections=3,
 )
-UNHURRIED = dataclasses.replace(LIMITS, stall_after=1)
+UNHURRIED = dataclasses.replace(LIMITS, stall_timeout=1)
 """For what counts attempts: no pause of a busy machine is taken for a stall."""
 
 HARMLESS = {
@@ -61,7 +61,7 @@ def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
 
 def fetch(
     hub: Hub, path: Path, wanted: bytes, *, change: bool = False, limits: Limits = LIMITS
-) -> Fetched:
+) -> FetchResult:
     """Fetch ``wanted``; it is put in place of another file when the first bytes have come."""
 
     def on_bytes(n_bytes: int, size: int | None) -> None:
@@ -72,7 +72,7 @@ def fetch(
 
     source = HttpSource(f"{hub.url}/a")
     try:
-        return fetch_shard(
+        return fetch_file(
             source, "0.bin", path, digest=sha256(wanted), limits=limits, on_bytes=on_bytes
         )
     finally:
@@ -172,7 +172,7 @@ def test_without_a_digest_two_versions_are_not_mixed(hub: Hub, tmp_path: Path) -
     changed = bytes(byte ^ 1 for byte in OLD)  # as long as the old one
     source = HttpSource(f"{hub.url}/a")
 
-    fetched = fetch_shard(
+    fetched = fetch_file(
         source,
         "0.bin",
         tmp_path / "0.bin",
@@ -192,23 +192,23 @@ def test_without_a_digest_what_can_be_seen_is_seen(fault: str, hub: Hub, tmp_pat
     source = HttpSource(f"{hub.url}/a")
 
     with pytest.raises(FetchError):
-        fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+        fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
     source.close()
 
 
 @pytest.mark.parametrize("fault", ["stall-before-header", "stall-in-body", "drip"])
-@pytest.mark.parametrize("which", ["deadline", "download_timeout"])
+@pytest.mark.parametrize("which", ["deadline", "timeout"])
 def test_a_deadline_ends_what_nothing_else_would(
     which: str, fault: str, hub: Hub, tmp_path: Path
 ) -> None:
     hub.put("a/0.bin", OLD)
     hub.fault("a/0.bin", fault)
     source = HttpSource(f"{hub.url}/a")
-    limits = Limits(stall_after=3600, min_speed=0, max_download_retries=1, **{which: 0.2})
+    limits = Limits(stall_timeout=3600, min_speed=0, attempts=1, **{which: 0.2})
 
     with pytest.raises(TimeoutError):
-        fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=sha256(OLD), limits=limits)
+        fetch_file(source, "0.bin", tmp_path / "0.bin", digest=sha256(OLD), limits=limits)
 
     source.close()
 
@@ -217,10 +217,10 @@ def test_one_byte_now_and_then_is_a_stall(hub: Hub, tmp_path: Path) -> None:
     hub.put("a/0.bin", OLD)
     hub.fault("a/0.bin", Fault.DRIP, interval=0.02)
     source = HttpSource(f"{hub.url}/a")
-    limits = Limits(stall_after=0.2, max_download_retries=1)
+    limits = Limits(stall_timeout=0.2, attempts=1)
 
     with pytest.raises(FetchError, match=r"stalled: [0-9]+ bytes"):
-        fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=sha256(OLD), limits=limits)
+        fetch_file(source, "0.bin", tmp_path / "0.bin", digest=sha256(OLD), limits=limits)
 
     source.close()
 
@@ -231,10 +231,10 @@ def test_the_log_tells_of_attempts_waits_and_the_end(
     hub.put("a/0.bin", OLD)
     hub.fault("a/0.bin", Fault.STALL_IN_BODY)
     source = HttpSource(f"{hub.url}/a")
-    limits = Limits(stall_after=0.1, max_wait=0.01)
+    limits = Limits(stall_timeout=0.1, max_backoff=0.01)
 
     with caplog.at_level(logging.INFO, "shardproof.fetching"), pytest.raises(FetchError):
-        fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=limits, label="shard 5")
+        fetch_file(source, "0.bin", tmp_path / "0.bin", limits=limits, label="shard 5")
 
     source.close()
     texts = [record.getMessage() for record in caplog.records]
@@ -250,11 +250,11 @@ def test_a_wait_that_a_server_asks_for_is_kept_up_to_a_bound(
     hub.put("a/0.bin", OLD)
     hub.fault("a/0.bin", Fault.STATUS_503, times=1, retry_after="0")
     hub.fault("a/0.bin", Fault.RETRY_AFTER_ABSURD, times=1)
-    limits = Limits(max_wait=0.07)
+    limits = Limits(max_backoff=0.07)
     source = HttpSource(f"{hub.url}/a")
 
     with caplog.at_level(logging.INFO, "shardproof.fetching"):
-        fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=limits)
+        fetch_file(source, "0.bin", tmp_path / "0.bin", limits=limits)
 
     source.close()
     waits = [r.getMessage() for r in caplog.records if r.getMessage().startswith("Retrying")]
@@ -265,10 +265,10 @@ def test_no_wait_goes_beyond_the_deadline(hub: Hub, tmp_path: Path) -> None:
     hub.put("a/0.bin", OLD)
     hub.fault("a/0.bin", Fault.RETRY_AFTER_ABSURD)
     source = HttpSource(f"{hub.url}/a")
-    limits = Limits(max_wait=3600, deadline=5)
+    limits = Limits(max_backoff=3600, deadline=5)
 
     with pytest.raises(FetchError, match="after 1 attempt"):
-        fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=limits)
+        fetch_file(source, "0.bin", tmp_path / "0.bin", limits=limits)
 
     source.close()
 
@@ -286,10 +286,13 @@ def test_a_refusal_is_believed_the_second_time(hub: Hub, tmp_path: Path) -> None
 def test_a_fetch_that_is_stopped_ends_and_leaves_nothing(hub: Hub, tmp_path: Path) -> None:
     hub.put("a/0.bin", OLD)
     hub.fault("a/0.bin", Fault.STALL_IN_BODY)
-    stop = threading.Event()
+    cancellation = Cancellation()
     source = HttpSource(f"{hub.url}/a")
 
     with pytest.raises(FetchError, match="it was stopped"):
-        fetch_shard(source, "0.bin", tmp_path / "0.bin", stop=stop, on_bytes=lambda *_: stop.set())
+        fetch_file(
+            source, "0.bin", tmp_path / "0.bin", cancellation=cancellation,
+            on_bytes=lambda *_: cancellation.cancel(),
+        )  # fmt: skip
 
     source.close()

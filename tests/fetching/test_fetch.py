@@ -17,17 +17,21 @@ from pathlib import Path
 import pytest
 
 from shardproof import FetchError, FetchTimeoutError
+from shardproof._base.deadline import Deadline
+from shardproof._base.work import Cancelled
 from shardproof.fetching import (
     CallableSource,
-    Delivery,
     HttpSource,
     Limits,
+    ReadRequest,
     RemoteFile,
-    fetch_shard,
+    Response,
+    fetch_file,
 )
-from shardproof.fetching.transfer import _fetch, _part, _record, _relay, _spans
-from shardproof.fetching.transfer._clock import Clock, StoppedError
-from shardproof.fetching.transfer._fetch import read_range
+from shardproof.fetching.transfer import _fetch_to, _partial_file, _record, _relay, _spans
+from shardproof.fetching.transfer._attempts import Goal
+from shardproof.fetching.transfer._fetch_to import fetch_to
+from shardproof.fetching.transfer._ranges import read_range
 from shardproof.fetching.transfer._record import Extent
 from shardproof.testing.faults.file_system import faults
 from shardproof.testing.faults.hub import Hub, serve_hub
@@ -36,8 +40,8 @@ from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
 
 DATA = bytes(range(256)) * 40
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
-LIMITS = Limits(max_wait=0.01, stall_after=0.5)
-CLOCK = Clock(None, threading.Event())
+LIMITS = Limits(max_backoff=0.01, stall_timeout=0.5)
+DEADLINE = Deadline(None, threading.Event())
 
 
 class SetAt(threading.Event):
@@ -52,7 +56,7 @@ class SetAt(threading.Event):
         return self._looks_before < 0
 
 
-def left_with_gaps(directory: Path, n: int) -> _part.Part:
+def left_with_gaps(directory: Path, n: int) -> _partial_file.PartialFile:
     """A part that goes on from one of which every other byte has come."""
     found = [_record.hash_of(at, at + 1) for at in range(0, 2 * n, 2)]
     for each in found:
@@ -61,8 +65,8 @@ def left_with_gaps(directory: Path, n: int) -> _part.Part:
     provenance = _record.Provenance(source="", resource="", name="x", digest=DIGEST)
     with open(directory / "x", "w+b", buffering=0) as file:
         file.write(b"x" * 2 * n)
-        part = _part.Part(file.fileno())
-        part.take_over(provenance, extents, file.fileno(), CLOCK)
+        part = _partial_file.PartialFile(file.fileno())
+        part.take_over(provenance, extents, file.fileno(), DEADLINE)
     return part
 
 
@@ -100,7 +104,7 @@ class TestWhatIsThere:
         with faults(tmp_path) as fs:
             fs.fail("fsync", errno.EIO, match=tmp_path.name)
             with pytest.raises(FetchError, match="is there, but may not survive") as caught:
-                fetch_shard(source, "0.bin", path, digest=DIGEST, limits=LIMITS)
+                fetch_file(source, "0.bin", path, digest=DIGEST, limits=LIMITS)
         assert str(caught.value).count("see to the disk") == 1
         assert path.read_bytes() == DATA
 
@@ -111,7 +115,7 @@ class TestWhatIsThere:
         path.write_bytes(DATA)
         before = path.stat().st_ino, path.stat().st_mtime_ns
 
-        fetched = fetch_shard(source, "0.bin", path, digest=DIGEST)
+        fetched = fetch_file(source, "0.bin", path, digest=DIGEST)
 
         assert (fetched.n_attempts, fetched.n_bytes, fetched.proven) == (0, 0, True)
         assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
@@ -127,7 +131,10 @@ class TestWhatIsThere:
         file = RemoteFile("0.bin", len(DATA), digest=digest)
 
         with pytest.raises(FetchError, match="it was stopped"):
-            fetch_shard(source, "0.bin", path, file=file, stop=SetAt(look))
+            fetch_to(
+                source, "0.bin", str(path), file=file, digest=None, limits=LIMITS,
+                goal=Goal("0.bin", "", str(path)), stop=SetAt(look), on_bytes=None,
+            )  # fmt: skip
 
         assert os.listdir(tmp_path) == ["0.bin"]
 
@@ -142,7 +149,7 @@ class TestWhatIsThere:
         path = tmp_path / "0.bin"
         path.write_bytes(there)
 
-        fetched = fetch_shard(source, "0.bin", path, digest=DIGEST)
+        fetched = fetch_file(source, "0.bin", path, digest=DIGEST)
 
         assert fetched.path.read_bytes() == DATA
         (aside,) = tmp_path.glob("0.bin.bad-????????")
@@ -156,7 +163,7 @@ class TestWhatIsThere:
         shard_hub.fault("a/0.bin", "status-503")
 
         with pytest.raises(FetchError):
-            fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
+            fetch_file(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
 
         assert not (tmp_path / "0.bin").exists()
 
@@ -165,7 +172,7 @@ class TestWhatIsThere:
     ) -> None:
         (tmp_path / "0.bin").write_bytes(bytes(len(DATA)))
 
-        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin")
 
         assert fetched.n_attempts == 0
         assert not fetched.proven
@@ -174,7 +181,7 @@ class TestWhatIsThere:
         (tmp_path / "0.bin").write_bytes(b"whose?")
         source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
 
-        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin")
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin")
 
         assert fetched.path.read_bytes() == DATA
         (aside,) = tmp_path.glob("0.bin.bad-*")
@@ -184,19 +191,19 @@ class TestWhatIsThere:
         (tmp_path / "0.bin").mkdir()
 
         with pytest.raises(FetchError, match="expected a regular file or nothing, found a direct"):
-            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+            fetch_file(source, "0.bin", tmp_path / "0.bin")
 
     def test_who_was_faster_with_the_right_bytes_is_not_moved_aside(
         self, source: HttpSource, tmp_path: Path
     ) -> None:
         path = tmp_path / "0.bin"
 
-        fetch_shard(source, "0.bin", path, on_bytes=lambda *_: path.write_bytes(DATA))
+        fetch_file(source, "0.bin", path, on_bytes=lambda *_: path.write_bytes(DATA))
 
         assert os.listdir(tmp_path) == ["0.bin"]
 
     def test_directories_are_made(self, source: HttpSource, tmp_path: Path) -> None:
-        assert fetch_shard(source, "0.bin", tmp_path / "x/y/0.bin").path.is_file()
+        assert fetch_file(source, "0.bin", tmp_path / "x/y/0.bin").path.is_file()
 
 
 class TestWhatWasSaid:
@@ -204,7 +211,7 @@ class TestWhatWasSaid:
         file = RemoteFile("0.bin", size=len(DATA) + 1)
 
         with pytest.raises(FetchError, match=f"expected {len(DATA) + 1} bytes, the source has"):
-            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
+            fetch_file(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
 
     @pytest.mark.parametrize("algorithm", ["sha1", "md5", "blake2b", "sha512"])
     def test_other_digests_prove_too(
@@ -212,30 +219,30 @@ class TestWhatWasSaid:
     ) -> None:
         digest = f"{algorithm}:{hashlib.new(algorithm, DATA).hexdigest()}"
 
-        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest)
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", digest=digest)
 
         assert fetched.proven
         assert fetched.digest == DIGEST
-        assert fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest).n_attempts == 0
+        assert fetch_file(source, "0.bin", tmp_path / "0.bin", digest=digest).n_attempts == 0
 
     @pytest.mark.parametrize("digest", ["", "sha256", "sha256:12", "crc32:12345678"])
     def test_a_digest_that_is_none_is_refused_before_any_work(
         self, digest: str, source: HttpSource, shard_hub: Hub, tmp_path: Path
     ) -> None:
         with pytest.raises(ValueError, match="expected"):
-            fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest)
+            fetch_file(source, "0.bin", tmp_path / "0.bin", digest=digest)
 
         assert not shard_hub.requests
 
     @pytest.mark.parametrize(
         ("wrong", "error"),
         [
-            ({"max_download_retries": 0}, ValueError),
-            ({"max_download_retries": True}, TypeError),
-            ({"download_timeout": 0}, ValueError),
-            ({"download_timeout": float("nan")}, ValueError),
+            ({"attempts": 0}, ValueError),
+            ({"attempts": True}, TypeError),
+            ({"timeout": 0}, ValueError),
+            ({"timeout": float("nan")}, ValueError),
             ({"deadline": -1}, ValueError),
-            ({"stall_after": "30"}, TypeError),
+            ({"stall_timeout": "30"}, TypeError),
             ({"min_speed": -1}, ValueError),
             ({"connections": 0}, ValueError),
         ],
@@ -263,9 +270,9 @@ class Own:
         return self._told.pop(0) if len(self._told) > 1 else self._told[0]
 
     @contextlib.contextmanager
-    def read(self, name: str, **_: object) -> Iterator[Delivery]:
+    def read(self, request: ReadRequest, _: object = None) -> Iterator[Response]:
         file = self._given.pop(0) if len(self._given) > 1 else self._given[0]
-        yield Delivery(file, 0, 4, iter(self.chunks))
+        yield Response(file, 0, 4, iter(self.chunks))
 
     def close(self) -> None:
         """Nothing."""
@@ -286,7 +293,7 @@ class TestIdentities:
     ) -> None:
         source = Own([known_as(one), known_as(other)], [known_as(other)])
 
-        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
         assert (fetched.n_attempts, fetched.file.identity) == (2, other)
 
@@ -298,16 +305,16 @@ class TestIdentities:
         file = known_as('"2"') if is_told else None
 
         with pytest.raises(FetchError, match=r"expected .*'\"2\"'.*gives '\"1\"'") as caught:
-            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
+            fetch_file(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
 
-        assert len(caught.value.causes) == LIMITS.max_download_retries
+        assert len(caught.value.causes) == LIMITS.attempts
         assert not list(tmp_path.iterdir())
 
     def test_what_the_caller_knows_is_replaced_by_no_look(self, tmp_path: Path) -> None:
         source = Own([known_as('"2"')], [known_as('"2"')])
 
         with pytest.raises(FetchError, match="expected the file that is"):
-            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=known_as('"1"'), limits=LIMITS)
+            fetch_file(source, "0.bin", tmp_path / "0.bin", file=known_as('"1"'), limits=LIMITS)
 
     @pytest.mark.parametrize(
         ("told", "given"),
@@ -325,7 +332,7 @@ class TestIdentities:
     ) -> None:
         source = Own([known_as(told)], [known_as(given)])
 
-        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
         assert (fetched.n_attempts, fetched.file.identity) == (1, told)
 
@@ -335,7 +342,7 @@ class TestIdentities:
         source = Own([known_as('"2"')], [known_as('"1"')])
         digest = f"sha256:{hashlib.sha256(b'1234').hexdigest()}"
 
-        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=digest, limits=LIMITS)
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", digest=digest, limits=LIMITS)
 
         assert (fetched.n_attempts, fetched.file.identity) == (1, '"1"')
 
@@ -345,18 +352,18 @@ class TestSourcesOfTheUsersOwn:
     def test_one_that_tells_something_else(self, told: object, tmp_path: Path) -> None:
         kind = type(told).__name__
         with pytest.raises(FetchError, match=f"expected a RemoteFile, the source tells {kind}"):
-            fetch_shard(Own([told]), "0.bin", tmp_path / "0.bin", limits=LIMITS)
+            fetch_file(Own([told]), "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
     def test_one_that_gives_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(FetchError, match="expected a RemoteFile, the source tells int"):
-            fetch_shard(Own([known_as(None)], [7]), "0.bin", tmp_path / "0.bin", limits=LIMITS)
+            fetch_file(Own([known_as(None)], [7]), "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
     def test_one_that_gives_text(self, tmp_path: Path) -> None:
         source = Own([known_as(None)])
         source.chunks = [b"12", "34"]
 
         with pytest.raises(FetchError, match="expected bytes, the source gives str") as caught:
-            fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+            fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
         assert len(caught.value.causes) == 1
         assert not list(tmp_path.iterdir())
@@ -365,12 +372,12 @@ class TestSourcesOfTheUsersOwn:
         source = Own([known_as(None)])
         source.chunks = [bytearray(b"1"), memoryview(b"2"), array.array("B", b"34")]
 
-        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
         assert fetched.path.read_bytes() == b"1234"
 
 
-class UpAfter(Clock):
+class UpAfter(Deadline):
     """Time that is up at the given look."""
 
     def __init__(self, n_looks: int) -> None:
@@ -396,12 +403,12 @@ class TestTheDeadline:
         self, n_looks: int, size: int, tmp_path: Path, monkeypatch
     ) -> None:
         (tmp_path / "0.bin").write_bytes(DATA)
-        monkeypatch.setattr(_fetch, "Clock", lambda *_: UpAfter(n_looks))
+        monkeypatch.setattr(_fetch_to, "Deadline", lambda *_: UpAfter(n_looks))
         file = RemoteFile("0.bin", size, digest="md5:" + "0" * 32)
         source = CallableSource(lambda name, path: path.write_bytes(DATA))
 
         with pytest.raises(FetchTimeoutError, match="not done after"):
-            fetch_shard(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
+            fetch_file(source, "0.bin", tmp_path / "0.bin", file=file, limits=LIMITS)
 
         assert os.listdir(tmp_path) == ["0.bin"]
 
@@ -414,7 +421,7 @@ class TestParts:
         with serve_hub({"0.bin": DATA}, rate=20_000) as hub:
             source = HttpSource(hub.url)
 
-            fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST)
+            fetch_file(source, "0.bin", tmp_path / "0.bin", digest=DIGEST)
 
             source.close()
             ranges = [r.headers.get("range") for r in hub.requests_for("0.bin", method="GET")]
@@ -427,7 +434,7 @@ class TestParts:
     ) -> None:
         monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
 
-        fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST)
+        fetch_file(source, "0.bin", tmp_path / "0.bin", digest=DIGEST)
 
         assert len(shard_hub.requests_for("a/0.bin", method="GET")) == 1
 
@@ -438,7 +445,7 @@ class TestParts:
         monkeypatch.setattr(_relay, "_AT_FIRST", 4)
         shard_hub.fault("a/0.bin", "range-ignored")
 
-        fetched = fetch_shard(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
 
         assert fetched.path.read_bytes() == DATA
 
@@ -469,20 +476,20 @@ class TestParts:
 
     def test_bytes_in_any_order_have_their_digest(self, tmp_path: Path) -> None:
         with open(tmp_path / "x", "w+b", buffering=0) as file:
-            part = _part.Part(file.fileno())
+            part = _partial_file.PartialFile(file.fileno())
             part.expect(len(DATA))
             for start in (5000, 0, 2500, 7500):
                 part.write(start, [DATA[start : start + 1000], DATA[start + 1000 : start + 2500]])
             part.write(10_000, [DATA[10_000:]])
 
             assert part.missing() == []
-            assert part.prove(RemoteFile("x", digest=DIGEST), CLOCK) == DIGEST
+            assert part.prove(RemoteFile("x", digest=DIGEST), DEADLINE) == DIGEST
 
     def test_bytes_that_come_twice_or_side_by_side_leave_no_gap(self, tmp_path: Path) -> None:
         chance = random.Random(0)
         for _ in range(200):
             with open(tmp_path / "x", "w+b", buffering=0) as file:
-                part, have = _part.Part(file.fileno()), [False] * 20
+                part, have = _partial_file.PartialFile(file.fileno()), [False] * 20
                 for _ in range(6):
                     start, n_bytes = chance.randrange(16), chance.randrange(1, 4)
                     part.write(start, [b"x" * n_bytes])
@@ -500,7 +507,7 @@ class TestParts:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each gap is another request, and no fetch of ours leaves so many."""
-        monkeypatch.setattr(_part, "_MAX_SPANS", 3)
+        monkeypatch.setattr(_partial_file, "_MAX_SPANS", 3)
         part = left_with_gaps(tmp_path, 5)
         assert part.missing() == [(1, 2), (3, 4), (5, None)]
 
@@ -511,14 +518,14 @@ class TestParts:
         """Whether bytes that came out of order are read back, or all for another digest."""
         digest = f"{algorithm}:{hashlib.new(algorithm, DATA).hexdigest()}"
         with open(tmp_path / "x", "w+b", buffering=0) as file:
-            part = _part.Part(file.fileno())
+            part = _partial_file.PartialFile(file.fileno())
             part.expect(len(DATA))
             part.write(at, [DATA[at:]])
             part.write(0, [DATA[:at]])
 
-            with pytest.raises(StoppedError):
-                part.prove(RemoteFile("x", digest=digest), Clock(None, SetAt(1)))
-            assert part.prove(RemoteFile("x", digest=digest), CLOCK) == DIGEST
+            with pytest.raises(Cancelled):
+                part.prove(RemoteFile("x", digest=digest), Deadline(None, SetAt(1)))
+            assert part.prove(RemoteFile("x", digest=digest), DEADLINE) == DIGEST
 
     def test_a_piece_of_a_file_that_stays(self, source: HttpSource, shard_hub: Hub) -> None:
         shard_hub.fault("a/0.bin", "truncated", times=1)
@@ -547,7 +554,7 @@ class TestTheDisk:
 
         monkeypatch.setattr(os, "pwritev", full)
         with pytest.raises(FetchError) as caught:
-            fetch_shard(source, "0.bin", tmp_path / "0.bin")
+            fetch_file(source, "0.bin", tmp_path / "0.bin")
 
         assert "No space left on device; see to the disk" in str(caught.value)
         assert isinstance(caught.value.__cause__, OSError)
@@ -559,7 +566,7 @@ class TestTheDisk:
         resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
         try:
             with pytest.raises(FetchError, match="File too large"):
-                fetch_shard(source, "0.bin", tmp_path / "0.bin")
+                fetch_file(source, "0.bin", tmp_path / "0.bin")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -572,13 +579,13 @@ class TestTheDisk:
         monkeypatch.setattr(os, "pwritev", lambda fd, c, at: real(fd, b"".join(c)[:7], at))
         monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:1000], at))
 
-        assert fetch_shard(source, "0.bin", tmp_path / "0.bin").path.read_bytes() == DATA
+        assert fetch_file(source, "0.bin", tmp_path / "0.bin").path.read_bytes() == DATA
 
     def test_no_permission(self, source: HttpSource, tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(b"no directory")
 
         with pytest.raises(FetchError, match="Not a directory"):
-            fetch_shard(source, "0.bin", tmp_path / "x/0.bin")
+            fetch_file(source, "0.bin", tmp_path / "x/0.bin")
 
 
 def test_nothing_is_open_after_many_fetches(
@@ -588,7 +595,7 @@ def test_nothing_is_open_after_many_fetches(
 
     def fetch(n: int) -> None:
         with pytest.raises(FetchError):
-            fetch_shard(source, "0.bin", tmp_path / f"{n}", limits=LIMITS)
+            fetch_file(source, "0.bin", tmp_path / f"{n}", limits=LIMITS)
 
     fetch(0)
     source.close()
@@ -635,7 +642,7 @@ def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishe
 
     def act(begin: Begin) -> None:
         begin()
-        fetch_shard(source, "0.bin", path, digest=DIGEST)
+        fetch_file(source, "0.bin", path, digest=DIGEST)
 
     def prepare() -> None:
         path.unlink(missing_ok=True)
@@ -645,10 +652,10 @@ def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishe
         assert not path.exists() or path.read_bytes() == DATA
         n_left += len(list(tmp_path.glob(".shardproof-*")))
         if n_calls % 10 == 0:
-            assert fetch_shard(source, "0.bin", path, digest=DIGEST).path.read_bytes() == DATA
+            assert fetch_file(source, "0.bin", path, digest=DIGEST).path.read_bytes() == DATA
             assert os.listdir(tmp_path) == ["0.bin"]
 
-    fetch_shard(source, "0.bin", path, digest=DIGEST)  # what is imported is imported
+    fetch_file(source, "0.bin", path, digest=DIGEST)  # what is imported is imported
     n_kills = at_every_call(act, prepare=prepare, check=check)
 
     assert n_kills > 50
@@ -659,11 +666,11 @@ def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishe
 INTERRUPTED = """
 import os, signal, sys, threading, time
 from tests.helpers.kept_parts import beside_parts, parts_in
-from shardproof.fetching import HttpSource, Limits, fetch_shard
+from shardproof.fetching import HttpSource, Limits, fetch_file
 url, directory, digest = sys.argv[1:]
 path = os.path.join(directory, "0.bin")
 source = HttpSource(url)
-fetch_shard(source, "0.bin", path, digest=digest)
+fetch_file(source, "0.bin", path, digest=digest)
 n_interrupted = 0
 for number in range(300):
     if os.path.exists(path):
@@ -671,7 +678,7 @@ for number in range(300):
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, 20e-6 * (number + 1))
-            fetch_shard(source, "0.bin", path, digest=digest, limits=Limits(max_wait=0.001))
+            fetch_file(source, "0.bin", path, digest=digest, limits=Limits(max_backoff=0.001))
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
@@ -710,14 +717,14 @@ def test_interrupted_at_any_moment_nothing_is_left_but_a_part(
 SIGNALLED = """
 import os, signal, sys, threading, time
 from shardproof import FetchTimeoutError
-from shardproof.fetching import CallableSource, Limits, fetch_shard
+from shardproof.fetching import CallableSource, Limits, fetch_file
 
 signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.5))
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
 source = CallableSource(lambda name, path: time.sleep(20))
 began = time.monotonic()
 try:
-    fetch_shard(source, "0.bin", sys.argv[1], limits=Limits(deadline=1))
+    fetch_file(source, "0.bin", sys.argv[1], limits=Limits(deadline=1))
 except FetchTimeoutError:
     print(time.monotonic() - began < 10)
 """

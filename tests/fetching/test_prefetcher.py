@@ -25,22 +25,23 @@ from shardproof.datasets.rows import _origins
 from shardproof.datasets.rows._shard_lists import ParquetShards
 from shardproof.fetching import (
     CallableSource,
-    Delivery,
     HttpSource,
     HubSource,
     Limits,
     PrefetchEvent,
+    ReadRequest,
     RemoteFile,
+    Response,
     _prefetcher,
 )
-from shardproof.fetching._stats import Tally
+from shardproof.fetching.cache._stats import PrefetchTally
 from shardproof.testing.contracts._child import returned, run_in_child
 from shardproof.testing.faults.file_system import faults
 from shardproof.testing.faults.hub import Hub
 from tests.helpers.hub_sources import repository
 
 NAMES = [f"train/{n}.bin" for n in range(5)]
-LIMITS = Limits(max_wait=0.01, stall_after=0.5)
+LIMITS = Limits(max_backoff=0.01, stall_timeout=0.5)
 
 
 def content(name: str) -> bytes:
@@ -163,7 +164,7 @@ def test_what_was_proven_once_is_not_fetched_again(
         assert [path.read_bytes() for path in prefetcher] == [content(name) for name in NAMES]
 
     assert len(shard_hub.requests_for("train/*", method="GET")) == n_gets
-    assert prefetcher.stats.attempts == 0
+    assert prefetcher.stats.n_attempts == 0
 
 
 def test_a_shard_that_was_harmed_is_fetched_again(source: HubSource, tmp_path: Path) -> None:
@@ -220,9 +221,11 @@ class Replicas:
         return RemoteFile(name, 4, self._told.pop(0))
 
     @contextlib.contextmanager
-    def read(self, name: str, **_: object) -> Iterator[Delivery]:
+    def read(self, request: ReadRequest, _: object = None) -> Iterator[Response]:
         identity = self._given.pop(0)
-        yield Delivery(RemoteFile(name, 4, identity), 0, 4, iter([identity.encode().ljust(4)]))
+        yield Response(
+            RemoteFile(request.name, 4, identity), 0, 4, iter([identity.encode().ljust(4)])
+        )
 
     def close(self) -> None:
         """Nothing."""
@@ -369,7 +372,7 @@ class TestFailures:
             events.wait("failed", NAMES[1])
             assert prefetcher.wait_for(NAMES[1]).read_bytes() == content(NAMES[1])
 
-        assert prefetcher.stats.failures == 1
+        assert prefetcher.stats.n_failures == 1
 
     def test_what_fails_then_too_is_an_error_with_its_name(
         self, source: HubSource, shard_hub: Hub, tmp_path: Path
@@ -514,16 +517,16 @@ def test_a_process_that_ends_leaves_nothing(how: str, shard_hub: Hub, tmp_path: 
 
 
 def test_an_attempt_has_the_time_that_shards_took_until_now() -> None:
-    tally = Tally()
-    limits = Limits(download_timeout=600, least_timeout=10)
-    assert tally.limits_for(10**9, limits).download_timeout == 600
+    tally = PrefetchTally()
+    limits = Limits(timeout=600, min_timeout=10)
+    assert tally.limits_for(10**9, limits).timeout == 600
 
     tally.took(100_000_000, 2.0)  # 50 MB/s
 
-    assert tally.limits_for(10**9, limits).download_timeout == pytest.approx(80)
-    assert tally.limits_for(10**6, limits).download_timeout == 10
-    assert tally.limits_for(10**12, limits).download_timeout == 600
-    assert tally.limits_for(None, limits).download_timeout == 600
+    assert tally.limits_for(10**9, limits).timeout == pytest.approx(80)
+    assert tally.limits_for(10**6, limits).timeout == 10
+    assert tally.limits_for(10**12, limits).timeout == 600
+    assert tally.limits_for(None, limits).timeout == 600
 
 
 def test_the_log_names_the_final_path(
@@ -576,7 +579,7 @@ def test_an_interrupt_while_it_counts_leaves_no_lock_behind() -> None:
     """Where a tracer, such as a debugger, lets the interrupt in as a lock is given back."""
     before, steps = sys.gettrace(), 1
     while steps:
-        tally, left = Tally(), steps
+        tally, left = PrefetchTally(), steps
 
         def seen(frame: FrameType, event: str, _: object) -> Any:
             nonlocal left

@@ -11,8 +11,8 @@ from shardproof.fetching.cache import _proofs
 from shardproof.fetching.cache._places import key_of
 from shardproof.fetching.cache._proofs import (
     MAX_PROOF_BYTES,
-    Proof,
-    Proofs,
+    CacheProof,
+    ProofFiles,
     digests_of,
     mark_of,
     proof_of,
@@ -25,9 +25,9 @@ NAME = "train/0.bin"
 
 
 @pytest.fixture
-def proofs(tmp_path) -> Proofs:
+def proofs(tmp_path) -> ProofFiles:
     (tmp_path / "proofs").mkdir()
-    return Proofs(str(tmp_path / "proofs"))
+    return ProofFiles(str(tmp_path / "proofs"))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def shard(tmp_path) -> Path:
 
 
 @pytest.fixture
-def proof(shard) -> Proof:
+def proof(shard) -> CacheProof:
     file = RemoteFile(NAME, size=4, identity="v1", digest=SHA)
     return proof_of(file, shard.stat(), digests_of(SHA, MD5, None), placed=True)
 
@@ -139,7 +139,7 @@ class TestOnDisk:
         assert not proof.fits(file)
 
 
-def fields(proof: Proof, **changes: object) -> bytes:
+def fields(proof: CacheProof, **changes: object) -> bytes:
     return json.dumps(msgspec.to_builtins(proof) | changes).encode()
 
 

@@ -22,19 +22,19 @@ from shardproof import FetchError, SourceError
 from shardproof._base.messages import plain, with_kind
 from shardproof.fetching import (
     CallableSource,
-    Fetched,
+    FetchResult,
     FsspecSource,
     HttpSource,
     HubSource,
     Limits,
+    ReadRequest,
     RemoteFile,
     Source,
-    fetch_shard,
+    fetch_file,
     open_source,
-    split_name,
 )
-from shardproof.fetching.sources._pages import begins_as_page, is_page
-from shardproof.fetching.sources._retry_after import seconds_to_wait
+from shardproof.fetching.sources._answers import begins_as_page, is_page, seconds_to_wait
+from shardproof.fetching.sources._open import split_name
 from shardproof.fetching.sources._urls import bare
 from shardproof.testing.faults.file_system import faults
 from shardproof.testing.faults.hub import Hub
@@ -42,12 +42,12 @@ from tests.attacks.raw_server import RawServer
 from tests.helpers.forking import ended, forked
 
 SECRET = "s3cr3t"
-LIMITS = Limits(max_wait=0.01, stall_after=0.3)
+LIMITS = Limits(max_backoff=0.01, stall_timeout=0.3)
 
 
-def fetch(source: Source, name: str, path: Path, limits: Limits = LIMITS) -> Fetched:
+def fetch(source: Source, name: str, path: Path, limits: Limits = LIMITS) -> FetchResult:
     try:
-        return fetch_shard(source, name, path / name, limits=limits)
+        return fetch_file(source, name, path / name, limits=limits)
     finally:
         source.close()
 
@@ -126,7 +126,7 @@ class TestHttp:
         source = HttpSource(shard_hub.url)
         for n in range(5):
             shard_hub.put(f"{n}.bin", b"%d" % n)
-            fetch_shard(source, f"{n}.bin", tmp_path / f"{n}.bin")
+            fetch_file(source, f"{n}.bin", tmp_path / f"{n}.bin")
         source.close()
 
         assert {request.connection for request in shard_hub.requests} == {1}
@@ -148,7 +148,7 @@ class TestHub:
         self.put(shard_hub)
         source = HubSource("org/name", endpoint=shard_hub.url)
 
-        fetched = [fetch_shard(source, n, tmp_path / n) for n in ("data/0.bin", "README.md")]
+        fetched = [fetch_file(source, n, tmp_path / n) for n in ("data/0.bin", "README.md")]
 
         source.close()
         assert [f.path.read_bytes() for f in fetched] == [b"large", b"# small"]
@@ -204,7 +204,7 @@ class TestHub:
 
     def test_folder_revision_and_address(self, shard_hub: Hub) -> None:
         shard_hub.put("data/0.bin", b"1", repo="org/name", revision="v1")
-        source = HubSource("org/name", endpoint=shard_hub.url, revision="v1", folder="data/")
+        source = HubSource("org/name", endpoint=shard_hub.url, revision="v1", subfolder="data/")
 
         assert [file.name for file in source.files()] == ["0.bin"]
         assert source.url == "hf://datasets/org/name@v1/data"
@@ -219,7 +219,7 @@ class TestHub:
         ) as caught:
             source.files() if method == "GET" else source.stat("x", timeout=1)
 
-        assert caught.value.again == "once"
+        assert caught.value.kind == "refused"
         source.close()
 
     def test_a_file_that_is_not_there(self, shard_hub: Hub, tmp_path: Path) -> None:
@@ -438,13 +438,13 @@ class TestCallable:
         source = CallableSource(lambda name, dest: dest.write_text(name), scratch=tmp_path)
         with faults(tmp_path) as fs:
             fs.fail("stat", errno.EIO, match="*/shard")
-            with pytest.raises(OSError, match="Input/output error"), source.read("a", timeout=1):
+            with pytest.raises(OSError, match="Input/output error"), source.read(ReadRequest("a")):
                 pass
 
     def test_one_that_hangs_is_left_behind(self, tmp_path: Path) -> None:
         goes_on = threading.Event()
         source = CallableSource(lambda name, dest: goes_on.wait())
-        limits = Limits(download_timeout=0.1, max_download_retries=1)
+        limits = Limits(timeout=0.1, attempts=1)
 
         with pytest.raises(TimeoutError, match="not done after"):
             fetch(source, "0.bin", tmp_path, limits)
@@ -492,7 +492,7 @@ def test_an_address_that_is_none(url: str) -> None:
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../b", "", "a\0b", "C:x"])
 def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is refused"):
-        fetch_shard(CallableSource(lambda *_: None), name, tmp_path / "x")
+        fetch_file(CallableSource(lambda *_: None), name, tmp_path / "x")
 
 
 class Says:
@@ -556,7 +556,7 @@ class TestMalformedAnswers:
             self.source().files()
         Says(monkeypatch, info(), listing)
         with pytest.raises(FetchError, match=r"the hub does not tell of .*/paths-info/"):
-            fetch(self.source(), "0.bin", tmp_path, Limits(max_download_retries=1))
+            fetch(self.source(), "0.bin", tmp_path, Limits(attempts=1))
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
@@ -595,7 +595,7 @@ def test_a_wrong_digest_that_a_user_gives_is_still_a_wrong_argument(tmp_path: Pa
     source = CallableSource(lambda name, dest: None)
     for keywords in ({"digest": "md5:x"}, {"file": RemoteFile("0.bin", digest="md5:x")}):
         with pytest.raises(ValueError, match="expected 32 hexadecimal digits"):
-            fetch_shard(source, "0.bin", tmp_path / "x", **keywords)  # type: ignore[arg-type]
+            fetch_file(source, "0.bin", tmp_path / "x", **keywords)  # type: ignore[arg-type]
 
 
 class TestPages:
@@ -693,7 +693,7 @@ class TestPages:
         shard_hub.put("0.bin", self.PAGE)
         digest = f"sha256:{hashlib.sha256(self.PAGE).hexdigest()}"
         source = HttpSource(shard_hub.url)
-        assert fetch_shard(source, "0.bin", tmp_path / "x", digest=digest).proven
+        assert fetch_file(source, "0.bin", tmp_path / "x", digest=digest).proven
         source.close()
 
     def test_one_that_was_asked_for_is_not(self, shard_hub: Hub, tmp_path: Path) -> None:
@@ -704,10 +704,10 @@ class TestPages:
 def test_an_empty_file_whose_digest_or_size_is_known_is_one(tmp_path: Path) -> None:
     source = CallableSource(lambda name, dest: dest.write_bytes(b""))
     digest = f"sha256:{hashlib.sha256(b'').hexdigest()}"
-    assert fetch_shard(source, "0.bin", tmp_path / "0", digest=digest).proven
-    assert fetch_shard(source, "0.bin", tmp_path / "1", file=RemoteFile("0.bin", size=0)).path
+    assert fetch_file(source, "0.bin", tmp_path / "0", digest=digest).proven
+    assert fetch_file(source, "0.bin", tmp_path / "1", file=RemoteFile("0.bin", size=0)).path
     with pytest.raises(FetchError, match="found an empty file"):
-        fetch_shard(source, "0.bin", tmp_path / "2", limits=LIMITS)
+        fetch_file(source, "0.bin", tmp_path / "2", limits=LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -752,7 +752,7 @@ def test_an_address_with_control_characters(tmp_path: Path, url: str, shown: str
     if isinstance(source, HubSource):
         return  # which would ask the hub
     with pytest.raises(FetchError) as caught:
-        fetch(source, "0.bin", tmp_path, Limits(max_download_retries=1))
+        fetch(source, "0.bin", tmp_path, Limits(attempts=1))
     assert str(caught.value).replace("\n", "").isprintable()
 
 
@@ -764,7 +764,7 @@ def test_what_a_function_brought_is_removed_where_that_fails_once(tmp_path, shar
         dest.write_bytes(b"1234")
 
     source = CallableSource(write, scratch=tmp_path / "scratch")
-    fetch_shard(source, "0.bin", tmp_path / "0.bin")
+    fetch_file(source, "0.bin", tmp_path / "0.bin")
 
     assert (tmp_path / "0.bin").read_bytes() == b"1234"
     assert not [*(tmp_path / "scratch").iterdir()]
@@ -833,7 +833,7 @@ def test_what_would_be_another_file_is_refused(
     with pytest.raises(FetchError, match=r"which (would )?end") as caught:
         fetch(open_source(url), name, tmp_path)
 
-    assert caught.value.__cause__.again == "no"
+    assert caught.value.__cause__.kind == "unusable"
 
 
 @pytest.mark.parametrize("mark", ["?", "#"])
@@ -945,13 +945,13 @@ def test_each_process_opens_a_file_system_of_its_own(
     registry = importlib.import_module("fsspec.registry")._registry
     monkeypatch.setitem(registry, "asynchronous", Async)
     source = open_source("asynchronous://a")
-    fetch_shard(source, "0.bin", tmp_path / "0", limits=LIMITS)
+    fetch_file(source, "0.bin", tmp_path / "0", limits=LIMITS)
 
-    child = forked(lambda: fetch_shard(source, "0.bin", tmp_path / "1", limits=LIMITS))
+    child = forked(lambda: fetch_file(source, "0.bin", tmp_path / "1", limits=LIMITS))
 
     assert ended(child) == 0
     assert (tmp_path / "1").read_bytes() == b"1234"
-    fetch_shard(source, "0.bin", tmp_path / "2", limits=LIMITS)
+    fetch_file(source, "0.bin", tmp_path / "2", limits=LIMITS)
 
 
 class TestArchives:
@@ -984,11 +984,11 @@ class TestArchives:
         assert opened[0].closed
 
     def test_what_was_begun_is_closed(self, source: Source) -> None:
-        with source.read("0.bin", start=5000, stop=9000, timeout=1.0) as delivery:
-            assert next(delivery.chunks) == self.DATA[5000 : 5000 + self.BLOCK]
+        with source.read(ReadRequest("0.bin", 5000, 9000)) as response:
+            assert next(response.chunks) == self.DATA[5000 : 5000 + self.BLOCK]
 
-        assert next(delivery.chunks, None) is None
+        assert next(response.chunks, None) is None
 
     def test_parts_of_it_are_not_fetched_at_once(self, source: Source) -> None:
-        assert not source.stat("0.bin", timeout=1.0).ranges
-        assert not source.files()[0].ranges
+        assert not source.stat("0.bin", timeout=1.0).has_ranges
+        assert not source.files()[0].has_ranges

@@ -4,6 +4,8 @@ import errno
 import functools
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +17,10 @@ from shardproof import (
     ManifestPermissionError,
     OrderedDataLoader,
     formats,
+    saev,
     validate,
 )
+from shardproof.formats import signs
 from shardproof.manifest import PromisedFile
 from shardproof.testing import time_limit
 from shardproof.testing.faults.file_system import faults
@@ -32,7 +36,7 @@ def test_a_half_written_one_too(make_shards_dir, gone: str) -> None:
     (shards_dir / gone).unlink()
 
     with pytest.raises(ManifestNotFoundError, match=f"{gone}': there is no such file"):
-        formats.detect(str(shards_dir)).read(str(shards_dir))
+        formats.detect(str(shards_dir)).read_manifest(str(shards_dir))
 
 
 def test_a_manifest_file_alone_is_enough(tmp_path) -> None:
@@ -111,6 +115,83 @@ def test_metadata_that_are_a_link_alone_are_nobodys(tmp_path) -> None:
         formats.detect(str(tmp_path))
 
 
+def test_there_are_formats_by_name() -> None:
+    assert formats.names() == ["saev", "receipts", "checkpoint"]
+    for name in formats.names():
+        form = formats.get(name)
+        assert isinstance(form, formats.Format)
+        assert (form.name, bool(form.description)) == (name, True)
+    with pytest.raises(ValueError, match="expected one of saev, receipts, checkpoint, found 'mds'"):
+        formats.get("mds")
+
+
+def test_the_signs_are_those_of_the_rooms() -> None:
+    """Repeated, so that a look at the signs imports none of them."""
+    assert signs.SAEV.manifest_file == saev.SHARDS_FILE
+
+
+def test_a_format_of_ones_own() -> None:
+    class Mine(formats.Format):
+        name = "mine"
+        description = "an index, and what it lists"
+        manifest_file = "index.json"
+
+        def recognizes(self, path: str) -> bool:
+            return os.path.exists(os.path.join(path, self.manifest_file))
+
+        def read_manifest(self, path: str) -> formats.Manifest:
+            raise ManifestError("empty", path=path)
+
+    assert repr(Mine()) == "<format mine: index.json>"
+    assert Mine().further_parts == ()
+
+
+def test_the_signs_alone_import_no_format() -> None:
+    code = (
+        "import sys; from shardproof.formats import signs;"
+        "sys.exit('msgspec' in sys.modules or 'shardproof.manifest' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+class TestAPrefix:
+    """A checkpoint's, of whose directory nothing else is looked at."""
+
+    @pytest.fixture
+    def prefix(self, make_checkpoint) -> Path:
+        return make_checkpoint(world_size=2)
+
+    def test_it_is_located_and_recognised(self, prefix: Path) -> None:
+        located = formats.locate(prefix)
+        assert located == (str(prefix.resolve()), str(prefix.parent.resolve()))
+        assert formats.detect(located.path).name == "checkpoint"
+        assert formats.get("checkpoint").recognizes(located.path)
+
+    def test_only_its_own_shards_are_promised(self, prefix: Path) -> None:
+        other = prefix.with_name("other")
+        for path in [*prefix.parent.iterdir()]:
+            name = path.name.replace(prefix.name, other.name, 1)
+            path.with_name(name).write_bytes(
+                path.read_bytes().replace(prefix.name.encode(), other.name.encode())
+            )
+        manifest = formats.get("checkpoint").read_manifest(str(prefix))
+        assert {file.name.partition("_shard_")[0] for file in manifest.files} == {prefix.name}
+
+    def test_a_directory_that_is_not_there_is_none(self, tmp_path: Path) -> None:
+        located = formats.locate(tmp_path / "gone")
+        assert located == (str(tmp_path / "gone"),) * 2
+        with pytest.raises(ManifestNotFoundError, match="there is no such directory"):
+            formats.detect(located.path)
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+    def test_nobody_could_look(self, prefix: Path, number: int) -> None:
+        with faults(prefix.parent) as fs:
+            fs.fail("stat", number, match="*.metadata.json")
+            with pytest.raises(OSError, match="metadata") as caught:
+                validate(prefix)
+        assert caught.value.errno == number
+
+
 class TestLabels:
     """They are optional: whether there are any is asked, and an answer is needed."""
 
@@ -146,15 +227,15 @@ def test_the_promise(make_shards_dir) -> None:
         labels=True,
         n_examples=3,
     )
-    manifest = formats.detect(str(shards_dir)).read(str(shards_dir))
+    manifest = formats.detect(str(shards_dir)).read_manifest(str(shards_dir))
 
     size = 2 * 2 * 5 * 5 * 4
     assert manifest.files == [
-        PromisedFile("acts000000.bin", size),
-        PromisedFile("acts000001.bin", size),
-        PromisedFile("labels.bin", 12),
+        PromisedFile(name="acts000000.bin", size=size),
+        PromisedFile(name="acts000001.bin", size=size),
+        PromisedFile(name="labels.bin", size=12),
     ]
-    assert (manifest.root, manifest.source) == (shards_dir, shards_dir / "shards.json")
+    assert (manifest.root, manifest.path) == (shards_dir, shards_dir / "shards.json")
     assert list(manifest.contradictions()) == []
 
 

@@ -67,7 +67,7 @@ def shard_path(prefix: str | os.PathLike[str], rank: int) -> Path:
     return Path(f"{os.fspath(prefix)}_shard_{rank}.shard")
 
 
-def note_path(prefix: str | os.PathLike[str], rank: int) -> Path:
+def record_path(prefix: str | os.PathLike[str], rank: int) -> Path:
     return Path(f"{os.fspath(prefix)}_shard_{rank}.tensors.json")
 
 

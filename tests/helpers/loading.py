@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from shardproof.loaders.order._passes import Passes, Turn
-from shardproof.loaders.order._state import Place
+from shardproof.loaders.order._passes import Passes, WorkerTurn
+from shardproof.loaders.order._state import EpochPosition
 from shardproof.testing import Layout, layout
 from tests.helpers.memmaps import delivered
 
@@ -61,7 +61,7 @@ def with_dtype(path: Path, dtype: str) -> Path:
     return path
 
 
-def whole_pass(passes: Passes, workers: list[Turn]) -> set[Place]:
+def whole_pass(passes: Passes, workers: list[WorkerTurn]) -> set[EpochPosition]:
     """Let workers begin and finish one; here, so that a spawned process can import it."""
     found = {passes.enter(worker) for worker in workers}
     for worker in workers:

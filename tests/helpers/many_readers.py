@@ -21,7 +21,7 @@ from shardproof.fetching import HttpSource, Limits, ShardPrefetcher
 
 def read_all(url: str, cache: str, cleanup: str, names: list[str]) -> int:
     with ShardPrefetcher(
-        HttpSource(url), names, cache, cleanup=cleanup, limits=Limits(stall_after=60)
+        HttpSource(url), names, cache, cleanup=cleanup, limits=Limits(stall_timeout=60)
     ) as prefetcher:
         for name in names:
             data = prefetcher.wait_for(name).read_bytes()

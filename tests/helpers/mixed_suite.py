@@ -100,7 +100,7 @@ def test_fs_stays_as_it_was(fs: Any) -> None:
 
 def test_patched_by_hand() -> None:
     with Patcher() as patcher:
-        assert shardproof.fetch_shard
+        assert shardproof.fetch
         assert patcher.fs
         assert not os.path.exists(__file__)
     assert Patcher.PATCHER is None

@@ -27,7 +27,7 @@ def tokenized(line: str) -> list[int]:
     return [zlib.crc32(word.encode()) % 65521 for word in line.split()]
 
 
-def documents(files: "tuple[receipts.SourceFile, ...]", pause: float) -> list[list[list[int]]]:
+def documents(files: "tuple[receipts.InputFile, ...]", pause: float) -> list[list[list[int]]]:
     """Return the tokens of those rows of the files that the shard is made of."""
     made = []
     for file in files:
@@ -44,11 +44,11 @@ def say(*words: object) -> None:
 
 
 def main(output_dir: str, corpus_dir: str, pause: str = "0") -> int:
-    files = receipts.source_files(corpus_dir, "**/*.txt")
+    files = receipts.input_files(corpus_dir, "**/*.txt")
     config = {"dtype": DTYPE, "tokenizer": "crc32 of words"}
-    plan = receipts.make_plan("corpus", files, N_SHARDS, config=config)
+    plan = receipts.make_plan("corpus", files, n_shards=N_SHARDS, config=config)
     run = receipts.open_run(output_dir, datasets=["corpus"], output=config)
-    store = run.open(plan)
+    store = run.store(plan)
     say("plan", store.path)
     for work in store.claim_pending():
         with work:

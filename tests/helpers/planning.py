@@ -10,13 +10,13 @@ from shardproof import ReceiptStore, receipts
 __all__ = ["complete", "new_store", "receipt_path", "rewrite_receipt", "source"]
 
 
-def source(path: str, size: int = 1, **said: Any) -> receipts.SourceFile:
-    return receipts.SourceFile(path=path, size=size, local_path=None, **said)
+def source(path: str, size: int = 1, **said: Any) -> receipts.InputFile:
+    return receipts.InputFile(path=path, size=size, local_path=None, **said)
 
 
 def new_store(base: Path, n_shards: int = 3, **keywords: Any) -> ReceiptStore:
-    plan = receipts.make_plan("corpus", [source("a.txt"), source("b.txt")], n_shards)
-    return receipts.open_run(base, datasets=["corpus"]).open(plan, **keywords)
+    plan = receipts.make_plan("corpus", [source("a.txt"), source("b.txt")], n_shards=n_shards)
+    return receipts.open_run(base, datasets=["corpus"]).store(plan, **keywords)
 
 
 def complete(store: ReceiptStore, index: int, content: bytes = b"tokens") -> None:

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from shardproof import ShuffledDataLoader
-from shardproof.loaders.io import _delivery
+from shardproof.loaders.io import _read_ahead
 from tests.helpers import ROOT
 
 Rows = list[tuple[int, int]]
@@ -35,7 +35,7 @@ def shards_dir(make_shards_dir) -> Path:
 
 
 def opened(path: Path, **options: Any) -> ShuffledDataLoader:
-    options = {"layer": 6, "batch_size": 4, "buffer_size": 24, "as_torch": True} | options
+    options = {"layer": 6, "batch_size": 4, "buffer_size": 24, "framework": "torch"} | options
     return ShuffledDataLoader(path, **options)
 
 
@@ -59,14 +59,14 @@ def order(path: Path, epoch: int, n_workers: int = 0) -> Rows:
 def n_read(monkeypatch) -> list[int]:
     """How many rows each window has that is read in this process."""
     counts: list[int] = []
-    window = _delivery._Window._window
+    window = _read_ahead.ReadAhead._window
 
-    def counted(self: Any) -> Any:
-        found = window(self)
+    def counted(self: Any, *where: int) -> Any:
+        found = window(self, *where)
         counts.append(len(found.rows))
         return found
 
-    monkeypatch.setattr(_delivery._Window, "_window", counted)
+    monkeypatch.setattr(_read_ahead.ReadAhead, "_window", counted)
     return counts
 
 
@@ -397,7 +397,7 @@ RANKS = """
 
     accelerator = Accelerator(cpu=True)
     loader = ShuffledDataLoader(
-        sys.argv[1], layer=6, batch_size=4, buffer_size=24, as_torch=True, even_batches=True,
+        sys.argv[1], layer=6, batch_size=4, buffer_size=24, framework="torch", even_batches=True,
         rank=accelerator.process_index, world_size=accelerator.num_processes,
     )
     loader = accelerator.prepare(loader)

@@ -108,7 +108,7 @@ def build(nemotron, root: Path, index: int) -> tuple[dict, dict]:
 def test_we_read_their_receipts(theirs) -> None:
     store = ReceiptStore(theirs)
     for level in ("present", "complete", "valid"):
-        assert store.pending(level) == [2, 3]
+        assert store.pending(level=level) == [2, 3]
         assert validate(theirs, level=level).ok
     assert not validate(theirs, level="valid").unproven
 
@@ -118,11 +118,11 @@ def test_we_prove_their_digests(theirs) -> None:
     data[0] ^= 1
     (theirs / "shard_000000.bin").write_bytes(data)
     assert ReceiptStore(theirs).pending() == [2, 3]
-    assert ReceiptStore(theirs).pending("valid") == [0, 2, 3]
+    assert ReceiptStore(theirs).pending(level="valid") == [0, 2, 3]
 
 
 def test_we_read_their_plan(theirs) -> None:
-    plan = receipts.read_plan(theirs)
+    plan = receipts.Plan.load(theirs)
     assert plan.n_shards == N_SHARDS
     files = [file for shard in plan.file_assignments for file in shard.files]
     assert len(files) == N_SHARDS
@@ -136,7 +136,7 @@ def test_we_go_on_with_their_run(theirs, nemotron) -> None:
             work.output(f"shard_{work.index:06d}.bin").write_bytes(b"x")
             work.output(f"shard_{work.index:06d}.idx").write_bytes(b"x")
             work.stats["num_sequences"] = 1
-    assert pending(nemotron, theirs) == ReceiptStore(theirs).pending("valid") == []
+    assert pending(nemotron, theirs) == ReceiptStore(theirs).pending(level="valid") == []
 
 
 def pending(nemotron, root: Path) -> list[int]:
@@ -155,8 +155,8 @@ def skips(nemotron, root: Path, index: int) -> bool:
 @pytest.fixture
 def ours(corpus, tmp_path) -> ReceiptStore:
     """Shards 0 and 2 are done, 1 failed, 3 was not begun."""
-    plan = receipts.make_plan("corpus", receipts.source_files(corpus), N_SHARDS)
-    store = receipts.open_run(tmp_path / "ours", datasets=["corpus"]).open(plan)
+    plan = receipts.make_plan("corpus", receipts.input_files(corpus), n_shards=N_SHARDS)
+    store = receipts.open_run(tmp_path / "ours", datasets=["corpus"]).store(plan)
     for index in (0, 2):
         with store.claim(index) as work:
             work.output(f"shard_{index:06d}.bin").write_bytes(b"x")
@@ -270,15 +270,15 @@ class TestJsonLines:
         lines.stage.process_data(lines.plan())
         store = lines.store()
         assert write_lines(store, "jsonl") == []
-        outputs = [store.path / store.read(i).extra["output_file"] for i in range(N_SHARDS)]
+        outputs = [store.path / store.receipt(i).extra["output_file"] for i in range(N_SHARDS)]
         report = validate(store.path, level="valid")
         assert report.ok
         if lines.item.compression == "zstd":  # their digest is that of the lines, not of the file
             assert sorted(report.unproven) == outputs
             return
-        assert store.pending("valid") == []
+        assert store.pending(level="valid") == []
         outputs[3].write_bytes(outputs[3].read_bytes()[:-1] + b"?")
-        assert store.pending("valid") == [3]
+        assert store.pending(level="valid") == [3]
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ class TestTokens:
         assert tokens.plan() == []
         tokens.stage.process_data(items)
         assert tokens.on_disk() == before
-        assert tokens.store().pending("valid") == []
+        assert tokens.store().pending(level="valid") == []
 
     @pytest.mark.parametrize("kind", ["bin", "idx"])
     def test_one_output_of_two_is_neither_done_there_nor_here(self, tokens, nemotron, kind) -> None:
@@ -342,13 +342,13 @@ class TestTokens:
 
         assert [item.shard_index for item in tokens.plan()] == store.pending() == [2]
         tokens.stage.process_data(items)
-        assert tokens.plan() == store.pending("valid") == []
+        assert tokens.plan() == store.pending(level="valid") == []
 
     def test_we_find_their_shards_done(self, tokens) -> None:
         tokens.stage.process_data(tokens.plan())
         store = tokens.store()
         for level in LEVELS:
-            assert store.pending(level) == []
+            assert store.pending(level=level) == []
             assert validate(store.path, level=level).ok
         assert not validate(store.path, level="valid").unproven
         (store.path / "shard_000001.idx").unlink()
@@ -357,6 +357,6 @@ class TestTokens:
 
 def test_they_name_a_plan_of_the_same_inputs_otherwise(lines) -> None:
     """So their planning goes on with runs that it began, and not with a plan of ours."""
-    source = receipts.source_files(Path(lines.item.path).parent)
-    ours = receipts.make_plan(lines.item.dataset_name, source, N_SHARDS)
+    source = receipts.input_files(Path(lines.item.path).parent)
+    ours = receipts.make_plan(lines.item.dataset_name, source, n_shards=N_SHARDS)
     assert lines.plan()[0].plan_hash != ours.plan_hash

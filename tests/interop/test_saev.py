@@ -112,7 +112,7 @@ def test_what_saevs_writer_leaves_is_complete(saev, tmp_path, n_examples, n_shar
     report = validate(root / metadata.hash, level="complete")
     assert report.ok, str(report)
     assert report.n_files == n_shards
-    assert Metadata.load(report.root).has_extra_shard == (n_examples == 12)
+    assert Metadata.load(report.path).has_extra_shard == (n_examples == 12)
 
 
 def test_both_raise_the_same_text(saev, make_shards_dir) -> None:

@@ -133,7 +133,7 @@ def identity(batch: dict[str, Any]) -> dict[str, Any]:
 
 @kinds
 def test_tensors_have_the_directorys_type_and_values(kind, typed_dir) -> None:
-    batches = list(open_loader(kind, typed_dir, as_torch=True))
+    batches = list(open_loader(kind, typed_dir, framework="torch"))
 
     assert sorted(proven_rows(typed_dir, batches)) == rows_in(typed_dir)
     expected = dict.fromkeys(("example_idx", "token_idx", "layer"), torch.int64)
@@ -152,7 +152,7 @@ def test_tensors_are_over_the_memory_that_was_read_into(kind, typed_dir, monkeyp
         return tensors(batch, dtype)
 
     monkeypatch.setattr(_torch, "tensors", watched)
-    for batch in open_loader(kind, typed_dir, as_torch=True):
+    for batch in open_loader(kind, typed_dir, framework="torch"):
         assert {name: tensor.data_ptr() for name, tensor in batch.items()} == addresses[-1]
     assert addresses
 
@@ -169,7 +169,7 @@ HOLDS = {
 @kinds
 @pytest.mark.parametrize("hold", HOLDS.values(), ids=HOLDS)
 def test_what_is_held_of_a_batch_is_never_overwritten(kind, hold, typed_dir) -> None:
-    loader = open_loader(kind, typed_dir, as_torch=True)
+    loader = open_loader(kind, typed_dir, framework="torch")
     held, copies = [], []
     for epoch in range(3):
         loader.set_epoch(epoch)
@@ -190,7 +190,7 @@ def flat(part: torch.Tensor | torch.UntypedStorage) -> list[int]:
 @kinds
 def test_memory_that_nobody_holds_is_used_again(kind, typed_dir) -> None:
     """Without which the test above would prove nothing."""
-    loader = open_loader(kind, typed_dir, as_torch=True)
+    loader = open_loader(kind, typed_dir, framework="torch")
     addresses = [batch["act"].data_ptr() for _ in range(20) for batch in loader]
 
     assert len(set(addresses)) < len(addresses) / 2
@@ -198,7 +198,7 @@ def test_memory_that_nobody_holds_is_used_again(kind, typed_dir) -> None:
 
 def test_a_gradient_is_of_the_batch_that_it_was_computed_from(shards_dir) -> None:
     """The graph of a step holds its batch, though the loop has gone on."""
-    loader = open_loader("ordered", shards_dir, as_torch=True)
+    loader = open_loader("ordered", shards_dir, framework="torch")
     weight = torch.ones(loader.d_model, requires_grad=True)
     losses = [(batch["act"] @ weight).sum() for batch in loader]
     torch.stack(losses).sum().backward()
@@ -226,7 +226,7 @@ def test_workers_deliver_each_row_once_an_epoch(kind, workers, world_size, shard
 
 @workers
 def test_one_dataloader_follows_the_epochs(workers, shards_dir) -> None:
-    loader = open_loader("shuffled", shards_dir, as_torch=True)
+    loader = open_loader("shuffled", shards_dir, framework="torch")
     batches = DataLoader(loader.torch_dataset(), batch_size=None, **workers)
     orders = []
     for epoch in (0, 1, 0):
@@ -238,7 +238,7 @@ def test_one_dataloader_follows_the_epochs(workers, shards_dir) -> None:
 
 @here_or_forked
 def test_types_reach_the_parent(workers, typed_dir) -> None:
-    loader = open_loader("shuffled", typed_dir, as_torch=True)
+    loader = open_loader("shuffled", typed_dir, framework="torch")
     batches = DataLoader(loader.torch_dataset(), batch_size=None, **workers)
 
     assert sorted(proven_rows(typed_dir, batches)) == rows_in(typed_dir)
@@ -373,6 +373,17 @@ def test_bits_by_number_are_viewed_as_bfloat16(workers, typed_dir) -> None:
     assert proven_rows(typed_dir, viewed) == rows_in(typed_dir)
 
 
+@here_or_forked
+def test_rows_by_number_as_tensors(workers, typed_dir) -> None:
+    dataset = IndexedDataset(typed_dir, layer="all", tokens="all", framework="torch")
+    batches = list(DataLoader(dataset, batch_size=7, **workers))
+
+    assert proven_rows(typed_dir, batches) == rows_in(typed_dir)
+    dtype = DTYPES[dataset.metadata.dtype]
+    assert dataset[0]["act"].dtype == batches[0]["act"].dtype == dtype
+    assert dataset[0]["example_idx"].dtype == torch.int64
+
+
 @pytest.fixture
 def thread_in_close(make_shards_dir, monkeypatch) -> Iterator[IndexedDataset]:
     """A dataset of which a thread has read so much that it closes a shard, and is not back yet."""
@@ -468,9 +479,9 @@ def assert_gone(pids: list[int]) -> None:
 # The end of the interpreter
 
 
-@pytest.mark.parametrize("as_torch", [False, True])
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
 def test_nothing_is_printed_when_the_interpreter_ends_during_an_iteration(
-    as_torch, shards_dir
+    framework, shards_dir
 ) -> None:
     """Whoever holds the iteration, and whenever torch is imported."""
     script = f"""if True:
@@ -478,7 +489,7 @@ def test_nothing_is_printed_when_the_interpreter_ends_during_an_iteration(
         from shardproof import OrderedDataLoader, ShuffledDataLoader
         from torch.utils.data import DataLoader
         for holder, kind in ((json, OrderedDataLoader), (torch, ShuffledDataLoader)):
-            loader = kind({str(shards_dir)!r}, layer=6, batch_size=4, as_torch={as_torch})
+            loader = kind({str(shards_dir)!r}, layer=6, batch_size=4, framework={framework!r})
             in_torch = DataLoader(loader.torch_dataset(), batch_size=None)
             holder.held = [iter(loader), iter(in_torch)]
             for iteration in holder.held:

@@ -9,8 +9,8 @@ import pickle
 import pytest
 
 from shardproof import OrderedDataLoader, ShuffledDataLoader
-from shardproof.loaders.order._passes import Passes, Turn
-from shardproof.loaders.order._state import Part, Place
+from shardproof.loaders.order._passes import Passes, WorkerTurn
+from shardproof.loaders.order._state import DeliveredPart, EpochPosition
 from shardproof.testing.contracts._child import run_in_child
 from tests.helpers.loading import counted, flat, taken, whole_pass
 
@@ -194,18 +194,18 @@ def test_a_copy_goes_its_own_way(make, expected):
 # What workers agree by. torch's own are in tests/interop.
 
 
-def turns(seed: int, number: int = 0, n_workers: int = 2) -> list[Turn]:
-    return [Turn(seed, number, worker, n_workers) for worker in range(n_workers)]
+def turns(seed: int, number: int = 0, n_workers: int = 2) -> list[WorkerTurn]:
+    return [WorkerTurn(seed, number, worker, n_workers) for worker in range(n_workers)]
 
 
 def test_a_pass_is_one_epoch_for_all_whoever_comes_when():
     passes = Passes()
     for epoch in range(3):
         early, late = turns(seed=epoch)
-        assert passes.enter(early) == Place(epoch)
+        assert passes.enter(early) == EpochPosition(epoch)
         passes.finish(early)
         assert passes.last_finished() is None
-        assert passes.enter(late) == Place(epoch)
+        assert passes.enter(late) == EpochPosition(epoch)
         passes.finish(late)
         assert passes.last_finished() == (epoch + 1, epoch)
 
@@ -214,10 +214,10 @@ def test_a_pass_that_one_worker_did_not_finish_comes_again():
     passes = Passes()
     for seed in range(3):
         early, late = turns(seed)
-        assert passes.enter(early) == passes.enter(late) == Place(0)
+        assert passes.enter(early) == passes.enter(late) == EpochPosition(0)
         passes.finish(early)
-    assert whole_pass(passes, turns(seed=3)) == {Place(0)}
-    assert whole_pass(passes, turns(seed=4)) == {Place(1)}
+    assert whole_pass(passes, turns(seed=3)) == {EpochPosition(0)}
+    assert whole_pass(passes, turns(seed=4)) == {EpochPosition(1)}
 
 
 def test_workers_of_an_older_pass_do_not_count():
@@ -229,37 +229,37 @@ def test_workers_of_an_older_pass_do_not_count():
         passes.finish(worker)
     assert passes.last_finished() is None
     stays = turns(seed=2, number=1)
-    assert passes.enter(stays[0]) == Place(0)
-    assert passes.enter(new[1]) == Place(0)  # late for the one before
-    assert whole_pass(passes, stays) == {Place(0)}
-    assert whole_pass(passes, turns(seed=2, number=2)) == {Place(1)}
+    assert passes.enter(stays[0]) == EpochPosition(0)
+    assert passes.enter(new[1]) == EpochPosition(0)  # late for the one before
+    assert whole_pass(passes, stays) == {EpochPosition(0)}
+    assert whole_pass(passes, turns(seed=2, number=2)) == {EpochPosition(1)}
 
 
 def test_one_seed_for_all_passes_and_another_number_of_workers():
     passes = Passes()
     for epoch, n_workers in enumerate((1, 1, 3, 2, 2, 1)):
-        assert whole_pass(passes, turns(seed=0, n_workers=n_workers)) == {Place(epoch)}
+        assert whole_pass(passes, turns(seed=0, n_workers=n_workers)) == {EpochPosition(epoch)}
 
 
 def test_a_place_that_is_chosen_is_where_the_next_pass_begins():
     passes = Passes()
-    place = Place(3, (Part(2, 5), Part(4, 6)), 7)
+    place = EpochPosition(3, (DeliveredPart(2, 5), DeliveredPart(4, 6)), 7)
     whole_pass(passes, turns(seed=1))
     passes.begin_with(place)
     assert passes.last_finished() is None
     assert passes.enter(turns(seed=2)[0]) == place
     assert whole_pass(passes, turns(seed=3)) == {place}
-    assert whole_pass(passes, turns(seed=4)) == {Place(4)}
+    assert whole_pass(passes, turns(seed=4)) == {EpochPosition(4)}
 
 
 def test_there_is_room_for_so_many():
     passes = Passes()
-    assert whole_pass(passes, turns(seed=1, n_workers=1024)) == {Place(0)}
+    assert whole_pass(passes, turns(seed=1, n_workers=1024)) == {EpochPosition(0)}
     with pytest.raises(ValueError, match="num_workers: expected at most 1024"):
-        passes.enter(Turn(2, 0, 0, 1025))
-    passes.begin_with(Place(0, (Part(1, 1),) * 64))
+        passes.enter(WorkerTurn(2, 0, 0, 1025))
+    passes.begin_with(EpochPosition(0, (DeliveredPart(1, 1),) * 64))
     with pytest.raises(ValueError, match="delivered: expected at most 64 parts, found 65"):
-        passes.begin_with(Place(0, (Part(1, 1),) * 65))
+        passes.begin_with(EpochPosition(0, (DeliveredPart(1, 1),) * 65))
 
 
 def test_a_forked_process_shares_and_a_copy_does_not():
@@ -268,7 +268,7 @@ def test_a_forked_process_shares_and_a_copy_does_not():
     run_in_child(lambda: whole_pass(passes, turns(seed=1)), deadline=20)
     assert passes.last_finished() == (1, 0)
     assert copy.last_finished() is None
-    assert whole_pass(pickle.loads(pickle.dumps(passes)), turns(seed=2)) == {Place(1)}
+    assert whole_pass(pickle.loads(pickle.dumps(passes)), turns(seed=2)) == {EpochPosition(1)}
 
 
 @pytest.mark.once
@@ -294,7 +294,7 @@ def test_a_worker_that_dies_holds_up_nobody():
     if not pid:
         die_with_the_lock()
     os.waitpid(pid, 0)
-    assert whole_pass(passes, turns(seed=1)) == {Place(0)}
+    assert whole_pass(passes, turns(seed=1)) == {EpochPosition(0)}
 
 
 def test_a_table_that_is_gone_gives_back_its_descriptor():

@@ -2,7 +2,9 @@
 
 import collections.abc
 import os
+import sys
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -130,3 +132,23 @@ def test_a_whole_batch_is_its_own_first_sample(path):
     for key in (1, "nothing"):
         with pytest.raises(KeyError):
             batch[key]
+
+
+def test_rows_as_tensors(path, monkeypatch):
+    """Here by a module that only notes of what tensors are made, since torch need not be there."""
+    made = []
+
+    def tensors(batch, dtype):
+        made.append((sorted(batch), dtype))
+        return {name: ("tensor", value.tolist()) for name, value in batch.items()}
+
+    fake = types.SimpleNamespace(tensors=tensors)
+    monkeypatch.setitem(sys.modules, "shardproof.loaders._torch", fake)
+    monkeypatch.setattr("shardproof.loaders._torch", fake, raising=False)
+    arrays = IndexedDataset(path, layer="all")
+    with IndexedDataset(path, layer="all", framework="torch") as dataset:
+        for key in (5, [5, 0, 5]):
+            expected = {name: ("tensor", value.tolist()) for name, value in arrays[key].items()}
+            assert dataset[key] == expected
+        assert dataset.__getitems__([5, 0, 5]) == expected
+    assert made == [(sorted(arrays[5]), "float32")] * 3

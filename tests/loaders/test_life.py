@@ -26,8 +26,8 @@ from shardproof import (
     ShardValidationError,
     ShuffledDataLoader,
 )
-from shardproof.loaders.io import _delivery, _destinations
-from shardproof.loaders.io._shards import OpenShards
+from shardproof.loaders.io import _destinations, _read_ahead
+from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.testing import layout, shards_dir
 from shardproof.testing.contracts._child import returned, run_in_child
 from shardproof.testing.faults.file_system import faults
@@ -122,7 +122,7 @@ def test_two_interrupts_while_it_is_closed_leave_nothing_open(kind, path, monkey
     iteration = iter(loader)
     next(iteration)
     with monkeypatch.context() as patch:
-        patch.setattr(_delivery, "apart", interrupted)
+        patch.setattr(_read_ahead, "apart", interrupted)
         with pytest.raises(KeyboardInterrupt):
             loader.close()
     del iteration
@@ -141,7 +141,7 @@ def test_an_interrupt_as_it_begins_to_be_closed_leaves_nothing_open(kind, path, 
     loader = kind(path, layer=6, batch_size=8)
     iteration = iter(loader)
     next(iteration)
-    monkeypatch.setattr(_delivery, "is_collecting", interrupted)
+    monkeypatch.setattr(_read_ahead, "is_collecting", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loader.close()
     assert held() == before
@@ -158,7 +158,7 @@ def test_interrupts_of_each_try_to_close_it_leave_nothing_open_for_long(kind, pa
     loader = kind(path, layer=6, batch_size=8)
     iteration = iter(loader)
     next(iteration)
-    monkeypatch.setattr(_delivery, "is_collecting", interrupted)
+    monkeypatch.setattr(_read_ahead, "is_collecting", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loader.close()
     del iteration
@@ -172,15 +172,15 @@ def test_one_that_the_collector_finds_in_a_thread_that_reads_for_it_is_ended(kin
 
     def left() -> tuple[int, int]:
         before, is_dropped, is_collected = held(), threading.Event(), threading.Event()
-        read = _delivery._Window.read
+        read = _read_ahead.WindowRead.read
 
-        def collecting(window, part, n_parts):
-            if window._number and not is_collected.is_set() and is_dropped.wait(30):
+        def collecting(window, *where):
+            if window.number and not is_collected.is_set() and is_dropped.wait(30):
                 gc.collect()
                 is_collected.set()
-            return read(window, part, n_parts)
+            return read(window, *where)
 
-        _delivery._Window.read = collecting
+        _read_ahead.WindowRead.read = collecting
         small = {"buffer_size": 16} if kind is ShuffledDataLoader else {}
         iteration = iter(kind(path, layer=6, batch_size=8, **small))
         next(iteration)
@@ -297,7 +297,7 @@ TRUNCATED = """
         else:
             [loader[i] for i in range(len(loader))]
     except shardproof.ShardReadError as error:
-        print(error, error.path, error.offset, error.wanted, error.got, sep="|")
+        print(error, error.path, error.offset, error.expected, error.found, sep="|")
 """
 
 
@@ -440,14 +440,14 @@ def test_the_c_library_reads_half_a_row(n_bytes, path, c_library):
     whole = everything(ShuffledDataLoader(path, layer=6))
     answers = itertools.cycle([lambda real: real() and n_bytes, lambda real: real()])
     c_library(lambda real: next(answers)(real))  # noqa: PLW0108 - another one each time
-    assert everything(ShuffledDataLoader(path, layer=6, n_threads=1)) == whole
+    assert everything(ShuffledDataLoader(path, layer=6, workers=1)) == whole
 
 
 def test_the_c_library_says_an_error_that_passes(path, c_library):
     whole = everything(ShuffledDataLoader(path, layer=6))
     answers = itertools.chain([failing, failing], itertools.repeat(lambda real: real()))
     c_library(lambda real: next(answers)(real))  # noqa: PLW0108 - another one each time
-    assert everything(ShuffledDataLoader(path, layer=6, n_threads=1)) == whole
+    assert everything(ShuffledDataLoader(path, layer=6, workers=1)) == whole
 
 
 def failing(_real):
@@ -467,9 +467,9 @@ def test_the_c_library_says_an_error(path, c_library):
     [
         ({"layer": 7}, ValueError, "layer: expected one of 6, 11, or 'all'; found 7"),
         ({"layer": True}, TypeError, "layer: expected int or 'all', found True"),
-        ({"layer": "some"}, TypeError, "layer"),
+        ({"layer": "some"}, ValueError, "layer"),
         ({"layer": 6.0}, TypeError, "layer"),
-        ({"layer": 6, "tokens": "none"}, TypeError, "tokens"),
+        ({"layer": 6, "tokens": "none"}, ValueError, "tokens"),
     ],
 )
 def test_rows_that_there_are_not(kind, wrong, error, text, path):
@@ -491,10 +491,10 @@ def test_no_special_token(kind, shards_dir_factory):
         ({"batch_size": 0}, ValueError, "batch_size: expected 1 or more, found 0"),
         ({"batch_size": True}, TypeError, "batch_size: expected int, found True"),
         ({"batch_size": 4.0}, TypeError, "batch_size"),
-        ({"n_threads": 0}, ValueError, "n_threads: expected 1 or more"),
+        ({"workers": 0}, ValueError, "workers: expected 1 or more"),
         ({"world_size": 0}, ValueError, "world_size: expected 1 or more"),
-        ({"rank": -1}, ValueError, "rank: expected 0 or more"),
-        ({"rank": 2, "world_size": 2}, ValueError, "rank: expected one below world_size=2"),
+        ({"rank": -1}, ValueError, "rank: expected 0 to 0, found -1"),
+        ({"rank": 2, "world_size": 2}, ValueError, "rank: expected 0 to 1, found 2"),
         ({"world_size": 94}, ValueError, "world_size: expected at most 93, .* found 94"),
     ],
 )
@@ -511,7 +511,7 @@ def test_numbers_out_of_range(kind, wrong, error, text, path):
         ({"buffer_size": 0}, ValueError, "buffer_size: expected 1 or more"),
         ({"buffer_size": True}, TypeError, "buffer_size: expected int"),
         ({"ignore_labels": [1]}, ValueError, "there is no labels.bin"),
-        ({"ignore_labels": [-1]}, ValueError, "ignore_labels: expected 0 or more"),
+        ({"ignore_labels": [-1]}, ValueError, "ignore_labels: expected 0 to 255, found -1"),
         ({"ignore_labels": [256]}, ValueError, "ignore_labels: expected 0 to 255"),
         ({"ignore_labels": ["a"]}, TypeError, "ignore_labels: expected int, found 'a'"),
         ({"ignore_labels": 3}, TypeError, "ignore_labels"),
@@ -529,15 +529,24 @@ def test_no_epoch(kind, epoch, path):
         kind(path, layer=6).set_epoch(epoch)
 
 
-@KINDS
+@ALL
 def test_tensors_without_torch_are_refused_at_construction(kind, path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, "shardproof.loaders._torch", raising=False)
-    text = "as_torch=True needs torch, which is not installed: pip install torch"
+    text = "framework='torch' needs torch, which is not installed: pip install torch"
     with pytest.raises(ImportError, match=text):
-        kind(path, layer=6, as_torch=True)
+        kind(path, layer=6, framework="torch")
+    if kind is IndexedDataset:
+        return
     with pytest.raises(ImportError, match=r"torch_dataset\(\) needs torch"):
         kind(path, layer=6).torch_dataset()
+
+
+@ALL
+def test_a_framework_that_there_is_not(kind, tmp_path):
+    text = "framework: expected 'numpy' or 'torch', found 'torhc'; did you mean 'torch'"
+    with pytest.raises(ValueError, match=text):
+        kind(tmp_path / "nowhere", layer=6, framework="torhc")
 
 
 @ALL
@@ -596,7 +605,7 @@ def test_a_forked_process_takes_over_no_lock(kind, path):
     """A thread of the parent may be reading at the moment of the fork."""
     loader = kind(path, layer=6)
     expected = everything(loader)
-    held = loader._shards._lock if kind is IndexedDataset else loader._blocks._lock
+    held = loader._shards._lock if kind is IndexedDataset else loader._pool._lock
     with held:
         outcome = run_in_child(lambda: len(everything(loader)), deadline=20)
     assert outcome.value == len(expected)
@@ -611,6 +620,26 @@ def test_a_forked_process_reads_what_its_parent_reads(kind, path):
     outcome = run_in_child(lambda: everything(loader) == expected, deadline=20)
     assert outcome.value is True
     assert everything(loader) == expected
+
+
+NAMES = {kind.__name__: kind for kind in (OrderedDataLoader, ShuffledDataLoader, IndexedDataset)}
+
+
+@ALL
+def test_what_it_shows_is_the_call_that_makes_it_again(kind, path):
+    keywords = {"layer": np.int64(6), "tokens": "all"}
+    if kind is not IndexedDataset:
+        keywords |= {"batch_size": np.int32(8), "rank": 1, "world_size": 2, "workers": 1}
+    loader = kind(path, **keywords)
+    again = eval(repr(loader), NAMES.copy())
+    assert repr(loader).startswith(f"{kind.__name__}({str(path)!r}, layer=6, tokens='all', ")
+    assert repr(again) == repr(loader) == repr(pickle.loads(pickle.dumps(loader)))
+    assert everything(again) == everything(loader)
+
+
+def test_what_a_part_for_a_worker_shows(path):
+    part = OrderedDataLoader(path, layer=6, rank=1, world_size=2).of_worker(2, 3)
+    assert "rank=5, world_size=6," in repr(part)
 
 
 def test_a_part_for_each_worker(path):

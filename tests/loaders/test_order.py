@@ -29,7 +29,7 @@ def order(path, **options):
 
 @POOLS
 def test_threads_do_not_matter(path, buffer_size):
-    orders = [order(path, n_threads=n, buffer_size=buffer_size) for n in (1, 2, 5)]
+    orders = [order(path, workers=n, buffer_size=buffer_size) for n in (1, 2, 5)]
     assert orders[0] == orders[1] == orders[2]
 
 

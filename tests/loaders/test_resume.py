@@ -42,7 +42,7 @@ def test_the_next_batch(make, n_batches):
     whole, following = taken(undisturbed, 6), taken(undisturbed, 6)
     loader = make()
     assert first(loader, n_batches) == whole[:n_batches]
-    resumed = make(n_threads=1)
+    resumed = make(workers=1)
     resumed.load_state_dict(saved(loader))
     if n_batches < len(whole):
         assert taken(resumed, 6) == whole[n_batches:]

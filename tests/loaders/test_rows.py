@@ -1,5 +1,6 @@
 """Every row that a loader delivers equals what a plain np.memmap of the protocol gives."""
 
+import dataclasses
 import weakref
 
 import numpy as np
@@ -8,8 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
-from shardproof.loaders.io import _memory
-from shardproof.loaders.io._memory import Block
+from shardproof.loaders.io import _buffers
+from shardproof.loaders.io._buffers import Buffer
+from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.testing import layout, shards_dir
 from tests.helpers.loading import counted, flat, selections, taken, whole_layouts, with_dtype
 from tests.helpers.memmaps import delivered, rows
@@ -25,9 +27,9 @@ EXTRA = layout(n_shards=3, examples_per_shard=2, n_examples=4, labels=True)
 def test_ordered_is_the_order_of_the_files(data):
     described = data.draw(whole_layouts())
     selection = data.draw(selections(described))
-    batch_size, n_threads = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 3))
+    batch_size, workers = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 3))
     with shards_dir(described) as path:
-        loader = OrderedDataLoader(path, **selection, batch_size=batch_size, n_threads=n_threads)
+        loader = OrderedDataLoader(path, **selection, batch_size=batch_size, workers=workers)
         batches = taken(loader, selection["layer"])
         expected = rows(path, **selection)
     assert flat(batches) == expected
@@ -43,7 +45,7 @@ def test_shuffled_is_the_same_rows(data):
     selection = data.draw(selections(described))
     options = {
         "batch_size": data.draw(st.integers(1, 20)),
-        "n_threads": data.draw(st.integers(1, 3)),
+        "workers": data.draw(st.integers(1, 3)),
         "seed": data.draw(st.integers(0, 5)),
         "buffer_size": data.draw(st.none() | st.integers(1, 64)),
     }
@@ -161,7 +163,7 @@ def test_a_batch_is_the_callers(shards_dir_factory):
     """Whatever is held on to: the batch, an array, a view of one, a memoryview."""
     path = shards_dir_factory(n_shards=3, examples_per_shard=16)
     for kind in (OrderedDataLoader, ShuffledDataLoader):
-        loader = kind(path, layer=6, batch_size=4, n_threads=3)
+        loader = kind(path, layer=6, batch_size=4, workers=3)
         held, copies = [], []
         for place, batch in enumerate(loader):
             act = batch["act"]
@@ -184,7 +186,7 @@ def test_nobody_holds_a_batch_but_the_caller(kind, shards_dir_factory):
 @pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader])
 def test_memory_is_used_again(kind, shards_dir_factory, monkeypatch):
     made = []
-    monkeypatch.setattr(_memory, "Block", lambda *size: made.append(size) or Block(*size))
+    monkeypatch.setattr(_buffers, "Buffer", lambda *size: made.append(size) or Buffer(*size))
     path = shards_dir_factory(n_shards=3, examples_per_shard=64)
     loader = kind(path, layer=6, batch_size=8, **({} if kind is OrderedDataLoader else POOL))
     for _ in range(3):
@@ -195,11 +197,39 @@ def test_memory_is_used_again(kind, shards_dir_factory, monkeypatch):
 
 def test_memory_for_rows_by_number_is_used_again(shards_dir_factory, monkeypatch):
     made = []
-    monkeypatch.setattr(_memory, "Block", lambda *size: made.append(size) or Block(*size))
+    monkeypatch.setattr(_buffers, "Buffer", lambda *size: made.append(size) or Buffer(*size))
     dataset = IndexedDataset(shards_dir_factory(n_shards=3), layer=6)
     for _ in range(9):
         assert len(dataset[[1, 2, 3]]["act"]) == 3
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("buffer_size", [32, None])
+def test_each_window_is_planned_once(workers, buffer_size, shards_dir_factory, monkeypatch):
+    """Before any of it is read, whatever number of threads read it."""
+    path = shards_dir_factory(n_shards=3, examples_per_shard=8)
+    make, bind = ReadPlan.of.__func__, ReadPlan.into
+    planned, used = [], []
+
+    def noted(kind, *args):
+        planned.append(make(kind, *args))
+        return planned[-1]
+
+    def noted_use(plan, buffers):
+        used.append(plan)
+        return bind(plan, buffers)
+
+    monkeypatch.setattr(ReadPlan, "of", classmethod(noted))
+    monkeypatch.setattr(ReadPlan, "into", noted_use)
+    options = {"batch_size": 4, "buffer_size": buffer_size, "workers": workers}
+    loader = ShuffledDataLoader(path, layer=6, **options)
+    n_windows = -(-loader.n_samples // 16) if buffer_size else len(loader)
+    assert sorted(flat(taken(loader, 6))) == sorted(rows(path, 6, "content"))
+    assert len(planned) == len(used) == n_windows
+    assert {id(plan) for plan in planned} == {id(plan) for plan in used}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        planned[0].runs = None
 
 
 def test_runs_longer_than_one_call_may_take(shards_dir_factory):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, ShardReadError, ShuffledDataLoader
-from shardproof.loaders.io import _shards, _submissions
+from shardproof.loaders.io import _open_shards, _submissions
 from shardproof.loaders.io._submissions import Submissions, open_submissions
 from tests.helpers.loading import flat, taken
 from tests.helpers.memmaps import rows
@@ -98,7 +98,7 @@ def path(shards_dir_factory):
 def kernel(request, monkeypatch):
     """How it goes with the kernel's queues; the rows are the same in each case."""
     if request.param == "not offered":
-        monkeypatch.setattr(_shards, "open_submissions", lambda: None)
+        monkeypatch.setattr(_open_shards, "open_submissions", lambda: None)
     elif request.param == "refused":
         monkeypatch.setattr(Submissions, "read", broken)
     elif request.param == "answers less":
@@ -123,7 +123,9 @@ def test_a_permutation_of_rows(kernel, path):
 
 def test_queues_are_used(path, monkeypatch, queue):
     made = []
-    monkeypatch.setattr(_shards, "open_submissions", lambda: made.append(type(queue)()) or made[-1])
+    monkeypatch.setattr(
+        _open_shards, "open_submissions", lambda: made.append(type(queue)()) or made[-1]
+    )
     with IndexedDataset(path, layer=6) as dataset:
         for _ in range(5):
             assert len(dataset[range(0, 800, 2)]["act"]) == 400

@@ -70,23 +70,23 @@ def write_dir(value: Layout, base: Path) -> Path:
 
 def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
     head = os.pread(fd, 1, 0)
-    return None if head else Mismatch("a first byte", f"none in {size} bytes")
+    return None if head else Mismatch(expected="a first byte", found=f"none in {size} bytes")
 
 
 class Form:
     def __init__(self, bug: Bug | None = None) -> None:
         self._bug = bug
 
-    def claims(self, root: str) -> bool:
+    def recognizes(self, root: str) -> bool:
         if self._bug is Bug.MARKS:
             Path(root, ".seen").touch()
         if self._bug is Bug.CLAIMS_NOTHING:
             return os.path.exists(os.path.join(root, "acts000000.bin"))
         return self._bug is Bug.CLAIMS_ALL or os.path.lexists(os.path.join(root, INDEX))
 
-    def read(self, root: str) -> Any:
+    def read_manifest(self, root: str) -> Any:
         entries = self._entries(root)
-        files = [PromisedFile(entry.file, self._size(entry)) for entry in entries]
+        files = [PromisedFile(name=entry.file, size=self._size(entry)) for entry in entries]
         if self._bug is Bug.LISTS:
             files = [file for file in files if os.path.exists(os.path.join(root, file.name))]
         if self._bug is Bug.FORGETS:
@@ -102,7 +102,7 @@ class Form:
         shown = Path(os.path.relpath(root)) if self._bug is Bug.RELATIVE else Path(root)
         if self._bug in {Bug.NAMES, Bug.TWICE}:
             return SimpleNamespace(root=shown, source=shown / INDEX, files=files, probe=probe)
-        return Manifest(shown, shown / INDEX, "test", files, probe=probe)
+        return Manifest(root=shown, path=shown / INDEX, format="test", files=files, probe=probe)
 
     def _size(self, entry: Entry) -> int | None:
         if self._bug is Bug.NO_SIZES:

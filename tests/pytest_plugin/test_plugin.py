@@ -17,6 +17,7 @@ import pytest
 
 import shardproof
 from shardproof import Finding, FindingKind, Report, formats
+from shardproof.formats import signs
 from shardproof.pytest_plugin import plugin
 from shardproof.testing import Layout, layout, write_layout
 from shardproof.testing.faults.file_system import faults
@@ -944,7 +945,9 @@ class TestXdist:
 
 class TestLoading:
     def test_the_manifest_files_are_those_of_the_formats(self) -> None:
-        assert set(plugin.MANIFEST_FILES) == {form.manifest_file for form in formats.FORMATS}
+        for name, sign in zip(formats.names(), signs.SIGNS, strict=True):
+            form = formats.get(name)
+            assert (form.name, form.manifest_file, form.further_parts) == sign
 
     def test_the_levels_are_those_of_the_library(self) -> None:
         assert typing.get_args(shardproof.Level) == plugin._LEVELS
@@ -970,6 +973,8 @@ class TestLoading:
             "shardproof._base.messages",
             "shardproof._base.opening",
             "shardproof._base.real_imports",
+            "shardproof.formats",
+            "shardproof.formats.signs",
             "shardproof.pytest_plugin",
             "shardproof.pytest_plugin.fixtures",
             "shardproof.pytest_plugin.nodes",

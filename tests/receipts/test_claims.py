@@ -3,12 +3,10 @@
 import errno
 import json
 import os
-import queue
 import subprocess
 import sys
 import threading
 import time
-import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,8 +25,7 @@ from shardproof import (
 from shardproof._base import digest, files
 from shardproof.cli import app
 from shardproof.receipts import _store
-from shardproof.receipts.claims import _claim_files, _claims
-from shardproof.receipts.claims._heartbeat import Heartbeat
+from shardproof.receipts.claims import _claim, _claim_files, _claims
 from tests.helpers.hand_clock import HandClock
 from tests.helpers.planning import complete, new_store
 
@@ -67,7 +64,7 @@ def claims(store: ReceiptStore) -> list[str]:
 
 def refused(store: ReceiptStore, index: int = 0, level="complete") -> None:
     with pytest.raises(ShardClaimedError):
-        store.claim(index, level)
+        store.claim(index, level=level)
 
 
 class TestOneWorker:
@@ -216,7 +213,7 @@ class TestTakeover:
         monkeypatch.setattr(files, "publish", publish)
         refused(patient)
         assert entries(store) == ["shard_000000.0001.json"]
-        work.check()
+        work.raise_if_lost()
 
     def test_one_that_was_done_at_the_last_moment(self, store, patient, clock, monkeypatch) -> None:
         work = store.claim(0)
@@ -264,19 +261,19 @@ class TestLost:
 
     def test_a_check_says_so(self, lost) -> None:
         with pytest.raises(ClaimLostError, match="was taken over by uid"):
-            lost.check()
+            lost.raise_if_lost()
 
     def test_the_end_of_the_work_says_so(self, store, lost) -> None:
         with pytest.raises(ClaimLostError):
             lost.__exit__(None, None, None)
         assert not (store.path / "shard_000000.bin").exists()
-        assert store.read(0).status == "started"
+        assert store.receipt(0).status == "started"
         assert entries(store) == ["shard_000000.0001.json", "shard_000000.0002.json"]
 
     def test_its_own_failure_is_not_recorded(self, store, lost) -> None:
         error = ValueError("mine")
         lost.__exit__(ValueError, error, None)
-        assert store.read(0).status == "started"
+        assert store.receipt(0).status == "started"
         assert "Nothing was recorded: shard 0" in error.__notes__[0]
 
     def test_after_the_winner_has_done_it(self, store, lost) -> None:
@@ -285,7 +282,7 @@ class TestLost:
         with pytest.raises(ClaimLostError, match="nobody: its file is gone"):
             lost.__exit__(None, None, None)
         assert (store.path / "shard_000000.bin").read_bytes() == b"winner's"
-        assert store.is_completed(0, "valid")
+        assert store.is_completed(0, level="valid")
         assert entries(store) == []
 
     def test_a_sign_of_life_does_not_bring_it_back(self, store, lost) -> None:
@@ -302,7 +299,7 @@ class TestLost:
             assert claims(store) == ["shard_000000.0001.json"]
             with pytest.raises(ClaimLostError):
                 lost.__exit__(None, None, None)
-            third.check()
+            third.raise_if_lost()
             third.mark_empty()
         assert entries(store) == []
 
@@ -329,7 +326,7 @@ def test_it_is_lost_at_the_end(
         work.output("shard_000000.bin").write_bytes(b"loser's")
         monkeypatch.setattr(module, function, lose)
     assert (store.path / "shard_000000.bin").exists() == is_moved
-    assert store.read(0).status == "started"
+    assert store.receipt(0).status == "started"
 
 
 def test_the_thread_is_joined(tmp_path, monkeypatch) -> None:
@@ -355,11 +352,11 @@ def test_the_thread_finds_out_and_says_so(tmp_path, caplog, monkeypatch) -> None
         path = store.path / "claims" / "shard_000000.0001.json"
         path.with_name("shard_000000.0002.json").write_bytes(path.read_bytes().replace(b"a", b"b"))
         deadline = time.monotonic() + 30
-        while work._heartbeat.lost is None and time.monotonic() < deadline:
+        while work._lost is None and time.monotonic() < deadline:
             time.sleep(0.01)
         assert "no longer counts" in caplog.text
         path.with_name("shard_000000.0002.json").unlink()
-        work.check()
+        work.raise_if_lost()
     assert not (store.path / "x.bin").exists()
 
 
@@ -441,17 +438,17 @@ class TestLeftovers:
             found = real(*args)
             if not held:
                 held.append(None)
-                held[0] = ReceiptStore(store.path).claim(0, "valid").__enter__()
+                held[0] = ReceiptStore(store.path).claim(0, level="valid").__enter__()
                 held[0].output("shard_000000.bin").write_bytes(b"half")
             return found
 
         monkeypatch.setattr(_store, "verdict", judge)
         assert [work.index for work in ReceiptStore(store.path).claim_pending()] == [1, 2]
-        held[0].check()
+        held[0].raise_if_lost()
         refused(ReceiptStore(store.path), level="valid")
         held[0].output("shard_000000.idx").write_bytes(b"half")
         held[0].__exit__(None, None, None)
-        assert store.is_completed(0, "valid")
+        assert store.is_completed(0, level="valid")
         assert entries(store) == []
 
     def test_one_of_the_same_number_too(self, store) -> None:
@@ -465,7 +462,7 @@ class TestLeftovers:
         with worker.claim(0) as work:
             work.output("shard_000000.bin").write_bytes(b"x")
             store._claims.bury(0, dead)
-            work.check()
+            work.raise_if_lost()
             work.output("shard_000000.idx").write_bytes(b"x")
         assert store.is_completed(0)
 
@@ -490,10 +487,10 @@ class TestLeftovers:
 def test_who_has_what(store) -> None:
     store.claim(2)
     store.claim(0)
-    found = list(receipts.claims_in(str(store.path)))
+    found = list(receipts.claims.claims_in(str(store.path)))
     assert [index for index, _ in found] == [0, 2]
     assert all(str(os.getpid()) in claim.owner for _, claim in found)
-    assert list(receipts.claims_in(str(Path(store.path).parent))) == []
+    assert list(receipts.claims.claims_in(str(Path(store.path).parent))) == []
 
 
 class TestAnotherThingUnderItsName:
@@ -505,7 +502,10 @@ class TestAnotherThingUnderItsName:
         return path
 
     def test_it_is_named(self, store, in_the_way) -> None:
-        for look in (lambda: store.claim(0), lambda: list(receipts.claims_in(str(store.path)))):
+        for look in (
+            lambda: store.claim(0),
+            lambda: list(receipts.claims.claims_in(str(store.path))),
+        ):
             with pytest.raises(OSError, match="expected a claim's file, found a") as caught:
                 look()
             assert caught.value.filename == str(in_the_way)
@@ -525,7 +525,7 @@ def test_a_link_in_the_place_of_all_claims(store) -> None:
     for look in (
         lambda: store.claim(1),
         lambda: ReceiptStore(store.path).claim(1),
-        lambda: list(receipts.claims_in(str(store.path))),
+        lambda: list(receipts.claims.claims_in(str(store.path))),
     ):
         with pytest.raises(ManifestError, match="directory of claims, found a symbolic link"):
             look()
@@ -658,32 +658,14 @@ class TestUnsynced:
     def test_an_output_is_not_believed(self, store, unsynced) -> None:
         with pytest.raises(UnsyncedError):
             self.work_on(store, unsynced, store.path.name)
-        assert store.read(0).status == "failed"
+        assert store.receipt(0).status == "failed"
         assert entries(store) == []
 
     def test_a_failure_is_recorded(self, store, unsynced) -> None:
         with pytest.raises(ZeroDivisionError) as caught:
             self.work_on(store, unsynced, "receipts", ZeroDivisionError())
         assert "That it failed is recorded: " in caught.value.__notes__[0]
-        assert store.read(0).status == "failed"
-
-
-def test_signs_of_life_that_are_stopped_in_their_own_thread_end() -> None:
-    """There the collector of garbage may close a claim that nobody has any more."""
-    met: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
-    def beat() -> None:
-        try:
-            heartbeat.stop()
-        except BaseException as error:
-            met.put(error)
-        else:
-            met.put(None)
-
-    claims = types.SimpleNamespace(heartbeat=0.2)
-    heartbeat = Heartbeat(types.SimpleNamespace(index=0, claims=claims, beat=beat))
-    assert met.get(timeout=30) is None
-    heartbeat.stop()
+        assert store.receipt(0).status == "failed"
 
 
 class TestWorkersElsewhere:
@@ -698,7 +680,7 @@ class TestWorkersElsewhere:
             clock.now += 1
             waits.append(1)
 
-        monkeypatch.setattr(_claims, "this_process", lambda: "else/where/1/2")
+        monkeypatch.setattr(_claim, "this_process", lambda: "else/where/1/2")
         monkeypatch.setattr(_claims.Claims, "pause", pause)
         return waits
 
@@ -746,7 +728,7 @@ class TestWorkersElsewhere:
         monkeypatch.setattr(_claims.Claims, "pause", beat_late)
         assert self.done(other.claim_pending()) == [0, 2]
         assert len(elsewhere) == 30
-        held.check()
+        held.raise_if_lost()
 
     def test_one_that_gives_its_shard_back(self, other, holder, elsewhere, monkeypatch) -> None:
         held = holder.claim(1)
@@ -779,7 +761,7 @@ class TestWorkersElsewhere:
             lambda _: taken.append(third.claim(1)) if not taken else pytest.fail("it waits"),
         )
         assert self.done(other.claim_pending()) == [0, 2]
-        taken[0].check()
+        taken[0].raise_if_lost()
 
     def test_nobody_waits_for_one_of_this_machine(self, other, holder, monkeypatch) -> None:
         monkeypatch.setattr(_claims.Claims, "pause", lambda _: pytest.fail("it waits"))

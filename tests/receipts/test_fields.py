@@ -46,7 +46,7 @@ class TestJsonLines:
         assert receipt["stats"]["num_records"] == 1
         assert (store.path / receipt["output_file"]).read_text() == '{"text": "x"}\n'
         assert list(receipt["files"]) == ["jsonl"]
-        assert store.pending("valid") == [1, 2]
+        assert store.pending(level="valid") == [1, 2]
 
     def test_another_output_has_none(self, store) -> None:
         complete(store, 0)
@@ -88,7 +88,7 @@ class TestRecord:
             work.mark_empty()
         receipt = said(store)
         assert (receipt["split"], receipt["sizes"], receipt["self"]) == ("test", [1, 2], None)
-        assert store.read(0).extra == {"split": "test", "sizes": [1, 2], "self": None}
+        assert store.receipt(0).extra == {"split": "test", "sizes": [1, 2], "self": None}
         assert store.is_completed(0)
 
     def test_of_what_failed_too(self, store) -> None:
@@ -128,7 +128,7 @@ class TestRecord:
                 work.record(**fields)
         with work:
             work.mark_empty()
-        assert store.read(0).extra == {}
+        assert store.receipt(0).extra == {}
 
     @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int8, np.uint64])
     def test_numbers_of_numpy_are_numbers(self, store, kind) -> None:
@@ -137,8 +137,8 @@ class TestRecord:
             work.record(loss=kind(2))
             work.stats["loss"] = kind(2)
             work.mark_empty()
-        assert store.read(0).extra == {"loss": 2}
-        assert store.read(0).stats == {"loss": 2, "num_sequences": 0}
+        assert store.receipt(0).extra == {"loss": 2}
+        assert store.receipt(0).stats == {"loss": 2, "num_sequences": 0}
 
     def test_they_are_bounded_and_fit_beside_an_error(self, store) -> None:
         with pytest.raises(RuntimeError), store.claim(0) as work:  # noqa: PT012
@@ -146,8 +146,8 @@ class TestRecord:
             with pytest.raises(ReceiptError, match=f"at most {LIMIT} bytes of further fields"):
                 work.record(b="x" * 20)
             raise RuntimeError("\x01" * 10**6)
-        assert store.read(0).status == "failed"
-        assert list(store.read(0).extra) == ["a"]
+        assert store.receipt(0).status == "failed"
+        assert list(store.receipt(0).extra) == ["a"]
 
     def test_when_all_is_over_it_is_too_late(self, store) -> None:
         with store.claim(0) as work:

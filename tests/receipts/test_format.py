@@ -13,8 +13,8 @@ from hypothesis import given
 
 import shardproof
 from shardproof import ManifestError, ReceiptStore, formats, testing
-from shardproof import receipts as room
-from shardproof.formats import receipts
+from shardproof.formats import signs
+from shardproof.receipts.plan import _layout
 from shardproof.receipts.verdict import _manifest
 from shardproof.testing import content, without_root_override
 from shardproof.testing.contracts import FormatContract
@@ -51,7 +51,7 @@ class TestReceipts(FormatContract):
 
     @pytest.fixture
     def form(self):
-        return receipts
+        return formats.get("receipts")
 
     def write_dir(self, value, base: Path) -> Path:
         return write_plan_dir(value, base)
@@ -62,7 +62,7 @@ class TestReceipts(FormatContract):
         @given(hostile_names())
         def each_is_damage(name: str) -> None:
             name_output(root, 0, name)
-            manifest = form.read(str(root))
+            manifest = form.read_manifest(str(root))
             assert [part.name for part in manifest.damaged] == ["receipts/shard_000000.json"]
             assert name not in [file.name for file in manifest.files]
 
@@ -74,7 +74,7 @@ class TestReceipts(FormatContract):
             for index, name in enumerate(names):
                 name_output(root, index, name)
             with pytest.raises(ManifestError, match="names that are refused"):
-                form.read(str(root))
+                form.read_manifest(str(root))
 
         each_is_refused()
 
@@ -205,7 +205,10 @@ def test_other_files_beside_receipts_are_nobodys(store) -> None:
 
 def test_its_names_are_those_of_receipts() -> None:
     """Repeated, so that a look at other directories imports nothing of receipts."""
-    assert (receipts.MANIFEST_FILE, receipts._RECEIPTS) == (room.PLAN_FILE, room.RECEIPTS)
+    assert (signs.RECEIPTS.manifest_file, signs.RECEIPTS_FOLDER) == (
+        _layout.PLAN_FILE,
+        _layout.RECEIPTS,
+    )
 
 
 def test_other_formats_do_not_import_it(make_shards_dir) -> None:
@@ -220,18 +223,18 @@ def test_other_formats_do_not_import_it(make_shards_dir) -> None:
 class TestClaims:
     def test_a_plan_without_receipts_is_not_ours(self, tmp_path) -> None:
         (tmp_path / "plan.json").write_text("{}")
-        assert not receipts.claims(str(tmp_path))
+        assert not formats.get("receipts").recognizes(str(tmp_path))
 
     def test_receipts_without_a_plan_are(self, store) -> None:
         (store.path / "plan.json").unlink()
-        assert receipts.claims(str(store.path))
+        assert formats.get("receipts").recognizes(str(store.path))
         with pytest.raises(ManifestError, match=r"plan\.json': there is no such file"):
             shardproof.validate(store.path)
 
     def test_other_directories_of_receipts_are_not(self, tmp_path) -> None:
         (tmp_path / "receipts").mkdir()
         (tmp_path / "receipts" / "2026-05.pdf").touch()
-        assert not receipts.claims(str(tmp_path))
+        assert not formats.get("receipts").recognizes(str(tmp_path))
 
     def test_it_is_detected(self, store) -> None:
         assert formats.detect(str(store.path)).name == "receipts"

@@ -22,8 +22,8 @@ def store(tmp_path) -> ReceiptStore:
 
 
 def open_plan(base, **keywords) -> ReceiptStore:
-    plan = receipts.make_plan("corpus", [source("a")], 2, **keywords)
-    return receipts.open_run(base, datasets=["corpus"]).open(plan)
+    plan = receipts.make_plan("corpus", [source("a")], n_shards=2, **keywords)
+    return receipts.open_run(base, datasets=["corpus"]).store(plan)
 
 
 def rewrite_plan(store: ReceiptStore, **changes) -> ReceiptStore:
@@ -42,8 +42,10 @@ def name_only(store: ReceiptStore, kind: str) -> None:
 
 def is_done(store: ReceiptStore) -> bool:
     """Whether the first shard is, which planning, the stage and the validator say alike."""
-    answers = {0 not in store.pending(level) for level in LEVELS}
-    answers |= {store.is_completed(0, level) for level in LEVELS} | {store.verdict(0).done}
+    answers = {0 not in store.pending(level=level) for level in LEVELS}
+    answers |= {store.is_completed(0, level=level) for level in LEVELS} | {
+        store.verdict(0).completed
+    }
     answers |= {shardproof.validate(store.path).ok}
     (answer,) = answers
     return answer
@@ -103,27 +105,27 @@ class TestAPlanThatOwesOne:
         store = open_plan(tmp_path, kinds=["parquet"])
         with pytest.raises(ReceiptError, match=r"kinds 'parquet', found no 'parquet'$"):
             complete(store, 0)
-        assert store.read(0).status == "failed"
+        assert store.receipt(0).status == "failed"
         assert not (store.path / "shard_000000.bin").exists()
         with store.claim(0) as work:
             for name in ("x.parquet", "y.log"):
                 work.output(name).write_bytes(b"x")
         assert is_done(store)
-        assert store.read(0).kinds is None
+        assert store.receipt(0).kinds is None
 
 
 def test_what_one_shard_wrote_it_owes(store) -> None:
     """A job that writes one output a shard needs to say nothing."""
     with store.claim(1) as work:
         work.output("shard_000001.bin").write_bytes(b"x")
-    assert store.pending("valid") == [2]
-    assert store.read(1).kinds == ("bin",)
+    assert store.pending(level="valid") == [2]
+    assert store.receipt(1).kinds == ("bin",)
 
 
 @pytest.mark.parametrize("kinds", ["bin", [""], ["a\nb"], ["\ud800"], [3]])
 def test_what_is_no_list_of_kinds(kinds) -> None:
     with pytest.raises((TypeError, ReceiptError), match="kinds"):
-        receipts.make_plan("corpus", [source("a")], 2, kinds=kinds)
+        receipts.make_plan("corpus", [source("a")], n_shards=2, kinds=kinds)
 
 
 @pytest.mark.parametrize("kinds", ["bin", [3], {"bin": 1}, None])
@@ -140,8 +142,8 @@ def test_a_receipt_whose_kinds_can_not_be_read(store) -> None:
 class TestRecorded:
     def test_in_the_plan_and_not_in_its_hash(self, tmp_path) -> None:
         store = open_plan(tmp_path, kinds=["idx", "bin", "bin"])
-        assert receipts.read_plan(store.path).kinds == ("bin", "idx")
-        assert store.plan_hash == receipts.make_plan("corpus", [source("a")], 2).plan_hash
+        assert receipts.Plan.load(store.path).kinds == ("bin", "idx")
+        assert store.plan_hash == receipts.make_plan("corpus", [source("a")], n_shards=2).plan_hash
 
     def test_a_plan_that_is_there_takes_them_over(self, tmp_path, caplog) -> None:
         before = open_plan(tmp_path)
@@ -152,7 +154,7 @@ class TestRecorded:
             store = open_plan(tmp_path, kinds=["bin"])
         assert store.pending() == [1]
         assert "owed what each receipt says; from now on each shard owes bin" in caplog.text
-        before_it, plan = before.plan, receipts.read_plan(store.path)
+        before_it, plan = before.plan, receipts.Plan.load(store.path)
         assert (plan.created_at, plan.run_hash) == (
             before_it.created_at,
             store.path.parents[2].name,
@@ -161,7 +163,7 @@ class TestRecorded:
     def test_and_keeps_them_where_nobody_says(self, tmp_path, caplog) -> None:
         open_plan(tmp_path, kinds=["bin"])
         text = (open_plan(tmp_path).path / "plan.json").read_bytes()
-        assert receipts.read_plan(open_plan(tmp_path, kinds=["bin"]).path).kinds == ("bin",)
+        assert receipts.Plan.load(open_plan(tmp_path, kinds=["bin"]).path).kinds == ("bin",)
         assert (open_plan(tmp_path).path / "plan.json").read_bytes() == text
         assert caplog.messages == []
 
@@ -182,7 +184,7 @@ class TestVersions:
         with pytest.raises(ManifestError, match=r"version 1\.0, found"):
             rewrite_plan(store, version=version)
         with pytest.raises(ManifestError, match=r"version 1\.0, found"):
-            receipts.read_plan(store.path)
+            receipts.Plan.load(store.path)
 
     @pytest.mark.parametrize("version", ["1.0", "1.1"])
     def test_a_plan_of_this_one_is(self, store, version) -> None:
@@ -193,7 +195,7 @@ class TestVersions:
 def test_an_unknown_field_named_extra_is_one_of_many(store, extra) -> None:
     rewrite_receipt(store, 0, extra=extra)
     assert is_done(store)
-    assert store.read(0).extra == {"extra": extra}
+    assert store.receipt(0).extra == {"extra": extra}
 
 
 def test_a_plan_owes_a_bounded_number_of_kinds(tmp_path) -> None:

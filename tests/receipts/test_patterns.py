@@ -69,7 +69,7 @@ def test_what_is_in_a_directory_of_files_alone(tree) -> None:
 @pytest.mark.parametrize("pattern", ["", "/", "/etc/*", "."])
 def test_patterns_that_mean_nothing(tree, pattern: str) -> None:
     with pytest.raises(ValueError, match="relative to the directory"):
-        receipts.source_files(tree, pattern)
+        receipts.input_files(tree, pattern)
 
 
 @pytest.mark.parametrize("pattern", ["**/*", "*/*", "**", "**/b/*.txt"])
@@ -79,7 +79,7 @@ def test_a_directory_that_may_not_be_listed(tmp_path, pattern: str) -> None:
         (tmp_path / "c" / name / "x.txt").touch()
     (tmp_path / "c" / "b").chmod(0)
     with without_root_override(), pytest.raises(PermissionError) as caught:
-        receipts.source_files(tmp_path / "c", pattern)
+        receipts.input_files(tmp_path / "c", pattern)
     (tmp_path / "c" / "b").chmod(0o755)
     text = str(caught.value)
     assert caught.value.filename == str(tmp_path / "c" / "b")
@@ -93,14 +93,14 @@ def test_each_call_fails_once(tmp_path, number: int, pattern: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b.txt").touch()
     with faults(tmp_path) as fs:
-        expected = receipts.source_files(tmp_path, pattern)
+        expected = receipts.input_files(tmp_path, pattern)
         n_calls = len(fs.calls)
     assert n_calls >= 3
     for nth in range(1, n_calls + 1):
         with faults(tmp_path) as fs:
             fs.fail("any", number, nth=nth, times=1)
             try:
-                found = receipts.source_files(tmp_path, pattern)
+                found = receipts.input_files(tmp_path, pattern)
             except OSError as error:
                 found = error.errno
         assert found in [expected, number]
@@ -111,9 +111,9 @@ def test_a_directory_that_is_gone_meanwhile(tmp_path) -> None:
     with faults(tmp_path) as fs:
         fs.fail("scandir", errno.ENOENT, match="a", times=1)
         with pytest.raises(FileNotFoundError, match="may belong to the plan"):
-            receipts.source_files(tmp_path)
+            receipts.input_files(tmp_path)
 
 
 def test_none_at_all(tmp_path) -> None:
     with pytest.raises(ReceiptError, match="found none"):
-        receipts.source_files(tmp_path / "gone")
+        receipts.input_files(tmp_path / "gone")

@@ -29,8 +29,8 @@ def commit_of(hub: Hub, revision: str | None = None) -> str:
 def record(output_dir, pin: receipts.Pin) -> None:
     """Let an earlier run write down what was pinned."""
     tokenizer = pin.tokenizer()
-    plan = receipts.make_plan("corpus", [source("a")], 1, tokenizer=tokenizer, pins=[pin])
-    receipts.open_run(output_dir, datasets=["corpus"], tokenizer=tokenizer).open(plan)
+    plan = receipts.make_plan("corpus", [source("a")], n_shards=1, tokenizer=tokenizer, pins=[pin])
+    receipts.open_run(output_dir, datasets=["corpus"], tokenizer=tokenizer).store(plan)
 
 
 def test_a_branch_becomes_the_commit_that_it_is(hub: Hub) -> None:
@@ -57,6 +57,24 @@ def test_a_data_set(hub: Hub) -> None:
     assert len(receipts.pin_hub("org/data", repo_type="dataset").revision) == 40
     with pytest.raises(RevisionError, match="shows no model 'org/data' to you"):
         receipts.pin_hub("org/data")
+
+
+def test_the_hub_and_the_token_may_be_given(shard_hub: Hub) -> None:
+    shard_hub.put("vocab.json", b"{}", repo=NAME, repo_type="model")
+
+    pin = receipts.pin_hub(NAME, endpoint=shard_hub.url, token="hf_secret")
+
+    assert pin.revision == commit_of(shard_hub)
+    assert "authorization" in shard_hub.requests[0].headers
+
+
+def test_no_token_is_shown_where_none_is_wanted(shard_hub: Hub, monkeypatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_environment")
+    shard_hub.put("vocab.json", b"{}", repo=NAME, repo_type="model")
+
+    receipts.pin_hub(repo_id=NAME, endpoint=shard_hub.url, token=False)
+
+    assert "authorization" not in shard_hub.requests[0].headers
 
 
 def test_a_commit_is_taken_as_it_is_and_nothing_is_asked(hub: Hub) -> None:
@@ -122,7 +140,7 @@ class TestOffline:
         monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
         again = receipts.pin_hub(NAME, offline="reuse", output_dir=tmp_path)
         plans = [
-            receipts.make_plan("c", [source("a")], 1, tokenizer=each.tokenizer()).plan_hash
+            receipts.make_plan("c", [source("a")], n_shards=1, tokenizer=each.tokenizer()).plan_hash
             for each in (pin, again)
         ]
         assert plans[0] == plans[1]

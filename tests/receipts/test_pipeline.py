@@ -129,7 +129,7 @@ def test_killed_damaged_and_resumed(tmp_path, corpus_of: str, seed: int) -> None
     assert codes[0] < 8
     assert disturbed.outputs() == undisturbed.outputs()
     shardproof.validate(disturbed.plan_dir, level="valid").raise_for_findings()
-    assert shardproof.ReceiptStore(disturbed.plan_dir).pending("valid") == []
+    assert shardproof.ReceiptStore(disturbed.plan_dir).pending(level="valid") == []
 
 
 @pytest.mark.parametrize("corpus_of", CORPORA)

@@ -238,43 +238,50 @@ class TestMakePlan:
         for revision in (None, ""):
             tokenizer = {"type": "huggingface", "model": "m", "resolved_revision": revision}
             with pytest.raises(ReceiptError, match=r"pin_hub or pin_files"):
-                receipts.make_plan("corpus", FILES, 2, tokenizer=tokenizer)
+                receipts.make_plan("corpus", FILES, n_shards=2, tokenizer=tokenizer)
             with pytest.raises(ReceiptError, match=r"pin_hub or pin_files"):
                 receipts.open_run("/nowhere", datasets=[], tokenizer=tokenizer)
 
     @pytest.mark.parametrize("name", ["", "a/b", "..", "a\nb", "/a", "x" * 256])
     def test_refuses_names_that_are_no_directory(self, name: str) -> None:
         with pytest.raises(ReceiptError, match="dataset_name"):
-            receipts.make_plan(name, FILES, 2)
+            receipts.make_plan(name, FILES, n_shards=2)
 
     def test_refuses_files(self) -> None:
         with pytest.raises(ReceiptError, match="found none"):
-            receipts.make_plan("corpus", [], 2)
+            receipts.make_plan("corpus", [], n_shards=2)
         with pytest.raises(ReceiptError, match=r"'\./b\.txt' is named twice"):
-            receipts.make_plan("corpus", [*FILES, source("./b.txt")], 2)
+            receipts.make_plan("corpus", [*FILES, source("./b.txt")], n_shards=2)
         with pytest.raises(ReceiptError, match="a size of 0 or more of 'a', found -1"):
-            receipts.make_plan("corpus", [source("a", -1)], 2)
+            receipts.make_plan("corpus", [source("a", -1)], n_shards=2)
         with pytest.raises(ReceiptError, match="only some rows"):
-            receipts.make_plan("corpus", [source("a", 1, row_modulus=2, row_remainder=0)], 2)
+            receipts.make_plan(
+                "corpus", [source("a", 1, row_modulus=2, row_remainder=0)], n_shards=2
+            )
 
     def test_refuses_counts(self) -> None:
         for n_shards in (0, -1, 1_000_001):
             with pytest.raises(ValueError, match="n_shards"):
-                receipts.make_plan("corpus", FILES, n_shards)
+                receipts.make_plan("corpus", FILES, n_shards=n_shards)
         for wrong in (True, 2.0, "2"):
             with pytest.raises(TypeError):
-                receipts.make_plan("corpus", FILES, wrong)
+                receipts.make_plan("corpus", FILES, n_shards=wrong)
 
     def test_it_is_read_as_it_was_written(self, tmp_path) -> None:
         pin = receipts.Pin(kind="model", name="m", revision="r")
         plan = receipts.make_plan(
-            "corpus", FILES, 4, config={"a": 1.5}, tokenizer=pin.tokenizer(add_eos=True), pins=[pin]
+            "corpus",
+            FILES,
+            n_shards=4,
+            config={"a": 1.5},
+            tokenizer=pin.tokenizer(add_eos=True),
+            pins=[pin],
         )
         (tmp_path / "plan.json").write_bytes(encode_plan(plan))
-        assert receipts.read_plan(tmp_path) == plan
+        assert receipts.Plan.load(tmp_path) == plan
 
     def test_the_fields_are_nemotrons(self) -> None:
-        text = json.loads(encode_plan(receipts.make_plan("corpus", FILES, 2)))
+        text = json.loads(encode_plan(receipts.make_plan("corpus", FILES, n_shards=2)))
         assert set(text) >= {
             "version", "created_at", "plan_hash", "dataset_name", "num_shards",
             "source_fingerprint", "config_hash", "determinism_constraints", "resolved_tokenizer",
@@ -296,10 +303,10 @@ class TestMakePlan:
         ],
     )
     def test_a_plan_that_can_not_be_believed(self, tmp_path, change, match) -> None:
-        text = json.loads(encode_plan(receipts.make_plan("corpus", FILES, 2)))
+        text = json.loads(encode_plan(receipts.make_plan("corpus", FILES, n_shards=2)))
         (tmp_path / "plan.json").write_text(json.dumps(text | change))
         with pytest.raises(ManifestError, match=match):
-            receipts.read_plan(tmp_path)
+            receipts.Plan.load(tmp_path)
 
 
 class TestSourceFiles:
@@ -311,7 +318,7 @@ class TestSourceFiles:
         return tmp_path
 
     def test_they_are_sorted_and_described(self, corpus) -> None:
-        files = receipts.source_files(corpus, "**/*.txt")
+        files = receipts.input_files(corpus, "**/*.txt")
         assert [file.path for file in files] == ["a.txt", "b.txt", "sub/c.txt"]
         assert [file.size for file in files] == [5, 5, 9]
         assert files[0].local_path == str(corpus / "a.txt")
@@ -319,15 +326,17 @@ class TestSourceFiles:
         assert files[0].etag is None
 
     def test_hidden_ones_are_left_out(self, corpus) -> None:
-        assert [f.path for f in receipts.source_files(corpus)][-1] == "x.json"
-        assert len(receipts.source_files(corpus)) == 4
+        assert [f.path for f in receipts.input_files(corpus)][-1] == "x.json"
+        assert len(receipts.input_files(corpus)) == 4
 
     def test_a_copy_elsewhere_is_the_same_by_its_digest(self, corpus, tmp_path_factory) -> None:
         other = tmp_path_factory.mktemp("elsewhere")
         (other / "a.txt").write_text("a.txt")
         os.utime(other / "a.txt", (1, 1))
         plans = [
-            receipts.make_plan("c", receipts.source_files(base, "a.txt", identity=identity), 1)
+            receipts.make_plan(
+                "c", receipts.input_files(base, "a.txt", identity=identity), n_shards=1
+            )
             for identity in ("digest", "size", "mtime")
             for base in (corpus, other)
         ]
@@ -337,18 +346,18 @@ class TestSourceFiles:
         assert hashes[4] != hashes[5]
 
     def test_another_content_of_the_same_size_shows(self, corpus) -> None:
-        before = receipts.source_files(corpus, "a.txt", identity="digest")
+        before = receipts.input_files(corpus, "a.txt", identity="digest")
         (corpus / "a.txt").write_text("A.txt")
-        assert receipts.source_files(corpus, "a.txt", identity="digest") != before
+        assert receipts.input_files(corpus, "a.txt", identity="digest") != before
 
     def test_none_is_an_error(self, corpus) -> None:
         with pytest.raises(ReceiptError, match=r"expected files '\*\.bin' below .*, found none"):
-            receipts.source_files(corpus, "*.bin")
+            receipts.input_files(corpus, "*.bin")
 
     def test_names_that_no_plan_can_hold(self, corpus) -> None:
         (corpus / "new\nline").touch()
         os.close(os.open(os.fsencode(corpus) + b"/\xff", os.O_CREAT))
         with pytest.raises(ReceiptError, match="no plan can hold") as caught:
-            receipts.source_files(corpus)
+            receipts.input_files(corpus)
         assert "control character" in str(caught.value)
         assert "lone surrogate" in str(caught.value)

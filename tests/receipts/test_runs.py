@@ -16,8 +16,8 @@ CONFIG = {"datasets": ["a", {"name": "b"}], "output": {"format": "binidx"}, "sam
 
 def test_the_layout(tmp_path) -> None:
     run = receipts.open_run(tmp_path, **CONFIG)
-    plan = receipts.make_plan("corpus", [source("a")], 2)
-    store = run.open(plan)
+    plan = receipts.make_plan("corpus", [source("a")], n_shards=2)
+    store = run.store(plan)
 
     assert run.path == tmp_path / "runs" / run.run_hash
     assert store.path == run.path / "datasets" / "corpus" / plan.plan_hash
@@ -50,12 +50,12 @@ def test_another_configuration_is_another_run(tmp_path, change) -> None:
 
 
 def test_force_begins_anew_and_leaves_the_old_one(tmp_path) -> None:
-    plan = receipts.make_plan("corpus", [source("a")], 2)
-    old = receipts.open_run(tmp_path, **CONFIG).open(plan)
+    plan = receipts.make_plan("corpus", [source("a")], n_shards=2)
+    old = receipts.open_run(tmp_path, **CONFIG).store(plan)
     complete(old, 0)
 
     fresh = receipts.open_run(tmp_path, **CONFIG, force=True)
-    store = fresh.open(plan)
+    store = fresh.store(plan)
     assert store.pending() == [0, 1]
     assert old.pending() == [1]
     assert fresh.run_hash == f"{KNOWN_RUN}-2"
@@ -147,15 +147,15 @@ def test_a_directory_of_another_name_is_no_run(tmp_path) -> None:
 
 def test_an_earlier_plan_stays_and_the_log_says_what_differs(tmp_path, caplog) -> None:
     run = receipts.open_run(tmp_path, **CONFIG)
-    plan = receipts.make_plan("corpus", [source("a")], 2, config={"x": 1})
-    first = run.open(plan)
+    plan = receipts.make_plan("corpus", [source("a")], n_shards=2, config={"x": 1})
+    first = run.store(plan)
     text = (first.path / "plan.json").read_bytes()
-    assert run.open(plan).path == first.path
+    assert run.store(plan).path == first.path
     assert (first.path / "plan.json").read_bytes() == text
     assert not caplog.records
 
     with caplog.at_level(logging.WARNING):
-        run.open(receipts.make_plan("corpus", [source("a")], 2, config={"x": 2}))
+        run.store(receipts.make_plan("corpus", [source("a")], n_shards=2, config={"x": 2}))
     assert caplog.messages == [caplog.messages[0]]
     assert caplog.messages[0].endswith(f"plan {plan.plan_hash}, which is here too: another config")
     assert first.path.exists()
@@ -166,7 +166,7 @@ def test_an_earlier_plan_that_can_not_be_read_is_told(tmp_path, caplog) -> None:
     broken = run.path / "datasets" / "corpus" / "0" / "plan.json"
     broken.parent.mkdir(parents=True)
     broken.write_text("{")
-    run.open(receipts.make_plan("corpus", [source("a")], 2))
+    run.store(receipts.make_plan("corpus", [source("a")], n_shards=2))
     assert "An earlier plan can't be read" in caplog.text
 
 
@@ -174,8 +174,8 @@ def test_source_files_are_where_the_caller_has_them(tmp_path) -> None:
     """Not where the machine had them that wrote the plan."""
     run = receipts.open_run(tmp_path, **CONFIG)
     for place in ("/here/a", "/there/a"):
-        files = [receipts.SourceFile(path="a", size=1, local_path=place)]
-        store = run.open(receipts.make_plan("corpus", files, 1))
+        files = [receipts.InputFile(path="a", size=1, local_path=place)]
+        store = run.store(receipts.make_plan("corpus", files, n_shards=1))
         with store.claim(0) as work:
             assert [file.local_path for file in work.files] == [place]
             work.mark_empty()

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import os
+import pickle
 import shutil
 import stat
 import threading
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardproof
-from shardproof import ManifestError, ManifestNotFoundError, ReceiptStore, validate
+from shardproof import ManifestError, ManifestNotFoundError, ReceiptError, ReceiptStore, validate
 from shardproof._base.work import Cancelled, apart
 from shardproof.receipts.verdict import _owners, _quick, _verdict
 from shardproof.testing import without_root_override
@@ -111,9 +112,9 @@ def test_a_shard_that_is_not_done(store, case: str) -> None:
     assert store.pending() == [1]
     assert [store.is_completed(index) for index in range(3)] == [True, False, True]
     verdict = store.verdict(1)
-    assert (verdict.done, verdict.status) == (False, status)
+    assert (verdict.completed, verdict.status) == (False, status)
     assert reason in verdict.reason
-    assert [found.index for found in store.pending_verdicts()] == [1]
+    assert [found.index for found in store.verdicts(pending=True)] == [1]
     with store.claim(1) as work:  # so it can be done again
         work.mark_empty()
     assert [w.index for w in store.claim_pending()] == []
@@ -122,8 +123,8 @@ def test_a_shard_that_is_not_done(store, case: str) -> None:
 def test_a_shard_with_all_its_outputs_is_done(store) -> None:
     assert store.pending() == []
     for level in LEVELS:
-        assert store.pending(level) == []
-        assert all(store.is_completed(index, level) for index in range(3))
+        assert store.pending(level=level) == []
+        assert all(store.is_completed(index, level=level) for index in range(3))
 
 
 def test_a_whole_shard_is_not_looked_at_twice(store, monkeypatch) -> None:
@@ -146,21 +147,21 @@ def test_an_empty_shard_is_done(store, stats) -> None:
     for path in outputs(store):
         path.unlink()
     for level in LEVELS:
-        assert store.pending(level) == []
+        assert store.pending(level=level) == []
 
 
 def test_a_flipped_bit_shows_at_valid(store) -> None:
     flip(outputs(store)[1])
-    assert store.pending() == store.pending("present") == []
-    assert store.pending("valid") == [1]
-    assert "found sha256:" in store.verdict(1, "valid").reason
+    assert store.pending() == store.pending(level="present") == []
+    assert store.pending(level="valid") == [1]
+    assert "found sha256:" in store.verdict(1, level="valid").reason
 
 
 def test_sizes_do_not_count_at_present(store) -> None:
     os.truncate(outputs(store)[0], 3)
-    assert store.pending("present") == []
+    assert store.pending(level="present") == []
     os.truncate(outputs(store)[0], 0)
-    assert store.pending("present") == [1]
+    assert store.pending(level="present") == [1]
 
 
 @pytest.mark.parametrize("checksum", ["xxh64:unknown", "crc32:00000000", None, "sha256:zz"])
@@ -169,8 +170,8 @@ def test_what_has_no_digest_is_not_proven(store, checksum) -> None:
     files["bin"]["checksum"] = checksum
     rewrite_receipt(store, 1, files=files)
     assert store.pending() == []
-    assert store.pending("valid") == [1]
-    assert "no digest of" in store.verdict(1, "valid").reason
+    assert store.pending(level="valid") == [1]
+    assert "no digest of" in store.verdict(1, level="valid").reason
 
 
 def test_nemotrons_digests_are_proven(store) -> None:
@@ -178,9 +179,9 @@ def test_nemotrons_digests_are_proven(store) -> None:
     for file in files.values():
         file["checksum"] = "xxh64:" + xxhash.xxh64(b"tokens").hexdigest()
     rewrite_receipt(store, 1, files=files)
-    assert store.pending("valid") == []
+    assert store.pending(level="valid") == []
     flip(outputs(store)[0])
-    assert store.pending("valid") == [1]
+    assert store.pending(level="valid") == [1]
 
 
 def test_an_unreadable_output_is_not_there(make_shards_dir, store) -> None:
@@ -214,7 +215,7 @@ def test_what_is_beyond_the_plan_does_not_count(store) -> None:
 
 @pytest.mark.parametrize("workers", [0, -1])
 def test_so_few_threads_look_at_nothing(store, workers: int) -> None:
-    for look in (store.pending, store.pending_verdicts):
+    for look in (store.pending, store.verdicts):
         with pytest.raises(ValueError, match=f"workers: expected 1 or more, found {workers}"):
             look(workers=workers)
 
@@ -253,7 +254,7 @@ def test_a_link_that_comes_after_a_first_look(store, monkeypatch) -> None:
 
     monkeypatch.setattr(os, "stat", stat_then_exchange)
     verdict = store.verdict(1)
-    assert not verdict.done
+    assert not verdict.completed
     assert "SECRET" not in verdict.reason
     assert "outside the root" in verdict.reason
 
@@ -267,7 +268,7 @@ def test_a_file_in_its_place(tmp_path) -> None:
     store = new_store(tmp_path)
     (store.path / "receipts").rmdir()
     (store.path / "receipts").touch()
-    for look in (store.pending, lambda: store.read(0)):
+    for look in (store.pending, lambda: store.receipt(0)):
         with pytest.raises(ManifestError, match="expected a directory of receipts"):
             look()
     assert "expected a directory of receipts" in store.verdict(0).reason
@@ -329,22 +330,87 @@ class TestLog:
         assert caplog.messages[-1] == "And 10 more shards must be made again"
 
 
+class TestReceipt:
+    def test_of_a_shard_that_has_none(self, store) -> None:
+        receipt_path(store, 1).unlink()
+        with pytest.raises(
+            ReceiptError, match=f"shard 1 of '{store.path}': there is no receipt"
+        ) as e:
+            store.receipt(1)
+        assert (e.value.path, e.value.index) == (str(receipt_path(store, 1)), 1)
+        assert not isinstance(e.value, FileNotFoundError)
+
+    def test_the_error_survives_a_pickle(self, store) -> None:
+        receipt_path(store, 1).unlink()
+        with pytest.raises(ReceiptError) as caught:
+            store.receipt(1)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (str(again), again.path, again.index) == (
+            str(caught.value),
+            str(receipt_path(store, 1)),
+            1,
+        )
+
+
+class TestVerdicts:
+    @pytest.mark.parametrize("level", LEVELS)
+    def test_of_all_are_those_of_each(self, tmp_path, level) -> None:
+        store = new_store(tmp_path, 5)
+        for index in (0, 1, 2):
+            complete(store, index)
+        (store.path / "shard_000001.bin").unlink()
+        receipt_path(store, 2).write_text("{")
+        with pytest.raises(ZeroDivisionError), store.claim(3):
+            raise ZeroDivisionError
+        each = [store.verdict(index, level=level) for index in range(5)]
+        assert store.verdicts(level=level) == each
+        assert store.verdicts(pending=True, level=level) == [one for one in each if not one]
+        assert [one.status for one in each] == [
+            "completed", "completed", "damaged", "failed", "absent",
+        ]  # fmt: skip
+
+    def test_of_two_that_name_one_output(self, tmp_path) -> None:
+        store = new_store(tmp_path, 4)
+        for index in (0, 1, 3):
+            complete(store, index)
+        text = receipt_path(store, 0).read_text()
+        receipt_path(store, 1).write_text(text.replace('"shard_index":0', '"shard_index":1'))
+        found = ReceiptStore(store.path).verdicts()
+        assert [one.completed for one in found] == [False, False, False, True]
+        assert "is that of shard 1 too" in found[0].reason
+        assert found == [ReceiptStore(store.path).verdict(index) for index in range(4)]
+
+    def test_of_no_directory_of_receipts(self, tmp_path) -> None:
+        store = new_store(tmp_path)
+        (store.path / "receipts").rmdir()
+        assert [one.status for one in store.verdicts()] == ["absent"] * 3
+
+
 class TestArguments:
+    def test_the_level_is_named(self, store) -> None:
+        """Beside a number, "valid" alone does not say what it is."""
+        for ask in (store.verdict, store.is_completed, store.claim):
+            with pytest.raises(TypeError):
+                ask(1, "valid")
+        for ask in (store.pending, store.verdicts, store.claim_pending):
+            with pytest.raises(TypeError):
+                ask("valid")
+
     @pytest.mark.parametrize("index", [-1, 3, 10**9])
     def test_no_such_shard(self, store, index) -> None:
-        for ask in (store.is_completed, store.verdict, store.claim, store.read):
+        for ask in (store.is_completed, store.verdict, store.claim, store.receipt):
             with pytest.raises(IndexError, match="expected 0 to 2"):
                 ask(index)
 
     @pytest.mark.parametrize("index", [True, "1", 1.0, None])
     def test_no_number(self, store, index) -> None:
-        for ask in (store.is_completed, store.verdict, store.claim, store.read):
+        for ask in (store.is_completed, store.verdict, store.claim, store.receipt):
             with pytest.raises(TypeError):
                 ask(index)
 
     def test_another_level(self, store) -> None:
-        with pytest.raises(TypeError):
-            store.pending("perfect")
+        with pytest.raises(ValueError, match="level: expected 'present', 'complete' or 'valid'"):
+            store.pending(level="perfect")
 
     @pytest.mark.parametrize(("heartbeat", "stale_after"), [(0, 1), (-1, 1), (1, 2), (1, 0)])
     def test_silence_must_outlast_some_beats(self, store, heartbeat, stale_after) -> None:
@@ -384,7 +450,7 @@ def test_nothing_is_left_behind(store) -> None:
     outputs(store)[0].unlink()
     before = sorted(os.listdir("/proc/self/fd")), threading.active_count()
     store.pending()
-    store.pending("valid")
+    store.pending(level="valid")
     assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
 
 
@@ -423,7 +489,7 @@ class TestQuickLook:
         path.write_bytes(text)
         try:
             quick = 0 not in left_by_the_quick_look(store)
-            assert not quick or store.verdict(0).done
+            assert not quick or store.verdict(0).completed
         finally:
             path.write_bytes(whole)
 
@@ -460,7 +526,7 @@ def test_the_validator_agrees(store) -> None:
 
 
 def test_a_receipt_says_what_was_done(store) -> None:
-    receipt = store.read(1)
+    receipt = store.receipt(1)
     assert receipt.status == "completed"
     assert receipt.stats == {"num_sequences": 4}
     assert receipt.started_at <= receipt.completed_at
@@ -492,9 +558,14 @@ class TestOneOutputOfTwo:
     @pytest.mark.parametrize("level", ["present", "complete", "valid"])
     def test_neither_is_done(self, twice, level) -> None:
         for store in (twice, ReceiptStore(twice.path)):
-            assert store.pending(level) == [0, 1, 3]
-            assert [store.is_completed(i, level) for i in range(4)] == [False, False, True, False]
-            first, second = store.verdict(0, level), store.verdict(1, level)
+            assert store.pending(level=level) == [0, 1, 3]
+            assert [store.is_completed(i, level=level) for i in range(4)] == [
+                False,
+                False,
+                True,
+                False,
+            ]
+            first, second = store.verdict(0, level=level), store.verdict(1, level=level)
             assert not first
             assert "is that of shard 1 too, by its receipt" in first.reason
             assert "is that of shard 0 too, by its receipt" in second.reason
@@ -607,7 +678,7 @@ class TestOneOutputOfTwo:
                 return real(root, index)
 
             monkeypatch.setattr(_owners, "read_receipt", read_receipt)
-            ReceiptStore(twice.path).pending_verdicts()
+            ReceiptStore(twice.path).verdicts(pending=True)
 
         with pytest.raises(Cancelled):
             apart(work)

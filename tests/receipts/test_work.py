@@ -27,7 +27,7 @@ from shardproof import (
     ShardCompletedError,
 )
 from shardproof._base import files as _files
-from shardproof.receipts import _work
+from shardproof.receipts import _claimed_shard
 from tests.helpers.planning import complete, new_store, receipt_path
 
 
@@ -54,7 +54,7 @@ class TestCompleted:
             path.write_bytes(b"abc")
             assert path.name == "shard_000000.bin"
             assert not (store.path / "shard_000000.bin").exists()
-            assert store.read(0).status == "started"
+            assert store.receipt(0).status == "started"
         assert (store.path / "shard_000000.bin").read_bytes() == b"abc"
         assert left_over(store) == []
 
@@ -64,26 +64,26 @@ class TestCompleted:
             work.output("y.bin", "other").write_bytes(b"")
             work.output("LICENSE").write_bytes(b"x")
             work.stats = {"num_sequences": 2, "seconds": 0.5}
-        receipt = store.read(0)
+        receipt = store.receipt(0)
         sha = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
         assert receipt.files["bin"] == {"path": "sub/x.bin", "bytes": 3, "checksum": sha}
         assert set(receipt.files) == {"bin", "other", "LICENSE"}
         assert receipt.stats == {"num_sequences": 2, "seconds": 0.5}
-        assert store.pending("valid") == [1, 2]
+        assert store.pending(level="valid") == [1, 2]
 
     def test_what_is_there_is_replaced(self, store) -> None:
         complete(store, 0, b"old")
         (store.path / "shard_000000.idx").unlink()
         complete(store, 0, b"newer")
         assert (store.path / "shard_000000.bin").read_bytes() == b"newer"
-        assert store.is_completed(0, "valid")
+        assert store.is_completed(0, level="valid")
 
     def test_an_empty_shard(self, store) -> None:
         with store.claim(0) as work:
             work.output("shard_000000.bin")
             work.mark_empty()
-        assert store.is_completed(0, "valid")
-        assert store.read(0).files == {}
+        assert store.is_completed(0, level="valid")
+        assert store.receipt(0).files == {}
 
     def test_everything_is_synced_before_the_receipt(self, store, monkeypatch) -> None:
         synced, real = [], os.fsync
@@ -116,14 +116,40 @@ class TestCompleted:
         assert left_over(store) == []
 
 
+class TestOutsideTheBlock:
+    """What is written outside `with work:` would be recorded nowhere, and gone with the claim."""
+
+    def test_before_it(self, store) -> None:
+        for work in store.claim_pending():
+            with pytest.raises(ReceiptError, match=r"write `with work:`") as caught:
+                work.output("shard_000000.bin")
+            assert (caught.value.path, caught.value.index) == (str(store.path), work.index)
+        assert store.pending() == [0, 1, 2]
+        assert left_over(store) == []
+
+    def test_after_it(self, store) -> None:
+        with store.claim(0) as work:
+            work.mark_empty()
+        with pytest.raises(ReceiptError, match=r"the work is over; write `with work:`"):
+            work.output("shard_000000.bin")
+        assert left_over(store) == []
+
+    def test_where_the_claim_was_given_back(self, store) -> None:
+        work = store.claim(0)
+        work.close()
+        with pytest.raises(ReceiptError, match=r"the work is over; write `with work:`"):
+            work.output("shard_000000.bin")
+        assert left_over(store) == []
+
+
 class TestRefused:
     """And recorded as failed."""
 
     @pytest.fixture
     def raises(self, store):
         yield
-        assert store.read(0).status == "failed"
-        assert store.read(0).error_type == "ReceiptError"
+        assert store.receipt(0).status == "failed"
+        assert store.receipt(0).error_type == "ReceiptError"
         assert left_over(store) == []
 
     def test_no_outputs(self, store, raises) -> None:
@@ -164,7 +190,7 @@ def test_an_output_may_not_be_a_link(store, tmp_path) -> None:
     with pytest.raises(OSError) as caught, store.claim(0) as work:  # noqa: PT011
         work.output("x.bin").symlink_to(tmp_path / "elsewhere")
     assert caught.value.errno == errno.ELOOP
-    assert store.read(0).status == "failed"
+    assert store.receipt(0).status == "failed"
 
 
 class TestFolders:
@@ -186,7 +212,7 @@ class TestFolders:
         with store.claim(1) as work:
             work.output("a/b/y.bin").write_bytes(b"y")
         assert (store.path / "a" / "b" / "c" / "x.bin").read_bytes() == b"x"
-        assert store.pending("valid") == [2]
+        assert store.pending(level="valid") == [2]
 
     @pytest.mark.parametrize("name", ["data/x.bin", "a/data/x.bin"])
     def test_a_link_is_refused_before_the_work(self, store, outside, name) -> None:
@@ -207,15 +233,15 @@ class TestFolders:
 
     def nothing_happened(self, store, outside) -> None:
         assert {path.read_bytes() for path in outside.iterdir()} == {b"theirs"}
-        assert store.read(0).status == "failed"
-        assert store.read(0).error_type == "ReceiptError"
+        assert store.receipt(0).status == "failed"
+        assert store.receipt(0).error_type == "ReceiptError"
 
     def test_a_link_under_the_name_of_an_output_is_replaced(self, store, outside) -> None:
         (store.path / "x.bin").symlink_to(outside / "x.bin")
         with store.claim(0) as work:
             work.output("x.bin").write_bytes(b"ours")
         assert (outside / "x.bin").read_bytes() == b"theirs"
-        assert store.is_completed(0, "valid")
+        assert store.is_completed(0, level="valid")
 
     def test_a_file_in_its_place(self, store) -> None:
         (store.path / "data").touch()
@@ -241,7 +267,7 @@ class TestFolders:
             assert theirs == {"x.bin": b"theirs", "shard_000000.json": b"theirs"}, at
             if not swap.was_made:
                 break
-        assert store.is_completed(0, "valid")
+        assert store.is_completed(0, level="valid")
         assert set(ends) == {"completed", "refused"}
 
     def ended(self, store) -> str:
@@ -278,7 +304,7 @@ class TestFolders:
         with store.claim(1) as work:
             work.output("a/link/b/y.bin").write_bytes(b"y")
         assert (store.path / "data" / "b" / "y.bin").read_bytes() == b"y"
-        assert store.pending("valid") == [2]
+        assert store.pending(level="valid") == [2]
 
     @pytest.mark.parametrize("target", [".", "receipts", "claims", "link", "nowhere", "plan.json"])
     def test_a_link_to_what_is_no_folder_of_outputs(self, store, target) -> None:
@@ -291,7 +317,7 @@ class TestFolders:
             work.output("link/plan.json", "bin").write_bytes(b"ours")
             (store.path / "link").symlink_to(target)
         assert (store.path / "plan.json").read_bytes() == before
-        assert store.read(0).status == "failed"
+        assert store.receipt(0).status == "failed"
 
     def test_receipts_are_behind_no_link(self, store) -> None:
         with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:  # noqa: PT012
@@ -391,7 +417,7 @@ def test_stats_that_are_no_json_are_refused_before_an_output_is_replaced(store) 
         work.output("shard_000000.bin").write_bytes(b"new")
         work.stats["x"] = {1}
     assert (store.path / "shard_000000.bin").read_bytes() == b"old"
-    assert store.read(0).status == "failed"
+    assert store.receipt(0).status == "failed"
 
 
 class SpeechlessError(Exception):
@@ -411,7 +437,7 @@ class TestFailed:
         with pytest.raises(ZeroDivisionError), store.claim(0) as work:  # noqa: PT012
             work.output("x.bin").write_bytes(b"x")
             1 / 0  # noqa: B018
-        receipt = store.read(0)
+        receipt = store.receipt(0)
         assert receipt.status == "failed"
         assert receipt.error_type == "ZeroDivisionError"
         assert receipt.error_message == "division by zero"
@@ -423,7 +449,7 @@ class TestFailed:
     def test_a_text_that_json_can_not_hold(self, store) -> None:
         with pytest.raises(ValueError, match="x"), store.claim(0):
             raise ValueError("\udcff" + "x" * 200_000)
-        assert len(store.read(0).error_message) == 50_000
+        assert len(store.receipt(0).error_message) == 50_000
 
     def test_the_disk_is_full(self, store, shard_faults) -> None:
         """What went wrong first is what is raised."""
@@ -436,9 +462,9 @@ class TestFailed:
     def test_an_error_that_can_not_say_what_it_is(self, store) -> None:
         with pytest.raises(SpeechlessError), store.claim(0):
             raise SpeechlessError
-        assert store.read(0).error_type == "SpeechlessError"
-        assert "no text" in store.read(0).error_message
-        assert "raise SpeechlessError" in store.read(0).traceback
+        assert store.receipt(0).error_type == "SpeechlessError"
+        assert "no text" in store.receipt(0).error_message
+        assert "raise SpeechlessError" in store.receipt(0).traceback
 
     @pytest.mark.parametrize(
         "error", [SpeechlessError("x"), FrozenError("x")], ids=["plain", "frozen"]
@@ -459,7 +485,7 @@ class TestFailed:
         with pytest.raises(interrupt), store.claim(0) as work:  # noqa: PT012
             work.output("x.bin").write_bytes(b"x")
             raise interrupt
-        assert store.read(0).status == "started"
+        assert store.receipt(0).status == "started"
         assert left_over(store) == []
         assert not store.is_completed(0)
         complete(store, 0)
@@ -469,7 +495,7 @@ class TestFailed:
             1 / 0  # noqa: B018
         complete(store, 0)
         assert store.is_completed(0)
-        assert store.read(0).error_type is None
+        assert store.receipt(0).error_type is None
 
 
 SCRIPT = """
@@ -497,7 +523,7 @@ def test_a_job_scheduler_ends_the_job(store, handler, status) -> None:
     with job:
         assert job.stdout is not None
         assert job.stdout.readline() == b"working\n"
-        assert store.read(0).status == "started"
+        assert store.receipt(0).status == "started"
         with pytest.raises(ShardClaimedError, match=f"process {job.pid}"):
             store.claim(0)
         job.terminate()
@@ -507,7 +533,7 @@ def test_a_job_scheduler_ends_the_job(store, handler, status) -> None:
         assert left_over(store) == []
     complete(store, 0)
     assert left_over(store) == []
-    assert store.is_completed(0, "valid")
+    assert store.is_completed(0, level="valid")
 
 
 def test_a_forked_child_does_not_end_its_parents_work(store) -> None:
@@ -521,8 +547,8 @@ def test_a_forked_child_does_not_end_its_parents_work(store) -> None:
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-        assert store.read(0).status == "started"
-        work.check()
+        assert store.receipt(0).status == "started"
+        work.raise_if_lost()
     assert store.is_completed(0)
 
 
@@ -559,7 +585,7 @@ class TestEnd:
         with pytest.raises(OSError, match="space"), store.claim(0) as work:  # noqa: PT012
             work.output("x.bin").write_bytes(b"x")
             shard_faults(store.path / "receipts").fail("rename", errno.ENOSPC, times=1)
-        assert store.read(0).status == "failed"
+        assert store.receipt(0).status == "failed"
         assert left_over(store) == ["x.bin"]
         complete(store, 0)
 
@@ -643,8 +669,8 @@ class TestClaimPending:
 
 
 def test_a_traceback_is_cut(monkeypatch) -> None:
-    monkeypatch.setattr(_work, "_MAX_TEXT", 3)
-    assert _work._text("abcdef") == "def"
+    monkeypatch.setattr(_claimed_shard, "_MAX_TEXT", 3)
+    assert _claimed_shard._text("abcdef") == "def"
 
 
 def test_the_receipt_is_nemotrons(store) -> None:

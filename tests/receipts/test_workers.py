@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardproof import ClaimLostError, ReceiptStore, ShardClaimedError, receipts
-from shardproof.receipts.claims import _claims
+from shardproof.receipts.claims import _claim
 from tests.helpers.forking import PATIENCE, ended, forked
 
 pytestmark = pytest.mark.once
@@ -24,8 +24,8 @@ KINDS = "bin", "idx"
 def plan_dir(tmp_path) -> Path:
     for number in range(N_SHARDS):
         (tmp_path / f"{number:03}.txt").write_text("text")
-    plan = receipts.make_plan("corpus", receipts.source_files(tmp_path, "*.txt"), N_SHARDS)
-    return receipts.open_run(tmp_path / "out", datasets=["corpus"]).open(plan).path
+    plan = receipts.make_plan("corpus", receipts.input_files(tmp_path, "*.txt"), n_shards=N_SHARDS)
+    return receipts.open_run(tmp_path / "out", datasets=["corpus"]).store(plan).path
 
 
 def content(index: int, token: str) -> bytes:
@@ -53,7 +53,7 @@ class Worker:
     def _work(self) -> None:
         os.fsync = lambda _: None  # nobody pulls the plug
         if not self.is_known:
-            _claims.this_process = str
+            _claim.this_process = str
         store = ReceiptStore(self.plan_dir, heartbeat=0.2, stale_after=2.0)
         for work in store.claim_pending(wait=True):
             try:
@@ -111,14 +111,14 @@ def test_every_shard_is_done_once(plan_dir, seed: int) -> None:
     by_token = {worker.token: worker for worker in workers}
 
     store = ReceiptStore(plan_dir)
-    assert store.pending("valid") == []
+    assert store.pending(level="valid") == []
 
     ends: dict[int, list[str]] = {index: [] for index in range(N_SHARDS)}
     for worker in workers:
         for index in worker.said("end"):
             ends[index].append(worker.token)
     for index, tokens in ends.items():
-        by = store.read(index).stats["token"]
+        by = store.receipt(index).stats["token"]
         for kind in KINDS:
             path = plan_dir / f"shard_{index:06d}.{kind}"
             assert path.read_bytes() == content(index, by)  # whole, and of one worker
@@ -155,7 +155,7 @@ def test_a_worker_that_was_held_up_does_not_spoil_what_another_did(plan_dir) -> 
 
     assert ended(pid) == 0
     assert (plan_dir / "shard_000003.bin").read_bytes() == b"in time"
-    assert other.is_completed(3, "valid")
+    assert other.is_completed(3, level="valid")
     assert os.listdir(plan_dir / "claims") == []
 
 
@@ -186,4 +186,4 @@ def test_a_worker_that_shows_life_keeps_its_shard(plan_dir) -> None:
     os.close(writing)
 
     assert ended(pid) == 0
-    assert other.is_completed(3, "valid")
+    assert other.is_completed(3, level="valid")

@@ -436,9 +436,6 @@ class TestMetadata:
     @pytest.mark.parametrize(
         ("field", "value", "text"),
         [
-            ("dtype", "float64", "expected 'float32', 'float16' or 'bfloat16', found 'float64'"),
-            ("protocol", "3.0", "expected '1.0.0', '1.1' or '2.1', found '3.0'"),
-            ("pixel_agg", "mean", "expected 'majority', 'prefer-fg' or None, found 'mean'"),
             ("family", 3, "expected str, found 3"),
             ("ckpt", None, "expected str, found None"),
             ("data", b"", "expected str, found b''"),
@@ -452,6 +449,19 @@ class TestMetadata:
         with pytest.raises(TypeError) as caught:
             Metadata(**FIELDS | {field: value})
         assert str(caught.value) == f"shardproof.Metadata(): {field}: {text}"
+
+    @pytest.mark.parametrize(
+        ("field", "value", "text"),
+        [
+            ("dtype", "float64", "expected 'float32', 'float16' or 'bfloat16', found 'float64'"),
+            ("protocol", "3.0", "expected '1.0.0', '1.1' or '2.1', found '3.0'"),
+            ("pixel_agg", "mean", "expected 'majority', 'prefer-fg' or None, found 'mean'"),
+        ],
+    )
+    def test_a_word_that_is_none_of_the_choices(self, field: str, value: str, text: str) -> None:
+        with pytest.raises(ValueError, match=field) as caught:
+            Metadata(**FIELDS | {field: value})
+        assert str(caught.value).startswith(f"shardproof.Metadata(): {field}: {text}")
 
     def test_numbers_of_numpy_are_numbers(self, tmp_path) -> None:
         fields = FIELDS | {

@@ -481,7 +481,7 @@ def assert_promised(source: Path, copy: Path) -> None:
     """A copy promises what its source does, and keeps it as well."""
     reports = [shardproof.validate(path, level="valid").to_dict() for path in (source, copy)]
     for report, root in zip(reports, (source, copy), strict=True):
-        assert report.pop("root") == str(root)
+        assert report.pop("path") == str(root)
         report["unproven"] = [os.path.relpath(path, root) for path in report["unproven"]]
     assert reports[0] == reports[1]
     assert reports[0]["ok"]
@@ -1016,11 +1016,15 @@ class TestDestination:
 class TestArguments:
     @pytest.mark.parametrize(
         "keywords",
-        [{"level": "whole"}, {"workers": True}, {"workers": "2"}, {"to": 3}, {"progress": 1}],
+        [{"level": None}, {"workers": True}, {"workers": "2"}, {"to": 3}, {"progress": 1}],
     )
     def test_wrong_types(self, make_shards_dir, keywords: dict) -> None:
         with pytest.raises(TypeError):
             stage(make_shards_dir(1), **keywords)
+
+    def test_a_level_that_is_none_of_the_choices(self, make_shards_dir) -> None:
+        with pytest.raises(ValueError, match="level"):
+            stage(make_shards_dir(1), level="whole")
 
     def test_no_workers(self, make_shards_dir, to) -> None:
         with pytest.raises(ValueError, match="workers: expected 1 or more, found 0"):
@@ -1127,6 +1131,40 @@ with faults({str(to)!r}) as fs:
         assert leftovers(to) == []
         assert not list(to.rglob("shards.json"))
         assert_same(shards_dir, stage(shards_dir, to))
+
+
+class TestACheckpointByItsPrefix:
+    def test_it_alone_is_copied(self, tmp_path, to) -> None:
+        saver = MultiShardSaver()
+        for name in ("a", "b"):
+            for rank in range(2):
+                saver.save_shard(tmp_path / "run" / name, rank, {"w": np.full(3, rank)})
+            saver.save_metadata(tmp_path / "run" / name, world_size=2)
+        copies = [stage(tmp_path / "run" / name, to, level="valid") for name in ("a", "b")]
+        assert [copy.name for copy in copies] == ["a", "b"]
+        assert copies[0].parent != copies[1].parent
+        for copy in copies:
+            names = sorted(content(copy.parent))
+            assert names == [f"{copy.name}{end}" for end in (".metadata.json", *SHARDS_OF_TWO)]
+            assert shardproof.validate(copy, level="valid").ok
+            assert stage(tmp_path / "run" / copy.name, to, level="valid") == copy
+        assert stage(tmp_path / "run", to) not in {copy.parent for copy in copies}
+
+    def test_findings_of_another_one_are_not_its_own(self, tmp_path, to, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=2)
+        prefix.with_name("torn.metadata.json").write_text('{"schema_version": 1, "world_size": 1')
+        assert shardproof.validate(stage(prefix, to), level="valid").ok
+        with pytest.raises(ShardValidationError):
+            stage(prefix.parent, to)
+
+    def test_a_shard_that_is_gone_is_found(self, to, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=2, missing_ranks=[1])
+        with pytest.raises(ShardValidationError, match=r"_shard_1\.shard"):
+            stage(prefix, to)
+        assert not list(to.rglob("*.metadata.json"))
+
+
+SHARDS_OF_TWO = ("_shard_0.shard", "_shard_1.shard")
 
 
 def refuse_lock(*_: object) -> None:

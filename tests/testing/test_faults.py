@@ -741,7 +741,7 @@ def test_validate_says_what_it_could_not_look_at(
     with faults(path) as fs:
         fs.fail(operation, errno.EIO, match="acts000003.bin")
         report = validate(path, level=level, workers=workers)
-    found = {finding.path.name: (finding.looked, finding.errno) for finding in report.findings}
+    found = {finding.path.name: (finding.conclusive, finding.errno) for finding in report.findings}
     assert found == {
         "acts000003.bin": (False, errno.EIO),
         "acts000007.bin": (True, errno.ENOENT),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardproof.formats import saev
+from shardproof import formats
 from shardproof.testing.contracts import FormatContract
 from tests.mutants.formats import INDEX, Bug, Form, write_dir
 
@@ -35,7 +35,7 @@ CAUGHT_BY = {
 class TestSaev(FormatContract):
     @pytest.fixture
     def form(self):
-        return saev
+        return formats.get("saev")
 
 
 class TestReference(FormatContract):

@@ -16,14 +16,14 @@ import pytest
 
 from shardproof import FetchError, SourceError
 from shardproof._base.messages import WRONG_USAGE
-from shardproof.fetching import HttpSource, HubSource, Limits, Source, fetch_shard
+from shardproof.fetching import HttpSource, HubSource, Limits, ReadRequest, Source, fetch_file
 from shardproof.fetching.sources import _web
 from shardproof.testing.faults.hub import Hub
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.helpers.forking import ended, forked
 
 SECRET = "s3cr3t"
-ONCE = Limits(max_download_retries=1, max_wait=0.01, stall_after=30.0)
+ONCE = Limits(attempts=1, max_backoff=0.01, stall_timeout=30.0)
 MIB = 2**20
 END = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 
@@ -77,7 +77,7 @@ class TestRedirects:
         with RawServer(leads_to_the_end(lambda: iter(steps))) as server:
             source = HttpSource(f"http://127.0.0.1:{server.port}/a")
             with contextlib.closing(source), measured() as peak:
-                fetch_shard(source, "x.bin", tmp_path / "x", limits=ONCE)
+                fetch_file(source, "x.bin", tmp_path / "x", limits=ONCE)
 
         assert (tmp_path / "x").read_bytes() == b"1234"
         assert peak() < 16 * MIB
@@ -97,7 +97,7 @@ class TestRedirects:
             shard_hub.put(name, b"large", repo="org/name")
         with contextlib.closing(HubSource("org/name", endpoint=shard_hub.url)) as source:
             for name in ("0.bin", "1.bin", "2.bin"):
-                fetch_shard(source, name, tmp_path / name)
+                fetch_file(source, name, tmp_path / name)
 
         first = shard_hub.requests[0].host
         assert len({r.connection for r in shard_hub.requests if r.host == first}) == 1
@@ -112,9 +112,9 @@ class TestRedirects:
         with RawServer(respond) as server:
             ten, eleven = (HttpSource(f"http://127.0.0.1:{server.port}/{n}") for n in (10, 11))
             with contextlib.closing(ten), contextlib.closing(eleven):
-                fetch_shard(ten, "x.bin", tmp_path / "x", limits=ONCE)
+                fetch_file(ten, "x.bin", tmp_path / "x", limits=ONCE)
                 with pytest.raises(FetchError, match="leads nowhere: more than 10 redirects"):
-                    fetch_shard(eleven, "x.bin", tmp_path / "y", limits=ONCE)
+                    fetch_file(eleven, "x.bin", tmp_path / "y", limits=ONCE)
 
         assert (tmp_path / "x").read_bytes() == b"1234"
 
@@ -224,7 +224,7 @@ class TestSecrets:
             source = HubSource("org/name", endpoint=f"http://127.0.0.1:{server.port}")
             refused = pytest.raises(FetchError, match="can't be sent")
             with contextlib.closing(source), refused as caught:
-                fetch_shard(source, "x.bin", tmp_path / "x", limits=ONCE)
+                fetch_file(source, "x.bin", tmp_path / "x", limits=ONCE)
         assert SECRET not in told_by(caught.value)
         assert SECRET not in everything_logged()
         assert server.requests == []
@@ -256,8 +256,8 @@ class TestLogs:
             source = HttpSource(url, headers={"X-Key": SECRET})
             with contextlib.closing(source):
                 source.stat("x.bin", timeout=10)
-                with source.read("x.bin", timeout=10) as delivery:
-                    assert b"".join(delivery.chunks) == b"1234"
+                with source.read(ReadRequest("x.bin")) as response:
+                    assert b"".join(response.chunks) == b"1234"
 
         assert len(server.requests) == 4
         assert SECRET not in everything_logged()
@@ -278,7 +278,7 @@ class TestLogs:
 
         shard_hub.put("0.bin", b"1234")
         with contextlib.closing(HttpSource(shard_hub.url)) as source:
-            first, second = (source.read("0.bin", timeout=10) for _ in range(2))
+            first, second = (source.read(ReadRequest("0.bin")) for _ in range(2))
             with first:
                 second.__enter__()
                 httpx.get(f"{shard_hub.url}/while-one-is-read")
@@ -291,8 +291,8 @@ class TestLogs:
 
 
 def read(source: Source, name: str) -> bytes:
-    with source.read(name, timeout=10) as delivery:
-        return b"".join(delivery.chunks)
+    with source.read(ReadRequest(name)) as response:
+        return b"".join(response.chunks)
 
 
 def connections_to(hub: Hub, host: str) -> list[int]:
@@ -341,17 +341,17 @@ class TestForks:
         shard_hub.put("small.bin", b"1234")
         with contextlib.closing(HttpSource(shard_hub.url)) as source:
             reading = contextlib.ExitStack()
-            delivery = reading.enter_context(source.read("large.bin", timeout=10))
-            first = next(delivery.chunks)
+            response = reading.enter_context(source.read(ReadRequest("large.bin")))
+            first = next(response.chunks)
 
             def act() -> None:
                 with pytest.raises(SourceError, match="Bad file descriptor"), reading:
-                    next(delivery.chunks)
+                    next(response.chunks)
                 assert read(source, "small.bin") == b"1234"
 
             assert ended(forked(act)) == 0
             with reading:
-                assert first + b"".join(delivery.chunks) == data
+                assert first + b"".join(response.chunks) == data
 
     def test_a_lock_that_is_held_meanwhile_is_not_waited_for(self, shard_hub: Hub) -> None:
         """The commit is asked for once, and whoever else needs it waits for the answer."""
@@ -447,8 +447,8 @@ def test_a_proxy_that_is_none_is_told_at_once_and_without_its_password(
         monkeypatch.setenv(name, "")
 
     with pytest.raises(FetchError, match=told) as caught:
-        fetch_shard(HttpSource("http://host/a"), "0.bin", tmp_path / "0.bin")
+        fetch_file(HttpSource("http://host/a"), "0.bin", tmp_path / "0.bin")
 
-    assert caught.value.__cause__.again == "no"
+    assert caught.value.__cause__.kind == "unusable"
     assert isinstance(caught.value.__cause__.__cause__, WRONG_USAGE)
     assert SECRET not in "".join(traceback.format_exception(caught.value))

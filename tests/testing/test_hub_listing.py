@@ -12,12 +12,12 @@ import fsspec
 import pytest
 
 from shardproof import FetchError, FetchTimeoutError, SourceError
+from shardproof._base.deadline import Deadline
 from shardproof._base.threads import Stop, is_main
 from shardproof.datasets.rows import _listings
 from shardproof.fetching import CallableSource, FsspecSource, HubSource, Limits, RemoteFile, adopt
-from shardproof.fetching.sources._source import Cut
-from shardproof.fetching.transfer._clock import Clock
-from shardproof.fetching.transfer._listing import listed
+from shardproof.fetching.sources._source import Cancellation
+from shardproof.fetching.transfer._asking import listed
 from tests.attacks.raw_server import RawServer, Request, Step
 
 SHA = "f" * 40
@@ -79,7 +79,7 @@ def test_more_in_all_pages(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
         refused as caught,
     ):
         source.files()
-    assert caught.value.again == "no"
+    assert caught.value.kind == "unusable"
     assert len(server.requests) == 1 + 3
 
 
@@ -151,17 +151,19 @@ def test_folders_in_folders_without_end(
         SourceError, match=r"'folders://root' has more than .* names too long"
     ) as got:
         folders.files()
-    assert got.value.again == "no"
+    assert got.value.kind == "unusable"
     assert folders._fs.n_listed < 20
 
 
 def test_nobody_lists_them_who_is_wanted_no_more(
     folders: FsspecSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cut = Cut()
-    monkeypatch.setattr(Folders, "listed", lambda fs: cut.now() if fs.n_listed == 5 else None)
+    cancellation = Cancellation()
+    monkeypatch.setattr(
+        Folders, "listed", lambda fs: cancellation.cancel() if fs.n_listed == 5 else None
+    )
     with pytest.raises(SourceError, match="not wanted any more"):
-        folders.files(cut)
+        folders.files(cancellation)
     assert folders._fs.n_listed == 5
 
 
@@ -169,9 +171,9 @@ def test_a_listing_of_folders_ends_when_it_takes_too_long(
     folders: FsspecSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Folders, "listed", lambda _: time.sleep(0.01))
-    limits = Limits(max_download_retries=1, download_timeout=0.5, max_wait=0)
+    limits = Limits(attempts=1, timeout=0.5, max_backoff=0)
     with pytest.raises(FetchTimeoutError, match="failed to download the listing"):
-        listed(folders, limits, Clock(None, Stop()), "memory")
+        listed(folders, limits, Deadline(None, Stop()), "memory")
     assert "shardproof-ask" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -181,7 +183,7 @@ def test_pages_that_come_quickly_may_take_longer_than_one_of_them_may(tmp_path: 
         return [entry(str(nth))]
 
     (tmp_path / "7").write_bytes(b"12345")
-    limits = Limits(max_download_retries=1, stall_after=1.0)
+    limits = Limits(attempts=1, stall_timeout=1.0)
     with listing(entries, n_pages=10) as (source, _):
         (finding,) = adopt(tmp_path, source, limits=limits).findings
     assert (finding.expected, finding.found) == ("4 bytes", "5 bytes")
@@ -190,13 +192,13 @@ def test_pages_that_come_quickly_may_take_longer_than_one_of_them_may(tmp_path: 
 def test_pages_without_end_are_asked_for_no_longer_than_they_are_wanted(tmp_path: Path) -> None:
     def entries(nth: int) -> list[dict[str, Any]]:
         if nth == 5:
-            stop.set()
+            cancellation.cancel()
         return [entry(str(nth))]
 
-    stop = threading.Event()
+    cancellation = Cancellation()
     with listing(entries, n_pages=10**9) as (source, server):
         with pytest.raises(FetchError, match="stopped"):
-            adopt(tmp_path, source, stop=stop)
+            adopt(tmp_path, source, cancellation=cancellation)
         assert "shardproof-ask" not in {thread.name for thread in threading.enumerate()}
         assert len(server.requests) < 20
 

@@ -160,7 +160,7 @@ class TestWriting:
     def test_our_readers_take_the_plan_and_the_receipt(self, tmp_path: Path) -> None:
         value = receipts_layout(2)
         path = write_receipts(value, tmp_path)
-        plan, receipt = receipts.read_plan(path), ReceiptStore(path).read(1)
+        plan, receipt = receipts.Plan.load(path), ReceiptStore(path).receipt(1)
         assert (plan.plan_hash, plan.n_shards) == (value.plan_hash, 2)
         assert (receipt.plan_hash, receipt.run_hash) == (value.plan_hash, value.run_hash)
         assert receipt.files is not None
@@ -217,21 +217,21 @@ class TestOracle:
             store = ReceiptStore(path)
             for level in LEVELS:
                 pending = expected_pending(value, level)
-                assert tuple(store.pending(level)) == pending
-                done = [store.verdict(i, level).done for i in range(value.n_shards)]
+                assert tuple(store.pending(level=level)) == pending
+                done = [store.verdict(i, level=level).completed for i in range(value.n_shards)]
                 assert done == [i not in pending for i in range(value.n_shards)]
 
     @pytest.mark.parametrize("level", LEVELS)
     def test_our_store_knows_every_state(self, level: Any) -> None:
         with receipts_dir(ALL) as path:
-            assert tuple(ReceiptStore(path).pending(level)) == expected_pending(ALL, level)
+            assert tuple(ReceiptStore(path).pending(level=level)) == expected_pending(ALL, level)
 
 
 class TestFixture:
     def test_by_default(self, make_receipts_dir: MakeReceiptsDir) -> None:
         path = make_receipts_dir()
         assert ReceiptStore(path).n_shards == 3
-        assert ReceiptStore(path).pending("valid") == []
+        assert ReceiptStore(path).pending(level="valid") == []
 
     def test_states(self, make_receipts_dir: MakeReceiptsDir) -> None:
         path = make_receipts_dir(n_shards=8, started=[1], missing_outputs=[2], missing_bin=[5])
@@ -338,8 +338,8 @@ class TestHostileReceipts:
             (path / "receipts" / "shard_000000.json").write_bytes(text)
             store = ReceiptStore(path)
             for level in LEVELS:
-                assert store.pending(level) == [0]
-                assert not store.verdict(0, level).done
+                assert store.pending(level=level) == [0]
+                assert not store.verdict(0, level=level).completed
 
     def test_the_least_is_empty(self) -> None:
         assert find(hostile_receipts(), lambda _: True) == b""

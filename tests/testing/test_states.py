@@ -102,8 +102,11 @@ def states_of_bytes(found: bytes, whole: bytes, *, temporary: bool) -> set[Shard
 
 def with_digests(value: Layout, root: Path) -> Manifest:
     """What a format that writes digests down would promise."""
-    files = [PromisedFile(*promise) for promise in promises(value)]
-    return Manifest(root, root / "shards.json", "test", files)
+    files = [
+        PromisedFile(name=promise.name, size=promise.size, digest=promise.digest)
+        for promise in promises(value)
+    ]
+    return Manifest(root=root, path=root / "shards.json", format="test", files=files)
 
 
 def said(findings) -> list[ExpectedFinding]:

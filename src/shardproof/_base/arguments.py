@@ -239,7 +239,7 @@ def _words_of(hint: Any) -> list[str]:
 
 def _nearest(found: str, words: Sequence[str]) -> str:
     near = difflib.get_close_matches(found[:_MAX_SHOWN], words, 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f"; did you mean {_shown(near[0])}?" if near else ""
 
 
 def _expected(hint: Any) -> str:

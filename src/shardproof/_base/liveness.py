@@ -1,17 +1,51 @@
-"""Who a process is, so that another one on the same machine can tell that it is gone.
+"""Who a process is, how it shows that it lives, and how others tell that it is gone.
 
-A number alone does not tell: it is given to another process later, and a container or another
-machine has one of the same number. So the kernel's boot, the namespaces of numbers and of times and
-the moment at which the process began stand beside it (proc(5)); that moment is another for who asks
-from another namespace of times (time_namespaces(7)). What can't be told is taken for alive: so it
-is where /proc shows the numbers of another namespace, as in a container that was given its host's.
+On one machine the kernel tells. A number alone does not: it is given to another process later, and
+a container or another machine has one of the same number. So the kernel's boot, the namespaces of
+numbers and of times and the moment at which the process began stand beside it (proc(5)); that
+moment is another for a process that asks from another namespace of times (time_namespaces(7)). What
+can't be told is taken for alive: so it is where /proc shows the numbers of another namespace, as in
+a container that was given its host's.
+
+Between machines only signs of life tell: one process changes a file every few seconds (`Heartbeat`)
+and the others measure, each by its own clock, for how long they saw no change (`ObservedSilence`).
+The clocks of two machines are never compared.
 """
 
 import hashlib
 import os
 import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
-__all__ = ["is_alive", "is_gone", "is_here", "process_of", "tag_of", "this_process"]
+from shardproof._base import threads
+from shardproof._base.threads import Stop
+
+__all__ = [
+    "Heartbeat",
+    "ObservedSilence",
+    "Stamp",
+    "is_alive",
+    "is_gone",
+    "is_here",
+    "owner_text",
+    "process_of",
+    "settled_stamp_of",
+    "stamp_of",
+    "tag_of",
+    "this_process",
+]
+
+Key = TypeVar("Key")
+Sign = TypeVar("Sign")
+
+Stamp = tuple[int, ...]
+"""What changes when a file does."""
+
+_TICK = 2.0
+"""Seconds in which a file may change twice and its time once, on the coarsest file system."""
 
 
 def this_process() -> str:
@@ -122,3 +156,80 @@ def _started(pid: int) -> str | None:
         return None
     has_ended = fields[0] in b"ZX" and int(fields[17]) <= 1
     return "" if has_ended else fields[19].decode()
+
+
+def owner_text() -> str:
+    """Return user, host and number of this process, for people."""
+    return f"uid {os.geteuid()} on {socket.gethostname()[:200]}, process {os.getpid()}"
+
+
+class Heartbeat:
+    """A thread that shows life every few seconds, from now until it is stopped.
+
+    Args:
+        beat: Shows life once, and returns whether there is any left to show. It raises nothing:
+            the next sign may succeed where one did not.
+        every: Seconds between two signs, and before the first.
+        name: The thread's.
+    """
+
+    def __init__(self, beat: Callable[[], bool], every: float, name: str) -> None:
+        self._beat, self._every = beat, every
+        self._stopped = Stop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        threads.start(self._thread, self._stopped)
+
+    def stop(self) -> None:
+        """Show no more life, and wait for the thread to end.
+
+        But not where the thread itself stops it: the collector of garbage runs in any thread, and
+        may find there what stops its heartbeat as it is closed.
+        """
+        self._stopped.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every) and self._beat():
+            pass
+
+
+class ObservedSilence(Generic[Key, Sign]):
+    """For how long others were seen to show no new sign of life.
+
+    It has no lock: threads that share one take turns.
+
+    Args:
+        clock: What time is measured by: one that only goes on.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[Key, tuple[Sign, float]] = {}
+
+    def seconds(self, key: Key, sign: Sign) -> float:
+        """Return for how long one has shown this sign and no other; 0 when it is first seen."""
+        now = self._clock()
+        seen = self._seen.get(key)
+        if seen is None or seen[0] != sign:
+            self._seen[key] = sign, now
+            return 0.0
+        return now - seen[1]
+
+    def last(self, key: Key) -> Sign | None:
+        """Return the sign that was seen last; None where none was."""
+        return self._seen[key][0] if key in self._seen else None
+
+    def forget(self, is_over: Callable[[Key], bool]) -> None:
+        """Drop what was seen of each that is over, so that no more is kept than there are."""
+        self._seen = {key: seen for key, seen in self._seen.items() if not is_over(key)}
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return what changes when a file is another one, is written to, or gets another name."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def settled_stamp_of(status: os.stat_result) -> Stamp | None:
+    """Return a file's stamp, or None where it changed so lately that it may change and keep it."""
+    return None if time.time() - status.st_mtime < _TICK else stamp_of(status)

@@ -2,14 +2,20 @@
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import threading
-from collections.abc import Callable
-from typing import TypeVar
+import types
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 from shardproof._base import threads
+from shardproof._base.arguments import checked
+from shardproof._base.work import stoppable
 
-__all__ = ["LoopThreads"]
+__all__ = ["LoopThreads", "in_thread"]
 
+P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
@@ -76,3 +82,38 @@ async def _ended(future: "asyncio.Future[Result]") -> None:
             await asyncio.wait([future])
     if not future.cancelled():
         future.exception()
+
+
+def in_thread(method: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
+    """Return a coroutine function that does as a method does, in a thread of its own.
+
+    The thread has ended when the coroutine returns. Where the wait for it is cancelled, the work is
+    told to stop first.
+
+    Args:
+        method: One that is `checked`; its twin has its name with ``_async`` behind it.
+    """
+    name = f"{method.__name__}_async"
+    # A copy, since refusals of arguments name the function that was called.
+    blocking: Callable[P, Result] = checked(_copy(inspect.unwrap(method), name))
+
+    @functools.wraps(blocking)
+    async def twin(*args: P.args, **keywords: P.kwargs) -> Result:
+        return await LoopThreads().run(
+            lambda stop: stoppable(lambda: blocking(*args, **keywords), stop),
+            f"shardproof-{name.partition('_')[0]}",
+        )
+
+    twin.__doc__ = (
+        f"Do as `{method.__name__}` in a thread, which has ended when this returns or is cancelled."
+    )
+    return twin
+
+
+def _copy(function: Any, name: str) -> types.FunctionType:
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
+    copy.__module__, copy.__qualname__ = function.__module__, f"{function.__qualname__}_async"
+    return copy

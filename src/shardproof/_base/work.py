@@ -30,6 +30,7 @@ __all__ = [
     "interrupts",
     "is_collecting",
     "later",
+    "stoppable",
     "to_waiter",
 ]
 
@@ -158,12 +159,19 @@ def apart(work: Callable[[Stop], Result]) -> Result:
 
 
 def _in_this_thread(work: Callable[[Stop], Result]) -> Result:
-    stop, before = Stop(), _here.stop
+    before = _here.stop
     if isinstance(before, Stop):
         return work(before)
+    stop = Stop()
+    return stoppable(lambda: work(stop), stop)
+
+
+def stoppable(work: Callable[[], Result], stop: threading.Event) -> Result:
+    """Return what the work returns, done in this thread; `go_on` ends it once ``stop`` is set."""
+    before = _here.stop
     _here.stop = stop
     try:
-        return work(stop)
+        return work()
     finally:
         _here.stop = before
 

@@ -9,14 +9,14 @@ from shardproof.checkpoint.format._metadata import (
 )
 from shardproof.checkpoint.load._loader import MultiShardLoader
 from shardproof.checkpoint.pruning._prune import prune
-from shardproof.checkpoint.safetensors._convert import from_safetensors, to_safetensors
+from shardproof.checkpoint.safetensors._from_safetensors import from_safetensors
+from shardproof.checkpoint.safetensors._to_safetensors import to_safetensors
 from shardproof.checkpoint.save._saver import MultiShardSaver
 from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._storage import CheckpointStorage, StoredFile
 from shardproof.checkpoint.storage._unfinished import UnfinishedStep, unfinished_steps
 from shardproof.checkpoint.verify._latest import latest_checkpoint
-from shardproof.checkpoint.verify._manifest import promise
 from shardproof.checkpoint.verify._verifier import ShardFileVerifier, VerificationResult
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "VerificationResult",
     "from_safetensors",
     "latest_checkpoint",
-    "promise",
     "prune",
     "to_safetensors",
     "unfinished_steps",

@@ -1,21 +1,17 @@
-"""One shard to bytes and back: for who sends it elsewhere than to a file."""
+"""Turn one shard into bytes and back, to send it elsewhere than to a file."""
 
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from shardproof._base import digest as _digest
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import told
 from shardproof.checkpoint.format._layout import MAX_RANK, header_size, parse_header, shard_name
-from shardproof.checkpoint.format._metadata import ShardEntry, broken_by_shard, refuse
-from shardproof.checkpoint.format._rank_record import Note
-from shardproof.checkpoint.format._refusal import refusal
-from shardproof.checkpoint.format._sealed import seal, unseal
-from shardproof.checkpoint.load._shard_arrays import Framework, tensors_in
-from shardproof.checkpoint.save._before_saving import refuse_number
-from shardproof.checkpoint.save._saver import DigestName
-from shardproof.checkpoint.save._shard_writer import write_to
+from shardproof.checkpoint.format._metadata import RankRecord, ShardEntry, broken_by_shard, refuse
+from shardproof.checkpoint.format._sealed import refusal, seal, unseal
+from shardproof.checkpoint.load._arrays import Framework, tensors_in
+from shardproof.checkpoint.save._shard_writer import Algorithm, ShardWriter
 from shardproof.checkpoint.save._tensors import tensors_of
 from shardproof.checkpoint.storage._open_shard import refuse_other_file
 from shardproof.errors import CheckpointError, ManifestError
@@ -31,15 +27,15 @@ class MultiShardCheckpointFormat:
     """Turn one shard into bytes and back, each byte proven before it is given away.
 
     The bytes are those of the file that `MultiShardSaver` writes, and behind them the shard's entry
-    of the metadata, which has the tensors' names, types and shapes: as a note of a rank has it.
+    of the metadata, which has the tensors' names, types and shapes: as the record of a rank has it.
 
     Args:
-        digest: By which the data can be proven, as for `MultiShardSaver`.
+        algorithm: By which the data can be proven, as for `MultiShardSaver`.
         framework: Of what `deserialize` returns, as for `MultiShardLoader`.
 
     Raises:
         TypeError: An argument of the wrong type.
-        ValueError: The package that computes the digest is not installed.
+        ValueError: Another algorithm or framework, or an algorithm whose package is not installed.
 
     Example:
         >>> import numpy as np
@@ -51,9 +47,9 @@ class MultiShardCheckpointFormat:
     """
 
     @checked
-    def __init__(self, *, digest: DigestName = "sha256", framework: Framework = "numpy") -> None:
-        _digest.begin(digest, 0)
-        self._digest, self._framework = digest, framework
+    def __init__(self, *, algorithm: Algorithm = "sha256", framework: Framework = "numpy") -> None:
+        _digest.begin(algorithm, 0)
+        self._algorithm, self._framework = algorithm, framework
 
     @checked
     def serialize(self, arrays: Mapping[str, Any], *, rank: int = 0) -> bytes:
@@ -67,14 +63,13 @@ class MultiShardCheckpointFormat:
             TypeError: An argument of the wrong type, or a tensor whose type the format lacks.
             ValueError: A rank below 0, a tensor's name that is empty or over 4096 characters.
         """
-        refuse_number("rank", rank, 0, MAX_RANK)
+        count("rank", rank, 0, MAX_RANK)
         tensors = tensors_of(arrays)
         with open(os.memfd_create("shardproof"), "w+b", buffering=0) as file:
             name = shard_name(_PREFIX_NAME, rank)
-            entry = write_to(file.fileno(), _PATH, rank, name, tensors, digest=self._digest)
-            os.pwrite(
-                file.fileno(), seal(Note(step=None, shard=entry, checksum="")), entry.file_size
-            )
+            entry = ShardWriter(file.fileno(), _PATH, self._algorithm).write(rank, name, tensors)
+            record = RankRecord(step=None, shard=entry, checksum="")
+            os.pwrite(file.fileno(), seal(record), entry.file_size)
             file.seek(0)
             return file.read()
 
@@ -95,7 +90,12 @@ class MultiShardCheckpointFormat:
         view = memoryview(data).cast("B")
         if entry is None:
             entry, view = _entry_behind(view)
-        _refuse_lies(entry)
+        try:
+            refuse(
+                broken_by_shard(entry, entry.file.removesuffix(shard_name("", entry.rank))), _PATH
+            )
+        except ManifestError as error:
+            raise refusal(error) from error
         file = _Memory(view)
         refuse_other_file(file, entry)
         return tensors_in(file, entry, framework=self._framework)
@@ -132,14 +132,6 @@ def _entry_behind(view: memoryview) -> tuple[ShardEntry, memoryview]:
         )
         raise CheckpointError(problem, path=_PATH)
     try:
-        return unseal(bytes(view[end:]), Note, path=_PATH).shard, view[:end]
-    except ManifestError as error:
-        raise refusal(error) from error
-
-
-def _refuse_lies(entry: ShardEntry) -> None:
-    prefix_name = entry.file.removesuffix(shard_name("", entry.rank))
-    try:
-        refuse(broken_by_shard(entry, prefix_name), _PATH)
+        return unseal(bytes(view[end:]), RankRecord, path=_PATH).shard, view[:end]
     except ManifestError as error:
         raise refusal(error) from error

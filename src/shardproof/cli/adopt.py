@@ -3,17 +3,15 @@
 import contextlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shardproof._base.messages import printable, shown, told
-from shardproof._base.work import apart
-from shardproof.cli.paths import code_unseen, given_text
-from shardproof.errors import FetchError
+from shardproof.cli.exits import COULD_NOT_LOOK, FINDINGS, NO_PROMISE, end_with, errors_end_it, warn
+from shardproof.cli.paths import given_text
 
 if TYPE_CHECKING:
     from shardproof.report import Report
@@ -59,27 +57,15 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
     """
     from shardproof import fetching  # noqa: PLC0415 - not for the other commands
 
-    try:
-        with _logged(quiet=quiet):
-            report = apart(
-                lambda stop: fetching.adopt(
-                    directory,
-                    source,
-                    match=match,
-                    trust=not proven_only,
-                    workers=workers,
-                    stop=stop,
-                )
+    with errors_end_it("look at", directory, refused=COULD_NOT_LOOK), _logged(quiet=quiet):
+        try:
+            report = fetching.adopt(
+                directory, source, match=match, trust=not proven_only, workers=workers
             )
-    except (ImportError, ValueError, FileNotFoundError, NotADirectoryError) as error:
-        _quit(told(error), 2)
-    except FetchError as error:
-        _quit(told(error), 3)
-    except OSError as error:
-        problem = f"Could not look at '{shown(os.path.abspath(directory))}': {told(error)}"
-        _quit(problem, code_unseen(error))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            end_with(told(error), NO_PROMISE)
     _tell(report, as_json=as_json, quiet=quiet)
-    raise typer.Exit(report.exit_code if report.n_files else 1)
+    raise typer.Exit(report.exit_code if report.n_files else FINDINGS)
 
 
 def _tell(report: "Report", *, as_json: bool, quiet: bool) -> None:
@@ -89,17 +75,17 @@ def _tell(report: "Report", *, as_json: bool, quiet: bool) -> None:
         typer.echo(printable(_summary(report)))
     for finding in report.findings:
         what = f"expected {finding.expected}, found {finding.found}"
-        typer.echo(printable(f"not taken over: {shown(finding.path)}: {what}"), err=True)
+        warn(f"not taken over: {shown(finding.path)}: {what}")
     if not report.n_files:
-        typer.echo(printable(f"nothing to take over in '{shown(report.root)}'"), err=True)
+        warn(f"nothing to take over in '{shown(report.path)}'")
     for path in () if quiet else report.unproven:
-        typer.echo(printable(f"on your word, not proven: {shown(path)}"), err=True)
+        warn(f"on your word, not proven: {shown(path)}")
 
 
 def _summary(report: "Report") -> str:
     n_unproven, n_findings = len(report.unproven), len(report.findings)
     counts = f"{report.n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"
-    return f"{counts}: '{shown(report.root)}'"
+    return f"{counts}: '{shown(report.path)}'"
 
 
 @contextlib.contextmanager
@@ -113,8 +99,3 @@ def _logged(*, quiet: bool) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-
-
-def _quit(problem: str, code: int) -> NoReturn:
-    typer.echo(printable(problem), err=True)
-    raise typer.Exit(code)

@@ -1,20 +1,23 @@
 """The command ``shardproof receipts``: what is done, what is left, and who is at it."""
 
+import dataclasses
 import datetime
+import functools
 import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from shardproof._base.messages import printable, shown
-from shardproof.cli.paths import code_unseen, given_path
-from shardproof.cli.text import console, print_lines, print_table
-from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.cli.exits import FINDINGS, KEPT, PathOutcome, outcome_of, warn
+from shardproof.cli.paths import given_path
+from shardproof.cli.terminal import console, print_lines, print_table
+from shardproof.errors import ManifestNotFoundError, ShardproofError
 from shardproof.report import Level
 
 if TYPE_CHECKING:
@@ -22,49 +25,41 @@ if TYPE_CHECKING:
 
 __all__ = ["receipts"]
 
-Form = Literal["lines", "slurm"]
-
 _LONGEST = 10.0**9  # seconds: 30 years, and what a clock says that is wrong
 
 
-class _Row(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Row:
     """One shard that is not done."""
 
-    shard: int
-    state: str
-    why: str
+    index: int
+    status: str
+    reason: str
 
 
-class _Outcome(NamedTuple):
-    """What became of one directory: its receipts, or the error because of which there are none."""
+class _Progress(NamedTuple):
+    """How far one plan is."""
 
-    path: str
-    store: "ReceiptStore | None" = None
-    rows: tuple[_Row, ...] = ()
-    error: ManifestError | OSError | None = None
+    store: "ReceiptStore"
+    rows: tuple[_Row, ...]
 
     @property
     def exit_code(self) -> int:
-        if self.error is None:
-            return 1 if self.rows else 0
-        return 2 if isinstance(self.error, ManifestError) else code_unseen(self.error)
-
-    @property
-    def problem(self) -> str:
-        if isinstance(self.error, ManifestError):
-            return str(self.error)
-        return f"Could not look at '{shown(self.path)}': {self.error}"
+        """0 all shards are done; 1 some are not."""
+        return FINDINGS if self.rows else KEPT
 
     def to_dict(self) -> dict[str, Any]:
-        if self.store is None:
-            return {"root": self.path, "exit_code": self.exit_code, "error": self.problem}
+        """Return it as plain JSON values."""
         return {
-            "root": str(self.store.path),
+            "path": str(self.store.path),
             "plan_hash": self.store.plan_hash,
             "n_shards": self.store.n_shards,
             "n_completed": self.store.n_shards - len(self.rows),
-            "shards": [row._asdict() for row in self.rows],
+            "shards": [dataclasses.asdict(row) for row in self.rows],
         }
+
+
+_Outcome: TypeAlias = PathOutcome[_Progress]
 
 
 def receipts(
@@ -79,14 +74,10 @@ def receipts(
     pending: Annotated[
         bool, typer.Option("--pending", help="Print only the numbers of shards that are not done.")
     ] = False,
-    form: Annotated[
-        Form | None,
-        typer.Option(
-            "--format",
-            help="Of --pending: one a line, or 3,7,12-40 for sbatch --array.",
-            show_default="lines",
-        ),
-    ] = None,
+    ranges: Annotated[
+        bool,
+        typer.Option("--ranges", help="Of --pending: as 3,7,12-40 for sbatch --array, on a line."),
+    ] = False,
     level: Annotated[
         Level,
         typer.Option(
@@ -102,18 +93,18 @@ def receipts(
     not look; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP). Of several plans the highest
     counts.
     """
-    if form is not None and not pending:
-        problem = "it says how --pending prints; give --pending too, or leave --format out"
-        raise typer.BadParameter(problem, param_hint="--format")
+    if ranges and not pending:
+        problem = "it says how --pending prints; give --pending too, or leave --ranges out"
+        raise typer.BadParameter(problem, param_hint="--ranges")
     top = os.path.abspath(directory)
     outcomes = _look(top, level)
     for outcome in outcomes:
-        if outcome.error is not None:
-            typer.echo(printable(outcome.problem), err=True)
+        if outcome.result is None:
+            warn(outcome.error)
     code = max(outcome.exit_code for outcome in outcomes)
     if pending:
-        _print_pending(top, outcomes, form or "lines")
-        raise typer.Exit(code if code > 1 else 0)
+        _print_pending(top, outcomes, ranges=ranges)
+        raise typer.Exit(code if code > FINDINGS else KEPT)
     if as_json:
         _print_json(top, outcomes)
     else:
@@ -125,62 +116,59 @@ def _look(top: str, level: Level) -> list[_Outcome]:
     """Look at a plan directory; or where it is none, at all that are below."""
     from shardproof.receipts import plan_dirs  # noqa: PLC0415 - not for the other commands
 
-    outcome = _look_at(top, level)
-    if not isinstance(outcome.error, ManifestNotFoundError):
-        return [outcome]
+    try:
+        found = _progress(top, level)
+    except ManifestNotFoundError as error:
+        not_there = error
+    except (ShardproofError, OSError) as error:
+        return [PathOutcome.failed(top, error)]
+    else:
+        return [PathOutcome(top, found, "", found.exit_code)]
     unseen: list[OSError] = []
     try:
-        found = [_look_at(str(path), level) for path in plan_dirs(top, unseen.append)]
+        paths = [str(path) for path in plan_dirs(top, unseen.append)]
     except (FileNotFoundError, NotADirectoryError):
-        return [outcome]
+        return [PathOutcome.failed(top, not_there)]
     except OSError as error:
-        return [_Outcome(top, error=error)]
-    found += [_Outcome(str(error.filename), error=error) for error in unseen]
-    return found or [_Outcome(top, error=_no_plan(top))]
+        return [PathOutcome.failed(top, error)]
+    if not paths and not unseen:
+        problem = "there is no such file, and no plan below: runs/*/datasets/*/*/plan.json"
+        path = os.path.join(top, "plan.json")
+        return [PathOutcome.failed(top, ManifestNotFoundError(problem, path=path))]
+    outcomes = [outcome_of(path, functools.partial(_progress, path, level)) for path in paths]
+    return outcomes + [PathOutcome.failed(str(error.filename), error) for error in unseen]
 
 
-def _no_plan(top: str) -> ManifestNotFoundError:
-    problem = "there is no such file, and no plan below: runs/*/datasets/*/*/plan.json"
-    return ManifestNotFoundError(problem, path=os.path.join(top, "plan.json"))
-
-
-def _look_at(path: str, level: Level) -> _Outcome:
+def _progress(path: str, level: Level) -> _Progress:
     from shardproof.receipts import ReceiptStore  # noqa: PLC0415 - as above
+    from shardproof.receipts.claims import claims_in  # noqa: PLC0415 - as above
 
-    try:
-        store = ReceiptStore(path)
-        return _Outcome(path, store, _rows(store, store.pending_verdicts(level)))
-    except (ManifestError, OSError) as error:
-        return _Outcome(path, error=error)
+    store = ReceiptStore(path)
+    verdicts = store.verdicts(pending=True, level=level)
+    claims = dict(claims_in(os.fspath(store.path)))
+    return _Progress(store, tuple(_row(found, claims.get(found.index)) for found in verdicts))
 
 
-def _print_pending(top: str, outcomes: list[_Outcome], form: Form) -> None:
-    from shardproof.receipts import as_ranges  # noqa: PLC0415 - as above
+def _print_pending(top: str, outcomes: list[_Outcome], *, ranges: bool) -> None:
+    from shardproof.receipts import slurm_array  # noqa: PLC0415 - as above
 
-    if any(outcome.error for outcome in outcomes):
+    if any(outcome.result is None for outcome in outcomes):
         return
     if len(outcomes) > 1:
         problem = f"expected one plan, found {len(outcomes)} below '{shown(top)}'; name one of them"
         raise typer.BadParameter(problem, param_hint="--pending")
-    indices = [row.shard for row in outcomes[0].rows]
-    if indices:
-        typer.echo(as_ranges(indices) if form == "slurm" else "\n".join(map(str, indices)))
-
-
-def _rows(store: "ReceiptStore", verdicts: "list[Verdict]") -> tuple[_Row, ...]:
-    from shardproof.receipts import claims_in  # noqa: PLC0415 - as above
-
-    claims = dict(claims_in(os.fspath(store.path)))
-    return tuple(_row(found, claims.get(found.index)) for found in verdicts)
+    found = outcomes[0].result
+    if found is not None and (indices := [row.index for row in found.rows]):
+        typer.echo(slurm_array(indices) if ranges else "\n".join(map(str, indices)))
 
 
 def _row(verdict: "Verdict", claim: Any) -> _Row:
     if claim is None:
-        state = "failed" if verdict.status == "failed" else "pending"
-        return _Row(verdict.index, state, verdict.reason)
+        status = "failed" if verdict.status == "failed" else "pending"
+        return _Row(verdict.index, status, verdict.reason)
     if claim.is_dead:
-        why = f"{_claimant(claim.record)}; that process is gone; {verdict.reason}"
-        return _Row(verdict.index, "dead", why)
+        reason = f"{_claimant(claim.record)}; that process is gone; {verdict.reason}"
+        return _Row(verdict.index, "dead", reason)
     return _Row(verdict.index, "claimed", _claimant(claim.record))
 
 
@@ -195,16 +183,16 @@ def _claimant(record: Any) -> str:
 def _print_json(top: str, outcomes: list[_Outcome]) -> None:
     said = [outcome.to_dict() for outcome in outcomes]
     if outcomes[0].path != top:
-        typer.echo(json.dumps({"root": top, "plans": said}, indent=2))
-    elif outcomes[0].store is not None:
+        typer.echo(json.dumps({"path": top, "plans": said}, indent=2))
+    elif outcomes[0].result is not None:
         typer.echo(json.dumps(said[0], indent=2))
 
 
 def _print_tables(outcomes: list[_Outcome]) -> None:
     out = console(wraps=True)
     for outcome in outcomes:
-        if outcome.store is not None:
-            _print_table(out, outcome.store, outcome.rows)
+        if outcome.result is not None:
+            _print_table(out, *outcome.result)
 
 
 def _print_table(out: Console, store: "ReceiptStore", rows: tuple[_Row, ...]) -> None:
@@ -213,8 +201,8 @@ def _print_table(out: Console, store: "ReceiptStore", rows: tuple[_Row, ...]) ->
     style = "red" if rows else "green"
     print_lines(out, [printable(title)], lambda line: Text(line, style))
     if rows:
-        print_table(out, ("Shard", "State", "Why"), lambda: map(_cells, rows))
+        print_table(out, ("Index", "Status", "Reason"), lambda: map(_cells, rows))
 
 
 def _cells(row: _Row) -> tuple[str, str, Text]:
-    return str(row.shard), row.state, Text(printable(row.why), overflow="fold")
+    return str(row.index), row.status, Text(printable(row.reason), overflow="fold")

@@ -2,37 +2,38 @@
 
 from shardproof.fetching._adopt import adopt
 from shardproof.fetching._prefetcher import ShardPrefetcher
-from shardproof.fetching._stats import PrefetchEvent, PrefetchStats
+from shardproof.fetching.cache._stats import PrefetchEvent, PrefetchStats
 from shardproof.fetching.sources import (
     CallableSource,
-    Cut,
-    Delivery,
+    Cancellation,
     FsspecSource,
     HttpSource,
     HubSource,
+    ReadRequest,
     RemoteFile,
+    Response,
     Source,
     open_source,
-    split_name,
 )
-from shardproof.fetching.transfer import Fetched, Limits, fetch_shard
+from shardproof.fetching.transfer import FetchResult, Limits, fetch, fetch_file
 
 __all__ = [
     "CallableSource",
-    "Cut",
-    "Delivery",
-    "Fetched",
+    "Cancellation",
+    "FetchResult",
     "FsspecSource",
     "HttpSource",
     "HubSource",
     "Limits",
     "PrefetchEvent",
     "PrefetchStats",
+    "ReadRequest",
     "RemoteFile",
+    "Response",
     "ShardPrefetcher",
     "Source",
     "adopt",
-    "fetch_shard",
+    "fetch",
+    "fetch_file",
     "open_source",
-    "split_name",
 ]

@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base import fanout
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
+from shardproof._base.deadline import Deadline
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import file_type
 from shardproof._base.opening import is_there, real_path
 from shardproof._base.paths import refuse_empty
-from shardproof._base.work import apart
+from shardproof._base.threads import Stop
+from shardproof._base.work import Cancelled, apart, go_on
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._places import STATE, refuse_name
 from shardproof.fetching.cache._prover import OtherBytesError
 from shardproof.fetching.sources._open import open_source
-from shardproof.fetching.sources._source import RemoteFile, Source
+from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source
+from shardproof.fetching.transfer._asking import ask, listed
 from shardproof.fetching.transfer._attempts import Goal
-from shardproof.fetching.transfer._clock import Clock, StoppedError
-from shardproof.fetching.transfer._fetch import ask
 from shardproof.fetching.transfer._limits import Limits
-from shardproof.fetching.transfer._listing import listed
 from shardproof.report import Finding, FindingKind, Report
 
 __all__ = ["adopt"]
@@ -52,7 +52,7 @@ def adopt(
     trust: bool = True,
     workers: int | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
-    stop: threading.Event | None = None,
+    cancellation: Cancellation | None = None,
 ) -> Report:
     """Take over what other tools fetched, so that it need not be fetched again.
 
@@ -70,7 +70,7 @@ def adopt(
         trust: Whether your word counts; if not, what can't be proven is a finding.
         workers: Files that are read at once; by default as many as there are processors.
         limits: How long and how often the source is asked.
-        stop: Set from another thread, it ends the call with an error.
+        cancellation: Ends the call with an error, from another thread.
 
     Returns:
         A report of level ``valid``. A finding is not taken over: it has another size or digest, is
@@ -90,11 +90,15 @@ def adopt(
         (True, ['0.bin'])
     """
     refuse_empty(path=path)
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers: expected 1 or more, found {workers}")
-    return apart(
-        lambda own: _adopted(real_path(path), source, match, trust, workers, limits, stop or own)
-    )
+    if workers is not None:
+        count("workers", workers, 1)
+
+    def work(own: Stop) -> Report:
+        stop = own if cancellation is None else Stop()
+        with (cancellation or Cancellation()).register(stop.set):
+            return _adopted(real_path(path), source, match, trust, workers, limits, stop)
+
+    return apart(work)
 
 
 def _adopted(  # noqa: PLR0917 - as `adopt`
@@ -110,7 +114,7 @@ def _adopted(  # noqa: PLR0917 - as `adopt`
     with ExitStack() as stack:
         if isinstance(source, str):
             source = stack.enter_context(closing(open_source(source)))
-        asked = _Asked(source, root, limits, stop)
+        asked = _SourceFiles(source, root, limits, stop)
         cache = stack.enter_context(Cache(root, cleanup="keep"))
         look = functools.partial(_looks, cache, asked, trust)
         runs = stack.enter_context(
@@ -124,14 +128,14 @@ def _adopted(  # noqa: PLR0917 - as `adopt`
     return Report(Path(root), "adopted", "valid", len(looks), findings, unproven, n_proven)
 
 
-class _Entry(NamedTuple):
+class _FoundEntry(NamedTuple):
     """Something that is there: its path below the root, and its type."""
 
     name: str
     mode: int
 
 
-class _Look(NamedTuple):
+class _Adoption(NamedTuple):
     """What became of a file that is meant: a finding, or whether its digest is proven."""
 
     path: Path
@@ -139,7 +143,7 @@ class _Look(NamedTuple):
     is_proven: bool = False
 
 
-def _entries(root: str, match: str) -> Iterator[_Entry]:
+def _entries(root: str, match: str) -> Iterator[_FoundEntry]:
     """What lies in a directory and those below it, each of them sorted, however deep they are."""
     folders = [_in_folder(root, "")]
     while folders:
@@ -152,11 +156,11 @@ def _entries(root: str, match: str) -> Iterator[_Entry]:
             yield entry
 
 
-def _in_folder(root: str, below: str) -> Iterator[_Entry]:
+def _in_folder(root: str, below: str) -> Iterator[_FoundEntry]:
     """What lies in one directory, but what is hidden, or moved aside, or gone by now."""
     try:
         folder = _open_folder(root, below)
-        entries = [folder] if isinstance(folder, _Entry) else _listed(folder, below)
+        entries = [folder] if isinstance(folder, _FoundEntry) else _listed(folder, below)
     except OSError as error:
         if below and isinstance(error, FileNotFoundError):
             return iter(())
@@ -164,7 +168,7 @@ def _in_folder(root: str, below: str) -> Iterator[_Entry]:
     return iter(entries)
 
 
-def _open_folder(root: str, below: str) -> int | _Entry:
+def _open_folder(root: str, below: str) -> int | _FoundEntry:
     """Open a directory through no link, or return what has come in the place of one on the way."""
     fd, path = os.open(root, _FOLDER), ""
     for part in below.split("/") if below else ():
@@ -174,14 +178,14 @@ def _open_folder(root: str, below: str) -> int | _Entry:
         except OSError as error:
             if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
                 raise
-            return _Entry(path, os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode)
+            return _FoundEntry(path, os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode)
         finally:
             os.close(fd)
         fd = inner
     return fd
 
 
-def _listed(fd: int, below: str) -> list[_Entry]:
+def _listed(fd: int, below: str) -> list[_FoundEntry]:
     """What lies in an open directory, which is closed then."""
     entries = []
     try:
@@ -191,7 +195,7 @@ def _listed(fd: int, below: str) -> list[_Entry]:
                 if not entry.name.startswith(".") and not _ASIDE.fullmatch(entry.name):
                     with contextlib.suppress(FileNotFoundError):
                         mode = entry.stat(follow_symlinks=False).st_mode
-                        entries.append(_Entry(os.path.join(below, entry.name), mode))
+                        entries.append(_FoundEntry(os.path.join(below, entry.name), mode))
     finally:
         os.close(fd)
     return entries
@@ -203,34 +207,36 @@ def _refuse_root(name: str, below: str) -> None:
         raise ValueError(f"path: {problem}")
 
 
-def _looks(cache: Cache, asked: "_Asked", trust: bool, entries: Sequence[_Entry]) -> list[_Look]:
+def _looks(
+    cache: Cache, asked: "_SourceFiles", trust: bool, entries: Sequence[_FoundEntry]
+) -> list[_Adoption]:
     """Take over what can be; what the source does not have is left out."""
     looks = (_look(cache, asked, trust, entry) for entry in entries if not asked.stop.is_set())
     return [look for look in looks if look is not None]
 
 
-def _look(cache: Cache, asked: "_Asked", trust: bool, entry: _Entry) -> _Look | None:
+def _look(cache: Cache, asked: "_SourceFiles", trust: bool, entry: _FoundEntry) -> _Adoption | None:
     path = Path(cache.root, entry.name)
     finding = _refusal(path, entry)
     if finding is not None:
-        return _Look(path, finding)
+        return _Adoption(path, finding)
     file = asked.file(entry.name)
     if file is None:
         logger.warning("'%s' is left alone: the source tells nothing of such a file", shown(path))
         return None
     try:
-        return _Look(path, is_proven=cache.take_over(file, asked.stop, trust=trust))
+        return _Adoption(path, is_proven=cache.take_over(file, asked.stop, trust=trust))
     except OtherBytesError as error:
         kind = FindingKind.SIZE if error.is_size else FindingKind.DIGEST
-        return _Look(path, Finding(kind, path, error.expected, error.found))
+        return _Adoption(path, Finding(kind, path, error.expected, error.found))
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not is_there(path):
             return None
         problem = error.strerror or told(error)
-        return _Look(path, Finding(FindingKind.UNREADABLE, path, _FILE, problem, error.errno))
+        return _Adoption(path, Finding(FindingKind.UNREADABLE, path, _FILE, problem, error.errno))
 
 
-def _refusal(path: Path, entry: _Entry) -> Finding | None:
+def _refusal(path: Path, entry: _FoundEntry) -> Finding | None:
     """What is there cannot be a shard."""
     if not stat.S_ISREG(entry.mode):
         return Finding(FindingKind.NOT_REGULAR, path, _FILE, file_type(entry.mode))
@@ -241,7 +247,7 @@ def _refusal(path: Path, entry: _Entry) -> Finding | None:
     return None
 
 
-class _Asked:
+class _SourceFiles:
     """What a source tells of files, if there is one.
 
     Args:
@@ -260,9 +266,9 @@ class _Asked:
 
     def _listing(self, source: Source) -> Sequence[RemoteFile]:
         """What is there, as far as the source can list it: a web server can't."""
-        clock = Clock(self._limits.deadline, self.stop)
+        deadline = Deadline(self._limits.deadline, self.stop)
         with self._stoppable():
-            return listed(source, self._limits, clock, self._root)
+            return listed(source, self._limits, deadline, self._root)
 
     def file(self, name: str) -> RemoteFile | None:
         """Return what is told of a file; None if the source does not know of it.
@@ -275,10 +281,10 @@ class _Asked:
         listed = self._listed.get(name)
         if listed not in {None, RemoteFile(name)} or (self._listed and listed is None):
             return listed
-        clock = Clock(self._limits.deadline, self.stop)
+        deadline = Deadline(self._limits.deadline, self.stop)
         with self._stoppable():
             goal = self._goal(name)
-            file = ask(self._source, name, goal=goal, limits=self._limits, clock=clock)
+            file = ask(self._source, name, goal=goal, limits=self._limits, deadline=deadline)
         return listed if file == RemoteFile(name) else file
 
     def _goal(self, name: str) -> Goal:
@@ -289,8 +295,10 @@ class _Asked:
     def _stoppable(self) -> Iterator[None]:
         try:
             yield
-        except StoppedError:
+        except Cancelled:
+            go_on()  # an interrupt is not this error
             self.refuse_stopped()
+            raise
 
     def refuse_stopped(self) -> None:
         """Raise if it is wanted no more."""

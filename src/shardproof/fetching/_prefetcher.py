@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.at_exit import close_at_exit
 from shardproof._base.mailbox import Mailbox
 from shardproof._base.messages import joined, quoted
@@ -21,11 +21,11 @@ from shardproof._base.progress import bar
 from shardproof._base.threads import Stop, Threads
 from shardproof._base.work import apart, is_collecting, later
 from shardproof.errors import FetchError
-from shardproof.fetching._cached_fetcher import Bringer, Brought
-from shardproof.fetching._stats import PrefetchEvent, PrefetchStats, Tally
 from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._cached_fetcher import Brought, CachedFetcher
 from shardproof.fetching.cache._cleanup import cleanup_policy
 from shardproof.fetching.cache._roots import cache_root
+from shardproof.fetching.cache._stats import PrefetchEvent, PrefetchStats, PrefetchTally
 from shardproof.fetching.sources._open import open_source
 from shardproof.fetching.sources._source import Source
 from shardproof.fetching.transfer._imports import import_for
@@ -39,12 +39,17 @@ _TURN = 0.01
 
 
 class _Task:
-    """A shard that is brought in a thread, when it is its turn: those before it go first."""
+    """Brings a shard in a thread when it is its turn: those before it go first."""
 
     def __init__(
-        self, bringer: Bringer, name: str, position: int, before: Sequence["_Task"], at_once: int
+        self,
+        fetcher: CachedFetcher,
+        name: str,
+        position: int,
+        before: Sequence["_Task"],
+        at_once: int,
     ) -> None:
-        self._bringer, self._name, self._position = bringer, name, position
+        self._fetcher, self._name, self._position = fetcher, name, position
         self._before, self._at_once = list(before), at_once
         self._outcome: list[Path | BaseException] = []
         self._done: Mailbox[None] = Mailbox()
@@ -58,7 +63,7 @@ class _Task:
             self._tell(error)  # which the reader raises
         else:
             self._tell(brought.path)
-            self._bringer.tally.tell(brought.event)
+            self._fetcher.tally.tell(brought.event)
 
     def _tell(self, outcome: Path | BaseException) -> None:
         self._before.clear()  # or each would hold all before it
@@ -91,16 +96,16 @@ class _Task:
         raise outcome
 
     def _bring(self, stop: Stop) -> Brought:
-        self._bringer.prepare(self._name, self._position, stop)
+        self._fetcher.prepare(self._name, self._position, stop)
         while not stop.is_set():
             before = [task for task in self._before if not task.is_done]
             if len(before) < self._at_once:
                 break
             before[0].wait(_TURN)  # the first that was begun is mostly the first that is done
-        return self._bringer.bring(self._name, self._position, stop)
+        return self._fetcher.bring(self._name, self._position, stop)
 
     def stop(self) -> None:
-        """Let it end."""
+        """Tell it to end."""
         self._threads.stop.set()
 
     def join(self) -> None:
@@ -108,19 +113,19 @@ class _Task:
         self._threads.end()
 
 
-class _Held:
+class _HeldByPrefetcher:
     """What a prefetcher holds, to be given back when it is closed or nobody has it any more.
 
     Args:
-        bringer: What holds leases.
+        fetcher: What holds leases.
         cache: What has a thread.
         source: Its own one, if it is.
     """
 
     is_closed = True  # until it is made, and again from when closing has begun
 
-    def __init__(self, bringer: Bringer, cache: Cache, source: Source | None) -> None:
-        self._bringer, self._cache, self._source = bringer, cache, source
+    def __init__(self, fetcher: CachedFetcher, cache: Cache, source: Source | None) -> None:
+        self._fetcher, self._cache, self._source = fetcher, cache, source
         self._pid = os.getpid()
         self.tasks: dict[str, _Task] = {}
         self.is_closed = self._is_left = False
@@ -150,7 +155,7 @@ class _Held:
             if self._source is not None:
                 stack.callback(self._source.close)
             stack.callback(self._cache.close)
-            stack.callback(self._bringer.close)
+            stack.callback(self._fetcher.close)
             stack.callback(_end, self.tasks)
 
 
@@ -211,8 +216,7 @@ class ShardPrefetcher:
         if refused:
             lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused]
             raise ValueError(f"names that are refused ({len(refused)}): " + joined(lines))
-        if lookahead < 0:
-            raise ValueError(f"lookahead: expected 0 or more, found {lookahead}")
+        count("lookahead", lookahead)
         policy = cleanup_policy(cleanup)
         self._names, self._lookahead, self._progress = list(names), lookahead, progress
         self._positions = {name: position for position, name in enumerate(names)}
@@ -222,12 +226,12 @@ class ShardPrefetcher:
         known = resource if isinstance(resource, str) else None  # a user's may be anything
         root = cache_root(cache_dir, self._source.url, split, resource=known)
         self._cache = apart(lambda _: Cache(root, cleanup=policy))
-        self._bringer = Bringer(self._source, self._cache, limits, Tally(on_event))
+        self._fetcher = CachedFetcher(self._source, self._cache, limits, PrefetchTally(on_event))
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._has_begun = False
         own = self._source if self._owns_source else None
-        self._held = _Held(self._bringer, self._cache, own)
+        self._held = _HeldByPrefetcher(self._fetcher, self._cache, own)
         self._tasks = self._held.tasks
         # A prefetcher that nobody closes ends with the process, and leaves nothing behind either.
         weakref.finalize(self, _close, weakref.ref(self._held))
@@ -236,7 +240,7 @@ class ShardPrefetcher:
             self._refuse_small(policy)
 
     def _refuse_small(self, limit: int) -> None:
-        sizes = self._bringer.sizes(self._names)
+        sizes = self._fetcher.sizes(self._names)
         needed = sum(sorted(sizes)[-self._lookahead - 1 :])
         if limit < needed:
             self.close()
@@ -246,7 +250,7 @@ class ShardPrefetcher:
     @property
     def stats(self) -> PrefetchStats:
         """What it has cost and saved until now."""
-        return self._bringer.tally.stats
+        return self._fetcher.tally.stats
 
     def start(self) -> Self:
         """Begin with the first shards, before the reader asks for one; return this prefetcher."""
@@ -273,13 +277,13 @@ class ShardPrefetcher:
         task = self._schedule(self._positions[name])[name]
         is_ready = task.is_there
         path = self._taken(name, task)
-        self._bringer.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
+        self._fetcher.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
         return path
 
     def _taken(self, name: str, task: _Task) -> Path:
         with bar(name) if self._progress else contextlib.nullcontext(_show_nothing) as show:
             while not task.wait(_TICK):
-                show(*self._bringer.progress(name))
+                show(*self._fetcher.progress(name))
         try:
             return task.result()
         except FetchError:
@@ -288,12 +292,12 @@ class ShardPrefetcher:
     def _again(self, name: str) -> Path:
         """What failed in the background may succeed now."""
         brought = apart(lambda stop: self._brought(name, stop))
-        self._bringer.tally.tell(brought.event)
+        self._fetcher.tally.tell(brought.event)
         return brought.path
 
     def _brought(self, name: str, stop: Stop) -> Brought:
         try:
-            return self._bringer.bring(name, self._positions[name], stop)
+            return self._fetcher.bring(name, self._positions[name], stop)
         finally:
             with self._lock:
                 self._tasks.pop(name, None)
@@ -309,10 +313,10 @@ class ShardPrefetcher:
             passed = [name for name in self._tasks if name not in wanted]
             tasks = {name: self._tasks.pop(name) for name in passed}
         _end(tasks)
-        self._bringer.let_go(passed, wanted)
+        self._fetcher.let_go(passed, wanted)
         if not self._has_begun:
             self._has_begun = True
-            self._bringer.sweep(wanted)
+            self._fetcher.sweep(wanted)
         with self._lock:
             before: list[_Task] = []
             for name in wanted:
@@ -323,7 +327,7 @@ class ShardPrefetcher:
 
     def _begin(self, name: str, before: Sequence[_Task]) -> _Task:
         at_once = max(1, min(self._lookahead, _MOST_THREADS))
-        return _Task(self._bringer, name, self._positions[name], before, at_once)
+        return _Task(self._fetcher, name, self._positions[name], before, at_once)
 
     def _refuse_use(self) -> None:
         if self._held.is_closed:
@@ -359,7 +363,7 @@ class ShardPrefetcher:
         self.close()
 
 
-def _close(held: "weakref.ref[_Held]") -> None:
+def _close(held: "weakref.ref[_HeldByPrefetcher]") -> None:
     there = held()
     if there is not None:
         there.close()

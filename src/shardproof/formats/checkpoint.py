@@ -1,43 +1,32 @@
 """Checkpoints of many ranks: what ``<prefix>.metadata.json`` promises."""
 
 import os
-import re
 
-from shardproof._base.names import NotRegularError, open_regular
+from shardproof.formats import signs
+from shardproof.formats._format import Format
 from shardproof.manifest import Manifest
 
-__all__ = ["MANIFEST_FILE", "claims", "read"]
-
-MANIFEST_FILE = "*.metadata.json"
-
-_METADATA = re.compile(r".+\.metadata\.json", re.DOTALL)
-_SHARD = re.compile(r".+_shard_[0-9]+\.shard", re.DOTALL)
-_FIRST_BYTES = 4096
+__all__ = ["CheckpointFormat"]
 
 
-def claims(root: str) -> bool:
-    """Whether shards of a checkpoint are there; or metadata alone, which say that they were."""
-    names = os.listdir(root)
-    if any(_SHARD.fullmatch(name) for name in names):
-        return True
-    return any(_says_so(os.path.join(root, name)) for name in names if _METADATA.fullmatch(name))
+class CheckpointFormat(Format):
+    """Checkpoints of which each rank wrote a shard: all of a directory, or one by its prefix."""
 
+    name, manifest_file, further_parts = signs.CHECKPOINT
+    description = "checkpoints of which each rank wrote a shard"
 
-def _says_so(path: str) -> bool:
-    """Whether a file begins as metadata do; others may have that name."""
-    try:
-        fd = open_regular(path)
-    except (NotRegularError, FileNotFoundError):
-        return False
-    if fd is None:
-        return False
-    with open(fd, "rb") as file:
-        begin = file.read(_FIRST_BYTES)
-    return b'"schema_version"' in begin and b'"world_size"' in begin
+    def recognizes(self, path: str) -> bool:
+        """Return whether a path is a checkpoint's prefix, or the directory of some.
 
+        Of a directory without shards, metadata say that it had some.
+        """
+        return signs.is_prefix(path) or signs.has_checkpoint(path)
 
-def read(root: str) -> Manifest:
-    """Return what the metadata promise; arguments and errors as for `checkpoint.promise`."""
-    from shardproof.checkpoint import promise  # noqa: PLC0415 - numpy, only where there are some
+    def read_manifest(self, path: str) -> Manifest:
+        """Return what the metadata promise: of a prefix its own, of a directory all."""
+        # It takes numpy: only where there are some.
+        from shardproof.checkpoint.verify import read_manifest  # noqa: PLC0415
 
-    return promise(root)
+        if signs.is_prefix(path):
+            return read_manifest(*os.path.split(path))
+        return read_manifest(path)

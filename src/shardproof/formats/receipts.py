@@ -1,31 +1,25 @@
 """Plan directories of a data-prep run: what ``plan.json`` and ``receipts/`` promise."""
 
-import os
-import stat
-
-from shardproof._base.opening import mode_of
+from shardproof.formats import signs
+from shardproof.formats._format import Format
 from shardproof.manifest import Manifest
 
-__all__ = ["MANIFEST_FILE", "claims", "read"]
-
-MANIFEST_FILE = "plan.json"
-_RECEIPTS = "receipts"
+__all__ = ["ReceiptsFormat"]
 
 
-def claims(root: str) -> bool:
-    """Whether the directory is a plan's, be it with its plan or only with receipts."""
-    receipts = os.path.join(root, _RECEIPTS)
-    mode = mode_of(receipts)
-    if mode_of(os.path.join(root, MANIFEST_FILE)):
-        return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)  # a link is refused, and that is said
-    if not stat.S_ISDIR(mode):
-        return False
-    with os.scandir(receipts) as entries:
-        return any(entry.name.startswith("shard_") for entry in entries)
+class ReceiptsFormat(Format):
+    """The outputs of a data-prep run, of which each completed shard has a receipt."""
 
+    name, manifest_file, further_parts = signs.RECEIPTS
+    description = "outputs of a data-prep run, with a receipt for each completed shard"
 
-def read(root: str) -> Manifest:
-    """Return what the receipts promise; arguments and errors as for `receipts.promise`."""
-    from shardproof.receipts import promise  # noqa: PLC0415 - 20 ms, only where there are receipts
+    def recognizes(self, path: str) -> bool:
+        """Return whether a directory is a plan's, be it with its plan or only with receipts."""
+        return signs.has_receipts(path)
 
-    return promise(root)
+    def read_manifest(self, path: str) -> Manifest:
+        """Return what the receipts promise."""
+        # It takes 20 ms to import: only where there are receipts.
+        from shardproof.receipts.verdict import read_manifest  # noqa: PLC0415
+
+        return read_manifest(path)

@@ -1,21 +1,23 @@
 """saev's shards directories: what ``shards.json`` and ``metadata.json`` promise."""
 
-import os
+from shardproof.formats import signs
+from shardproof.formats._format import Format
+from shardproof.manifest import Manifest
+from shardproof.saev import promise
 
-from shardproof._base.opening import mode_of
-from shardproof.saev import SHARDS_FILE
-from shardproof.saev import promise as read
-
-__all__ = ["MANIFEST_FILE", "claims", "read"]
-
-MANIFEST_FILE = SHARDS_FILE
+__all__ = ["SaevFormat"]
 
 
-def claims(root: str) -> bool:
-    """Whether the directory is saev's, be it whole or half-written."""
-    if mode_of(os.path.join(root, SHARDS_FILE)):
-        return True
-    with os.scandir(root) as entries:
-        return any(
-            entry.name.startswith("acts") and entry.name.endswith(".bin") for entry in entries
-        )
+class SaevFormat(Format):
+    """Activations of a vision model, as saev writes them."""
+
+    name, manifest_file, further_parts = signs.SAEV
+    description = "activations of a vision model, as saev writes them"
+
+    def recognizes(self, path: str) -> bool:
+        """Return whether a directory is saev's, be it whole or half-written."""
+        return signs.has_saev(path)
+
+    def read_manifest(self, path: str) -> Manifest:
+        """Return what ``shards.json`` and ``metadata.json`` promise."""
+        return promise(path)

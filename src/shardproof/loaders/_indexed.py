@@ -1,28 +1,28 @@
 """Rows by their number."""
 
+import contextlib
 import operator
 import os
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Self, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.arguments import checked
 from shardproof._base.work import apart, in_threads
-from shardproof.loaders._options import torch_module
-from shardproof.loaders._processes import end_with_process
-from shardproof.loaders.io._destinations import Piece
-from shardproof.loaders.io._gather import Gathering
-from shardproof.loaders.io._memory import Blocks
-from shardproof.loaders.io._shards import OpenShards, Span
-from shardproof.loaders.io._source import UNLABELLED, Batch, WholeBatch, arrays, open_source
+from shardproof.loaders._options import Framework, refuse_no_torch, torch_module
+from shardproof.loaders._reader import DirectoryReader
+from shardproof.loaders.io._buffers import BufferPool
+from shardproof.loaders.io._destinations import Contiguous
+from shardproof.loaders.io._open_shards import OpenShards, ShardRead
+from shardproof.loaders.io._read_plan import PlannedReads, ReadPlan
+from shardproof.loaders.io._row_source import UNLABELLED, Batch, WholeBatch, batch_of, open_source
+from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import LayerChoice, Rows, TokenChoice
-from shardproof.loaders.order._streams import Window
-from shardproof.saev import Metadata
 
 __all__ = ["IndexedDataset"]
 
@@ -31,23 +31,25 @@ _ROWS_FOR_TWO = 1024
 """From so many rows on a second thread takes less time than starting it."""
 
 
-class IndexedDataset:
-    """The activations of a saev directory by number, in the file's order: example, layer, token.
+class IndexedDataset(DirectoryReader):
+    """Reads activations of a saev directory by number, in the file's order: example, layer, token.
 
     A map-style dataset: ``torch.utils.data.DataLoader(dataset, batch_size=...)`` asks it for whole
     batches (``__getitems__``), which need no collating. It may be sent to other processes, each of
     which opens the shards for itself.
 
     Args:
-        shards: The directory.
+        shards_dir: The directory.
         layer: A recorded layer, or ``"all"``.
         tokens: ``"content"``, ``"special"`` or ``"all"``.
+        framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
 
     Raises:
         ShardValidationError: Something in the directory is not as promised.
         ManifestError: What it promises can't be read.
         ValueError: A layer that was not recorded, special tokens where there are none.
         TypeError: An argument of another type.
+        ModuleNotFoundError: ``framework="torch"``, and there is no torch.
 
     Example:
         >>> dataset = IndexedDataset(shards_dir, layer=6)
@@ -62,31 +64,25 @@ class IndexedDataset:
     @checked
     def __init__(
         self,
-        shards: str | os.PathLike[str],
+        shards_dir: str | os.PathLike[str],
         *,
         layer: LayerChoice,
         tokens: TokenChoice = "content",
+        framework: Framework = "numpy",
     ) -> None:
-        self._source = open_source(shards, layer, tokens)
-        self.start()
+        refuse_no_torch(framework)
+        self._framework = framework
+        super().__init__(open_source(shards_dir, layer, tokens))
 
-    def start(self) -> None:
-        """Begin without open shards, as a process does that was forked or was sent a copy."""
-        end_with_process(self)
+    def _start(self) -> None:
+        super()._start()
         self._shards: OpenShards | None = None
-        self._blocks: Blocks | None = None
+        self._pool: BufferPool | None = None
         self._end: Callable[[], object] = _nothing
         self._lock = threading.Lock()
 
-    @property
-    def metadata(self) -> Metadata:
-        """What the directory holds."""
-        return self._source.selection.metadata
-
-    @property
-    def d_model(self) -> int:
-        """Values of one activation."""
-        return self.metadata.d_model
+    def _arguments(self) -> dict[str, object]:
+        return super()._arguments() | {"framework": self._framework}
 
     @property
     def n_samples(self) -> int:
@@ -107,7 +103,7 @@ class IndexedDataset:
         _refuse_slice(index)
         if isinstance(index, (Sequence, np.ndarray)):
             return self._rows(index)
-        return self._row(self._checked(operator.index(index)))
+        return self._finished(self._row(self._checked(operator.index(index))))
 
     def __getitems__(self, indices: "Sequence[int] | npt.NDArray[np.integer[Any]]") -> WholeBatch:
         """Return several rows as one batch, in the order of their numbers given.
@@ -134,27 +130,36 @@ class IndexedDataset:
         if outside.size:
             self._checked(int(outside[0]))
         rows = rows.astype(np.int64)  # before adding: a short type has no room for the sum
-        return self._batch(np.where(rows < 0, rows + n_rows, rows))
+        return self._finished(self._batch(np.where(rows < 0, rows + n_rows, rows)))
+
+    def _finished(self, batch: Batch) -> Batch:
+        if self._framework == "numpy":
+            return batch
+        tensors: Batch = torch_module("framework='torch'").tensors(batch, self.metadata.dtype)
+        return tensors
 
     def _batch(self, rows: Rows) -> Batch:
         selection, n_rows = self._source.selection, len(rows)
-        blocks = self._memory(n_rows)
-        block = blocks.take()
+        pool = self._pool_for(n_rows)
+        buffer = pool.take()
         if n_rows:
-            gathering = Gathering(selection, self._open(), Window(rows, None), [block], n_rows)
-            _read_in_two(gathering) if n_rows >= _ROWS_FOR_TWO else gathering.read(0, 1)
-        batch = arrays(self._source, rows, block.array(n_rows, selection.dtype))
-        blocks.give_back(block)
+            reads = ReadPlan.of(selection, Window(rows, None), n_rows).into([buffer])
+            if n_rows >= _ROWS_FOR_TWO:
+                _read_in_two(reads, self._open())
+            else:
+                reads.read(self._open())
+        batch = batch_of(self._source, rows, buffer.array(n_rows, selection.dtype))
+        pool.give_back(buffer)
         return batch
 
-    def _memory(self, n_rows: int) -> Blocks:
-        """Memory for batches of one size, since the next one is often as large."""
+    def _pool_for(self, n_rows: int) -> BufferPool:
+        """Return memory for batches of one size, since the next one is often as large."""
         with self._lock:
-            if self._blocks is None or self._blocks.n_rows != n_rows:
+            if self._pool is None or self._pool.n_rows != n_rows:
                 row_bytes = self._source.selection.row_bytes
                 n_kept = min(3, _KEPT_BYTES // max(1, n_rows * row_bytes))
-                self._blocks = Blocks(n_rows, row_bytes, n_kept)
-            return self._blocks
+                self._pool = BufferPool(n_rows, row_bytes, n_kept)
+            return self._pool
 
     def _checked(self, index: int) -> int:
         n_rows = len(self)
@@ -163,13 +168,13 @@ class IndexedDataset:
         return index % n_rows
 
     def _row(self, row: int) -> Batch:
-        """One row without arrays of one item on the way, which would take most of the time."""
+        """Read one row, without arrays of one item on the way: they would take most of the time."""
         selection = self._source.selection
         example, layer, token, place = selection.place(row)
         shard, offset = divmod(place, selection.rows_per_shard)
         act = np.empty(self.d_model, selection.dtype)
-        piece = Piece(act.data.cast("B"))
-        self._open().read(Span(shard, offset * selection.row_bytes, piece))
+        destination = Contiguous(act.data.cast("B"))
+        self._open().read(ShardRead(shard, offset * selection.row_bytes, destination))
         token -= self.metadata.cls_token
         batch = Batch(act=act, example_idx=np.int64(example), token_idx=np.int64(token))
         labels = self._source.labels
@@ -200,34 +205,22 @@ class IndexedDataset:
                     apart(shards.close)
         with self._lock:
             self._end()
-            self._shards = self._blocks = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            self._shards = self._pool = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_source": self._source}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.start()
+        return {"_source": self._source, "_framework": self._framework}
 
 
-def _read_in_two(gathering: Gathering) -> None:
+def _read_in_two(reads: PlannedReads, shards: OpenShards) -> None:
     parts = in_threads(
-        lambda part: gathering.read(part, 2), range(2), n_threads=2, name="shardproof-reader"
+        lambda part: reads.read(shards, part, 2), range(2), n_threads=2, name="shardproof-reader"
     )
-    try:
+    with contextlib.closing(parts):
         for _ in parts:
             pass
-    finally:
-        parts.close()
 
 
-def _refuse_slice(index: object) -> None:
+def _refuse_slice(index: object) -> None:  # which no type checker lets anyone give
     if isinstance(index, slice):
         raise TypeError("expected a number or a list of numbers, found a slice: give range(...)")
 

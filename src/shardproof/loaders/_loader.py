@@ -1,4 +1,4 @@
-"""What the loaders of batches share: an epoch, a rank, a place in it, an end."""
+"""What the loaders of batches share: epochs, ranks, a position to come back to, an end."""
 
 import contextlib
 import copy
@@ -10,31 +10,35 @@ from typing import Any, Self
 
 import msgspec
 
-from shardproof._base.arguments import checked
-from shardproof.loaders._options import Options, refuse_number, torch_module
-from shardproof.loaders._processes import end_with_process
-from shardproof.loaders.io._delivery import Delivery
-from shardproof.loaders.io._memory import Blocks
-from shardproof.loaders.io._source import Batch, Source
-from shardproof.loaders.order._course import Course
-from shardproof.loaders.order._dealing import Dealing
+from shardproof._base.arguments import checked, count
+from shardproof.loaders._options import LoaderOptions, torch_module
+from shardproof.loaders._reader import DirectoryReader
+from shardproof.loaders.io._buffers import BufferPool
+from shardproof.loaders.io._read_ahead import ReadAhead
+from shardproof.loaders.io._row_source import Batch, RowSource
+from shardproof.loaders.order._cursor import EpochCursor
 from shardproof.loaders.order._orders import Order
-from shardproof.loaders.order._state import Part, Place, State, differences, read_state
-from shardproof.saev import Metadata
+from shardproof.loaders.order._state import (
+    DeliveredPart,
+    EpochPosition,
+    LoaderState,
+    differences,
+    read_state,
+)
 
 __all__ = ["BatchLoader"]
 
 
-class BatchLoader:
+class BatchLoader(DirectoryReader):
     """Delivers the rows of a source in batches.
 
     Args:
         source: The directory, proven.
         order: Which of its rows come when.
-        options: Checked by `refuse`.
+        options: How they are delivered.
 
     Attributes:
-        batch_size: None: torch's DataLoaders and their like are told so that what `dataset`
+        batch_size: None: torch's DataLoaders and their like learn by this that what `dataset`
             delivers are batches already.
         drop_last: False, for the same reason.
         sampler: None, since the order is the loader's own.
@@ -46,81 +50,85 @@ class BatchLoader:
     batch_size = sampler = batch_sampler = prefetch_factor = None
     drop_last, num_workers = False, 0
 
-    def __init__(self, source: Source, order: Order, options: Options) -> None:
-        n_ranks = options["world_size"]
+    def __init__(self, source: RowSource, order: Order, options: LoaderOptions) -> None:
+        n_ranks = options.world_size
         if n_ranks > max(1, order.n_rows):
             raise ValueError(
                 f"world_size: expected at most {order.n_rows}, as many as there are rows, found "
                 f"{n_ranks}: some ranks would have none"
             )
-        self._source, self._dealing = source, Dealing(order, options)
-        self._course = Course(self._dealing, Place(0))
-        self.start()
+        self._order, self._options = order, options
+        self._share = options.share_of(order)
+        self._cursor = EpochCursor(self._share, EpochPosition(0))
+        super().__init__(source)
 
-    def start(self) -> None:
-        """Begin with no iteration, as a process does that was forked or was sent a copy."""
-        end_with_process(self)
-        self._blocks = self._new_blocks()
+    def _start(self) -> None:
+        super()._start()
+        self._pool = self._new_pool()
         self._running: weakref.WeakSet[Generator[Batch, None, None]] = weakref.WeakSet()
 
-    @property
-    def metadata(self) -> Metadata:
-        """What the directory holds."""
-        return self._source.selection.metadata
+    def _new_pool(self) -> BufferPool:
+        """Memory for two windows, those that threads have begun, and the caller's batch."""
+        size, workers = self._options.batch_size, self._options.workers
+        n_kept = 2 * (self._order.window_rows // size) + workers + 1
+        return BufferPool(size, self._source.selection.row_bytes, n_kept)
 
-    @property
-    def d_model(self) -> int:
-        """Values of one activation."""
-        return self.metadata.d_model
+    def _arguments(self) -> dict[str, object]:
+        options = {
+            field.name: getattr(self._options, field.name)
+            for field in dataclasses.fields(self._options)
+        }
+        return super()._arguments() | self._order.settings | options
 
     @property
     def n_samples(self) -> int:
         """How many rows this rank delivers in an epoch."""
-        return self._dealing.counted().n_delivered(self._dealing.options["rank"])
+        return self._share.counted().n_delivered(self._options.rank)
 
     @property
     def n_batches(self) -> int:
         """How many batches this rank delivers in an epoch; the same as ``len()``."""
-        return self._dealing.counted().n_batches(self._dealing.options["rank"])
+        return self._share.counted().n_batches(self._options.rank)
 
     @property
     def n_left(self) -> int:
         """How many batches the next iteration delivers, which after a resume are fewer."""
-        return self._dealing.n_left(self._course.next_start)
+        return self._share.n_left(self._cursor.next_start)
 
     def __len__(self) -> int:
         return self.n_batches
 
     def __iter__(self) -> Iterator[Batch]:
-        run = self._run(self._course.next_start, self._course.n_choices)
+        run = self._run(self._cursor.next_start, self._cursor.n_choices)
         self._running.add(run)
         return run
 
-    def _run(self, start: Place, n_choices: int) -> Generator[Batch, None, None]:
-        arrive = functools.partial(self._course.arrive, n_choices=n_choices)
-        self._course.begin(start, n_choices)
-        options, plan = self._dealing.options, self._dealing.plan(start)
-        n_done, n_own = start.n_batches, plan.n_batches(options["rank"])
-        delivery = Delivery(self._source, plan, options["rank"], options["n_threads"], self._blocks)
+    def _run(self, start: EpochPosition, n_choices: int) -> Generator[Batch, None, None]:
+        arrive = functools.partial(self._cursor.arrive, n_choices=n_choices)
+        self._cursor.begin(start, n_choices)
+        rank, workers = self._options.rank, self._options.workers
+        plan = self._share.plan(start)
+        n_done, n_own = start.n_batches, plan.n_batches(rank)
+        ahead = ReadAhead(self._source, plan, rank, workers, self._pool)
         # Closed here: an interrupt is lost where the interpreter closes what nobody holds.
-        with contextlib.closing(delivery.batches(n_done)) as batches:
+        with contextlib.closing(ahead.batches(n_done)) as batches:
             for batch in batches:
                 n_done += 1
                 arrive(dataclasses.replace(start, n_batches=n_done), is_last=n_done == n_own)
                 finished = [self._finished(batch)]
                 del batch  # what is still named here could not be used again
                 yield finished.pop()
-        # Whoever asked for one more is in step with the rank that has one more.
+        # A rank that asked for one more batch is in step with the rank that has one more.
         n_steps = max(n_done, plan.n_steps)
         arrive(dataclasses.replace(start, n_batches=n_steps), is_last=True)
 
     def _finished(self, batch: Batch) -> Batch:
-        if not self._dealing.options["as_torch"]:
+        if self._options.framework == "numpy":
             return batch
-        tensors: Batch = torch_module("as_torch=True").tensors(batch, self.metadata.dtype)
+        tensors: Batch = torch_module("framework='torch'").tensors(batch, self.metadata.dtype)
         return tensors
 
-    def of_worker(self, worker: int, n_workers: int, start: Place | None = None) -> Self:
+    def of_worker(self, worker: int, n_workers: int, start: EpochPosition | None = None) -> Self:
         """Return the part of this loader that one of several workers of its rank delivers.
 
         Args:
@@ -128,17 +136,18 @@ class BatchLoader:
             n_workers: How many there are.
             start: Where it begins; by default where the next iteration would.
         """
-        start = start or self._course.next_start
-        part = copy.copy(self)
-        options = self._dealing.options
+        start = start or self._cursor.next_start
+        part, options = copy.copy(self), self._options
         if n_workers > 1:  # what was delivered was dealt to fewer
-            done = Part(options["world_size"], start.n_batches)
-            start = Place(start.epoch, (*start.before, done))
-        shared = Options(**options)
-        shared["rank"] = options["rank"] * n_workers + worker
-        shared["world_size"] = options["world_size"] * n_workers
-        part._dealing = Dealing(self._dealing.order, shared)
-        part._course = Course(part._dealing, start, is_pinned=True)
+            done = DeliveredPart(options.world_size, start.n_batches)
+            start = EpochPosition(start.epoch, (*start.before, done))
+        part._options = dataclasses.replace(
+            options,
+            rank=options.rank * n_workers + worker,
+            world_size=options.world_size * n_workers,
+        )
+        part._share = part._options.share_of(self._order)
+        part._cursor = EpochCursor(part._share, start, is_pinned=True)
         return part
 
     @checked
@@ -158,8 +167,8 @@ class BatchLoader:
         """
         torch = torch_module("torch_dataset()")
         if num_workers is not None:
-            refuse_number("num_workers", num_workers, least=0)
-        return torch.TorchDataset(self, self._course.shared(), num_workers)
+            count("num_workers", num_workers)
+        return torch.TorchDataset(self, self._cursor.shared(), num_workers)
 
     @property
     def dataset(self) -> Any:
@@ -169,7 +178,7 @@ class BatchLoader:
     @property
     def epoch(self) -> int:
         """Number of the epoch that was delivered last, or that was chosen or loaded since then."""
-        return self._course.place.epoch
+        return self._cursor.position.epoch
 
     @checked
     def set_epoch(self, epoch: int) -> None:
@@ -182,8 +191,8 @@ class BatchLoader:
         Raises:
             ValueError: Below 0.
         """
-        refuse_number("epoch", epoch, least=0)
-        self._course.choose(epoch)
+        count("epoch", epoch)
+        self._cursor.choose(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the iteration is that delivered last: small, and plain JSON.
@@ -191,23 +200,23 @@ class BatchLoader:
         All ranks are taken to have delivered as many batches as this one, as they have after a step
         of training. So the state of any rank is that of all.
         """
-        place = self._course.place
-        now = Part(self._dealing.options["world_size"], place.n_batches)
-        found = self._state(place.epoch, [*place.before, now])
+        position = self._cursor.position
+        now = DeliveredPart(self._options.world_size, position.n_batches)
+        found = self._state(position.epoch, [*position.before, now])
         state: dict[str, Any] = msgspec.to_builtins(found)
         return state
 
-    def _state(self, epoch: int, delivered: list[Part]) -> State:
-        selection, options = self._source.selection, self._dealing.options
-        return State(
+    def _state(self, epoch: int, delivered: list[DeliveredPart]) -> LoaderState:
+        selection, options = self._source.selection, self._options
+        return LoaderState(
             loader=type(self).__name__,
             directory=selection.metadata.hash,
             layer=selection.layer,
             tokens=selection.tokens,
-            batch_size=options["batch_size"],
-            drop_last=options["drop_last"],
-            even_batches=options["even_batches"],
-            order=self._dealing.order.settings,
+            batch_size=options.batch_size,
+            drop_last=options.drop_last,
+            even_batches=options.even_batches,
+            order=self._order.settings,
             epoch=epoch,
             delivered=delivered,
         )
@@ -227,20 +236,14 @@ class BatchLoader:
         found = read_state(state)
         if wrong := differences(self._state(0, []), found):
             raise ValueError(f"this state is of another loader: {'; '.join(wrong)}")
-        *before, last = found.delivered or [Part(self._dealing.options["world_size"], 0)]
-        if any(part.world_size > max(1, self._dealing.order.n_rows) for part in found.delivered):
+        *before, last = found.delivered or [DeliveredPart(self._options.world_size, 0)]
+        if any(part.world_size > max(1, self._order.n_rows) for part in found.delivered):
             raise ValueError("delivered: expected at most as many ranks as there are rows")
-        same = last.world_size == self._dealing.options["world_size"]
-        start = Place(found.epoch, tuple(before), last.n_batches)
+        same = last.world_size == self._options.world_size
+        start = EpochPosition(found.epoch, tuple(before), last.n_batches)
         if not same:
-            start = Place(found.epoch, (*before, last))
-        self._course.resume(start)
-
-    def _new_blocks(self) -> Blocks:
-        """Memory for two windows, those that threads have begun, and the caller's batch."""
-        size, n_threads = self._dealing.options["batch_size"], self._dealing.options["n_threads"]
-        n_kept = 2 * (self._dealing.order.window_rows // size) + n_threads + 1
-        return Blocks(size, self._source.selection.row_bytes, n_kept)
+            start = EpochPosition(found.epoch, (*before, last))
+        self._cursor.resume(start)
 
     def close(self) -> None:
         """End every iteration that is under way, with its threads and descriptors.
@@ -249,18 +252,8 @@ class BatchLoader:
         """
         for run in list(self._running):
             run.close()
-        self._blocks = self._new_blocks()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._pool = self._new_pool()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"_running", "_blocks"}
+        own = {"_running", "_pool"}
         return {name: value for name, value in vars(self).items() if name not in own}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.start()

@@ -1,48 +1,68 @@
-"""What both loaders of batches take beside what they choose rows and an order by."""
+"""What the loaders take besides the rows and their order; and torch, where there is one."""
 
+import dataclasses
 from types import ModuleType
-from typing import TypedDict
+from typing import Literal
 
-from shardproof._base.arguments import as_int
+from shardproof._base.arguments import count, rank_of
+from shardproof.loaders.order._epoch_plan import RankShare
+from shardproof.loaders.order._orders import Order
 
-__all__ = ["Options", "refuse", "refuse_number", "torch_module"]
+__all__ = ["Framework", "LoaderOptions", "refuse_no_torch", "torch_module"]
+
+Framework = Literal["numpy", "torch"]
+"""Of which library the delivered arrays are."""
 
 
-class Options(TypedDict):
-    """As the loaders' docstrings tell of them."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderOptions:
+    """How both loaders of batches deliver; their docstrings say what each option means.
+
+    Raises:
+        ValueError: A number is out of range.
+        TypeError: A number is none.
+        ModuleNotFoundError: Tensors are wanted, and there is no torch.
+    """
 
     batch_size: int
     drop_last: bool
-    even_batches: bool
     rank: int
     world_size: int
-    n_threads: int
-    as_torch: bool
+    even_batches: bool
+    workers: int
+    framework: Framework
 
+    def __post_init__(self) -> None:
+        count("batch_size", self.batch_size, 1)
+        count("workers", self.workers, 1)
+        rank_of(self.rank, self.world_size)
+        refuse_no_torch(self.framework)
 
-def refuse(options: Options) -> None:
-    """Raise for a number that is none or out of range, and for tensors without torch."""
-    for name, least in (("batch_size", 1), ("world_size", 1), ("n_threads", 1), ("rank", 0)):
-        refuse_number(name, options[name], least=least)  # type: ignore[literal-required]
-    if options["rank"] >= options["world_size"]:
-        raise ValueError(
-            f"rank: expected one below world_size={options['world_size']}, found {options['rank']}"
+    def share_of(self, order: Order) -> RankShare:
+        """Return what this rank is dealt of an order."""
+        return RankShare(
+            order, self.rank, self.world_size, self.batch_size, self.drop_last, self.even_batches
         )
-    if options["as_torch"]:
-        torch_module("as_torch=True")
 
 
-def refuse_number(name: str, value: object, *, least: int) -> None:
-    """Raise for what is no integer, as True is none, or is too small."""
-    if as_int(name, value) < least:
-        raise ValueError(f"{name}: expected {least} or more, found {value}")
+def refuse_no_torch(framework: Framework) -> None:
+    """Raise if tensors are wanted, and there is no torch.
+
+    Raises:
+        ModuleNotFoundError: There is no torch.
+    """
+    if framework == "torch":
+        torch_module("framework='torch'")
 
 
 def torch_module(wanted: str) -> ModuleType:
     """Return our module that needs torch.
 
+    Args:
+        wanted: What needs it, for the message.
+
     Raises:
-        ModuleNotFoundError: There is no torch; the text names what was wanted of it.
+        ModuleNotFoundError: There is no torch.
     """
     try:
         from shardproof.loaders import _torch  # noqa: PLC0415 - only where it is asked for

@@ -4,8 +4,8 @@ import os
 
 from shardproof._base.arguments import checked
 from shardproof.loaders._loader import BatchLoader
-from shardproof.loaders._options import Options, refuse
-from shardproof.loaders.io._source import open_source
+from shardproof.loaders._options import Framework, LoaderOptions
+from shardproof.loaders.io._row_source import open_source
 from shardproof.loaders.order._orders import FileOrder
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
@@ -16,7 +16,7 @@ class OrderedDataLoader(BatchLoader):
     """Delivers the activations of a saev directory in the file's order: example, layer, token.
 
     Args:
-        shards: The directory.
+        shards_dir: The directory.
         layer: A recorded layer, or ``"all"``.
         tokens: ``"content"``, ``"special"`` or ``"all"``.
         batch_size: Rows of a batch.
@@ -24,8 +24,8 @@ class OrderedDataLoader(BatchLoader):
         rank: Which of the ranks this is.
         world_size: Among how many ranks the rows are dealt, batch by batch.
         even_batches: Leave out last batches that not every rank has.
-        n_threads: How many threads read ahead, and so how many batches.
-        as_torch: Deliver tensors over the same memory instead of arrays.
+        workers: How many threads read ahead, and so how many batches.
+        framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
 
     Raises:
         ShardValidationError: Something in the directory is not as promised.
@@ -33,7 +33,7 @@ class OrderedDataLoader(BatchLoader):
         ValueError: A layer that was not recorded, special tokens where there are none, a number out
             of range.
         TypeError: An argument of another type.
-        ModuleNotFoundError: ``as_torch``, and there is no torch.
+        ModuleNotFoundError: ``framework="torch"``, and there is no torch.
 
     Example:
         >>> loader = OrderedDataLoader(shards_dir, layer=6, batch_size=5)
@@ -46,7 +46,7 @@ class OrderedDataLoader(BatchLoader):
     @checked
     def __init__(
         self,
-        shards: str | os.PathLike[str],
+        shards_dir: str | os.PathLike[str],
         *,
         layer: LayerChoice,
         tokens: TokenChoice = "content",
@@ -55,18 +55,17 @@ class OrderedDataLoader(BatchLoader):
         rank: int = 0,
         world_size: int = 1,
         even_batches: bool = False,
-        n_threads: int = 2,
-        as_torch: bool = False,
+        workers: int = 2,
+        framework: Framework = "numpy",
     ) -> None:
-        options = Options(
+        options = LoaderOptions(
             batch_size=batch_size,
             drop_last=drop_last,
             even_batches=even_batches,
             rank=rank,
             world_size=world_size,
-            n_threads=n_threads,
-            as_torch=as_torch,
+            workers=workers,
+            framework=framework,
         )
-        refuse(options)
-        source = open_source(shards, layer, tokens)
+        source = open_source(shards_dir, layer, tokens)
         super().__init__(source, FileOrder(source.selection.n_rows, batch_size), options)

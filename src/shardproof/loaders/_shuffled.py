@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._base.arguments import as_int, checked
+from shardproof._base.arguments import checked, count
 from shardproof.loaders._loader import BatchLoader
-from shardproof.loaders._options import Options, refuse, refuse_number
-from shardproof.loaders.io._source import UNLABELLED, Source, open_source
+from shardproof.loaders._options import Framework, LoaderOptions
+from shardproof.loaders.io._row_source import UNLABELLED, RowSource, open_source
 from shardproof.loaders.order._orders import Order, PoolOrder, RowOrder
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
@@ -33,7 +33,7 @@ class ShuffledDataLoader(BatchLoader):
     of its own.
 
     Args:
-        shards: The directory.
+        shards_dir: The directory.
         layer: A recorded layer, or ``"all"``.
         tokens: ``"content"``, ``"special"`` or ``"all"``.
         batch_size: Rows of a batch.
@@ -41,12 +41,12 @@ class ShuffledDataLoader(BatchLoader):
         ignore_labels: Rows whose ``token_label`` is one of these are left out, unread. (That of
             a special token is 255.)
         buffer_size: Rows in memory; at least two batches are. None for a true permutation.
-        n_threads: How many threads read.
+        workers: How many threads read.
         drop_last: Leave out a last batch that is not full.
         rank: Which of the ranks this is.
         world_size: Among how many ranks the rows are dealt.
         even_batches: Leave out last batches that not every rank has.
-        as_torch: Deliver tensors over the same memory instead of arrays.
+        framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
 
     Raises:
         ShardValidationError: Something in the directory is not as promised.
@@ -54,7 +54,7 @@ class ShuffledDataLoader(BatchLoader):
         ValueError: A layer that was not recorded, special tokens where there are none, labels to
             ignore where there are none, a number out of range.
         TypeError: An argument of another type.
-        ModuleNotFoundError: ``as_torch``, and there is no torch.
+        ModuleNotFoundError: ``framework="torch"``, and there is no torch.
 
     Example:
         >>> loader = ShuffledDataLoader(shards_dir, layer=6, batch_size=5, seed=1)
@@ -66,7 +66,7 @@ class ShuffledDataLoader(BatchLoader):
     @checked
     def __init__(
         self,
-        shards: str | os.PathLike[str],
+        shards_dir: str | os.PathLike[str],
         *,
         layer: LayerChoice,
         tokens: TokenChoice = "content",
@@ -74,32 +74,33 @@ class ShuffledDataLoader(BatchLoader):
         seed: int = 17,
         ignore_labels: Labels = (),
         buffer_size: int | None = 2**17,
-        n_threads: int = 2,
+        workers: int = 2,
         drop_last: bool = False,
         rank: int = 0,
         world_size: int = 1,
         even_batches: bool = False,
-        as_torch: bool = False,
+        framework: Framework = "numpy",
     ) -> None:
-        options = Options(
+        options = LoaderOptions(
             batch_size=batch_size,
             drop_last=drop_last,
             even_batches=even_batches,
             rank=rank,
             world_size=world_size,
-            n_threads=n_threads,
-            as_torch=as_torch,
+            workers=workers,
+            framework=framework,
         )
-        refuse(options)
-        _refuse_numbers(seed, buffer_size, ignore_labels)
-        source = open_source(shards, layer, tokens)
-        ignored = sorted({as_int("ignore_labels", label) for label in ignore_labels})
+        count("seed", seed)
+        if buffer_size is not None:
+            count("buffer_size", buffer_size, 1)
+        ignored = sorted({count("ignore_labels", label, 0, UNLABELLED) for label in ignore_labels})
+        source = open_source(shards_dir, layer, tokens)
         order = _order(source, ignored, seed, buffer_size, batch_size)
         super().__init__(source, order, options)
 
 
 def _order(
-    source: Source, ignored: list[int], seed: int, buffer_size: int | None, batch_size: int
+    source: RowSource, ignored: list[int], seed: int, buffer_size: int | None, batch_size: int
 ) -> Order:
     selection = source.selection
     kept = _rows_kept(source, ignored) if ignored else None
@@ -111,8 +112,8 @@ def _order(
     return PoolOrder(n_rows, window_rows, seed, settings, selection, kept)
 
 
-def _rows_kept(source: Source, ignored: list[int]) -> npt.NDArray[np.bool_]:
-    """Which rows of which example have a label that is not ignored."""
+def _rows_kept(source: RowSource, ignored: list[int]) -> npt.NDArray[np.bool_]:
+    """Return which rows of which example have a label that is not ignored."""
     if source.labels is None:
         raise ValueError("ignore_labels: there is no labels.bin in the directory")
     selection = source.selection
@@ -122,13 +123,3 @@ def _rows_kept(source: Source, ignored: list[int]) -> npt.NDArray[np.bool_]:
     n_special = selection.n_tokens - kept.shape[1]
     kept = np.pad(kept, ((0, 0), (n_special, 0)), constant_values=UNLABELLED not in ignored)
     return np.tile(kept, (1, selection.n_layers))
-
-
-def _refuse_numbers(seed: int, buffer_size: int | None, labels: Labels) -> None:
-    refuse_number("seed", seed, least=0)
-    if buffer_size is not None:
-        refuse_number("buffer_size", buffer_size, least=1)
-    for label in labels:
-        refuse_number("ignore_labels", label, least=0)
-        if label > UNLABELLED:
-            raise ValueError(f"ignore_labels: expected 0 to {UNLABELLED}, found {label}")

@@ -6,27 +6,28 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, Self, cast
 
+import numpy as np
 import torch
 import torch.utils.data
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from shardproof.loaders.io._source import Batch, WholeBatch
-from shardproof.loaders.order._passes import Passes, Turn
-from shardproof.loaders.order._state import Place
+from shardproof.loaders.io._row_source import Batch, WholeBatch
+from shardproof.loaders.order._passes import Passes, WorkerTurn
+from shardproof.loaders.order._state import EpochPosition
 
 __all__ = ["Divisible", "TorchDataset", "tensors"]
 
 
 def tensors(batch: Batch, dtype: str) -> Batch:
     """Return a batch as tensors, without a copy."""
-    found: dict[str, Any] = {name: torch.from_numpy(array) for name, array in batch.items()}
+    found = {name: torch.from_numpy(np.asarray(value)) for name, value in batch.items()}
     if dtype == "bfloat16":
         found["act"] = found["act"].view(torch.bfloat16)
     return cast("Batch", found)
 
 
 def _converted(batch: WholeBatch, **_: object) -> dict[str, Any]:
-    return {name: torch.from_numpy(array) for name, array in batch.items()}
+    return {name: torch.as_tensor(value) for name, value in batch.items()}
 
 
 default_collate_fn_map[WholeBatch] = _converted
@@ -65,7 +66,7 @@ class Divisible(Protocol):
         """Deliver them."""
         ...
 
-    def of_worker(self, worker: int, n_workers: int, start: Place) -> Self:
+    def of_worker(self, worker: int, n_workers: int, start: EpochPosition) -> Self:
         """Return the part of one of them."""
         ...
 
@@ -88,8 +89,8 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
     Each of its worker processes takes part as a rank of its own: no row comes twice, none is lost.
 
     Args:
-        loader: Whose batches they are.
-        passes: What its workers agree by.
+        loader: Delivers the batches.
+        passes: The table by which its workers agree.
         n_workers: How many there will be, if that is known.
     """
 
@@ -115,7 +116,7 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
                 warnings.warn(_LEFT_OUT, stacklevel=2)
             raise TypeError(f"no length: {_SAY_HOW_MANY}")
         n_workers = max(1, self._n_workers)
-        parts = (self._loader.of_worker(n, n_workers, Place(0)) for n in range(n_workers))
+        parts = (self._loader.of_worker(n, n_workers, EpochPosition(0)) for n in range(n_workers))
         return sum(part.n_batches for part in parts)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -136,25 +137,25 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
                 f"{n_workers}: {_SAY_HOW_MANY}"
             )
 
-    def _next_turn(self) -> Turn:
+    def _next_turn(self) -> WorkerTurn:
         worker = torch.utils.data.get_worker_info()
-        turn = Turn(worker.seed - worker.id, self._n_passes, worker.id, worker.num_workers)
+        turn = WorkerTurn(worker.seed - worker.id, self._n_passes, worker.id, worker.num_workers)
         self._n_passes += 1
         return turn
 
-    def _part_of(self, turn: Turn, start: Place) -> Divisible:
+    def _part_of(self, turn: WorkerTurn, start: EpochPosition) -> Divisible:
         self._part = self._loader.of_worker(turn.worker, turn.n_workers, start)
         return self._part
 
-    def _resumed(self, state: Mapping[str, Any], turn: Turn) -> Iterator[Batch]:
-        part = self._part_of(turn, Place(0))
+    def _resumed(self, state: Mapping[str, Any], turn: WorkerTurn) -> Iterator[Batch]:
+        part = self._part_of(turn, EpochPosition(0))
         part.load_state_dict(state)
         part.set_epoch(part.epoch)  # the rest of that one, be it nothing: others may have more
         is_over = part.n_left <= 0
-        self._passes.enter(turn, Place(part.epoch), is_over=is_over)
+        self._passes.enter(turn, EpochPosition(part.epoch), is_over=is_over)
         return self._after_end(turn) if is_over else self._delivered(part, turn)
 
-    def _after_end(self, turn: Turn) -> Iterator[Batch]:
+    def _after_end(self, turn: WorkerTurn) -> Iterator[Batch]:
         """Decide with the first batch, for which nobody is asked before all have entered."""
         start = self._passes.after_end(turn)
         if start is None:
@@ -162,14 +163,14 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
         else:
             yield from self._delivered(self._part_of(turn, start), turn)
 
-    def _delivered(self, part: Divisible, turn: Turn) -> Iterator[Batch]:
+    def _delivered(self, part: Divisible, turn: WorkerTurn) -> Iterator[Batch]:
         """Write down the end of a pass as soon as this worker has nothing more to deliver."""
         n_left = part.n_left
         if n_left <= 0:
             self._passes.finish(turn)
         return self._until_the_last(part, turn, n_left)
 
-    def _until_the_last(self, part: Divisible, turn: Turn, n_left: int) -> Iterator[Batch]:
+    def _until_the_last(self, part: Divisible, turn: WorkerTurn, n_left: int) -> Iterator[Batch]:
         for number, batch in enumerate(part, start=1):
             if number == n_left:
                 self._passes.finish(turn)

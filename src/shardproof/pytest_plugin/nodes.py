@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from shardproof._base.messages import shown, told
+from shardproof.formats import signs
 
 if TYPE_CHECKING:
     from shardproof import Level, Report
 
 __all__ = [
-    "DATA_FILE",
-    "MANIFEST_FILES",
     "VALIDATION",
     "NothingFoundItem",
     "ShardsDirectory",
@@ -26,11 +25,6 @@ __all__ = [
     "nodeid_of",
     "shown_path",
 ]
-
-MANIFEST_FILES = ("shards.json", "plan.json", "*.metadata.json")
-"""By these a shards directory is recognised; the formats' own, repeated to import none of them."""
-
-DATA_FILE = MANIFEST_FILES[0]
 
 _NOTHING_FOUND = """\
 No shards directory was found, and --validate-shards was given.
@@ -100,7 +94,7 @@ class ShardsDirectory(_Node, pytest.Directory):
 
     def collect(self) -> Iterable[ShardsManifest]:
         """Yield the manifest file, unread."""
-        path = self.path / DATA_FILE
+        path = self.path / signs.SAEV.manifest_file
         nodeid = nodeid_of(path, self.config)
         yield ShardsManifest.at(self, path, nodeid=nodeid, doubt=self.doubt)
 
@@ -203,7 +197,7 @@ class ShardsItem(_Node, pytest.Item):
 
 
 def _not_looked_at(report: Report) -> Iterator[str]:
-    blind = [finding for finding in report.findings if not finding.looked]
+    blind = [finding for finding in report.findings if not finding.conclusive]
     if blind:
         reasons = ", ".join(sorted({finding.found for finding in blind}))
         yield f"Of these, {counted(len(blind), 'file')} could not be looked at ({reasons})."
@@ -218,7 +212,8 @@ class NothingFoundItem(pytest.Item):
 
     def runtest(self) -> None:
         """Fail, with what to do about it."""
-        pytest.fail(_NOTHING_FOUND.format(files=", ".join(MANIFEST_FILES)), pytrace=False)
+        files = ", ".join(sign.manifest_file for sign in signs.SIGNS)
+        pytest.fail(_NOTHING_FOUND.format(files=files), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return the headline of the failure."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
-import glob
 import os
 import shlex
-import stat
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardproof._base.messages import quoted, shown
-from shardproof._base.opening import is_directory, is_there, matching, mode_of, real_path
+from shardproof._base.opening import is_there, real_path
+from shardproof.formats import signs
 from shardproof.pytest_plugin.nodes import (
-    MANIFEST_FILES,
     VALIDATION,
     NothingFoundItem,
     ShardsDirectory,
@@ -30,10 +27,6 @@ if TYPE_CHECKING:
     from shardproof import Level
 
 __all__ = ["pytest_addoption", "pytest_configure", "pytest_make_collect_report"]
-
-_DATA, _PLAN, _CHECKPOINT = MANIFEST_FILES
-_FIRST_BYTES = 4096
-_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
 
 _EMPTY = "expected a path, found none: is a variable not set? The current directory is '.'"
 _NOT_GIVEN: list[str] = []
@@ -76,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     level = _level(config)
     flag = bool(config.getoption("validate_shards"))
     if flag or config.getini("validate_shards"):
-        validation = _Validation(level, _named_directories(config), must_find=flag)
+        validation = _ShardsValidation(level, _named_directories(config), must_find=flag)
         config.stash[VALIDATION] = validation
         config.pluginmanager.register(validation, "shardproof-validation")
     elif config.getoption("shards_dir"):
@@ -115,7 +108,7 @@ def _named_directories(config: pytest.Config) -> list[Path]:
     return [Path(os.path.abspath(path)) for path in named]
 
 
-class _Validation:
+class _ShardsValidation:
     """Finds the shards directories of one run; registered as a plugin where one is asked for."""
 
     def __init__(self, level: Level, named: Sequence[Path], *, must_find: bool) -> None:
@@ -148,14 +141,14 @@ class _Validation:
         # Whoever names a directory to pytest, or something in it, wants the tests in it too.
         if parent.session.isinitpath(path, with_parents=True):
             return None
-        is_data, doubt = _looked(is_there, path / _DATA)
+        is_data, doubt = _looked(is_there, path / signs.SAEV.manifest_file)
         return ShardsDirectory.doubted(parent, path, doubt) if is_data or doubt else None
 
     def pytest_collect_file(
         self, file_path: Path, parent: pytest.Collector
     ) -> ShardsManifest | None:
         """Collect a manifest file, where pytest collects files."""
-        is_one, doubt = _looked(_is_manifest, file_path)
+        is_one, doubt = _looked(signs.is_manifest, file_path)
         if not is_one and doubt is None:
             return None
         nodeid = nodeid_of(file_path, parent.config)
@@ -208,12 +201,11 @@ def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectRep
 
 
 def _manifest_name(root: Path) -> str:
-    """The manifest file of a directory that is named, or what would be one."""
+    """Return the name of the manifest file of a directory that is named, or what would be one."""
     try:
-        names = [name for pattern in MANIFEST_FILES for name in matching(root, pattern)]
-        return min((name for name in names if _is_manifest(root / name)), key=_rank, default=_DATA)
+        return signs.manifest_name(root)
     except OSError:  # which its item meets too, and tells
-        return _DATA
+        return signs.SAEV.manifest_file
 
 
 def _looked(look: Callable[[Path], bool], path: Path) -> tuple[bool, OSError | None]:
@@ -222,52 +214,6 @@ def _looked(look: Callable[[Path], bool], path: Path) -> tuple[bool, OSError | N
         return look(path), None
     except OSError as error:
         return False, error
-
-
-def _rank(name: str) -> tuple[bool, bool, str]:
-    return name != _DATA, name != _PLAN, name
-
-
-def _is_manifest(path: Path) -> bool:
-    """Whether a file is a manifest; for names that others use, what is in it and beside tells."""
-    if path.name == _PLAN:
-        return _is_plan(path)
-    return path.name == _DATA or (
-        fnmatch.fnmatchcase(path.name, _CHECKPOINT) and _is_metadata(path)
-    )
-
-
-def _is_plan(path: Path) -> bool:
-    receipts = path.parent / "receipts"
-    if not is_directory(receipts):
-        return False
-    begin = _begin(path)
-    if begin is None or b'"plan_hash"' in begin:
-        return True
-    return bool(matching(receipts, "shard_[0-9]*.json"))
-
-
-def _is_metadata(path: Path) -> bool:
-    begin = _begin(path)
-    if begin is None or (b'"schema_version"' in begin and b'"world_size"' in begin):
-        return True
-    prefix = glob.escape(path.name.removesuffix(_CHECKPOINT[1:]))
-    return bool(matching(path.parent, f"{prefix}_shard_[0-9]*.shard"))
-
-
-def _begin(path: Path) -> bytes | None:
-    """The first bytes of a regular file; None where they may not be read, which its item tells."""
-    mode = mode_of(path)
-    if mode and not stat.S_ISREG(mode):  # opened, a FIFO wakes its writer, and a device may act
-        return b""
-    try:
-        fd = os.open(path, _OPEN_FLAGS)
-        try:
-            return os.read(fd, _FIRST_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
-        finally:
-            os.close(fd)
-    except (FileNotFoundError, PermissionError):
-        return None
 
 
 def _looks(terminalreporter: pytest.TerminalReporter) -> dict[str, pytest.TestReport]:

@@ -14,11 +14,12 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import is_there, names_in, real_path
 from shardproof._base.paths import refuse_empty
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.receipts._store import ReceiptStore, refuse_times
+from shardproof.receipts._store import ReceiptStore
+from shardproof.receipts.claims._claims import refuse_times
 from shardproof.receipts.plan._canonical import canonical_json, hash_of, plain
 from shardproof.receipts.plan._header import read_header
 from shardproof.receipts.plan._layout import PLAN_FILE, RECEIPTS, told_of
-from shardproof.receipts.plan._plan import Plan, encode_plan, read_plan, resolved_tokenizer
+from shardproof.receipts.plan._plan import Plan, encode_plan, resolved_tokenizer
 
 __all__ = ["Run", "open_run"]
 
@@ -37,7 +38,7 @@ class Run(msgspec.Struct, frozen=True):
     run_hash: str
 
     @checked
-    def open(
+    def store(
         self, plan: Plan, *, heartbeat: float = 30.0, stale_after: float = 300.0
     ) -> ReceiptStore:
         """Return the receipts of a plan in this run; the plan is written if it is new.
@@ -66,7 +67,7 @@ class Run(msgspec.Struct, frozen=True):
             self._write(plan_dir, plan)
         elif plan.kinds and plan.kinds != (found := read_header(os.fspath(plan_dir)).kinds):
             _warn_of_kinds(found, plan)
-            self._write(plan_dir, msgspec.structs.replace(read_plan(plan_dir), kinds=plan.kinds))
+            self._write(plan_dir, msgspec.structs.replace(Plan.load(plan_dir), kinds=plan.kinds))
         return ReceiptStore(plan_dir, heartbeat=heartbeat, stale_after=stale_after, plan=plan)
 
     def _write(self, plan_dir: Path, plan: Plan) -> None:
@@ -145,7 +146,7 @@ def _generations(runs: Path, name: str) -> list[int]:
 
 
 def _make_generation(runs: Path, name: str, generation: int) -> int:
-    """Make the directory, for good; where two force at once, each gets its own."""
+    """Make a fresh directory that survives a power cut; of two who force at once each gets one."""
     # Before any is made, so that none is left behind where this fails; `runs` may be a link.
     fd = os.open(runs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -164,9 +165,9 @@ def _make_generation(runs: Path, name: str, generation: int) -> int:
 
 
 def _keep(path: Path, dir_fd: int) -> None:
-    """Bring a directory's name to the disk; one that may be gone after a power cut goes at once.
+    """Sync a directory's name to the disk, or remove the directory where that fails.
 
-    Else the next job would go on in it.
+    Else the next job would go on in one that may be gone after a power cut.
     """
     try:
         with files.telling_where(path):
@@ -199,7 +200,7 @@ _COMPARED = (
 def _warn_of_others(siblings: Path, plan: Plan) -> None:
     for name in names_in(siblings):
         try:
-            other = read_plan(siblings / name)
+            other = Plan.load(siblings / name)
         except ManifestNotFoundError:
             continue
         except (ManifestError, OSError) as error:

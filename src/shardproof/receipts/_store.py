@@ -1,30 +1,35 @@
 """The receipts of one plan: what is done, what is left, and whose turn it is."""
 
+import itertools
 import logging
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.names import real_root
 from shardproof._base.paths import refuse_empty
 from shardproof._base.work import apart
-from shardproof.errors import ShardClaimedError, ShardCompletedError
-from shardproof.receipts._indices import as_ranges
-from shardproof.receipts._work import Work
-from shardproof.receipts.claims._claims import MAX_SILENCE, Claims
+from shardproof.errors import (
+    ManifestNotFoundError,
+    ReceiptError,
+    ShardClaimedError,
+    ShardCompletedError,
+)
+from shardproof.receipts._claimed_shard import ClaimedShard
+from shardproof.receipts.claims._claim import ClaimTerms
+from shardproof.receipts.claims._claims import Claims, refuse_times
 from shardproof.receipts.plan._header import read_header
-from shardproof.receipts.plan._input_files import SourceFile
 from shardproof.receipts.plan._layout import Scope
-from shardproof.receipts.plan._plan import Plan, read_plan
-from shardproof.receipts.verdict._owners import Named, has_twins
+from shardproof.receipts.plan._plan import Plan
+from shardproof.receipts.verdict._owners import NamedOutputs, has_twins
 from shardproof.receipts.verdict._records import Receipt
 from shardproof.receipts.verdict._verdict import Verdict, look_at, read_receipt, verdict
 from shardproof.report import Level
 
-__all__ = ["ReceiptStore", "refuse_times"]
+__all__ = ["ReceiptStore", "slurm_array"]
 
 logger = logging.getLogger("shardproof.receipts")
 
@@ -41,7 +46,7 @@ class ReceiptStore:
     Nothing else is done: not a shard that was started, nor one whose outputs are gone.
 
     Args:
-        plan_dir: The directory that holds ``plan.json`` and ``receipts/``; made by `Run.open`, or
+        plan_dir: The directory that holds ``plan.json`` and ``receipts/``; made by `Run.store`, or
             by NVIDIA-NeMo/Nemotron's data_prep.
         heartbeat: Seconds between two signs of life of a claim.
         stale_after: How many seconds a claim must have been *seen* not to change, by this store's
@@ -94,8 +99,8 @@ class ReceiptStore:
         self._header = header
         self._plan = plan
         self._scope = Scope(root, header.plan_hash, header.kinds)
-        self._named = Named(self._scope, header.n_shards, clock)
-        self._claims = Claims(root, header.plan_hash, heartbeat, stale_after, clock)
+        self._named = NamedOutputs(self._scope, header.n_shards, clock)
+        self._claims = Claims(ClaimTerms(root, header.plan_hash, heartbeat, stale_after), clock)
 
     def __repr__(self) -> str:
         return f"ReceiptStore({os.fspath(self.path)!r})"
@@ -104,23 +109,40 @@ class ReceiptStore:
     def plan(self) -> Plan:
         """The whole plan; read when it is first asked for."""
         if self._plan is None:
-            self._plan = read_plan(self.path)
+            self._plan = Plan.load(self.path)
         return self._plan
 
     @checked
-    def read(self, index: int) -> Receipt:
-        """Return a shard's receipt.
+    def receipt(self, index: int) -> Receipt:
+        """Return a shard's receipt, whatever it says.
+
+        Args:
+            index: The shard.
 
         Raises:
-            ManifestNotFoundError: There is none.
+            ReceiptError: There is none; the error has ``path`` and ``index``.
             ManifestError: It can't be read.
+            IndexError: There is no such shard.
             OSError: The file system failed.
+
+        Example:
+            >>> import shardproof
+            >>> store = shardproof.ReceiptStore(plan_dir)
+            >>> for work in store.claim_pending():
+            ...     with work:
+            ...         work.mark_empty()
+            >>> store.receipt(0).status
+            'completed'
         """
         self._refuse_index(index)
-        return read_receipt(self._scope.root, index)
+        try:
+            return read_receipt(self._scope.root, index)
+        except ManifestNotFoundError as error:
+            problem = f"shard {index} of '{shown(self.path)}': there is no receipt"
+            raise ReceiptError(problem, path=error.path, index=index) from error
 
     @checked
-    def verdict(self, index: int, level: Level = "complete") -> Verdict:
+    def verdict(self, index: int, *, level: Level = "complete") -> Verdict:
         """Return whether a shard is done, with the reason.
 
         Args:
@@ -137,7 +159,7 @@ class ReceiptStore:
         return self._verdict(index, level)
 
     @checked
-    def is_completed(self, index: int, level: Level = "complete") -> bool:
+    def is_completed(self, index: int, *, level: Level = "complete") -> bool:
         """Whether a shard is done; that is, whether it is not `pending`.
 
         Args:
@@ -149,12 +171,12 @@ class ReceiptStore:
             OSError: It could not be looked at (EIO, ESTALE, ...).
         """
         self._refuse_index(index)
-        verdicts = look_at(self._scope, [index], level).not_done or self._twins([index])
+        verdicts = look_at(self._scope, [index], level).verdicts or self._twins([index])
         _log_disbelieved(verdicts)
         return not verdicts
 
     @checked
-    def pending(self, level: Level = "complete", *, workers: int | None = None) -> list[int]:
+    def pending(self, *, level: Level = "complete", workers: int | None = None) -> list[int]:
         """Return the shards that are not done, ascending; the log says why, and what is skipped.
 
         Args:
@@ -165,38 +187,59 @@ class ReceiptStore:
             ValueError: ``workers`` below 1.
             OSError: One could not be looked at (EIO, ESTALE, ...): that is neither done nor not.
         """
-        verdicts = self.pending_verdicts(level, workers=workers)
+        verdicts = self.verdicts(pending=True, level=level, workers=workers)
         _log_disbelieved(verdicts)
         pending = [found.index for found in verdicts]
         if len(pending) < self.n_shards and logger.isEnabledFor(logging.INFO):
             skipped = sorted(set(range(self.n_shards)) - set(pending))
             done = f"{len(skipped)} of {self.n_shards}"
-            which = f"completed, with every output as recorded: {as_ranges(skipped)}"
+            which = f"completed, with every output as recorded: {slurm_array(skipped)}"
             logger.info("Skipping %s shards: %s", printable(done), printable(which))
         return pending
 
     @checked
-    def pending_verdicts(
-        self, level: Level = "complete", *, workers: int | None = None
+    def verdicts(
+        self, *, pending: bool = False, level: Level = "complete", workers: int | None = None
     ) -> list[Verdict]:
-        """Return the verdict on each shard that is `pending`, ascending; arguments as there."""
-        if workers is not None and workers < 1:
-            raise ValueError(f"workers: expected 1 or more, found {workers}")
-        return apart(lambda _: self._not_done(level, workers))
+        """Return the verdict on each shard, ascending.
 
-    def _not_done(self, level: Level, workers: int | None) -> list[Verdict]:
-        found, names = look_at(self._scope, range(self.n_shards), level, workers)
+        Args:
+            pending: Whether only those that are not done are wanted, which takes much less time.
+            level: As for `verdict`.
+            workers: As for `pending`.
+
+        Raises:
+            ValueError: ``workers`` below 1.
+            OSError: A shard could not be looked at (EIO, ESTALE, ...).
+
+        Example:
+            >>> import shardproof
+            >>> store = shardproof.ReceiptStore(plan_dir)
+            >>> for work in store.claim_pending():
+            ...     with work:
+            ...         work.mark_empty()
+            >>> [found.status for found in store.verdicts()]
+            ['completed', 'completed', 'completed']
+            >>> store.verdicts(pending=True)
+            []
+        """
+        if workers is not None:
+            count("workers", workers, 1)
+        return apart(lambda _: self._verdicts(pending, level, workers))
+
+    def _verdicts(self, pending: bool, level: Level, workers: int | None) -> list[Verdict]:
+        indices = range(self.n_shards)
+        found, names = look_at(self._scope, indices, level, workers, pending=pending)
         if not has_twins(names):
             return found
-        by_index = {one.index: one for one in [*self._twins(None), *found]}
+        by_index = {one.index: one for one in found if one.completed}
+        by_index |= {one.index: one for one in self._twins(None)}
+        by_index |= {one.index: one for one in found if not one.completed}
         return [by_index[index] for index in sorted(by_index)]
-
-    def _counts(self, skipped: Sequence[int], what: str) -> tuple[int, int, str, str]:
-        return len(skipped), self.n_shards, what, as_ranges(skipped)
 
     def _verdict(self, index: int, level: Level) -> Verdict:
         found = verdict(self._scope, index, level)
-        return next(iter(self._twins([index])), found) if found.done else found
+        return next(iter(self._twins([index])), found) if found.completed else found
 
     def _twins(self, indices: Sequence[int] | None) -> list[Verdict]:
         """Return the verdicts on shards whose outputs others name too; None: look at all."""
@@ -207,14 +250,14 @@ class ReceiptStore:
         return [Verdict(index, False, "completed", why) for index, why in found.items()]
 
     @checked
-    def claim(self, index: int, level: Level = "complete") -> Work:
+    def claim(self, index: int, *, level: Level = "complete") -> ClaimedShard:
         """Return a claim on a shard, to be entered: ``with store.claim(3) as work:``.
 
         While the block runs, no other worker gets the shard, on whatever node, unless this one
-        shows no sign of life for ``stale_after`` seconds. At its end the outputs that `Work.output`
-        gave a place are synced, hashed and moved to their names, and the receipt says completed. An
-        exception writes a receipt that says failed and is raised; an interrupt (KeyboardInterrupt,
-        SystemExit) only gives the shard back.
+        shows no sign of life for ``stale_after`` seconds. At its end the outputs that
+        `ClaimedShard.output` gave a place are synced, hashed and moved to their names, and the
+        receipt says completed. An exception writes a receipt that says failed and is raised; an
+        interrupt (KeyboardInterrupt, SystemExit) only gives the shard back.
 
         Args:
             index: The shard.
@@ -229,7 +272,7 @@ class ReceiptStore:
         self._refuse_index(index)
         return self._claim(index, level)
 
-    def _claim(self, index: int, level: Level, generation: int | None = None) -> Work:
+    def _claim(self, index: int, level: Level, generation: int | None = None) -> ClaimedShard:
         """Claim a shard; where a claim of it was listed, that one is looked at first."""
         self._refuse_completed(index, level)
         if generation is not None:
@@ -238,17 +281,25 @@ class ReceiptStore:
         try:
             claim = self._claims.acquire(index)
             self._refuse_completed(index, level)  # by who had the claim until now
-            return Work(claim, self._header_of(index), self._scope.kinds, self._files_of)
+            receipt = Receipt(
+                status="started",
+                plan_hash=self.plan_hash,
+                shard_index=index,
+                run_hash=self._header.run_hash,
+                dataset_name=self._header.dataset_name,
+            )
+            return ClaimedShard(
+                claim, receipt, self._scope.kinds, lambda: self.plan.file_assignments[index].files
+            )
         except BaseException:
             if claim is not None:
                 claim.give_back()
             raise
 
-    def _files_of(self, index: int) -> Sequence[SourceFile]:
-        return self.plan.file_assignments[index].files
-
     @checked
-    def claim_pending(self, level: Level = "complete", *, wait: bool = False) -> Iterator[Work]:
+    def claim_pending(
+        self, *, level: Level = "complete", wait: bool = False
+    ) -> Iterator[ClaimedShard]:
         """Yield a claim on each pending shard that no other worker has; each once.
 
         Several workers may do this at once, and share the shards. Those of workers that died are
@@ -275,13 +326,16 @@ class ReceiptStore:
         """
         return self._claim_pending(level, wait)
 
-    def _claim_pending(self, level: Level, wait: bool) -> Iterator[Work]:
-        self._sweep(level)
-        held = yield from self._claim_each(self.pending(level), level, is_first=True)
+    def _claim_pending(self, level: Level, wait: bool) -> Iterator[ClaimedShard]:
+        # Those of workers that died between the end of their work and its release.
+        for index, dead in self._claims.orphans():
+            if index < self.n_shards and verdict(self._scope, index, level).completed:
+                self._claims.bury(index, dead)
+        held = yield from self._claim_each(self.pending(level=level), level, is_first=True)
         first = self._claims.undecided(held)
         if first and not wait:
             logger.info(
-                "Looking whether workers elsewhere live: %s", printable(as_ranges([*first]))
+                "Looking whether workers elsewhere live: %s", printable(slurm_array([*first]))
             )
         while todo := held if wait else self._claims.silent(first, held):
             self._claims.pause()
@@ -289,7 +343,7 @@ class ReceiptStore:
 
     def _claim_each(
         self, todo: Sequence[int], level: Level, *, is_first: bool
-    ) -> Generator[Work, None, list[int]]:
+    ) -> Generator[ClaimedShard, None, list[int]]:
         """Yield a claim on each shard that is free; return those that others have."""
         held, listed = [], self._claims.generations()
         for index in todo:
@@ -306,39 +360,32 @@ class ReceiptStore:
                 work.close()
         return held
 
-    def _sweep(self, level: Level) -> None:
-        """Remove the claims of workers that died between the end of their work and its release."""
-        for index, dead in self._claims.orphans():
-            if index < self.n_shards and verdict(self._scope, index, level).done:
-                self._claims.bury(index, dead)
-
-    def _header_of(self, index: int) -> Receipt:
-        return Receipt(
-            status="started",
-            plan_hash=self.plan_hash,
-            shard_index=index,
-            run_hash=self._header.run_hash,
-            dataset_name=self._header.dataset_name,
-        )
-
     def _refuse_completed(self, index: int, level: Level) -> None:
         found = self._verdict(index, level)
-        if found.done:
-            raise ShardCompletedError(f"shard {index} of '{shown(self.path)}': {found.reason}")
+        if found.completed:
+            problem = f"shard {index} of '{shown(self.path)}': {found.reason}"
+            raise ShardCompletedError(problem, path=self.path, index=index)
 
     def _refuse_index(self, index: int) -> None:
         if not 0 <= index < self.n_shards:
             raise IndexError(f"index: expected 0 to {self.n_shards - 1}, found {index}")
 
 
-def refuse_times(heartbeat: float, stale_after: float) -> None:
-    """Raise `ValueError` if a worker that lives could be taken for a dead one, or a dead one stay.
+def slurm_array(indices: Sequence[int]) -> str:
+    """Return ascending numbers as ``sbatch --array`` takes them (sbatch(1)).
 
-    NaN is between no two numbers.
+    Args:
+        indices: Such as `ReceiptStore.pending` returns them.
+
+    Example:
+        >>> from shardproof import receipts
+        >>> receipts.slurm_array([3, 7, 12, 13, 14])
+        '3,7,12-14'
     """
-    if not 0 < 3 * heartbeat <= stale_after <= MAX_SILENCE:
-        problem = f"expected 0 < 3 * heartbeat <= stale_after <= {MAX_SILENCE:.0f}"
-        raise ValueError(f"{problem}, found {heartbeat} and {stale_after}")
+    # The numbers of a run grow as their places do.
+    runs = itertools.groupby(enumerate(indices), key=lambda item: item[1] - item[0])
+    ends = [(members[0][1], members[-1][1]) for _, run in runs if (members := list(run))]
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
 
 
 def _log_disbelieved(verdicts: Sequence[Verdict]) -> None:

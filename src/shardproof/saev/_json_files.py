@@ -1,7 +1,7 @@
 """The two files that say what a directory of saev holds, read and written."""
 
 import os
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -9,11 +9,28 @@ from shardproof._base import files, json
 from shardproof._base.messages import quoted
 from shardproof.errors import ManifestNotFoundError
 
-__all__ = ["LABELS_FILE", "METADATA_FILE", "SHARDS_FILE", "AnyPath", "dump", "read", "read_bytes"]
+__all__ = [
+    "LABELS_FILE",
+    "MAX_COUNT",
+    "METADATA_FILE",
+    "SHARDS_FILE",
+    "AnyPath",
+    "Count",
+    "Positive",
+    "dump",
+    "read",
+    "read_bytes",
+]
 
 METADATA_FILE = "metadata.json"
 SHARDS_FILE = "shards.json"
 LABELS_FILE = "labels.bin"
+
+MAX_COUNT = 2**53
+"""Exact in every JSON reader (RFC 8259, section 6)."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
 
 AnyPath = str | os.PathLike[str]
 T = TypeVar("T")

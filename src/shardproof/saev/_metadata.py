@@ -11,12 +11,19 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.arguments import accepted_fields, as_int, checked
+from shardproof._base.arguments import accepted_fields, as_int, checked, count
 from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.names import real_root
 from shardproof._base.paths import refuse_empty
-from shardproof.saev._counts import MAX_COUNT, Count, Positive, count_of
-from shardproof.saev._json_files import METADATA_FILE, AnyPath, dump, read_bytes
+from shardproof.saev._json_files import (
+    MAX_COUNT,
+    METADATA_FILE,
+    AnyPath,
+    Count,
+    Positive,
+    dump,
+    read_bytes,
+)
 
 __all__ = ["Metadata"]
 
@@ -92,9 +99,9 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         for name, value in accepted_fields(self).items():
             msgspec.structs.force_setattr(self, name, value)
         for name in (*self._POSITIVE, "n_examples"):
-            count_of(name, getattr(self, name), at_least=int(name in self._POSITIVE))
+            count(name, getattr(self, name), int(name in self._POSITIVE), MAX_COUNT)
         for layer in self.layers:
-            count_of("layers", layer, at_least=-MAX_COUNT)
+            count("layers", layer, -MAX_COUNT, MAX_COUNT)
         if not self.layers or len(set(self.layers)) != len(self.layers):
             raise ValueError(f"layers: expected one or more, none twice, found {self.layers}")
         if self.examples_per_shard < 1:

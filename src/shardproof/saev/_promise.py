@@ -1,7 +1,6 @@
 """What ``shards.json`` and ``metadata.json`` promise."""
 
 import functools
-import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,12 +29,15 @@ def promise(root: str) -> Manifest:
     shards = read_shards(root)  # Manifest refuses their names
     metadata = Metadata.load(root)
     names = [shard.name for shard in shards]
-    files = list(map(PromisedFile, names, itertools.repeat(metadata.shard_bytes)))
+    size = metadata.shard_bytes
+    files = [PromisedFile(name=name, size=size) for name in names]
     if _has_labels(os.path.join(root, LABELS_FILE)):
-        files.append(PromisedFile(LABELS_FILE, metadata.labels_bytes))
+        files.append(PromisedFile(name=LABELS_FILE, size=metadata.labels_bytes))
     contradictions = functools.partial(_contradictions, metadata, shards)
     source = Path(root, SHARDS_FILE)
-    return Manifest(Path(root), source, "saev", files, contradictions=contradictions)
+    return Manifest(
+        root=Path(root), path=source, format="saev", files=files, contradictions=contradictions
+    )
 
 
 def _has_labels(path: str) -> bool:
@@ -55,12 +57,15 @@ def _broken_laws(metadata: Metadata, shards: list[Shard]) -> Iterator[Mismatch]:
     n_examples = sum(shard.n_examples for shard in shards)
     if n_examples != metadata.n_examples:
         yield Mismatch(
-            f"{metadata.n_examples} examples in all, as {METADATA_FILE} says", str(n_examples)
+            expected=f"{metadata.n_examples} examples in all, as {METADATA_FILE} says",
+            found=str(n_examples),
         )
     n_shards = {metadata.n_shards, metadata.n_shards + metadata.has_extra_shard}
     if len(shards) not in n_shards:
         expected = " or ".join(map(str, sorted(n_shards)))
-        yield Mismatch(f"{expected} shards for {metadata.n_examples} examples", str(len(shards)))
+        yield Mismatch(
+            expected=f"{expected} shards for {metadata.n_examples} examples", found=str(len(shards))
+        )
     yield from _misplaced(metadata, shards)
 
 
@@ -71,7 +76,7 @@ def _misplaced(metadata: Metadata, shards: list[Shard]) -> Iterator[Mismatch]:
         rest = min(room, max(0, metadata.n_examples - index * room))
         if shard.n_examples != rest or shard.name != f"acts{index:06}.bin":
             yield Mismatch(
-                f"acts{index:06}.bin with {rest} examples as entry {index}",
-                f"{shown(shard.name)} with {shard.n_examples}",
+                expected=f"acts{index:06}.bin with {rest} examples as entry {index}",
+                found=f"{shown(shard.name)} with {shard.n_examples}",
             )
             return

@@ -8,13 +8,12 @@ from typing import overload
 
 import msgspec
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.names import real_root
 from shardproof._base.paths import refuse_empty
 from shardproof.checks import check
 from shardproof.manifest import Manifest, PromisedFile, refuse_names
-from shardproof.saev._counts import Count, count_of
-from shardproof.saev._json_files import SHARDS_FILE, AnyPath, dump, read
+from shardproof.saev._json_files import MAX_COUNT, SHARDS_FILE, AnyPath, Count, dump, read
 
 __all__ = ["Shard", "ShardInfo", "read_shards"]
 
@@ -115,8 +114,10 @@ class ShardInfo:
         """
         refuse_empty(shards_dir=shards_dir)
         root = Path(real_root(shards_dir))
-        files = [PromisedFile(shard.name) for shard in self.shards]
-        check(Manifest(root, root / SHARDS_FILE, "saev", files)).raise_for_findings()
+        files = [PromisedFile(name=shard.name) for shard in self.shards]
+        check(
+            Manifest(root=root, path=root / SHARDS_FILE, format="saev", files=files)
+        ).raise_for_findings()
 
 
 def _taken(shard: object) -> Shard:
@@ -124,7 +125,7 @@ def _taken(shard: object) -> Shard:
         raise TypeError(f"shards: expected Shard, found {type(shard).__name__}")
     if type(shard.name) is not str:
         raise TypeError(f"name: expected str, found {type(shard.name).__name__}")
-    n_examples = count_of("n_examples", shard.n_examples, at_least=0)
+    n_examples = count("n_examples", shard.n_examples, 0, MAX_COUNT)
     return shard if n_examples is shard.n_examples else Shard(shard.name, n_examples)
 
 

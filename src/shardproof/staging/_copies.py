@@ -89,7 +89,12 @@ class StagedFiles:
         if proof is None:
             return file
         size = proof.copy[0] if file.size is None else file.size
-        return PromisedFile(file.name, size, file.digest or proof.digest, file.digest_from)
+        return PromisedFile(
+            name=file.name,
+            size=size,
+            digest=file.digest or proof.digest,
+            digest_from=file.digest_from,
+        )
 
     def is_at(self, path: str) -> bool:
         """Whether the directory of the copy is what is at a path.

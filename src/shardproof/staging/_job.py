@@ -200,7 +200,8 @@ class StageJob:
 
     def _check(self) -> Report:
         """Look at the copy, as whoever reads it will."""
-        copy = formats.detect(self.place).read(self.place)
+        path = self.source.at(self.place)
+        copy = formats.detect(path).read_manifest(path)
         self.source.refuse_other(copy, self._strange)
         files = [self.files.promised(file) for file in self._all]
         return self.source.check_copy(copy, files, self.level)

@@ -16,6 +16,7 @@ from shardproof._base.messages import listed, quoted
 from shardproof._base.opening import names_in
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ShardReadError
+from shardproof.formats.signs import METADATA
 from shardproof.manifest import Manifest, Mismatch, Probe, PromisedFile
 from shardproof.report import Finding, Level, Report
 from shardproof.staging._copies import OURS
@@ -36,6 +37,7 @@ class StageSource:
 
     Attributes:
         root: Its real absolute path.
+        prefix: Name of the only checkpoint of it that is copied; empty where all of it is.
         form: Its format.
         manifest: What it promises.
         listing: Name of the file that lists the shards; of several the first.
@@ -46,6 +48,7 @@ class StageSource:
     """
 
     root: str
+    prefix: str
     form: formats.Format
     manifest: Manifest
     listing: str
@@ -55,32 +58,39 @@ class StageSource:
     folders: Collection[str]
 
     @classmethod
-    def read(cls, root: str) -> "StageSource":
+    def read(cls, located: formats.Located) -> "StageSource":
         """Return what there is to copy; raises as `shardproof.validate` does."""
-        form = formats.detect(root)
-        names = _parts_of(form, root)
-        manifest = form.read(root)
+        root = located.root
+        form = formats.detect(located.path)
+        prefix = "" if located.path == root else os.path.basename(located.path)
+        names = _parts_of(form, root, prefix)
+        manifest = form.read_manifest(located.path)
         _refuse_ours(manifest)
-        if not names or _parts_of(form, root) != names:
-            raise ShardReadError(_CHANGED, path=manifest.source)
+        if not names or _parts_of(form, root, prefix) != names:
+            raise ShardReadError(_CHANGED, path=manifest.path)
         stated = {name: _read(root, name) for name in names if "/" not in name}
         listing = min(fnmatch.filter(names, form.manifest_file))
         promised = {file.name: file for file in manifest.files if file.name != listing}
         parts = [name for name in names if name != listing and name not in promised]
-        files = list(map(PromisedFile, parts)), list(promised.values())
+        files = [PromisedFile(name=name) for name in parts], list(promised.values())
         folders = {os.path.dirname(name) for name in (*form.further_parts, *parts, *promised)}
-        source = cls(root, form, manifest, listing, stated, *files, folders)
+        source = cls(root, prefix, form, manifest, listing, stated, *files, folders)
         source.refuse_change()
         return source
 
     @property
     def name(self) -> str:
         """The name of the directory of its copy."""
-        digest = hashlib.blake2b(os.fsencode(self.root), digest_size=8)
+        path = self.at(self.root)
+        digest = hashlib.blake2b(os.fsencode(path), digest_size=8)
         for name, data in self.stated.items():
             digest.update(b"\0%b\0%d\0%b" % (os.fsencode(name), len(data), data))
-        shown = re.sub(r"[^0-9A-Za-z_.\-]", "_", os.path.basename(self.root))[:_SHOWN_NAME]
+        shown = re.sub(r"[^0-9A-Za-z_.\-]", "_", os.path.basename(path))[:_SHOWN_NAME]
         return f"{shown}-{digest.hexdigest()}"
+
+    def at(self, root: str) -> str:
+        """Return the path by which this, or its copy in a directory, is known to its format."""
+        return os.path.join(root, self.prefix) if self.prefix else root
 
     def is_listed_in(self, root: str) -> bool:
         """Whether the list of shards is in the copy, as it was read."""
@@ -95,7 +105,8 @@ class StageSource:
     def surplus_in(self, root: str) -> list[str]:
         """Names of files that a copy's promise would consist of too, though this one does not."""
         files = {file.name for file in (*self.parts, *self.promised)}
-        return [name for name in _parts_of(self.form, root) if name not in {self.listing, *files}]
+        names = _parts_of(self.form, root, self.prefix)
+        return [name for name in names if name not in {self.listing, *files}]
 
     def refuse_other(self, copy: Manifest, strange: Sequence[str] = ()) -> None:
         """Raise if a copy does not promise what this promised when it was read.
@@ -109,7 +120,7 @@ class StageSource:
         if strange:
             path = os.path.join(copy.root, strange[0])
             raise FileExistsError(errno.EEXIST, _STRANGE.format(len(strange)), path)
-        raise ShardReadError(_CHANGED, path=self.manifest.source)
+        raise ShardReadError(_CHANGED, path=self.manifest.path)
 
     def check(self, names: Collection[str], level: Level) -> Report:
         """Look at some of its files; digests are compared later, when they are copied."""
@@ -138,8 +149,10 @@ def _probe(
     return None if file.name in parts else probe(file, fd, size)
 
 
-def _parts_of(form: formats.Format, root: str) -> list[str]:
-    """Names of all files that a promise consists of, sorted."""
+def _parts_of(form: formats.Format, root: str, prefix: str) -> list[str]:
+    """Return the names of all files that a promise consists of, sorted."""
+    if prefix:
+        return [prefix + METADATA]
     patterns = {form.manifest_file, *form.further_parts}
     return sorted({name for pattern in patterns for name in _named(root, pattern)})
 
@@ -167,4 +180,4 @@ def _refuse_ours(manifest: Manifest) -> None:
     ]
     if ours:
         problem = listed("names that a copy has for files of its own", ours)
-        raise ManifestError(problem, path=manifest.source)
+        raise ManifestError(problem, path=manifest.path)

@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from shardproof._base.arguments import checked
-from shardproof._base.names import real_root
+from shardproof import formats
+from shardproof._base.arguments import checked, count
 from shardproof._base.opening import real_path
 from shardproof._base.paths import refuse_empty
 from shardproof._base.progress import bar
@@ -30,7 +30,7 @@ _THREADS = 8
 
 @checked
 def stage(
-    shards_dir: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     to: str | os.PathLike[str] | None = None,
     *,
     level: Level = "complete",
@@ -45,7 +45,8 @@ def stage(
     longer has. The directory has its name only when all of it is there and proven.
 
     Args:
-        shards_dir: The shards directory, of any format that `shardproof.validate` knows.
+        path: The shards directory, of any format that `shardproof.validate` knows; or the prefix
+            of a checkpoint, and then nothing else in its directory is copied.
         to: An existing directory on a local disk; None for ``$TMPDIR``, or ``/tmp`` where that is
             not set.
         level: How hard to look at source and copy; see `shardproof.validate`. A digest that the
@@ -57,7 +58,7 @@ def stage(
             callable that gets how many files are there, and of how many.
 
     Returns:
-        Absolute path of the copy, a shards directory of its own.
+        Absolute path of the copy: a shards directory of its own, or a prefix in one.
 
     Raises:
         ShardValidationError: The source doesn't keep its promises; nothing of that was copied.
@@ -66,38 +67,35 @@ def stage(
         OSError: The disk is too small, or full; the directory of the copies belongs to another
             user; somebody added to what the copy promises; the file system failed, be it only in a
             look. What was copied is used next time.
-        ValueError: An empty path; ``workers`` below 1.
-        TypeError: An argument of the wrong type, or an unknown level.
+        ValueError: An empty path; an unknown level; ``workers`` below 1.
+        TypeError: An argument of the wrong type.
 
     Example:
         >>> output_dir.mkdir()
-        >>> path = stage(shards_dir, output_dir)
-        >>> path.parent.parent == output_dir.resolve(), (path / "shards.json").exists()
+        >>> copy = stage(shards_dir, output_dir)
+        >>> copy.parent.parent == output_dir.resolve(), (copy / "shards.json").exists()
         (True, True)
     """
-    refuse_empty(shards_dir=shards_dir, to=to)
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers: expected 1 or more, found {workers}")
+    refuse_empty(path=path, to=to)
+    n_threads = _THREADS if workers is None else count("workers", workers, 1)
     shown = bar("files") if progress is True else contextlib.nullcontext(progress or None)
     with shown as on_progress:
-        return apart(
-            lambda _: _staged(shards_dir, to, level, workers or _THREADS, to_waiter(on_progress))
-        )
+        return apart(lambda _: _staged(path, to, level, n_threads, to_waiter(on_progress)))
 
 
 def _staged(
-    shards_dir: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     to: str | os.PathLike[str] | None,
     level: Level,
     threads: int,
     on_progress: OnProgress | None,
 ) -> Path:
-    source = StageSource.read(real_root(shards_dir))
+    source = StageSource.read(formats.locate(path))
     disk = real_path(_disk_of_this_node() if to is None else to)
     home = Home(disk, source.name, source.folders)
     while not _is_staged(source, home, level, threads, on_progress):
         pass  # another process has finished it, and what that one made is now looked at
-    return Path(home.final)
+    return Path(source.at(home.final))
 
 
 def _disk_of_this_node() -> str:

@@ -1,1 +1,1 @@
-"""The bytes and the laws of a checkpoint: names, headers, metadata, a seal."""
+"""The format of a checkpoint: file names, headers, metadata, and the laws that they obey."""

@@ -41,7 +41,7 @@ ITEM_SIZES = _NUMPY | _RAW
 
 
 def can_be(shape: Sequence[int], dtype: str) -> bool:
-    """Whether an array can have a shape: numpy counts bytes without the lengths that are 0."""
+    """Return whether an array can have a shape; numpy counts bytes without lengths that are 0."""
     return math.prod(filter(None, shape)) * ITEM_SIZES[dtype] <= _MAX_BYTES
 
 

@@ -1,6 +1,6 @@
-"""Where what is: the names of a checkpoint's files, and the bytes of a shard's header.
+"""Name the files of a checkpoint, and pack and parse the header of a shard.
 
-docs/checkpoint-format.md is the description.
+docs/checkpoint-format.md describes the format.
 """
 
 import hashlib
@@ -13,19 +13,19 @@ from typing import NamedTuple
 __all__ = [
     "ALIGNMENT",
     "MAX_RANK",
-    "Header",
+    "ShardHeader",
     "aligned",
     "header_size",
     "metadata_name",
     "new_pending_name",
     "new_removal_name",
     "new_seal_name",
-    "note_name",
     "own_prefix",
     "pack_header",
     "parse_header",
     "pending_prefix",
     "pruned_name",
+    "record_name",
     "removal_of",
     "removal_prefix",
     "seal_prefix",
@@ -42,7 +42,7 @@ _MAX_CHECKSUM = 200
 _OF_REMOVAL = re.compile(r"(\.shardproof-[0-9a-f]{16}-removal-)[0-9a-f]{16}(\.tmp)?")
 
 
-class Header(NamedTuple):
+class ShardHeader(NamedTuple):
     """What a shard file says of itself."""
 
     rank: int
@@ -61,15 +61,15 @@ def header_size(checksum: str) -> int:
     return _START.size + len(checksum.encode()) + _END.size
 
 
-def pack_header(header: Header) -> bytes:
+def pack_header(header: ShardHeader) -> bytes:
     """Return the bytes with which a shard file begins."""
     checksum = header.checksum.encode()
     start = _START.pack(_MAGIC, header.rank, len(checksum))
     return start + checksum + _END.pack(header.n_tensors, header.data_length)
 
 
-def parse_header(data: bytes) -> Header:
-    """Return what the first bytes of a file say, which may all be lies.
+def parse_header(data: bytes) -> ShardHeader:
+    """Parse the first bytes of a shard file, which may all be lies.
 
     Raises:
         ValueError: They are no header; the text says what was expected and found.
@@ -85,7 +85,7 @@ def parse_header(data: bytes) -> Header:
     if len(data) < end + _END.size:
         raise ValueError(f"expected a header of {end + _END.size} bytes, found {len(data)}")
     checksum = data[_START.size : end].decode("ascii", "backslashreplace")
-    return Header(rank, checksum, *_END.unpack_from(data, end))
+    return ShardHeader(rank, checksum, *_END.unpack_from(data, end))
 
 
 def shard_name(prefix_name: str, rank: int) -> str:
@@ -93,8 +93,8 @@ def shard_name(prefix_name: str, rank: int) -> str:
     return f"{prefix_name}_shard_{rank}.shard"
 
 
-def note_name(prefix_name: str, rank: int) -> str:
-    """Return the name of what a rank notes for the one who writes the metadata."""
+def record_name(prefix_name: str, rank: int) -> str:
+    """Return the name of the file in which a rank describes its shard."""
     return f"{prefix_name}_shard_{rank}.tensors.json"
 
 
@@ -109,7 +109,7 @@ def pruned_name(prefix_name: str) -> str:
 
 
 def own_prefix(prefix_name: str) -> str:
-    """Return how the names of files begin that only this package needs, for a while.
+    """Return how the names of the temporary files of a prefix begin.
 
     In them a prefix's name has as many letters as any other's: names have at most 255 bytes.
     """
@@ -117,36 +117,36 @@ def own_prefix(prefix_name: str) -> str:
 
 
 def pending_prefix(prefix_name: str) -> str:
-    """Return how the names of files begin that are whole and about to get theirs."""
+    """Return how the names of files begin that are whole and about to get their final names."""
     return f"{own_prefix(prefix_name)}pending-"
 
 
 def seal_prefix(prefix_name: str) -> str:
-    """Return how the names of metadata files begin whose shards are being looked at."""
+    """Return how the names of seals begin: metadata files whose shards are being looked at."""
     return f"{own_prefix(prefix_name)}seal-"
 
 
 def removal_prefix(prefix_name: str) -> str:
-    """Return how the names of folders begin into which a checkpoint is moved that is removed."""
+    """Return how the names of folders begin into which a removal moves a checkpoint."""
     return f"{own_prefix(prefix_name)}removal-"
 
 
 def removal_of(name: str, *, is_directory: bool) -> str:
-    """Return how the name of such a folder begins, or of a file that was in one; else nothing."""
+    """Return the `removal_prefix` of the name of a folder, or of a file from one; else nothing."""
     found = _OF_REMOVAL.fullmatch(name)
     return found[1] if found and is_directory is not bool(found[2]) else ""
 
 
 def new_pending_name(prefix_name: str) -> str:
-    """Return such a name that nobody else has."""
+    """Return a new name with the `pending_prefix`."""
     return f"{pending_prefix(prefix_name)}{secrets.token_hex(8)}.tmp"
 
 
 def new_seal_name(prefix_name: str) -> str:
-    """Return such a name that nobody else has."""
+    """Return a new name with the `seal_prefix`."""
     return f"{seal_prefix(prefix_name)}{secrets.token_hex(8)}.tmp"
 
 
 def new_removal_name(prefix_name: str) -> str:
-    """Return such a name that nobody else has."""
+    """Return a new name with the `removal_prefix`."""
     return f"{removal_prefix(prefix_name)}{secrets.token_hex(8)}"

@@ -1,4 +1,4 @@
-"""What a checkpoint's metadata says, as text and as structs, and the laws that it must obey."""
+"""Encode and decode the metadata of a checkpoint, and check the laws that they must obey."""
 
 import math
 import re
@@ -19,7 +19,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "TIMESTAMP",
     "CheckpointMetadata",
-    "Count",
+    "RankRecord",
     "ShardEntry",
     "Sharding",
     "TensorEntry",
@@ -73,7 +73,7 @@ class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShardEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One rank's shard.
+    """The shard of one rank.
 
     Attributes:
         rank: Of the process that wrote it.
@@ -126,13 +126,34 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     checksum: str
 
 
+class RankRecord(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
+    """What a rank says of its shard to the process that writes the metadata.
+
+    Attributes:
+        step: Of the training, where it was told.
+        shard: The rank's entry of the metadata.
+        attempt: What is known of the attempt to save: texts, by the source that told them. Two
+            shards of which one text differs are of two attempts.
+        token: Of this shard alone, drawn by its writer, which knows it again.
+        checksum: Of the record.
+    """
+
+    step: Count | None
+    shard: ShardEntry
+    attempt: dict[str, str] = {}
+    token: str = ""
+    checksum: str
+
+
 def encode(metadata: CheckpointMetadata) -> bytes:
     """Return the text of the metadata file; its checksum is computed here."""
     return seal(metadata)
 
 
 def decode(data: bytes, *, path: str, prefix_name: str) -> CheckpointMetadata:
-    """Return what the text of a metadata file says, if it obeys every law.
+    """Decode the text of a metadata file, if it obeys every law.
 
     Args:
         data: The text.

@@ -1,4 +1,4 @@
-"""JSON files that prove themselves: the last field is the SHA-256 of all bytes before it."""
+"""Seal JSON files, so that they prove themselves: the last field is a SHA-256 of all before it."""
 
 import hashlib
 import re
@@ -7,21 +7,21 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from shardproof._base import json
-from shardproof.errors import ManifestError
+from shardproof.errors import CheckpointError, ManifestError
 
-__all__ = ["seal", "unseal"]
+__all__ = ["refusal", "seal", "unseal"]
 
 _TAIL = re.compile(rb'sha256:([0-9a-f]{64})"\}\n')
 _TAIL_BYTES = 74
 
 
-class _Sealed(Protocol):
+class _Checksummed(Protocol):
     @property
     def checksum(self) -> str:
         """Of the text."""
 
 
-T = TypeVar("T", bound=_Sealed)
+T = TypeVar("T", bound=_Checksummed)
 
 
 def seal(value: msgspec.Struct) -> bytes:
@@ -31,7 +31,7 @@ def seal(value: msgspec.Struct) -> bytes:
 
 
 def unseal(data: bytes, kind: type[T], *, path: str) -> T:
-    """Return what a sealed text says.
+    """Decode a sealed text, and prove it.
 
     Raises:
         ManifestError: It is too large, isn't what ``kind`` describes, or its seal is broken.
@@ -47,3 +47,10 @@ def unseal(data: bytes, kind: type[T], *, path: str) -> T:
     if tail[1] != digits.encode() or value.checksum != f"sha256:{digits}":
         raise ManifestError("its bytes don't have the checksum at its end; restore it", path=path)
     return value
+
+
+def refusal(error: ManifestError) -> CheckpointError:
+    """Return a refusal of JSON as an error about a checkpoint."""
+    line = f"line {error.line}: " if error.line is not None else ""
+    field = f"field {error.field}: " if error.field is not None else ""
+    return CheckpointError(f"{line}{field}{error.problem}", path=error.path)

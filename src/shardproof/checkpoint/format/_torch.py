@@ -1,4 +1,4 @@
-"""Tensors of torch from and to arrays of numpy, without a copy, where somebody has torch."""
+"""Convert tensors of torch to and from arrays of numpy, without a copy, where torch is there."""
 
 import sys
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["from_torch", "is_tensor", "to_torch"]
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a tensor of torch; torch is not imported to find out."""
+    """Return whether a value is a tensor of torch; torch is not imported to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 

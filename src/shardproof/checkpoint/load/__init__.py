@@ -1,1 +1,1 @@
-"""Shards become tensors again, proven as they are read."""
+"""Load shards: they become tensors again, and are proven as they are read."""

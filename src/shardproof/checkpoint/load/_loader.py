@@ -1,30 +1,33 @@
-"""Checkpoints are loaded: a shard, all of them, or tensors from wherever they are."""
+"""Load checkpoints: a shard, all of them, or tensors from wherever they are."""
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any, Literal, TypeVar
 
 from shardproof._base import fanout
-from shardproof._base.arguments import checked
-from shardproof._base.loop_threads import LoopThreads
+from shardproof._base.arguments import checked, count
+from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import shown
 from shardproof._base.work import apart, in_threads
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry
-from shardproof.checkpoint.load._destinations import fresh, given, view_of
-from shardproof.checkpoint.load._mapped import mapped_tensors
-from shardproof.checkpoint.load._shard_arrays import Framework, given_away, tensors_in
+from shardproof.checkpoint.load._arrays import (
+    Array,
+    Framework,
+    as_framework,
+    checked_out,
+    mapped_tensors,
+    new_array,
+    tensors_in,
+    view_of,
+)
 from shardproof.checkpoint.load._shard_reader import read_shard, read_tensor
-from shardproof.checkpoint.load._tensor_index import Found, find
+from shardproof.checkpoint.load._tensor_index import TensorIndex, find_tensors
 from shardproof.checkpoint.storage._metadata_file import read_metadata
 from shardproof.checkpoint.storage._open_shard import open_shard
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Place, place_of
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
 
 __all__ = ["MultiShardLoader"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -35,16 +38,16 @@ class MultiShardLoader:
     Args:
         storage: Where they are; by default a directory, or for a prefix with ``://`` what fsspec
             opens.
-        verify: Whether to prove what is read by its checksum. Without, only the metadata, sizes and
-            headers are looked at.
+        level: ``"valid"`` proves what is read by its checksum. ``"complete"`` looks at the
+            metadata, sizes and headers only.
         framework: ``"numpy"`` for arrays; ``"torch"`` for tensors of torch, which have the memory
             of those arrays. bfloat16 and float8, which numpy lacks, are arrays of ml_dtypes where
             that is installed, and unsigned integers of the same size where it is not.
-        threads: How many shards are read at once; by default one for each processor.
+        workers: How many shards are read at once, in threads; by default one for each processor.
 
     Raises:
         TypeError: An argument of the wrong type.
-        ValueError: ``threads`` below 1.
+        ValueError: ``workers`` below 1; or another level or framework.
 
     Example:
         >>> import numpy as np
@@ -61,14 +64,13 @@ class MultiShardLoader:
         self,
         storage: CheckpointStorage | None = None,
         *,
-        verify: bool = True,
+        level: Literal["complete", "valid"] = "valid",
         framework: Framework = "numpy",
-        threads: int | None = None,
+        workers: int | None = None,
     ) -> None:
-        if threads is not None and threads < 1:
-            raise ValueError(f"threads: expected 1 or more, found {threads}")
-        self._storage, self._verify, self._framework = storage, verify, framework
-        self._threads = threads or fanout.available_cpus()
+        self._storage, self._framework = storage, framework
+        self._prove = level == "valid"
+        self._workers = fanout.available_cpus() if workers is None else count("workers", workers, 1)
 
     @checked
     def load_metadata(self, prefix: str | os.PathLike[str]) -> CheckpointMetadata:
@@ -78,7 +80,10 @@ class MultiShardLoader:
             CheckpointNotFoundError: There is no checkpoint under this prefix.
             CheckpointError: Its metadata can't be read, or was changed.
         """
-        return apart(lambda _: read_metadata(place_of(prefix, self._storage)))
+        return apart(lambda _: read_metadata(location_of(prefix, self._storage)))
+
+    load_metadata_async = in_thread(load_metadata)
+    """Do as `load_metadata` in a thread, which has ended when this returns or is cancelled."""
 
     @checked
     def load_shard(self, prefix: str | os.PathLike[str], rank: int) -> dict[str, Any]:
@@ -89,41 +94,31 @@ class MultiShardLoader:
             CheckpointError: It is not the shard that the metadata names, byte for byte.
             IndexError: There is no such rank.
         """
-        return apart(lambda stop: self._load_shard(prefix, rank, stop))
+        return apart(lambda _: self._load_shard(location_of(prefix, self._storage), rank))
 
-    def _load_shard(
-        self, prefix: str | os.PathLike[str], rank: int, stop: threading.Event | None
-    ) -> dict[str, Any]:
-        place = place_of(prefix, self._storage)
-        metadata = read_metadata(place)
+    load_shard_async = in_thread(load_shard)
+    """Do as `load_shard` in a thread, which has ended when this returns or is cancelled."""
+
+    def _load_shard(self, location: Location, rank: int) -> dict[str, Any]:
+        metadata = read_metadata(location)
         if not 0 <= rank < metadata.world_size:
             expected = f"0 to {metadata.world_size - 1}"
-            raise IndexError(f"rank: expected {expected}, found {rank}, in '{shown(place.path)}'")
-        return self._read(place, metadata.shards[rank], stop)
+            where = f"in '{shown(location.path)}'"
+            raise IndexError(f"rank: expected {expected}, found {rank}, {where}")
+        return self._read(location, metadata.shards[rank])
 
     @checked
     def load_all_shards(self, prefix: str | os.PathLike[str]) -> list[dict[str, Any]]:
         """Return the arrays of every shard, in the order of ranks; raises as `load_shard`."""
-        return apart(lambda stop: self._load_all_shards(prefix, stop))
+        return apart(lambda _: self._load_all_shards(location_of(prefix, self._storage)))
 
-    def _load_all_shards(
-        self, prefix: str | os.PathLike[str], stop: threading.Event
-    ) -> list[dict[str, Any]]:
-        place = place_of(prefix, self._storage)
-        shards = read_metadata(place).shards
-        n_threads = max(1, fanout.available_cpus() // min(self._threads, len(shards)))
-        return self._in_threads(
-            lambda shard: self._read(place, shard, stop, n_threads), shards, stop
-        )
+    load_all_shards_async = in_thread(load_all_shards)
+    """Do as `load_all_shards` in a thread, which has ended when this returns or is cancelled."""
 
-    def _in_threads(
-        self, work: Callable[[Item], Result], items: Sequence[Item], stop: threading.Event
-    ) -> list[Result]:
-        n_threads = min(self._threads, len(items))
-        if n_threads < 2:
-            return [*map(work, items)]
-        name = "shardproof-load"
-        return [*in_threads(work, items, n_threads=n_threads, name=name, stop=stop)]
+    def _load_all_shards(self, location: Location) -> list[dict[str, Any]]:
+        shards = read_metadata(location).shards
+        n_threads = max(1, fanout.available_cpus() // min(self._workers, len(shards)))
+        return self._in_threads(lambda shard: self._read(location, shard, n_threads), shards)
 
     @checked
     def load_tensors(
@@ -160,30 +155,36 @@ class MultiShardLoader:
         """
         if mapped and out:
             raise ValueError("expected mapped or out, found both")
-        return apart(lambda stop: self._load_tensors(prefix, names, out or {}, mapped, stop))
+        return apart(
+            lambda _: self._load_tensors(
+                location_of(prefix, self._storage), names, out or {}, mapped=mapped
+            )
+        )
+
+    load_tensors_async = in_thread(load_tensors)
+    """Do as `load_tensors` in a thread, which has ended when this returns or is cancelled."""
 
     def _load_tensors(
         self,
-        prefix: str | os.PathLike[str],
+        location: Location,
         names: Sequence[str] | None,
         out: Mapping[str, Array],
+        *,
         mapped: bool,
-        stop: threading.Event,
     ) -> dict[str, Any]:
-        place = place_of(prefix, self._storage)
-        found = find(place, read_metadata(place), names)
+        index = find_tensors(location, read_metadata(location), names)
 
         def load(of_shard: tuple[ShardEntry, list[TensorEntry]]) -> dict[str, Array]:
             if mapped:
-                return mapped_tensors(place, *of_shard, verify=self._verify, stop=stop)
-            return self._read_some(place, *of_shard, out, stop)
+                return mapped_tensors(location, *of_shard, prove=self._prove)
+            return self._read_some(location, *of_shard, out)
 
         arrays: dict[str, Array] = {}
-        for some in self._in_threads(load, [*found.by_shard()], stop):
+        for some in self._in_threads(load, [*index.by_shard()]):
             arrays |= some
         return {
-            name: given_away(arrays[name], found.tensors[name], self._framework)
-            for name in found.tensors
+            name: as_framework(arrays[name], tensor, self._framework)
+            for name, tensor in index.tensors.items()
         }
 
     @checked
@@ -194,87 +195,56 @@ class MultiShardLoader:
 
         The order is that of the files. Arguments and errors are those of `load_tensors`.
         """
-        place = place_of(prefix, self._storage)
-        return self._iter_found(place, apart(lambda _: find(place, read_metadata(place), names)))
+        location = location_of(prefix, self._storage)
+        index = apart(lambda _: find_tensors(location, read_metadata(location), names))
+        return self._iter_found(location, index)
 
-    def _iter_found(self, place: Place, found: Found) -> Iterator[tuple[str, Any]]:
-        for shard, tensors in found.by_shard():
+    def _iter_found(self, location: Location, index: TensorIndex) -> Iterator[tuple[str, Any]]:
+        for shard, tensors in index.by_shard():
             for tensor in tensors:
-                yield tensor.name, self._read_one(place, shard, tensor)
+                yield tensor.name, self._read_one(location, shard, tensor)
 
-    def _read_one(self, place: Place, shard: ShardEntry, tensor: TensorEntry) -> Any:
-        arrays = apart(lambda stop: self._read_some(place, shard, [tensor], {}, stop))
-        return given_away(arrays.pop(tensor.name), tensor, self._framework)
+    # A function of its own, since the frame of the loop above would keep the last array.
+    def _read_one(self, location: Location, shard: ShardEntry, tensor: TensorEntry) -> Any:
+        arrays = apart(lambda _: self._read_some(location, shard, [tensor], {}))
+        return as_framework(arrays.pop(tensor.name), tensor, self._framework)
+
+    def _in_threads(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        n_threads = min(self._workers, len(items))
+        if n_threads < 2:
+            return [*map(work, items)]
+        return [*in_threads(work, items, n_threads=n_threads, name="shardproof-load")]
 
     def _read_some(
         self,
-        place: Place,
+        location: Location,
         shard: ShardEntry,
         tensors: Sequence[TensorEntry],
         out: Mapping[str, Array],
-        stop: threading.Event | None,
     ) -> dict[str, Array]:
-        with open_shard(place, shard) as file:  # whose size says how much memory is needed
+        with open_shard(location, shard) as file:  # whose size says how much memory is needed
             arrays = {
-                tensor.name: given(out[tensor.name], tensor)
+                tensor.name: checked_out(out[tensor.name], tensor)
                 if tensor.name in out
-                else fresh(tensor)
+                else new_array(tensor)
                 for tensor in tensors
             }
-            if self._verify and all(tensor.digest for tensor in tensors):
+            if self._prove and all(tensor.digest for tensor in tensors):
                 for tensor in tensors:
-                    read_tensor(file, tensor, view_of(arrays[tensor.name]), stop=stop)
+                    read_tensor(file, tensor, view_of(arrays[tensor.name]))
             else:
                 views = {name: view_of(array) for name, array in arrays.items()}
-                read_shard(file, shard, views, verify=self._verify, stop=stop)
+                read_shard(file, shard, views, prove=self._prove)
         return arrays
 
     def _read(
-        self,
-        place: Place,
-        shard: ShardEntry,
-        stop: threading.Event | None,
-        digest_threads: int | None = None,
+        self, location: Location, shard: ShardEntry, digest_threads: int | None = None
     ) -> dict[str, Any]:
-        with open_shard(place, shard) as file:
+        with open_shard(location, shard) as file:
             return tensors_in(
                 file,
                 shard,
                 framework=self._framework,
-                verify=self._verify,
-                stop=stop,
+                prove=self._prove,
                 digest_threads=digest_threads,
             )
-
-    @checked
-    async def load_metadata_async(self, prefix: str | os.PathLike[str]) -> CheckpointMetadata:
-        """Do as `load_metadata` in a thread, which has ended when this returns."""
-        return await LoopThreads().run(lambda _: self.load_metadata(prefix), "shardproof-load")
-
-    @checked
-    async def load_shard_async(self, prefix: str | os.PathLike[str], rank: int) -> dict[str, Any]:
-        """Do as `load_shard` in a thread, which has ended when this returns or is cancelled."""
-        return await LoopThreads().run(
-            lambda stop: self._load_shard(prefix, rank, stop), "shardproof-load"
-        )
-
-    @checked
-    async def load_all_shards_async(self, prefix: str | os.PathLike[str]) -> list[dict[str, Any]]:
-        """Do as `load_all_shards` in a thread, which has ended when this returns."""
-        return await LoopThreads().run(
-            lambda stop: self._load_all_shards(prefix, stop), "shardproof-load"
-        )
-
-    @checked
-    async def load_tensors_async(
-        self,
-        prefix: str | os.PathLike[str],
-        names: Sequence[str] | None = None,
-        *,
-        out: Mapping[str, Array] | None = None,
-    ) -> dict[str, Any]:
-        """Do as `load_tensors` in a thread, which has ended when this returns."""
-        return await LoopThreads().run(
-            lambda stop: self._load_tensors(prefix, names, out or {}, False, stop),
-            "shardproof-load",
-        )

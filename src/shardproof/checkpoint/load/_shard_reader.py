@@ -1,14 +1,13 @@
-"""A shard is read, and proven in the same pass over its bytes."""
+"""Read a shard, and prove it in the same pass over its bytes."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardproof._base import digest
 from shardproof._base.messages import quoted, told
+from shardproof._base.work import go_on
 from shardproof.checkpoint.format._layout import header_size
 from shardproof.checkpoint.format._metadata import ShardEntry, TensorEntry
-from shardproof.checkpoint.format._stop import go_on
 from shardproof.checkpoint.storage._open_shard import read_into
 from shardproof.checkpoint.storage._storage import StoredFile
 from shardproof.errors import CheckpointError
@@ -35,7 +34,6 @@ class Reading:
     Args:
         file: From `open_shard`.
         algorithm: Of the digest; None for none.
-        stop: Set when it is wanted no more.
         digest_threads: How many the digest may use; by default one for each processor.
     """
 
@@ -43,11 +41,15 @@ class Reading:
         self,
         file: StoredFile,
         algorithm: str | None,
-        stop: threading.Event | None = None,
         digest_threads: int | None = None,
     ) -> None:
-        self._file, self._algorithm, self._stop = file, algorithm, stop
-        self._digest = None if algorithm is None else _begin(algorithm, file, digest_threads)
+        self._file, self._algorithm = file, algorithm
+        self._digest: Any = None
+        try:
+            if algorithm is not None:
+                self._digest = digest.begin(algorithm, 0, threads=digest_threads)
+        except ValueError as error:
+            raise CheckpointError(f"it can't be proven: {told(error)}", path=file.path) from None
         self._piece_bytes = _piece_bytes(algorithm, digest_threads)
 
     @property
@@ -59,19 +61,19 @@ class Reading:
         """Read as many bytes as a buffer has.
 
         Raises:
+            Cancelled: The work was told to stop.
             CheckpointError: They can't be read, or the file became shorter.
-            StoppedError: It is wanted no more.
         """
         at = 0
         while at < len(view):
-            go_on(self._stop)
+            go_on()
             n = read_into(self._file, view[at : at + self._piece_bytes], offset + at)
             if self._digest is not None:
                 self._digest.update(view[at : at + n])
             at += n
 
     def pieces(self, start: int, end: int) -> Iterator[memoryview]:
-        """Yield what stands between, in pieces each of which is overwritten by the next."""
+        """Yield the bytes between two offsets, in pieces each of which the next one overwrites."""
         buffer = memoryview(bytearray(min(_PIECE_BYTES, max(0, end - start))))
         for at in range(start, end, _PIECE_BYTES):
             piece = buffer[: end - at]
@@ -79,16 +81,9 @@ class Reading:
             yield piece
 
     def skip(self, start: int, end: int) -> None:
-        """Read what nobody wants, for the digest."""
+        """Read what is not wanted, for the digest."""
         for _ in self.pieces(start, end):
             pass
-
-
-def _begin(algorithm: str, file: StoredFile, threads: int | None) -> Any:
-    try:
-        return digest.begin(algorithm, 0, threads=threads)
-    except ValueError as error:
-        raise CheckpointError(f"it can't be proven: {told(error)}", path=file.path) from None
 
 
 def _piece_bytes(algorithm: str | None, digest_threads: int | None) -> int:
@@ -99,15 +94,15 @@ def _piece_bytes(algorithm: str | None, digest_threads: int | None) -> int:
 
 
 def algorithm_of(file: StoredFile, entry: ShardEntry) -> str:
-    """Return by which algorithm a shard can be proven.
+    """Return the algorithm by which a shard can be proven.
 
     Raises:
         CheckpointError: By none.
     """
     if not entry.checksum:
         problem = (
-            "it states no checksum, so that it can't be proven; MultiShardLoader(verify=False) "
-            "takes it as it is"
+            "it states no checksum, so that it can't be proven; MultiShardLoader(level="
+            "'complete') takes it as it is"
         )
         raise CheckpointError(problem, path=file.path)
     return entry.checksum.rpartition(":")[0] or "sha256"
@@ -118,8 +113,7 @@ def read_shard(
     entry: ShardEntry,
     views: Mapping[str, memoryview],
     *,
-    verify: bool,
-    stop: threading.Event | None = None,
+    prove: bool,
     digest_threads: int | None = None,
 ) -> None:
     """Read tensors of a shard, and prove all of it by its checksum.
@@ -128,33 +122,32 @@ def read_shard(
         file: From `open_shard`.
         entry: The same.
         views: Where the bytes of each tensor go, by name; what is not wanted is not kept.
-        verify: Whether to prove it; else only what is wanted is read.
-        stop: Set when it is wanted no more.
+        prove: Whether to prove it; else only what is wanted is read.
         digest_threads: How many the digest may use; by default one for each processor.
 
     Raises:
+        Cancelled: The work was told to stop.
         CheckpointError: It can't be proven, or became shorter meanwhile.
-        StoppedError: It is wanted no more.
     """
-    algorithm = algorithm_of(file, entry) if verify else None
-    reading = Reading(file, algorithm, stop, digest_threads)
+    algorithm = algorithm_of(file, entry) if prove else None
+    reading = Reading(file, algorithm, digest_threads)
     at = header_size(entry.checksum)
     for tensor in entry.tensors:
         end = tensor.offset + tensor.size
         if tensor.name in views:
-            if verify:
+            if prove:
                 reading.skip(at, tensor.offset)
             reading.fill(views[tensor.name], tensor.offset)
-        elif verify:
+        elif prove:
             reading.skip(at, end)
         at = end
-    if verify:
+    if prove:
         refuse_other(file, entry, reading.found)
 
 
-def checksum_found(file: StoredFile, entry: ShardEntry, stop: threading.Event | None = None) -> str:
-    """Return the checksum that the data of a shard really have, as the header would state it."""
-    reading = Reading(file, algorithm_of(file, entry), stop)
+def checksum_found(file: StoredFile, entry: ShardEntry) -> str:
+    """Compute the checksum of the data of a shard, as the header would state it."""
+    reading = Reading(file, algorithm_of(file, entry))
     reading.skip(header_size(entry.checksum), entry.file_size)
     return reading.found.removeprefix("sha256:")
 
@@ -167,36 +160,26 @@ def refuse_other(file: StoredFile, entry: ShardEntry, found: str) -> None:
         raise CheckpointError(problem, path=file.path)
 
 
-def prove_shard(
-    file: StoredFile, entry: ShardEntry, *, stop: threading.Event | None = None
-) -> None:
+def prove_shard(file: StoredFile, entry: ShardEntry) -> None:
     """Read a shard to prove it, and keep nothing; raises as `read_shard`."""
-    refuse_other(file, entry, checksum_found(file, entry, stop))
+    refuse_other(file, entry, checksum_found(file, entry))
 
 
-def read_tensor(
-    file: StoredFile,
-    tensor: TensorEntry,
-    view: memoryview,
-    *,
-    stop: threading.Event | None = None,
-) -> None:
+def read_tensor(file: StoredFile, tensor: TensorEntry, view: memoryview) -> None:
     """Read one tensor, and prove it by its own digest, which it must have.
 
     Raises:
+        Cancelled: The work was told to stop.
         CheckpointError: It has another digest, or the file became shorter meanwhile.
-        StoppedError: It is wanted no more.
     """
-    reading = Reading(file, str(tensor.digest).partition(":")[0], stop)
+    reading = Reading(file, str(tensor.digest).partition(":")[0])
     reading.fill(view, tensor.offset)
     _refuse_other_tensor(file, tensor, reading.found)
 
 
-def prove_tensor(
-    file: StoredFile, tensor: TensorEntry, *, stop: threading.Event | None = None
-) -> None:
+def prove_tensor(file: StoredFile, tensor: TensorEntry) -> None:
     """Read one tensor to prove it, and keep nothing; raises as `read_tensor`."""
-    reading = Reading(file, str(tensor.digest).partition(":")[0], stop)
+    reading = Reading(file, str(tensor.digest).partition(":")[0])
     reading.skip(tensor.offset, tensor.offset + tensor.size)
     _refuse_other_tensor(file, tensor, reading.found)
 

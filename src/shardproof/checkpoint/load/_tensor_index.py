@@ -1,23 +1,22 @@
-"""In which shard each tensor is."""
+"""Find out in which shard each tensor is."""
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from shardproof._base.messages import quoted
-from shardproof.checkpoint.format._layout import metadata_name
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry
-from shardproof.checkpoint.storage._storage import Place
+from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError
 
-__all__ = ["Found", "find"]
+__all__ = ["TensorIndex", "find_tensors"]
 
 _SHOWN = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Found:
-    """Tensors that were asked for.
+class TensorIndex:
+    """The tensors that were asked for, and the shards that they are in.
 
     Attributes:
         tensors: By name, in the order in which they were asked for.
@@ -35,11 +34,13 @@ class Found:
                 yield shard, wanted
 
 
-def find(place: Place, metadata: CheckpointMetadata, names: Sequence[str] | None) -> Found:
-    """Return where tensors are.
+def find_tensors(
+    location: Location, metadata: CheckpointMetadata, names: Sequence[str] | None
+) -> TensorIndex:
+    """Find tensors by name.
 
     Args:
-        place: Of the checkpoint.
+        location: Of the checkpoint.
         metadata: Its metadata.
         names: Which tensors; None for all.
 
@@ -56,9 +57,9 @@ def find(place: Place, metadata: CheckpointMetadata, names: Sequence[str] | None
     problems += _listed("in several shards", [name for name in wanted if counts[name] > 1])
     if problems:
         text = f"expected each tensor in one shard, found some {' and some '.join(problems)}"
-        raise CheckpointError(text, path=place.address(metadata_name(place.name)))
+        raise CheckpointError(text, path=location.metadata)
     of_name = {tensor.name: tensor for tensor in every}
-    return Found({name: of_name[name] for name in wanted}, metadata.shards)
+    return TensorIndex({name: of_name[name] for name in wanted}, metadata.shards)
 
 
 def _listed(title: str, names: Sequence[str]) -> list[str]:

@@ -1,1 +1,1 @@
-"""Old checkpoints go, and what a kill left beside them."""
+"""Remove old checkpoints, and what interrupted processes left beside them."""

@@ -1,18 +1,17 @@
-"""Old checkpoints go, and never the last whole one."""
+"""Remove old checkpoints, and never the last whole one."""
 
 import contextlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import told
 from shardproof.checkpoint.pruning._removal import finish, finish_given_up, remove
-from shardproof.checkpoint.save._before_saving import refuse_number
-from shardproof.checkpoint.save._needless import sweep_needless
+from shardproof.checkpoint.save._leftovers import sweep_leftovers
 from shardproof.checkpoint.storage._prefixes import Prefixes, prefixes_in
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Place, holding, storage_of
-from shardproof.checkpoint.verify._steps import Candidate, is_whole, newest_first
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, holding, storage_of
+from shardproof.checkpoint.verify._latest import Candidate, is_whole, newest_first
 from shardproof.report import Level
 
 __all__ = ["prune"]
@@ -22,9 +21,9 @@ logger = logging.getLogger("shardproof.checkpoint")
 
 @checked
 def prune(
-    directory: str | os.PathLike[str],
-    keep: int = 3,
+    path: str | os.PathLike[str],
     *,
+    keep: int = 3,
     storage: CheckpointStorage | None = None,
     level: Level = "valid",
 ) -> list[str]:
@@ -42,34 +41,36 @@ def prune(
     is put in the place of a subdirectory meanwhile.
 
     Args:
-        directory: Where checkpoints are: in it, or in its direct subdirectories.
+        path: A directory: checkpoints are in it, or in its direct subdirectories.
         keep: How many steps stay.
-        storage: By default a directory, or for an address with ``://`` what fsspec opens.
+        storage: By default a directory, or for a URL with ``://`` what fsspec opens.
         level: How hard to look before a checkpoint counts as whole.
 
     Raises:
         OSError: Something can't be listed, looked at or removed.
         TypeError: An argument of the wrong type.
         ValueError: ``keep`` below 1.
+
+    Example:
+        >>> from shardproof.checkpoint import prune
+        >>> prune(output_dir, keep=3)
+        []
     """
-    refuse_number("keep", keep, 1, 2**63 - 1)
-    found = storage_of(directory, storage)
-    with holding(found, found.absolute(os.fspath(directory))) as held:
-        return _prune(prefixes_in(directory, held), keep, level)
+    count("keep", keep, 1)
+    found = storage_of(path, storage)
+    with holding(found, found.url(os.fspath(path))) as held:
+        prefixes = prefixes_in(path, held)
+        _sweep(prefixes)
+        removed = [location for folder in prefixes.removals if (location := _finished(folder))]
+        removed += [location for location in prefixes.half_removed if finish_given_up(location)]
+        for old in _old(newest_first(prefixes.committed), keep, level):
+            if remove(old.location, old.metadata):
+                removed.append(old.location)
+    return [location.path for location in removed]
 
 
-def _prune(prefixes: Prefixes, keep: int, level: Level) -> list[str]:
-    _sweep(prefixes)
-    removed = [place for folder in prefixes.removals if (place := _finished(folder))]
-    removed += [place for place in prefixes.half_removed if finish_given_up(place)]
-    for old in _old(newest_first(prefixes.committed), keep, level):
-        if remove(old.place, old.metadata):
-            removed.append(old.place)
-    return [place.storage.address(place.path) for place in removed]
-
-
-def _finished(folder: Place) -> Place | None:
-    """Do as `finish`; what somebody else began and nobody else may finish waits for him."""
+def _finished(folder: Location) -> Location | None:
+    """Do as `finish`; a removal that this user may not finish waits for the one who began it."""
     try:
         return finish(folder)
     except PermissionError as error:
@@ -90,8 +91,10 @@ def _old(candidates: Sequence[Candidate], keep: int, level: Level) -> Iterator[C
 
 
 def _sweep(prefixes: Prefixes) -> None:
-    """Remove what kills have left, while there still are metadata that tell what nobody needs."""
-    for where, storage in {place.directory: place.storage for place in prefixes.committed}.items():
-        sweep_needless(storage, where)
+    """Remove what kills left, while there are metadata still that tell what is not needed."""
+    for where, storage in {
+        location.directory: location.storage for location in prefixes.committed
+    }.items():
+        sweep_leftovers(storage, where)
         with contextlib.suppress(FileNotFoundError):  # the directory was removed
             storage.sweep(where)

@@ -1,1 +1,1 @@
-"""The same tensors in files of safetensors, and back."""
+"""Convert checkpoints to files of safetensors, and back."""

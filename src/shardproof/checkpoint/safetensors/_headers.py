@@ -1,4 +1,4 @@
-"""Files of safetensors are read: their headers, by every law.
+"""Read the headers of files of safetensors, and prove that they obey every law.
 
 The laws are those of the format's own description: a length of 8 bytes, little endian; that many
 bytes of JSON that begin with ``{``; the tensors, one after the other, without a hole and without a
@@ -20,7 +20,7 @@ from shardproof._base.messages import listed, quoted, told
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.opening import read_at
 from shardproof.checkpoint.format._dtypes import ITEM_SIZES, can_be
-from shardproof.checkpoint.format._refusal import refusal
+from shardproof.checkpoint.format._sealed import refusal
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
 __all__ = [
@@ -30,8 +30,8 @@ __all__ = [
     "SET",
     "TYPES",
     "UNCONVERTIBLE",
-    "Entry",
-    "Header",
+    "HeaderEntry",
+    "SafetensorsHeader",
     "StoredTensor",
     "opened",
     "read_header",
@@ -81,8 +81,8 @@ TYPES = {
 _Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a header says of one tensor."""
+class HeaderEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The entry of one tensor in a header."""
 
     dtype: str
     shape: tuple[_Size, ...]
@@ -90,7 +90,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _AnyObject(msgspec.Struct, frozen=True):
-    """An object of whatever fields."""
+    """An object with any fields."""
 
 
 class StoredTensor(NamedTuple):
@@ -111,8 +111,8 @@ class StoredTensor(NamedTuple):
     size: int
 
 
-class Header(NamedTuple):
-    """What a file says of itself.
+class SafetensorsHeader(NamedTuple):
+    """The header of a file.
 
     Attributes:
         tensors: In the order in which they lie there.
@@ -125,7 +125,7 @@ class Header(NamedTuple):
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[int]:
-    """Yield a descriptor of a regular file; through links, of which caches of hubs are full.
+    """Open a regular file, through links, of which caches of hubs are full; close it in the end.
 
     Raises:
         CheckpointNotFoundError: There is none.
@@ -146,8 +146,8 @@ def opened(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def read_header(fd: int, path: str) -> Header:
-    """Return what a file says of its tensors, every law proven.
+def read_header(fd: int, path: str) -> SafetensorsHeader:
+    """Read the header of a file, and prove that it obeys every law.
 
     It needs memory for the header that is really there, and for at most `_json.MAX_ITEMS` values
     in it.
@@ -172,7 +172,7 @@ def read_header(fd: int, path: str) -> Header:
         for begin, end in [entry.data_offsets]
     ]
     in_order = sorted(tensors, key=lambda tensor: (tensor.offset, tensor.size))
-    return Header(tuple(in_order), texts.get(SET, ""))
+    return SafetensorsHeader(tuple(in_order), texts.get(SET, ""))
 
 
 def refuse(path: str, problem: str, lines: Iterable[str]) -> None:
@@ -202,7 +202,7 @@ def _header_text(fd: int, size: int, path: str) -> bytes:
     return text
 
 
-def _decoded(text: bytes, path: str) -> tuple[dict[str, Entry], dict[str, str]]:
+def _decoded(text: bytes, path: str) -> tuple[dict[str, HeaderEntry], dict[str, str]]:
     try:
         json.decode(text, _AnyObject, path=path)  # proves that no key stands twice
         raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -221,16 +221,16 @@ def _texts(text: bytes, path: str) -> dict[str, str]:
         raise CheckpointError(problem, path=path) from None
 
 
-def _entry(name: str, text: bytes, path: str) -> Entry:
+def _entry(name: str, text: bytes, path: str) -> HeaderEntry:
     try:
-        return json.decode(text, Entry, path=path)
+        return json.decode(text, HeaderEntry, path=path)
     except ManifestError as error:
         field = f", field {error.field}" if error.field else ""
         problem = f"tensor {quoted(name)}{field}: {error.problem}"
         raise CheckpointError(problem, path=path) from error
 
 
-def _without_counterpart(entries: Mapping[str, Entry]) -> Iterator[str]:
+def _without_counterpart(entries: Mapping[str, HeaderEntry]) -> Iterator[str]:
     for name, entry in entries.items():
         if entry.dtype not in TYPES:
             yield f"{quoted(name)}: found the type {quoted(entry.dtype)}"
@@ -242,7 +242,7 @@ def _without_counterpart(entries: Mapping[str, Entry]) -> Iterator[str]:
             yield f"{quoted(name)}: expected {expected}, found {n_dimensions}"
 
 
-def _broken_laws(entries: Mapping[str, Entry], n_bytes: int) -> Iterator[str]:
+def _broken_laws(entries: Mapping[str, HeaderEntry], n_bytes: int) -> Iterator[str]:
     """Yield what is wrong about sizes and places; ``n_bytes`` follow the header."""
     at = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):

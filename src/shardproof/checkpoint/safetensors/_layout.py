@@ -1,4 +1,4 @@
-"""Files of safetensors are written: their headers, and where in a file each tensor goes."""
+"""Lay out files of safetensors: their headers, and where in a file each tensor goes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
@@ -14,7 +14,7 @@ from shardproof.checkpoint.safetensors._headers import (
     SET,
     TYPES,
     UNCONVERTIBLE,
-    Entry,
+    HeaderEntry,
     StoredTensor,
     refuse,
 )
@@ -65,9 +65,14 @@ def lay_out(
     at = 0
     for tensor in ordered:
         end = at + tensor.size
-        fields[tensor.name] = Entry(_THEIRS[tensor.dtype], tensor.shape, (at, end))
+        fields[tensor.name] = HeaderEntry(_THEIRS[tensor.dtype], tensor.shape, (at, end))
         at = end
-    header = _packed(msgspec.json.encode(fields), path)
+    text = msgspec.json.encode(fields)
+    text += b" " * (-len(text) % 8)
+    if len(text) > MAX_HEADER_BYTES:
+        problem = f"expected a header of at most {MAX_HEADER_BYTES} bytes, found {len(text)}"
+        raise CheckpointError(f"{problem}: it has too many tensors for one file", path=path)
+    header = LENGTH.pack(len(text)) + text
     return header, tuple(_placed(ordered, len(header)))
 
 
@@ -77,14 +82,6 @@ def _without_their_own(tensors: Iterable[Described]) -> Iterator[str]:
             yield f"{quoted(tensor.name)}: found the type {tensor.dtype}"
         if tensor.name == METADATA:
             yield f"{quoted(tensor.name)}: expected another name, which that format leaves free"
-
-
-def _packed(text: bytes, path: str) -> bytes:
-    text += b" " * (-len(text) % 8)
-    if len(text) > MAX_HEADER_BYTES:
-        problem = f"expected a header of at most {MAX_HEADER_BYTES} bytes, found {len(text)}"
-        raise CheckpointError(f"{problem}: it has too many tensors for one file", path=path)
-    return LENGTH.pack(len(text)) + text
 
 
 def _placed(tensors: Sequence[Described], at: int) -> Iterator[StoredTensor]:

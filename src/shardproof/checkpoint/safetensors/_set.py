@@ -1,4 +1,4 @@
-"""Several files of safetensors that belong together: their names and their index."""
+"""Read sets of files of safetensors that belong together: their names and their index."""
 
 import os
 import re
@@ -13,18 +13,18 @@ from shardproof._base import json
 from shardproof._base.messages import listed, quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import is_directory, read_at
-from shardproof.checkpoint.format._refusal import refusal
+from shardproof.checkpoint.format._sealed import refusal
 from shardproof.checkpoint.safetensors._headers import StoredTensor, opened, read_header
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
 __all__ = [
     "ENDING",
     "INDEX_ENDING",
-    "SourceFile",
+    "SafetensorsFile",
     "file_name",
     "index_name",
     "pack_index",
-    "source_files",
+    "safetensors_files",
     "stamp_of",
 ]
 
@@ -36,19 +36,19 @@ _SHOWN = 20
 
 
 class _Totals(msgspec.Struct, frozen=True):
-    """What an index says of all files together; some writers say nothing, some use floats."""
+    """The totals of an index; some writers state none, some use floats."""
 
     total_size: int | float | None = None
 
 
 class _Index(msgspec.Struct, frozen=True):
-    """Which tensor is in which file."""
+    """An index: which tensor is in which file."""
 
     weight_map: dict[str, str]
     metadata: _Totals = _Totals()
 
 
-class SourceFile(NamedTuple):
+class SafetensorsFile(NamedTuple):
     """A file whose header was read and proven.
 
     Attributes:
@@ -81,12 +81,12 @@ def pack_index(weight_map: Mapping[str, str], total_size: int) -> bytes:
 
 
 def stamp_of(fd: int) -> tuple[int, ...]:
-    """Return what changes when a file does."""
+    """Return what tells whether a file was changed or replaced."""
     found = os.fstat(fd)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def source_files(source: str | os.PathLike[str]) -> list[SourceFile]:
+def safetensors_files(source: str | os.PathLike[str]) -> list[SafetensorsFile]:
     """Return the files of a source, sorted by name, each of them and all together proven.
 
     Args:
@@ -110,12 +110,12 @@ def source_files(source: str | os.PathLike[str]) -> list[SourceFile]:
     return _all_of(path, [name for name in names if name.endswith(ENDING)])
 
 
-def _read(path: str) -> SourceFile:
+def _read(path: str) -> SafetensorsFile:
     with opened(path) as fd:
-        return SourceFile(path, *read_header(fd, path), stamp_of(fd))
+        return SafetensorsFile(path, *read_header(fd, path), stamp_of(fd))
 
 
-def _all_of(path: str, names: Sequence[str]) -> list[SourceFile]:
+def _all_of(path: str, names: Sequence[str]) -> list[SafetensorsFile]:
     if not names:
         problem = f"expected files that end with {ENDING}, found none"
         raise CheckpointNotFoundError(problem, path=path)
@@ -127,7 +127,9 @@ def _all_of(path: str, names: Sequence[str]) -> list[SourceFile]:
     return list(files.values())
 
 
-def _read_each(directory: str, names: Sequence[str]) -> tuple[dict[str, SourceFile], list[str]]:
+def _read_each(
+    directory: str, names: Sequence[str]
+) -> tuple[dict[str, SafetensorsFile], list[str]]:
     """Return the files that can be read, by name, and why the others can't."""
     files, problems = {}, []
     for name in names:
@@ -139,7 +141,7 @@ def _read_each(directory: str, names: Sequence[str]) -> tuple[dict[str, SourceFi
     return files, problems
 
 
-def _of_several_sets(files: Mapping[str, SourceFile]) -> Iterator[str]:
+def _of_several_sets(files: Mapping[str, SafetensorsFile]) -> Iterator[str]:
     """Yield which file is of which set, where that is not the same one: a writer was killed."""
     if len({file.of_set for file in files.values()}) > 1:
         yield "files of several sets: whoever wrote one of them didn't finish; convert it again"
@@ -149,7 +151,7 @@ def _of_several_sets(files: Mapping[str, SourceFile]) -> Iterator[str]:
 
 
 def _missing(names: Sequence[str]) -> Iterator[str]:
-    """Yield what the names of the others promise."""
+    """Yield the names of files that the numbers in the names of the others imply."""
     numbers: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for match in filter(None, map(_NUMBERED.fullmatch, names)):
         numbers[match["stem"], match["count"]].add(int(match["number"]))
@@ -159,7 +161,7 @@ def _missing(names: Sequence[str]) -> Iterator[str]:
             yield f"{stem}-{number:05d}-of-{count}{ENDING}"
 
 
-def _indexed(path: str) -> list[SourceFile]:
+def _indexed(path: str) -> list[SafetensorsFile]:
     index = _read_index(path)
     names = sorted(set(index.weight_map.values()))
     files, problems = _read_each(os.path.dirname(path), names)
@@ -170,7 +172,7 @@ def _indexed(path: str) -> list[SourceFile]:
     return list(files.values())
 
 
-def _disagreements(index: _Index, files: Mapping[str, SourceFile]) -> Iterator[str]:
+def _disagreements(index: _Index, files: Mapping[str, SafetensorsFile]) -> Iterator[str]:
     inside = {name: {tensor.name for tensor in file.tensors} for name, file in files.items()}
     for tensor, name in index.weight_map.items():
         if name in inside and tensor not in inside[name]:

@@ -1,1 +1,1 @@
-"""Tensors become a shard, and the shards of one attempt a checkpoint."""
+"""Save tensors as a shard, and make a checkpoint of the shards of one attempt."""

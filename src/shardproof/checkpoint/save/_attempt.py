@@ -1,4 +1,4 @@
-"""One attempt to save a checkpoint: what is known of it, and which shards it left."""
+"""Tell the attempts to save a checkpoint apart: by what is known of each, and what it left."""
 
 import os
 import secrets
@@ -6,30 +6,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted
-from shardproof.checkpoint.format._rank_record import Note
+from shardproof.checkpoint.format._metadata import RankRecord
 
 __all__ = ["Attempt", "mixed"]
 
 GIVEN = "given"
-"""Whence an attempt is known that the caller named."""
+"""The source of what the caller said of an attempt."""
 
 _MOST_LEFT = 4096
 _SHOWN = 5
 
 
 class _Left(NamedTuple):
-    """What was left under an address: of which attempt, if the caller named one, and its token."""
+    """What was left under a path: of which attempt, if the caller named one, and its token."""
 
     given: str | None
     token: str
 
 
 _left_here: dict[str, _Left] = {}
-"""What this process left last, by address: several savers may make one attempt."""
+"""What this process left last, by path: several savers may make one attempt."""
 
 
 class Attempt:
-    """What a saver knows of the attempt of which it is a part.
+    """The attempt that a saver is a part of, as far as it is known.
 
     Args:
         given: What the caller says that all ranks of the attempt have in common.
@@ -43,35 +43,35 @@ class Attempt:
         """Return a token that no other shard has."""
         return secrets.token_hex(8)
 
-    def has_left(self, address: str, token: str) -> None:
+    def has_left(self, path: str, token: str) -> None:
         """Remember a shard that was written here."""
         for left in (self._left, _left_here):
-            left.pop(address, None)
-            left[address] = _Left(self.marks.get(GIVEN), token)
+            left.pop(path, None)
+            left[path] = _Left(self.marks.get(GIVEN), token)
             if len(left) > _MOST_LEFT:
                 del left[next(iter(left))]
 
-    def forget(self, address: str) -> None:
+    def forget(self, path: str) -> None:
         """Forget a shard of which there is a checkpoint now."""
         for left in (self._left, _left_here):
-            left.pop(address, None)
+            left.pop(path, None)
 
-    def stranger(self, address: str, note: Note) -> str:
+    def stranger(self, path: str, record: RankRecord) -> str:
         """Return why a shard is not one of this attempt; nothing if it may be one."""
         given = self.marks.get(GIVEN)
-        left = self._left.get(address) or _left_here.get(address)
+        left = self._left.get(path) or _left_here.get(path)
         # What was left for another attempt says nothing: ranks are dealt anew after a restart.
-        if left and left.token != note.token and given in {None, left.given}:
+        if left and left.token != record.token and given in {None, left.given}:
             return "another attempt saved it after this one did"
-        if given is not None and note.attempt.get(GIVEN) != given:
-            return f"expected attempt {quoted(given)}, found {_shown(note.attempt)}"
+        if given is not None and record.attempt.get(GIVEN) != given:
+            return f"expected attempt {quoted(given)}, found {_shown(record.attempt)}"
         return ""
 
 
 def _known() -> Iterator[tuple[str, str]]:
-    """Yield what the environment says that is the same for all ranks, and other for other runs.
+    """Yield what the environment tells all ranks of a run alike, and other runs differently.
 
-    Of bytes that are no text their numbers are taken: notes can hold nothing else.
+    Of bytes that are no text their numbers are taken: records can hold nothing else.
     """
     say = os.environ.get
     # Parts of a heterogeneous job have numbers of their own, and ranks may be tasks of an array.
@@ -86,20 +86,19 @@ def _as_text(found: str) -> str:
     return os.fsencode(found).decode(errors="backslashreplace")
 
 
-def mixed(notes: Sequence[Note]) -> list[str]:
-    """Return in words what says that shards are of several attempts."""
+def mixed(records: Sequence[RankRecord]) -> list[str]:
+    """Return sentences about shards that are of several attempts."""
     first: dict[str, tuple[int, str]] = {}
     problems = []
-    for note in notes:
-        for name, text in note.attempt.items():
-            rank, expected = first.setdefault(name, (note.shard.rank, text))
+    for record in records:
+        for name, text in record.attempt.items():
+            rank, expected = first.setdefault(name, (record.shard.rank, text))
             if text != expected:
-                problems.append(_differs(rank, note.shard.rank, {name: expected}, {name: text}))
+                first_of, other = _shown({name: expected}), _shown({name: text})
+                problems.append(
+                    f"rank {rank} is of attempt {first_of}, rank {record.shard.rank} of {other}"
+                )
     return problems
-
-
-def _differs(rank: int, other: int, expected: Mapping[str, str], found: Mapping[str, str]) -> str:
-    return f"rank {rank} is of attempt {_shown(expected)}, rank {other} of {_shown(found)}"
 
 
 def _shown(marks: Mapping[str, str]) -> str:

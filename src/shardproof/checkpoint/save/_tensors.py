@@ -1,4 +1,4 @@
-"""A tensor on its way to a file: what it is, and its bytes in pieces."""
+"""Give the bytes of tensors in pieces, to be written to a file."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,12 +36,12 @@ class Tensor(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Its size in bytes."""
         return math.prod(self.shape) * ITEM_SIZES[self.dtype]
 
 
 def tensors_of(arrays: Mapping[str, Any]) -> Iterable[Tensor]:
-    """Return what is to be written of arrays of numpy, and of tensors of torch.
+    """Return arrays of numpy and tensors of torch as what is to be written.
 
     What a dict holds is looked at at once. Another mapping may make each array when it is asked
     for: it is asked for one after the other, and none is kept.

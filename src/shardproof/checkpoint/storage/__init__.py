@@ -1,1 +1,1 @@
-"""Where checkpoints are kept: a directory, or what fsspec opens."""
+"""Keep checkpoints in a directory, or in what fsspec opens."""

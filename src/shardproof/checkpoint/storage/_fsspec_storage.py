@@ -1,4 +1,4 @@
-"""Checkpoints in whatever fsspec opens: object stores, other machines, memory."""
+"""Keep checkpoints in what fsspec opens: object stores, other machines, memory."""
 
 import contextlib
 import datetime
@@ -28,7 +28,7 @@ _NUMBERS = {
 
 
 def number_of(error: Exception) -> int:
-    """Return the number of an error, or else of its class; EIO where that says nothing."""
+    """Return the errno of an error, or else of its class; EIO where neither is known."""
     number = error.errno if isinstance(error, OSError) else None
     if number and isinstance(number, int):  # the first of two arguments, whatever it is
         return number
@@ -37,7 +37,7 @@ def number_of(error: Exception) -> int:
 
 @contextlib.contextmanager
 def _numbered() -> Iterator[None]:
-    """Make an `OSError` with a number of whatever a file system raises that failed.
+    """Raise an `OSError` with an errno for what a file system raises where it fails.
 
     Clients of object stores and hubs raise classes of their own, too. Wrong usage stays as it is.
     """
@@ -45,17 +45,14 @@ def _numbered() -> Iterator[None]:
         yield
     except Exception as error:
         number = number_of(error)
-        if _is_wrong_usage(error) or (isinstance(error, OSError) and error.errno == number):
+        is_usage = isinstance(error, WRONG_USAGE) and not isinstance(error, json.JSONDecodeError)
+        if is_usage or (isinstance(error, OSError) and error.errno == number):
             raise
         raise OSError(number, with_kind(error)) from traced(error)
 
 
-def _is_wrong_usage(error: Exception) -> bool:
-    return isinstance(error, WRONG_USAGE) and not isinstance(error, json.JSONDecodeError)
-
-
 class FsspecStorage:
-    """Checkpoints in a file system of fsspec.
+    """A storage of checkpoints in a file system of fsspec.
 
     A shard is first written to a temporary file of this machine, and then put in one piece, so
     there must be room for it in ``$TMPDIR``. Nothing is renamed: object stores can't, and show a
@@ -72,53 +69,61 @@ class FsspecStorage:
 
     @classmethod
     @_numbered()
-    def of_url(cls, url: str) -> "FsspecStorage":
-        """Return the storage of an address such as ``s3://bucket/run/model``."""
-        import fsspec  # noqa: PLC0415 - 60 ms, only for who has such an address
+    def from_url(cls, url: str) -> "FsspecStorage":
+        """Return the storage of a URL such as ``s3://bucket/run/model``.
+
+        Example:
+            >>> from shardproof.checkpoint import FsspecStorage
+            >>> FsspecStorage.from_url("memory://run/model").url("run/model")
+            'memory:///run/model'
+        """
+        import fsspec  # noqa: PLC0415 - 60 ms, only for such a URL
 
         return cls(fsspec.core.url_to_fs(url)[0])
 
-    def absolute(self, path: str) -> str:
+    def url(self, path: str) -> str:
+        """Return the URL of a path or a URL."""
+        return str(self._fs.unstrip_protocol(self._inside(path)))
+
+    def _inside(self, url: str) -> str:
         """Return the path in the file system, without its protocol."""
-        return str(self._fs._strip_protocol(path))
+        return str(self._fs._strip_protocol(url))
 
-    def address(self, path: str) -> str:
-        """Return how messages name it: with its protocol."""
-        return str(self._fs.unstrip_protocol(path))
-
-    def open(self, path: str) -> "_RemoteFile":
+    def open(self, path: str) -> "FsspecFile":
         """Find a file, for reading.
 
         Raises:
             FileNotFoundError: It is not there.
             OSError: It is no file, or the file system failed.
         """
+        inside = self._inside(path)
         with _numbered():
-            self._fs.invalidate_cache(os.path.dirname(path))
-            info = self._fs.info(path)
+            self._fs.invalidate_cache(os.path.dirname(inside))
+            info = self._fs.info(inside)
         if info["type"] != "file":
             raise NotRegularFileError(f"a {info['type']}")
-        return _RemoteFile(self._fs, path, info["size"])
+        return FsspecFile(self._fs, inside, info["size"])
 
     @contextlib.contextmanager
-    def being_written(self, path: str, *, sync: bool) -> Iterator[int]:  # noqa: ARG002 - it syncs
+    def writer(self, path: str, *, sync: bool) -> Iterator[int]:  # noqa: ARG002 - it syncs
         """Give the descriptor of an empty local file that is put to ``path`` in the end."""
         with tempfile.NamedTemporaryFile(prefix="shardproof-") as file:
             yield file.fileno()
             with _numbered():
-                self._fs.put_file(file.name, path)
+                self._fs.put_file(file.name, self._inside(path))
 
     @_numbered()
     def write(self, path: str, data: bytes, *, sync: bool) -> None:  # noqa: ARG002 - as above
         """Put ``data`` to ``path``."""
-        self._fs.pipe_file(path, data)
+        self._fs.pipe_file(self._inside(path), data)
 
     @_numbered()
-    def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
+    def list(self, directory: str) -> Sequence[tuple[str, bool]]:
         """Return the names in a directory, and which are directories; none if it is not there."""
-        self._fs.invalidate_cache(directory)
+        inside = self._inside(directory)
+        self._fs.invalidate_cache(inside)
         try:
-            found = self._fs.ls(directory, detail=True)
+            found = self._fs.ls(inside, detail=True)
         except FileNotFoundError:
             return []
         return [
@@ -130,7 +135,7 @@ class FsspecStorage:
     def modified(self, path: str) -> float | None:
         """Return when a file was last written; None if it is gone, or nobody knows."""
         try:
-            time: datetime.datetime = self._fs.modified(path)
+            time: datetime.datetime = self._fs.modified(self._inside(path))
         except (FileNotFoundError, NotImplementedError):
             return None
         return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp()
@@ -138,25 +143,28 @@ class FsspecStorage:
     @_numbered()
     def move(self, source: str, target: str) -> None:
         """Copy a file, and remove it when the copy is there."""
-        self._fs.pipe_file(target, self._fs.cat_file(source))
+        data = self._fs.cat_file(self._inside(source))
+        self._fs.pipe_file(self._inside(target), data)
         self.remove(source)
 
     @_numbered()
     def remove(self, path: str) -> None:
         """Remove a file, if it is there."""
         with contextlib.suppress(FileNotFoundError):
-            self._fs.rm_file(path)
+            self._fs.rm_file(self._inside(path))
 
     @_numbered()
     def make_directories(self, path: str) -> None:
         """Make a directory, where the file system has them."""
-        self._fs.makedirs(path, exist_ok=True)
+        self._fs.makedirs(self._inside(path), exist_ok=True)
 
     def sweep(self, directory: str) -> None:
-        """Nothing is left: what is not whole never had a name."""
+        """Do nothing: what is not whole never had a name."""
 
 
-class _RemoteFile:
+class FsspecFile:
+    """A file in a file system of fsspec; each read is a request of its own."""
+
     def __init__(self, filesystem: Any, path: str, size: int) -> None:
         self._fs, self._path = filesystem, path
         self.path = str(filesystem.unstrip_protocol(path))
@@ -164,6 +172,7 @@ class _RemoteFile:
 
     @_numbered()
     def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Read bytes from ``offset`` on into a buffer; return how many, 0 at the end."""
         end = min(offset + len(buffer), offset + _SLICE, self.size)
         if end <= offset:
             return 0
@@ -173,4 +182,4 @@ class _RemoteFile:
         return n
 
     def close(self) -> None:
-        pass
+        """Close nothing: between two reads nothing is open."""

@@ -1,25 +1,21 @@
-"""Checkpoints in a directory of this machine, or of a file system that it mounts."""
+"""Keep checkpoints in directories of this machine, or of a file system that it mounts."""
 
 import contextlib
 import copy
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from shardproof._base import files
 from shardproof._base.names import NotRegularError, open_inside
 from shardproof._base.opening import real_path
-from shardproof.checkpoint.storage._held import OPEN_DIRECTORY, Held
+from shardproof.checkpoint.storage._held_directory import OPEN_DIRECTORY, HeldDirectory, share
 
 __all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
 
 
-_ACCESS_LIST = "system.posix_acl_access"
-
-
 class LocalFile:
-    """A file that is open for reading, made of its descriptor, which is closed if that fails."""
+    """A file that is open for reading; it closes its descriptor, even if it can't be made."""
 
     def __init__(self, fd: int, path: str) -> None:
         try:
@@ -40,12 +36,12 @@ class LocalFile:
 
 
 class LocalStorage:
-    """Checkpoints in directories; files are written under a temporary name, synced and renamed.
+    """A storage of checkpoints in directories: each file is written, synced and then renamed.
 
     Of several attempts to save one prefix at once, at most one makes a checkpoint.
     """
 
-    _root: Held | None = None
+    _root: HeldDirectory | None = None
 
     @contextlib.contextmanager
     def holding(self, directory: str) -> Iterator["LocalStorage"]:
@@ -62,18 +58,16 @@ class LocalStorage:
             return
         try:
             held = copy.copy(self)
-            object.__setattr__(held, "_root", Held(directory, fd))  # it may be a frozen dataclass
+            object.__setattr__(
+                held, "_root", HeldDirectory(directory, fd)
+            )  # it may be a frozen dataclass
             yield held
         finally:
             os.close(fd)
 
-    def absolute(self, path: str) -> str:
+    def url(self, path: str) -> str:
         """Return the absolute path."""
         return os.path.abspath(path)
-
-    def address(self, path: str) -> str:
-        """Return how messages name it."""
-        return path
 
     def open(self, path: str) -> LocalFile:
         """Open a regular file of its directory for reading; a link that leads out is refused.
@@ -92,11 +86,11 @@ class LocalStorage:
         finally:
             os.close(dir_fd)
 
-    def being_written(self, path: str, *, sync: bool) -> AbstractContextManager[int]:
+    def writer(self, path: str, *, sync: bool) -> AbstractContextManager[int]:
         """Give the descriptor of an empty file that is at ``path``, whole, in the end."""
         return files.being_written(path, sync=sync)
 
-    def being_published(
+    def exclusive_writer(
         self, path: str, temporary: str, *, sync: bool
     ) -> AbstractContextManager[int]:
         """Give the descriptor of a new file that is at ``path`` in the end, if nothing is."""
@@ -121,7 +115,7 @@ class LocalStorage:
         return True
 
     def sync_directory(self, path: str) -> None:
-        """Bring it to the disk which names are in a directory."""
+        """Sync the names in a directory to the disk."""
         with self._entered(path) as fd:
             files.sync(fd)
 
@@ -134,16 +128,16 @@ class LocalStorage:
         ):
             file.write(data)
 
-    def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
+    def list(self, directory: str) -> Sequence[tuple[str, bool]]:
         """Return the names in a directory, and which are directories; none if it is not there.
 
         A link to a directory is none: what it leads to has a name of its own, or lies elsewhere.
         """
         try:
             if self._root is None:
-                return _entries(directory)
+                return _list(directory)
             with self._entered(directory) as fd:
-                return _entries(fd)
+                return _list(fd)
         except FileNotFoundError:
             return []
 
@@ -173,7 +167,7 @@ class LocalStorage:
                 files.make_directories(path)
             else:
                 os.mkdir(name, dir_fd=dir_fd)
-                _share(name, dir_fd)
+                share(name, dir_fd)
                 files.sync(dir_fd)
 
     def sweep(self, directory: str) -> None:
@@ -201,7 +195,7 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def _at(self, path: str) -> Iterator[tuple[int | None, str]]:
-        """Give how to name a file: relative to a descriptor, where a directory is held."""
+        """Give a file's name, relative to a descriptor where a directory is held."""
         if self._root is None:
             yield None, path
             return
@@ -210,47 +204,21 @@ class LocalStorage:
             yield fd, name
 
 
-@contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Let an error of a call that has a descriptor say which file it is about."""
-    try:
-        yield
-    except OSError as error:
-        if not os.path.isabs(str(error.filename)):
-            error.filename = path
-        raise
-
-
-def _share(name: str, dir_fd: int) -> None:
-    """Let a new directory be written to by whoever may write to the one above, as far as it goes.
-
-    Not where only an owner may remove what is there: nobody else could remove the new one. Nor
-    where a list says who may: then the group's bits are no group's (acl(5)).
-    """
-    above = os.fstat(dir_fd)
-    with contextlib.suppress(OSError):
-        if above.st_mode & stat.S_ISVTX or _ACCESS_LIST in os.listxattr(dir_fd):
-            return
-        fd = os.open(name, OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
-        try:
-            _give_as(above, fd)
-        finally:
-            os.close(fd)
-
-
-def _give_as(above: os.stat_result, fd: int) -> None:
-    for owner in (above.st_uid, -1):  # only root may give it away
-        with contextlib.suppress(OSError):
-            os.fchown(fd, owner, above.st_gid)
-    made = os.fstat(fd)
-    shared = stat.S_IRWXO | (stat.S_IRWXG if made.st_gid == above.st_gid else 0)
-    os.fchmod(fd, stat.S_IMODE(made.st_mode) | above.st_mode & shared)
-
-
-def _entries(directory: str | int) -> list[tuple[str, bool]]:
+def _list(directory: str | int) -> list[tuple[str, bool]]:
     with os.scandir(directory) as found:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
 
 
 class NotRegularFileError(OSError):
     """A directory, a FIFO, or a link that leads out of the directory, in the place of a file."""
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Add a path to the errors of calls that take a descriptor."""
+    try:
+        yield
+    except OSError as error:
+        if not os.path.isabs(str(error.filename)):
+            error.filename = path
+        raise

@@ -1,13 +1,13 @@
-"""A shard is opened: nothing of it is read before size and header are what the metadata implies."""
+"""Open a shard, whose size and header are compared with the metadata before it is read."""
 
 import contextlib
 from collections.abc import Iterator
 
 from shardproof._base.messages import quoted, told
-from shardproof.checkpoint.format._layout import Header, header_size, pack_header, parse_header
+from shardproof.checkpoint.format._layout import ShardHeader, header_size, pack_header, parse_header
 from shardproof.checkpoint.format._metadata import ShardEntry
 from shardproof.checkpoint.storage._local_storage import NotRegularFileError
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Place, StoredFile
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, StoredFile
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 __all__ = [
@@ -29,29 +29,28 @@ def open_file(storage: CheckpointStorage, path: str) -> Iterator[StoredFile]:
         CheckpointNotFoundError: It is not there.
         CheckpointError: It can't be opened, or is no regular file.
     """
-    address = storage.address(path)
     try:
         file = storage.open(path)
     except FileNotFoundError as error:
-        raise CheckpointNotFoundError("there is no such file", path=address) from error
+        raise CheckpointNotFoundError("there is no such file", path=path) from error
     except NotRegularFileError as error:
         problem = f"expected a regular file, found {told(error)}; restore it"
-        raise CheckpointError(problem, path=address) from error
+        raise CheckpointError(problem, path=path) from error
     except OSError as error:
-        raise CheckpointError(f"it can't be opened: {told(error)}", path=address) from error
+        raise CheckpointError(f"it can't be opened: {told(error)}", path=path) from error
     with contextlib.closing(file):
         yield file
 
 
 @contextlib.contextmanager
-def open_shard(place: Place, entry: ShardEntry) -> Iterator[StoredFile]:
+def open_shard(location: Location, entry: ShardEntry) -> Iterator[StoredFile]:
     """Open a shard whose size and header are those that the metadata implies.
 
     Raises:
         CheckpointNotFoundError: It is not there.
         CheckpointError: It can't be opened, or they are others.
     """
-    with open_file(place.storage, place.beside(entry.file)) as file:
+    with open_file(location.storage, location.beside(entry.file)) as file:
         refuse_other_file(file, entry)
         yield file
 
@@ -69,7 +68,7 @@ def refuse_other_file(file: StoredFile, entry: ShardEntry) -> None:
 
 
 def read_at(file: StoredFile, offset: int, n_bytes: int) -> bytes:
-    """Return so many bytes, or fewer where the file ends."""
+    """Read a number of bytes from an offset on, or fewer where the file ends."""
     buffer = memoryview(bytearray(min(n_bytes, max(0, file.size - offset))))
     at = 0
     while at < len(buffer):
@@ -79,7 +78,7 @@ def read_at(file: StoredFile, offset: int, n_bytes: int) -> bytes:
 
 
 def read_into(file: StoredFile, view: memoryview, offset: int) -> int:
-    """Read at least one byte.
+    """Read at least one byte into a view.
 
     Raises:
         CheckpointError: It can't be read, or ends there.
@@ -96,14 +95,14 @@ def read_into(file: StoredFile, view: memoryview, offset: int) -> int:
     return n
 
 
-def implied_header(entry: ShardEntry) -> Header:
-    """Return what a shard says of itself, if it is the one that the metadata names."""
+def implied_header(entry: ShardEntry) -> ShardHeader:
+    """Return the header that a shard has, if it is the one that the metadata names."""
     length = entry.file_size - header_size(entry.checksum)
-    return Header(entry.rank, entry.checksum, len(entry.tensors), length)
+    return ShardHeader(entry.rank, entry.checksum, len(entry.tensors), length)
 
 
-def header_mismatch(expected: Header, begin: bytes) -> tuple[str, str] | None:
-    """Return what the first bytes of a shard should say and what they say, where that differs."""
+def header_mismatch(expected: ShardHeader, begin: bytes) -> tuple[str, str] | None:
+    """Return the expected and the found header of a shard in words, where they differ."""
     if begin == pack_header(expected):
         return None
     try:

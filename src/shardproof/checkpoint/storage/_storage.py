@@ -1,4 +1,4 @@
-"""Where checkpoints are kept: what is asked of a storage, and which one a prefix means."""
+"""Define what a storage of checkpoints can do, and find the one that a prefix means."""
 
 import os
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from shardproof._base.messages import shown
 from shardproof._base.paths import refuse_empty
+from shardproof.checkpoint.format._layout import metadata_name
 from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 
@@ -15,10 +16,11 @@ __all__ = [
     "Dated",
     "Exclusive",
     "Holding",
-    "Place",
+    "Location",
     "StoredFile",
     "holding",
-    "place_of",
+    "location_of",
+    "path_in",
     "storage_of",
 ]
 
@@ -28,7 +30,7 @@ class StoredFile(Protocol):
 
     @property
     def path(self) -> str:
-        """Its absolute path or address."""
+        """Its absolute path or URL."""
 
     @property
     def size(self) -> int:
@@ -43,21 +45,22 @@ class StoredFile(Protocol):
 
 @runtime_checkable
 class CheckpointStorage(Protocol):
-    """Where checkpoints are kept. Paths are absolute and have ``/`` between their parts.
+    """A place where checkpoints are kept.
 
-    What it raises is an `OSError`; `FileNotFoundError` for what is not there.
+    Each path that its methods are given is one that ``url`` returned, or one below it, with ``/``
+    between the parts. What they raise is an `OSError`; `FileNotFoundError` for what is not there.
     """
 
-    def absolute(self, path: str) -> str:
-        """Return the absolute path."""
+    def url(self, path: str) -> str:
+        """Return the absolute path or the URL that a path means; of either, return the same.
 
-    def address(self, path: str) -> str:
-        """Return how messages name it."""
+        Messages name a file by it, and users may give it instead of the path.
+        """
 
     def open(self, path: str) -> StoredFile:
         """Open a regular file for reading."""
 
-    def being_written(self, path: str, *, sync: bool) -> AbstractContextManager[int]:
+    def writer(self, path: str, *, sync: bool) -> AbstractContextManager[int]:
         """Give the descriptor of an empty local file that is at ``path``, whole, in the end.
 
         If the context ends by an exception, ``path`` is as it was.
@@ -66,7 +69,7 @@ class CheckpointStorage(Protocol):
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""
 
-    def entries(self, directory: str) -> Sequence[tuple[str, bool]]:
+    def list(self, directory: str) -> Sequence[tuple[str, bool]]:
         """Return the names in a directory, and which are directories; none if it is not there."""
 
     def move(self, source: str, target: str) -> None:
@@ -98,7 +101,7 @@ class Exclusive(Protocol):
     somebody removed.
     """
 
-    def being_published(
+    def exclusive_writer(
         self, path: str, temporary: str, *, sync: bool
     ) -> AbstractContextManager[int]:
         """Give the descriptor of a new file that is at ``path`` in the end, if nothing is.
@@ -116,12 +119,12 @@ class Exclusive(Protocol):
         """Remove a directory unless something is in it; say whether it is gone."""
 
     def sync_directory(self, path: str) -> None:
-        """Bring it to the disk which names are in a directory."""
+        """Sync the names in a directory to the disk."""
 
 
 @runtime_checkable
 class Holding(Protocol):
-    """A storage in which links can be put in the place of directories; it raises an `OSError`."""
+    """A storage in which links can take the place of directories; it raises an `OSError`."""
 
     def holding(self, directory: str) -> AbstractContextManager[CheckpointStorage]:
         """Give the same storage, which follows no link on the way to what is below a directory.
@@ -137,8 +140,8 @@ def holding(
     return storage.holding(directory) if isinstance(storage, Holding) else nullcontext(storage)
 
 
-class Place(NamedTuple):
-    """A prefix, and the storage in which it is."""
+class Location(NamedTuple):
+    """The prefix of a checkpoint, and the storage in which it is."""
 
     storage: CheckpointStorage
     path: str
@@ -146,23 +149,30 @@ class Place(NamedTuple):
     @property
     def directory(self) -> str:
         """Where the files are."""
-        return os.path.dirname(self.path)
+        head = self.path[: self.path.rfind("/") + 1]
+        return head if head == "/" or head.endswith("//") else head[:-1]
 
     @property
     def name(self) -> str:
-        """What their names begin with."""
+        """What the names of the files begin with."""
         return os.path.basename(self.path)
+
+    @property
+    def metadata(self) -> str:
+        """The path of the file that makes a checkpoint of the others."""
+        return self.beside(metadata_name(self.name))
 
     def beside(self, name: str) -> str:
         """Return the path of another file of the same directory."""
-        return f"{self.directory.rstrip('/')}/{name}"
-
-    def address(self, name: str) -> str:
-        """Return how messages name a file of the same directory."""
-        return self.storage.address(self.beside(name))
+        return path_in(self.directory, name)
 
 
-def place_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) -> Place:
+def path_in(directory: str, name: str) -> str:
+    """Return the path of a file in a directory, which may be the root of a storage."""
+    return f"{directory}{name}" if directory.endswith("/") else f"{directory}/{name}"
+
+
+def location_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) -> Location:
     """Return where a prefix is: in the storage that is given, else by what it looks like.
 
     Raises:
@@ -175,14 +185,14 @@ def place_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) 
         problem = f"expected a path that ends with a name, such as '{shown(example)}', found"
         raise ValueError(f"prefix: {problem} '{shown(path)}'")
     found = storage_of(path, storage)
-    return Place(found, found.absolute(path))
+    return Location(found, found.url(path))
 
 
 def storage_of(
     path: str | os.PathLike[str], storage: CheckpointStorage | None
 ) -> CheckpointStorage:
-    """Return the storage that is given, else the one that a path or address looks like."""
+    """Return the storage that is given, else the one that a path or URL looks like."""
     if storage is not None:
         return storage
     text = os.fspath(path)
-    return FsspecStorage.of_url(text) if "://" in text else LocalStorage()
+    return FsspecStorage.from_url(text) if "://" in text else LocalStorage()

@@ -1,4 +1,4 @@
-"""Steps that were saved in part: shards and notes are there, and no metadata."""
+"""Find steps that were saved in part: shards and records are there, and no metadata."""
 
 import dataclasses
 import os
@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
 from shardproof.checkpoint.storage._prefixes import Prefixes, prefixes_among, prefixes_in
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Dated, Place, storage_of
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Dated, Location, storage_of
 
 __all__ = ["UnfinishedStep", "clock", "unfinished_at", "unfinished_of", "unfinished_steps"]
 
 clock = time.time
-"""The hour by which an age is told."""
+"""The clock by which ages are told."""
 
 _LONGEST_PATH = 4096
 _UNITS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
@@ -24,23 +24,23 @@ class UnfinishedStep:
     """A step without a metadata file: its save was killed, or still runs. ``str()`` says so.
 
     Attributes:
-        prefix: Absolute path or address of what the names of its files begin with.
+        prefix: Absolute path or URL of what the names of its files begin with.
         n_shards: How many shards have their names.
-        n_notes: How many ranks left a note of their shard.
+        n_notes: How many ranks left a record of their shard.
         age: Seconds since one of these files was last written; None where that is not known.
     """
 
     prefix: str
     n_shards: int
-    n_notes: int
+    n_records: int
     age: float | None
 
     def __str__(self) -> str:
         n_files = f"{self.n_shards} shard file{'s' * (self.n_shards != 1)}"
-        found = n_files if self.n_shards else f"no shard file, notes of {self.n_notes}"
+        found = n_files if self.n_shards else f"no shard file, records of {self.n_records}"
         written = "" if self.age is None else f", last written {_in_words(self.age)} ago"
-        # The one who writes the metadata removes the notes after it.
-        why = ", or its metadata file was removed" if not self.n_notes else ""
+        # The one who writes the metadata removes the records after it.
+        why = ", or its metadata file was removed" if not self.n_records else ""
         which = quoted(self.prefix, _LONGEST_PATH)
         return f"unfinished step {which}: {found}{written}; its save was killed or still runs{why}"
 
@@ -53,7 +53,7 @@ def unfinished_steps(
 
     Args:
         path: A directory: what is in it and in its direct subdirectories; or a prefix.
-        storage: By default a directory, or for an address with ``://`` what fsspec opens.
+        storage: By default a directory, or for a URL with ``://`` what fsspec opens.
 
     Raises:
         OSError: Something could not be looked at (EIO, ESTALE, EACCES).
@@ -68,29 +68,28 @@ def unfinished_steps(
         (1, '/part/model')
     """
     found = storage_of(path, storage)
-    steps = unfinished_at(Place(found, found.absolute(os.fspath(path))))
+    steps = unfinished_at(Location(found, found.url(os.fspath(path))))
     try:
         return [*steps, *unfinished_of(prefixes_in(path, storage))]
     except NotADirectoryError:  # a prefix may be the name of a file, too
         return steps
 
 
-def unfinished_at(place: Place) -> list[UnfinishedStep]:
+def unfinished_at(location: Location) -> list[UnfinishedStep]:
     """Return the step of one prefix, if it is unfinished; raises as `unfinished_steps`."""
-    found = place.storage.entries(place.directory)
-    entries = [(place.beside(name), is_directory) for name, is_directory in found]
-    all_there = prefixes_among(place.storage, sorted(entries))
-    return list(unfinished_of(all_there, place.path))
+    found = location.storage.list(location.directory)
+    entries = [(location.beside(name), is_directory) for name, is_directory in found]
+    all_there = prefixes_among(location.storage, sorted(entries))
+    return list(unfinished_of(all_there, location.path))
 
 
 def unfinished_of(prefixes: Prefixes, only: str | None = None) -> Iterator[UnfinishedStep]:
     """Yield what is unfinished among prefixes; raises as `unfinished_steps`."""
-    for place, paths in prefixes.unfinished:
-        if only in {None, place.path}:
+    for location, paths in prefixes.unfinished:
+        if only in {None, location.path}:
             n_shards = sum(path.endswith(".shard") for path in paths)
-            address = place.storage.address(place.path)
-            age = _age(place.storage, paths)
-            yield UnfinishedStep(address, n_shards, len(paths) - n_shards, age)
+            age = _age(location.storage, paths)
+            yield UnfinishedStep(location.path, n_shards, len(paths) - n_shards, age)
 
 
 def _age(storage: CheckpointStorage, paths: Sequence[str]) -> float | None:

@@ -1,1 +1,5 @@
-"""Which checkpoints are there, and which of them are whole."""
+"""Verify checkpoints; `shardproof.formats` takes from here what a directory of them promises."""
+
+from shardproof.checkpoint.verify._manifest import read_manifest
+
+__all__ = ["read_manifest"]

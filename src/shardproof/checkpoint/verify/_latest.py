@@ -1,24 +1,37 @@
-"""Which checkpoint of a directory is the newest that is whole."""
+"""Find the newest whole checkpoint of a directory, and order all of them by age."""
 
 import logging
 import os
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from shardproof._base.arguments import checked
-from shardproof._base.messages import printable
+from shardproof._base.messages import joined, printable, shown, told
+from shardproof.checkpoint.format._metadata import CheckpointMetadata
+from shardproof.checkpoint.storage._metadata_file import read_metadata
 from shardproof.checkpoint.storage._prefixes import prefixes_in
-from shardproof.checkpoint.storage._storage import CheckpointStorage
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
 from shardproof.checkpoint.storage._unfinished import unfinished_of
-from shardproof.checkpoint.verify._steps import is_whole, newest_first
+from shardproof.checkpoint.verify._inspect import is_unseen, refuse_blind
+from shardproof.checkpoint.verify._verifier import verify
+from shardproof.errors import CheckpointError
 from shardproof.report import Level
 
-__all__ = ["latest_checkpoint"]
+__all__ = ["Candidate", "is_whole", "latest_checkpoint", "newest_first"]
 
 logger = logging.getLogger("shardproof.checkpoint")
 
 
+class Candidate(NamedTuple):
+    """A checkpoint whose metadata can be read."""
+
+    location: Location
+    metadata: CheckpointMetadata
+
+
 @checked
 def latest_checkpoint(
-    directory: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     *,
     name: str | None = None,
     storage: CheckpointStorage | None = None,
@@ -31,12 +44,12 @@ def latest_checkpoint(
     too: shards without metadata, whose save was killed or still runs.
 
     Args:
-        directory: Where checkpoints are: in it, or in its direct subdirectories, such as
+        path: A directory: checkpoints are in it, or in its direct subdirectories, such as
             ``step_100/``.
         name: The last part of the prefix, such as ``"model"``, where a step has several.
-        storage: By default a directory, or for an address with ``://`` what fsspec opens.
+        storage: By default a directory, or for a URL with ``://`` what fsspec opens.
         level: ``"valid"`` proves every byte of the one that is returned. ``"complete"`` is quick:
-            it compares sizes and headers, for who loads it with verification anyway.
+            it compares sizes and headers, which will do if what is loaded is proven anyway.
 
     Raises:
         OSError: The directory can't be listed, or something could not be looked at (EIO, ESTALE):
@@ -53,12 +66,58 @@ def latest_checkpoint(
         >>> latest_checkpoint(f"{output_dir}/steps").removeprefix(str(output_dir))
         '/steps/step_20/model'
     """
-    prefixes = prefixes_in(directory, storage)
+    prefixes = prefixes_in(path, storage)
     for step in unfinished_of(prefixes):
         if name is None or os.path.basename(step.prefix) == name:
             logger.warning("%s", printable(str(step)))
-    places = [place for place in prefixes.committed if name in {None, place.name}]
-    for candidate in newest_first(places):
+    locations = [location for location in prefixes.committed if name in {None, location.name}]
+    for candidate in newest_first(locations):
         if is_whole(candidate, level):
-            return candidate.place.storage.address(candidate.place.path)
+            return candidate.location.path
     return None
+
+
+def newest_first(locations: Sequence[Location]) -> list[Candidate]:
+    """Return the checkpoints whose metadata can be read: by step and then by time, newest first.
+
+    Raises:
+        OSError: Metadata could not be looked at: nobody knows whether they are the newest.
+    """
+    found = []
+    for location in locations:
+        try:
+            found.append(Candidate(location, read_metadata(location)))
+        except CheckpointError as error:
+            refuse_blind(error)
+            logger.warning("Passing over a checkpoint: %s", told(error))
+    return sorted(
+        found,
+        key=lambda found: (found.metadata.step, _moment(found.metadata.timestamp)),
+        reverse=True,
+    )
+
+
+def _moment(timestamp: str) -> tuple[str, str]:
+    """Return a key by which timestamps are ordered: fractions of seconds may have any length."""
+    seconds, _, fraction = timestamp.removesuffix("Z").partition(".")
+    return seconds, fraction.rstrip("0")
+
+
+def is_whole(candidate: Candidate, level: Level) -> bool:
+    """Return whether a checkpoint is whole; the log says why it isn't.
+
+    Raises:
+        OSError: It could not be looked at, and may be whole (EIO, ESTALE, EACCES).
+    """
+    result = verify(candidate.location, level)
+    for finding in filter(is_unseen, result.findings):
+        raise OSError(finding.errno, f"could not look: {finding.found}", str(finding.path))
+    reasons = [
+        *result.errors,
+        *(f"{shown(path)}: no checksum is stated" for path in result.unproven),
+    ]
+    if reasons:
+        prefix = candidate.location.path
+        step, text = candidate.metadata.step, joined(reasons)
+        logger.warning("Passing over step %d of '%s': %s", step, shown(prefix), printable(text))
+    return not reasons

@@ -1,4 +1,4 @@
-"""What a directory of checkpoints promises: the shards that its metadata files name."""
+"""Read what a directory of checkpoints promises: the shards that its metadata files name."""
 
 import functools
 import os
@@ -7,37 +7,39 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shardproof._base.opening import read_at
-from shardproof.checkpoint.format._layout import Header, header_size, metadata_name
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
+from shardproof.checkpoint.format._layout import ShardHeader, header_size, metadata_name
+from shardproof.checkpoint.format._metadata import ShardEntry
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._metadata_file import read_metadata
 from shardproof.checkpoint.storage._open_shard import header_mismatch, implied_header
-from shardproof.checkpoint.storage._storage import Place
+from shardproof.checkpoint.storage._storage import Location
 from shardproof.checkpoint.verify._inspect import refuse_blind
 from shardproof.errors import CheckpointError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
-__all__ = ["promise"]
+__all__ = ["read_manifest"]
 
 _METADATA = re.compile(r".+\.metadata\.json", re.DOTALL)
 
 
-def promise(root: str) -> Manifest:
-    """Return what the checkpoints in a directory promise.
+def read_manifest(root: str, prefix: str = "") -> Manifest:
+    """Return what the checkpoints in a directory promise, or the one of a prefix.
 
     Metadata that are damaged are a finding. Shards that no metadata file names are promised by
     nobody: somebody may be saving them.
 
     Args:
         root: Real absolute path of the directory.
+        prefix: Name of the only checkpoint that is asked for, whose metadata are there.
 
     Raises:
         ManifestNotFoundError: There is no metadata file.
         ManifestError: A digest is stated that can't be computed here.
         OSError: Metadata could not be looked at, and may be whole (EIO, ESTALE, EACCES).
     """
-    names = sorted(filter(_METADATA.fullmatch, os.listdir(root)))
-    if not names:
+    if prefix:
+        names = [metadata_name(prefix)]
+    elif not (names := sorted(filter(_METADATA.fullmatch, os.listdir(root)))):
         problem = (
             "expected a metadata file beside the shards, found none: the checkpoint was not "
             "completed, or is being removed; take an earlier one"
@@ -47,42 +49,47 @@ def promise(root: str) -> Manifest:
     damaged: list[Contradiction] = []
     for name in names:
         try:
-            shards |= _named(read_metadata(_place(root, name)))
+            path = os.path.join(root, name.removesuffix(metadata_name("")))
+            metadata = read_metadata(Location(LocalStorage(), path))
+            shards |= {shard.file: shard for shard in metadata.shards}
         except CheckpointError as error:
             refuse_blind(error)
-            damaged.append(Contradiction(name, Mismatch("metadata of a checkpoint", error.problem)))
+            damaged.append(
+                Contradiction(
+                    name, Mismatch(expected="metadata of a checkpoint", found=error.problem)
+                )
+            )
     files = [_promised(shard) for shard in shards.values()]
     # No tensors: what an executor is sent for each shard must not grow with those of all shards.
     headers = {shard.file: implied_header(shard) for shard in shards.values()}
     probe = functools.partial(_probe, headers)
-    return Manifest(Path(root), Path(root, names[0]), "checkpoint", files, probe, damaged=damaged)
-
-
-def _place(root: str, name: str) -> Place:
-    return Place(LocalStorage(), os.path.join(root, name.removesuffix(metadata_name(""))))
-
-
-def _named(metadata: CheckpointMetadata) -> dict[str, ShardEntry]:
-    return {shard.file: shard for shard in metadata.shards}
+    return Manifest(
+        root=Path(root),
+        path=Path(root, names[0]),
+        format="checkpoint",
+        files=files,
+        probe=probe,
+        damaged=damaged,
+    )
 
 
 def _promised(shard: ShardEntry) -> PromisedFile:
     is_plain = ":" not in shard.checksum
     digest = f"sha256:{shard.checksum}" if is_plain else shard.checksum
     return PromisedFile(
-        shard.file,
-        shard.file_size,
-        digest if shard.checksum else None,
-        header_size(shard.checksum),
+        name=shard.file,
+        size=shard.file_size,
+        digest=digest if shard.checksum else None,
+        digest_from=header_size(shard.checksum),
     )
 
 
 def _probe(
-    headers: Mapping[str, Header],
+    headers: Mapping[str, ShardHeader],
     file: PromisedFile,
     fd: int,
     size: int,  # noqa: ARG001 - which was looked at
 ) -> Mismatch | None:
     header = headers[file.name]
     mismatch = header_mismatch(header, read_at(fd, header_size(header.checksum)))
-    return Mismatch(*mismatch) if mismatch else None
+    return Mismatch(expected=mismatch[0], found=mismatch[1]) if mismatch else None

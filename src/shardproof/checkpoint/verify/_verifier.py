@@ -1,31 +1,30 @@
-"""A checkpoint is looked at, and everything that is wrong with it is said at once."""
+"""Verify a checkpoint: say everything that is wrong with it at once."""
 
 import dataclasses
 import os
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from shardproof._base import fanout
 from shardproof._base.arguments import checked
-from shardproof._base.loop_threads import LoopThreads
+from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import shown, told
 from shardproof._base.work import apart
 from shardproof.checkpoint.format._layout import (
-    note_name,
     pruned_name,
+    record_name,
     removal_of,
     removal_prefix,
     shard_name,
 )
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint.storage._metadata_file import read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Place, place_of
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
 from shardproof.checkpoint.storage._unfinished import unfinished_at
-from shardproof.checkpoint.verify._inspect import Look, is_unseen, look_at, unread
+from shardproof.checkpoint.verify._inspect import InspectedShard, inspect, is_unseen, unread
 from shardproof.errors import CheckpointError
-from shardproof.report import Finding, Level, Report
+from shardproof.report import Level, Report
 
 __all__ = ["ShardFileVerifier", "VerificationResult", "verify"]
 
@@ -54,7 +53,7 @@ class VerificationResult(Report):
 
 
 class ShardFileVerifier:
-    """Look at a checkpoint without loading it.
+    """Verify a checkpoint without loading it.
 
     Args:
         storage: Where checkpoints are; by default a directory, or for a prefix with ``://`` what
@@ -93,116 +92,105 @@ class ShardFileVerifier:
         Raises:
             TypeError: An argument of the wrong type.
         """
-        return apart(lambda stop: verify(place_of(prefix, self._storage), level, stop))
+        return apart(lambda _: verify(location_of(prefix, self._storage), level))
 
-    @checked
-    async def verify_checkpoint_async(
-        self, prefix: str | os.PathLike[str], *, level: Level = "valid"
-    ) -> VerificationResult:
-        """Do as `verify_checkpoint` in a thread, which has ended when this returns."""
-        place = place_of(prefix, self._storage)
-        return await LoopThreads().run(lambda stop: verify(place, level, stop), "shardproof-verify")
+    verify_checkpoint_async = in_thread(verify_checkpoint)
+    """Do as `verify_checkpoint` in a thread, which has ended when this returns or is cancelled."""
 
 
-def verify(place: Place, level: Level, stop: threading.Event | None = None) -> VerificationResult:
-    """Return everything that is wrong with the checkpoint at a place.
+def verify(location: Location, level: Level) -> VerificationResult:
+    """Return everything that is wrong with the checkpoint at a location.
 
     Raises:
-        StoppedError: ``stop`` was set.
+        Cancelled: The work was told to stop.
     """
     try:
-        metadata = read_metadata(place)
+        metadata = read_metadata(location)
     except CheckpointError as error:
         finding = unread(error, "metadata of a checkpoint")
-        errors = [_sentence(error.path, finding)]
-        warnings = _strays(place, None) if is_unseen(finding) else _without_metadata(place)
-        return _result(place, level, 0, [finding], errors, warnings, [])
-    looks = list(_looks(place, metadata, level, stop))
-    findings = [look.finding for look in looks if look.finding]
-    errors = [_sentence(look.path, look.finding) for look in looks if look.finding]
-    unproven = [look.path for look in looks if look.is_unproven and not look.finding]
-    warnings = _strays(place, metadata.world_size)
-    warnings += [f"{shown(path)}: no checksum is stated: it can't be proven" for path in unproven]
-    return _result(place, level, metadata.world_size, findings, errors, warnings, unproven)
+        warnings = _strays(location, None) if is_unseen(finding) else _without_metadata(location)
+        found = [InspectedShard(error.path, finding, is_unproven=False)]
+        return _result(location, level, 0, found, warnings)
+    inspected = list(_inspected(location, metadata, level))
+    warnings = _strays(location, metadata.world_size)
+    return _result(location, level, metadata.world_size, inspected, warnings)
 
 
-def _sentence(address: str, finding: Finding) -> str:
-    return f"{shown(address)}: {finding.kind}: expected {finding.expected}, found {finding.found}"
-
-
-def _result(  # noqa: PLR0917 - as many fields as a report has
-    place: Place,
+def _result(
+    location: Location,
     level: Level,
     n_files: int,
-    findings: Sequence[Finding],
-    errors: Sequence[str],
+    inspected: Sequence[InspectedShard],
     warnings: Sequence[str],
-    unproven: Sequence[str],
 ) -> VerificationResult:
+    findings = [(file.path, file.finding) for file in inspected if file.finding]
+    unproven = [file.path for file in inspected if file.is_unproven and not file.finding]
     return VerificationResult(
-        root=Path(place.storage.address(place.directory)),
+        path=Path(location.directory),
         format="checkpoint",
         level=level,
         n_files=n_files,
-        findings=tuple(findings),
+        findings=tuple(finding for _, finding in findings),
         unproven=tuple(map(Path, unproven)),
         n_proven=n_files - len(findings) - len(unproven) if n_files else None,
-        errors=tuple(errors),
-        warnings=tuple(warnings),
+        errors=tuple(
+            f"{shown(path)}: {finding.kind}: expected {finding.expected}, found {finding.found}"
+            for path, finding in findings
+        ),
+        warnings=(
+            *warnings,
+            *(f"{shown(path)}: no checksum is stated: it can't be proven" for path in unproven),
+        ),
     )
 
 
-def _looks(
-    place: Place, metadata: CheckpointMetadata, level: Level, stop: threading.Event | None
-) -> Iterator[Look]:
-    def work(shards: Sequence[ShardEntry]) -> list[Look]:
-        return [look_at(place, shard, level, stop) for shard in shards]
+def _inspected(
+    location: Location, metadata: CheckpointMetadata, level: Level
+) -> Iterator[InspectedShard]:
+    def work(shards: Sequence[ShardEntry]) -> list[InspectedShard]:
+        return [inspect(location, shard, level) for shard in shards]
 
     threads = _threads_for(metadata.shards, level)
-    for _, looks in fanout.over_threads(work, metadata.shards, threads, chunk=1):
-        yield from looks
+    for _, inspected in fanout.over_threads(work, metadata.shards, threads, chunk=1):
+        yield from inspected
 
 
 def _threads_for(shards: Sequence[ShardEntry], level: Level) -> int | None:
-    """How many threads look; None where that is decided by how long a look takes."""
+    """Return how many threads inspect shards; None to decide by the time that one takes."""
     if len(shards) <= _FEW and sum(shard.file_size for shard in shards) <= _SMALL_BYTES:
         return 1  # which takes less time than to start more
     return fanout.available_cpus() if level == "valid" else None
 
 
-def _without_metadata(place: Place) -> list[str]:
+def _without_metadata(location: Location) -> list[str]:
     try:
-        unfinished = list(map(str, unfinished_at(place)))
+        unfinished = list(map(str, unfinished_at(location)))
     except OSError as error:
-        return [
-            f"{shown(place.storage.address(place.directory))}: it can't be looked at: {told(error)}"
-        ]
-    return unfinished or _strays(place, 0)
+        return [f"{shown(location.directory)}: it can't be looked at: {told(error)}"]
+    return unfinished or _strays(location, 0)
 
 
-def _strays(place: Place, world_size: int | None) -> list[str]:
-    """Sentences about files of this prefix that no metadata names.
+def _strays(location: Location, world_size: int | None) -> list[str]:
+    """Return sentences about files of this prefix that no metadata names.
 
     Where nobody knows how many ranks these are of, they may name any shard.
     """
     try:
-        found = dict(sorted(place.storage.entries(place.directory)))
+        found = dict(sorted(location.storage.list(location.directory)))
     except OSError as error:
-        return [
-            f"{shown(place.storage.address(place.directory))}: it can't be listed: {told(error)}"
-        ]
-    strays = [] if world_size is None else _unnamed(place, world_size, found)
-    sentences = [f"{shown(place.address(name))}: no metadata names it" for name in strays]
-    pruned, begin = pruned_name(place.name), removal_prefix(place.name)
+        return [f"{shown(location.directory)}: it can't be listed: {told(error)}"]
+    strays = [] if world_size is None else _unnamed(location, world_size, found)
+    sentences = [f"{shown(location.beside(name))}: no metadata names it" for name in strays]
+    pruned, begin = pruned_name(location.name), removal_prefix(location.name)
     return sentences + [
-        f"{shown(place.address(name))}: the checkpoint is being removed; prune again to finish"
+        f"{shown(location.beside(name))}: the checkpoint is being removed; prune again to finish"
         for name, is_directory in found.items()
         if name == pruned or removal_of(name, is_directory=is_directory) == begin
     ]
 
 
-def _unnamed(place: Place, world_size: int, names: Iterable[str]) -> list[str]:
-    known = {shard_name(place.name, rank) for rank in range(world_size)}
-    known |= {note_name(place.name, rank) for rank in range(world_size)}
-    pattern = re.compile(re.escape(place.name) + r"_shard_-?\d+\.(shard|tensors\.json)")
+def _unnamed(location: Location, world_size: int, names: Iterable[str]) -> list[str]:
+    known = {shard_name(location.name, rank) for rank in range(world_size)}
+    known |= {record_name(location.name, rank) for rank in range(world_size)}
+    pattern = re.compile(re.escape(location.name) + r"_shard_-?\d+\.(shard|tensors\.json)")
     return [name for name in names if pattern.fullmatch(name) and name not in known]

@@ -1,34 +1,25 @@
 """The command ``shardproof checkpoint``: which are whole, what is in them, other forms of them."""
 
-import dataclasses
 import json
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from shardproof._base import opening
-from shardproof._base.messages import printable, shown
-from shardproof.cli.checkpoint._outcomes import Level, outcomes_of
+from shardproof._base.messages import shown
 from shardproof.cli.checkpoint._paths import (
-    METADATA,
     SHOWN,
-    end_with,
     only_prefix,
     prefixes_of,
-    refusals_end_it,
-    told_log,
+    warnings_shown,
 )
 from shardproof.cli.checkpoint._tables import print_metadata
+from shardproof.cli.checkpoint._verify import ProofLevel, verify
+from shardproof.cli.exits import FINDINGS, NO_PROMISE, end_with, errors_end_it
 from shardproof.cli.paths import given_text, print_path
-from shardproof.cli.text import console, print_lines
 from shardproof.errors import CheckpointNotFoundError
-from shardproof.report import lines_of
-
-if TYPE_CHECKING:
-    from shardproof.checkpoint import VerificationResult
+from shardproof.formats.signs import METADATA
 
 __all__ = ["app"]
 
@@ -51,52 +42,7 @@ _Where = Annotated[
 ]
 
 
-@app.command()
-def verify(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH",
-            parser=given_text,
-            help="Prefixes, metadata files, or directories: every checkpoint in them, and in the "
-            "directories in them.",
-        ),
-    ],
-    level: Annotated[
-        Level,
-        typer.Option(help="complete: sizes and headers; valid: also every byte."),
-    ] = "valid",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print no result, only why there is none.")
-    ] = False,
-) -> None:
-    """Prove checkpoints: each shard is there, and has the bytes that were written.
-
-    Steps of which there are shards but no metadata are told on standard error, with their age.
-
-    Exit codes: 0 all are whole; 1 findings; 2 no checkpoint, or one whose metadata can't be read;
-    3 something could not be looked at. The highest counts.
-    """
-    outcomes = []
-    for outcome in (outcome for path in paths for outcome in outcomes_of(path, level, quiet=quiet)):
-        outcomes.append(outcome)
-        if outcome.result is not None and not quiet and not as_json:
-            _print_result(outcome.prefix, outcome.result)  # the next one may take an hour
-        elif outcome.error:
-            typer.echo(printable(outcome.error), err=True)
-    if as_json:
-        typer.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
-    raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
-
-
-def _print_result(prefix: str, result: "VerificationResult") -> None:
-    named = dataclasses.replace(result, root=Path(prefix))
-    errors = ["", *named.errors] if named.errors else []
-    style, out = "green" if named.ok else "red", console(wraps=False)
-    lines = map(printable, (*lines_of(named), *errors))
-    print_lines(out, lines, lambda line: Text(line, style))
-    print_lines(out, map(printable, named.warnings), lambda line: Text(line, "yellow"))
+app.command()(verify)
 
 
 @app.command()
@@ -109,13 +55,14 @@ def show(
 ) -> None:
     """Show what a checkpoint's metadata says; the shards are not looked at.
 
-    Exit codes: 0 it could be read; 2 it could not, or there is none; 3 could not look.
+    Exit codes: 0 it could be read; 2 it could not, or there is none; 3 could not look;
+    130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
     """
     import msgspec  # noqa: PLC0415 - not for other commands
 
     from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415 - as above
 
-    with refusals_end_it("look at", path, 2):
+    with errors_end_it("look at", path):
         prefix = only_prefix(path)
         metadata = MultiShardLoader().load_metadata(prefix)
     if as_json:
@@ -151,11 +98,11 @@ def convert(
 
     Exit codes: 0 it was; 1 the source is not whole, has what the other form can't hold, or
     something is in the way; 2 nothing to convert, or it can't be told what is meant; 3 could not
-    read or write.
+    read or write; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
     """
     from shardproof import checkpoint  # noqa: PLC0415 - not for other commands
 
-    with refusals_end_it("convert", source, 1):
+    with errors_end_it("convert", source, refused=FINDINGS):
         prefix = _prefix_to_convert(source)
         if prefix is None:
             made = [
@@ -164,7 +111,7 @@ def convert(
                 )
             ]
         elif step is not None:
-            end_with("--step: a checkpoint has its own; files of safetensors have none", 2)
+            end_with("--step: a checkpoint has its own; files of safetensors have none", NO_PROMISE)
         else:
             made = checkpoint.to_safetensors(prefix, destination, overwrite=overwrite)
     for path in made:
@@ -180,12 +127,15 @@ def _prefix_to_convert(source: str) -> str | None:
         if not theirs:
             end_with(
                 f"'{shown(source)}': expected a checkpoint or files of safetensors, found neither",
-                2,
+                NO_PROMISE,
             )
         return None
     if theirs or len(prefixes) > 1:
         found = "".join(f"\n  - {shown(path)}" for path in (*prefixes, *theirs)[:SHOWN])
-        end_with(f"'{shown(source)}': expected one thing to convert; give one of these:{found}", 2)
+        end_with(
+            f"'{shown(source)}': expected one thing to convert; give one of these:{found}",
+            NO_PROMISE,
+        )
     return prefixes[0]
 
 
@@ -202,7 +152,7 @@ def latest(
         str, typer.Argument(metavar="DIR", parser=given_text, help="Where checkpoints are.")
     ],
     level: Annotated[
-        Level, typer.Option(help="complete: sizes and headers; valid: also every byte.")
+        ProofLevel, typer.Option(help="complete: sizes and headers; valid: also every byte.")
     ] = "valid",
 ) -> None:
     """Print the prefix of the newest whole checkpoint in a directory, or in one of its own.
@@ -212,14 +162,15 @@ def latest(
     In a script: prefix=$(shardproof checkpoint latest DIR) || [ $? -eq 1 ] || exit; in the argument
     of another command the exit code is lost.
 
-    Exit codes: 0 there is one; 1 there is none; 2 no such directory; 3 could not look.
+    Exit codes: 0 there is one; 1 there is none; 2 no such directory; 3 could not look;
+    130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
     """
     from shardproof.checkpoint import latest_checkpoint  # noqa: PLC0415 - not for other commands
 
-    with refusals_end_it("look at", directory, 2), told_log():
+    with errors_end_it("look at", directory), warnings_shown():
         if "://" not in directory and not opening.is_directory(directory):
-            end_with(f"'{shown(directory)}': there is no such directory", 2)
+            end_with(f"'{shown(directory)}': there is no such directory", NO_PROMISE)
         prefix = latest_checkpoint(directory, level=level)
     if prefix is None:
-        end_with(f"'{shown(directory)}': expected a whole checkpoint, found none", 1)
+        end_with(f"'{shown(directory)}': expected a whole checkpoint, found none", FINDINGS)
     print_path(prefix)

@@ -1,37 +1,17 @@
-"""What a path on the command line means, and how a command ends where that can't be told."""
+"""Which checkpoints a path on the command line means."""
 
 import contextlib
 import logging
 import os
 from collections.abc import Iterator
-from typing import NoReturn
-
-import typer
 
 from shardproof._base import opening
-from shardproof._base.messages import printable, shown, told
-from shardproof.cli.paths import code_unseen
-from shardproof.errors import (
-    CheckpointError,
-    CheckpointNotFoundError,
-    ShardproofError,
-    UnsyncedError,
-)
+from shardproof._base.messages import shown
+from shardproof.cli.exits import NO_PROMISE, end_with, warn
+from shardproof.errors import CheckpointNotFoundError
+from shardproof.formats.signs import METADATA
 
-__all__ = [
-    "METADATA",
-    "SHOWN",
-    "could_not",
-    "end_with",
-    "only_prefix",
-    "prefixes_of",
-    "refusals_end_it",
-    "told_log",
-    "warn",
-]
-
-METADATA = ".metadata.json"
-"""How the name of a metadata file ends; what is before it is the prefix."""
+__all__ = ["SHOWN", "only_prefix", "prefixes_of", "warnings_shown"]
 
 SHOWN = 20
 """Of very many, so many are shown."""
@@ -87,67 +67,21 @@ def only_prefix(path: str) -> str:
     prefixes = prefixes_of(path)
     if len(prefixes) > 1:
         found = "".join(f"\n  - {shown(prefix)}" for prefix in prefixes[:SHOWN])
-        end_with(f"'{shown(path)}': expected one checkpoint; give one of these:{found}", 2)
+        end_with(f"'{shown(path)}': expected one checkpoint; give one of these:{found}", NO_PROMISE)
     return prefixes[0]
 
 
 @contextlib.contextmanager
-def refusals_end_it(verb: str, path: str, code: int) -> Iterator[None]:
-    """End by the exit code that an error stands for, and by its text.
-
-    Args:
-        verb: What was to be done.
-        path: With what.
-        code: For a checkpoint that is not as it should be.
-    """
-    try:
-        yield
-    except CheckpointNotFoundError as error:
-        end_with(told(error), 2)
-    except CheckpointError as error:
-        end_with(told(error), _code_of(error, code))
-    except UnsyncedError as error:
-        end_with(told(error), 3)
-    except (ShardproofError, ImportError, ValueError) as error:
-        end_with(told(error), 2)
-    except OSError as error:
-        end_with(could_not(verb, path, error), code_unseen(error))
-
-
-def _code_of(error: CheckpointError, code: int) -> int:
-    """3 where nobody could look, be it that access is denied."""
-    from shardproof.checkpoint.verify._inspect import is_unseen, unread  # noqa: PLC0415 - it raised the error
-
-    return 3 if is_unseen(unread(error, "")) else code
-
-
-@contextlib.contextmanager
-def told_log() -> Iterator[None]:
-    """Tell on standard error what the library logs meanwhile."""
-    logger, told = logging.getLogger("shardproof.checkpoint"), _Told()
-    logger.addHandler(told)
+def warnings_shown() -> Iterator[None]:
+    """Print on standard error what the library logs meanwhile."""
+    logger, handler = logging.getLogger("shardproof.checkpoint"), _Warnings()
+    logger.addHandler(handler)
     try:
         yield
     finally:
-        logger.removeHandler(told)
+        logger.removeHandler(handler)
 
 
-class _Told(logging.Handler):
+class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         warn(record.getMessage())
-
-
-def warn(problem: object) -> None:
-    """Say on standard error what should be known."""
-    typer.echo(printable(str(problem)), err=True)
-
-
-def could_not(verb: str, path: str, error: OSError) -> str:
-    """Return the words for what the operating system said."""
-    return f"Could not {verb} '{shown(path)}': {told(error)}"
-
-
-def end_with(problem: str, code: int) -> NoReturn:
-    """Say what is wrong, and end by an exit code."""
-    typer.echo(printable(problem), err=True)
-    raise typer.Exit(code)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from shardproof._base.messages import printable, shown
-from shardproof.cli.text import console, print_lines, print_table
+from shardproof.cli.terminal import console, print_lines, print_table
 
 if TYPE_CHECKING:
     from shardproof.checkpoint import CheckpointMetadata

@@ -170,7 +170,7 @@ def _paths(value: Any, where: str, field: str) -> list[str]:
 
 def _refuse(where: str, field: str, expected: str, found: object) -> NoReturn:
     problem = f"expected {expected}, found {quoted(str(found))}"
-    raise SourceError(f"{where}, {field}: {problem}. {_TO_DO}", again="no")
+    raise SourceError(f"{where}, {field}: {problem}. {_TO_DO}", kind="unusable")
 
 
 def config_of(
@@ -197,7 +197,7 @@ def config_of(
     if len(defaults) > 1:
         found = " and ".join(quoted(config.name) for config in defaults[:2])
         raise SourceError(
-            f"the card of '{shown(url)}' has two default configurations: {found}", again="no"
+            f"the card of '{shown(url)}' has two default configurations: {found}", kind="unusable"
         )
     meant = [config for config in configs if config.name == name] if name else defaults
     if not meant:
@@ -206,5 +206,5 @@ def config_of(
         problem = (
             f"'{shown(url)}' does not have it: its card has {what}, but: {there}{more}. {to_do}"
         )
-        raise SourceError(problem, again="no")
+        raise SourceError(problem, kind="unusable")
     return meant[0]

@@ -19,9 +19,9 @@ from shardproof.datasets.rows._shard_lists import ParquetShards, text_shards
 from shardproof.datasets.rows._specs import HubSpec, TextSpec, parse_dataset_specs
 from shardproof.datasets.rows._splits import chosen_files, refuse_script, split_files
 from shardproof.errors import SourceError
-from shardproof.fetching.cache._cleanup import Cleanup, cleanup_policy
-from shardproof.fetching.sources._source import RemoteFile, Source
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.cache import Cleanup, cleanup_policy
+from shardproof.fetching.sources import RemoteFile, Source
+from shardproof.fetching.transfer import Limits
 
 __all__ = ["hf_load_dataset_sharded", "load_dataset_from_spec", "resolve_resume_plan"]
 
@@ -131,7 +131,7 @@ def _listed(
     files = tuple(_meant(spec, data_files, listing, url))
     for refusal in refusals([file.name for file in files]):
         problem = f"'{shown(url)}' lists {quoted(refusal.name)}, which is refused: {refusal.reason}"
-        raise SourceError(problem, again="no")
+        raise SourceError(problem, kind="unusable")
     if isinstance(origin, HubAddress):
         origin = dataclasses.replace(origin, commit=listing.commit, files=files)
     counts = os.path.join(root, "row_counts", f"{spec.repo_id.replace('/', '--')}.json")

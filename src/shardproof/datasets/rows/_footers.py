@@ -8,14 +8,12 @@ that stays where it is.
 import struct
 from typing import TYPE_CHECKING
 
+from shardproof._base.deadline import Deadline
 from shardproof._base.messages import quoted, traced
 from shardproof._base.threads import Stop
 from shardproof.errors import ShardReadError
-from shardproof.fetching.sources._source import RemoteFile, Source
-from shardproof.fetching.transfer._attempts import Goal
-from shardproof.fetching.transfer._clock import Clock
-from shardproof.fetching.transfer._fetch import ask, read_range
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.sources import RemoteFile, Source
+from shardproof.fetching.transfer import Goal, Limits, ask, read_range
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -54,8 +52,8 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
     where = f"{source.url.rstrip('/')}/{file.name}"
     if file.size is None:
         goal = Goal(quoted(file.name), where, "memory")
-        clock = Clock(limits.deadline, Stop())
-        file = ask(source, file.name, goal=goal, limits=limits, clock=clock)
+        deadline = Deadline(limits.deadline, Stop())
+        file = ask(source, file.name, goal=goal, limits=limits, deadline=deadline)
     if file.size is None:
         raise ShardReadError("its size is not known, so neither is its end", path=where)
     if file.size < _LEAST_BYTES:

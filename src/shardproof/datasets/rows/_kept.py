@@ -22,8 +22,8 @@ from shardproof._base.opening import real_path
 from shardproof.datasets.rows._card import CARD_FILES
 from shardproof.datasets.rows._listings import Listing, UnreachableError
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.fetching.cache._places import key_of
-from shardproof.fetching.sources._source import RemoteFile
+from shardproof.fetching.cache import key_of
+from shardproof.fetching.sources import RemoteFile
 
 __all__ = ["MOST_LISTINGS", "KeptListings"]
 
@@ -45,7 +45,7 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     version: Literal[1] = 1
 
 
-class _Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _SealedListing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The same with its digest."""
 
     listing: _Kept
@@ -61,7 +61,7 @@ class _Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     version: Literal[1] = 1
 
 
-Kind = TypeVar("Kind", _Sealed, _Branch)
+Kind = TypeVar("Kind", _SealedListing, _Branch)
 
 
 class KeptListings:
@@ -102,7 +102,7 @@ class KeptListings:
         kept = _Kept(
             repo_id=self._repo_id, commit=commit, files=tuple(listing.files), card=listing.card
         )
-        data = msgspec.json.encode(_Sealed(listing=kept, digest=_digest_of(kept)))
+        data = msgspec.json.encode(_SealedListing(listing=kept, digest=_digest_of(kept)))
         if len(data) <= json.MAX_BYTES:
             _files.write_whole(path, data)
 
@@ -142,7 +142,7 @@ class KeptListings:
         if isinstance(found, ManifestNotFoundError):
             what = f"nothing is kept of it in '{shown(self.directory)}'"
         to_do = "Load it once while the hub can be asked"
-        return UnreachableError(f"{error.problem}; {what}. {to_do}", again="yes")
+        return UnreachableError(f"{error.problem}; {what}. {to_do}", kind="broken")
 
     def _commit_of(self, revision: str) -> str:
         branch = self._read(_file_of_branch(revision), _Branch)
@@ -154,7 +154,7 @@ class KeptListings:
 
     def _of_commit(self, commit: str) -> Listing:
         name = _file_of(commit)
-        sealed = self._read(name, _Sealed)
+        sealed = self._read(name, _SealedListing)
         kept = sealed.listing
         if (kept.repo_id, kept.commit) != (self._repo_id, commit):
             raise self._other(name, "repository and commit")

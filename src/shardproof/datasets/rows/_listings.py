@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shardproof._base.deadline import Deadline
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.threads import Stop
 from shardproof._base.work import apart
 from shardproof.datasets.rows._card import CARD_FILES, yaml_block
 from shardproof.errors import FetchError, SourceError
-from shardproof.fetching.sources._hub import HubSource
-from shardproof.fetching.sources._source import RemoteFile, Source
-from shardproof.fetching.transfer._clock import Clock
-from shardproof.fetching.transfer._fetch import read_range
-from shardproof.fetching.transfer._limits import Limits
-from shardproof.fetching.transfer._listing import listed
+from shardproof.fetching.sources import HubSource, RemoteFile, Source
+from shardproof.fetching.transfer import Limits, listed, read_range
 
 __all__ = ["Listing", "UnreachableError", "ask_listing"]
 
@@ -50,9 +47,9 @@ def ask_listing(source: Source, limits: Limits, *, with_card: bool) -> Listing:
 
 
 def _asked(source: Source, limits: Limits, stop: Stop, *, with_card: bool) -> Listing:
-    clock = Clock(limits.deadline, stop)
+    deadline = Deadline(limits.deadline, stop)
     try:
-        files = listed(source, limits, clock, "memory")
+        files = listed(source, limits, deadline, "memory")
         card = _card(source, files, limits) if with_card else None
     except FetchError as error:
         raise _not_listed(source.url, error) from error
@@ -64,9 +61,9 @@ def _not_listed(url: str, error: FetchError) -> SourceError:
     reason = error.causes[-1] if error.causes else told(error)
     n = len(error.causes)
     problem = f"'{shown(url)}' can't be listed, after {n} attempt{'s' * (n != 1)}: {reason}"
-    is_refused = isinstance(cause, SourceError) and cause.again == "once"
+    is_refused = isinstance(cause, SourceError) and cause.kind in {"refused", "astray"}
     kind = SourceError if is_refused else UnreachableError
-    return kind(problem, again="once" if is_refused else "yes")
+    return kind(problem, kind="refused" if is_refused else "broken")
 
 
 def _card(source: Source, files: Sequence[RemoteFile], limits: Limits) -> dict[str, str]:
@@ -82,7 +79,7 @@ def _text(source: Source, file: RemoteFile, limits: Limits) -> str:
     where = f"the dataset card '{shown(source.url)}/{shown(file.name)}'"
     if file.size is None or file.size > _MAX_CARD_BYTES:
         problem = f"expected at most {_MAX_CARD_BYTES} bytes, found {file.size or 'no size'}"
-        raise SourceError(f"{where}: {problem}. Name the files: data_files", again="no")
+        raise SourceError(f"{where}: {problem}. Name the files: data_files", kind="unusable")
     known = file if file.digest is None else None
     data = b""
     if file.size:
@@ -93,4 +90,4 @@ def _text(source: Source, file: RemoteFile, limits: Limits) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         problem = f"expected UTF-8, found {quoted(data[error.start : error.end])}"
-        raise SourceError(f"{where}: {problem}", again="no") from None
+        raise SourceError(f"{where}: {problem}", kind="unusable") from None

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from urllib.parse import quote
 
-from shardproof.fetching.sources._hub import HubSource
-from shardproof.fetching.sources._open import open_source
-from shardproof.fetching.sources._source import RemoteFile, Source
+from shardproof.fetching.sources import HubSource, RemoteFile, Source, open_source
 
 __all__ = ["HubAddress", "Origin", "opened"]
 

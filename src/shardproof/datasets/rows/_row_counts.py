@@ -14,8 +14,8 @@ from shardproof._base.messages import shown, told
 from shardproof._base.opening import real_path
 from shardproof.datasets.rows._footers import row_count
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.fetching.sources._source import RemoteFile, Source
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.sources import RemoteFile, Source
+from shardproof.fetching.transfer import Limits
 
 __all__ = ["CountsFile", "row_counts"]
 

@@ -12,20 +12,20 @@ import msgspec
 from shardproof._base.arguments import as_int, checked
 from shardproof._base.at_exit import close_at_exit
 from shardproof._base.work import apart
-from shardproof.datasets.rows._rows_state import Data, Place, State, place_in, read_state
+from shardproof.datasets.rows._rows_state import Data, RowPosition, RowsState, place_in, read_state
 from shardproof.errors import ShardReadError
-from shardproof.fetching.sources._source import RemoteFile
+from shardproof.fetching.sources import RemoteFile
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Kind", "Shard", "ShardedRows", "Shards", "refuse_count"]
+__all__ = ["Kind", "RowShard", "RowShards", "ShardedRows", "refuse_count"]
 
 Kind = Literal["rows", "batches", "dataset"]
 """What is delivered: dicts, `pyarrow.RecordBatch`, or a `datasets.Dataset` for each shard."""
 
 
-class Shard(Protocol):
+class RowShard(Protocol):
     """One shard that is open."""
 
     @property
@@ -45,7 +45,7 @@ class Shard(Protocol):
         """Close the file."""
 
 
-class Shards(Protocol):
+class RowShards(Protocol):
     """Shards in order: where they are, and how one is opened."""
 
     @property
@@ -59,10 +59,10 @@ class Shards(Protocol):
     def paths(self, first: int) -> Generator[Path, None, None]:
         """Yield the path of each shard from ``first`` on; it is there until the next is asked."""
 
-    def open(self, path: Path, index: int) -> Shard:
+    def open(self, path: Path, index: int) -> RowShard:
         """Open a shard, of which the number is given too."""
 
-    def place_of(self, n_rows: int) -> Place:
+    def place_of(self, n_rows: int) -> RowPosition:
         """Return where so many rows are done."""
 
 
@@ -86,7 +86,7 @@ class ShardedRows:
     """
 
     def __init__(
-        self, shards: Shards, as_: Kind = "rows", batch_size: int | None = None, skip: int = 0
+        self, shards: RowShards, as_: Kind = "rows", batch_size: int | None = None, skip: int = 0
     ) -> None:
         refuse_count("skip", skip, least=0)
         if batch_size is not None:
@@ -111,7 +111,7 @@ class ShardedRows:
         close_at_exit(run)
         return run
 
-    def _run(self, place: Place) -> Generator[Any, None, None]:
+    def _run(self, place: RowPosition) -> Generator[Any, None, None]:
         if place.shard >= len(self._shards.files):
             return
         with contextlib.closing(self._shards.paths(place.shard)) as paths:
@@ -120,13 +120,13 @@ class ShardedRows:
                     _refuse_place(shard, place, path)
                     end = yield from self._of_shard(shard, place)
                 if end.shard == place.shard:  # nobody knew where it ends
-                    end = Place(end.shard + 1, 0, end.total)
+                    end = RowPosition(end.shard + 1, 0, end.total)
                 place = self._place = end
 
-    def _opened(self, path: Path, index: int) -> Shard:
+    def _opened(self, path: Path, index: int) -> RowShard:
         return apart(lambda _: self._shards.open(path, index))
 
-    def _of_shard(self, shard: Shard, place: Place) -> Generator[Any, None, Place]:
+    def _of_shard(self, shard: RowShard, place: RowPosition) -> Generator[Any, None, RowPosition]:
         """Yield what is left of a shard, and return the place behind it."""
         n_rows, are_rows = shard.n_rows, self._as == "rows"
         for items in self._items(shard, place.row):
@@ -136,7 +136,7 @@ class ShardedRows:
                 yield item
         return place
 
-    def _items(self, shard: Shard, start: int) -> Iterator[Iterable[Any]]:
+    def _items(self, shard: RowShard, start: int) -> Iterator[Iterable[Any]]:
         if self._as == "rows":
             return shard.rows(start)
         if self._as == "batches":
@@ -165,7 +165,7 @@ class ShardedRows:
 
         It is exact after every row, in the middle of a batch too.
         """
-        state: dict[str, Any] = msgspec.to_builtins(State.of(self._data, self._place))
+        state: dict[str, Any] = msgspec.to_builtins(RowsState.of(self._data, self._place))
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -198,7 +198,7 @@ class ShardedRows:
         self._running = weakref.WeakSet()
 
 
-def _refuse_place(shard: Shard, place: Place, path: Path) -> None:
+def _refuse_place(shard: RowShard, place: RowPosition, path: Path) -> None:
     if shard.n_rows is not None and place.row > shard.n_rows:
         problem = (
             f"expected {place.row} rows or more, as many as were read before, found "

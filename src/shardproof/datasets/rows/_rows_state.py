@@ -7,16 +7,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from shardproof._base.messages import quoted, shown, told
-from shardproof.fetching.sources._source import RemoteFile
+from shardproof.fetching.sources import RemoteFile
 
-__all__ = ["Data", "Place", "State", "place_in", "read_state"]
+__all__ = ["Data", "RowPosition", "RowsState", "place_in", "read_state"]
 
 _MAX = 2**53
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX)]
 
 
-class Place(NamedTuple):
+class RowPosition(NamedTuple):
     """What was delivered until now.
 
     Attributes:
@@ -29,12 +29,12 @@ class Place(NamedTuple):
     row: int
     total: int
 
-    def after(self, n: int, n_rows: int | None) -> "Place":
+    def after(self, n: int, n_rows: int | None) -> "RowPosition":
         """Return the place ``n`` rows on, in a shard of ``n_rows``."""
         row = self.row + n
         if row == n_rows:
-            return Place(self.shard + 1, 0, self.total + n)
-        return Place(self.shard, row, self.total + n)
+            return RowPosition(self.shard + 1, 0, self.total + n)
+        return RowPosition(self.shard, row, self.total + n)
 
 
 class Data(NamedTuple):
@@ -60,7 +60,7 @@ class Data(NamedTuple):
         return all(file.digest or file.identity or file.size is not None for file in self.files)
 
 
-class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RowsState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `state_dict` returns.
 
     Attributes:
@@ -84,7 +84,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     version: Literal[1] = 1
 
     @classmethod
-    def of(cls, data: Data, place: Place) -> "State":
+    def of(cls, data: Data, place: RowPosition) -> "RowsState":
         """Return the state of an iteration that is at ``place``."""
         at_end = place.shard >= len(data.files)
         return cls(
@@ -98,19 +98,19 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         )
 
 
-def read_state(state: Mapping[str, Any]) -> State:
+def read_state(state: Mapping[str, Any]) -> RowsState:
     """Return a state that was saved.
 
     Raises:
         ValueError: It is none; the text names the field.
     """
     try:
-        return msgspec.convert(state, State)
+        return msgspec.convert(state, RowsState)
     except msgspec.ValidationError as error:
         raise ValueError(f"expected what state_dict() returned: {told(error)}") from None
 
 
-def place_in(data: Data, state: State) -> Place:
+def place_in(data: Data, state: RowsState) -> RowPosition:
     """Return where a state is.
 
     The same files from another place are the same data: a mirror, or a later revision that changed
@@ -119,8 +119,8 @@ def place_in(data: Data, state: State) -> Place:
     Raises:
         ValueError: It is the state of other data, or contradicts itself.
     """
-    place = Place(state.shard_index, state.row, state.total_rows)
-    expected = State.of(data, place)
+    place = RowPosition(state.shard_index, state.row, state.total_rows)
+    expected = RowsState.of(data, place)
     names = ["n_files", "files", "shard", *(() if data.is_identified else ("source",))]
     wrong = [
         f"{name}: expected {_shown(getattr(expected, name))}, found {_shown(getattr(state, name))}"

@@ -14,13 +14,13 @@ from shardproof.datasets.rows._origins import Origin, opened
 from shardproof.datasets.rows._parquet import ParquetShard
 from shardproof.datasets.rows._resume import ResumePlan, plan_of
 from shardproof.datasets.rows._row_counts import CountsFile, row_counts
-from shardproof.datasets.rows._rows_state import Place
+from shardproof.datasets.rows._rows_state import RowPosition
 from shardproof.datasets.rows._specs import TextSpec
 from shardproof.errors import SourceError
-from shardproof.fetching._prefetcher import ShardPrefetcher
-from shardproof.fetching.cache._cleanup import Cleanup
-from shardproof.fetching.sources._source import RemoteFile, Source
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching import ShardPrefetcher
+from shardproof.fetching.cache import Cleanup
+from shardproof.fetching.sources import RemoteFile, Source
+from shardproof.fetching.transfer import Limits
 
 __all__ = ["ParquetShards", "TextShards", "text_shards"]
 
@@ -105,7 +105,7 @@ class ParquetShards:
         ):
             return plan_of(self._names, found, n_rows)
 
-    def place_of(self, n_rows: int) -> Place:
+    def place_of(self, n_rows: int) -> RowPosition:
         """Return the same as a place."""
         return _place(self.plan(n_rows), len(self.files), n_rows)
 
@@ -143,13 +143,13 @@ class TextShards:
         """
         return plan_of(self.local_paths, map(line_count, self.local_paths), n_rows)
 
-    def place_of(self, n_rows: int) -> Place:
+    def place_of(self, n_rows: int) -> RowPosition:
         """Return the same as a place."""
         return _place(self.plan(n_rows), len(self.files), n_rows)
 
 
-def _place(plan: ResumePlan, n_files: int, n_rows: int) -> Place:
-    return Place(n_files - len(plan.data_files), plan.in_shard_offset, n_rows)
+def _place(plan: ResumePlan, n_files: int, n_rows: int) -> RowPosition:
+    return RowPosition(n_files - len(plan.data_files), plan.in_shard_offset, n_rows)
 
 
 def text_shards(spec: TextSpec, data_files: Sequence[str] | None = None) -> TextShards:
@@ -171,6 +171,6 @@ def text_shards(spec: TextSpec, data_files: Sequence[str] | None = None) -> Text
         there = "there is no such directory"
         if is_directory(directory):
             there = f"in its directory there are {len(names_in(directory))} others"
-        raise SourceError(f"no file is meant by '{shown(path)}': {there}", again="no")
+        raise SourceError(f"no file is meant by '{shown(path)}': {there}", kind="unusable")
     files = [RemoteFile(os.path.basename(name), os.stat(name).st_size) for name in found]
     return TextShards(tuple(found), files, spec.text_key, f"file://{directory}")

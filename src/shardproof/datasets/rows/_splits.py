@@ -19,7 +19,7 @@ from shardproof.datasets.rows._patterns import (
     matching,
 )
 from shardproof.errors import SourceError
-from shardproof.fetching.sources._source import RemoteFile
+from shardproof.fetching.sources import RemoteFile
 
 __all__ = ["chosen_files", "refuse_script", "split_files"]
 
@@ -69,7 +69,7 @@ def _by_name(files: Sequence[RemoteFile], url: str) -> dict[str, RemoteFile]:
     longest = max(there, key=len, default="")
     if len(longest) > MAX_PATH_BYTES:
         problem = f"which is refused: its path is over {MAX_PATH_BYTES} bytes"
-        raise SourceError(f"'{shown(url)}' lists {quoted(longest)}, {problem}", again="no")
+        raise SourceError(f"'{shown(url)}' lists {quoted(longest)}, {problem}", kind="unusable")
     return there
 
 
@@ -94,7 +94,7 @@ def refuse_script(files: Sequence[RemoteFile], repo_id: str, url: str) -> None:
     script = f"{repo_id.rpartition('/')[2]}.py"
     if any(file.name == script for file in files):
         problem = f"its rows are what the script {quoted(script)} makes, which is not run here"
-        raise SourceError(f"'{shown(url)}': {problem}. {_CONVERTED}", again="no")
+        raise SourceError(f"'{shown(url)}': {problem}. {_CONVERTED}", kind="unusable")
 
 
 def split_files(
@@ -143,7 +143,7 @@ def _refuse_unreadable(names: Sequence[str], split: str, url: str) -> None:
         problem = f"{_ONLY_PARQUET}, found {_listed(other)}"
     if problem:
         raise SourceError(
-            f"'{shown(url)}', the split {quoted(split)}: {problem}. {_TO_DO}", again="no"
+            f"'{shown(url)}', the split {quoted(split)}: {problem}. {_TO_DO}", kind="unusable"
         )
 
 
@@ -207,7 +207,7 @@ class _Repository:
         where = f"'{shown(self._url)}'"
         problem = f"{where} does not have the configuration {quoted(name)}: its card has none"
         to_do = f"a directory is taken for one, and there are: {_listed(tops) or 'none'}"
-        return SourceError(f"{problem}; {to_do}", again="no")
+        return SourceError(f"{problem}; {to_do}", kind="unusable")
 
     def _resolved(
         self, patterns: Mapping[str, Sequence[str]] | None, directory: str, where: str
@@ -248,7 +248,7 @@ class _Repository:
             raise self._refusal(f"{_ONLY_PARQUET}, and of its splits ({shown}). {_CONVERTED}")
 
     def _refusal(self, problem: str) -> SourceError:
-        return SourceError(f"'{shown(self._url)}': {problem}. {_TO_DO}", again="no")
+        return SourceError(f"'{shown(self._url)}': {problem}. {_TO_DO}", kind="unusable")
 
 
 def _none_found(
@@ -266,7 +266,7 @@ def _none_found(
         lines.append(f"{_ONLY_PARQUET}. {_CONVERTED}")
     else:
         lines.append("Give the split and the name that are meant, or the files: data_files")
-    return SourceError("\n".join(lines), again="no")
+    return SourceError("\n".join(lines), kind="unusable")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -133,4 +133,4 @@ class _Reader:
 
     def _refuse(self, problem: str, mark: Any = None) -> NoReturn:
         line = "" if mark is None else f", line {mark.line + 1} of its YAML"
-        raise SourceError(f"{self._where}{line}: {problem}", again="no")
+        raise SourceError(f"{self._where}{line}: {problem}", kind="unusable")

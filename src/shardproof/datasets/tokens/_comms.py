@@ -7,19 +7,23 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from shardproof._base import files
 from shardproof._base.liveness import is_gone, this_process
 from shardproof._base.messages import shown
 from shardproof.datasets.tokens._npy import CutHeaderError, HeaderError, read_header, wrong_size
 from shardproof.errors import SourceError
-from shardproof.fetching.cache._places import STATE
-from shardproof.fetching.sources._callable import CallableSource
-from shardproof.fetching.sources._fsspec import FsspecSource
-from shardproof.fetching.sources._http import HttpSource
-from shardproof.fetching.sources._open import open_source
-from shardproof.fetching.sources._source import Cut, Delivery, Source
+from shardproof.fetching.cache import STATE
+from shardproof.fetching.sources import (
+    CallableSource,
+    Cancellation,
+    FsspecSource,
+    HttpSource,
+    ReadRequest,
+    Response,
+    Source,
+    open_source,
+)
 
 __all__ = ["Comms", "FunctionSource", "source_of", "states_no_digests"]
 
@@ -100,11 +104,16 @@ class FunctionSource(CallableSource):
             future.cancel()
 
     @contextlib.contextmanager
-    def read(self, name: str, **keywords: Any) -> Iterator[Delivery]:
+    def read(
+        self, request: ReadRequest, cancellation: Cancellation | None = None
+    ) -> Iterator[Response]:
         """Fetch the whole file; a coroutine that takes too long is cancelled."""
-        cut = keywords.get("cut") or Cut()
-        with cut.by(self._cancel), super().read(name, **keywords) as delivery:
-            yield delivery
+        cancellation = cancellation or Cancellation()
+        with (
+            cancellation.register(self._cancel),
+            super().read(request, cancellation) as response,
+        ):
+            yield response
 
 
 def _refuse_cut(name: str, path: Path) -> None:

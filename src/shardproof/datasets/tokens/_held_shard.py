@@ -11,11 +11,8 @@ from shardproof.datasets.tokens._comms import states_no_digests
 from shardproof.datasets.tokens._token_shard import TokenShard
 from shardproof.datasets.tokens._tokens import SharedShardedDataset
 from shardproof.errors import ShardValidationError
-from shardproof.fetching._cached_fetcher import Bringer
-from shardproof.fetching._stats import PrefetchEvent
-from shardproof.fetching.cache._cache import Cache
-from shardproof.fetching.cache._proofs import Mark, mark_of
-from shardproof.fetching.sources._source import Source
+from shardproof.fetching.cache import Cache, CachedFetcher, Mark, PrefetchEvent, mark_of
+from shardproof.fetching.sources import Source
 
 __all__ = ["HeldShard", "Open", "mark_at"]
 
@@ -32,7 +29,7 @@ class HeldShard:
         shard: Which.
         source: Where it comes from.
         cache: Its directory.
-        bringer: Brings its files.
+        fetcher: Brings its files.
         open_: Looks at it and opens it.
 
     Attributes:
@@ -40,11 +37,11 @@ class HeldShard:
     """
 
     def __init__(
-        self, shard: TokenShard, source: Source, cache: Cache, bringer: Bringer, open_: Open
+        self, shard: TokenShard, source: Source, cache: Cache, fetcher: CachedFetcher, open_: Open
     ) -> None:
         self.call = 0
         self._shard, self._source, self._cache = shard, source, cache
-        self._bringer, self._open = bringer, open_
+        self._fetcher, self._open = fetcher, open_
         # The small one first: there may be no such shard.
         self.names = tuple(reversed(shard.names))
 
@@ -69,13 +66,13 @@ class HeldShard:
             return False
         if states_no_digests(self._source):
             return True
-        file = self._bringer.prepare(name, self._shard.index, stop)
+        file = self._fetcher.prepare(name, self._shard.index, stop)
         return file is None or file.digest is None
 
     def _bring(self, names: Sequence[str], stop: threading.Event) -> None:
         for name in names:
-            brought = self._bringer.bring(name, self._shard.index, stop)
-            self._bringer.tally.tell(brought.event)
+            brought = self._fetcher.bring(name, self._shard.index, stop)
+            self._fetcher.tally.tell(brought.event)
 
     def _taken(self, unknown: Sequence[str]) -> SharedShardedDataset | None:
         """The dataset of what lies there, if it stands the look."""
@@ -83,19 +80,19 @@ class HeldShard:
         try:
             dataset = self._open(self._shard) if len(unknown) == 2 else self._open_proven()
         except ShardValidationError as error:
-            if not all(finding.looked for finding in error.report.findings):
+            if not all(finding.conclusive for finding in error.report.findings):
                 raise
             logger.warning(
                 "What lies there is not taken for shard %d: %s", self._shard.index, told(error)
             )
             return None
         for name in unknown:  # not before: who fetches it at the same time must be able to move it
-            self._bringer.take(name)
+            self._fetcher.take(name)
         if marks != [mark_at(path) for path in self._shard.paths]:
             dataset.close()
             return None
         for name in unknown:
-            self._bringer.tally.tell(PrefetchEvent("found", name))
+            self._fetcher.tally.tell(PrefetchEvent("found", name))
         return dataset
 
     def _open_proven(self) -> SharedShardedDataset:
@@ -105,7 +102,7 @@ class HeldShard:
 
     def close(self) -> None:
         """Hold nothing any more."""
-        self._bringer.close()
+        self._fetcher.close()
 
 
 def mark_at(path: str | os.PathLike[str]) -> Mark | None:

@@ -23,14 +23,13 @@ from shardproof.datasets.tokens._comms import Comms, source_of
 from shardproof.datasets.tokens._patience import limits_of, patience
 from shardproof.datasets.tokens._ranks import Follower, Leader, key_of_run
 from shardproof.datasets.tokens._token_checks import ProofLevel
-from shardproof.datasets.tokens._token_parts import Had, OtherRank, Part, RankZero
+from shardproof.datasets.tokens._token_parts import Had, OtherRank, RankRole, RankZero
 from shardproof.datasets.tokens._token_shard import TokenShard, refuse_number, token_shard
 from shardproof.datasets.tokens._tokens import SharedShardedDataset, dataset_of, refuse_ranks
-from shardproof.errors import FetchError, ShardproofError
-from shardproof.fetching._stats import PrefetchEvent, PrefetchStats, Tally
-from shardproof.fetching.cache._cache import Cache
-from shardproof.fetching.sources._source import Source
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.errors import FetchError, FetchTimeoutError, ShardproofError
+from shardproof.fetching.cache import Cache, PrefetchEvent, PrefetchStats, PrefetchTally
+from shardproof.fetching.sources import Source
+from shardproof.fetching.transfer import Limits
 
 __all__ = ["ShardedDatasetManager"]
 
@@ -139,11 +138,13 @@ class ShardedDatasetManager:
         self._n_calls = 0
         self._is_busy = self._is_closed = False
         self._pid = os.getpid()
-        run = _Run(key_of_run(sequence_length, world_size, self._shard(0).names, run_id), run_id)
+        run = _RunName(
+            key_of_run(sequence_length, world_size, self._shard(0).names, run_id), run_id
+        )
         limits = limits_of(comms, limits, max_download_retries, download_timeout)
         self._cache = Cache(self._shard(0).root, cleanup=cleanup)
         self._threads = LoopThreads()
-        self._tally = Tally(on_event)
+        self._tally = PrefetchTally(on_event)
         self._part = (
             _rank_zero(self, comms, limits, run)
             if rank == 0
@@ -225,7 +226,8 @@ class ShardedDatasetManager:
             _log_failure(shard, error)
             tokens, ids = shard.paths
             which = f"Shard {shard.index} ('{shown(tokens)}', '{shown(ids)}')"
-            raise type(error)(f"{which} can't be had: {told(error)}", path=tokens) from error
+            kind = FetchTimeoutError if isinstance(error, FetchTimeoutError) else FetchError
+            raise kind(f"{which} can't be had: {told(error)}", path=tokens) from error
         finally:
             self._is_busy = False
 
@@ -326,14 +328,16 @@ def _log_failure(shard: TokenShard, error: Exception) -> None:
     logger.error("%s: %s, %s", printable(how), *map(shown, shard.paths))
 
 
-class _Run(NamedTuple):
+class _RunName(NamedTuple):
     """What is known of the run: the key of its ranks, and its name, if it has one."""
 
     key: str
     name: str | None
 
 
-def _rank_zero(manager: ShardedDatasetManager, comms: Comms, limits: Limits, run: _Run) -> RankZero:
+def _rank_zero(
+    manager: ShardedDatasetManager, comms: Comms, limits: Limits, run: _RunName
+) -> RankZero:
     cache = manager._cache
     source = source_of(comms, cache.root)
     leader = Leader(cache.root, run.key, manager.world_size) if manager.world_size > 1 else None
@@ -348,14 +352,14 @@ def _rank_zero(manager: ShardedDatasetManager, comms: Comms, limits: Limits, run
     )
 
 
-def _other_rank(manager: ShardedDatasetManager, timeout: float, run: _Run) -> OtherRank:
+def _other_rank(manager: ShardedDatasetManager, timeout: float, run: _RunName) -> OtherRank:
     # At level "complete": rank 0 has read every byte of the same files.
     open_ = functools.partial(dataset_of, rank=manager.rank, world_size=manager.world_size)
     follower = Follower(manager._cache.root, run.key, manager.rank, trusts=run.name is not None)
     return OtherRank(manager._cache, open_, follower, timeout)
 
 
-def _end(pid: int, threads: LoopThreads, part: Part, cache: Cache) -> None:
+def _end(pid: int, threads: LoopThreads, part: RankRole, cache: Cache) -> None:
     if os.getpid() != pid:  # what was forked from it has none of this
         return
     if is_collecting():

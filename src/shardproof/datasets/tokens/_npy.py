@@ -96,14 +96,16 @@ def read_header(fd: int) -> NpyHeader:
     n_length = _LENGTH_BYTES.get(start[6:8], 0)
     if start[:6] != _MAGIC or not n_length or len(start) < 8 + n_length:
         raise CutHeaderError(
-            Mismatch("the header of a .npy file, version 1 to 3", quoted(start[:12]))
+            Mismatch(expected="the header of a .npy file, version 1 to 3", found=quoted(start[:12]))
         )
     length = int.from_bytes(start[8 : 8 + n_length], "little")
     if length > _MAX_HEADER:
         raise _refused(f"a header of at most {_MAX_HEADER} bytes", f"one of {length}")
     text = read_at(fd, length, 8 + n_length)
     if len(text) < length:
-        raise CutHeaderError(Mismatch(f"a header of {length} bytes", f"{len(text)} bytes"))
+        raise CutHeaderError(
+            Mismatch(expected=f"a header of {length} bytes", found=f"{len(text)} bytes")
+        )
     return _parsed(text.decode("latin-1"), 8 + n_length + length)
 
 
@@ -124,14 +126,16 @@ def _parsed(text: str, start: int) -> NpyHeader:
 
 
 def _refused(expected: str, found: str) -> HeaderError:
-    return HeaderError(Mismatch(expected, found))
+    return HeaderError(Mismatch(expected=expected, found=found))
 
 
 def wrong_size(header: NpyHeader, size: int) -> Mismatch | None:
     """Return how a file's size breaks its header's word; None where it keeps it."""
     if size == header.n_bytes:
         return None
-    return Mismatch(f"{header.n_bytes} bytes for {header.n_items} items", f"{size} bytes")
+    return Mismatch(
+        expected=f"{header.n_bytes} bytes for {header.n_items} items", found=f"{size} bytes"
+    )
 
 
 def read_into(fd: int, items: npt.NDArray[Any], offset: int, path: str) -> None:
@@ -155,5 +159,5 @@ def read_into(fd: int, items: npt.NDArray[Any], offset: int, path: str) -> None:
         number, problem = error.errno, error.strerror or told(error)
     if n_read < len(memory):
         raise ShardReadError(
-            problem, path=path, offset=offset, wanted=len(memory), got=n_read, errno=number
+            problem, path=path, offset=offset, expected=len(memory), found=n_read, errno=number
         )

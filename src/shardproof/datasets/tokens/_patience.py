@@ -3,9 +3,10 @@
 import dataclasses
 import math
 
+from shardproof._base.arguments import count, number
 from shardproof.datasets.tokens._comms import Comms
-from shardproof.fetching.sources._source import Source
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.sources import Source
+from shardproof.fetching.transfer import Limits
 
 __all__ = ["limits_of", "patience"]
 
@@ -28,10 +29,10 @@ def limits_of(
     """
     if limits is None:
         limits = Limits(
-            max_download_retries=max_download_retries,
-            download_timeout=download_timeout,
-            stall_after=download_timeout,
-            least_timeout=download_timeout,
+            attempts=count("max_download_retries", max_download_retries, 1, 1000),
+            timeout=number("download_timeout", download_timeout, 1e-3),
+            stall_timeout=download_timeout,
+            min_timeout=download_timeout,
         )
     elif (max_download_retries, download_timeout) != _said_by(_USUAL):
         problem = "max_download_retries and download_timeout are among them: give one or the other"
@@ -39,11 +40,11 @@ def limits_of(
     if isinstance(comms, str | Source):
         return limits
     # Of a function nobody sees how far it is.
-    return dataclasses.replace(limits, stall_after=limits.download_timeout)
+    return dataclasses.replace(limits, stall_timeout=limits.timeout)
 
 
 def _said_by(limits: Limits) -> tuple[int, float]:
-    return limits.max_download_retries, limits.download_timeout
+    return limits.attempts, limits.timeout
 
 
 def patience(wait_timeout: float | None, limits: Limits) -> float:
@@ -53,8 +54,8 @@ def patience(wait_timeout: float | None, limits: Limits) -> float:
         ValueError: A number out of range.
     """
     if wait_timeout is None:
-        once = limits.download_timeout + limits.max_wait
-        each = limits.max_download_retries * once
+        once = limits.timeout + limits.max_backoff
+        each = limits.attempts * once
         return 2 * (each if limits.deadline is None else min(each, limits.deadline)) + 60.0
     if isinstance(wait_timeout, bool) or not 0 < wait_timeout < math.inf:
         raise ValueError(f"wait_timeout: expected a positive number, found {wait_timeout}")

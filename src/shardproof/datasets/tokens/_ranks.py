@@ -28,9 +28,9 @@ from shardproof._base.liveness import is_gone, this_process
 from shardproof._base.messages import shown, told, traced
 from shardproof._base.threads import Stop
 from shardproof.errors import FetchError, ManifestError
-from shardproof.fetching.cache._places import STATE
+from shardproof.fetching.cache import STATE
 
-__all__ = ["Follower", "Leader", "Outcome", "cut_text", "key_of_run"]
+__all__ = ["Follower", "Leader", "RankOutcome", "cut_text", "key_of_run"]
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -50,7 +50,7 @@ _OLD = 30 * 86_400.0  # seconds, by whatever clocks: a rank 0 that lives writes 
 Mark = tuple[int, int, int]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RankOutcome(msgspec.Struct, frozen=True):
     """How it went with one shard.
 
     Attributes:
@@ -77,7 +77,7 @@ class _Record(msgspec.Struct, frozen=True):
 
     key: str
     beat: int = 0
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[RankOutcome, ...] = ()
 
 
 def key_of_run(*parts: object) -> str:
@@ -120,7 +120,7 @@ class Leader:
         )
         threads.start(self._thread, self._stopped)
 
-    def tell(self, outcome: Outcome) -> None:
+    def tell(self, outcome: RankOutcome) -> None:
         """Let the other ranks know."""
         with self._lock:
             latest = (*self._record.outcomes, outcome)[-_MAX_KEPT:]
@@ -211,7 +211,7 @@ class Follower:
         self._told = 0
         self._seen: dict[str, tuple[_Record | None, float]] = {}
 
-    def look(self, call: int) -> Outcome | None:
+    def look(self, call: int) -> RankOutcome | None:
         """Return how it went with the shard of one call; None as long as that is not known.
 
         Raises:

@@ -90,10 +90,10 @@ def check_tokens(shard: TokenShard) -> Report:
     """
     tokens, ids = shard.names
     manifest = Manifest(
-        Path(shard.root),
-        Path(shard.root, tokens),
-        _FORMAT,
-        [PromisedFile(tokens), PromisedFile(ids)],
+        root=Path(shard.root),
+        path=Path(shard.root, tokens),
+        format=_FORMAT,
+        files=[PromisedFile(name=tokens), PromisedFile(name=ids)],
         probe=functools.partial(_probe, tokens, shard.dtype),
         contradictions=functools.partial(_contradictions, shard),
     )
@@ -121,7 +121,7 @@ def _probe(
         return error.mismatch
     expected = token_dtype if promised.name == tokens else IDS
     if header.dtype != expected:
-        return Mismatch(f"items of type {expected.str}", header.dtype.str)
+        return Mismatch(expected=f"items of type {expected.str}", found=header.dtype.str)
     return wrong_size(header, size)
 
 
@@ -140,10 +140,12 @@ def _wrong_counts(shard: TokenShard, n_tokens: int, n_ids: int) -> Iterator[Cont
     n_sequences, rest = divmod(n_tokens, shard.sequence_length)
     if rest:
         expected = f"a multiple of {shard.sequence_length} tokens"
-        yield Contradiction(tokens, Mismatch(expected, f"{n_tokens}, {rest} over"))
+        yield Contradiction(tokens, Mismatch(expected=expected, found=f"{n_tokens}, {rest} over"))
     if n_ids != n_sequences:
         expected = f"{n_sequences} ids, for {n_tokens} tokens in sequences of "
-        yield Contradiction(ids, Mismatch(f"{expected}{shard.sequence_length}", str(n_ids)))
+        yield Contradiction(
+            ids, Mismatch(expected=f"{expected}{shard.sequence_length}", found=str(n_ids))
+        )
 
 
 def _agreed(shard: TokenShard, n_tokens: int, n_ids: int) -> int:
@@ -155,7 +157,8 @@ def _agreed(shard: TokenShard, n_tokens: int, n_ids: int) -> int:
         logger.warning(
             "'%s': expected %s, found %s; what has no partner is left out",
             shown(os.path.join(shard.root, name)),
-            *map(printable, mismatch),
+            printable(mismatch.expected),
+            printable(mismatch.found),
         )
     return min(n_tokens // shard.sequence_length, n_ids)
 

@@ -10,18 +10,15 @@ from typing import NamedTuple, NoReturn
 from shardproof._base.messages import shown, told, traced
 from shardproof.datasets.tokens._comms import FunctionSource
 from shardproof.datasets.tokens._held_shard import HeldShard, Open, mark_at
-from shardproof.datasets.tokens._ranks import Follower, Leader, Outcome, cut_text
+from shardproof.datasets.tokens._ranks import Follower, Leader, RankOutcome, cut_text
 from shardproof.datasets.tokens._token_shard import TokenShard
 from shardproof.datasets.tokens._tokens import SharedShardedDataset
 from shardproof.errors import FetchError, FetchTimeoutError, ShardReadError, ShardValidationError
-from shardproof.fetching._cached_fetcher import Bringer
-from shardproof.fetching._stats import PrefetchEvent, Tally
-from shardproof.fetching.cache._cache import Cache
-from shardproof.fetching.cache._leases import Lease
-from shardproof.fetching.sources._source import Source
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.cache import Cache, CachedFetcher, Lease, PrefetchEvent, PrefetchTally
+from shardproof.fetching.sources import Source
+from shardproof.fetching.transfer import Limits
 
-__all__ = ["Had", "OtherRank", "Part", "RankZero"]
+__all__ = ["Had", "OtherRank", "RankRole", "RankZero"]
 
 _POLL = 0.05
 _VISIBLE_SECONDS = 60.0  # nfs(5): for so long may a directory look as it did before
@@ -55,7 +52,7 @@ class RankZero:
         open_: Open,
         leader: Leader | None,
         *,
-        tally: Tally,
+        tally: PrefetchTally,
         owns_source: bool,
     ) -> None:
         self.source = source
@@ -84,19 +81,19 @@ class RankZero:
             marks = tuple(map(mark_at, shard.paths))
             self._held[shard.index].call = call
         except BaseException as error:
-            self._tell(Outcome(call, shard.index, problem=cut_text(told(error))))
+            self._tell(RankOutcome(call, shard.index, problem=cut_text(told(error))))
             raise
-        self._tell(Outcome(call, shard.index, marks=marks))
+        self._tell(RankOutcome(call, shard.index, marks=marks))
         return Had(dataset, is_ready)
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: RankOutcome) -> None:
         if self._leader is not None:
             self._leader.tell(outcome)
 
     def _fetched(self, shard: TokenShard, stop: threading.Event) -> SharedShardedDataset:
         self._release(shard.index)  # whatever is known of it may be out of date
-        bringer = Bringer(self.source, self._cache, self._limits, self._tally)
-        held = HeldShard(shard, self.source, self._cache, bringer, self._open)
+        fetcher = CachedFetcher(self.source, self._cache, self._limits, self._tally)
+        held = HeldShard(shard, self.source, self._cache, fetcher, self._open)
         self._held[shard.index] = held
         try:
             return held.dataset(stop)
@@ -196,7 +193,9 @@ class OtherRank:
         self._see(shard, outcome, stop)
         return Had(self._open(shard), is_ready)
 
-    def _outcome(self, call: int, shard: TokenShard, stop: threading.Event) -> tuple[Outcome, bool]:
+    def _outcome(
+        self, call: int, shard: TokenShard, stop: threading.Event
+    ) -> tuple[RankOutcome, bool]:
         """What rank 0 says, and whether it was said already."""
         end, is_ready = time.monotonic() + self._timeout, True
         while True:
@@ -222,7 +221,7 @@ class OtherRank:
             raise FetchTimeoutError(f"{where}: {problem}", path=path) from traced(unseen.error)
         raise FetchTimeoutError(f"{where}: nothing was heard of it for {seconds}", path=path)
 
-    def _see(self, shard: TokenShard, outcome: Outcome, stop: threading.Event) -> None:
+    def _see(self, shard: TokenShard, outcome: RankOutcome, stop: threading.Event) -> None:
         """Wait until this node sees the very files that rank 0 has."""
         end = time.monotonic() + min(_VISIBLE_SECONDS, self._timeout)
         for lease in self._leases[shard.index].values():
@@ -248,7 +247,7 @@ class OtherRank:
         """Do nothing: nothing is fetched here."""
 
 
-Part = RankZero | OtherRank
+RankRole = RankZero | OtherRank
 
 
 def _at_rank_0(shard: TokenShard) -> str:

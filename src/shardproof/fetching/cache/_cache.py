@@ -25,8 +25,8 @@ from shardproof.errors import FetchError
 from shardproof.fetching.cache._cleanup import Cleanup, cleanup_policy
 from shardproof.fetching.cache._leases import HEARTBEAT, STALE_AFTER, Lease, Leases
 from shardproof.fetching.cache._locks import locked
-from shardproof.fetching.cache._places import Place, key_of, make_state, place_of
-from shardproof.fetching.cache._proofs import Proof, Proofs, digests_of, mark_of, proof_of
+from shardproof.fetching.cache._places import Slot, key_of, make_state, place_of
+from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of, mark_of, proof_of
 from shardproof.fetching.cache._prover import Prover
 from shardproof.fetching.cache._removals import Removals
 from shardproof.fetching.sources._source import RemoteFile
@@ -86,7 +86,7 @@ class Cache:
         self.root = real_path(root)
         dirs = make_state(self.root)
         self._locks, self.kept = dirs.locks, dirs.kept
-        self._proofs = Proofs(dirs.proofs)
+        self._proofs = ProofFiles(dirs.proofs)
         self._leases = Leases(dirs, heartbeat, stale_after, clock)
         self._removals = Removals(self.root, self._proofs, self._leases)
         self._prover = Prover(self._proofs, self._removals)
@@ -208,7 +208,7 @@ class Cache:
     def _put(
         self,
         temporary: str,
-        place: Place,
+        place: Slot,
         wanted: Sequence[RemoteFile],
         lease: Lease,
         stop: threading.Event | None,
@@ -230,14 +230,14 @@ class Cache:
                     raise self._conflict(place, lease)
         raise self._conflict(place, lease)
 
-    def _clear(self, place: Place, status: os.stat_result, lease: Lease) -> bool:
+    def _clear(self, place: Slot, status: os.stat_result, lease: Lease) -> bool:
         """Take away what is there, unless somebody else reads it; say whether it is gone."""
         proof = self._proofs.read(place.name, status)
         if proof is not None and proof.placed:
             return self._removals.remove(place, "reader", lease)
         return self._removals.move_aside(place, status, lease) is not None
 
-    def _conflict(self, place: Place, lease: Lease) -> FetchError:
+    def _conflict(self, place: Slot, lease: Lease) -> FetchError:
         readers = ", ".join(self.in_use(place.name, lease)) or "a process that is gone by now"
         problem = (
             f"'{shown(place.path)}' has other bytes than the source has now, and is read by "
@@ -392,7 +392,7 @@ class Cache:
         self.close()
 
 
-def _exactly(proof: Proof) -> RemoteFile:
+def _exactly(proof: CacheProof) -> RemoteFile:
     """What a source tells whose bytes are those that were proven, if there is a digest of them."""
     return RemoteFile(proof.name, proof.size, proof.identity, next(iter(proof.digests), None))
 

@@ -20,14 +20,14 @@ _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 def cleanup_policy(
-    cleanup: Cleanup | None = None, environ: Mapping[str, str] = os.environ
+    cleanup: Cleanup | None = None, environ: Mapping[str, str] | None = None
 ) -> Cleanup:
     """Return what a user wants: the argument, else the environment variable, else ``"auto"``.
 
     Args:
         cleanup: ``"auto"``, ``"keep"``, a number of bytes, or None to go by the environment.
-        environ: Where ``HF_SHARD_CACHE_CLEANUP`` may be ``auto``, ``keep``, or a size such as
-            ``500000000000``, ``500GB`` or ``465GiB``.
+        environ: The environment; None for that of this process. ``HF_SHARD_CACHE_CLEANUP`` in it
+            may be ``auto``, ``keep``, or a size such as ``500000000000``, ``500GB`` or ``465GiB``.
 
     Raises:
         TypeError: The argument is something else.
@@ -38,6 +38,7 @@ def cleanup_policy(
         2147483648
     """
     if cleanup is None:
+        environ = os.environ if environ is None else environ
         return _from_text(environ.get(CLEANUP_VARIABLE, "").strip() or "auto")
     if isinstance(cleanup, bool) or not isinstance(cleanup, (SupportsIndex, str)):
         found = type(cleanup).__name__

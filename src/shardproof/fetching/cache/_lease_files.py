@@ -32,7 +32,7 @@ from shardproof._base import files as _files
 from shardproof._base.liveness import this_process
 from shardproof._base.names import OPEN_FLAGS
 
-__all__ = ["Entry", "Kind", "LeaseFiles"]
+__all__ = ["Kind", "LeaseEntry", "LeaseFiles"]
 
 Kind = Literal["lease", "reader", "removal"]
 
@@ -40,7 +40,7 @@ _ENTRY = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{16})\.([^.]*)\.(lease|reader|rem
 _MAX_BYTES = 4096
 
 
-class Entry(NamedTuple):
+class LeaseEntry(NamedTuple):
     """One file or directory.
 
     Attributes:
@@ -72,33 +72,33 @@ class LeaseFiles:
         self.directory = directory
         self._process = this_process()
 
-    def path_of(self, entry: Entry) -> str:
+    def path_of(self, entry: LeaseEntry) -> str:
         """Return the path of an entry."""
         return os.path.join(self.directory, f"{entry.stem}.{entry.kind}")
 
-    def listed(self, key: str | None = None) -> list[Entry]:
+    def listed(self, key: str | None = None) -> list[LeaseEntry]:
         """Return what is there, of one shard or of all."""
         matches = map(_ENTRY.fullmatch, os.listdir(self.directory))
         return [
-            Entry(match[1], match[2], match[3].replace(",", "/"), match[4])
+            LeaseEntry(match[1], match[2], match[3].replace(",", "/"), match[4])
             for match in matches
             if match and key in {None, match[1]}
         ]
 
-    def make_lease(self, key: str, data: bytes) -> Entry:
+    def make_lease(self, key: str, data: bytes) -> LeaseEntry:
         """Make the file of a new lease, and break off what would take the shard away."""
-        lease = Entry(key, secrets.token_hex(8), self._process, "lease")
+        lease = LeaseEntry(key, secrets.token_hex(8), self._process, "lease")
         self._announce(lease, {"lease": data})
         return lease
 
-    def make_reader(self, lease: Entry, data: bytes) -> None:
+    def make_reader(self, lease: LeaseEntry, data: bytes) -> None:
         """Record that a lease's holder reads the shard; break off what would take it away.
 
         Where the lease was lost, it is made again: it is as good as a new one.
         """
         self._announce(lease, {"lease": data, "reader": b""})
 
-    def _announce(self, lease: Entry, files: Mapping[str, bytes]) -> None:
+    def _announce(self, lease: LeaseEntry, files: Mapping[str, bytes]) -> None:
         try:
             for kind, data in files.items():
                 _write(self.path_of(lease._replace(kind=kind)), data)
@@ -115,7 +115,7 @@ class LeaseFiles:
     @contextlib.contextmanager
     def removal(self, key: str) -> Iterator[str]:
         """Announce that a shard is taken away, while the context lasts; yield the directory."""
-        entry = Entry(key, secrets.token_hex(8), self._process, "removal")
+        entry = LeaseEntry(key, secrets.token_hex(8), self._process, "removal")
         path = self.path_of(entry)
         os.mkdir(path)
         try:
@@ -124,7 +124,7 @@ class LeaseFiles:
             with contextlib.suppress(OSError):  # what is left hinders nobody, and is swept
                 _files.remove_empty(path)
 
-    def read(self, entry: Entry) -> bytes | None:
+    def read(self, entry: LeaseEntry) -> bytes | None:
         """Return what is in a file; None if it is gone."""
         try:
             fd = os.open(self.path_of(entry), OPEN_FLAGS)
@@ -135,7 +135,7 @@ class LeaseFiles:
         finally:
             os.close(fd)
 
-    def rewrite(self, entry: Entry, data: bytes) -> bool:
+    def rewrite(self, entry: LeaseEntry, data: bytes) -> bool:
         """Put something else into a file; False if the file is gone."""
         try:
             fd = os.open(self.path_of(entry), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -147,11 +147,11 @@ class LeaseFiles:
             os.close(fd)
         return True
 
-    def remove_reader(self, lease: Entry) -> None:
+    def remove_reader(self, lease: LeaseEntry) -> None:
         """Record that a lease's holder reads the shard no more."""
         _files.remove(self.path_of(lease._replace(kind="reader")))
 
-    def remove_holder(self, lease: Entry) -> None:
+    def remove_holder(self, lease: LeaseEntry) -> None:
         """Remove the files of one holder: its lease is the last one."""
         self.remove_reader(lease)
         _files.remove(self.path_of(lease._replace(kind="lease")))

@@ -23,7 +23,7 @@ from shardproof._base import files, threads
 from shardproof._base.liveness import is_gone
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.threads import Stop
-from shardproof.fetching.cache._lease_files import Entry, Kind, LeaseFiles
+from shardproof.fetching.cache._lease_files import Kind, LeaseEntry, LeaseFiles
 from shardproof.fetching.cache._places import StateDirs, key_of
 
 __all__ = ["HEARTBEAT", "STALE_AFTER", "Lease", "Leases"]
@@ -63,7 +63,7 @@ class Lease:
         lost: Whether somebody took this process for dead: the shard may be removed at any time.
     """
 
-    def __init__(self, leases: "Leases", name: str, entry: Entry, record: LeaseRecord) -> None:
+    def __init__(self, leases: "Leases", name: str, entry: LeaseEntry, record: LeaseRecord) -> None:
         self.name = name
         self.lost = False
         self.entry = entry
@@ -197,11 +197,11 @@ class Leases:
         files.remove_tree(self.workspace_of(lease.entry))
         self.files.remove_holder(lease.entry)
 
-    def workspace_of(self, entry: Entry) -> str:
+    def workspace_of(self, entry: LeaseEntry) -> str:
         """Return the path of a holder's own directory."""
         return os.path.join(self._parts, entry.stem)
 
-    def holders(self, key: str | None, kind: Kind, but: Lease | None = None) -> list[Entry]:
+    def holders(self, key: str | None, kind: Kind, but: Lease | None = None) -> list[LeaseEntry]:
         """Return who holds a shard, or reads it; leases that don't count any more are removed.
 
         Args:
@@ -223,7 +223,7 @@ class Leases:
                     del self._seen[stem]
         return [entry for entry in found if not self._is_over(entry)]
 
-    def owner_of(self, entry: Entry) -> str:
+    def owner_of(self, entry: LeaseEntry) -> str:
         """Return who a holder is, for people."""
         return self._record_of(entry).owner
 
@@ -232,14 +232,14 @@ class Leases:
         said = (self._record_of(entry).reserved for entry in self.holders(None, "lease"))
         return sum(max(0, n_bytes) for n_bytes in said)  # others may write anything
 
-    def _record_of(self, entry: Entry) -> LeaseRecord:
+    def _record_of(self, entry: LeaseEntry) -> LeaseRecord:
         data = self.files.read(entry._replace(kind="lease"))
         try:
             return msgspec.json.decode(data or b"{}", type=LeaseRecord)
         except (ValueError, msgspec.DecodeError, RecursionError):
             return LeaseRecord()
 
-    def _is_over(self, entry: Entry) -> bool:
+    def _is_over(self, entry: LeaseEntry) -> bool:
         if entry.stem in self._mine:
             return False
         lease = entry._replace(kind="lease")
@@ -250,7 +250,7 @@ class Leases:
             return True
         return False
 
-    def _is_silent(self, lease: Entry) -> bool:
+    def _is_silent(self, lease: LeaseEntry) -> bool:
         """Whether it is gone, or didn't change for as long as it was looked at."""
         content, now = self.files.read(lease), self._clock()
         if content is None:
@@ -262,7 +262,7 @@ class Leases:
             self._seen[lease.stem] = content, since
         return now - since >= self._stale_after
 
-    def sweep(self) -> list[Entry]:
+    def sweep(self) -> list[LeaseEntry]:
         """Remove what is left of holders that are gone, and return those that are not."""
         workspaces = os.listdir(self._parts)  # before the leases, which are made before them
         holders = self.holders(None, "lease")

@@ -16,7 +16,7 @@ from shardproof._base import files
 from shardproof._base.messages import quoted
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 
-__all__ = ["STATE", "Place", "StateDirs", "key_of", "make_state", "place_of", "refuse_name"]
+__all__ = ["STATE", "Slot", "StateDirs", "key_of", "make_state", "place_of", "refuse_name"]
 
 STATE = ".shardproof"
 """The directory below a root where the cache keeps what it knows."""
@@ -24,7 +24,7 @@ STATE = ".shardproof"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-class Place(NamedTuple):
+class Slot(NamedTuple):
     """A shard's place in an open directory.
 
     Attributes:
@@ -88,7 +88,7 @@ def key_of(name: str) -> str:
 
 
 @contextlib.contextmanager
-def place_of(root: str, name: str, *, make: bool = False) -> Iterator[Place | None]:
+def place_of(root: str, name: str, *, make: bool = False) -> Iterator[Slot | None]:
     """Yield a shard's place; None where its directory isn't there.
 
     Args:
@@ -108,7 +108,7 @@ def place_of(root: str, name: str, *, make: bool = False) -> Iterator[Place | No
         yield None
         return
     try:
-        yield Place(name, os.path.join(root, name), base, fd)
+        yield Slot(name, os.path.join(root, name), base, fd)
     finally:
         os.close(fd)
 

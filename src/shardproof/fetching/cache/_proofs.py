@@ -1,4 +1,4 @@
-"""Proofs: the record that a shard was proven, and whether this package put it there.
+"""ProofFiles: the record that a shard was proven, and whether this package put it there.
 
 A proof is about one file: its name has a digest of the file's size, time of last change and inode,
 so that a file which was changed or replaced since has none. A proof is written before its file
@@ -20,7 +20,15 @@ from shardproof.errors import ManifestError
 from shardproof.fetching.cache._places import key_of, refuse_name
 from shardproof.fetching.sources._source import RemoteFile
 
-__all__ = ["MAX_PROOF_BYTES", "Mark", "Proof", "Proofs", "digests_of", "mark_of", "proof_of"]
+__all__ = [
+    "MAX_PROOF_BYTES",
+    "CacheProof",
+    "Mark",
+    "ProofFiles",
+    "digests_of",
+    "mark_of",
+    "proof_of",
+]
 
 MAX_PROOF_BYTES = 2**16
 """Largest proof that is read; in use they have some hundred bytes."""
@@ -28,7 +36,7 @@ MAX_PROOF_BYTES = 2**16
 _MAX_IDENTITY = 2**13
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
+class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a file in the cache.
 
     Attributes:
@@ -100,7 +108,7 @@ def mark_of(status: os.stat_result) -> Mark:
 
 
 def digests_of(*digests: str | None) -> tuple[str, ...]:
-    """Return those that are stated, each once, as `Proof.digests` has them."""
+    """Return those that are stated, each once, as `CacheProof.digests` has them."""
     return tuple(sorted({str(_digest.parse(digest)) for digest in digests if digest is not None}))
 
 
@@ -111,11 +119,11 @@ def proof_of(
     *,
     placed: bool,
     vouched: bool = False,
-) -> Proof:
+) -> CacheProof:
     """Return the proof that a file with this status has the source's bytes."""
     size, mtime_ns, inode = mark_of(status)
     is_short = file.identity is not None and len(file.identity) <= _MAX_IDENTITY
-    return Proof(
+    return CacheProof(
         name=file.name,
         size=size,
         mtime_ns=mtime_ns,
@@ -127,7 +135,7 @@ def proof_of(
     )
 
 
-class Proofs:
+class ProofFiles:
     """The proofs of a cache.
 
     Args:
@@ -137,28 +145,28 @@ class Proofs:
     def __init__(self, directory: str) -> None:
         self.directory = directory
 
-    def path_of(self, proof: Proof) -> str:
+    def path_of(self, proof: CacheProof) -> str:
         """Return the path of a proof's file."""
         return os.path.join(self.directory, proof.filename)
 
-    def read(self, name: str, status: os.stat_result) -> Proof | None:
+    def read(self, name: str, status: os.stat_result) -> CacheProof | None:
         """Return the proof of a file; None where there is none that can be read."""
         proof = self.of_key(key_of(name), status)
         return proof if proof is not None and proof.name == name else None
 
-    def of_key(self, key: str, status: os.stat_result) -> Proof | None:
+    def of_key(self, key: str, status: os.stat_result) -> CacheProof | None:
         """Return the proof of a file of which only the key is known."""
         return self._read(_filename(key, mark_of(status)))
 
-    def write(self, proof: Proof) -> None:
+    def write(self, proof: CacheProof) -> None:
         """Record a proof, in place of what was known of the same file."""
         files.write_whole(self.path_of(proof), msgspec.json.encode(proof))
 
-    def forget(self, proof: Proof) -> None:
+    def forget(self, proof: CacheProof) -> None:
         """Remove a proof."""
         files.remove(self.path_of(proof))
 
-    def use(self, proof: Proof) -> None:
+    def use(self, proof: CacheProof) -> None:
         """Record that the shard is wanted now; the file system's clock says when."""
         with contextlib.suppress(OSError):  # it may be another user's
             os.utime(self.path_of(proof))
@@ -171,7 +179,7 @@ class Proofs:
             found.setdefault(name.partition(".")[0], []).append(path)
         return found
 
-    def all(self) -> Iterator[tuple[Proof, int]]:
+    def all(self) -> Iterator[tuple[CacheProof, int]]:
         """Yield each proof with when it was last used, in nanoseconds."""
         for name in os.listdir(self.directory):
             proof = self._read(name)
@@ -179,11 +187,11 @@ class Proofs:
                 if proof is not None:
                     yield proof, os.stat(os.path.join(self.directory, name)).st_mtime_ns
 
-    def _read(self, filename: str) -> Proof | None:
+    def _read(self, filename: str) -> CacheProof | None:
         """What others can write may be anything: it proves nothing then."""
         try:
-            read: Any = json.read(self.directory, filename, Proof, max_bytes=MAX_PROOF_BYTES)
-            proof: Proof = read
+            read: Any = json.read(self.directory, filename, CacheProof, max_bytes=MAX_PROOF_BYTES)
+            proof: CacheProof = read
             refuse_name(proof.name)
             digests_of(*proof.digests)
         except (ManifestError, ValueError):

@@ -9,8 +9,8 @@ from shardproof._base import digest as _digest
 from shardproof._base.messages import quoted
 from shardproof._base.threads import Stop
 from shardproof.fetching.cache._leases import Lease
-from shardproof.fetching.cache._places import Place
-from shardproof.fetching.cache._proofs import Proof, Proofs, digests_of, mark_of, proof_of
+from shardproof.fetching.cache._places import Slot
+from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of, mark_of, proof_of
 from shardproof.fetching.cache._removals import Removals
 from shardproof.fetching.sources._source import RemoteFile
 
@@ -27,12 +27,12 @@ class Prover:
         removals: How what is wrong is moved aside.
     """
 
-    def __init__(self, proofs: Proofs, removals: Removals) -> None:
+    def __init__(self, proofs: ProofFiles, removals: Removals) -> None:
         self._proofs, self._removals = proofs, removals
 
     def prove(
-        self, place: Place, file: RemoteFile, lease: Lease, stop: threading.Event | None
-    ) -> Proof | None:
+        self, place: Slot, file: RemoteFile, lease: Lease, stop: threading.Event | None
+    ) -> CacheProof | None:
         """Return a proof that the source's bytes are there, or None; what is wrong is moved aside.
 
         Args:
@@ -62,20 +62,24 @@ class Prover:
             self._removals.move_aside(place, status, lease)
         return None
 
-    def _remembered(self, known: Proof, file: RemoteFile, status: os.stat_result) -> Proof:
+    def _remembered(
+        self, known: CacheProof, file: RemoteFile, status: os.stat_result
+    ) -> CacheProof:
         """From the first time on that a source is asked, a vouched file is its file of then."""
         if not known.wants_identity or file.identity is None:
             return known
         return self._vouch(file, status, known)
 
-    def _vouch(self, file: RemoteFile, status: os.stat_result, known: Proof | None) -> Proof:
+    def _vouch(
+        self, file: RemoteFile, status: os.stat_result, known: CacheProof | None
+    ) -> CacheProof:
         digests, placed = (known.digests, known.placed) if known else ((), False)
         proof = proof_of(file, status, digests, placed=placed, vouched=True)
         self._proofs.write(proof)
         return proof
 
     def take_over(
-        self, place: Place, file: RemoteFile, stop: threading.Event, *, trust: bool
+        self, place: Slot, file: RemoteFile, stop: threading.Event, *, trust: bool
     ) -> bool:
         """Record a file that somebody else put there; return whether its digest is proven.
 
@@ -123,7 +127,7 @@ class OtherBytesError(Exception):
         self.expected, self.found, self.is_size = expected, found, is_size
 
 
-def _refuse_others(file: RemoteFile, status: os.stat_result, known: Proof | None) -> None:
+def _refuse_others(file: RemoteFile, status: os.stat_result, known: CacheProof | None) -> None:
     if file.size is None and not status.st_size:
         raise OtherBytesError("more than 0 bytes", "0 bytes", is_size=True)
     if file.size not in {None, status.st_size}:
@@ -134,7 +138,7 @@ def _refuse_others(file: RemoteFile, status: os.stat_result, known: Proof | None
 
 
 def _looks_right(
-    place: Place, file: RemoteFile, status: os.stat_result, stop: threading.Event | None
+    place: Slot, file: RemoteFile, status: os.stat_result, stop: threading.Event | None
 ) -> bool | None:
     """Whether a file that nobody remembers is the right one; None if that can't be told."""
     if not stat.S_ISREG(status.st_mode):
@@ -149,7 +153,7 @@ def _looks_right(
 
 
 def _hashed(
-    place: Place, algorithm: str, status: os.stat_result, stop: threading.Event
+    place: Slot, algorithm: str, status: os.stat_result, stop: threading.Event
 ) -> _digest.Digest | None:
     """The digest of a file; None if it changed meanwhile, is gone, or nobody wants it any more."""
     try:

@@ -18,8 +18,8 @@ from shardproof._base.messages import shown
 from shardproof._base.opening import is_there
 from shardproof.fetching.cache._lease_files import Kind
 from shardproof.fetching.cache._leases import Lease, Leases
-from shardproof.fetching.cache._places import Place, key_of
-from shardproof.fetching.cache._proofs import Proofs, mark_of
+from shardproof.fetching.cache._places import Slot, key_of
+from shardproof.fetching.cache._proofs import ProofFiles, mark_of
 
 __all__ = ["Removals"]
 
@@ -39,12 +39,12 @@ class Removals:
         leases: Who holds what.
     """
 
-    def __init__(self, root: str, proofs: Proofs, leases: Leases) -> None:
+    def __init__(self, root: str, proofs: ProofFiles, leases: Leases) -> None:
         self._root, self._proofs, self._leases = root, proofs, leases
 
     def remove(
         self,
-        place: Place,
+        place: Slot,
         kind: Kind,
         but: Lease | None = None,
         proofs: Mapping[str, Sequence[str]] | None = None,
@@ -55,7 +55,7 @@ class Removals:
             place: Where it is.
             kind: Whether who holds it is spared, or only who reads it.
             but: A lease that isn't asked.
-            proofs: What `Proofs.paths` returned before, for those who remove many: those of the
+            proofs: What `ProofFiles.paths` returned before, for those who remove many: those of the
                 shard go with it.
 
         Returns:
@@ -88,7 +88,7 @@ class Removals:
             files.remove(path)
 
     def move_aside(
-        self, place: Place, status: os.stat_result, but: Lease | None = None
+        self, place: Slot, status: os.stat_result, but: Lease | None = None
     ) -> str | None:
         """Give what is there a name that no pattern for shards matches, unless it is read.
 
@@ -117,7 +117,7 @@ class Removals:
 
     def _take_away(
         self,
-        place: Place,
+        place: Slot,
         status: os.stat_result,
         kind: Kind,
         but: Lease | None,
@@ -141,7 +141,7 @@ class Removals:
                 return None
         return None
 
-    def _put_back(self, taken: str, place: Place) -> None:
+    def _put_back(self, taken: str, place: Slot) -> None:
         if not files.move_new(taken, place.base, dir_fd=place.fd):
             files.move(taken, files.aside_name(place.base), target_fd=place.fd)
 
@@ -174,7 +174,7 @@ def _is(found: os.stat_result | None, status: os.stat_result) -> bool:
     return found is not None and mark_of(found) == mark_of(status)
 
 
-def _move(place: Place, taken: str) -> bool:
+def _move(place: Slot, taken: str) -> bool:
     """Whether it could be taken away; not if it is gone, or who holds it was faster."""
     try:
         files.move(place.base, taken, source_fd=place.fd)

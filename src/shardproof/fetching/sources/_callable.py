@@ -11,14 +11,20 @@ from shardproof._base.messages import quoted
 from shardproof._base.opening import is_regular
 from shardproof._base.paths import refuse_empty
 from shardproof.errors import SourceError
-from shardproof.fetching.sources._source import Cut, Delivery, RemoteFile
+from shardproof.fetching.sources._source import (
+    Cancellation,
+    ReadRequest,
+    RemoteFile,
+    Response,
+    SourceContext,
+)
 
 __all__ = ["CallableSource"]
 
 _BLOCK = 2**20
 
 
-class CallableSource:
+class CallableSource(SourceContext):
     """Files that a function fetches, for those who have a transport of their own.
 
     The function is called in a thread. One that doesn't return in time is left behind, since
@@ -64,31 +70,26 @@ class CallableSource:
         """Return what was said to be there."""
         return tuple(self._files)
 
-    def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
+    def stat(
+        self, name: str, *, timeout: float, cancellation: Cancellation | None = None
+    ) -> RemoteFile:
         """Return what was said of the file, if anything was."""
         return next((file for file in self._files if file.name == name), RemoteFile(name))
 
     @contextlib.contextmanager
     def read(
-        self,
-        name: str,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        known: RemoteFile | None = None,
-        timeout: float,
-        cut: Cut | None = None,
-    ) -> Iterator[Delivery]:
-        """Fetch the whole file; ``start`` and ``stop`` don't count."""
+        self, request: ReadRequest, cancellation: Cancellation | None = None
+    ) -> Iterator[Response]:
+        """Fetch the whole file, whichever bytes of it are requested."""
         with _files.passing_directory("shardproof-", self._scratch) as directory:
             path = Path(directory, "shard")
-            self._fetch(name, path)
+            self._fetch(request.name, path)
             if not is_regular(path):
-                raise SourceError(f"the function has written no file for {quoted(name)}")
+                raise SourceError(f"the function has written no file for {quoted(request.name)}")
             size = path.stat().st_size
             with open(path, "rb", buffering=0) as file:
                 chunks = iter(lambda: file.read(_BLOCK), b"")
-                yield Delivery(RemoteFile(name, size), 0, size, chunks, has_parts=False)
+                yield Response(RemoteFile(request.name, size), 0, size, chunks, has_ranges=False)
 
     def close(self) -> None:
-        """Nothing: the function is the user's."""
+        """Do nothing: the function is the user's."""

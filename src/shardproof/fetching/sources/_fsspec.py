@@ -9,7 +9,13 @@ from typing import Any
 from shardproof._base.arguments import checked
 from shardproof._base.messages import WRONG_USAGE, plain, quoted, said, traced, with_kind
 from shardproof.errors import SourceError
-from shardproof.fetching.sources._source import Cut, Delivery, RemoteFile
+from shardproof.fetching.sources._source import (
+    Cancellation,
+    ReadRequest,
+    RemoteFile,
+    Response,
+    SourceContext,
+)
 from shardproof.fetching.sources._urls import bare, has_no_host, is_web, secrets_of
 
 __all__ = ["FsspecSource"]
@@ -35,7 +41,7 @@ _DISTRIBUTIONS = {
 """What has to be installed for a module, where that is called otherwise."""
 
 
-class FsspecSource:
+class FsspecSource(SourceContext):
     """Files below one address of a file system that fsspec knows.
 
     Credentials are those of the file system's own library: for ``s3://`` those of the AWS tools.
@@ -101,7 +107,7 @@ class FsspecSource:
     def _unopened(self, why: str, error: Exception) -> SourceError:
         return SourceError(
             f"{quoted(self.url, 1000)} can't be opened: {why}",
-            again="no" if isinstance(error, WRONG_USAGE) else "yes",
+            kind="unusable" if isinstance(error, WRONG_USAGE) else "broken",
         )
 
     @property
@@ -112,25 +118,25 @@ class FsspecSource:
     def _root(self) -> str:
         return self._opened[1]
 
-    def files(self, cut: Cut | None = None) -> Sequence[RemoteFile]:
+    def files(self, cancellation: Cancellation | None = None) -> Sequence[RemoteFile]:
         """Return what is there; a link to a directory is not followed, and a warning says so.
 
         Args:
-            cut: By which another thread ends the call, before the next folder is listed.
+            cancellation: By which another thread ends the call, before the next folder is listed.
 
         Raises:
             SourceError: The file system can't be opened; or there are too many files.
             OSError: It can't be listed, or nobody could look where a link leads.
         """
         self._fs.invalidate_cache()
-        found = self._find(cut or Cut())
+        found = self._find(cancellation or Cancellation())
         start = len(self._root) + 1
-        ranges = _has_parts(self._fs)
+        has_ranges = _has_ranges(self._fs)
         return tuple(
-            _file(path[start:], info, ranges=ranges) for path, info in sorted(found.items())
+            _file(path[start:], info, has_ranges=has_ranges) for path, info in sorted(found.items())
         )
 
-    def _find(self, cut: Cut) -> Mapping[str, Mapping[str, Any]]:
+    def _find(self, cancellation: Cancellation) -> Mapping[str, Mapping[str, Any]]:
         """Return all files below; what can't be listed is an error.
 
         The search of fsspec itself leaves it out: EIO, or a folder that may not be read.
@@ -141,18 +147,18 @@ class FsspecSource:
         kind = type(self._fs)
         leaves_out = kind.find is AbstractFileSystem.find
         if leaves_out or getattr(kind, "_find", None) is AsyncFileSystem._find:
-            return dict(self._walked(cut))
+            return dict(self._walked(cancellation))
         found: Mapping[str, Mapping[str, Any]] = self._fs.find(self._root, detail=True)
         return found
 
-    def _walked(self, cut: Cut) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _walked(self, cancellation: Cancellation) -> Iterator[tuple[str, Mapping[str, Any]]]:
         todo, n_entries, n_text = [self._root], 0, 0
         while todo:
             directory = todo.pop()
             entries = _listed(self._fs, directory)
             n_entries += len(entries)
             n_text += sum(len(entry["name"]) for entry in entries)
-            self._refuse_more(n_entries, n_text, cut)
+            self._refuse_more(n_entries, n_text, cancellation)
             for entry in entries:
                 path = entry["name"].rstrip("/")
                 info = _target(self._fs, path) if entry.get("islink") else entry
@@ -165,63 +171,64 @@ class FsspecSource:
                 elif path != directory:
                     todo.append(path)
 
-    def _refuse_more(self, n_entries: int, n_text: int, cut: Cut) -> None:
+    def _refuse_more(self, n_entries: int, n_text: int, cancellation: Cancellation) -> None:
         """Raise if the listing is wanted no more, or is longer than any that has an end."""
         where = f"the listing of {quoted(self.url, 1000)}"
-        if cut.is_made:
-            raise SourceError(f"{where} is not wanted any more", again="no")
+        if cancellation.is_cancelled:
+            raise SourceError(f"{where} is not wanted any more", kind="unusable")
         if n_entries > _MAX_ENTRIES or n_text > _MAX_TEXT:
             problem = f"more than {_MAX_ENTRIES} entries, or names too long"
-            raise SourceError(f"{where} has {problem}: name a folder in it", again="no")
+            raise SourceError(f"{where} has {problem}: name a folder in it", kind="unusable")
 
-    def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
+    def stat(
+        self, name: str, *, timeout: float, cancellation: Cancellation | None = None
+    ) -> RemoteFile:
         """Return what the file system tells of a file, asked anew."""
         path = self._path_of(name)
         self._fs.invalidate_cache(path.rpartition("/")[0])
         info = self._fs.info(path)
         if info.get("type") != "file":
             kind = plain(str(info.get("type")))
-            raise SourceError(f"{quoted(f'{self.url}/{name}', 1000)} is a {kind}", again="no")
-        return _file(name, info, ranges=_has_parts(self._fs))
+            raise SourceError(f"{quoted(f'{self.url}/{name}', 1000)} is a {kind}", kind="unusable")
+        return _file(name, info, has_ranges=_has_ranges(self._fs))
 
     def _path_of(self, name: str) -> str:
         if is_web(self._root) and set(name) & set("?#"):
             problem = f"{quoted(name)} has '?' or '#' in it, which end a name on the web"
-            raise SourceError(problem, again="no")
+            raise SourceError(problem, kind="unusable")
         return f"{self._root}/{name}"
 
     @contextlib.contextmanager
     def read(
-        self,
-        name: str,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        known: RemoteFile | None = None,
-        timeout: float,
-        cut: Cut | None = None,
-    ) -> Iterator[Delivery]:
+        self, request: ReadRequest, cancellation: Cancellation | None = None
+    ) -> Iterator[Response]:
         """Open a file or a part of it; see `Source.read`."""
-        file = self.stat(name, timeout=timeout)
+        file = self.stat(request.name, timeout=request.timeout)
+        start, stop, known = request.start, request.stop, request.known
         if known is not None and known.identity not in {None, file.identity}:
             start, stop = 0, None
         end = file.size if stop is None else stop
-        chunks = self._chunks(file, start, end, timeout, cut or Cut())
+        chunks = self._chunks(file, start, end, request.timeout, cancellation or Cancellation())
         with contextlib.closing(chunks):
-            yield Delivery(file, start, end, chunks)
+            yield Response(file, start, end, chunks)
 
     def _chunks(
-        self, file: RemoteFile, start: int, stop: int | None, timeout: float, cut: Cut
+        self,
+        file: RemoteFile,
+        start: int,
+        stop: int | None,
+        timeout: float,
+        cancellation: Cancellation,
     ) -> Generator[bytes, None, None]:
         with self._reader(self._path_of(file.name), start) as read:
-            while (stop is None or start < stop) and not cut.is_made:
+            while (stop is None or start < stop) and not cancellation.is_cancelled:
                 block = read(start, min(start + _BLOCK, stop or 2**63))
                 if not block:
                     break
                 yield block
                 start += len(block)
         if self.stat(file.name, timeout=timeout).identity != file.identity:
-            raise SourceError("the file has changed while it was read", keep=False)
+            raise SourceError("the file has changed while it was read", kind="other-bytes")
 
     @contextlib.contextmanager
     def _reader(self, path: str, start: int) -> Iterator[Callable[[int, int], bytes]]:
@@ -242,7 +249,7 @@ class FsspecSource:
             yield lambda start, stop: file.read(stop - start)
 
     def close(self) -> None:
-        """Nothing: connections end with their file system, and that with this source."""
+        """Do nothing: connections end with their file system, and that with this source."""
 
 
 def _listed(fs: Any, directory: str) -> Sequence[Mapping[str, Any]]:
@@ -308,20 +315,20 @@ def _forget_loop_of_parent() -> None:
         asyn.reset_lock()
 
 
-def _has_parts(fs: Any) -> bool:
+def _has_ranges(fs: Any) -> bool:
     """Whether a part of a file costs less than all that is before it."""
     from fsspec.archive import AbstractArchiveFileSystem  # noqa: PLC0415 - as above
 
     return not isinstance(fs, AbstractArchiveFileSystem)
 
 
-def _file(name: str, info: Mapping[str, Any], *, ranges: bool = True) -> RemoteFile:
+def _file(name: str, info: Mapping[str, Any], *, has_ranges: bool = True) -> RemoteFile:
     size, version = info.get("size"), _version(info)
     return RemoteFile(
         name,
         size if isinstance(size, int) else None,
         version or _moment(info),
-        ranges=ranges,
+        has_ranges=has_ranges,
         is_lasting=version is not None,
     )
 

@@ -5,14 +5,20 @@ from collections.abc import Mapping, Sequence
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import shown
-from shardproof.fetching.sources._source import Cut, Delivery, RemoteFile
+from shardproof.fetching.sources._source import (
+    Cancellation,
+    ReadRequest,
+    RemoteFile,
+    Response,
+    SourceContext,
+)
 from shardproof.fetching.sources._urls import bare, below, has_port_of_none, parted, resource_of
 from shardproof.fetching.sources._web import Web, refuse_unsendable
 
 __all__ = ["HttpSource"]
 
 
-class HttpSource:
+class HttpSource(SourceContext):
     """Files of a web server, below one address.
 
     A server has no listing: `files` gives what was said here. Redirects are followed, to http and
@@ -59,27 +65,22 @@ class HttpSource:
         """Return what was said to be there."""
         return tuple(self._files)
 
-    def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
+    def stat(
+        self, name: str, *, timeout: float, cancellation: Cancellation | None = None
+    ) -> RemoteFile:
         """Return size and entity tag, where the server tells them without giving the file.
 
         One that answers HEAD with a refusal may still answer GET (a signed address, for example),
         so a refusal tells nothing.
         """
-        return self._web.stat(below(self._address, name), name, timeout=timeout, cut=cut)
+        address = below(self._address, name)
+        return self._web.stat(address, name, timeout=timeout, cancellation=cancellation)
 
     def read(
-        self,
-        name: str,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        known: RemoteFile | None = None,
-        timeout: float,
-        cut: Cut | None = None,
-    ) -> contextlib.AbstractContextManager[Delivery]:
+        self, request: ReadRequest, cancellation: Cancellation | None = None
+    ) -> contextlib.AbstractContextManager[Response]:
         """Open a file or a part of it; see `Source.read`."""
-        address = below(self._address, name)
-        return self._web.read(address, name, start, stop, known, timeout=timeout, cut=cut)
+        return self._web.read(below(self._address, request.name), request, cancellation)
 
     def close(self) -> None:
         """Close the connections."""

@@ -14,11 +14,17 @@ from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, told
 from shardproof.errors import ManifestError, SourceError
 from shardproof.fetching.sources._forks import begin_in_forks
-from shardproof.fetching.sources._source import Cut, Delivery, RemoteFile
+from shardproof.fetching.sources._source import (
+    Cancellation,
+    ReadRequest,
+    RemoteFile,
+    Response,
+    SourceContext,
+)
 from shardproof.fetching.sources._urls import bare, shown
 from shardproof.fetching.sources._web import Web, is_sendable
 
-__all__ = ["Asked", "HubSource"]
+__all__ = ["HubSource", "SendRequest"]
 
 _TIMEOUT = 30.0
 _MAX_PAGE_BYTES = 64 * 2**20
@@ -34,7 +40,7 @@ _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _Size = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 
 
-class _Info(msgspec.Struct):
+class _RepoInfo(msgspec.Struct):
     """What the hub says of a repository."""
 
     sha: _BlobId
@@ -46,7 +52,7 @@ class _Lfs(msgspec.Struct):
     oid: _Sha256
 
 
-class _Entry(msgspec.Struct):
+class _TreeEntry(msgspec.Struct):
     """One line of the hub's listing."""
 
     type: str
@@ -56,19 +62,19 @@ class _Entry(msgspec.Struct):
     lfs: _Lfs | None = None
 
 
-class Asked(Protocol):
-    """Makes a request, which is given seconds for a wait and by what to end it."""
+class SendRequest(Protocol):
+    """Makes a request, which is given seconds for one wait and what cancels it."""
 
-    def __call__(self, request: Callable[[float, Cut | None], Result], /) -> Result:
+    def __call__(self, request: Callable[[float, Cancellation | None], Result], /) -> Result:
         """Return what the request returns."""
         ...
 
 
-def _ask_once(request: Callable[[float, Cut | None], Result], /) -> Result:
+def _send_once(request: Callable[[float, Cancellation | None], Result], /) -> Result:
     return request(_TIMEOUT, None)
 
 
-class HubSource:
+class HubSource(SourceContext):
     """The files of a repository of the Hugging Face Hub, as they are at one commit.
 
     The commit is found out once, when it is first needed: what is fetched an hour later is of the
@@ -80,7 +86,7 @@ class HubSource:
         repo_id: ``"org/name"``.
         repo_type: What it is.
         revision: Branch, tag or commit; None for the default branch.
-        folder: Only what is below it; names are relative to it.
+        subfolder: Only what is below it; names are relative to it.
         token: To use instead, without blanks around it; a blank one is for none at all.
         endpoint: To use instead.
 
@@ -106,7 +112,7 @@ class HubSource:
         *,
         repo_type: Literal["dataset", "model"] = "dataset",
         revision: str | None = None,
-        folder: str = "",
+        subfolder: str = "",
         token: str | None = None,
         endpoint: str | None = None,
     ) -> None:
@@ -118,7 +124,7 @@ class HubSource:
         if set(repo_id) & set("?#"):  # the hub would be asked of another one
             raise ValueError("repo_id: expected 'org/name', found '?' or '#' in it")
         self.repo_id, self.repo_type, self.revision = repo_id, repo_type, revision
-        self._folder = f"{folder.strip('/')}/" if folder.strip("/") else ""
+        self._folder = f"{subfolder.strip('/')}/" if subfolder.strip("/") else ""
         self._api: HfApi = HfApi(endpoint=endpoint, token=_clean(token))
         self._address = hf_hub_url
         self._begin()
@@ -133,7 +139,7 @@ class HubSource:
 
     @property
     def url(self) -> str:
-        """``hf://datasets/org/name[@revision][/folder]``."""
+        """``hf://datasets/org/name[@revision][/subfolder]``."""
         kind = "datasets/" if self.repo_type == "dataset" else ""
         revision = f"@{self.revision.replace('/', '%2F')}" if self.revision else ""
         return shown(f"hf://{kind}{self.repo_id}{revision}/{self._folder}".rstrip("/"))
@@ -147,40 +153,40 @@ class HubSource:
         """
         return self._found_commit(_TIMEOUT, None)
 
-    def _found_commit(self, timeout: float, cut: Cut | None) -> str:
+    def _found_commit(self, timeout: float, cancellation: Cancellation | None) -> str:
         with self._lock:
             if self._commit is None:
-                self._commit = self._ask_commit(timeout, cut)
+                self._commit = self._ask_commit(timeout, cancellation)
             return self._commit
 
-    def files(self, asked: "Asked | None" = None) -> Sequence[RemoteFile]:
+    def files(self, send: "SendRequest | None" = None) -> Sequence[RemoteFile]:
         """Return what is there, from one listing that is kept.
 
         Args:
-            asked: Makes each request, of which there are several: tries again where that helps.
+            send: Makes each request, of which there are several: tries again where that helps.
 
         Raises:
             SourceError: The hub doesn't tell.
         """
-        ask = asked or _ask_once
+        send = send or _send_once
         if self._commit is None:
-            self._commit = ask(self._ask_commit)
+            self._commit = send(self._ask_commit)
         if self._listed is None:
-            self._listed = tuple(self._list(self._commit, ask))
+            self._listed = tuple(self._list(self._commit, send))
             self._known.update({file.name: file for file in self._listed})
         return self._listed
 
-    def _ask_commit(self, timeout: float, cut: Cut | None) -> str:
+    def _ask_commit(self, timeout: float, cancellation: Cancellation | None) -> str:
         revision = "" if self.revision is None else f"/revision/{quote(self.revision, safe='')}"
-        return self._page(f"{self._api_url}{revision}", _Info, timeout, cut)[0].sha
+        return self._page(f"{self._api_url}{revision}", _RepoInfo, timeout, cancellation)[0].sha
 
-    def _list(self, commit: str, ask: "Asked") -> Iterator[RemoteFile]:
+    def _list(self, commit: str, send: "SendRequest") -> Iterator[RemoteFile]:
         tree = f"{self._api_url}/tree/{commit}/{quote(self._folder)}".rstrip("/")
         page = f"{tree}?recursive=true&expand=false"
         seen, n_entries, n_text = {page}, 0, 0
         while len(seen) <= _MAX_PAGES:
-            get = functools.partial(self._page, page, list[_Entry])
-            entries, following = ask(get)
+            get = functools.partial(self._page, page, list[_TreeEntry])
+            entries, following = send(get)
             n_entries += len(entries)
             n_text += sum(len(entry.path) for entry in entries) + len(following or "")
             if n_entries > _MAX_ENTRIES or n_text > _MAX_TEXT:
@@ -191,11 +197,13 @@ class HubSource:
             # Whoever leads back would lead on for ever, and the token is for the hub alone.
             if following in seen or not _is_at(tree, following):
                 problem = f"the hub's listing of '{shown(self.url)}' leads to {quoted(following)}"
-                raise SourceError(problem, again="no")
+                raise SourceError(problem, kind="unusable")
             page = following
             seen.add(page)
         problem = f"more than {_MAX_ENTRIES} files, or names too long, or {_MAX_PAGES} pages"
-        raise SourceError(f"the hub's listing of '{shown(self.url)}' has {problem}", again="no")
+        raise SourceError(
+            f"the hub's listing of '{shown(self.url)}' has {problem}", kind="unusable"
+        )
 
     @property
     def _api_url(self) -> str:
@@ -206,7 +214,7 @@ class HubSource:
         address: str,
         kind: type[Result],
         timeout: float,
-        cut: Cut | None,
+        cancellation: Cancellation | None,
         form: Mapping[str, str] | None = None,
     ) -> tuple[Result, str | None]:
         """Ask once: `huggingface_hub` would wait and try again by rules of its own."""
@@ -214,10 +222,10 @@ class HubSource:
 
         if constants.HF_HUB_OFFLINE:
             problem = "HF_HUB_OFFLINE is set, so that the hub is not asked"
-            raise SourceError(problem, again="no")
+            raise SourceError(problem, kind="unusable")
         try:
             body, following = self._web.text(
-                address, _MAX_PAGE_BYTES, form=form, timeout=timeout, cut=cut
+                address, _MAX_PAGE_BYTES, form=form, timeout=timeout, cancellation=cancellation
             )
             return json.decode(body, kind, path=bare(address)), following
         except ManifestError as error:
@@ -227,51 +235,45 @@ class HubSource:
         except SourceError as error:
             raise SourceError(
                 f"the hub does not tell of '{shown(self.url)}': {error.problem}",
-                again=error.again,
+                kind=error.kind,
                 retry_after=error.retry_after,
-                late=error.late,
             ) from error
 
-    def _file(self, entry: _Entry) -> RemoteFile:
+    def _file(self, entry: _TreeEntry) -> RemoteFile:
         name = entry.path.removeprefix(self._folder)
         if entry.lfs is None:
-            return RemoteFile(name, entry.size, entry.oid, f"git-sha1:{entry.oid}", ranges=True)
+            return RemoteFile(name, entry.size, entry.oid, f"git-sha1:{entry.oid}", has_ranges=True)
         sha256 = entry.lfs.oid
-        return RemoteFile(name, entry.size, sha256, f"sha256:{sha256}", ranges=True)
+        return RemoteFile(name, entry.size, sha256, f"sha256:{sha256}", has_ranges=True)
 
-    def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
+    def stat(
+        self, name: str, *, timeout: float, cancellation: Cancellation | None = None
+    ) -> RemoteFile:
         """Return what the hub states of a file: size and digest."""
         if name not in self._known:
-            commit = self._found_commit(timeout, cut)
+            commit = self._found_commit(timeout, cancellation)
             address = f"{self._api_url}/paths-info/{commit}"
             form = {"paths": self._folder + name, "expand": "false"}
-            entries, _ = self._page(address, list[_Entry], timeout, cut, form)
+            entries, _ = self._page(address, list[_TreeEntry], timeout, cancellation, form)
             found = [self._file(entry) for entry in entries if entry.type == "file"]
             self._known.update({file.name: file for file in found if file.name == name})
         if name not in self._known:
             problem = f"'{shown(self.url)}' has no file {quoted(name, 255)} at {self.commit}"
-            raise SourceError(problem, again="once")
+            raise SourceError(problem, kind="refused")
         return self._known[name]
 
     def read(
-        self,
-        name: str,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        known: RemoteFile | None = None,
-        timeout: float,
-        cut: Cut | None = None,
-    ) -> contextlib.AbstractContextManager[Delivery]:
+        self, request: ReadRequest, cancellation: Cancellation | None = None
+    ) -> contextlib.AbstractContextManager[Response]:
         """Open a file or a part of it; see `Source.read`."""
         address = self._address(
             self.repo_id,
-            self._folder + name,
+            self._folder + request.name,
             repo_type=self.repo_type,
-            revision=self._found_commit(timeout, cut),
+            revision=self._found_commit(request.timeout, cancellation),
             endpoint=self._api.endpoint,
         )
-        return self._web.read(address, name, start, stop, known, timeout=timeout, cut=cut)
+        return self._web.read(address, request, cancellation)
 
     def _headers(self) -> Mapping[str, str]:
         from huggingface_hub import utils  # noqa: PLC0415 - an extra

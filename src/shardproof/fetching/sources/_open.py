@@ -8,20 +8,19 @@ from shardproof._base.messages import quoted, shown
 from shardproof.fetching.sources._fsspec import FsspecSource
 from shardproof.fetching.sources._http import HttpSource
 from shardproof.fetching.sources._hub import HubSource
-from shardproof.fetching.sources._source import Source
 from shardproof.fetching.sources._urls import bare, is_web, parted
 
 __all__ = ["open_source", "split_name"]
 
 _HUB = re.compile(
-    r"hf://(?P<kind>datasets/|models/)?(?P<repo>(?!datasets/|models/|spaces/)[^/@?#]+/[^/@?#]+)(@(?P<revision>[^/]+))?(/(?P<folder>.*))?"
+    r"hf://(?P<kind>datasets/|models/)?(?P<repo>(?!datasets/|models/|spaces/)[^/@?#]+/[^/@?#]+)(@(?P<revision>[^/]+))?(/(?P<subfolder>.*))?"
 )
 _SCHEMES = re.compile(r"[a-z0-9+._-]+(::[a-z0-9+._-]+)*", re.ASCII)
 
 
 @checked
-def open_source(url: str) -> Source:
-    """Return the source that an address names.
+def open_source(url: str) -> HubSource | HttpSource | FsspecSource:
+    """Return the source that an address names; a ``with`` block closes it.
 
     Args:
         url: ``hf://datasets/org/name[@revision][/folder]``, or ``hf://org/name`` for a model;
@@ -29,7 +28,7 @@ def open_source(url: str) -> Source:
             ``gs://``, ``file:///folder``, ``memory://``. A slash within a revision is ``%2F``.
 
     Raises:
-        ValueError: None of these.
+        ValueError: An address of another kind.
         ImportError: The package that talks to it is not installed; its name is told.
 
     Example:
@@ -83,7 +82,7 @@ def _hub(url: str) -> HubSource:
         found["repo"],
         repo_type="dataset" if found["kind"] == "datasets/" else "model",
         revision=found["revision"] and found["revision"].replace("%2F", "/"),
-        folder=found["folder"] or "",
+        subfolder=found["subfolder"] or "",
     )
 
 

@@ -5,11 +5,22 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
 
 import msgspec
 
-__all__ = ["Cut", "Delivery", "RemoteFile", "Source"]
+from shardproof.errors import SourceError
+
+__all__ = [
+    "Cancellation",
+    "ReadRequest",
+    "RemoteFile",
+    "Response",
+    "Source",
+    "SourceContext",
+    "refuse_other",
+]
 
 
 class RemoteFile(msgspec.Struct, frozen=True):
@@ -22,7 +33,7 @@ class RemoteFile(msgspec.Struct, frozen=True):
             version, a blob id. None where the source has nothing of the kind.
         digest: ``"sha256:<hex>"``, ``"git-sha1:<hex>"`` or what else `shardproof` can prove, where
             the source states it.
-        ranges: Whether the source gives parts of it.
+        has_ranges: Whether the source gives parts of it.
         is_lasting: Whether the identity tells versions apart for good. Not if it is a time of
             change: another process does not go on from bytes that were fetched under it.
     """
@@ -31,34 +42,37 @@ class RemoteFile(msgspec.Struct, frozen=True):
     size: int | None = None
     identity: str | None = None
     digest: str | None = None
-    ranges: bool = False
+    has_ranges: bool = False
     is_lasting: bool = True
 
 
-class Cut:
-    """Ends, from another thread, what a source is waiting for.
+class Cancellation:
+    """Ends a fetch, or what a source is waiting for, from another thread.
 
-    A source registers how that is done before it waits; whoever has waited long enough calls
-    `now`, and the source's call fails at once, whatever it was waiting for.
+    What waits registers how its wait is ended before it begins to wait. `cancel` calls every way
+    that is registered, and the waiting call fails at once.
+
+    Attributes:
+        is_cancelled: Whether `cancel` was called.
 
     Example:
-        >>> cut = Cut()
-        >>> with cut.by(lambda: print("closed the connection")):
-        ...     cut.now()
+        >>> cancellation = Cancellation()
+        >>> with cancellation.register(lambda: print("closed the connection")):
+        ...     cancellation.cancel()
         closed the connection
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ways: list[Callable[[], None]] = []
-        self.is_made = False
+        self.is_cancelled = False
 
     @contextlib.contextmanager
-    def by(self, way: Callable[[], None]) -> Iterator[None]:
-        """Register how to end what is done in this context; called at once if it is too late."""
+    def register(self, way: Callable[[], None]) -> Iterator[None]:
+        """Call ``way`` if the work of this context is cancelled; at once if it was already."""
         with self._lock:
             self._ways.append(way)
-            too_late = self.is_made
+            too_late = self.is_cancelled
         try:
             if too_late:
                 way()
@@ -67,17 +81,41 @@ class Cut:
             with self._lock:
                 self._ways.remove(way)
 
-    def now(self) -> None:
-        """End it."""
+    def cancel(self) -> None:
+        """Cancel the work: call every way that is registered now, or will be."""
         with self._lock:
-            self.is_made = True
+            self.is_cancelled = True
             for way in self._ways:
                 way()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Delivery:
-    """Bytes of a file on their way.
+class ReadRequest:
+    """What a source is asked for: the bytes of a file, or of a part of it.
+
+    Attributes:
+        name: The file's name.
+        start: The first byte.
+        stop: The byte behind the last one; None for the end of the file.
+        known: What an earlier response said. A part is given only of that very file; if the source
+            has another one by now, it gives the whole file, or an identity that differs.
+        timeout: Seconds for one wait, not for all of them together.
+
+    Example:
+        >>> ReadRequest("0.bin", start=100).stop is None
+        True
+    """
+
+    name: str
+    start: int = 0
+    stop: int | None = None
+    known: RemoteFile | None = None
+    timeout: float = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Response:
+    """What a source answers to a request: what it says of the file, and bytes as they come.
 
     Attributes:
         file: What the answer says of the file: its whole size, its identity.
@@ -85,10 +123,10 @@ class Delivery:
             the whole file instead.
         stop: Where they end; None where the answer doesn't say, and the end is the end of file.
         chunks: The bytes, in order, as they come.
-        framed: Whether an end that is not the right one would be an error. False for an answer that
-            ends with its connection, whatever ended that.
+        is_framed: Whether an end that is not the right one would be an error. False for an answer
+            that ends with its connection, whatever ended that.
         is_page: Whether they are a web page, as a login or an error is, under another name.
-        has_parts: Whether a part of the file could be asked for. False where it is known that only
+        has_ranges: Whether a part of the file could be asked for. False where it is known that only
             whole files are given, so that nobody could go on from what has come.
     """
 
@@ -96,9 +134,9 @@ class Delivery:
     start: int
     stop: int | None
     chunks: Iterator[bytes]
-    framed: bool = True
+    is_framed: bool = True
     is_page: bool = False
-    has_parts: bool = True
+    has_ranges: bool = True
 
 
 @runtime_checkable
@@ -120,36 +158,55 @@ class Source(Protocol):
     def files(self) -> Sequence[RemoteFile]:
         """Return what is there."""
 
-    def stat(self, name: str, *, timeout: float, cut: Cut | None = None) -> RemoteFile:
+    def stat(
+        self, name: str, *, timeout: float, cancellation: Cancellation | None = None
+    ) -> RemoteFile:
         """Return what the source tells of one file.
 
         Args:
             name: Its name.
-            timeout: Seconds for a wait, not for all of them together.
-            cut: By which another thread ends the call.
+            timeout: Seconds for one wait, not for all of them together.
+            cancellation: Ends the call from another thread.
         """
 
     def read(
-        self,
-        name: str,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        known: RemoteFile | None = None,
-        timeout: float,
-        cut: Cut | None = None,
-    ) -> AbstractContextManager[Delivery]:
+        self, request: ReadRequest, cancellation: Cancellation | None = None
+    ) -> AbstractContextManager[Response]:
         """Open a file, or a part of it, for one pass.
 
         Args:
-            name: Its name.
-            start: The first byte.
-            stop: The byte behind the last one; None for the end.
-            known: What an earlier answer said: a part is given only of that very file. If it is
-                another one by now, the whole file is given, or an identity that differs.
-            timeout: Seconds for a wait, not for all of them together.
-            cut: By which another thread ends the call and the delivery.
+            request: Which bytes of which file.
+            cancellation: Ends the call, and what the response waits for, from another thread.
         """
 
     def close(self) -> None:
-        """Give up connections; nothing is read any more."""
+        """Close the connections; nothing is read any more."""
+
+
+class SourceContext:
+    """Closes a source at the end of a ``with`` block."""
+
+    def close(self) -> None:
+        """Close the connections; nothing is read any more."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def refuse_other(file: object) -> None:
+    """Raise if what a source tells of a file is something else than a `RemoteFile`.
+
+    Raises:
+        SourceError: It is.
+    """
+    if not isinstance(file, RemoteFile):
+        problem = f"expected a RemoteFile, the source tells {type(file).__name__}"
+        raise SourceError(problem, kind="invalid")

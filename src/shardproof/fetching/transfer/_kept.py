@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._base import files as _files
+from shardproof._base.deadline import Deadline
 from shardproof._base.liveness import is_gone, is_here, this_process
 from shardproof._base.messages import shown, told
 from shardproof._base.names import OPEN_FLAGS
 from shardproof.errors import FetchError
-from shardproof.fetching.transfer._clock import Clock
-from shardproof.fetching.transfer._part import Part
+from shardproof.fetching.transfer._partial_file import PartialFile
 from shardproof.fetching.transfer._record import PartRecord, Provenance, extents_in, provenance_in
 
 __all__ = ["KEPT_SECONDS", "OwnPart", "drop_parts", "key_in", "own_part", "sweep_parts"]
@@ -206,32 +206,32 @@ class OwnPart:
         self._path = _path_of(directory, key, this_process())
         self._record = PartRecord(os.path.join(self._path, _RECORD))
         self._fd: int | None = None
-        self._part: Part | None = None
+        self._part: PartialFile | None = None
         self._is_looked_at = False  # while what another has left is compared with its record
 
     def make(self) -> None:
         """Make its directory."""
         os.mkdir(self._path)
 
-    def opened(self, wanted: Provenance, names: Iterable[str], clock: Clock) -> Part:
+    def opened(self, wanted: Provenance, names: Iterable[str], deadline: Deadline) -> PartialFile:
         """Return the part, with what others have left of the wanted file.
 
         Args:
             wanted: The file.
             names: What is in the directory.
-            clock: Ends the look at what is left when it is stopped.
+            deadline: Ends the look at what is left when it is stopped.
 
         Raises:
-            StoppedError: The clock was stopped.
+            Cancelled: It is not wanted any more.
         """
         others = _found(self._directory, names)
         others = [each for each in others if each.key == self._key and not each.is_busy]
         others.sort(key=lambda part: -part.n_bytes)
         left, known = self._taken(others, wanted)
         self._fd = os.open(os.path.join(self._path, _DATA), _OWN_FLAGS, 0o666)
-        self._part = Part(self._fd, self._record)
+        self._part = PartialFile(self._fd, self._record)
         if left is not None and known is not None:
-            self._go_on(left, known, clock)
+            self._go_on(left, known, deadline)
         else:
             self._part.restart()
         for other in others:
@@ -260,17 +260,17 @@ class OwnPart:
                 return self._path, known
         return None, None
 
-    def _go_on(self, left: str, known: Provenance, clock: Clock) -> None:
+    def _go_on(self, left: str, known: Provenance, deadline: Deadline) -> None:
         assert self._fd is not None  # noqa: S101 - for a type checker
         assert self._part is not None  # noqa: S101 - as above
         extents = extents_in(os.path.join(left, _RECORD))
         if left == self._path:
-            self._part.take_over(known, extents, self._fd, clock)
+            self._part.take_over(known, extents, self._fd, deadline)
             self._is_looked_at = False
             return
         fd = os.open(os.path.join(left, _DATA), OPEN_FLAGS)
         try:
-            self._part.take_over(known, extents, fd, clock)
+            self._part.take_over(known, extents, fd, deadline)
         finally:
             os.close(fd)
 

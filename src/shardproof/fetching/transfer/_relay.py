@@ -1,7 +1,7 @@
 """Threads that read from a source, and a consumer that waits for them no longer than it will.
 
 A thread that waits for a network can't be told to stop; what it waits for can be cut. So whoever
-wants the bytes does not read them: it takes them from a queue, watches the clock, and cuts.
+wants the bytes does not read them: it takes them from a queue, watches the deadline, and cuts.
 """
 
 import contextlib
@@ -11,18 +11,25 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from shardproof._base import threads as _threads
+from shardproof._base.deadline import Deadline
 from shardproof._base.mailbox import Mailbox
 from shardproof._base.messages import shown, traced, with_kind
 from shardproof.errors import SourceError
-from shardproof.fetching.sources._source import Cut, Delivery, RemoteFile, Source
-from shardproof.fetching.transfer._clock import Clock
+from shardproof.fetching.sources._source import (
+    Cancellation,
+    ReadRequest,
+    RemoteFile,
+    Response,
+    Source,
+    refuse_other,
+)
 from shardproof.fetching.transfer._limits import Limits
-from shardproof.fetching.transfer._spans import Span, Spans
+from shardproof.fetching.transfer._spans import ByteSpan, Spans
 
-__all__ = ["Answered", "Came", "call", "refuse_other", "relay"]
+__all__ = ["BytesReceived", "ResponseStarted", "call", "relay"]
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -39,14 +46,14 @@ _JOIN_SECONDS = 1.0
 Result = TypeVar("Result")
 
 
-class Answered(NamedTuple):
-    """The source was asked for what begins at ``asked``, and this is the answer."""
+class ResponseStarted(NamedTuple):
+    """The source was asked for what begins at ``asked``, and this is its response."""
 
     asked: int
-    answer: Delivery
+    response: Response
 
 
-class Came(NamedTuple):
+class BytesReceived(NamedTuple):
     """Bytes of the file."""
 
     at: int
@@ -60,7 +67,7 @@ class _Ended(NamedTuple):
     error: SourceError | None
 
 
-Event = Answered | Came
+Event = ResponseStarted | BytesReceived
 
 
 class _Readers:
@@ -71,7 +78,7 @@ class _Readers:
     ) -> None:
         self._source, self._name, self._spans = source, name, spans
         self._known, self._timeout = known, timeout
-        self.cut = Cut()
+        self.cancellation = Cancellation()
         self._n_started = 0
         self.events: Mailbox[Event | _Ended] = Mailbox()
         self._room: Mailbox[None] = Mailbox()
@@ -92,36 +99,30 @@ class _Readers:
 
     def _run(self) -> None:
         try:
-            while not self.cut.is_made and (span := self._spans.take()):
+            while not self.cancellation.is_cancelled and (span := self._spans.take()):
                 self._read(span)
         except BaseException as error:  # SystemExit, too: a source may call what ends a program
             self._put(_Ended(_as_source_error(error)))
         else:
             self._put(_Ended(None))
 
-    def _read(self, span: Span) -> None:
-        with self._source.read(
-            self._name,
-            start=span.at,
-            stop=span.stop,
-            known=self._known,
-            timeout=self._timeout,
-            cut=self.cut,
-        ) as delivery:
-            refuse_other(delivery.file)
-            self._put(Answered(span.at, delivery))
-            if delivery.start != span.at:
-                span.at, span.stop = delivery.start, delivery.stop
-            for chunks, n_bytes in _batches(delivery.chunks):
+    def _read(self, span: ByteSpan) -> None:
+        request = ReadRequest(self._name, span.at, span.stop, self._known, self._timeout)
+        with self._source.read(request, self.cancellation) as response:
+            refuse_other(response.file)
+            self._put(ResponseStarted(span.at, response))
+            if response.start != span.at:
+                span.at, span.stop = response.start, response.stop
+            for chunks, n_bytes in _batches(response.chunks):
                 at = span.at
                 wanted = self._spans.advance(span, n_bytes)
-                self._put(Came(at, _first(chunks, n_bytes, wanted), wanted))
-                if self.cut.is_made or wanted < n_bytes:
+                self._put(BytesReceived(at, _first(chunks, n_bytes, wanted), wanted))
+                if self.cancellation.is_cancelled or wanted < n_bytes:
                     break
         self._spans.done(span)
 
     def _put(self, event: Event | _Ended) -> None:
-        while not self.cut.is_made:
+        while not self.cancellation.is_cancelled:
             with contextlib.suppress(queue.Empty):
                 self._room.get(timeout=_TICK)
                 self.events.put(event)
@@ -157,23 +158,12 @@ def _batches(chunks: Iterator[bytes]) -> Iterator[tuple[list[bytes], int]]:
         raise failure
 
 
-def refuse_other(file: object) -> None:
-    """Raise if what a source tells of a file is something else.
-
-    Raises:
-        SourceError: It is.
-    """
-    if not isinstance(file, RemoteFile):
-        problem = f"expected a RemoteFile, the source tells {type(file).__name__}"
-        raise SourceError(problem, again="no", keep=False)
-
-
 def _refuse_no_bytes(chunk: object) -> None:
     try:
         memoryview(chunk)  # type: ignore[arg-type] # as it may turn out
     except TypeError:
         problem = f"expected bytes, the source gives {type(chunk).__name__}"
-        raise SourceError(problem, again="no", keep=False) from None
+        raise SourceError(problem, kind="invalid") from None
 
 
 def _first(chunks: Sequence[bytes], n_bytes: int, wanted: int) -> Sequence[bytes]:
@@ -187,16 +177,16 @@ def relay(
     *,
     known: RemoteFile | None,
     limits: Limits,
-    clock: Clock,
+    deadline: Deadline,
 ) -> Generator[Event, None, None]:
     """Yield what the source answers and what comes; closing it ends the threads.
 
     Raises:
         SourceError: The source did not give it, or not in time, or too slowly.
-        StoppedError: The clock was stopped.
+        Cancelled: It is not wanted any more.
     """
-    readers = _Readers(source, name, spans, known, clock.left(limits.stall_after))
-    pace = _Pace(limits, clock)
+    readers = _Readers(source, name, spans, known, deadline.left(limits.stall_timeout))
+    pace = _Pace(limits, deadline)
     running = 0
     try:
         running += readers.start(_AT_FIRST)
@@ -208,19 +198,19 @@ def relay(
                 if event.error is not None:
                     raise event.error
                 continue
-            if isinstance(event, Came) and pace.count(event.n_bytes) < _FAST:
+            if isinstance(event, BytesReceived) and pace.count(event.n_bytes) < _FAST:
                 running += readers.start(spans.connections)
             yield event
     finally:
-        readers.cut.now()
+        readers.cancellation.cancel()
         _join(readers.threads)
 
 
 class _Pace:
     """Whether enough comes, in time."""
 
-    def __init__(self, limits: Limits, clock: Clock) -> None:
-        self._limits, self._clock = limits, clock
+    def __init__(self, limits: Limits, deadline: Deadline) -> None:
+        self._limits, self._deadline = limits, deadline
         self._since, self._came = time.monotonic(), 0
         self._first: float | None = None
 
@@ -237,49 +227,49 @@ class _Pace:
 
         Raises:
             SourceError: It did not come in time.
-            StoppedError: It is wanted no more.
+            Cancelled: It is not wanted any more.
         """
         while True:
             self._look()
             try:
-                return events.get(timeout=max(1e-3, self._clock.left(_TICK)))
+                return events.get(timeout=max(1e-3, self._deadline.left(_TICK)))
             except queue.Empty:
                 pass
 
     def _look(self) -> None:
-        self._clock.go_on()
+        self._deadline.raise_if_stopped()
         seconds = time.monotonic() - self._since
-        if seconds < self._limits.stall_after:
+        if seconds < self._limits.stall_timeout:
             return
         if self._came < max(1.0, self._limits.min_speed * seconds):
             problem = f"stalled: {self._came} bytes in {seconds:.3g}s"
-            raise SourceError(problem, late=True)
+            raise SourceError(problem, kind="late")
         self._since, self._came = time.monotonic(), 0
         self._first = None
 
 
-def call(work: Callable[[Cut], Result], limits: Limits, clock: Clock) -> Result:
+def call(work: Callable[[Cancellation], Result], limits: Limits, deadline: Deadline) -> Result:
     """Return what a call returns that may wait for a network, if it does so in time.
 
     Raises:
         SourceError: It did not, or it failed.
-        StoppedError: The clock was stopped.
+        Cancelled: It is not wanted any more.
     """
-    cut = Cut()
+    cancellation = Cancellation()
     results: Mailbox[tuple[bool, Any]] = Mailbox()
 
     def run() -> None:
         try:
-            results.put((True, work(cut)))
+            results.put((True, work(cancellation)))
         except BaseException as error:  # as above
             results.put((False, _as_source_error(error)))
 
     thread = threading.Thread(target=run, name="shardproof-ask", daemon=True)
     try:
         _threads.start(thread)
-        is_done, result = _Pace(limits, clock).next(results)
+        is_done, result = _Pace(limits, deadline).next(results)
     finally:
-        cut.now()
+        cancellation.cancel()
         _join([thread])
     if not is_done:
         raise result
@@ -290,8 +280,8 @@ def _as_source_error(error: BaseException) -> SourceError:
     """Whatever a transport raises, its fetch has failed; a thing that is not there is not there."""
     if isinstance(error, SourceError):
         return error
-    again: Literal["yes", "once"] = "once" if isinstance(error, FileNotFoundError) else "yes"
-    source_error = SourceError(with_kind(error), again=again)
+    is_refused = isinstance(error, FileNotFoundError)
+    source_error = SourceError(with_kind(error), kind="refused" if is_refused else "broken")
     source_error.__cause__ = traced(error)
     return source_error
 

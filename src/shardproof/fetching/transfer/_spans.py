@@ -4,14 +4,14 @@ import dataclasses
 import threading
 from collections.abc import Iterable
 
-__all__ = ["MIN_SPAN", "Span", "Spans", "is_worth_sharing", "missing"]
+__all__ = ["MIN_SPAN", "ByteSpan", "Spans", "is_worth_sharing", "missing"]
 
 MIN_SPAN = 4 * 2**20
 """Bytes for which another connection is not worth opening; an open one takes a quarter of that."""
 
 
 @dataclasses.dataclass(slots=True)
-class Span:
+class ByteSpan:
     """Bytes that one connection fetches, from ``at`` up to ``stop``, which may come nearer."""
 
     at: int
@@ -31,12 +31,12 @@ class Spans:
 
     def __init__(self, spans: Iterable[tuple[int, int | None]], connections: int) -> None:
         self._lock = threading.Lock()
-        self._waiting = [Span(*span) for span in spans]
-        self._taken: list[Span] = []
+        self._waiting = [ByteSpan(*span) for span in spans]
+        self._taken: list[ByteSpan] = []
         useful = sum(map(_length, self._waiting)) // MIN_SPAN
         self.connections = max(1, min(connections, useful))
 
-    def take(self) -> Span | None:
+    def take(self) -> ByteSpan | None:
         """Return bytes that nobody fetches yet, or half of what somebody does; None if none are."""
         with self._lock:
             span = self._waiting.pop(0) if self._waiting else _halved(self._taken)
@@ -44,7 +44,7 @@ class Spans:
                 self._taken.append(span)
             return span
 
-    def advance(self, span: Span, n_bytes: int) -> int:
+    def advance(self, span: ByteSpan, n_bytes: int) -> int:
         """Count bytes as fetched, and return how many of them belong to the span."""
         with self._lock:
             if span.stop is not None:
@@ -52,24 +52,24 @@ class Spans:
             span.at += n_bytes
             return n_bytes
 
-    def done(self, span: Span) -> None:
+    def done(self, span: ByteSpan) -> None:
         """Give nothing of it away any more."""
         with self._lock:
             self._taken.remove(span)
 
 
-def _halved(spans: list[Span]) -> Span | None:
+def _halved(spans: list[ByteSpan]) -> ByteSpan | None:
     """Take the second half of the longest span."""
     longest = max(spans, key=_length, default=None)
     if longest is None or longest.stop is None or _length(longest) < MIN_SPAN // 2:
         return None
     middle = longest.at + _length(longest) // 2
-    half = Span(middle, longest.stop)
+    half = ByteSpan(middle, longest.stop)
     longest.stop = middle
     return half
 
 
-def _length(span: Span) -> int:
+def _length(span: ByteSpan) -> int:
     return 0 if span.stop is None else span.stop - span.at
 
 

@@ -1,4 +1,4 @@
-"""Where in memory the bytes of a read go: in one piece, or row by row."""
+"""Where the bytes of a read go: into memory in one piece, or to an address for each row."""
 
 import ctypes
 import os
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Destination", "Piece", "RowVectors", "Vectors", "vectors"]
+__all__ = ["Contiguous", "Destination", "RowVectors", "Vectors", "vectors"]
 
 _MAX_VECTORS = 1024  # IOV_MAX of Linux, readv(2)
 
@@ -23,11 +23,11 @@ Vectors = npt.NDArray[np.void]
 
 
 class Destination(Protocol):
-    """Memory for some bytes of a file that follow each other."""
+    """Takes bytes of a file that follow each other."""
 
     @property
     def n_bytes(self) -> int:
-        """How many."""
+        """How many bytes there are."""
         ...
 
     def fill(self, fd: int, offset: int, n_done: int) -> int:
@@ -39,7 +39,7 @@ class Destination(Protocol):
         ...
 
 
-class Piece:
+class Contiguous:
     """Memory in one piece.
 
     Args:
@@ -57,13 +57,13 @@ class Piece:
 
 
 class RowVectors:
-    """A place for each row.
+    """Memory in one piece for each row.
 
     Through the C library, since ``os.preadv`` wants an object for each row: looking at as many
     objects takes longer than reading.
 
     Args:
-        vectors: Made by `vectors`; whoever made them keeps the memory alive.
+        vectors: Made by `vectors`; the maker keeps the memory alive.
         row_bytes: Size of a row.
     """
 

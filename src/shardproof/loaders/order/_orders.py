@@ -1,4 +1,4 @@
-"""In which order a loader delivers, decided by a seed and the number of the epoch alone."""
+"""The orders that a loader may deliver in, decided by a seed and the number of the epoch alone."""
 
 import dataclasses
 from typing import Any, Protocol
@@ -7,7 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof.loaders.order._selection import Selection
-from shardproof.loaders.order._streams import InOrder, Shuffled, ShuffledRows, Stream, permutation
+from shardproof.loaders.order._streams import (
+    InOrder,
+    ShuffledExamples,
+    ShuffledRows,
+    Stream,
+    permutation,
+)
 
 __all__ = ["FileOrder", "Order", "PoolOrder", "RowOrder"]
 
@@ -15,7 +21,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Order(Protocol):
-    """One way to deliver some rows."""
+    """Decides in which order rows are delivered."""
 
     @property
     def n_rows(self) -> int:
@@ -44,7 +50,7 @@ class Order(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileOrder:
-    """Rows as they lie in the shards; windows of one batch."""
+    """Rows in the order of the shards, in windows of one batch."""
 
     n_rows: int
     window_rows: int
@@ -52,7 +58,7 @@ class FileOrder:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Nothing."""
+        """Nothing that the order depends on."""
         return {}
 
     def stream(self, _epoch: int, /) -> Stream:
@@ -68,7 +74,7 @@ class PoolOrder:
         n_rows: How many rows are left.
         window_rows: Rows of a window.
         window_seed: Of both permutations.
-        settings: What a state tells of it.
+        settings: What a state says of the order.
         selection: The wanted rows.
         kept: Which rows of which example are left, ``[example, row]``; None for all.
     """
@@ -83,17 +89,17 @@ class PoolOrder:
     def stream(self, epoch: int, /) -> Stream:
         """Return the rows of an epoch, example by example."""
         examples = permutation(self.selection.metadata.n_examples, self.window_seed, epoch)
-        return Shuffled(examples, self.selection.rows_per_example, self.kept)
+        return ShuffledExamples(examples, self.selection.rows_per_example, self.kept)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowOrder:
-    """All rows permuted: the true permutation, of which each row is a read of its own.
+    """All rows permuted; each of them is a read of its own.
 
     Attributes:
         n_rows: How many rows are left.
         window_rows: Rows of a batch.
-        settings: What a state tells of it.
+        settings: What a state says of the order.
         seed: Of the permutation.
         kept: Which rows of which example are left, ``[example, row]``; None for all.
     """

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardproof.loaders.order._state import Part, Place
+from shardproof.loaders.order._state import DeliveredPart, EpochPosition
 
-__all__ = ["Passes", "Turn"]
+__all__ = ["Passes", "WorkerTurn"]
 
 _MAX_WORKERS = 1024
 _MAX_PARTS = 64
 
-_PLACE = np.dtype(
+_POSITION = np.dtype(
     [
         ("epoch", np.int64),
         ("n_batches", np.int64),
@@ -36,13 +36,13 @@ _PLACE = np.dtype(
 _TABLE = np.dtype(
     [
         ("wish", np.int64),  # how often it was chosen where to begin
-        ("start", _PLACE),  # the last choice
+        ("start", _POSITION),  # the last choice
         ("number", np.int64),  # how many passes there were
         ("of_wish", np.int64),  # of the last pass, as all below
         ("seed", np.int64),
         ("turn", np.int64),
         ("n_workers", np.int64),
-        ("place", _PLACE),
+        ("position", _POSITION),
         ("joined", np.int64, _MAX_WORKERS),  # the number of the latest pass that each worker began
         ("finished", np.int64, _MAX_WORKERS),  # and of the latest of which it had its last batch
         ("loaded", np.int64, _MAX_WORKERS),  # the epoch of the state that each worker began with
@@ -51,8 +51,8 @@ _TABLE = np.dtype(
 )
 
 
-class Turn(NamedTuple):
-    """One pass, as one of its workers knows it."""
+class WorkerTurn(NamedTuple):
+    """One worker's turn at a pass over the data."""
 
     seed: int
     """The same for all of its workers; another one for each pass, unless the workers persist."""
@@ -63,7 +63,7 @@ class Turn(NamedTuple):
 
 
 class Passes:
-    """A table in shared memory.
+    """Lets workers agree on epochs, by a table in shared memory.
 
     It is shared with processes that are forked, or started by `multiprocessing`; a copy of it by
     pickle has a memory of its own.
@@ -84,17 +84,19 @@ class Passes:
         self._memory = mmap.mmap(fd, _TABLE.itemsize)
         self._table: Any = np.frombuffer(self._memory, _TABLE)[0]
 
-    def begin_with(self, place: Place) -> None:
-        """Let the next pass begin at a place, whatever was delivered until now.
+    def begin_with(self, position: EpochPosition) -> None:
+        """Let the next pass begin at a position, whatever was delivered until now.
 
         Raises:
-            ValueError: The place has more parts than there is room for.
+            ValueError: The position has more parts than there is room for.
         """
         with self._locked():
-            self._write("start", place)
+            self._write("start", position)
             self._table["wish"] += 1
 
-    def enter(self, turn: Turn, loaded: Place | None = None, *, is_over: bool = False) -> Place:
+    def enter(
+        self, turn: WorkerTurn, loaded: EpochPosition | None = None, *, is_over: bool = False
+    ) -> EpochPosition:
         """Return where a pass begins, the same for each of its workers.
 
         Args:
@@ -109,18 +111,18 @@ class Passes:
             raise ValueError(f"num_workers: expected at most {_MAX_WORKERS}")
         with self._locked():
             if not self._is_present(turn):
-                self._write("place", loaded or self._next_start())
+                self._write("position", loaded or self._next_start())
                 self._table["number"] += 1
                 self._table["of_wish"] = self._table["wish"]
                 for name in ("seed", "turn", "n_workers"):
                     self._table[name] = getattr(turn, name if name != "turn" else "number")
             self._table["joined"][turn.worker] = self._table["number"]
-            place = self._read("place")
-            self._table["loaded"][turn.worker] = (loaded or place).epoch
+            position = self._read("position")
+            self._table["loaded"][turn.worker] = (loaded or position).epoch
             self._table["is_over"][turn.worker] = is_over
-            return place
+            return position
 
-    def after_end(self, turn: Turn) -> Place | None:
+    def after_end(self, turn: WorkerTurn) -> EpochPosition | None:
         """Return what comes for a worker that was told to begin where its part of an epoch ends.
 
         The next epoch, if others were told of that or have nothing left either; else nothing. To be
@@ -134,10 +136,10 @@ class Passes:
             epoch = max(int(epochs.max()), int(epochs[turn.worker]) + is_over)
             if epoch == epochs[turn.worker]:
                 return None
-            self._write("place", Place(epoch))
-            return Place(epoch)
+            self._write("position", EpochPosition(epoch))
+            return EpochPosition(epoch)
 
-    def finish(self, turn: Turn) -> None:
+    def finish(self, turn: WorkerTurn) -> None:
         """Write down that a worker had its last batch."""
         with self._locked():
             if self._is_of(turn):
@@ -151,9 +153,9 @@ class Passes:
         with self._locked():
             if self._table["of_wish"] != self._table["wish"] or not self._is_finished():
                 return None
-            return int(self._table["number"]), int(self._table["place"]["epoch"])
+            return int(self._table["number"]), int(self._table["position"]["epoch"])
 
-    def _is_present(self, turn: Turn) -> bool:
+    def _is_present(self, turn: WorkerTurn) -> bool:
         """Whether this turn is in the last pass, or in one before it."""
         table = self._table
         if table["seed"] != turn.seed or table["turn"] < turn.number or not table["number"]:
@@ -161,10 +163,10 @@ class Passes:
         # With a seed that somebody sets anew for each pass, workers of two passes look the same.
         return bool(table["turn"] > turn.number or table["joined"][turn.worker] != table["number"])
 
-    def _is_of(self, turn: Turn) -> bool:
+    def _is_of(self, turn: WorkerTurn) -> bool:
         return bool(self._table["seed"] == turn.seed and self._table["turn"] == turn.number)
 
-    def _has_all(self, turn: Turn) -> bool:
+    def _has_all(self, turn: WorkerTurn) -> bool:
         return bool((self._table["joined"][: turn.n_workers] == self._table["number"]).all())
 
     def _is_finished(self) -> bool:
@@ -172,25 +174,29 @@ class Passes:
         n_workers = int(table["n_workers"])
         return bool(n_workers and (table["finished"][:n_workers] == table["number"]).all())
 
-    def _next_start(self) -> Place:
+    def _next_start(self) -> EpochPosition:
         if self._table["of_wish"] != self._table["wish"]:
             return self._read("start")
-        last = self._read("place")
-        return Place(last.epoch + 1) if self._is_finished() else last
+        last = self._read("position")
+        return EpochPosition(last.epoch + 1) if self._is_finished() else last
 
-    def _read(self, name: str) -> Place:
-        place = self._table[name]
-        before = place["before"][: int(place["n_before"])].tolist()
-        parts = tuple(Part(world_size, n_batches) for world_size, n_batches in before)
-        return Place(int(place["epoch"]), parts, int(place["n_batches"]))
+    def _read(self, name: str) -> EpochPosition:
+        position = self._table[name]
+        before = position["before"][: int(position["n_before"])].tolist()
+        parts = tuple(DeliveredPart(world_size, n_batches) for world_size, n_batches in before)
+        return EpochPosition(int(position["epoch"]), parts, int(position["n_batches"]))
 
-    def _write(self, name: str, place: Place) -> None:
-        n_parts = len(place.before)
+    def _write(self, name: str, position: EpochPosition) -> None:
+        n_parts = len(position.before)
         if n_parts > _MAX_PARTS:
             raise ValueError(f"delivered: expected at most {_MAX_PARTS} parts, found {n_parts}")
         row = self._table[name]
-        row["epoch"], row["n_batches"], row["n_before"] = place.epoch, place.n_batches, n_parts
-        for number, part in enumerate(place.before):
+        row["epoch"], row["n_batches"], row["n_before"] = (
+            position.epoch,
+            position.n_batches,
+            n_parts,
+        )
+        for number, part in enumerate(position.before):
             row["before"][number] = part.world_size, part.n_batches
 
     @contextlib.contextmanager

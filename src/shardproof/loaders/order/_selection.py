@@ -23,7 +23,7 @@ _TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 
 
 class Columns(NamedTuple):
-    """What each of some rows is."""
+    """Example, layer and token of each of some rows."""
 
     example: Rows
     layer: Rows

@@ -8,7 +8,7 @@ import msgspec
 
 from shardproof._base.messages import quoted, told
 
-__all__ = ["Part", "Place", "State", "differences", "read_state"]
+__all__ = ["DeliveredPart", "EpochPosition", "LoaderState", "differences", "read_state"]
 
 _OWN = ("epoch", "delivered")
 _MAX = 2**53
@@ -16,12 +16,12 @@ _MAX = 2**53
 Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX)]
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Part of an epoch that was delivered.
+class DeliveredPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of an epoch that was delivered to some number of ranks.
 
     Attributes:
-        world_size: Among how many ranks.
-        n_batches: How many batches to each.
+        world_size: How many ranks there were.
+        n_batches: How many batches each of them had.
     """
 
     world_size: Annotated[int, msgspec.Meta(ge=1, le=_MAX)]
@@ -29,8 +29,8 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
-    """A place in an epoch, between two batches.
+class EpochPosition:
+    """A position in an epoch, between two batches.
 
     Attributes:
         epoch: Number of the epoch.
@@ -39,11 +39,11 @@ class Place:
     """
 
     epoch: int
-    before: tuple[Part, ...] = ()
+    before: tuple[DeliveredPart, ...] = ()
     n_batches: int = 0
 
 
-class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LoaderState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `state_dict` returns.
 
     Attributes:
@@ -69,27 +69,27 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     even_batches: bool
     order: dict[str, Any]
     epoch: Count
-    delivered: list[Part]
+    delivered: list[DeliveredPart]
     version: Literal[1] = 1
 
 
-def read_state(state: Mapping[str, Any]) -> State:
+def read_state(state: Mapping[str, Any]) -> LoaderState:
     """Return a state that was saved.
 
     Raises:
         ValueError: It is none; the text names the field.
     """
     try:
-        return msgspec.convert(state, State)
+        return msgspec.convert(state, LoaderState)
     except msgspec.ValidationError as error:
         raise ValueError(f"expected what state_dict() returned: {told(error)}") from None
 
 
-def differences(expected: State, found: State) -> list[str]:
-    """Return in what a state is of another loader, each with both values."""
+def differences(expected: LoaderState, found: LoaderState) -> list[str]:
+    """Return what shows that a state is of another loader, each with both values."""
     pairs = (
         (name, getattr(expected, name), getattr(found, name))
-        for name in State.__struct_fields__
+        for name in LoaderState.__struct_fields__
         if name not in _OWN
     )
     return [

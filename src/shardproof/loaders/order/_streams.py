@@ -1,11 +1,11 @@
-"""Which row comes when: in what order, to which rank, and after a resume.
+"""Which row of an epoch comes when, and what is left of it.
 
 Nothing here reads a file: an order is arithmetic over row numbers, so that any part of it is known
 at once.
 """
 
 import dataclasses
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,10 @@ from shardproof.loaders.order._selection import Rows
 
 __all__ = [
     "InOrder",
-    "Plan",
     "Remainder",
-    "Shuffled",
+    "ShuffledExamples",
     "ShuffledRows",
     "Stream",
-    "Window",
     "permutation",
 ]
 
@@ -29,7 +27,7 @@ class Stream(Protocol):
 
     @property
     def n_rows(self) -> int:
-        """How many."""
+        """How many rows there are."""
         ...
 
     def rows(self, start: int, stop: int) -> Rows:
@@ -51,32 +49,9 @@ def permutation(n: int, *key: int) -> Rows:
     return (numbers & np.uint64((1 << n_bits) - 1)).astype(np.int64)
 
 
-class Window(NamedTuple):
-    """Rows that are delivered one after the other."""
-
-    rows: Rows
-    """In the order of the stream, which is that of reading."""
-    order: Rows | None
-    """Which of them comes when; None for the same order."""
-
-    @property
-    def delivered(self) -> Rows:
-        """The rows in the order of delivery."""
-        return self.rows if self.order is None else self.rows[self.order]
-
-    def part(self, start: int, stop: int) -> "Window":
-        """Return what is delivered from one place to another."""
-        if self.order is None:
-            return Window(self.rows[start:stop], None)
-        order = self.order[start:stop]
-        kept = np.zeros(len(self.rows), np.bool_)
-        kept[order] = True
-        return Window(self.rows[kept], (np.cumsum(kept) - 1)[order])
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class InOrder:
-    """The file's order."""
+    """All rows in the file's order."""
 
     n_rows: int
 
@@ -85,8 +60,8 @@ class InOrder:
         return np.arange(start, stop, dtype=np.int64)
 
 
-class Shuffled:
-    """Examples in any order, the wanted rows of each one after the other.
+class ShuffledExamples:
+    """Examples in any order, and the wanted rows of each together.
 
     Args:
         examples: Which example comes when.
@@ -125,13 +100,13 @@ class Shuffled:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShuffledRows:
-    """Rows in any order: a true permutation."""
+    """All rows permuted."""
 
     order: Rows
 
     @property
     def n_rows(self) -> int:
-        """How many."""
+        """How many rows there are."""
         return len(self.order)
 
     def rows(self, start: int, stop: int) -> Rows:
@@ -141,7 +116,7 @@ class ShuffledRows:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Remainder:
-    """Some rows, and then the end of a stream: what is left of an epoch."""
+    """What is left of an epoch: some rows, and then the end of a stream."""
 
     head: Rows
     stream: Stream
@@ -149,7 +124,7 @@ class Remainder:
 
     @property
     def n_rows(self) -> int:
-        """How many."""
+        """How many rows there are."""
         return len(self.head) + self.stream.n_rows - self.skipped
 
     def rows(self, start: int, stop: int) -> Rows:
@@ -158,91 +133,3 @@ class Remainder:
         tail_start, tail_stop = (max(0, at - n_head) + self.skipped for at in (start, stop))
         tail = self.stream.rows(tail_start, min(tail_stop, self.stream.n_rows))
         return np.concatenate((self.head[start:stop], tail))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
-    """How a stream is dealt to the ranks: in windows, and those in batches.
-
-    The first window goes to rank 0, the next to rank 1, and so on, again and again. What is left
-    at the end and is too little for a window each is split evenly.
-
-    Attributes:
-        stream: All rows.
-        world_size: How many ranks.
-        batch_size: Rows of a batch.
-        window_rows: Rows of a window, a multiple of ``batch_size``.
-        key: Seed of the order within windows; None to leave them as they are.
-        drop_last: Whether a last batch that is not full is left out.
-        even_batches: Whether every rank has as many batches as the one with the fewest.
-    """
-
-    stream: Stream
-    world_size: int
-    batch_size: int
-    window_rows: int
-    key: tuple[int, ...] | None
-    drop_last: bool
-    even_batches: bool
-
-    def window(self, number: int, rank: int) -> Window:
-        """Return a rank's rows of one window."""
-        rows = self.stream.rows(*self._bounds(number, rank))
-        if self.key is None:
-            return Window(rows, None)
-        return Window(rows, permutation(len(rows), *self.key, number, rank, self.world_size))
-
-    def _bounds(self, number: int, rank: int) -> tuple[int, int]:
-        turn = self.window_rows * self.world_size
-        base = number * turn
-        left = max(0, self.stream.n_rows - base)
-        if left >= turn:
-            start = base + rank * self.window_rows
-            return start, start + self.window_rows
-        return base + left * rank // self.world_size, base + left * (rank + 1) // self.world_size
-
-    @property
-    def n_windows(self) -> int:
-        """How many windows a rank has, with the last one, which may be empty."""
-        return -(-self.stream.n_rows // (self.window_rows * self.world_size))
-
-    def n_rows(self, rank: int) -> int:
-        """How many rows a rank is dealt, before any are left out."""
-        if not self.n_windows:
-            return 0
-        start, stop = self._bounds(self.n_windows - 1, rank)
-        return (self.n_windows - 1) * self.window_rows + stop - start
-
-    def n_batches(self, rank: int) -> int:
-        """How many batches a rank has."""
-        ranks = range(self.world_size) if self.even_batches else [rank]
-        counts = [self.n_rows(each) for each in ranks]
-        size = self.batch_size
-        return min(count // size if self.drop_last else -(-count // size) for count in counts)
-
-    @property
-    def n_steps(self) -> int:
-        """How many batches the rank with the most has."""
-        return self.n_batches(self.world_size - 1)
-
-    def n_left(self, n_batches: int) -> int:
-        """How many rows are left when each rank has delivered so many batches."""
-        done = n_batches * self.batch_size
-        ranks = range(self.world_size)
-        return self.stream.n_rows - sum(min(self.n_rows(rank), done) for rank in ranks)
-
-    def n_delivered(self, rank: int) -> int:
-        """How many rows a rank delivers in an epoch."""
-        return min(self.n_rows(rank), self.n_batches(rank) * self.batch_size)
-
-    def after(self, n_batches: int) -> Stream:
-        """Return what is left when each rank has delivered so many batches."""
-        done = n_batches * self.batch_size
-        number, within = divmod(done, self.window_rows)
-        if number >= self.n_windows:
-            return InOrder(0)
-        ranks = range(self.world_size)
-        windows = [self.window(number, rank).delivered[within:] for rank in ranks]
-        head = np.sort(np.concatenate(windows)) if within else np.empty(0, np.int64)
-        skipped = (number + bool(within)) * self.window_rows * self.world_size
-        return Remainder(head, self.stream, min(skipped, self.stream.n_rows))

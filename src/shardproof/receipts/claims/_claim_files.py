@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from shardproof._base import files
 from shardproof._base.liveness import is_gone, is_here
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.opening import is_link, names_in
@@ -15,7 +16,7 @@ from shardproof._base.paths import refuse_empty
 from shardproof.errors import ManifestError
 from shardproof.receipts.plan._layout import CLAIMS, told_of
 
-__all__ = ["ClaimFiles", "ClaimRecord", "Found", "claims_in", "encode_claim"]
+__all__ = ["ClaimFiles", "ClaimRecord", "ObservedClaim", "claims_in", "encode_claim"]
 
 # Each generation has one name: of two, one would be listed and the other one read.
 _NUMBERS = r"shard_([0-9]{6})\.([0-9]{4}|[1-9][0-9]{4,8})\."
@@ -50,7 +51,7 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
     beat: int = 0
 
 
-class Found(msgspec.Struct, frozen=True):
+class ObservedClaim(msgspec.Struct, frozen=True):
     """A claim's file as it was found.
 
     Attributes:
@@ -65,7 +66,7 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """Who has it, for people."""
+        """Who holds it, for people."""
         return self.record.owner if self.record else "a worker that can't be told"
 
     @property
@@ -94,11 +95,11 @@ class ClaimFiles:
         self.directory = os.path.join(root, CLAIMS)
 
     def refuse_link(self) -> None:
-        """Do nothing if the directory is one, or is not there yet.
+        """Raise if the directory of claims is a symbolic link.
 
         Raises:
-            ManifestError: It is a link, which could lead anywhere.
-            OSError: Nobody could look.
+            ManifestError: It is one, which could lead anywhere.
+            OSError: It could not be looked at (EIO, ESTALE, ...).
         """
         if is_link(self.directory):
             problem = "expected a directory of claims, found a symbolic link"
@@ -108,12 +109,12 @@ class ClaimFiles:
         """Return the path of a claim's file."""
         return os.path.join(self.directory, f"shard_{index:06d}.{generation:04d}.json")
 
-    def holder(self, index: int) -> Found | None:
+    def holder(self, index: int) -> ObservedClaim | None:
         """Return the claim that holds a shard; None where none does."""
         generations = [generation for generation, _ in self.files_of(index)]
         return self.read(index, max(generations)) if generations else None
 
-    def generation_after(self, index: int, earlier: Found | None) -> int:
+    def generation_after(self, index: int, earlier: ObservedClaim | None) -> int:
         """Return the generation of a claim that is made after another one.
 
         Raises:
@@ -126,7 +127,7 @@ class ClaimFiles:
             raise OSError(errno.EINVAL, problem, self.path_of(index, earlier.generation))
         return earlier.generation + 1
 
-    def read(self, index: int, generation: int) -> Found | None:
+    def read(self, index: int, generation: int) -> ObservedClaim | None:
         """Return one claim; None where it is gone.
 
         Raises:
@@ -145,15 +146,24 @@ class ClaimFiles:
                     content = os.pread(fd, _MAX_BYTES, 0)
         finally:
             os.close(fd)
-        return Found(generation, content, _decoded(content))
+        return ObservedClaim(generation, content, _decoded(content))
 
     def files_of(self, index: int) -> list[tuple[int, str]]:
         """Return generation and path of each of a shard's claims, lowest first."""
         return self._entries(_FILE, index)
 
     def workspaces_of(self, index: int) -> list[tuple[int, str]]:
-        """Return the same of the directories in which a shard's claimants write."""
+        """Return generation and path of each directory that a claim on a shard writes in."""
         return self._entries(_WORKSPACE, index)
+
+    def remove_up_to(self, index: int, generation: int) -> None:
+        """Remove a shard's claims up to a generation, the highest last, and their directories."""
+        for found, path in self.workspaces_of(index):
+            if found <= generation:
+                files.remove_tree(path)
+        for found, path in self.files_of(index):
+            if found <= generation:
+                files.remove(path)
 
     def newest(self) -> dict[int, int]:
         """Return the highest generation of each shard that has claims; of one listing."""
@@ -179,18 +189,18 @@ def _refuse_other(mode: int, path: str) -> None:
         raise OSError(errno.EINVAL, problem, path)
 
 
-def claims_in(root: str) -> Iterator[tuple[int, Found]]:
+def claims_in(root: str) -> Iterator[tuple[int, ObservedClaim]]:
     """Yield for each shard that is claimed its number and the claim that holds it.
 
     Raises:
         ManifestError: The directory of claims is a link.
-        OSError: Nobody could look.
+        OSError: It could not be looked at (EIO, ESTALE, ...).
     """
     refuse_empty(root=root)
-    files = ClaimFiles(root)
-    files.refuse_link()
-    for index, generation in files.newest().items():
-        found = files.read(index, generation) or files.holder(index)
+    claim_files = ClaimFiles(root)
+    claim_files.refuse_link()
+    for index, generation in claim_files.newest().items():
+        found = claim_files.read(index, generation) or claim_files.holder(index)
         if found is not None:
             yield index, found
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import msgspec
 
-from shardproof.receipts.plan._input_files import SourceFile
+from shardproof.receipts.plan._input_files import InputFile
 
 __all__ = ["METHOD", "Assignment", "assign"]
 
@@ -24,11 +24,11 @@ class Assignment(msgspec.Struct, frozen=True):
     """
 
     shard_index: int
-    files: tuple[SourceFile, ...]
+    files: tuple[InputFile, ...]
     total_bytes: int
 
 
-def assign(files: Sequence[SourceFile], n_shards: int) -> tuple[Assignment, ...]:
+def assign(files: Sequence[InputFile], n_shards: int) -> tuple[Assignment, ...]:
     """Deal files out to shards; each file, or each row, to exactly one.
 
     The largest file goes first, to the shard that has least so far (Graham, "Bounds on
@@ -45,11 +45,11 @@ def assign(files: Sequence[SourceFile], n_shards: int) -> tuple[Assignment, ...]
     )
 
 
-_Dealt = list[tuple[list[SourceFile], int]]
+_Dealt = list[tuple[list[InputFile], int]]
 
 
-def _dealt_by_size(ordered: Sequence[SourceFile], n_shards: int) -> _Dealt:
-    shards: list[list[SourceFile]] = [[] for _ in range(n_shards)]
+def _dealt_by_size(ordered: Sequence[InputFile], n_shards: int) -> _Dealt:
+    shards: list[list[InputFile]] = [[] for _ in range(n_shards)]
     # How many files a shard has decides where sizes don't: that is in turns, if none is known.
     heap = [(0, 0, index) for index in range(n_shards)]
     for file in ordered:
@@ -60,7 +60,7 @@ def _dealt_by_size(ordered: Sequence[SourceFile], n_shards: int) -> _Dealt:
     return [(shard, sizes[index]) for index, shard in enumerate(shards)]
 
 
-def _dealt_by_rows(ordered: Sequence[SourceFile], n_shards: int) -> _Dealt:
+def _dealt_by_rows(ordered: Sequence[InputFile], n_shards: int) -> _Dealt:
     return [
         ([part], part_bytes)
         for file, n_parts in zip(ordered, _shares(ordered, n_shards), strict=True)
@@ -68,8 +68,8 @@ def _dealt_by_rows(ordered: Sequence[SourceFile], n_shards: int) -> _Dealt:
     ]
 
 
-def _shares(ordered: Sequence[SourceFile], n_shards: int) -> list[int]:
-    """How many shards each file is dealt out to: one, and each further to the largest parts."""
+def _shares(ordered: Sequence[InputFile], n_shards: int) -> list[int]:
+    """Return how many shards each file is dealt out to; the largest parts are divided first."""
     shares = [1] * len(ordered)
     heap = [(Fraction(-file.size), 1, place) for place, file in enumerate(ordered)]
     heapq.heapify(heap)
@@ -81,7 +81,7 @@ def _shares(ordered: Sequence[SourceFile], n_shards: int) -> list[int]:
     return shares
 
 
-def _parts(file: SourceFile, n_parts: int) -> Iterator[tuple[SourceFile, int]]:
+def _parts(file: InputFile, n_parts: int) -> Iterator[tuple[InputFile, int]]:
     if n_parts == 1:
         yield file, file.size
         return

@@ -1,4 +1,4 @@
-"""What is looked at in every plan, be it read whole or not."""
+"""The header of a plan: name, number of shards, kinds of outputs; read without the files."""
 
 import os
 
@@ -15,10 +15,10 @@ from shardproof.receipts.plan._layout import (
     PLAN_FILE,
 )
 
-__all__ = ["Header", "read_header", "refuse_version"]
+__all__ = ["PlanHeader", "read_header", "refuse_version"]
 
 
-class Header(msgspec.Struct, frozen=True):
+class PlanHeader(msgspec.Struct, frozen=True):
     """A plan, without what its shards are made of.
 
     Attributes:
@@ -38,7 +38,7 @@ class Header(msgspec.Struct, frozen=True):
     version: str = "1.0"
 
 
-def read_header(root: str) -> Header:
+def read_header(root: str) -> PlanHeader:
     """Return what a plan says of itself.
 
     Raises:
@@ -46,7 +46,7 @@ def read_header(root: str) -> Header:
         ManifestError: It can't be read, or is of a form that is not known.
         OSError: The file system failed.
     """
-    header = json.read(root, PLAN_FILE, Header, max_bytes=MAX_PLAN_BYTES)
+    header = json.read(root, PLAN_FILE, PlanHeader, max_bytes=MAX_PLAN_BYTES)
     refuse_version(header.version, root)
     path = os.path.join(root, PLAN_FILE)
     if len(header.plan_hash) > MAX_HASH:

@@ -17,13 +17,13 @@ from shardproof.errors import ReceiptError
 from shardproof.receipts.plan._canonical import canonical_path
 from shardproof.receipts.plan._patterns import files_below
 
-__all__ = ["Identity", "SourceFile", "describe", "identity_of", "source_files"]
+__all__ = ["Identity", "InputFile", "describe", "identity_of", "input_files"]
 
 Identity = Literal["mtime", "digest", "size"]
 """By what a local file is known again, beside its path and size."""
 
 
-class SourceFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class InputFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One file that a run reads, or some rows of it.
 
     Attributes:
@@ -58,7 +58,7 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.row_modulus is None or number % self.row_modulus == self.row_remainder
 
 
-def identity_of(file: SourceFile) -> dict[str, object]:
+def identity_of(file: InputFile) -> dict[str, object]:
     """Return what a hash takes of a file: all but where it is and which rows are meant."""
     said = msgspec.structs.asdict(file)
     for name in ("local_path", "row_modulus", "row_remainder"):
@@ -67,16 +67,16 @@ def identity_of(file: SourceFile) -> dict[str, object]:
 
 
 @checked
-def source_files(
-    root: str | os.PathLike[str], pattern: str = "**/*", *, identity: Identity = "mtime"
-) -> list[SourceFile]:
+def input_files(
+    path: str | os.PathLike[str], pattern: str = "**/*", *, identity: Identity = "mtime"
+) -> list[InputFile]:
     """Return the files below a directory, sorted by path; hidden ones are left out.
 
     All of them or none: a directory that can't be listed is an error, and no plan is made of the
     rest.
 
     Args:
-        root: The directory. Where it is doesn't matter to any hash, what is in it does.
+        path: The directory. Where it is doesn't matter to any hash, what is in it does.
         pattern: Which files: ``*``, ``?`` and ``[abc]`` as in a shell, and ``**`` for any number of
             directories. Links to files are files; a link to a directory is followed where a part of
             the pattern names it, and not by ``**``.
@@ -91,12 +91,12 @@ def source_files(
 
     Example:
         >>> from shardproof import receipts
-        >>> corpus = receipts.source_files(text_dir, "*.txt")
+        >>> corpus = receipts.input_files(text_dir, "*.txt")
         >>> tuple(file.path for file in corpus)
         ('a.txt', 'b.txt')
     """
-    refuse_empty(root=root)
-    base = Path(real_path(root))
+    refuse_empty(path=path)
+    base = Path(real_path(path))
     names = files_below(os.fspath(base), pattern)
     files = [describe(base / name, name, identity) for name in names]
     if not files:
@@ -107,7 +107,7 @@ def source_files(
     return files
 
 
-def describe(path: Path, name: str, identity: Identity) -> SourceFile:
+def describe(path: Path, name: str, identity: Identity) -> InputFile:
     """Return one local file under a name of its own.
 
     Raises:
@@ -122,6 +122,6 @@ def describe(path: Path, name: str, identity: Identity) -> SourceFile:
             raise ReceiptError(f"expected a regular file, found something else at '{shown(path)}'")
         mtime = status.st_mtime if identity == "mtime" else None
         etag = str(digest.of_file(fd, "sha256", size)) if identity == "digest" else None
-        return SourceFile(path=name, size=size, local_path=str(path), mtime=mtime, etag=etag)
+        return InputFile(path=name, size=size, local_path=str(path), mtime=mtime, etag=etag)
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""Where what is: ``runs/<run_hash>/datasets/<dataset_name>/<plan_hash>/`` and the names in it."""
+"""The names in ``runs/<run_hash>/datasets/<dataset_name>/<plan_hash>/``, and the limits."""
 
 import contextlib
 import re
@@ -77,7 +77,7 @@ def reserved(name: str) -> bool:
 
 @contextlib.contextmanager
 def told_of(path: str) -> Iterator[None]:
-    """Let an error of a call name the whole path, and not a part of it or none."""
+    """Make an error of a system call name the whole path, not a part of it or none."""
     try:
         yield
     except ShardproofError:

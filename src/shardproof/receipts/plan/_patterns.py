@@ -66,7 +66,7 @@ def _matching(root: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _fitting(root: str, place: str, part: str) -> list[str]:
-    """Return the names in a directory that fit a part of a pattern; a plain one may be nobody's."""
+    """Return the names in a directory that fit a part of a pattern, or the part itself if plain."""
     if _HAS_PATTERN.search(part) is None:
         return [] if part.startswith(".") else [part]
     fits = re.compile(fnmatch.translate(part)).match

@@ -22,11 +22,11 @@ from shardproof._base.opening import mode_of, real_path
 from shardproof._base.paths import refuse_empty
 from shardproof.errors import ManifestError, ManifestPermissionError, RevisionError
 from shardproof.receipts.plan._canonical import canonical_json
-from shardproof.receipts.plan._input_files import describe, source_files
+from shardproof.receipts.plan._input_files import describe, input_files
 from shardproof.receipts.plan._layout import MAX_PLAN_BYTES, PLAN_FILE
 from shardproof.receipts.plan._search import plan_dirs
 
-__all__ = ["Offline", "Pin", "RepoType", "pin_files", "pin_hub"]
+__all__ = ["Pin", "pin_files", "pin_hub"]
 
 RepoType = Literal["model", "dataset"]
 
@@ -64,18 +64,20 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
 @checked
 def pin_hub(
-    name: str,
+    repo_id: str,
     revision: str | None = None,
     *,
     repo_type: RepoType = "model",
     offline: Offline = "error",
     output_dir: str | os.PathLike[str] | None = None,
     timeout: float = 10.0,
+    token: str | bool | None = None,
+    endpoint: str | None = None,
 ) -> Pin:
     """Return the commit that a name on the Hugging Face Hub stands for; never a guess.
 
     Args:
-        name: The repository, such as ``"openai-community/gpt2"``.
+        repo_id: The repository, such as ``"openai-community/gpt2"``.
         revision: A commit of 40 hexadecimal digits, which is taken as it is and needs no network;
             or a branch or a tag; None for the default branch.
         repo_type: What it is.
@@ -83,6 +85,9 @@ def pin_hub(
             newest plan below ``output_dir`` wrote down for the same name and ``revision``.
         output_dir: Where earlier runs are.
         timeout: Seconds to wait for the hub.
+        token: As for `huggingface_hub.HfApi`: a token; None for the one of this machine, if it has
+            one; False for none.
+        endpoint: Address of the hub; None for the one that huggingface_hub is set to.
 
     Raises:
         RevisionError: The hub knows no such revision; or it can't be asked and there is no earlier
@@ -98,22 +103,24 @@ def pin_hub(
     """
     refuse_empty(output_dir=output_dir)
     if revision is not None and _COMMIT.fullmatch(revision):
-        return Pin(kind=repo_type, name=name, requested=revision, revision=revision)
+        return Pin(kind=repo_type, name=repo_id, requested=revision, revision=revision)
     try:
-        commit = _ask_hub(name, revision, repo_type, timeout)
+        from huggingface_hub import HfApi  # noqa: PLC0415 - an extra
+
+        api = HfApi(endpoint=endpoint, token=token)
+        commit = _ask(api, repo_id, revision, repo_type, timeout)
     except (ImportError, RevisionError):
         raise
     except Exception as error:
         # Whatever a client of HTTP raises where there is no network: no revision was found out.
-        earlier = _recorded(name, revision, repo_type, output_dir) if offline == "reuse" else None
-        if earlier is None:
-            raise _unresolved(name, revision, offline, output_dir, error) from traced(error)
-        return earlier
-    return Pin(kind=repo_type, name=name, requested=revision, revision=commit)
+        pinned = offline == "reuse" and _recorded(repo_id, revision, repo_type, output_dir)
+        if not pinned:
+            raise _unresolved(repo_id, revision, offline, output_dir, error) from traced(error)
+        return pinned
+    return Pin(kind=repo_type, name=repo_id, requested=revision, revision=commit)
 
 
-def _ask_hub(name: str, revision: str | None, repo_type: RepoType, timeout: float) -> str:
-    from huggingface_hub import HfApi  # noqa: PLC0415 - an extra
+def _ask(api: Any, repo_id: str, revision: str | None, repo_type: RepoType, timeout: float) -> str:
     from huggingface_hub.errors import (  # noqa: PLC0415
         HFValidationError,
         RepositoryNotFoundError,
@@ -121,20 +128,19 @@ def _ask_hub(name: str, revision: str | None, repo_type: RepoType, timeout: floa
     )
 
     try:
-        info: Any = HfApi().repo_info(name, revision=revision, repo_type=repo_type, timeout=timeout)
+        info: Any = api.repo_info(repo_id, revision=revision, repo_type=repo_type, timeout=timeout)
     except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
-        wanted = f"'{shown(name)}' at '{shown(revision)}'" if revision else f"'{shown(name)}'"
+        wanted = f"'{shown(repo_id)}'" + (f" at '{shown(revision)}'" if revision else "")
         problem = f"the hub shows no {repo_type} {wanted} to you; is the name right, is it private?"
         raise RevisionError(problem) from traced(error)
     if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
-        raise RevisionError(
-            f"expected the hub to name a commit of '{shown(name)}', found {quoted(str(info.sha))}"
-        )
+        problem = f"expected the hub to name a commit of '{shown(repo_id)}'"
+        raise RevisionError(f"{problem}, found {quoted(str(info.sha))}")
     return info.sha
 
 
 def _unresolved(
-    name: str,
+    repo_id: str,
     revision: str | None,
     offline: Offline,
     output_dir: str | os.PathLike[str] | None,
@@ -142,7 +148,7 @@ def _unresolved(
 ) -> RevisionError:
     meant = f"'{shown(revision or 'default')}'"
     lines = [
-        f"could not find out which commit of '{shown(name)}' is meant by {meant}:",
+        f"could not find out which commit of '{shown(repo_id)}' is meant by {meant}:",
         f"{type(error).__name__}: {told(error)}",
         "Pin it: give the commit's 40 hexadecimal digits as the revision.",
     ]
@@ -155,12 +161,12 @@ def _unresolved(
 
 
 def _recorded(
-    name: str, revision: str | None, kind: RepoType, output_dir: str | os.PathLike[str] | None
+    repo_id: str, revision: str | None, kind: RepoType, output_dir: str | os.PathLike[str] | None
 ) -> Pin | None:
-    """The pin of the newest plan that has one for this name and request."""
+    """Return the pin of the newest plan that has one for this name and request."""
     if output_dir is None:
         return None
-    wanted = (kind, name, revision)
+    wanted = (kind, repo_id, revision)
     pins = (
         (created_at, pin)
         for created_at, pins in _plans_with_pins(output_dir)
@@ -216,7 +222,7 @@ def pin_files(path: str | os.PathLike[str]) -> Pin:
     if not mode:
         raise RevisionError(f"expected a file or a directory, found nothing at '{shown(real)}'")
     is_dir = stat.S_ISDIR(mode)
-    files = source_files(real, identity="digest") if is_dir else [describe(real, "", "digest")]
+    files = input_files(real, identity="digest") if is_dir else [describe(real, "", "digest")]
     content = canonical_json([[file.path, file.etag] for file in files])
     revision = f"sha256:{hashlib.sha256(content).hexdigest()}"
     return Pin(kind="files", name=real.name, revision=revision)

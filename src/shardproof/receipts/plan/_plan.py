@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.arguments import as_int, checked
+from shardproof._base.arguments import as_int, checked, count
 from shardproof._base.messages import quoted
 from shardproof._base.names import real_root, refusals
 from shardproof._base.paths import refuse_empty
@@ -17,11 +17,11 @@ from shardproof.errors import ManifestError, ReceiptError
 from shardproof.receipts.plan._assignment import METHOD, Assignment, assign
 from shardproof.receipts.plan._canonical import canonical_json, canonical_path, hash_of, plain
 from shardproof.receipts.plan._header import refuse_version
-from shardproof.receipts.plan._input_files import SourceFile, identity_of
+from shardproof.receipts.plan._input_files import InputFile, identity_of
 from shardproof.receipts.plan._layout import MAX_KINDS, MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
 from shardproof.receipts.plan._pins import Pin
 
-__all__ = ["Plan", "encode_plan", "make_plan", "read_plan", "resolved_tokenizer"]
+__all__ = ["Plan", "encode_plan", "make_plan", "resolved_tokenizer"]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +63,42 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     run_hash: str = ""
     kinds: tuple[str, ...] = ()
 
+    @classmethod
+    @checked
+    def load(cls, plan_dir: str | os.PathLike[str]) -> "Plan":
+        """Return the plan that a directory holds; made by shardproof or by Nemotron.
+
+        Args:
+            plan_dir: The directory that holds ``plan.json``.
+
+        Raises:
+            ManifestNotFoundError: There is none.
+            ManifestError: It can't be read, or does not have each shard once and in order.
+            OSError: The file system failed.
+
+        Example:
+            >>> from shardproof import receipts
+            >>> receipts.Plan.load(plan_dir).n_shards
+            3
+        """
+        refuse_empty(plan_dir=plan_dir)
+        root = real_root(plan_dir)
+        plan = json.read(root, PLAN_FILE, Plan, max_bytes=MAX_PLAN_BYTES)
+        refuse_version(plan.version, root)
+        found = [assignment.shard_index for assignment in plan.file_assignments]
+        if found != list(range(plan.n_shards)):
+            problem = f"expected an assignment for each of {plan.n_shards} shards, in order"
+            path = os.path.join(root, PLAN_FILE)
+            raise ManifestError(problem, path=path, field="file_assignments")
+        return plan
+
 
 @checked
 def make_plan(
     dataset_name: str,
-    files: Sequence[SourceFile],
-    n_shards: int,
+    files: Sequence[InputFile],
     *,
+    n_shards: int,
     config: Mapping[str, object] | None = None,
     tokenizer: Mapping[str, object] | None = None,
     determinism: Mapping[str, str] | None = None,
@@ -80,16 +109,16 @@ def make_plan(
 
     Args:
         dataset_name: Name of the data set; it becomes a directory.
-        files: What is read; `source_files` lists local ones.
+        files: What is read; `input_files` lists local ones.
         n_shards: How many shards to make, up to a million.
         config: All settings that the content of the shards depends on; values of JSON, and paths.
         tokenizer: ``pin.tokenizer(...)``; its ``resolved_revision`` must be there.
         determinism: Versions of libraries and whatever else the bytes depend on.
         pins: Pinned inputs to write down; the source files' own revisions count by themselves.
         kinds: The kinds of outputs without which no shard is done, such as ``["bin", "idx"]``; see
-            `Work.output`. Where none are named, each shard owes what its work has written. They
-            are no part of ``plan_hash``: a plan that is there already takes them over, and keeps
-            what was done.
+            `ClaimedShard.output`. Where none are named, each shard owes what its work has written.
+            They are no part of ``plan_hash``: a plan that is there already takes them over, and
+            keeps what was done.
 
     Raises:
         ReceiptError: A tokenizer without a revision, no files, a file twice, a name that no plan
@@ -99,11 +128,11 @@ def make_plan(
 
     Example:
         >>> from shardproof import receipts
-        >>> plan = receipts.make_plan("corpus", receipts.source_files(text_dir), n_shards=4)
+        >>> plan = receipts.make_plan("corpus", receipts.input_files(text_dir), n_shards=4)
         >>> plan.n_shards, len(plan.plan_hash)
         (4, 16)
     """
-    _refuse_count(n_shards)
+    count("n_shards", n_shards, 1, MAX_SHARDS)
     _refuse_name(dataset_name)
     files = list(map(_with_int_as_size, files))
     _refuse_files(files)
@@ -146,7 +175,7 @@ def _told_apart(kinds: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(kinds)))
 
 
-def _with_int_as_size(file: SourceFile) -> SourceFile:
+def _with_int_as_size(file: InputFile) -> InputFile:
     size = as_int("size", file.size)
     return file if size is file.size else msgspec.structs.replace(file, size=size)
 
@@ -156,7 +185,7 @@ def _now() -> str:
     return now.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _fingerprint(files: Sequence[SourceFile]) -> str:
+def _fingerprint(files: Sequence[InputFile]) -> str:
     known = sorted(map(identity_of, files), key=canonical_json)
     return f"sha256:{hashlib.sha256(canonical_json(known)).hexdigest()}"
 
@@ -176,11 +205,6 @@ def resolved_tokenizer(tokenizer: Mapping[str, object] | None) -> dict[str, Any]
     return resolved
 
 
-def _refuse_count(n_shards: int) -> None:
-    if not 1 <= n_shards <= MAX_SHARDS:
-        raise ValueError(f"n_shards: expected 1 to {MAX_SHARDS}, found {n_shards}")
-
-
 def _refuse_name(dataset_name: str) -> None:
     reasons = [reason for _, _, reason in refusals([dataset_name])]
     if "/" in dataset_name:
@@ -191,7 +215,7 @@ def _refuse_name(dataset_name: str) -> None:
         )
 
 
-def _refuse_files(files: Sequence[SourceFile]) -> None:
+def _refuse_files(files: Sequence[InputFile]) -> None:
     if not files:
         raise ReceiptError("expected source files, found none")
     seen: set[str] = set()
@@ -218,22 +242,3 @@ def encode_plan(plan: Plan) -> bytes:
     if len(data) > MAX_PLAN_BYTES:
         raise ReceiptError(f"expected a plan of at most {MAX_PLAN_BYTES} bytes, found {len(data)}")
     return data + b"\n"
-
-
-def read_plan(plan_dir: str | os.PathLike[str]) -> Plan:
-    """Return the plan that a directory holds; made by shardproof or by Nemotron.
-
-    Raises:
-        ManifestNotFoundError: There is none.
-        ManifestError: It can't be read, or does not have each shard once and in order.
-        OSError: The file system failed.
-    """
-    refuse_empty(plan_dir=plan_dir)
-    root = real_root(plan_dir)
-    plan = json.read(root, PLAN_FILE, Plan, max_bytes=MAX_PLAN_BYTES)
-    refuse_version(plan.version, root)
-    found = [assignment.shard_index for assignment in plan.file_assignments]
-    if found != list(range(plan.n_shards)):
-        problem = f"expected an assignment for each of {plan.n_shards} shards, in order"
-        raise ManifestError(problem, path=os.path.join(root, PLAN_FILE), field="file_assignments")
-    return plan

@@ -20,14 +20,14 @@ OnError = Callable[[OSError], None]
 
 
 @checked
-def plan_dirs(directory: str | os.PathLike[str], on_error: OnError | None = None) -> Iterator[Path]:
+def plan_dirs(path: str | os.PathLike[str], on_error: OnError | None = None) -> Iterator[Path]:
     """Yield the plan directories in an output directory or any part of one, sorted by path.
 
     A directory with receipts that has lost its ``plan.json`` is among them. Where links lead to one
     by several ways, it is yielded once.
 
     Args:
-        directory: An output directory, a run, a data set of it, or a plan directory itself.
+        path: An output directory, a run, a data set of it, or a plan directory itself.
         on_error: What is done where a directory below it can't be listed; by default that is
             raised.
 
@@ -35,8 +35,8 @@ def plan_dirs(directory: str | os.PathLike[str], on_error: OnError | None = None
         FileNotFoundError: The directory is not there.
         OSError: It can't be listed.
     """
-    refuse_empty(directory=directory)
-    top = os.path.abspath(directory)
+    refuse_empty(path=path)
+    top = os.path.abspath(path)
     on_error = on_error or _raise
     found = _search(top, os.listdir(top), _MAX_STEPS, _MAX_UNNAMED, on_error)
     return _each_once(found, on_error)

@@ -21,10 +21,10 @@ from shardproof.receipts.verdict._verdict import (
     why_foreign,
 )
 
-__all__ = ["promise"]
+__all__ = ["read_manifest"]
 
 
-def promise(root: str) -> Manifest:
+def read_manifest(root: str) -> Manifest:
     """Return what the receipts of a plan directory promise.
 
     What was only started, or failed, promises nothing. A receipt that is damaged, or belongs to
@@ -45,7 +45,9 @@ def promise(root: str) -> Manifest:
     for promises, problems in _all_promises(scope, header.n_shards):
         files += promises
         damaged += problems
-    return Manifest(Path(root), Path(root, PLAN_FILE), "receipts", files, damaged=damaged)
+    return Manifest(
+        root=Path(root), path=Path(root, PLAN_FILE), format="receipts", files=files, damaged=damaged
+    )
 
 
 _Promises = tuple[list[PromisedFile], list[Contradiction]]
@@ -65,7 +67,7 @@ def _all_promises(scope: Scope, n_shards: int) -> Iterator[_Promises]:
 
 
 def _listed(receipts_fd: int) -> list[int]:
-    """The shards that have a receipt."""
+    """Return the shards that have a receipt, ascending."""
     names = os.listdir(receipts_fd)
     return sorted(index for name in names if (index := receipt_index(name)) is not None)
 
@@ -84,7 +86,10 @@ def _promise_of(scope: Scope, index: int, files: Iterable[UsualFile] | None) -> 
     # A file of 0 bytes may be an empty shard's, which owes none.
     if files is None or not all(file.bytes and is_plain(file.path) for file in files):
         return _read_closely(scope, index)
-    return [PromisedFile(file.path, file.bytes, provable(file.checksum)) for file in files], []
+    return [
+        PromisedFile(name=file.path, size=file.bytes, digest=provable(file.checksum))
+        for file in files
+    ], []
 
 
 def _read_closely(scope: Scope, index: int) -> _Promises:
@@ -92,7 +97,11 @@ def _read_closely(scope: Scope, index: int) -> _Promises:
     try:
         receipt = read_receipt(scope.root, index)
         if foreign := why_foreign(scope, receipt, index):
-            return [], [Contradiction(name, Mismatch("a receipt of this plan and shard", foreign))]
+            return [], [
+                Contradiction(
+                    name, Mismatch(expected="a receipt of this plan and shard", found=foreign)
+                )
+            ]
         is_done = receipt.status == "completed"
         return promised(scope, receipt, os.path.join(scope.root, name)) if is_done else [], []
     except ManifestNotFoundError:
@@ -100,9 +109,9 @@ def _read_closely(scope: Scope, index: int) -> _Promises:
     except ManifestPermissionError as error:
         raise may_not_read(error) from error
     except ManifestError as error:
-        return [], [Contradiction(name, Mismatch("a receipt", error.problem))]
+        return [], [Contradiction(name, Mismatch(expected="a receipt", found=error.problem))]
 
 
 def _beyond(index: int, n_shards: int) -> _Promises:
-    mismatch = Mismatch(f"receipts of {n_shards} shards", f"one of shard {index}")
+    mismatch = Mismatch(expected=f"receipts of {n_shards} shards", found=f"one of shard {index}")
     return [], [Contradiction(f"{RECEIPTS}/{receipt_name(index)}", mismatch)]

@@ -52,7 +52,7 @@ class Output(NamedTuple):
     checksum: str | None = None
 
 
-class _File(msgspec.Struct):
+class _RecordedFile(msgspec.Struct):
     """One of a receipt's files, as far as it is known."""
 
     path: str
@@ -81,7 +81,7 @@ def outputs_of(receipt: Receipt, path: str) -> list[Output]:
 
 def _output(kind: str, file: object, path: str, field: str) -> Output:
     try:
-        said = msgspec.convert(file, _File)
+        said = msgspec.convert(file, _RecordedFile)
     except msgspec.ValidationError as error:
         raise ManifestError(told(error), path=path, field=field) from None
     if refused := refusals([said.path]):

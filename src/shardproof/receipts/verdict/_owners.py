@@ -1,4 +1,4 @@
-"""Which outputs the receipts name, and who else's: of two who name one, one wrote over the other's.
+"""Outputs that two receipts name: one of the two shards wrote over the other's.
 
 By its own receipt and sizes each of the two looks done. So outputs are counted over all receipts;
 and where one is named twice, neither shard is done until its own receipt is another.
@@ -6,11 +6,11 @@ and where one is named twice, neither shard is done until its own receipt is ano
 
 import functools
 import os
-import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from shardproof._base.liveness import Stamp, settled_stamp_of
 from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
 from shardproof._base.work import go_on
@@ -25,13 +25,10 @@ from shardproof.receipts.verdict._verdict import (
     why_foreign,
 )
 
-__all__ = ["Named", "has_twins"]
-
-_TICK = 2.0
-"""Seconds in which a directory may change twice and its time once, on the coarsest file system."""
+__all__ = ["NamedOutputs", "has_twins"]
 
 
-class _Says(NamedTuple):
+class _Named(NamedTuple):
     """What a completed receipt says, as far as it matters here."""
 
     completed_at: float | None = None
@@ -39,21 +36,21 @@ class _Says(NamedTuple):
     folded: frozenset[str] = frozenset()
 
 
-class _Look(NamedTuple):
+class _FullLook(NamedTuple):
     """When all receipts were read.
 
     Attributes:
         began: By the store's clock.
         ended: Likewise.
-        stamp: What `Named._stamp` was before.
+        stamp: What `NamedOutputs._stamp` was before.
     """
 
     began: float
     ended: float
-    stamp: tuple[int, int, int] | None
+    stamp: Stamp | None
 
 
-class Named:
+class NamedOutputs:
     """The outputs that the receipts of a plan name, as far as a store has looked.
 
     Args:
@@ -67,8 +64,8 @@ class Named:
         self._n_shards = n_shards
         self._clock = clock
         self._by_name: dict[str, set[int]] = {}
-        self._last: _Look | None = None
-        self._spoilt: dict[int, tuple[_Says, str]] = {}
+        self._last: _FullLook | None = None
+        self._spoilt: dict[int, tuple[_Named, str]] = {}
         self._n_compared: dict[str, int] = {}  # of how many who name an output, each with each
 
     def twins(self) -> dict[int, str]:
@@ -89,7 +86,7 @@ class Named:
             self._read_all()
         return self._twin_of(index, functools.cache(self._says))
 
-    def _is_outdated(self, last: _Look) -> bool:
+    def _is_outdated(self, last: _FullLook) -> bool:
         """Whether receipts may have changed since a look, and that is worth another one.
 
         What is asked of each of many shards while others work must not read all for each: at most
@@ -101,8 +98,8 @@ class Named:
         stamp = self._stamp()
         return stamp is None or stamp != last.stamp
 
-    def _stamp(self) -> tuple[int, int, int] | None:
-        """Return what is another one after a receipt got its name; None while that can't be told.
+    def _stamp(self) -> Stamp | None:
+        """Return the stamp of the directory of receipts; None while it can't tell of changes.
 
         A directory that just changed may change again without another time.
         """
@@ -110,11 +107,9 @@ class Named:
             status = os.lstat(os.path.join(self._scope.root, RECEIPTS))
         except OSError:
             return None
-        if time.time() - status.st_mtime < _TICK:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+        return settled_stamp_of(status)
 
-    def _twin_of(self, index: int, says: Callable[[int], _Says]) -> str | None:
+    def _twin_of(self, index: int, says: Callable[[int], _Named]) -> str | None:
         """Compare a shard with all who name its outputs; ``says`` reads each receipt once."""
         go_on()
         said = says(index)
@@ -127,11 +122,11 @@ class Named:
                 self._compare_all(index, name, others, says)
         return self._spoilt[index][1] if self._is_spoilt(index, said) else None
 
-    def _is_spoilt(self, index: int, said: _Says) -> bool:
+    def _is_spoilt(self, index: int, said: _Named) -> bool:
         return index in self._spoilt and self._spoilt[index][0] == said
 
     def _compare_all(
-        self, index: int, name: str, others: set[int], says: Callable[[int], _Says]
+        self, index: int, name: str, others: set[int], says: Callable[[int], _Named]
     ) -> None:
         for other in sorted(others - {index}):
             go_on()
@@ -140,7 +135,7 @@ class Named:
                 self._spoil(other, says(other), _why(name, index))
         self._n_compared[_folded(name)] = len(others)
 
-    def _spoil(self, index: int, said: _Says, why: str) -> None:
+    def _spoil(self, index: int, said: _Named, why: str) -> None:
         """Note why a receipt is not believed, unless that is known; an earlier one's is past."""
         known = self._spoilt[index][1] if self._is_spoilt(index, said) else why
         self._spoilt[index] = (said, known)
@@ -158,7 +153,7 @@ class Named:
         finally:
             os.close(root_fd)
         self._by_name, self._n_compared = by_name, {}
-        self._last = _Look(began, self._clock(), stamp)
+        self._last = _FullLook(began, self._clock(), stamp)
 
     def _all_names(self, receipts_fd: int) -> Iterator[tuple[int, Iterable[str]]]:
         indices = range(self._n_shards)
@@ -167,23 +162,23 @@ class Named:
             go_on()
             yield index, _names(files) or self._says(index).names
 
-    def _says(self, index: int) -> _Says:
+    def _says(self, index: int) -> _Named:
         try:
             receipt = read_receipt(self._scope.root, index)
             if receipt.status != "completed" or why_foreign(self._scope, receipt, index):
-                return _Says()
+                return _Named()
             path = os.path.join(self._scope.root, RECEIPTS, receipt_name(index))
             files = promised(self._scope, receipt, path)
         except ManifestPermissionError as error:
             raise may_not_read(error) from error
         except ManifestError:
-            return _Says()
+            return _Named()
         names = tuple(file.name for file in files)
-        return _Says(receipt.completed_at, names, frozenset(map(_folded, names)))
+        return _Named(receipt.completed_at, names, frozenset(map(_folded, names)))
 
 
 def _names(files: Iterable[UsualFile] | None) -> list[str]:
-    """The names of a usual receipt's files; none where an empty shard may owe none."""
+    """Return the names of a usual receipt's files; none where an empty shard may owe none."""
     found = [] if files is None else list(files)
     return [file.path for file in found] if all(file.bytes for file in found) else []
 

@@ -58,39 +58,51 @@ class Verdict:
 
     Attributes:
         index: The shard.
-        done: Whether it is.
+        completed: Whether it is.
         status: What its receipt says.
         reason: In words.
     """
 
     index: int
-    done: bool
+    completed: bool
     status: VerdictStatus
     reason: str
 
     def __bool__(self) -> bool:
         """Whether the shard is done, so that ``if verdict`` means what it says."""
-        return self.done
+        return self.completed
 
 
 class Looked(NamedTuple):
     """What a look at some shards found.
 
     Attributes:
-        not_done: The verdict on each that is not done.
+        verdicts: The verdicts that were asked for.
         names: The outputs of all that say completed.
     """
 
-    not_done: list[Verdict]
+    verdicts: list[Verdict]
     names: list[str]
 
 
 def look_at(
-    scope: Scope, indices: Sequence[int], level: Level, workers: int | None = None
+    scope: Scope,
+    indices: Sequence[int],
+    level: Level,
+    workers: int | None = None,
+    *,
+    pending: bool = True,
 ) -> Looked:
-    """Return the verdict on each shard that is not done, in the order of ``indices``.
+    """Return the verdict on each shard, in the order of ``indices``.
 
     Each is judged by its own receipt; whether two name one output, the caller finds in the names.
+
+    Args:
+        scope: Whose receipts are looked at.
+        indices: The shards.
+        level: How hard to look.
+        workers: How many threads look; None to decide by how long the file system takes.
+        pending: Whether verdicts on shards that are done are left out, which takes less time.
 
     Raises:
         ManifestError: The plan directory can't be opened.
@@ -99,7 +111,9 @@ def look_at(
     root_fd = open_root(scope.root)
     try:
         with open_receipts(scope.root, root_fd) as receipts_fd:
-            look = functools.partial(_look_at_all, scope, level, root_fd, receipts_fd)
+            look = functools.partial(
+                _look_at_all, scope, level, root_fd, receipts_fd, pending=pending
+            )
             if level == "valid":
                 cpus = workers or fanout.available_cpus()
                 runs = fanout.over_threads(look, indices, cpus, chunk=1)
@@ -109,13 +123,13 @@ def look_at(
                 looks = [look for _, found in runs for look in found]
     finally:
         os.close(root_fd)
-    verdicts = [found for look in looks for found in look.not_done]
+    verdicts = [found for look in looks for found in look.verdicts]
     return Looked(verdicts, [name for look in looks for name in look.names])
 
 
 @contextlib.contextmanager
 def open_receipts(root: str, root_fd: int) -> Iterator[int | None]:
-    """Give a descriptor of the directory of receipts; None where there is none yet.
+    """Yield a descriptor of the directory of receipts; None where there is none yet.
 
     Raises:
         ManifestError: It is something else than a directory.
@@ -140,15 +154,21 @@ def open_receipts(root: str, root_fd: int) -> Iterator[int | None]:
 
 
 def _look_at_all(
-    scope: Scope, level: Level, root_fd: int, receipts_fd: int | None, indices: Sequence[int]
+    scope: Scope,
+    level: Level,
+    root_fd: int,
+    receipts_fd: int | None,
+    indices: Sequence[int],
+    *,
+    pending: bool,
 ) -> list[Looked]:
     if receipts_fd is None:
         return [Looked([_absent(index) for index in indices], [])]
     names: list[str] = []
-    if level == "complete":
+    if pending and level == "complete":
         indices = not_plainly_done(scope, root_fd, receipts_fd, indices, names)
     found = [verdict(scope, index, level, names) for index in indices]
-    return [Looked([one for one in found if not one.done], names)]
+    return [Looked([one for one in found if not (pending and one.completed)], names)]
 
 
 def verdict(scope: Scope, index: int, level: Level, names: list[str] | None = None) -> Verdict:
@@ -179,9 +199,9 @@ def verdict(scope: Scope, index: int, level: Level, names: list[str] | None = No
 
 
 def may_not_read(error: ManifestPermissionError) -> PermissionError:
-    """Return what it means that a receipt may not be read: nobody could look.
+    """Return the error for a receipt that may not be read: the shard could not be looked at.
 
-    Whoever wrote it may have done the work, and be at it: nobody is told to do it again.
+    Its writer may have done the work, or be at it, so it is not to be done again.
     """
     return PermissionError(errno.EACCES, error.problem, error.path)
 
@@ -206,7 +226,7 @@ def _receipts_dir(root: str) -> str:
 
     Raises:
         ManifestError: It is a link, which could lead anywhere, or something else.
-        OSError: Nobody could look.
+        OSError: It could not be looked at (EIO, ESTALE, ...).
     """
     path = os.path.join(root, RECEIPTS)
     mode = mode_of(path)
@@ -245,7 +265,10 @@ def promised(scope: Scope, receipt: Receipt, path: str) -> list[PromisedFile]:
         ManifestError: That can't be told, or is less than the plan owes.
     """
     outputs = owed(receipt, path, scope.kinds)
-    return [PromisedFile(output.path, output.bytes, output.checksum) for output in outputs]
+    return [
+        PromisedFile(name=output.path, size=output.bytes, digest=output.checksum)
+        for output in outputs
+    ]
 
 
 def _look_at_outputs(
@@ -255,7 +278,7 @@ def _look_at_outputs(
     files = promised(scope, receipt, os.fspath(source))
     if names is not None:
         names += [file.name for file in files]
-    manifest = Manifest(Path(scope.root), source, "receipts", files)
+    manifest = Manifest(root=Path(scope.root), path=source, format="receipts", files=files)
     report = check(manifest, level=level, workers=1, list_first=False)
     if reasons := [*map(_broken, report.findings), *_unproven(report)]:
         return Verdict(index, False, "completed", "completed, but " + joined(reasons))
@@ -263,13 +286,13 @@ def _look_at_outputs(
 
 
 def _broken(finding: Finding) -> str:
-    if not finding.looked:
+    if not finding.conclusive:
         raise OSError(finding.errno, finding.found, str(finding.path))
     return f"expected {finding.expected} at '{shown(finding.path)}', found {finding.found}"
 
 
 def _unproven(report: Report) -> Iterator[str]:
-    """A digest that was asked for and is not there is no proof."""
+    """Yield a line for each output whose digest was asked for and is not recorded."""
     if report.level == "valid":
         for path in report.unproven:
             yield f"no digest of '{shown(path)}' is recorded that could be proven"

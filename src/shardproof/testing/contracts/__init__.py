@@ -10,7 +10,7 @@ from shardproof._base.lazy import attached
 from shardproof.testing._extras import extra
 
 if TYPE_CHECKING:
-    from shardproof.testing.contracts._format import Format, FormatContract
+    from shardproof.testing.contracts._format import FormatContract, FormatUnderTest
     from shardproof.testing.contracts._loader import (
         MakeDir,
         OpenLoader,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FindProblems",
-    "Format",
     "FormatContract",
+    "FormatUnderTest",
     "MakeDir",
     "OpenLoader",
     "ResumableLoaderContract",
@@ -42,8 +42,8 @@ _get, __dir__ = attached(
     __name__,
     {
         "FindProblems": "_validator",
-        "Format": "_format",
         "FormatContract": "_format",
+        "FormatUnderTest": "_format",
         "MakeDir": "_loader",
         "OpenLoader": "_loader",
         "ResumableLoaderContract": "_order",

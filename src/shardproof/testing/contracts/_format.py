@@ -24,18 +24,18 @@ from shardproof.testing.samples.saev._layout import Layout, layout
 from shardproof.testing.samples.saev._states import ShardState, apply_states
 from shardproof.testing.samples.saev._writing import write_layout
 
-__all__ = ["Format", "FormatContract"]
+__all__ = ["FormatContract", "FormatUnderTest"]
 
 
-class Format(Protocol):
-    """The two functions of a format; a module that has them is one."""
+class FormatUnderTest(Protocol):
+    """What the contract asks of a format, such as a `shardproof.formats.Format`."""
 
-    def claims(self, root: str) -> bool:
-        """Whether the directory looks like this format's."""
+    def recognizes(self, path: str) -> bool:
+        """Return whether the directory looks like this format's."""
         ...
 
-    def read(self, root: str) -> Any:
-        """Return the `Manifest`: its ``root``, ``source``, ``files`` and ``probe`` are looked at.
+    def read_manifest(self, path: str) -> Any:
+        """Return the `Manifest`: its ``root``, ``path``, ``files`` and ``probe`` are looked at.
 
         Raises:
             ManifestError: It can't be read, or promises what nothing can keep.
@@ -53,7 +53,7 @@ class FormatContract:
 
             @pytest.fixture
             def form(self):
-                return shardproof.formats.mds
+                return shardproof.formats.get("mds")
 
             def write_dir(self, value, base):
                 ...
@@ -90,7 +90,7 @@ class FormatContract:
         with without_root_override():
             return returned(run_in_child(function, deadline=self.deadline))
 
-    def refused(self, form: Format, root: Path) -> Raised:
+    def refused(self, form: FormatUnderTest, root: Path) -> Raised:
         """Read, and return the refusal."""
         with without_root_override():
             outcome = run_in_child(lambda: _read(form, root), deadline=self.deadline)
@@ -98,50 +98,52 @@ class FormatContract:
         assert self.refusal in error.kinds, f"expected {self.refusal}: {error.report}"
         return error
 
-    def test_a_whole_directory_is_claimed(self, form: Format, root: Path) -> None:
+    def test_a_whole_directory_is_claimed(self, form: FormatUnderTest, root: Path) -> None:
         """By looking at it, without a change."""
         before = snapshot(root)
-        assert form.claims(str(root))
+        assert form.recognizes(str(root))
         assert snapshot(root) == before
 
-    def test_a_directory_without_shards_is_claimed(self, form: Format, root: Path) -> None:
+    def test_a_directory_without_shards_is_claimed(self, form: FormatUnderTest, root: Path) -> None:
         """What a purge leaves: the manifest alone."""
         for shard in self.shard_files(root):
             shard.unlink()
-        assert form.claims(str(root))
+        assert form.recognizes(str(root))
 
     @pytest.mark.parametrize("content", [[], ["README.md", "data.bin", "index.txt"]])
     def test_other_directories_are_not_claimed(
-        self, form: Format, tmp_path: Path, content: Sequence[str]
+        self, form: FormatUnderTest, tmp_path: Path, content: Sequence[str]
     ) -> None:
         """Nor is an empty one."""
         other = tmp_path / "other"
         other.mkdir()
         for name in content:
             (other / name).write_bytes(b"text")
-        assert not form.claims(str(other))
+        assert not form.recognizes(str(other))
 
-    def test_every_shard_is_promised_once(self, form: Format, root: Path) -> None:
+    def test_every_shard_is_promised_once(self, form: FormatUnderTest, root: Path) -> None:
         """By its name relative to the directory."""
-        names = [file.name for file in form.read(str(root)).files]
+        names = [file.name for file in form.read_manifest(str(root)).files]
         shards = [shard.relative_to(root).as_posix() for shard in self.shard_files(root)]
         assert sorted(set(names) & set(shards)) == sorted(shards)
         assert len(set(names)) == len(names)
 
-    def test_promises_of_a_whole_directory_are_kept(self, form: Format, root: Path) -> None:
+    def test_promises_of_a_whole_directory_are_kept(
+        self, form: FormatUnderTest, root: Path
+    ) -> None:
         """Sizes are those of the files, and the probe finds nothing."""
-        manifest = form.read(str(root))
+        manifest = form.read_manifest(str(root))
         for file in manifest.files:
             size = (root / file.name).stat().st_size
             assert file.size in {None, size}, f"{file.name}: {file.size} is promised, not {size}"
             assert _probe(manifest, file) is None
 
     @pytest.mark.parametrize("state", [ShardState.TRUNCATED, ShardState.EXTENDED])
-    def test_another_size_shows(self, form: Format, root: Path, state: ShardState) -> None:
+    def test_another_size_shows(self, form: FormatUnderTest, root: Path, state: ShardState) -> None:
         """In the promised size or to the probe: that is what level ``complete`` is for."""
         shards = self.shard_files(root)
         apply_states(shards, [state] * len(shards))
-        manifest = form.read(str(root))
+        manifest = form.read_manifest(str(root))
         names = {shard.relative_to(root).as_posix() for shard in shards}
         for file in manifest.files:
             if file.name in names:
@@ -149,28 +151,30 @@ class FormatContract:
                 kept = file.size in {None, size} and _probe(manifest, file) is None
                 assert not kept, f"{file.name} is {state}, and nothing shows it"
 
-    def test_the_promise_does_not_depend_on_what_is_there(self, form: Format, root: Path) -> None:
+    def test_the_promise_does_not_depend_on_what_is_there(
+        self, form: FormatUnderTest, root: Path
+    ) -> None:
         """A missing shard is promised like any other."""
-        whole = _promised(form.read(str(root)))
+        whole = _promised(form.read_manifest(str(root)))
         self.shard_files(root)[1].unlink()
-        assert _promised(form.read(str(root))) == whole
+        assert _promised(form.read_manifest(str(root))) == whole
 
-    def test_paths_are_absolute(self, form: Format, root: Path) -> None:
+    def test_paths_are_absolute(self, form: FormatUnderTest, root: Path) -> None:
         """Those of the directory and of the file that refusals name."""
-        manifest = form.read(str(root))
+        manifest = form.read_manifest(str(root))
         assert Path(manifest.root) == root
-        assert Path(manifest.source) == root / self.manifest_name
+        assert Path(manifest.path) == root / self.manifest_name
 
-    def test_no_shard_is_opened(self, form: Format, root: Path) -> None:
+    def test_no_shard_is_opened(self, form: FormatUnderTest, root: Path) -> None:
         """A manifest is read without its shards, of which there may be a hundred thousand."""
         shards = {str(shard) for shard in self.shard_files(root)}
         with faults(root) as fs:
-            form.claims(str(root))
-            form.read(str(root))
+            form.recognizes(str(root))
+            form.read_manifest(str(root))
         opened = {str(call.path) for call in fs.calls if call.operation == "open"}
         assert not opened & shards
 
-    def test_a_missing_manifest_is_refused(self, form: Format, root: Path) -> None:
+    def test_a_missing_manifest_is_refused(self, form: FormatUnderTest, root: Path) -> None:
         """With its path."""
         (root / self.manifest_name).unlink()
         assert str(root / self.manifest_name) in self.refused(form, root).text
@@ -193,63 +197,65 @@ class FormatContract:
         ids=str,
     )
     def test_a_damaged_manifest_is_refused(
-        self, form: Format, root: Path, state: ShardState
+        self, form: FormatUnderTest, root: Path, state: ShardState
     ) -> None:
         """With its path, and without waiting for a writer to a FIFO."""
         apply_states([root / self.manifest_name], [state])
         assert str(root / self.manifest_name) in self.refused(form, root).text
 
-    def test_an_error_of_the_file_system_passes_through(self, form: Format, root: Path) -> None:
+    def test_an_error_of_the_file_system_passes_through(
+        self, form: FormatUnderTest, root: Path
+    ) -> None:
         """EIO: the manifest may be whole, and no one is to write it anew."""
 
         def read_with_eio() -> str:
             with faults(root) as fs:
                 fs.fail("open", errno.EIO, match=self.manifest_name)
                 try:
-                    form.read(str(root))
+                    form.read_manifest(str(root))
                 except OSError as error:
                     return errno.errorcode[error.errno or 0]
             return "nothing"
 
         assert self.look(read_with_eio) == "EIO"
 
-    def test_hostile_json_is_refused(self, form: Format, root: Path) -> None:
+    def test_hostile_json_is_refused(self, form: FormatUnderTest, root: Path) -> None:
         """Whatever it is, with the path of the file."""
         path = root / self.manifest_name
         texts = hostile_json(json.loads(path.read_bytes()))
         self._refuses_all(form, root, texts)
 
-    def test_hostile_names_are_refused(self, form: Format, root: Path) -> None:
+    def test_hostile_names_are_refused(self, form: FormatUnderTest, root: Path) -> None:
         """Those that leave the directory, or are another file elsewhere."""
         path, (name, *_) = root / self.manifest_name, self._names(root)
         text = path.read_text(encoding="utf-8")
         texts = hostile_names().map(lambda hostile: _renamed(text, {name: hostile}))
         self._refuses_all(form, root, texts)
 
-    def test_twins_are_refused(self, form: Format, root: Path) -> None:
+    def test_twins_are_refused(self, form: FormatUnderTest, root: Path) -> None:
         """Two names that are one file on some file systems."""
         path, (name, other, *_) = root / self.manifest_name, self._names(root)
         text = path.read_text(encoding="utf-8")
         texts = twins().map(lambda pair: _renamed(text, {name: pair[0], other: pair[1]}))
         self._refuses_all(form, root, texts)
 
-    def test_nothing_from_the_manifest_is_executed(self, form: Format, root: Path) -> None:
+    def test_nothing_from_the_manifest_is_executed(self, form: FormatUnderTest, root: Path) -> None:
         """No pickle is loaded, no text compiled, no program started, no connection made.
 
         Seen by an audit hook (PEP 578).
         """
 
         def events() -> list[str]:
-            form.read(str(root))  # what is imported late is imported now
+            form.read_manifest(str(root))  # what is imported late is imported now
             seen: list[str] = []
             sys.addaudithook(lambda event, _: seen.append(event) if event in _EXECUTES else None)
-            form.claims(str(root))
-            form.read(str(root))
+            form.recognizes(str(root))
+            form.read_manifest(str(root))
             return seen
 
         assert self.look(events) == []
 
-    def test_nothing_is_left_behind(self, form: Format, root: Path) -> None:
+    def test_nothing_is_left_behind(self, form: FormatUnderTest, root: Path) -> None:
         """No descriptor or thread, and the directory as it was; after a refusal too."""
         files = snapshot(root)
 
@@ -272,7 +278,10 @@ class FormatContract:
         return [shard.relative_to(root).as_posix() for shard in self.shard_files(root)]
 
     def _refuses_all(
-        self, form: Format, root: Path, texts: st.SearchStrategy[str] | st.SearchStrategy[bytes]
+        self,
+        form: FormatUnderTest,
+        root: Path,
+        texts: st.SearchStrategy[str] | st.SearchStrategy[bytes],
     ) -> None:
         path = root / self.manifest_name
 
@@ -281,7 +290,7 @@ class FormatContract:
         def refuses(text: str | bytes) -> None:
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
             with pytest.raises(Exception) as refused:  # noqa: PT011 - which, is what is asked next
-                form.read(str(root))
+                form.read_manifest(str(root))
             kinds = [kind.__name__ for kind in type(refused.value).__mro__]
             assert self.refusal in kinds, f"expected {self.refusal}: {refused.value!r}"
             assert str(path) in str(refused.value), f"{path} is not named in: {refused.value}"
@@ -303,8 +312,8 @@ _EXECUTES = {
 }
 
 
-def _read(form: Format, root: Path) -> None:
-    form.read(str(root))
+def _read(form: FormatUnderTest, root: Path) -> None:
+    form.read_manifest(str(root))
 
 
 def _promised(manifest: Any) -> list[tuple[str, int | None, str | None]]:

@@ -1,0 +1,235 @@
+"""Write a checkpoint as files of safetensors: the same bytes, proven while they are copied."""
+
+import contextlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from shardproof._base import files as _files
+from shardproof._base import opening
+from shardproof._base.arguments import checked
+from shardproof._base.messages import listed, quoted, shown
+from shardproof._base.paths import refuse_empty
+from shardproof.checkpoint.format._layout import header_size
+from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
+from shardproof.checkpoint.load._shard_reader import (
+    Reading,
+    algorithm_of,
+    prove_shard,
+    refuse_other,
+)
+from shardproof.checkpoint.safetensors._headers import StoredTensor, opened
+from shardproof.checkpoint.safetensors._layout import lay_out, refuse_unconvertible
+from shardproof.checkpoint.safetensors._set import file_name, index_name, pack_index
+from shardproof.checkpoint.storage._metadata_file import read_metadata
+from shardproof.checkpoint.storage._open_shard import open_shard
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
+from shardproof.errors import CheckpointError, UnsyncedError
+
+__all__ = ["to_safetensors"]
+
+_MOST_OPEN = 256  # of 1024 that a process may have open in most places
+_SYNC_BYTES = 2**26
+
+
+class ConvertedFile(NamedTuple):
+    """A file that is to be written: its path, its first bytes, and where in it each tensor goes."""
+
+    path: str
+    header: bytes
+    tensors: Sequence[StoredTensor]
+
+
+@checked
+def to_safetensors(
+    prefix: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    storage: CheckpointStorage | None = None,
+    overwrite: bool = False,
+) -> list[str]:
+    """Write a checkpoint as files of safetensors, one for each rank, and their index.
+
+    Each shard is proven by its checksum while it is copied, and no file has its name before all of
+    them are; so the shards of more than 256 ranks are read twice. The index comes last. Each file
+    says of which set it is one, in its ``__metadata__``: so what is left of a conversion that was
+    killed is known for what it is, be it beside files of an earlier one. It needs memory for the
+    metadata and for a MiB.
+
+    Args:
+        prefix: Of the checkpoint.
+        to: The directory where the files go; it is made if need be.
+        storage: Where the checkpoint is; by default what the prefix looks like.
+        overwrite: Whether to replace files of the same names. Their index is removed first; killed
+            between two files, it leaves a directory that `from_safetensors` refuses. Of several
+            conversions into one directory at once, without it at most one makes an index, and with
+            it none makes one of files that are not all its own; one that is overtaken raises.
+
+    Returns:
+        The files' absolute paths in the order of ranks, and that of the index.
+
+    Raises:
+        CheckpointNotFoundError: There is no such checkpoint, or a shard of it is gone.
+        CheckpointError: It is not whole; two ranks have a tensor of the same name; a type or a name
+            has no counterpart; a target is there already. All cases are listed. Or another
+            checkpoint was converted into the directory meanwhile; there is no index of both.
+        OSError: A file could not be written; where some have their names already, there is no
+            index. Of an `UnsyncedError` that names the index all are there, but may not be after a
+            power cut.
+
+    Example:
+        >>> import numpy as np
+        >>> from shardproof.checkpoint import MultiShardSaver, to_safetensors
+        >>> prefix = f"{output_dir}/step_3/model"
+        >>> path = MultiShardSaver().save_shard(prefix, 0, {"bias": np.arange(3)})
+        >>> path = MultiShardSaver().save_metadata(prefix, world_size=1, step=3)
+        >>> file, index = to_safetensors(prefix, f"{output_dir}/release")
+        >>> file.removeprefix(str(output_dir))
+        '/release/model-00001-of-00001.safetensors'
+    """
+    refuse_empty(prefix=prefix, to=to)
+    location = location_of(prefix, storage)
+    metadata = read_metadata(location)
+    weight_map = _weight_map(metadata, location.metadata)
+    directory = os.path.abspath(to)
+    targets = list(_targets(metadata, directory))
+    index = os.path.join(directory, index_name())
+    paths = [*(target.path for target in targets), index]
+    if not overwrite and (there := [path for path in paths if opening.is_there(path)]):
+        raise _already_there(there, directory)
+    _files.make_directories(directory)
+    _files.sweep_leftovers(directory)
+    jobs = list(zip(metadata.shards, targets, strict=True))
+    if len(jobs) > _MOST_OPEN:
+        for shard in metadata.shards:
+            with open_shard(location, shard) as file:
+                prove_shard(file, shard)
+    total_size = sum(tensor.size for target in targets for tensor in target.tensors)
+    try:
+        for at in range(0, len(jobs), _MOST_OPEN):
+            _write(location, jobs[at : at + _MOST_OPEN], index, overwrite=overwrite)
+        _make_index(index, pack_index(weight_map, total_size), targets)
+    except FileExistsError as error:  # somebody else was faster
+        path = str(error.filename)
+        raise (_overtaken if overwrite else _already_there)([path], directory) from error
+    return paths
+
+
+def _weight_map(metadata: CheckpointMetadata, path: str) -> dict[str, str]:
+    """Return which tensor goes to which file; one file alone may have it."""
+    refuse_unconvertible((tensor for shard in metadata.shards for tensor in shard.tensors), path)
+    ranks: defaultdict[str, list[int]] = defaultdict(list)
+    for shard in metadata.shards:
+        for tensor in shard.tensors:
+            ranks[tensor.name].append(shard.rank)
+    shared = [
+        f"{quoted(name)}: ranks {', '.join(map(str, found))}"
+        for name, found in ranks.items()
+        if len(found) > 1
+    ]
+    if shared:
+        problem = "tensors that several ranks have, of which an index can name only one"
+        raise CheckpointError(listed(problem, shared), path=path)
+    n_files = len(metadata.shards)
+    return {name: file_name(found[0], n_files) for name, found in ranks.items()}
+
+
+def _targets(metadata: CheckpointMetadata, directory: str) -> Iterator[ConvertedFile]:
+    for shard in metadata.shards:
+        path = os.path.join(directory, file_name(shard.rank, len(metadata.shards)))
+        yield ConvertedFile(path, *lay_out(shard.tensors, path, of_set=metadata.checksum))
+
+
+def _already_there(paths: Sequence[str], directory: str) -> CheckpointError:
+    problem = "files are there already, and are replaced only by overwrite=True"
+    return CheckpointError(listed(problem, [*map(shown, paths)]), path=directory)
+
+
+def _write(
+    location: Location,
+    jobs: Iterable[tuple[ShardEntry, ConvertedFile]],
+    index: str,
+    *,
+    overwrite: bool,
+) -> None:
+    """Write files, none of which has its name before all of them are proven."""
+    new_file = _files.being_written if overwrite else _files.being_published
+    with contextlib.ExitStack() as last, contextlib.ExitStack() as names:
+        for entry, target in jobs:
+            fd = names.enter_context(new_file(target.path))
+            _copy(location, entry, target, fd)
+            _files.sync(fd)
+        if overwrite:
+            _files.remove(index)  # or it would speak for some files of before and some of now
+            last.callback(_files.remove, index)  # so would that of who was done meanwhile
+
+
+def _make_index(path: str, data: bytes, targets: Sequence[ConvertedFile]) -> None:
+    """Write the index, if all files are those that were written here, before it and after."""
+    _refuse_others(targets)
+    try:
+        with _files.being_published(path) as fd:
+            _write_at(fd, path, [memoryview(data)], 0)
+            made = _files.inode_of(os.fstat(fd))
+    except UnsyncedError:  # it is there, and speaks for them all the same
+        _look_again(path, made, targets)
+        raise
+    _look_again(path, made, targets)
+
+
+def _look_again(path: str, made: _files.Inode, targets: Sequence[ConvertedFile]) -> None:
+    """Remove an index again if its files are not those that were written here any more."""
+    try:
+        _refuse_others(targets)
+    except BaseException:
+        _files.withdraw(path, made)
+        raise
+
+
+def _refuse_others(targets: Sequence[ConvertedFile]) -> None:
+    """Raise a `CheckpointError` that lists the files that others have replaced."""
+    others = [target.path for target in targets if not _is_as_written(target)]
+    if others:
+        raise _overtaken(others, os.path.dirname(others[0]))
+
+
+def _overtaken(paths: Sequence[str], directory: str) -> CheckpointError:
+    problem = "files that somebody else has put there at the same time; convert it again"
+    return CheckpointError(listed(problem, [*map(shown, paths)]), path=directory)
+
+
+def _is_as_written(target: ConvertedFile) -> bool:
+    """Return whether a file is the one that was written here, or one of the same checkpoint."""
+    try:
+        with opened(target.path) as fd:
+            return opening.read_at(fd, len(target.header)) == target.header
+    except CheckpointError:  # it is gone, or something else
+        return False
+
+
+def _copy(location: Location, entry: ShardEntry, target: ConvertedFile, fd: int) -> None:
+    """Copy a shard's tensors to their places, and prove that they are those that were written."""
+    offsets = {tensor.name: tensor.offset for tensor in target.tensors}
+    _write_at(fd, target.path, [memoryview(target.header)], 0)
+    with open_shard(location, entry) as file:
+        reading = Reading(file, algorithm_of(file, entry))
+        at = synced = header_size(entry.checksum)
+        for tensor in entry.tensors:
+            reading.skip(at, tensor.offset)
+            at = tensor.offset + tensor.size
+            pieces = reading.pieces(tensor.offset, at)
+            _write_at(fd, target.path, pieces, offsets[tensor.name])
+            if at - synced >= _SYNC_BYTES:
+                _files.begin_to_sync(fd)
+                synced = at
+        refuse_other(file, entry, reading.found)
+
+
+def _write_at(fd: int, path: str, pieces: Iterable[memoryview], offset: int) -> None:
+    for piece in pieces:
+        data = piece
+        while data:
+            with _files.telling_where(path):
+                n = os.pwrite(fd, data, offset)
+            data, offset = data[n:], offset + n

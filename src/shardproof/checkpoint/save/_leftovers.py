@@ -1,0 +1,137 @@
+"""Remove what interrupted saves and removals left: records, seals, and folders of removals."""
+
+import contextlib
+import errno
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from shardproof.checkpoint.format._layout import (
+    metadata_name,
+    own_prefix,
+    record_name,
+    removal_of,
+)
+from shardproof.checkpoint.storage._metadata_file import read_metadata, read_record
+from shardproof.checkpoint.storage._storage import (
+    CheckpointStorage,
+    Exclusive,
+    Location,
+    holding,
+    path_in,
+)
+from shardproof.errors import CheckpointError
+
+__all__ = ["remove_folder", "sweep_leftovers", "take_away"]
+
+_RECORD = re.compile(r"(.+)_shard_([0-9]{1,10})\.tensors\.json", re.DOTALL)
+_ABOUT_TO_COME = re.compile(r"(\.shardproof-[0-9a-f]{16}-)(?:pending|seal)-[0-9a-f]{16}\.tmp")
+
+_NO_FOLDER = (
+    "expected a folder of files that were moved there to be removed, found a directory in it or "
+    "something else in its place: see what it is, and remove it"
+)
+
+_STAYS_FULL = (
+    "expected a folder of files that were moved there to be removed, found one that stays not "
+    "empty though nothing in it can be moved: see what it is, and remove it"
+)
+
+_PAUSE = 0.1  # seconds
+
+
+def sweep_leftovers(storage: CheckpointStorage, directory: str) -> None:
+    """Remove what saves left beside whole checkpoints, or were too late to name.
+
+    A record goes if it says of its shard what the metadata say; any other may be one of a save that
+    has just begun. What is about to get its name goes where it can't: whose it is, is told.
+
+    Raises:
+        OSError: Something can't be listed or removed.
+    """
+    records: defaultdict[str, list[int]] = defaultdict(list)
+    coming: defaultdict[str, list[str]] = defaultdict(list)
+    for name in _files(storage, directory):
+        if found := _RECORD.fullmatch(name):
+            records[found[1]].append(int(found[2]))
+        elif found := _ABOUT_TO_COME.fullmatch(name):
+            coming[found[1]].append(name)
+    # Only what was there before metadata are seen: a save that overwrites removes them first.
+    for name in _files(storage, directory) if records or coming else ():
+        prefix_name = name.removesuffix(metadata_name(""))
+        if prefix_name not in {name, ""}:
+            location = Location(storage, path_in(directory, prefix_name))
+            _remove_records(location, sorted(records[prefix_name]))
+            for file in coming[own_prefix(prefix_name)]:
+                storage.remove(location.beside(file))
+
+
+def _files(storage: CheckpointStorage, directory: str) -> list[str]:
+    return sorted(name for name, is_directory in storage.list(directory) if not is_directory)
+
+
+def _remove_records(location: Location, ranks: Sequence[int]) -> None:
+    with contextlib.suppress(CheckpointError):  # a checkpoint that can't be read keeps its records
+        shards = read_metadata(location).shards if ranks else ()
+        for rank in ranks:
+            with contextlib.suppress(CheckpointError):  # so does a record
+                if read_record(location, rank).shard == shards[min(rank, len(shards) - 1)]:
+                    location.storage.remove(location.beside(record_name(location.name, rank)))
+
+
+def take_away(location: Location, *prefixes: str) -> None:
+    """Remove files whose names begin with one of some prefixes, and folders of removals.
+
+    Raises:
+        CheckpointError: As of `remove_folder`: shards could be moved into it still.
+    """
+    for name, is_directory in location.storage.list(location.directory):
+        if not name.startswith(prefixes):
+            continue
+        if not is_directory:
+            location.storage.remove(location.beside(name))
+        elif removal_of(name, is_directory=True):
+            remove_folder(location.storage, location.beside(name))
+
+
+def remove_folder(storage: CheckpointStorage, folder: str) -> None:
+    """Remove the folder of a removal, with the files that were moved into it meanwhile.
+
+    Raises:
+        CheckpointError: A directory is in it, or a name that nothing has; or something else is in
+            its place.
+    """
+    try:
+        with holding(storage, os.path.dirname(folder)) as held:
+            _remove_emptied(held, folder)
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise CheckpointError(_NO_FOLDER, path=folder) from error
+
+
+def _remove_emptied(storage: CheckpointStorage, folder: str) -> None:
+    n_in_vain = 0
+    while isinstance(storage, Exclusive) and not storage.remove_directory(folder):
+        if n_in_vain == 2:
+            raise CheckpointError(_STAYS_FULL, path=folder)
+        if _empty(storage, folder):
+            n_in_vain = 0
+        else:  # others may have moved what was there, and something else came
+            n_in_vain += 1
+            time.sleep(_PAUSE)
+
+
+def _empty(storage: CheckpointStorage, folder: str) -> bool:
+    """Remove the files in a folder; say whether any could be moved."""
+    # NFS leaves a file that somebody reads where it was removed: in the folder it would stay.
+    outside, is_any_moved = f"{folder}.tmp", False
+    for name, is_directory in storage.list(folder):
+        if is_directory:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), f"{folder}/{name}")
+        if isinstance(storage, Exclusive):
+            with contextlib.suppress(FileNotFoundError):
+                storage.rename(f"{folder}/{name}", outside, sync=False)
+                is_any_moved = True
+        storage.remove(outside)
+    return is_any_moved

@@ -1,0 +1,111 @@
+"""The command ``shardproof demo``: what the reports look like, on two directories of its own."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import shardproof
+from shardproof._base import files
+from shardproof._base.messages import shown, told
+from shardproof._base.opening import is_directory, is_there, names_in, real_path
+from shardproof._base.work import apart
+from shardproof.cli.exits import (
+    COULD_NOT_LOOK,
+    KEPT,
+    code_of,
+    end_with,
+    outcome_of,
+    warn,
+    words_of,
+)
+from shardproof.cli.paths import given_path
+from shardproof.cli.validate import show_reports
+
+__all__ = ["demo"]
+
+
+def demo(
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            parser=given_path,
+            help="Build in this new or empty directory, and keep it.",
+        ),
+    ] = None,
+) -> None:
+    """Build a healthy and a damaged shards directory, validate both, show the reports.
+
+    Exit codes: 0 done; 2 wrong usage; 3 could not write, look or print; 130 interrupted,
+    143 ended by SIGTERM (129: SIGHUP).
+    """
+    try:
+        code = _demonstrate_in_passing() if to is None else _demonstrate_and_keep(to)
+    except OSError as error:
+        if to is not None:
+            end_with(words_of(error, "look at", to), code_of(error))
+        problem = f"Could not make, or remove, the directories of the demo: {told(error)}"
+        tip = "set TMPDIR to a directory that you may write to, or give one by --to DIR"
+        end_with(f"{problem}; {tip}", COULD_NOT_LOOK)
+    raise typer.Exit(code)
+
+
+def _demonstrate_in_passing() -> int:
+    made: list[str] = []
+    try:
+        apart(lambda _: made.append(tempfile.mkdtemp(prefix="shardproof-demo-")))
+        code = _demonstrate(Path(made[0]))
+    finally:
+        try:
+            with contextlib.suppress(OSError):  # what failed once may work now
+                _remove(made)
+        finally:
+            _remove(made)  # what an interrupt has cut short
+    typer.echo("\nBoth directories are gone again; --to DIR keeps them.")
+    return code
+
+
+def _remove(directories: list[str]) -> None:
+    for directory in directories:
+        files.remove_tree(directory)
+
+
+def _demonstrate_and_keep(to: Path) -> int:
+    if is_there(to) and (not is_directory(to) or names_in(to)):
+        raise typer.BadParameter(f"expected a new or empty directory, found '{shown(to)}'")
+    code = _demonstrate(to)
+    typer.echo(f"\nBoth directories are kept in '{shown(real_path(to))}'.")
+    return code
+
+
+def _demonstrate(base: Path) -> int:
+    """Return 3 where nobody could look, else 0."""
+    from shardproof import testing  # noqa: PLC0415 - only the demo builds directories
+
+    healthy = testing.write_layout(testing.layout(n_shards=6), base / "healthy")
+    damaged = testing.write_layout(
+        testing.layout(n_shards=6, missing=[1, 3], empty=[2], unreadable=[4], directory=[5]),
+        base / "damaged",
+    )
+    with testing.without_root_override():
+        codes = [_show(path) for path in (healthy, damaged)]
+    typer.echo("The same in a test run or a job prolog, for the damaged one:")
+    typer.echo(f"$ pytest --validate-shards --shards-dir={shown(damaged)}")
+    if os.geteuid() == 0:
+        typer.echo("(Root may read the unreadable file; the demo gave that power up for a moment.)")
+    return COULD_NOT_LOOK if max(codes) > 1 else KEPT
+
+
+def _show(path: Path) -> int:
+    """Validate as the command does, and return its exit code."""
+    typer.echo(f"$ shardproof validate {shown(path)}")
+    outcome = outcome_of(os.fspath(path), lambda: shardproof.validate(path))
+    if outcome.error:
+        warn(outcome.error)
+    show_reports([outcome], verbose=False)
+    typer.echo()
+    return outcome.exit_code

@@ -1,0 +1,240 @@
+"""Bring one shard into the cache, and hold it there."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from shardproof._base.deadline import Deadline
+from shardproof._base.messages import quoted, shown, told
+from shardproof._base.threads import Stop
+from shardproof._base.work import Cancelled, go_on
+from shardproof.errors import FetchError
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._leases import Lease
+from shardproof.fetching.cache._stats import PrefetchEvent, PrefetchTally
+from shardproof.fetching.sources._source import RemoteFile, Source
+from shardproof.fetching.transfer._asking import ask
+from shardproof.fetching.transfer._attempts import Goal
+from shardproof.fetching.transfer._fetch_to import FetchResult, fetch_to
+from shardproof.fetching.transfer._kept import drop_parts, key_in, sweep_parts
+from shardproof.fetching.transfer._limits import Limits
+
+__all__ = ["Brought", "CachedFetcher"]
+
+logger = logging.getLogger("shardproof.fetching")
+
+
+class Brought(NamedTuple):
+    """Where a shard is, and how it came there."""
+
+    path: Path
+    event: PrefetchEvent
+
+
+class CachedFetcher:
+    """Brings shards of one source into one cache, from any thread.
+
+    Args:
+        source: Where they come from.
+        cache: Where they go.
+        limits: How long and how often to try.
+        tally: What it costs, and who is told of each thing that happens.
+    """
+
+    def __init__(self, source: Source, cache: Cache, limits: Limits, tally: PrefetchTally) -> None:
+        self.tally = tally
+        self._source, self._cache, self._limits = source, cache, limits
+        self._lock = threading.Lock()
+        self._files: dict[str, RemoteFile] = {}
+        self._leases: dict[str, Lease] = {}
+        self._here: dict[str, tuple[int, int]] = {}
+
+    def prepare(self, name: str, position: int, stop: threading.Event) -> RemoteFile | None:
+        """Ask for a shard ahead of its turn; return what the source tells, if it can be asked."""
+        with suppress(FetchError):
+            return self._file(name, f"shard {position}", stop)
+        return None
+
+    def take(self, name: str) -> None:
+        """Hold what lies under a shard's name, whatever it is: nobody takes it away any more."""
+        self._hold(name).begin_reading()
+
+    def bring(self, name: str, position: int, stop: threading.Event) -> Brought:
+        """Return where a shard is, whole, proven and held; fetch it if it isn't there.
+
+        Raises:
+            FetchError: It can't be fetched.
+        """
+        label = f"shard {position}"
+        try:
+            return self._bring(name, label, self._hold(name), stop)
+        except FetchError as error:
+            self._let_go(name)
+            if not stop.is_set():
+                n_attempts = len(error.causes)
+                self.tally.add(
+                    n_attempts=n_attempts, n_failures=1, n_retries=max(0, n_attempts - 1)
+                )
+                self.tally.tell(PrefetchEvent("failed", name, problem=told(error)))
+            raise
+        except BaseException:
+            self._let_go(name)
+            raise
+
+    def _bring(self, name: str, label: str, lease: Lease, stop: threading.Event) -> Brought:
+        try:
+            file = self._file(name, label, stop)
+        except FetchError:
+            path = self._cache.find(RemoteFile(name), lease, stop)
+            if path is None or stop.is_set():
+                self._tell_unknown(name)
+                raise
+            logger.warning(
+                "The source can't be asked for %s; the proven copy is taken: %s",
+                shown(label),
+                shown(path),
+            )
+            return Brought(path, PrefetchEvent("found", name))
+        path = self._cache.find(file, lease, stop)
+        if path is not None:
+            return Brought(path, PrefetchEvent("found", name))
+        with self._cache.downloading(name, timeout=self._limits.timeout, stop=stop):
+            # Whoever held the lock may have brought it.
+            path = self._cache.find(file, lease, stop)
+            if path is not None:
+                return Brought(path, PrefetchEvent("found", name))
+            return self._fetched(file, label, lease, stop)
+
+    def _fetched(
+        self, file: RemoteFile, label: str, lease: Lease, stop: threading.Event
+    ) -> Brought:
+        name = file.name
+        self._tell_unknown(name)
+        if not self._cache.make_room(file.size or 0, lease):
+            logger.warning("There is no room for %s, since others hold what is there", shown(label))
+        limits = self.tally.limits_for(file.size, self._limits)
+        fetched = fetch_to(
+            self._source,
+            name,
+            os.fspath(lease.part),
+            goal=self._goal(name, label),
+            file=file,
+            digest=None,
+            limits=limits,
+            stop=stop,
+            on_bytes=lambda n_bytes, size: self._come(name, n_bytes, size),
+            parts=self._cache.kept,
+            is_asked=True,
+        )
+        self._files[name] = fetched.file
+        path = self._cache.place(
+            fetched.path, fetched.file, lease, digest=fetched.digest, stop=stop
+        )
+        self._count(fetched)
+        return Brought(path, PrefetchEvent("fetched", name, fetched.seconds, fetched.n_bytes))
+
+    def _tell_unknown(self, name: str) -> None:
+        """Say why what lies there does not do."""
+        if self._cache.is_unknown(name):
+            logger.warning(
+                "'%s' lies there, but nothing is known of it: it is compared with what is fetched. "
+                "'shardproof adopt' takes over what other tools fetched",
+                shown(self._cache.path_of(name)),
+            )
+
+    def _come(self, name: str, n_bytes: int, size: int | None) -> None:
+        self._here[name] = (n_bytes, size or n_bytes)
+
+    def _count(self, fetched: FetchResult) -> None:
+        n_attempts, n_bytes = fetched.n_attempts, fetched.n_bytes
+        self.tally.add(n_attempts=n_attempts, n_retries=max(0, n_attempts - 1), n_bytes=n_bytes)
+        self.tally.took(n_bytes, fetched.seconds)
+
+    def _file(self, name: str, label: str, stop: threading.Event) -> RemoteFile:
+        """What the source says of a shard; asked once."""
+        if name not in self._files:
+            deadline = Deadline(self._limits.deadline, stop)
+            goal = self._goal(name, label)
+            try:
+                self._files[name] = ask(
+                    self._source, name, goal=goal, limits=self._limits, deadline=deadline
+                )
+            except Cancelled as error:
+                go_on()  # an interrupt is not this error
+                raise FetchError("it was stopped", url=goal.url, path=goal.path) from error
+        return self._files[name]
+
+    def _goal(self, name: str, label: str) -> Goal:
+        return Goal(label, f"{self._source.url}/{name}", str(self._cache.path_of(name)))
+
+    def sizes(self, names: Sequence[str]) -> list[int]:
+        """Return how large shards are.
+
+        Raises:
+            ValueError: The source doesn't say.
+            FetchError: It could not be asked.
+        """
+        files = [self._file(name, quoted(name), Stop()) for name in names]
+        unknown = [quoted(file.name) for file in files if file.size is None]
+        if unknown:
+            problem = f"the source does not tell the size of {', '.join(unknown[:5])}"
+            raise ValueError(f"cleanup: a size limit needs sizes, and {problem}")
+        return [file.size for file in files if file.size is not None]
+
+    def progress(self, name: str) -> tuple[int, int]:
+        """Return how many bytes of a shard are here, and of how many."""
+        return self._here.get(name, (0, 0))
+
+    def _held(self) -> list[str]:
+        with self._lock:
+            return list(self._leases)
+
+    def _hold(self, name: str) -> Lease:
+        with self._lock:
+            if name not in self._leases:
+                self._leases[name] = self._cache.hold(name)
+            return self._leases[name]
+
+    def _let_go(self, name: str) -> None:
+        with self._lock:
+            lease = self._leases.pop(name, None)
+            self._here.pop(name, None)
+        if lease is not None:
+            lease.release()
+
+    def let_go(self, passed: Sequence[str], wanted: Collection[str]) -> None:
+        """Hold nothing but what is wanted; the policy says what becomes of what was passed."""
+        for name in {*self._held(), *passed}.difference(wanted):
+            self._let_go(name)
+            if self._cache.discard(name):
+                self.tally.tell(PrefetchEvent("removed", name))
+        if passed:
+            self._drop_parts(self._keys(passed).__contains__)
+
+    def _drop_parts(self, is_unwanted: Callable[[str], bool]) -> None:
+        """What has come of a shard goes as the shard would."""
+        if self._cache.cleanup != "keep":
+            drop_parts(self._cache.kept, is_unwanted)
+
+    def _keys(self, names: Iterable[str]) -> set[str]:
+        """By what the parts of shards are known."""
+        root, kept = self._cache.root, self._cache.kept
+        return {key_in(kept, os.path.join(root, name)) for name in names}
+
+    def sweep(self, wanted: Collection[str]) -> None:
+        """Let go of what an earlier run has left, if the policy is not to keep it."""
+        for name in self._cache.discard_others(wanted):
+            self.tally.tell(PrefetchEvent("removed", name))
+        sweep_parts(self._cache.kept)
+        keys = self._keys(wanted)
+        self._drop_parts(lambda key: key not in keys)
+
+    def close(self) -> None:
+        """Hold nothing any more."""
+        with ExitStack() as stack:
+            for name in self._held():
+                stack.callback(self._let_go, name)

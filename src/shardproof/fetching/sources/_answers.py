@@ -1,0 +1,224 @@
+"""What a web server answers, believed only as far as it agrees with itself and the request."""
+
+import datetime
+import email.utils
+import itertools
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from shardproof._base.messages import plain, quoted, shown
+from shardproof.errors import SourceError
+from shardproof.fetching.sources._source import ReadRequest, RemoteFile, Response
+from shardproof.fetching.sources._urls import bare
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = [
+    "LATER",
+    "begins_as_page",
+    "identity_of",
+    "is_page",
+    "length_of",
+    "part_of",
+    "refuse_encoded",
+    "refuse_status",
+    "seconds_to_wait",
+    "sendable_tag",
+    "whole_of",
+]
+
+LATER = {408, 425, 429}
+"""Of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)."""
+
+_LARGE = 4 * 2**20
+_PIECE = 2**18
+_ENTITY_TAG = re.compile(r'"[ -~]{1,1000}"')  # one that can be sent back
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
+_TYPES = {"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"}
+_ENDINGS = (".htm", ".html", ".xhtml", ".xht")
+_BEGINNINGS = (b"<!doctype html", b"<html")
+_UTF8, _UTF16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+_OPENINGS = (b"<?xml", b"<!--")
+_BEFORE = re.compile(rb"(?:\s+|<\?xml.*?\?>|<!--.*?-->)*", re.DOTALL)
+_MOST_LOOKED_AT = 2**12
+"""Bytes that are looked at."""
+
+
+def refuse_status(response: "httpx.Response", address: str, code: str = "") -> None:
+    """Raise what the status means; some servers have a code of their own for it."""
+    status = response.status_code
+    problem = f"'{shown(bare(address))}' answers {status} {plain(response.reason_phrase)}".rstrip()
+    if code:
+        problem += f" ({quoted(code)})"
+    if status in {401, 403}:
+        problem += ": credentials are missing, wrong or not enough"
+    if status in {206, 416}:
+        raise SourceError(f"{problem}, to a request for bytes it should have", kind="other-bytes")
+    is_for_now = status >= 500 or status in LATER
+    raise SourceError(
+        problem,
+        kind="broken" if is_for_now else "refused",
+        retry_after=seconds_to_wait(response.headers.get("retry-after")) if is_for_now else None,
+    )
+
+
+def refuse_encoded(response: "httpx.Response") -> None:
+    """Raise if the bytes come encoded, although they were asked for as they are."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        problem = (
+            f"asked for bytes as they are, it says that they are encoded: {quoted(encoding, 20)}"
+        )
+        raise SourceError(problem, kind="other-bytes")
+
+
+def whole_of(response: "httpx.Response", name: str) -> Response:
+    """Return the whole file, which comes from its first byte on."""
+    size = length_of(response)
+    chunked = "transfer-encoding" in response.headers
+    chunks = _chunks(response, size)
+    first = _first(chunks)
+    return Response(
+        file=RemoteFile(name, size, identity_of(response)),
+        start=0,
+        stop=size,
+        chunks=itertools.chain([first], chunks),
+        is_framed=size is not None or chunked,
+        is_page=_is_page(response, name) or begins_as_page(first, name),
+        has_ranges=response.headers.get("accept-ranges", "").strip().lower() != "none",
+    )
+
+
+def _first(chunks: Iterator[bytes]) -> bytes:
+    """Take so many bytes as tell whether a page begins with them; most often the first piece."""
+    first = next(chunks, b"")
+    while _is_too_short(first) and (more := next(chunks, b"")):
+        first += more
+    return first
+
+
+def part_of(response: "httpx.Response", request: ReadRequest) -> Response:
+    """Return the part of a file that was requested, if that is what the answer holds.
+
+    Raises:
+        SourceError: It is another part, or contradicts itself.
+    """
+    start, stop = request.start, request.stop
+    said = response.headers.get("content-range", "")
+    found = _CONTENT_RANGE.fullmatch(said.strip())
+    if found is None:
+        raise SourceError(f"which bytes it gives can't be read: {quoted(said)}", kind="other-bytes")
+    first, last = int(found[1]), int(found[2])
+    size = None if found[3] == "*" else int(found[3])
+    if first != start or last < first or last >= (stop or 10**18) or last >= (size or 10**18):
+        wanted = f"bytes {start}-{'' if stop is None else stop - 1}"
+        raise SourceError(f"asked for {wanted}, it gives {quoted(said)}", kind="other-bytes")
+    n_bytes = last + 1 - first
+    if (length := length_of(response)) not in {None, n_bytes}:
+        problem = f"it gives {quoted(said)}, and says that these are {length} bytes"
+        raise SourceError(problem, kind="other-bytes")
+    file = RemoteFile(request.name, size, identity_of(response))
+    chunks = _no_more(_chunks(response, n_bytes), n_bytes)
+    return Response(file, first, last + 1, chunks, is_page=_is_page(response, request.name))
+
+
+def _no_more(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
+    """Whoever asked takes what it asked for, and would not see that more comes."""
+    for chunk in chunks:
+        n_bytes -= len(chunk)
+        if n_bytes < 0:
+            raise SourceError("it gives more bytes than it says", kind="other-bytes")
+        yield chunk
+
+
+def _is_page(response: "httpx.Response", name: str) -> bool:
+    return is_page(response.headers.get("content-type", ""), name)
+
+
+def _chunks(response: "httpx.Response", n_bytes: int | None) -> Iterator[bytes]:
+    """The body as it comes; a large one of a known length straight from its connection.
+
+    The library takes 64 KiB at a time through three layers, which costs more than fetching them.
+    After the first piece of a body nothing is left in those layers (h11 hands on all that it has),
+    so the rest is what comes next. The connection is of no use to others after that.
+    """
+    is_plain = response.http_version == "HTTP/1.1" and "transfer-encoding" not in response.headers
+    if n_bytes is None or n_bytes < _LARGE or not is_plain:
+        return response.iter_raw()
+    return _straight(response, n_bytes)
+
+
+def _straight(response: "httpx.Response", n_bytes: int) -> Iterator[bytes]:
+    pieces = response.iter_raw()  # as long as it lives, the connection does
+    chunk = next(pieces, b"")
+    connection = response.extensions["network_stream"]
+    timeout = response.request.extensions["timeout"]["read"]
+    while chunk:
+        yield chunk
+        n_bytes -= len(chunk)
+        chunk = connection.read(min(n_bytes, _PIECE), timeout) if n_bytes > 0 else b""
+    if n_bytes:
+        raise SourceError(f"the connection ended {n_bytes} bytes too early")
+
+
+def length_of(response: "httpx.Response") -> int | None:
+    """Return how many bytes the answer says that it has."""
+    text = response.headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def identity_of(response: "httpx.Response") -> str | None:
+    """Return the entity tag, if it is strong: a weak one may outlast a change (RFC 9110, 8.8.1)."""
+    tag = response.headers.get("etag", "")
+    return tag if _ENTITY_TAG.fullmatch(tag) else None
+
+
+def sendable_tag(identity: str) -> str:
+    """Return an identity that can be sent back as an entity tag."""
+    if not _ENTITY_TAG.fullmatch(identity):
+        problem = f"no entity tag of it is known, but {quoted(identity, 40)}"
+        raise SourceError(problem, kind="other-bytes")
+    return identity
+
+
+def is_page(content_type: str, name: str) -> bool:
+    """Whether an answer of this type is a page, while the name asks for something else."""
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind in _TYPES and not name.lower().endswith(_ENDINGS)
+
+
+def begins_as_page(data: bytes, name: str) -> bool:
+    """Whether an answer begins as pages do, whatever its type is said to be."""
+    return _start(data).startswith(_BEGINNINGS) and not name.lower().endswith(_ENDINGS)
+
+
+def _is_too_short(data: bytes) -> bool:
+    """Whether these first bytes of an answer don't tell yet how it begins."""
+    start, telling = _start(data), (*_BEGINNINGS, *_OPENINGS, _UTF8, *_UTF16)
+    has_no_end = start.startswith(_OPENINGS) or any(each.startswith(start) for each in telling)
+    return has_no_end and len(data) < _MOST_LOOKED_AT
+
+
+def _start(data: bytes) -> bytes:
+    """Return what stands behind a byte order mark, blanks, an XML declaration and comments."""
+    data = data[:_MOST_LOOKED_AT].lower().removeprefix(_UTF8)
+    if data.startswith(_UTF16):
+        data = data[2:].replace(b"\0", b"")  # as every other byte of a page is
+    return _BEFORE.sub(b"", data, count=1)
+
+
+def seconds_to_wait(value: str | None) -> float | None:
+    """Return the seconds that a Retry-After header asks for; None for nothing that can be read."""
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return float(value[:20])
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    now = datetime.datetime.now(moment.tzinfo)
+    return max(0.0, (moment - now).total_seconds())

@@ -1,0 +1,231 @@
+"""A shard on its way: the bytes that are there, their digest, and whether they are all."""
+
+import bisect
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from shardproof._base import digest, files
+from shardproof._base.deadline import Deadline
+from shardproof.errors import SourceError
+from shardproof.fetching.sources._source import RemoteFile
+from shardproof.fetching.transfer._record import Extent, PartRecord, Provenance, hash_of
+from shardproof.fetching.transfer._spans import missing
+
+__all__ = ["PartialFile"]
+
+_BLOCK = 2**20
+_SYNC_BYTES = 16 * 2**20
+_RECORD_BYTES = 256 * 2**20
+"""After so many its record is synced: what a power cut may cost of what came, and no more."""
+_MAX_UNSIZED = 2**34  # bytes of a file whose size nobody knows
+_MAX_SPANS = 1000  # of what is taken over; what is missing between two is a request
+
+
+class PartialFile:
+    """A file that is being written, in any order.
+
+    Args:
+        fd: Its descriptor, which reads and writes.
+        record: Where to write down what has come; None for nowhere.
+
+    Attributes:
+        size: How large it is to be; None until that is known.
+        identity: Of the file at the source, whose bytes are here.
+        is_left: Whether it has bytes that another fetch has left.
+    """
+
+    def __init__(self, fd: int, record: PartRecord | None = None) -> None:
+        self._fd, self._record = fd, record
+        self._forget()
+
+    def restart(self) -> None:
+        """Forget all that has come."""
+        if self._record is not None:
+            self._record.forget()
+        os.ftruncate(self._fd, 0)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.size: int | None = None
+        self.identity: str | None = None
+        self.is_left = False
+        self._have: list[tuple[int, int]] = []
+        self._hashed = self._unsynced = self._unrecorded = 0
+        self._sha256: Any = hashlib.sha256()
+
+    def begin_record(self, provenance: Provenance) -> None:
+        """Write down of which file the bytes are that come from here on, if none have come."""
+        if self._record is not None and not self._record.is_begun and not self._have:
+            self._record.begin(provenance)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether another fetch could go on from here."""
+        return self._record is not None and self._record.is_begun and bool(self._have)
+
+    def take_over(
+        self, provenance: Provenance, extents: Iterable[Extent], fd: int, deadline: Deadline
+    ) -> None:
+        """Take in those bytes that another fetch has left whose hash is right.
+
+        Args:
+            provenance: Of which file they are.
+            extents: What was written down of them.
+            fd: Where they are: here, or in another file, from which they are copied.
+            deadline: Ends it when it is stopped.
+
+        Raises:
+            Cancelled: It is not wanted any more.
+        """
+        size = os.fstat(fd).st_size
+        # With no digest, the source has to be asked for something, to say whose bytes these are.
+        last = provenance.size if provenance.digest is None else None
+        likely = (each for each in extents if each.start < each.stop <= size and each.stop != last)
+        proven = [extent for extent in sorted(likely) if self._take(extent, fd, deadline)]
+        os.ftruncate(self._fd, max((extent.stop for extent in proven), default=0))
+        if not proven:
+            return
+        self.size, self.identity, self.is_left = provenance.size, provenance.identity, True
+        if self._record is not None:
+            self._record.begin(provenance, proven)
+
+    def _take(self, extent: Extent, fd: int, deadline: Deadline) -> bool:
+        """The digest of the whole goes on, too, where an extent follows what is proven."""
+        if len(self._have) == _MAX_SPANS:
+            return False
+        start, stop, expected = extent
+        sha256 = self._sha256.copy() if start == self._hashed else None
+        found = hash_of(start, stop)
+        for at, block in _blocks(fd, start, stop):
+            deadline.raise_if_stopped()
+            found.update(block)
+            if sha256 is not None:
+                sha256.update(block)
+            if fd != self._fd:
+                _write_all(self._fd, [block], at, len(block))
+        if found.hexdigest() != expected:
+            return False
+        self._add(start, stop)
+        if sha256 is not None:
+            self._sha256, self._hashed = sha256, stop
+        return True
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes are here."""
+        return sum(stop - start for start, stop in self._have)
+
+    def expect(self, size: int | None) -> None:
+        """Take in how large the file is to be.
+
+        Raises:
+            SourceError: It was another size before.
+        """
+        if size is not None and self.size not in {None, size}:
+            raise SourceError(
+                f"expected {self.size} bytes, the source has {size}", kind="other-bytes"
+            )
+        self.size = self.size if size is None else size
+
+    def missing(self) -> list[tuple[int, int | None]]:
+        """Return the spans that have not come yet."""
+        return missing(self._have, self.size)
+
+    def write(self, at: int, chunks: Sequence[bytes]) -> int:
+        """Put bytes in their place and return how many; those that follow the others are hashed.
+
+        Raises:
+            SourceError: They lie beyond the end.
+            OSError: They could not be written.
+        """
+        n_bytes = sum(map(len, chunks))
+        most = _MAX_UNSIZED if self.size is None else self.size
+        if at + n_bytes > most:
+            raise SourceError(f"expected {most} bytes, found more", kind="other-bytes")
+        _write_all(self._fd, chunks, at, n_bytes)
+        if self._record is not None:
+            self._record.add(at, chunks, n_bytes)
+        self._add(at, at + n_bytes)
+        self._sync_now_and_then(n_bytes)
+        if at == self._hashed:
+            for chunk in chunks:
+                self._sha256.update(chunk)
+            self._hashed += n_bytes
+        return n_bytes
+
+    def _sync_now_and_then(self, n_bytes: int) -> None:
+        self._unsynced += n_bytes
+        self._unrecorded += n_bytes
+        if self._unsynced >= _SYNC_BYTES:
+            files.begin_to_sync(self._fd)
+            self._unsynced = 0
+        if self._unrecorded >= _RECORD_BYTES and self._record is not None:
+            self._record.sync()
+            self._unrecorded = 0
+
+    def _add(self, start: int, stop: int) -> None:
+        first = bisect.bisect_left(self._have, start, key=lambda span: span[1])
+        behind = bisect.bisect_right(self._have, stop, key=lambda span: span[0])
+        touched = self._have[first:behind]
+        if touched:
+            start, stop = min(start, touched[0][0]), max(stop, touched[-1][1])
+        self._have[first:behind] = [(start, stop)]
+
+    def prove(self, wanted: RemoteFile, deadline: Deadline) -> str:
+        """Return ``"sha256:<hex>"`` of the bytes, if they are all and the right ones.
+
+        Raises:
+            SourceError: Bytes are missing, or a size or a digest is not what was promised.
+            Cancelled: It is not wanted any more.
+        """
+        size = self.n_bytes
+        expected = self.size if wanted.size is None else wanted.size
+        if (expected is not None and size != expected) or self._have not in ([], [(0, size)]):
+            raise SourceError(f"expected {expected} bytes, found {size}", kind="other-bytes")
+        if not size and wanted.size is None and wanted.digest is None:
+            problem = "expected a shard, found an empty file: nobody said that it is empty"
+            raise SourceError(problem, kind="other-bytes")
+        found = f"sha256:{self._hash_the_rest(size, deadline)}"
+        if wanted.digest is not None:
+            self._compare(digest.parse(wanted.digest), found, size, deadline)
+        return found
+
+    def _hash_the_rest(self, size: int, deadline: Deadline) -> str:
+        """What came out of order is read back, from memory most likely."""
+        while self._hashed < size:
+            deadline.raise_if_stopped()
+            block = os.pread(self._fd, min(_BLOCK, size - self._hashed), self._hashed)
+            if not block:
+                raise OSError(f"the temporary file became shorter than {size} bytes")
+            self._sha256.update(block)
+            self._hashed += len(block)
+        return str(self._sha256.hexdigest())
+
+    def _compare(self, expected: digest.Digest, sha256: str, size: int, deadline: Deadline) -> None:
+        found = digest.parse(sha256)
+        if expected.algorithm != found.algorithm:
+            found = digest.of_file(
+                self._fd, expected.algorithm, size, go_on=deadline.raise_if_stopped
+            )
+        if not digest.same(expected, found):
+            problem = f"expected the digest {expected}, found {found} of {size} bytes"
+            raise SourceError(problem, kind="other-bytes")
+
+
+def _blocks(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    """Yield what is there, block by block, and where."""
+    while start < stop and (block := os.pread(fd, min(_BLOCK, stop - start), start)):
+        yield start, block
+        start += len(block)
+
+
+def _write_all(fd: int, chunks: Sequence[bytes], at: int, n_bytes: int) -> None:
+    # Short writes happen where the disk is full, and beyond 2 GiB: write(2).
+    written = os.pwritev(fd, chunks, at)
+    if written < n_bytes:
+        rest = memoryview(b"".join(chunks))[written:]
+        while rest:
+            at_rest = at + n_bytes - len(rest)
+            rest = rest[os.pwrite(fd, rest, at_rest) :]

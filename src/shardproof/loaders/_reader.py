@@ -1,0 +1,74 @@
+"""What all three public classes are: readers of one proven directory, safe to fork and to pickle.
+
+A forked process must not take over locks that a thread of its parent may hold.
+"""
+
+import os
+import weakref
+from typing import Any, Self
+
+from shardproof._base.at_exit import close_at_exit
+from shardproof.loaders.io._row_source import RowSource
+from shardproof.saev import Metadata
+
+__all__ = ["DirectoryReader"]
+
+
+class DirectoryReader:
+    """Reads a proven directory; begins anew in each forked process, and ends with the interpreter.
+
+    Args:
+        source: The directory and its wanted rows.
+    """
+
+    def __init__(self, source: RowSource) -> None:
+        self._source = source
+        self._start()
+
+    def _start(self) -> None:
+        """Begin without threads, descriptors or memory, as at first, after a fork or a pickle."""
+        _readers.add(self)
+        close_at_exit(self)
+
+    def _arguments(self) -> dict[str, object]:
+        """Return the keywords with which this could be made again."""
+        selection = self._source.selection
+        return {"layer": selection.layer, "tokens": selection.tokens}
+
+    def __repr__(self) -> str:
+        keywords = (f"{name}={value!r}" for name, value in self._arguments().items())
+        return f"{type(self).__name__}({', '.join([repr(self._source.root), *keywords])})"
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the directory holds."""
+        return self._source.selection.metadata
+
+    @property
+    def d_model(self) -> int:
+        """How many values an activation has."""
+        return self.metadata.d_model
+
+    def close(self) -> None:
+        """Give back threads, descriptors and memory."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._start()
+
+
+_readers: weakref.WeakSet[DirectoryReader] = weakref.WeakSet()
+
+
+def _start_all() -> None:
+    for reader in list(_readers):
+        reader._start()
+
+
+os.register_at_fork(after_in_child=_start_all)

@@ -1,0 +1,134 @@
+"""A proven saev directory, its wanted rows, and what a batch of them is."""
+
+import contextlib
+import dataclasses
+import os
+from typing import Any, NotRequired, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from shardproof._base.names import real_root
+from shardproof._base.paths import refuse_empty
+from shardproof._base.work import apart
+from shardproof.checks import check
+from shardproof.errors import ShardReadError
+from shardproof.loaders.io._destinations import Contiguous
+from shardproof.loaders.io._open_shards import OpenShards, ShardRead
+from shardproof.loaders.order._selection import LayerChoice, Rows, Selection, TokenChoice
+from shardproof.saev import LABELS_FILE, Metadata, promise
+
+__all__ = ["UNLABELLED", "Batch", "RowSource", "WholeBatch", "batch_of", "open_source"]
+
+UNLABELLED = 255
+"""The label of a special token, which has none."""
+
+
+class Batch(TypedDict):
+    """Some rows, as arrays of one length; with ``framework="torch"`` as tensors.
+
+    Each is the caller's, and stays as it is when the next batch comes.
+    """
+
+    act: Any
+    """Activations, ``[batch, d_model]``: float32, or as the directory has them float16, or the bits
+    of bfloat16 as uint16 (as a tensor: bfloat16)."""
+    example_idx: Any
+    """Which example, int64."""
+    token_idx: Any
+    """Which content token, int64; -1 for a special one."""
+    token_label: NotRequired[Any]
+    """Label of the token, uint8, where the directory has labels; 255 for a special one."""
+    layer: NotRequired[Any]
+    """Which layer, int64, where all were asked for."""
+
+
+class WholeBatch(dict[str, Any]):
+    """A batch that needs no collating, for a collating function that asks for its first sample.
+
+    torch's own looks at that sample's type to find out what is to be done: see `_torch`.
+    """
+
+    def __missing__(self, key: object) -> "WholeBatch":
+        if key == 0:
+            return self
+        raise KeyError(key)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowSource:
+    """A proven directory and its wanted rows; plain data, so that other processes can have it.
+
+    Attributes:
+        root: Real absolute path of the directory.
+        identity: Its device and inode: it is the same one as long as these are.
+        names: File name of each shard.
+        selection: The wanted rows.
+        labels: What ``labels.bin`` holds, where there is one: a byte a content token, in memory,
+            ``[example, token]``.
+    """
+
+    root: str
+    identity: tuple[int, int]
+    names: tuple[str, ...]
+    selection: Selection
+    labels: npt.NDArray[np.uint8] | None
+
+    def open(self) -> OpenShards:
+        """Return the shards, which the caller reads and closes."""
+        status = os.stat(self.root)
+        if (status.st_dev, status.st_ino) != self.identity:
+            problem = "another directory is in its place since it was validated"
+            raise ShardReadError(problem, path=self.root)
+        return OpenShards(self.root, self.names)
+
+
+def open_source(path: str | os.PathLike[str], layer: LayerChoice, tokens: TokenChoice) -> RowSource:
+    """Prove a directory at level ``complete`` and return what is to be read of it.
+
+    Raises:
+        ShardReadError: Its labels can't be read.
+        ShardValidationError: Something in it is not as promised.
+        ManifestError: What it promises can't be read.
+        ValueError: No such layer or tokens.
+    """
+    refuse_empty(shards_dir=path)
+    return apart(lambda _: _opened(real_root(path), layer, tokens))
+
+
+def _opened(root: str, layer: LayerChoice, tokens: TokenChoice) -> RowSource:
+    manifest = promise(root)
+    check(manifest, level="complete").raise_for_findings()
+    names = [file.name for file in manifest.files]
+    selection = Selection(Metadata.load(root), layer, tokens)
+    status = os.stat(root)
+    return RowSource(
+        root,
+        (status.st_dev, status.st_ino),
+        tuple(name for name in names if name != LABELS_FILE),
+        selection,
+        _read_labels(root, selection.metadata) if LABELS_FILE in names else None,
+    )
+
+
+def _read_labels(root: str, metadata: Metadata) -> npt.NDArray[np.uint8]:
+    labels = np.empty((metadata.n_examples, metadata.content_tokens_per_example), np.uint8)
+    with contextlib.closing(OpenShards(root, [LABELS_FILE])) as files:
+        if labels.size:
+            files.read(ShardRead(0, 0, Contiguous(labels.data.cast("B"))))
+    return labels
+
+
+def batch_of(source: RowSource, rows: Rows, act: npt.NDArray[Any]) -> Batch:
+    """Return the batch of some rows, whose activations were read."""
+    selection = source.selection
+    columns = selection.columns(rows)
+    token_idx = columns.token - selection.metadata.cls_token
+    batch = Batch(act=act, example_idx=columns.example, token_idx=token_idx)
+    if source.labels is not None:
+        labels = source.labels[columns.example, np.maximum(token_idx, 0)]
+        labels[token_idx < 0] = UNLABELLED
+        batch["token_label"] = labels
+    if selection.layer == "all":
+        batch["layer"] = np.asarray(selection.metadata.layers, np.int64)[columns.layer]
+    return batch

@@ -1,0 +1,181 @@
+"""How the rows of an epoch are dealt to ranks, in windows, and those in batches."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from shardproof.loaders.order._orders import Order
+from shardproof.loaders.order._selection import Rows
+from shardproof.loaders.order._state import DeliveredPart, EpochPosition
+from shardproof.loaders.order._streams import InOrder, Remainder, Stream, permutation
+
+__all__ = ["EpochPlan", "RankShare", "Window"]
+
+
+class Window(NamedTuple):
+    """Rows that are delivered one after the other."""
+
+    rows: Rows
+    """In the order of the stream, which is that of reading."""
+    order: Rows | None
+    """Which of them comes when; None for the same order."""
+
+    @property
+    def delivered(self) -> Rows:
+        """The rows in the order of delivery."""
+        return self.rows if self.order is None else self.rows[self.order]
+
+    def part(self, start: int, stop: int) -> "Window":
+        """Return what is delivered from one place to another."""
+        if self.order is None:
+            return Window(self.rows[start:stop], None)
+        order = self.order[start:stop]
+        kept = np.zeros(len(self.rows), np.bool_)
+        kept[order] = True
+        return Window(self.rows[kept], (np.cumsum(kept) - 1)[order])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EpochPlan:
+    """Deals a stream to the ranks in windows, and those in batches.
+
+    The first window goes to rank 0, the next to rank 1, and so on, again and again. What is left
+    at the end and is too little for a window each is split evenly.
+
+    Attributes:
+        stream: All rows.
+        world_size: How many ranks.
+        batch_size: Rows of a batch.
+        window_rows: Rows of a window, a multiple of ``batch_size``.
+        key: Seed of the order within windows; None to leave them as they are.
+        drop_last: Whether a last batch that is not full is left out.
+        even_batches: Whether every rank has as many batches as the one with the fewest.
+    """
+
+    stream: Stream
+    world_size: int
+    batch_size: int
+    window_rows: int
+    key: tuple[int, ...] | None
+    drop_last: bool
+    even_batches: bool
+
+    def window(self, number: int, rank: int) -> Window:
+        """Return a rank's rows of one window."""
+        rows = self.stream.rows(*self._bounds(number, rank))
+        if self.key is None:
+            return Window(rows, None)
+        return Window(rows, permutation(len(rows), *self.key, number, rank, self.world_size))
+
+    def _bounds(self, number: int, rank: int) -> tuple[int, int]:
+        turn = self.window_rows * self.world_size
+        base = number * turn
+        left = max(0, self.stream.n_rows - base)
+        if left >= turn:
+            start = base + rank * self.window_rows
+            return start, start + self.window_rows
+        return base + left * rank // self.world_size, base + left * (rank + 1) // self.world_size
+
+    @property
+    def n_windows(self) -> int:
+        """How many windows a rank has, with the last one, which may be empty."""
+        return -(-self.stream.n_rows // (self.window_rows * self.world_size))
+
+    def n_rows(self, rank: int) -> int:
+        """How many rows a rank is dealt, before any are left out."""
+        if not self.n_windows:
+            return 0
+        start, stop = self._bounds(self.n_windows - 1, rank)
+        return (self.n_windows - 1) * self.window_rows + stop - start
+
+    def n_batches(self, rank: int) -> int:
+        """How many batches a rank has."""
+        ranks = range(self.world_size) if self.even_batches else [rank]
+        counts = [self.n_rows(each) for each in ranks]
+        size = self.batch_size
+        return min(count // size if self.drop_last else -(-count // size) for count in counts)
+
+    @property
+    def n_steps(self) -> int:
+        """How many batches the rank with the most has."""
+        return self.n_batches(self.world_size - 1)
+
+    def n_left(self, n_batches: int) -> int:
+        """How many rows are left when each rank has delivered so many batches."""
+        done = n_batches * self.batch_size
+        ranks = range(self.world_size)
+        return self.stream.n_rows - sum(min(self.n_rows(rank), done) for rank in ranks)
+
+    def n_delivered(self, rank: int) -> int:
+        """How many rows a rank delivers in an epoch."""
+        return min(self.n_rows(rank), self.n_batches(rank) * self.batch_size)
+
+    def after(self, n_batches: int) -> Stream:
+        """Return what is left when each rank has delivered so many batches."""
+        done = n_batches * self.batch_size
+        number, within = divmod(done, self.window_rows)
+        if number >= self.n_windows:
+            return InOrder(0)
+        ranks = range(self.world_size)
+        windows = [self.window(number, rank).delivered[within:] for rank in ranks]
+        head = np.sort(np.concatenate(windows)) if within else np.empty(0, np.int64)
+        skipped = (number + bool(within)) * self.window_rows * self.world_size
+        return Remainder(head, self.stream, min(skipped, self.stream.n_rows))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RankShare:
+    """What one rank is dealt of an order, from any position of an epoch on.
+
+    Attributes:
+        order: Which rows come when.
+        rank: Which of the ranks this is.
+        world_size: How many ranks there are.
+        batch_size: Rows of a batch.
+        drop_last: Whether a last batch that is not full is left out.
+        even_batches: Whether every rank has as many batches as the one with the fewest.
+    """
+
+    order: Order
+    rank: int
+    world_size: int
+    batch_size: int
+    drop_last: bool
+    even_batches: bool
+
+    def plan(self, start: EpochPosition) -> EpochPlan:
+        """Return how what is left of an epoch is dealt."""
+        stream = self.order.stream(start.epoch)
+        for generation, part in enumerate(start.before):
+            plan = self._dealt(stream, part.world_size, (start.epoch, generation))
+            stream = plan.after(part.n_batches)
+        return self._dealt(stream, self.world_size, (start.epoch, len(start.before)))
+
+    def counted(self, before: Sequence[DeliveredPart] = ()) -> EpochPlan:
+        """Return a plan for its counts, which don't depend on the order."""
+        n_rows = self.order.n_rows
+        for part in before:
+            n_rows = self._dealt(InOrder(n_rows), part.world_size, (0, 0)).n_left(part.n_batches)
+        return self._dealt(InOrder(n_rows), self.world_size, (0, 0))
+
+    def _dealt(self, stream: Stream, world_size: int, key: tuple[int, int]) -> EpochPlan:
+        seed = self.order.window_seed
+        return EpochPlan(
+            stream,
+            world_size,
+            self.batch_size,
+            self.order.window_rows,
+            None if seed is None else (seed, *key),
+            self.drop_last,
+            self.even_batches,
+        )
+
+    def n_left(self, position: EpochPosition) -> int:
+        """Return how many batches of its epoch this rank has after a position."""
+        return self.counted(position.before).n_batches(self.rank) - position.n_batches
+
+    def is_end(self, position: EpochPosition) -> bool:
+        """Whether no rank has anything left of the epoch."""
+        return position.n_batches >= self.counted(position.before).n_steps

@@ -1,0 +1,154 @@
+"""One worker's claim on one shard: made, kept alive, proven to hold, and given back."""
+
+import contextlib
+import logging
+import os
+import secrets
+import time
+from typing import NamedTuple
+
+import msgspec
+
+from shardproof._base import files
+from shardproof._base.liveness import owner_text, this_process
+from shardproof._base.messages import shown, told
+from shardproof.errors import ClaimLostError, UnsyncedError
+from shardproof.receipts.claims._claim_files import ClaimFiles, ClaimRecord, encode_claim
+
+__all__ = ["Claim", "ClaimTerms", "warn_of_claim"]
+
+logger = logging.getLogger("shardproof.receipts")
+
+
+class ClaimTerms(NamedTuple):
+    """On what terms a worker claims the shards of one plan.
+
+    Attributes:
+        root: Real absolute path of the plan directory.
+        plan_hash: The plan's.
+        heartbeat: Seconds between two signs of life.
+        stale_after: Seconds without one after which a claim is taken over.
+    """
+
+    root: str
+    plan_hash: str
+    heartbeat: float
+    stale_after: float
+
+
+class Claim:
+    """One worker's claim on one shard.
+
+    Args:
+        terms: Whose claim, and for how long it may be silent.
+        claim_files: The claims of the plan directory.
+        index: The shard.
+        generation: One more than that of the claim before it.
+
+    Attributes:
+        workspace: Path of the directory in which this claim alone writes.
+    """
+
+    def __init__(
+        self, terms: ClaimTerms, claim_files: ClaimFiles, index: int, generation: int
+    ) -> None:
+        self.terms = terms
+        self.index = index
+        self._files = claim_files
+        self._generation = generation
+        self._path = claim_files.path_of(index, generation)
+        self._fd = -1
+        self._record = ClaimRecord(
+            shard_index=index,
+            plan_hash=terms.plan_hash,
+            token=secrets.token_hex(16),
+            owner=owner_text(),
+            process=this_process(),
+            claimed_at=time.time(),
+            stale_after=terms.stale_after,
+        )
+        self.workspace = self._path.removesuffix("json") + self._record.token
+
+    def publish(self) -> bool:
+        """Make the claim's file; False where another worker did.
+
+        Where it raises, the file may be there: `withdraw` takes it back.
+        """
+        try:
+            is_made = files.publish(self._path, encode_claim(self._record))
+        except UnsyncedError:
+            is_made = True  # after a power cut, nobody works under it any more
+        if is_made:
+            # Kept open: whatever comes under this name later, signs of life go to this claim alone.
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        return is_made
+
+    def beat(self) -> None:
+        """Show life once, if the claim still holds.
+
+        Raises:
+            ClaimLostError: It doesn't.
+            OSError: The file system failed.
+        """
+        self.raise_if_lost()
+        self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
+        files.rewrite(self._fd, encode_claim(self._record))
+
+    def raise_if_lost(self) -> None:
+        """Raise if the claim no longer holds.
+
+        Raises:
+            ClaimLostError: Another worker took the shard over, or the claim's file is gone.
+            OSError: The file system failed.
+        """
+        holder = self._files.holder(self.index)
+        if holder is None or holder.record is None or holder.record.token != self._record.token:
+            by = shown(holder.owner, 300) if holder else "nobody: its file is gone"
+            problem = f"shard {self.index} of '{shown(self.terms.root)}' was taken over by {by}"
+            raise ClaimLostError(problem, path=self.terms.root, index=self.index)
+
+    def withdraw(self) -> None:
+        """Remove this claim and what was written under it; raise nothing."""
+        self.close()
+        with contextlib.suppress(OSError):
+            files.remove_tree(self.workspace)
+        with contextlib.suppress(OSError):  # others take it over when it is stale
+            found = self._files.read(self.index, self._generation)
+            if found and found.record and found.record.token == self._record.token:
+                files.remove(self._path)
+
+    def release(self) -> None:
+        """Remove the claim and those before it; of a lost one, only what was written under it.
+
+        Raises:
+            OSError: Something could not be removed; the claim itself is, as far as that goes.
+        """
+        try:
+            self.close()
+            try:
+                self.raise_if_lost()
+            except ClaimLostError:
+                files.remove_tree(self.workspace)
+            else:
+                self._files.remove_up_to(self.index, self._generation)
+        except BaseException:
+            self.withdraw()
+            raise
+
+    def give_back(self) -> None:
+        """Release the claim; log what can't be removed, which others take over when it is stale."""
+        try:
+            self.release()
+        except OSError as error:
+            warn_of_claim(self.index, error)
+
+    def close(self) -> None:
+        """Give the descriptor back; the claim stays."""
+        fd, self._fd = self._fd, -1  # never closed twice: by then it may be another file's
+        if fd >= 0:
+            os.close(fd)
+
+
+def warn_of_claim(index: int, error: OSError) -> None:
+    """Log that a claim could not be removed."""
+    logger.warning("The claim on shard %d could not be removed: %s", index, told(error))

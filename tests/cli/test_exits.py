@@ -1,0 +1,107 @@
+"""How commands end: one mapping from what went wrong to an exit code, and to words."""
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shardproof import errors
+from shardproof.cli import app, exits
+from shardproof.report import Finding, FindingKind, Report
+
+EIO = OSError(errno.EIO, "bad")
+FINDING = Finding(FindingKind.MISSING, Path("/x/a"), "a regular file", "nothing", errno.ENOENT)
+COMMANDS = [
+    ["validate"],
+    ["fetch"],
+    ["adopt"],
+    ["receipts"],
+    ["stage"],
+    ["demo"],
+    ["checkpoint", "verify"],
+    ["checkpoint", "show"],
+    ["checkpoint", "convert"],
+    ["checkpoint", "latest"],
+]
+
+
+def run(*args: object):
+    env = {"COLUMNS": "200"}
+    return CliRunner().invoke(app.app, list(map(str, args)), prog_name="shardproof", env=env)
+
+
+def caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+def refused_connection() -> socket.socket:
+    """A port that nobody listens at, for as long as it is held."""
+    holder = socket.socket()
+    holder.bind(("127.0.0.1", 0))
+    return holder
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ShardValidationError(Report(Path("/x"), "saev", "present", 1, (FINDING,))), 1),
+        (errors.ManifestError("torn", path="/x"), 2),
+        (errors.ManifestPermissionError("denied", path="/x"), 2),
+        (errors.CheckpointNotFoundError("gone", path="/x"), 2),
+        (errors.CheckpointError("torn", path="/x"), 2),
+        (errors.ReceiptError("torn"), 2),
+        (ImportError("s3fs"), 2),
+        (ValueError("12"), 2),
+        (OSError(errno.ENAMETOOLONG, "too long", "x" * 300), 2),
+        (errors.ShardReadError("it changed", path="/x"), 3),
+        (errors.UnsyncedError("/x", errno.EIO), 3),
+        (caused(errors.CheckpointError("bad", path="/x"), EIO), 3),
+        (caused(errors.CheckpointError("no", path="/x"), OSError(errno.EACCES, "no")), 3),
+        (EIO, 3),
+        (OSError("no number"), 3),
+    ],
+)
+def test_each_error_has_one_exit_code(error: BaseException, code: int) -> None:
+    assert exits.code_of(error) == code
+
+
+def test_what_is_refused_may_be_a_finding() -> None:
+    error = errors.CheckpointError("a shape that the other form can't hold", path="/x")
+    assert exits.code_of(error, refused=1) == 1
+    assert exits.code_of(caused(error, EIO), refused=1) == 3
+    assert exits.code_of(errors.ManifestError("torn", path="/x"), refused=1) == 2
+
+
+def test_what_the_system_says_gets_the_words_that_it_lacks() -> None:
+    assert exits.words_of(EIO, "stage", "/x/a\n") == r"Could not stage '/x/a\n': [Errno 5] bad"
+    assert exits.words_of(EIO, "look at", "s3://x") == "Could not look at 's3://x': [Errno 5] bad"
+    assert exits.words_of(EIO, "look at", "a").startswith(f"Could not look at '{os.getcwd()}/a'")
+    error = errors.ManifestNotFoundError("gone", path="/x")
+    assert exits.words_of(error, "look at", "/x") == str(error)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_codes_are_in_every_help(command: list[str]) -> None:
+    text = " ".join(run(*command, "--help").output.replace("│", " ").split())
+    assert "Exit codes: 0 " in text
+    for code in ("2 ", "3 ", "130 interrupted", "143 ended by SIGTERM (129: SIGHUP)"):
+        assert f" {code}" in text.partition("Exit codes")[2], code
+
+
+@pytest.mark.parametrize("scheme", ["http", "ftp"])
+def test_a_host_that_can_not_be_reached_was_not_looked_at(scheme: str, tmp_path: Path) -> None:
+    with refused_connection() as holder:
+        url = f"{scheme}://127.0.0.1:{holder.getsockname()[1]}/a.bin"
+        result = run("fetch", url, tmp_path, "--attempts", "1")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "refused" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_host_that_nobody_knows_was_not_looked_at(tmp_path: Path) -> None:
+    result = run("fetch", "http://no.such.host.invalid/a.bin", tmp_path, "--attempts", "1")
+    assert (result.exit_code, result.stdout) == (3, "")

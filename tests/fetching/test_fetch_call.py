@@ -1,0 +1,378 @@
+"""`shardproof.fetch`, one call as in the shell; sources as contexts; errors below one root."""
+
+import contextlib
+import errno
+import hashlib
+import inspect
+import logging
+import os
+import pickle
+import pydoc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import shardproof
+from shardproof._base import work
+from shardproof._base.deadline import Deadline
+from shardproof._base.threads import Stop
+from shardproof.errors import (
+    FetchError,
+    FetchTimeoutError,
+    RevisionError,
+    SourceError,
+    SourceErrorKind,
+)
+from shardproof.fetching import (
+    CallableSource,
+    Cancellation,
+    FetchResult,
+    FsspecSource,
+    HttpSource,
+    HubSource,
+    Limits,
+    ReadRequest,
+    RemoteFile,
+    Response,
+    Source,
+    adopt,
+    fetch_file,
+    open_source,
+)
+from shardproof.fetching.cache import cleanup_policy
+from shardproof.fetching.transfer import _fetch
+from shardproof.fetching.transfer._attempts import NEXT_STEPS, Goal, NextStep, retry
+from shardproof.testing.faults.hub import Hub
+
+DATA = b"0123456789" * 100
+DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+LIMITS = Limits(max_backoff=0, stall_timeout=5)
+
+
+class TestFetch:
+    def test_an_address_as_in_the_shell(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("s/0.bin", DATA)
+        fetched = shardproof.fetch(f"{shard_hub.url}/s/0.bin", tmp_path / "to", digest=DIGEST)
+        assert isinstance(fetched, FetchResult)
+        assert fetched.path == tmp_path / "to" / "0.bin"
+        assert (fetched.path.read_bytes(), fetched.proven) == (DATA, True)
+
+    def test_the_address_of_a_folder_and_a_name(self, tmp_path: Path) -> None:
+        (tmp_path / "from" / "a").mkdir(parents=True)
+        (tmp_path / "from" / "a" / "0.bin").write_bytes(DATA)
+        fetched = shardproof.fetch(f"file://{tmp_path}/from", tmp_path / "to", name="a/0.bin")
+        assert fetched.path == tmp_path / "to" / "a" / "0.bin"
+        assert fetched.path.read_bytes() == DATA
+
+    def test_a_source_stays_open(self, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("s/0.bin", DATA)
+        shard_hub.put("s/1.bin", DATA)
+        with HttpSource(f"{shard_hub.url}/s") as source:
+            for name in ("0.bin", "1.bin"):
+                shardproof.fetch(source, tmp_path, name=name)
+        assert len({request.connection for request in shard_hub.requests}) == 1
+
+    def test_a_source_it_opened_is_closed(self, tmp_path: Path, monkeypatch: Any) -> None:
+        closed = []
+        monkeypatch.setattr(FsspecSource, "close", lambda self: closed.append(self.url))
+        (tmp_path / "0.bin").write_bytes(DATA)
+        shardproof.fetch(f"file://{tmp_path}/0.bin", tmp_path / "to")
+        assert closed == [f"file://{tmp_path}"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ({"to": ""}, "to: expected a path"),
+            ({"name": None}, "name: expected the name of a file of the source, found None"),
+            ({"name": "../x"}, "name: '../x' is refused"),
+            ({"source": "nowhere", "name": None}, "url: expected one that ends with a file's name"),
+            ({"source": "nonsense"}, "url: expected hf://"),
+            ({"digest": "12"}, "expected"),
+        ],
+    )
+    def test_wrong_arguments(self, arguments: dict, said: str, tmp_path: Path) -> None:
+        source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
+        usual = {"source": source, "to": tmp_path, "name": "0.bin"}
+        with pytest.raises(ValueError, match=said):
+            shardproof.fetch(**{**usual, **arguments})
+        assert not list(tmp_path.iterdir())
+
+    def test_progress_is_told_in_the_thread_of_the_caller(
+        self, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.put("s/0.bin", DATA)
+        told = []
+
+        def progress(done: int, total: int) -> None:
+            told.append((done, total, threading.current_thread()))
+
+        shardproof.fetch(f"{shard_hub.url}/s/0.bin", tmp_path, progress=progress)
+        assert told[-1] == (len(DATA), len(DATA), threading.current_thread())
+
+    @pytest.mark.parametrize(("progress", "n_bars"), [(True, 1), (False, 0)])
+    def test_a_bar_where_one_is_wanted(
+        self, progress: bool, n_bars: int, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        labels = []
+
+        def bar(label: str) -> contextlib.AbstractContextManager[Any]:
+            labels.append(label)
+            return contextlib.nullcontext(lambda done, total: None)
+
+        monkeypatch.setattr(_fetch, "bar", bar)
+        source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
+        shardproof.fetch(source, tmp_path, name="0.bin", progress=progress)
+        assert labels == ["0.bin"] * n_bars
+
+    @pytest.mark.parametrize("before", [True, False])
+    def test_another_thread_cancels_it(self, before: bool, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("s/0.bin", DATA)
+        shard_hub.fault("s/0.bin", "stall-in-body")
+        cancellation = Cancellation()
+        if before:
+            cancellation.cancel()
+        with pytest.raises(FetchError, match="it was stopped"):
+            shardproof.fetch(
+                f"{shard_hub.url}/s/0.bin",
+                tmp_path,
+                cancellation=cancellation,
+                progress=lambda *_: cancellation.cancel(),
+            )
+
+    def test_its_wait_between_two_attempts_is_cancelled_too(self, tmp_path: Path) -> None:
+        cancellation = Cancellation()
+
+        def broken(name: str, dest: Path) -> None:
+            cancellation.cancel()
+            raise SourceError("not now", retry_after=3600)
+
+        with pytest.raises(FetchError, match="it was stopped"):
+            shardproof.fetch(
+                CallableSource(broken), tmp_path, name="x",
+                limits=Limits(max_backoff=3600), cancellation=cancellation,
+            )  # fmt: skip
+
+
+class TestSources:
+    def test_each_is_a_context_that_closes_it(self, shard_hub: Hub, monkeypatch: Any) -> None:
+        sources = [
+            HttpSource(shard_hub.url),
+            HubSource("org/name", endpoint=shard_hub.url),
+            FsspecSource("memory://x"),
+            CallableSource(lambda name, dest: None),
+            open_source(shard_hub.url),
+        ]
+        for source in sources:
+            closed = []
+            monkeypatch.setattr(type(source), "close", lambda self, to=closed: to.append(self))
+            with source as opened:
+                assert opened is source
+                assert isinstance(source, Source)
+            assert closed == [source]
+
+    def test_one_of_a_users_own_needs_no_context(self, tmp_path: Path) -> None:
+        class Own:
+            url = "own://x"
+
+            def files(self) -> list[RemoteFile]:
+                return []
+
+            def stat(self, name: str, **_: object) -> RemoteFile:
+                return RemoteFile(name, len(DATA))
+
+            @contextlib.contextmanager
+            def read(self, request: ReadRequest, _: object = None) -> Iterator[Response]:
+                yield Response(RemoteFile(request.name, len(DATA)), 0, len(DATA), iter([DATA]))
+
+            def close(self) -> None:
+                """Do nothing."""
+
+        assert shardproof.fetch(Own(), tmp_path, name="0.bin").path.read_bytes() == DATA
+
+    def test_what_was_cancelled_before_is_ended_at_once(self) -> None:
+        cancellation, ended = Cancellation(), []
+        cancellation.cancel()
+        with cancellation.register(lambda: ended.append(True)):
+            assert ended == [True]
+        assert cancellation.is_cancelled
+
+
+class TestNextSteps:
+    def test_there_is_one_for_all_that_goes_wrong(self) -> None:
+        assert tuple(NEXT_STEPS) == get_args(SourceErrorKind)
+
+    @pytest.mark.parametrize(
+        ("kind", "n_attempts"),
+        [
+            ("broken", 5),
+            ("late", 5),
+            ("refused", 2),
+            ("astray", 2),
+            ("other-bytes", 5),
+            ("no-parts", 5),
+            ("unusable", 1),
+            ("invalid", 1),
+        ],
+    )
+    def test_how_often_it_is_tried(self, kind: SourceErrorKind, n_attempts: int) -> None:
+        def refuse(_: Deadline) -> None:
+            raise SourceError("no", kind=kind)
+
+        limits = Limits(attempts=5, max_backoff=0)
+        with pytest.raises(FetchError) as caught:
+            retry(refuse, Goal("x", "u", "p"), limits, Deadline(None, Stop()))
+
+        assert caught.value.causes == ("no",) * n_attempts
+        assert isinstance(caught.value, FetchTimeoutError) == (kind == "late")
+        assert caught.value.__cause__.kind == kind
+
+    def test_a_refusal_that_is_followed_by_something_else_counts_anew(self) -> None:
+        kinds: list[SourceErrorKind] = ["refused", "broken", "refused", "astray"]
+
+        def refuse(_: Deadline) -> None:
+            raise SourceError("no", kind=kinds.pop(0))
+
+        limits = Limits(attempts=9, max_backoff=0)
+        with pytest.raises(FetchError, match="after 4 attempts"):
+            retry(refuse, Goal("x", "u", "p"), limits, Deadline(None, Stop()))
+
+    def test_which_bytes_stay(self) -> None:
+        kept = {kind for kind, step in NEXT_STEPS.items() if step.keeps_bytes}
+        assert kept == {"broken", "late", "refused", "unusable"}
+        assert [k for k, s in NEXT_STEPS.items() if s is NextStep.RESTART_WHOLE] == ["no-parts"]
+
+    def test_an_interrupt_ends_the_wait_for_the_next_attempt(self) -> None:
+        """Even if what cancels the work is something else."""
+
+        def refuse(_: Deadline) -> None:
+            own.set()
+            raise SourceError("not now", retry_after=3600)
+
+        def attempts(stop: Stop) -> None:
+            nonlocal own
+            own = stop
+            retry(refuse, Goal("x", "u", "p"), Limits(max_backoff=3600), Deadline(None, Stop()))
+
+        own = Stop()
+        with pytest.raises(work.Cancelled):
+            work.apart(attempts)
+
+
+class TestErrors:
+    @pytest.mark.parametrize("kind", [FetchError, FetchTimeoutError, SourceError, RevisionError])
+    def test_each_is_a_fetch_error_and_one_of_the_system(self, kind: type[FetchError]) -> None:
+        error = kind("it broke")
+        assert isinstance(error, FetchError)
+        assert isinstance(error, OSError)
+        assert isinstance(error, RuntimeError)
+        assert (error.problem, error.url, error.path, error.causes) == ("it broke", "", "", ())
+        assert (str(error), error.errno, error.filename) == ("it broke", None, None)
+        assert str(pickle.loads(pickle.dumps(error))) == "it broke"
+
+    def test_a_source_error_goes_to_another_process_whole(self) -> None:
+        error = pickle.loads(pickle.dumps(SourceError("x", kind="refused", retry_after=2.0)))
+        assert (error.kind, error.retry_after, error.problem) == ("refused", 2.0, "x")
+
+    def test_a_kind_that_is_none(self) -> None:
+        with pytest.raises(ValueError, match="kind: expected one of broken, late, refused"):
+            SourceError("x", kind="lost")
+
+    def test_the_time_is_up_while_what_is_there_is_hashed(
+        self, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        """A `SourceError` is told as what it is, although it is a `FetchError` now."""
+        (tmp_path / "0.bin").write_bytes(DATA)
+
+        def late(_: Deadline) -> None:
+            raise SourceError("not done", kind="late")
+
+        monkeypatch.setattr(Deadline, "raise_if_stopped", late)
+        source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
+        file = RemoteFile("0.bin", len(DATA), digest=DIGEST)
+        with pytest.raises(FetchTimeoutError, match="not done") as caught:
+            fetch_file(source, "0.bin", tmp_path / "0.bin", file=file)
+        assert isinstance(caught.value.__cause__, SourceError)
+
+    def test_a_full_disk_is_told_as_one_and_keeps_nothing(
+        self, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        """A `FetchError` is an `OSError`, and what the disk says is no `FetchError`."""
+
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "pwritev", full)
+        source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
+        with pytest.raises(FetchError, match="No space left on device; see to the disk"):
+            fetch_file(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
+        assert not list(tmp_path.iterdir())
+
+    def test_what_came_is_kept_when_a_source_fails(self, shard_hub: Hub, tmp_path: Path) -> None:
+        """Not taken for a disk that refuses, of which nothing is kept."""
+        shard_hub.put("s/0.bin", DATA * 1000)
+        shard_hub.fault("s/0.bin", "truncated")
+        with (
+            HttpSource(f"{shard_hub.url}/s") as source,
+            pytest.raises(FetchError, match="are kept"),
+        ):
+            fetch_file(source, "0.bin", tmp_path / "0.bin", limits=Limits(attempts=1))
+
+    def test_a_source_that_can_not_be_asked_is_no_file_that_can_not_be_read(
+        self, tmp_path: Path
+    ) -> None:
+        """`adopt` has findings for files that can't be read, and an error for such a source."""
+        (tmp_path / "0.bin").write_bytes(DATA)
+
+        class Silent(CallableSource):
+            def stat(self, name: str, **_: object) -> RemoteFile:
+                raise SourceError("no answer", kind="unusable")
+
+        with pytest.raises(FetchError, match="no answer"):
+            adopt(tmp_path, Silent(lambda name, dest: None), limits=LIMITS)
+
+    def test_http_passes_on_what_a_source_error_says(self, shard_hub: Hub) -> None:
+        shard_hub.put("s/0.bin", DATA)
+        shard_hub.fault("s/0.bin", "status-503")
+        with (
+            HttpSource(f"{shard_hub.url}/s") as source,
+            pytest.raises(SourceError, match="answers 503") as caught,
+            source.read(ReadRequest("0.bin")),
+        ):
+            pass
+        assert caught.value.kind == "broken"
+
+
+def test_help_shows_no_environment(monkeypatch: Any) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert "hf_secret" not in pydoc.render_doc(cleanup_policy)
+    assert inspect.signature(cleanup_policy).parameters["environ"].default is None
+    monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "keep")
+    assert cleanup_policy() == "keep"
+
+
+def test_events_and_counts_are_values() -> None:
+    from shardproof.fetching import PrefetchEvent, PrefetchStats
+
+    event = PrefetchEvent("found", "0.bin")
+    assert not isinstance(event, tuple)
+    with pytest.raises(AttributeError):
+        event.name = "1.bin"
+    assert PrefetchStats(n_opened=4, n_ready=3).hit_rate == 0.75
+
+
+def test_attempts_are_told_in_the_log(tmp_path: Path, caplog: Any) -> None:
+    def broken(name: str, dest: Path) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with (
+        caplog.at_level(logging.WARNING, "shardproof.fetching"),
+        pytest.raises(FetchError, match="after 2 attempts"),
+    ):
+        shardproof.fetch(
+            CallableSource(broken), tmp_path, name="x", limits=Limits(attempts=2, max_backoff=0)
+        )
+    assert "(attempt 1/2)" in caplog.text
+    assert "(attempt 2/2)" in caplog.text
