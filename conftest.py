@@ -1,5 +1,6 @@
 """What every test of the project may use."""
 
+import gc
 import signal
 
 import pytest
@@ -22,7 +23,23 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let attacks run all of their cases; docs/attacks.md says what they are."""
+    """Let a run have all cases of each attack (docs/attacks.md), or one of each test."""
     group = parser.getgroup("attacks")
     group.addoption("--exhaustive", action="store_true", help="Run all cases of each attack.")
     group.addoption("--figures", metavar="FILE", help="Append the figures of attacks to a file.")
+    parser.addoption("--first-cases", action="store_true", help="Run one case of each test.")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave of each test the first of its cases, where that is asked for."""
+    if config.getoption("--first-cases"):
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+        kept = set(first.values())
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+
+def pytest_collection_finish() -> None:
+    """Take thousands of tests out of what is looked through for garbage, here and in children."""
+    gc.collect()
+    gc.freeze()
