@@ -326,7 +326,7 @@ def blake3_digest(data: memoryview, n_threads: str) -> Callable[[], object]:
 
 
 def tree_digest(data: memoryview) -> Callable[[], object]:
-    from shardproof._base.digest_tree import TreeDigest  # noqa: PLC0415
+    from shardproof._base.digest import TreeDigest  # noqa: PLC0415
 
     def run() -> None:
         digest = TreeDigest()

@@ -273,7 +273,7 @@ class Serving(msgspec.Struct, frozen=True):
 
 def serve(given: str) -> None:
     """Be the server: print where it is, and stay until standard input ends."""
-    from shardproof.testing.faults.hub import serve_hub  # noqa: PLC0415
+    from shardproof.testing.faults import serve_hub  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
     serving = msgspec.json.decode(given, type=Serving)

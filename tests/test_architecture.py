@@ -4,6 +4,7 @@ import ast
 import functools
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ MAY_IMPORT = {
 """Of which rooms a room may import the doors; everybody may import `errors`."""
 
 INSIDE = {
-    "checkpoint": ("format", "storage", "load", "verify", "save", "pruning", "safetensors"),
+    "checkpoint": ("format", "storage", "load", "verify", "save", "safetensors"),
     "datasets": ("rows", "tokens"),
     "fetching": ("sources", "transfer", "cache"),
     "loaders": ("order", "io"),
@@ -62,7 +63,10 @@ FOR_ALL = {"_base.lazy", "testing._extras"}
 """What doors are made of."""
 
 MAY = {
-    "": {"testing.contracts.receipts_stateful._hooks", "testing.contracts.stateful"},
+    "": {
+        "testing.contracts.stateful._shards_dir",
+        "testing.contracts.stateful._store_under_test",
+    },
 }
 """Who may import what nobody else may; of the kit two take public names to judge by default."""
 
@@ -72,8 +76,7 @@ THIRD_PARTY = {
     "_base.json": {"msgspec"},
     "_base.progress": {"rich"},
     "checkpoint": {"msgspec", "numpy"},
-    "checkpoint.format._dtypes": {"ml_dtypes", "numpy"},
-    "checkpoint.format._torch": {"numpy", "torch"},
+    "checkpoint.format._dtypes": {"ml_dtypes", "numpy", "torch"},
     "checkpoint.storage._fsspec_storage": {"fsspec"},
     "cli": {"rich", "typer"},
     "cli.checkpoint": {"msgspec", "rich", "typer"},
@@ -82,7 +85,7 @@ THIRD_PARTY = {
     "datasets.rows._yaml": {"yaml"},
     "datasets.tokens": {"msgspec", "numpy"},
     "fetching.cache": {"msgspec"},
-    "fetching.cache._locks": {"filelock"},
+    "fetching.cache._state": {"filelock"},
     "fetching.sources": {"msgspec"},
     "fetching.sources._answers": {"httpx"},
     "fetching.sources._fsspec": {"fsspec"},
@@ -118,9 +121,14 @@ def path_of(module: str) -> Path:
 
 
 @functools.cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(path_of(module).read_text())
+
+
+@functools.cache
 def imports(module: str) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path_of(module).read_text())):
+    for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -204,9 +212,19 @@ def test_the_tables_know_no_module_that_is_gone() -> None:
     assert {*THIRD_PARTY, *MAY, *FOR_ALL, *DOORS, *(m for ms in MAY.values() for m in ms)} <= known
 
 
+def test_no_two_classes_share_a_name() -> None:
+    """So that a word means one thing in the whole source; an underscore makes it no other word."""
+    where = defaultdict(list)
+    for module in modules():
+        for node in ast.walk(tree_of(module)):
+            if isinstance(node, ast.ClassDef):
+                where[node.name.strip("_")].append(module)
+    assert {name: found for name, found in where.items() if len(found) > 1} == {}
+
+
 @pytest.mark.parametrize("module", [m for m in modules() if m not in {"", "__main__"}])
 def test_every_module_has_a_sorted_all(module: str) -> None:
-    body = ast.parse(path_of(module).read_text()).body
+    body = tree_of(module).body
     for node in body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names = ast.literal_eval(node.value)
@@ -282,7 +300,7 @@ def test_only_files_renames_syncs_or_unlinks() -> None:
             continue
         calls = {
             f"{ast.unparse(node.value)}.{node.attr}"
-            for node in ast.walk(ast.parse(path_of(module).read_text()))
+            for node in ast.walk(tree_of(module))
             if isinstance(node, ast.Attribute) and node.attr in changing
         }
         assert not {call for call in calls if call.split(".")[0] in {"os", "shutil"}}
@@ -297,7 +315,7 @@ SWALLOWING = {
 """What answers "not there" where nobody could look: of os, os.path, glob and paths."""
 
 MAY_SWALLOW = {
-    "testing.faults.file_system._scandir": {
+    "testing.faults.file_system._os": {
         "is_dir",
         "is_file",
         "is_symlink",
@@ -333,7 +351,7 @@ def _is_entry(node: ast.expr) -> bool:
 @pytest.mark.parametrize("module", modules())
 def test_nothing_takes_what_nobody_could_look_at_for_absent(module: str) -> None:
     """`_opening` has what to use instead; ruff says so too, of what it can see."""
-    found = swallowing(ast.parse(path_of(module).read_text()))
+    found = swallowing(tree_of(module))
     assert found == MAY_SWALLOW.get(module, set()), "use shardproof._base.opening, or raise"
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import shardproof
 from shardproof import receipts, testing
+from shardproof.testing.samples import receipts as samples
 from tests.helpers import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,7 +42,7 @@ def test_examples_in_docstrings(name: str, make_shards_dir, tmp_path) -> None:
     run = receipts.open_run(tmp_path / "out", datasets=["corpus"])
     names = {
         **vars(shardproof),
-        **vars(testing),
+        **{name: getattr(testing, name) for name in testing.__all__},
         **vars(module),
         "os": os,
         "text_dir": text_dir,
@@ -126,7 +127,7 @@ def test_the_job_script_of_the_page_about_staging(tmp_path, damage: dict) -> Non
     """Run with stubs of slurm and of the training: it begins with a copy that is whole, or not."""
     page = (ROOT / "docs" / "staging.md").read_text()
     script = re.search(r"```sh\n(#!/bin/bash.*?)```", page, re.DOTALL)
-    shards_dir = testing.write_layout(testing.layout(n_shards=2, **damage), tmp_path / "source")
+    shards_dir = testing.write_layout(testing.Layout(n_shards=2, **damage), tmp_path / "source")
     assert script
     text = script[1].replace("/project/me/saev/shards/abc12345", str(shards_dir))
     for name, code in {
@@ -155,7 +156,7 @@ def test_the_failing_run_of_the_readme_is_what_the_command_prints(tmp_path) -> N
     readme = (ROOT / "README.md").read_text()
     shown = re.search(r"\$ shardproof validate (\S+)\n(.*?)```", readme, re.DOTALL)
     shards_dir = testing.write_layout(
-        testing.layout(n_shards=24, missing=[3, 7], empty=[12], unreadable=[15], directory=[20]),
+        testing.Layout(n_shards=24, missing=[3, 7], empty=[12], unreadable=[15], directory=[20]),
         tmp_path,
     )
     with testing.without_root_override():
@@ -226,10 +227,10 @@ def test_the_page_of_the_receipts_kit_says_when_each_state_is_done() -> None:
     for keywords, levels in re.findall(r"(?m)^\| (`.*`) \| .* \| (never|always|`.*`) \|$", page):
         done_at = levels.replace("always", "`present`, `complete`, `valid`")
         said |= dict.fromkeys(re.findall(r"`(\w+)`", keywords), re.findall(r"`(\w+)`", done_at))
-    for state in set(testing.ReceiptState) - {testing.ReceiptState.COMPLETED}:
-        value = testing.ReceiptsLayout(states=(state,))
+    for state in set(samples.ReceiptState) - {samples.ReceiptState.OK}:
+        value = testing.Layout.of([state], format="receipts")
         levels = ("present", "complete", "valid")
-        is_so = [level for level in levels if not testing.expected_pending(value, level)]
+        is_so = [level for level in levels if not samples.expected_pending(value, level=level)]
         assert said.pop(state.value) == is_so, state
     assert not said
 

@@ -32,8 +32,8 @@ from shardproof.datasets.tokens._npy import HeaderError, read_header
 from shardproof.errors import ShardproofError
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._record import extents_in, provenance_in
-from shardproof.receipts.claims import claims_in
-from shardproof.receipts.plan._patterns import files_below
+from shardproof.receipts import claims_in
+from shardproof.receipts.plan._input_files import files_below
 from shardproof.receipts.verdict._outputs import owed
 from shardproof.receipts.verdict._records import Receipt
 from shardproof.staging._proofs import Proofs as Sidecar
@@ -129,7 +129,7 @@ METADATA: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 def saev(base: Path, shards: str | None, changes: dict[str, Any]) -> Callable[[], object]:
-    root = testing.write_layout(testing.layout(n_shards=2), base)
+    root = testing.write_layout(testing.Layout(n_shards=2), base)
     if shards is not None:
         (root / "shards.json").write_bytes(shards.encode(errors="surrogateescape"))
     said = json.loads((root / "metadata.json").read_text())
@@ -173,7 +173,7 @@ PLAN: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 def receipts(base: Path, changes: dict[str, Any], file: str) -> Callable[[], object]:
-    root = testing.write_receipts(testing.receipts_layout(n_shards=2), base)
+    root = testing.write_layout(testing.Layout(n_shards=2, format="receipts"), base)
     path = root / file
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return lambda: look(root)
@@ -187,7 +187,7 @@ def look(root: Path) -> None:
 
 def many_receipts(base: Path, n: int) -> Path:
     """A plan of so many shards, of which each has a receipt that says the same."""
-    root = testing.write_receipts(testing.receipts_layout(n_shards=2), base)
+    root = testing.write_layout(testing.Layout(n_shards=2, format="receipts"), base)
     plan = json.loads((root / "plan.json").read_text())
     (root / "plan.json").write_text(json.dumps(plan | {"num_shards": n}))
     said = json.loads((root / "receipts" / "shard_000000.json").read_text())
@@ -204,7 +204,7 @@ def one_output(base: Path, n: int) -> Callable[[], object]:
 
 def shared_outputs(base: Path, n: int) -> Callable[[], object]:
     """Two receipts that name the same outputs, which are many."""
-    root = testing.write_receipts(testing.receipts_layout(n_shards=2), base)
+    root = testing.write_layout(testing.Layout(n_shards=2, format="receipts"), base)
     for path in (root / "receipts").iterdir():
         said = json.loads(path.read_text())
         said["files"] |= {f"k{i}": {"path": f"a{i}", "bytes": 1} for i in range(n // 4)}
@@ -233,7 +233,7 @@ def owed_kinds(base: Path, n: int) -> Callable[[], object]:
 
 
 def claims(base: Path, n: int) -> Callable[[], object]:
-    root = testing.write_receipts(testing.receipts_layout(n_shards=2), base)
+    root = testing.write_layout(testing.Layout(n_shards=2, format="receipts"), base)
     (root / "claims").mkdir(exist_ok=True)
     for i in range(n):
         (root / "claims" / f"shard_{i:06}.0001.json").write_text("{}")
@@ -270,7 +270,7 @@ CHECKPOINT: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 def checkpoint(base: Path, changes: dict[str, Any]) -> Callable[[], object]:
-    written = Path(testing.write_checkpoint(testing.checkpoint_layout(), base / "model"))
+    written = Path(testing.write_layout(testing.Layout(format="checkpoint"), base / "model"))
     path = written.parent / "model.metadata.json"
     said = json.loads(path.read_text())
     said.pop("checksum")

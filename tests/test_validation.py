@@ -392,7 +392,7 @@ class TestACheckpointByItsPrefix:
     def test_a_flipped_shard_is_found_as_the_verifier_finds_it(self, make_checkpoint) -> None:
         prefix = make_checkpoint(world_size=3)
         shard = prefix.with_name(f"{prefix.name}_shard_1.shard")
-        testing.damage(shard, "flip")
+        testing.damage(shard, "flipped")
         report = shardproof.validate(prefix, level="valid")
         verified = shardproof.ShardFileVerifier().verify_checkpoint(prefix, level="valid")
         assert [(finding.kind, finding.path) for finding in report.findings] == [
@@ -400,6 +400,11 @@ class TestACheckpointByItsPrefix:
         ]
         assert not report.ok
         assert not shardproof.validate(prefix.parent, level="valid").ok
+
+    def test_its_format_recognizes_it(self, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=2)
+        assert shardproof.formats.detect(str(prefix)).name == "checkpoint"
+        assert shardproof.formats.get("checkpoint").recognizes(str(prefix))
 
     def test_the_newest_one(self, make_checkpoint) -> None:
         prefix = make_checkpoint(world_size=2)
@@ -410,6 +415,16 @@ class TestACheckpointByItsPrefix:
         prefix.with_name("torn.metadata.json").write_text('{"schema_version": 1, "world_size": 1')
         assert not shardproof.validate(prefix.parent).ok
         assert shardproof.validate(prefix).ok
+
+    def test_of_torn_metadata_nothing_is_promised(self, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=2)
+        metadata = prefix.with_name(f"{prefix.name}.metadata.json")
+        metadata.write_bytes(metadata.read_bytes()[:-9])
+        with pytest.raises(shardproof.ManifestError, match="not JSON") as caught:
+            shardproof.validate(prefix)
+        assert caught.value.path == str(metadata)
+        assert not shardproof.ShardFileVerifier().verify_checkpoint(prefix).ok
+        assert not shardproof.validate(prefix.parent).ok
 
     def test_a_prefix_without_metadata_is_none(self, make_checkpoint) -> None:
         prefix = make_checkpoint(world_size=2)

@@ -10,7 +10,7 @@
 from shardproof._base import real_imports
 from shardproof._base.lazy import attached
 
-TYPE_CHECKING = False  # that of typing takes ten times as long as all else until `take_signals`
+TYPE_CHECKING = False  # to import typing's takes ten times as long as all else until `take_signals`
 if TYPE_CHECKING:
     from shardproof import checkpoint as checkpoint
     from shardproof import datasets as datasets

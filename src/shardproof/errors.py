@@ -13,7 +13,7 @@
     |   |                                RuntimeError)
     |   +-- FetchTimeoutError          ... in time                   (also a TimeoutError)
     |   +-- SourceError                a source doesn't give what it was asked for
-    |   +-- RevisionError              a repository's revision can't be found out
+    |       +-- RevisionError          ... which revision is meant
     +-- CheckpointError                a checkpoint can't be written, read or proven
     |   +-- CheckpointNotFoundError    ... because it is not there   (also a FileNotFoundError)
     +-- ReceiptError                   a shard's work can't be planned, done or recorded
@@ -299,8 +299,8 @@ class SourceError(FetchError):
         super().__init__(problem)
 
 
-class RevisionError(FetchError):
-    """Which revision of an input is meant can't be found out, so that no plan can rest on it."""
+class RevisionError(SourceError):
+    """Which revision is meant can't be found out, so that nothing can be fetched or planned."""
 
 
 class CheckpointError(ShardproofError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from shardproof import formats
 from shardproof._base.arguments import checked, count
 from shardproof._base.names import open_root, replaced
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
 from shardproof.checks import OnProgress, check

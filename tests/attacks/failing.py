@@ -26,8 +26,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
+from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.faults import file_system as _faults
-from shardproof.testing.faults.file_system import Faults, faults
 from tests.attacks.tally import Harm
 
 __all__ = ["ERRNOS", "Attacked", "Subject", "command", "findings_of", "prepared"]
@@ -158,7 +158,7 @@ def _child(subject: Subject, root: Path, case: Case | None, out: int) -> NoRetur
             subject.act(root)
         modules, before = {*sys.modules}, _open_things()
         told: dict[str, Any] = {"answer": None, "error": None}
-        with faults(root) as fs:
+        with FileSystemFaults(root) as fs:
             sites = _sites(fs) if case is None else []
             if case is not None:
                 times = None if case.lasts else 1
@@ -182,7 +182,7 @@ def _child(subject: Subject, root: Path, case: Case | None, out: int) -> NoRetur
         os._exit(0)
 
 
-def _sites(fs: Faults) -> list[str]:
+def _sites(fs: FileSystemFaults) -> list[str]:
     """Note from now on where each call is made: by all lines that lead there."""
     sites: list[str] = []
     schedule = fs._schedule

@@ -36,7 +36,7 @@ LEVELS = ("present", "complete", "valid")
 
 
 def saev(**keywords: Any) -> Callable[[Path], object]:
-    value = testing.layout(
+    value = testing.Layout(
         n_shards=2, examples_per_shard=2, d_model=2, layers=[6], labels=True, **keywords
     )
 
@@ -61,8 +61,8 @@ def unlabelled(root: Path) -> None:
 def plan(n_shards: int = 2, **keywords: Any) -> Callable[[Path], object]:
     def prepare(root: Path) -> None:
         with tempfile.TemporaryDirectory() as base:
-            made = testing.write_receipts(
-                testing.receipts_layout(n_shards=n_shards, **keywords), base
+            made = testing.write_layout(
+                testing.Layout(n_shards=n_shards, format="receipts", **keywords), base
             )
             shutil.copytree(made, root, dirs_exist_ok=True)
 
@@ -80,7 +80,7 @@ def source(path: str) -> receipts.InputFile:
 
 def checkpoints(**keywords: Any) -> Callable[[Path], object]:
     def prepare(root: Path) -> None:
-        testing.write_checkpoint(testing.checkpoint_layout(2, **keywords), root)
+        testing.write_layout(testing.Layout(2, format="checkpoint", **keywords), root)
 
     return prepare
 
@@ -266,7 +266,7 @@ def found_plans(root: Path) -> object:
 
 
 def claims(root: Path) -> object:
-    return [index for index, _ in receipts.claims.claims_in(str(root))]
+    return [index for index, _ in receipts.claims_in(str(root))]
 
 
 def verified(level: str) -> Callable[[Path], object]:
@@ -557,8 +557,8 @@ def _readers() -> Iterator[Subject]:
         "receipts, outputs missing and one torn": plan(4, missing_bin=[1], torn=[2], absent=[3]),
         "receipts, one flipped": plan(flipped=[1]),
         "checkpoint": checkpoints(),
-        "checkpoint, a shard missing": checkpoints(missing_ranks=[1]),
-        "checkpoint, one flipped": checkpoints(flipped_ranks=[0]),
+        "checkpoint, a shard missing": checkpoints(missing=[1]),
+        "checkpoint, one flipped": checkpoints(flipped=[0]),
         "two checkpoints": steps,
     }
     for name, prepare in directories.items():
@@ -586,7 +586,7 @@ def _readers() -> Iterator[Subject]:
     yield Subject("load_shard", checkpoints(), loads("load_shard", 1))
     yield Subject("load_all_shards", checkpoints(), loads("load_all_shards"))
     yield Subject(
-        "load_all_shards: one flipped", checkpoints(flipped_ranks=[0]), loads("load_all_shards")
+        "load_all_shards: one flipped", checkpoints(flipped=[0]), loads("load_all_shards")
     )
     yield Subject("load_tensors", checkpoints(), loads("load_tensors"))
     yield Subject("iter_tensors", checkpoints(), loads("iter_tensors"))

@@ -49,9 +49,11 @@ Subject = Callable[[], object]
 def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
     """What is interrupted. Each may be called again, whatever became of the call before."""
     numbers, made = itertools.count(), base / MADE
-    shards = testing.write_layout(testing.layout(n_shards=12, d_model=64), base / "saev")
-    run = testing.write_receipts(testing.receipts_layout(n_shards=12), base / "run")
-    prefix = testing.write_checkpoint(testing.checkpoint_layout(world_size=4), base / "checkpoint")
+    shards = testing.write_layout(testing.Layout(n_shards=12, d_model=64), base / "saev")
+    run = testing.write_layout(testing.Layout(n_shards=12, format="receipts"), base / "run")
+    prefix = testing.write_layout(
+        testing.Layout(n_shards=4, format="checkpoint"), base / "checkpoint"
+    )
     names = sorted(path.name for path in shards.glob("acts*.bin"))[:4]
     url = shards.as_uri()
     store = shardproof.ReceiptStore(run)

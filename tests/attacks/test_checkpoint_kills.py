@@ -23,7 +23,7 @@ from shardproof.checkpoint import (
     to_safetensors,
 )
 from shardproof.errors import CheckpointError
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.attacks.tally import Tally
 from tests.helpers import checkpoint_files as files
 from tests.helpers import power
@@ -251,7 +251,7 @@ class TestFaults:
         path = tmp_path / "x"
         path.mkdir()
         prefix = path / "step_1"
-        with faults(path) as fs:
+        with FileSystemFaults(path) as fs:
             save(prefix, 1)
             n_calls = len(fs.calls)
         assert n_calls > 40
@@ -261,7 +261,7 @@ class TestFaults:
             if is_there:
                 save(prefix, 1)
             is_saved = False
-            with faults(path) as fs, suppress(OSError, CheckpointError):
+            with FileSystemFaults(path) as fs, suppress(OSError, CheckpointError):
                 fs.fail("any", number, nth=nth, times=1, optional=True)
                 save(prefix, 1, attempt=1, overwrite=is_there)
                 is_saved = True
@@ -274,11 +274,11 @@ class TestFaults:
 
     @pytest.mark.parametrize("n_bytes", [1, 7, 100])
     def test_short_reads_and_writes(self, tmp_path, n_bytes: int) -> None:
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.short("write", n_bytes, optional=True)
             save(tmp_path / "step_1", 1)
         assert is_right(tmp_path / "step_1", 1)
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.short("read", n_bytes)
             assert_loads(tmp_path / "step_1", 1)
 
@@ -418,7 +418,7 @@ class TestConvert:
 
     @pytest.mark.once
     def test_control_files_that_say_of_no_set(self, tmp_path, monkeypatch) -> None:
-        monkeypatch.setattr("shardproof.checkpoint.safetensors._layout.SET", "of_nothing")
+        monkeypatch.setattr("shardproof.checkpoint.safetensors._to_safetensors.SET", "of_nothing")
         path, act = converting(tmp_path)
         seen = []
         at_every_state(act, path, check=lambda _: seen.append(contents(path, 1)))

@@ -18,7 +18,7 @@ from shardproof._base import files, liveness, opening
 from shardproof.errors import ShardClaimedError, ShardCompletedError
 from shardproof.receipts import _claimed_shard, _workspace
 from shardproof.receipts.claims import _claim, _claims
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.attacks.tally import Tally
 from tests.helpers.planning import new_store
 
@@ -92,7 +92,7 @@ def run(worker: Worker) -> BaseException | None:
 
 
 def n_calls(store: ReceiptStore, kind: str) -> int:
-    with faults(store.path) as fs:
+    with FileSystemFaults(store.path) as fs:
         Worker(store.path, kind).go()
         return len(fs.calls)
 
@@ -108,7 +108,7 @@ def fail_each(store: ReceiptStore, tally: Tally, *, n_harms: float = math.inf) -
             break
         reset(store)
         worker = Worker(store.path, kind)
-        with faults(store.path) as fs:
+        with FileSystemFaults(store.path) as fs:
             fault = fs.fail("any", number, nth=at, times=1, optional=True)
             ended = run(worker)
         if fault.reached:  # as many calls are not made in each run

@@ -16,16 +16,8 @@ from hypothesis import strategies as st
 
 from shardproof import Report, ShardproofError, validate
 from shardproof.checkpoint import MultiShardSaver
-from shardproof.testing import (
-    checkpoint_dir,
-    checkpoint_layout,
-    expected_findings,
-    layout,
-    receipts_dir,
-    receipts_layout,
-    shards_dir,
-)
-from shardproof.testing.contracts.strategies import checkpoint_layouts, layouts, receipts_layouts
+from shardproof.testing import Layout, expected_findings, shards_dir
+from shardproof.testing.contracts.strategies import layouts
 from tests.attacks.tally import Tally
 
 Proof = Literal["proven", "unproven", "promise"]
@@ -46,7 +38,7 @@ class Kind(NamedTuple):
 
 @contextlib.contextmanager
 def kit_checkpoint() -> Iterator[Path]:
-    with checkpoint_dir(checkpoint_layout(2)) as prefix:
+    with shards_dir(Layout(2, format="checkpoint")) as prefix:
         yield prefix.parent
 
 
@@ -54,7 +46,7 @@ def kit_checkpoint() -> Iterator[Path]:
 def saved_checkpoint(digest: str) -> Iterator[Path]:
     import numpy as np
 
-    with shards_dir(layout(0)) as base:
+    with shards_dir(Layout(0)) as base:
         saver = MultiShardSaver(algorithm=digest, sync=False)  # type: ignore[arg-type]
         for rank in range(2):
             arrays = {f"w{rank}": np.arange(9, dtype=np.int16), f"b{rank}": np.uint8(7 + rank)}
@@ -70,11 +62,11 @@ KINDS = {
     "checkpoint of ours": Kind(lambda: saved_checkpoint("sha256"), lambda name: "proven"),
     "checkpoint of trees": Kind(lambda: saved_checkpoint("sha256-tree"), lambda name: "proven"),
     "receipts": Kind(
-        lambda: receipts_dir(receipts_layout(2)),
+        lambda: shards_dir(Layout(2, format="receipts")),
         lambda name: "promise" if name.endswith(".json") else "proven",
     ),
     "saev": Kind(
-        lambda: shards_dir(layout(2, n_examples=2, examples_per_shard=1, layers=[1], d_model=2)),
+        lambda: shards_dir(Layout(2, n_examples=2, examples_per_shard=1, layers=[1], d_model=2)),
         lambda name: "promise" if name.endswith(".json") else "unproven",
     ),
 }
@@ -213,8 +205,8 @@ def drawn(strategy: st.SearchStrategy[Any], n: int, take: Callable[[Any], None])
 
 SOUND = {
     "saev": (layouts(states=["ok", "linked", "leftover"]), shards_dir),
-    "receipts": (receipts_layouts(max_shards=20, states=["completed"]), receipts_dir),
-    "checkpoint": (checkpoint_layouts(states=["whole"], metadata=["whole"]), checkpoint_dir),
+    "receipts": (layouts(["receipts"], max_shards=20, states=["ok"]), shards_dir),
+    "checkpoint": (layouts(["checkpoint"], states=["ok"], metadata=st.just("ok")), shards_dir),
 }
 
 
@@ -222,7 +214,7 @@ def accused(kind: str, value: Any, look: Look = our_look) -> Iterator[str]:
     """What is said against a sound directory, at each level."""
     with SOUND[kind][1](value) as path:
         root = path.parent if kind == "checkpoint" else path
-        if kind == "saev" and any(expected_findings(value, str(path), "valid")):
+        if kind == "saev" and any(expected_findings(value, str(path), level="valid")):
             return
         for level in ("present", "complete", "valid"):
             try:
@@ -257,5 +249,5 @@ def look_for_every_digest(root: Path, level: str) -> Report:
 
 @pytest.mark.attack("a sound directory")
 def test_the_control_accuses_sound_directories() -> None:
-    assert len(list(accused("saev", layout(2), look_for_every_digest))) == 3
-    assert not list(accused("saev", layout(2)))
+    assert len(list(accused("saev", Layout(2), look_for_every_digest))) == 3
+    assert not list(accused("saev", Layout(2)))

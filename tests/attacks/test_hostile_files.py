@@ -26,13 +26,13 @@ import shardproof
 from shardproof import testing
 from shardproof.checkpoint import MultiShardLoader, from_safetensors, to_safetensors
 from shardproof.datasets.rows._card import configs_of, told_default
-from shardproof.datasets.rows._footers import END_BYTES, _rows_in, footer_bytes
+from shardproof.datasets.rows._row_counts import END_BYTES, _rows_in, footer_bytes
 from shardproof.datasets.tokens._npy import HeaderError, read_header, wrong_size
 from shardproof.errors import ShardproofError
 from shardproof.fetching.cache._lease_files import LeaseFiles
 from shardproof.fetching.cache._proofs import ProofFiles
 from shardproof.fetching.transfer._record import extents_in, provenance_in
-from shardproof.receipts.claims import claims_in
+from shardproof.receipts import claims_in
 from shardproof.staging._proofs import Proofs as Sidecar
 from tests.attacks.mutations import FORGED, mutated
 from tests.attacks.tally import Tally
@@ -59,7 +59,7 @@ class Target(NamedTuple):
 
 
 def saev(base: Path) -> Path:
-    return testing.write_layout(testing.layout(n_shards=2), base)
+    return testing.write_layout(testing.Layout(n_shards=2), base)
 
 
 def read_saev(root: Path) -> Iterator[str]:
@@ -76,7 +76,7 @@ def validated(root: Path) -> Iterator[str]:
 
 
 def receipts(base: Path) -> Path:
-    return testing.write_receipts(testing.receipts_layout(n_shards=2), base)
+    return testing.write_layout(testing.Layout(n_shards=2, format="receipts"), base)
 
 
 def read_receipts(root: Path) -> Iterator[str]:
@@ -109,7 +109,7 @@ def list_of(values: Any) -> str:
 
 
 def claims(base: Path) -> Path:
-    root = testing.write_receipts(testing.receipts_layout(n_shards=2, absent=[1]), base)
+    root = testing.write_layout(testing.Layout(n_shards=2, format="receipts", absent=[1]), base)
     claim = {
         "shard_index": 1,
         "plan_hash": root.name,
@@ -126,7 +126,7 @@ def claims(base: Path) -> Path:
 
 
 def checkpoint(base: Path) -> Path:
-    return Path(testing.write_checkpoint(testing.checkpoint_layout(), base / "model")).parent
+    return Path(testing.write_layout(testing.Layout(format="checkpoint"), base / "model")).parent
 
 
 def read_checkpoint(root: Path) -> Iterator[str]:

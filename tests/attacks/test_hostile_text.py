@@ -38,7 +38,7 @@ from shardproof.checkpoint import (
 )
 from shardproof.cli.app import app
 from shardproof.datasets import SharedShardedDataset
-from shardproof.fetching.cache._cleanup import cleanup_policy
+from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.report import Finding, FindingKind, Report
 from tests.attacks.mutations import FORGED
 from tests.attacks.tally import Tally
@@ -124,11 +124,11 @@ def test_no_error_says_hostile_text_as_it_is(kind: type, tally: Tally) -> None:
 
 
 def hostile_saev(base: Path, text: str) -> Path:
-    return testing.write_layout(testing.layout(n_shards=3, missing=[1]), base / f"d{text}")
+    return testing.write_layout(testing.Layout(n_shards=3, missing=[1]), base / f"d{text}")
 
 
 def hostile_fields(base: Path, text: str) -> Path:
-    root = testing.write_layout(testing.layout(n_shards=3), base)
+    root = testing.write_layout(testing.Layout(n_shards=3), base)
     told = text.encode(errors="replace").decode()
     metadata = json.loads((root / "metadata.json").read_text())
     (root / "metadata.json").write_text(json.dumps(metadata | {told: told, "dtype": told}))
@@ -138,7 +138,7 @@ def hostile_fields(base: Path, text: str) -> Path:
 
 
 def unknown_fields(base: Path, text: str) -> Path:
-    root = testing.write_layout(testing.layout(n_shards=3), base)
+    root = testing.write_layout(testing.Layout(n_shards=3), base)
     metadata = json.loads((root / "metadata.json").read_text())
     told = text.encode(errors="replace").decode()
     (root / "metadata.json").write_text(json.dumps(metadata | {told: told}))
@@ -149,7 +149,7 @@ def unknown_fields(base: Path, text: str) -> Path:
 
 
 def flooded_entry(base: Path, text: str) -> Path:
-    root = testing.write_layout(testing.layout(n_shards=3), base)
+    root = testing.write_layout(testing.Layout(n_shards=3), base)
     told = text.encode(errors="replace").decode()
     shards = json.loads((root / "shards.json").read_text())
     shards[0][told * 10_000] = 1
@@ -158,7 +158,7 @@ def flooded_entry(base: Path, text: str) -> Path:
 
 
 def hostile_link(base: Path, text: str) -> Path:
-    root = testing.write_layout(testing.layout(n_shards=3, missing=[1]), base)
+    root = testing.write_layout(testing.Layout(n_shards=3, missing=[1]), base)
     outside = base / f"out{text}"
     outside.mkdir()
     (outside / "x").write_bytes(b"x" * 1024)
@@ -167,13 +167,13 @@ def hostile_link(base: Path, text: str) -> Path:
 
 
 def hostile_checkpoint(base: Path, text: str) -> Path:
-    layout = testing.checkpoint_layout(missing_ranks=[1])
-    return Path(testing.write_checkpoint(layout, base / f"c{text}")).parent
+    layout = testing.Layout(format="checkpoint", missing=[1])
+    return Path(testing.write_layout(layout, base / f"c{text}")).parent
 
 
 def hostile_receipts(base: Path, text: str) -> Path:
-    root = testing.write_receipts(
-        testing.receipts_layout(n_shards=3, absent=[1]), base / f"r{text}"
+    root = testing.write_layout(
+        testing.Layout(n_shards=3, format="receipts", absent=[1]), base / f"r{text}"
     )
     told = text.encode(errors="replace").decode()
     path = root / "receipts" / "shard_000000.json"
@@ -340,8 +340,8 @@ def test_no_command_paints_the_terminal_or_forges_a_line(tmp_path: Path, tally: 
         base = tmp_path / "b" / TEXTS[n].replace("/", "")
         base.mkdir(parents=True)
         (base / "loop").symlink_to("loop")
-        root = testing.write_layout(testing.layout(n_shards=2), base)
-        testing.write_checkpoint(testing.checkpoint_layout(), base / "model")
+        root = testing.write_layout(testing.Layout(n_shards=2), base)
+        testing.write_layout(testing.Layout(format="checkpoint"), base / "model")
         given = [word.replace("ROOT", str(root)).replace("BASE", str(base)) for word in words]
         judged(tally, (n, words), on_a_terminal(given))
         shutil.rmtree(tmp_path / "b")
@@ -394,7 +394,7 @@ def test_what_stands_in_the_way_of_a_conversion_is_quoted(text, tmp_path, tally)
 @pytest.mark.attack("hostile text in messages")
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
 def test_who_took_a_claim_over_is_quoted(text, tmp_path, tally) -> None:
-    root = testing.write_receipts(testing.receipts_layout(n_shards=2, absent=[1]), tmp_path)
+    root = testing.write_layout(testing.Layout(n_shards=2, format="receipts", absent=[1]), tmp_path)
     claim = shardproof.ReceiptStore(root).claim(1)
     (path,) = (root / "claims").glob("*.json")
     told = text.encode(errors="replace").decode()

@@ -22,7 +22,7 @@ import pytest
 from shardproof import FetchError, ShardPrefetcher, SourceError
 from shardproof.datasets import hf_load_dataset_sharded as load_rows
 from shardproof.fetching import HubSource, Limits, adopt, fetch_file
-from shardproof.testing.faults.hub import Hub, serve_hub
+from shardproof.testing.faults import Hub, serve_hub
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.attacks.tally import Tally
 
@@ -285,9 +285,7 @@ def adopts(source: HubSource, path: Path) -> bool:
 
 
 def reads_rows(source: HubSource, path: Path) -> bool:
-    rows = load_rows(
-        REPO, cache_dir=path, limits=LIMITS, endpoint=source._api.endpoint, lookahead=0
-    )
+    rows = load_rows(REPO, cache_dir=path, limits=LIMITS, endpoint=source._api.endpoint, prefetch=0)
     return all(row["n"] in range(3) for row in rows)
 
 

@@ -340,7 +340,7 @@ def test_control_claims_that_anybody_gets(tmp_path: Path, monkeypatch) -> None:
 
 def new_source(base: Path) -> Path:
     base.mkdir()
-    return testing.write_layout(testing.layout(n_shards=24, d_model=64, labels=True), base)
+    return testing.write_layout(testing.Layout(n_shards=24, d_model=64, labels=True), base)
 
 
 def bytes_in(path: Path) -> dict[str, bytes]:
@@ -394,11 +394,11 @@ def test_control_files_that_are_believed_when_they_are_there(tmp_path: Path, mon
         finally:
             os.close(fd)
 
-    def in_place(home: _place.Home) -> None:
+    def in_place(home: _place.CopyDirectory) -> None:
         home.place = home.final
         _place._make_own(home.final)
 
-    monkeypatch.setattr(_place.Home, "_choose_place", in_place)
+    monkeypatch.setattr(_place.CopyDirectory, "_choose_place", in_place)
     monkeypatch.setattr(files, "being_written", written_in_place)
     monkeypatch.setattr(_proofs.Proofs, "_fits", lambda *_: True)
     monkeypatch.setattr(_job.StageJob, "_doubted", lambda _: [])

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier, prune
-from shardproof.checkpoint.save._before_saving import already_there
+from shardproof.checkpoint.save._commit import already_there
 from shardproof.checkpoint.storage._storage import location_of
 from shardproof.errors import CheckpointError
 from tests.attacks.tally import Tally

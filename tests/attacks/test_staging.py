@@ -19,7 +19,7 @@ import pytest
 
 from shardproof import MultiShardSaver, ShardproofError, ShardValidationError, testing
 from shardproof.staging import _job, _place, _proofs, _source, stage
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.attacks.tally import Tally
 from tests.helpers import power
 from tests.helpers.killing import (
@@ -40,7 +40,7 @@ Content = dict[str, bytes]
 
 
 def saev(path: Path) -> Path:
-    return testing.write_layout(testing.layout(n_shards=2, labels=True), path)
+    return testing.write_layout(testing.Layout(n_shards=2, labels=True), path)
 
 
 def plan(path: Path) -> Path:
@@ -151,7 +151,7 @@ def fail_once(disk: Disk, side: str, nth: int, number: int, begin: str, tally: T
     what = f"{begin}, call {nth} of the {side}: {errno.errorcode[number]}"
     disk.empty() if begin == "fresh" else disk.purge()
     root = disk.source if side == "source" else disk.to
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fault = fs.fail("any", number, nth=nth, times=1, optional=True)
         try:
             copy = disk.stage()
@@ -189,7 +189,7 @@ def says(error: BaseException, number: int) -> bool:
 
 def n_calls(disk: Disk, side: str, begin: str) -> int:
     disk.empty() if begin == "fresh" else disk.purge()
-    with faults(disk.source if side == "source" else disk.to) as fs:
+    with FileSystemFaults(disk.source if side == "source" else disk.to) as fs:
         disk.stage()
         return len(fs.calls)
 
@@ -276,7 +276,7 @@ def test_kills(kind: str, begin: str, tmp_path: Path, tally: Tally) -> None:
     kill(Disk(kind, tmp_path), begin, tally, 6)
 
 
-def at_once_in_place(home: _place.Home) -> None:
+def at_once_in_place(home: _place.CopyDirectory) -> None:
     home.place = home.final
     _place._make_own(home.final)
 
@@ -284,7 +284,7 @@ def at_once_in_place(home: _place.Home) -> None:
 def test_control_a_copy_that_is_made_under_its_name(tmp_path: Path, monkeypatch) -> None:
     skip_where_not_permitted()
     disk = Disk("checkpoint", tmp_path)
-    monkeypatch.setattr(_place.Home, "_choose_place", at_once_in_place)
+    monkeypatch.setattr(_place.CopyDirectory, "_choose_place", at_once_in_place)
     control = Tally("control", is_exhaustive=False)
     kill(disk, "fresh", control, 12, look_twice=False)
     assert control.harms["torn"]

@@ -274,7 +274,7 @@ def test_the_old_quick_look_is_caught_in_some_order(tmp_path, monkeypatch) -> No
 @pytest.fixture
 def receipts_root(tmp_path) -> Path:
     """Where a shard is done; outside, a receipt says that it failed, and holds a secret."""
-    root = testing.write_receipts(testing.receipts_layout(n_shards=1), tmp_path)
+    root = testing.write_layout(testing.Layout(n_shards=1, format="receipts"), tmp_path)
     outside = tmp_path / "outside"
     shutil.copytree(root / "receipts", outside)
     for path in outside.iterdir():
@@ -438,7 +438,7 @@ HIDDEN = np.frombuffer(b"SECRET__" * 8, "<u4")
 def write_all(where: Path, tokens: np.ndarray) -> None:
     """One of everything that has a public reader."""
     shutil.copytree(
-        testing.write_layout(testing.layout(n_shards=2), where), where, dirs_exist_ok=True
+        testing.write_layout(testing.Layout(n_shards=2), where), where, dirs_exist_ok=True
     )
     token_files.write_shard(where, 3, tokens)
     saver = shardproof.MultiShardSaver()

@@ -26,7 +26,7 @@ import shardproof
 from shardproof import checkpoint, datasets, fetching, receipts
 from shardproof._base import arguments
 from shardproof._base.arguments import checked, count, number, rank_of
-from shardproof.fetching.cache._cleanup import cleanup_policy
+from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.receipts.plan._canonical import hash_of
 from tests.helpers.planning import complete, source
 from tests.helpers.token_files import write_shard
@@ -385,7 +385,7 @@ def saved_later(n: Number, path: Path) -> Any:
 
 
 def looked_at(n: Number, path: Path) -> Any:
-    shards_dir = shardproof.testing.write_layout(shardproof.testing.layout(), path)
+    shards_dir = shardproof.testing.write_layout(shardproof.testing.Layout(), path)
     report = shardproof.validate(shards_dir, workers=n(2))
     (path / "disk").mkdir()
     staged = shardproof.stage(shards_dir, path / "disk", workers=n(2))
@@ -393,7 +393,7 @@ def looked_at(n: Number, path: Path) -> Any:
 
 
 def loaded(n: Number, path: Path) -> Any:
-    shards_dir = shardproof.testing.write_layout(shardproof.testing.layout(), path)
+    shards_dir = shardproof.testing.write_layout(shardproof.testing.Layout(), path)
     keywords = {"layer": n(6), "batch_size": n(4), "rank": n(1), "world_size": n(2)}
     ordered = shardproof.OrderedDataLoader(shards_dir, **keywords, workers=n(2))
     shuffled = shardproof.ShuffledDataLoader(
@@ -461,18 +461,14 @@ def rows_read(n: Number, path: Path) -> Any:
         cache_dir=path / "cache",
         source=f"file://{path}",
         prefetch=n(2),
-        lookahead=n(1),
         skip=n(2),
-        as_="batches",
-        batch_size=n(3),
         cleanup=n(30000),
     )
     spec = f"txt:{path / 'lines.txt'}"
-    lines = datasets.load_dataset_from_spec(spec, skip=n(1), as_="batches", batch_size=n(1)).skip(
-        n(1)
-    )
+    lines = datasets.load_dataset_from_spec(spec, skip=n(1)).skip(n(1))
     plan = datasets.resolve_resume_plan([("a", n(10)), ("b", n(20))], n(12))
-    batches = [batch.to_pydict() for batch in itertools.chain(rows, lines)]
+    found = itertools.chain(rows.batches(n(3)), lines.batches(n(1)))
+    batches = [batch.to_pydict() for batch in found]
     assert json.dumps(rows.state_dict())
     return batches, json.dumps(plan)
 

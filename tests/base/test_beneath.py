@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardproof._base import beneath, names
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 
 
 @pytest.fixture(params=["one call", "a walk"], autouse=True)
@@ -161,12 +161,12 @@ def without_root_override():
 def test_what_could_not_be_looked_at_is_an_error(root, call: str, number: int) -> None:
     (root / "way").symlink_to("sub/l")
     (root / "sub" / "l").symlink_to("deep/a.bin")
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         read(root, "way")
         n_calls = len([made for made in fs.calls if made.operation == call])
     assert n_calls
     for nth in range(1, n_calls + 1):
-        with faults(root) as fs:
+        with FileSystemFaults(root) as fs:
             fs.fail(call, number, nth=nth, match="*")
             assert outcome(root, "way") in {number, "sub/deep/a.bin"}
 

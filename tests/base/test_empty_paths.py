@@ -12,7 +12,8 @@ import shardproof
 from shardproof import checkpoint, datasets, fetching, receipts
 from shardproof.cli import app
 from shardproof.fetching import fetch_file
-from shardproof.fetching.cache import Cache, cache_root
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._settings import cache_root
 
 METADATA = shardproof.Metadata(
     family="clip",
@@ -43,11 +44,12 @@ ENTRANCES = {
     "IndexedDataset shards_dir": lambda: shardproof.IndexedDataset("", layer=0),
     "ReceiptStore plan_dir": lambda: shardproof.ReceiptStore(""),
     "Plan.load plan_dir": lambda: receipts.Plan.load(""),
+    "Run.load path": lambda: receipts.Run.load(""),
     "open_run output_dir": lambda: receipts.open_run("", datasets=["corpus"]),
     "input_files path": lambda: receipts.input_files(""),
     "pin_files path": lambda: receipts.pin_files(""),
     "pin_hub output_dir": lambda: receipts.pin_hub("org/name", "0" * 40, output_dir=""),
-    "claims_in root": lambda: list(receipts.claims.claims_in("")),
+    "claims_in plan_dir": lambda: list(receipts.claims_in("")),
     "save_shard prefix": lambda: SAVER.save_shard("", 0, STATE),
     "save_metadata prefix": lambda: SAVER.save_metadata("", world_size=1),
     "load_shard prefix": lambda: LOADER.load_shard("", 0),

@@ -1,4 +1,4 @@
-"""Who a process is, whether it is gone, and what signs of life tell of it."""
+"""Which process this is, whether it is gone, and what signs of life tell of it."""
 
 import ast
 import os
@@ -260,6 +260,21 @@ class TestStamp:
         (tmp_path / "y.tmp").rename(path)
         stamps.append(liveness.stamp_of(path.stat()))
         assert len(set(stamps)) == 4
+
+    def test_the_mark_of_a_file_stays_when_it_gets_its_name(self, tmp_path) -> None:
+        path = tmp_path / "x.tmp"
+        path.write_bytes(b"abc")
+        mark = liveness.mark_of(path.stat())
+        path = path.rename(tmp_path / "x")
+        assert liveness.mark_of(path.stat()) == mark
+        (tmp_path / "y").write_bytes(b"abc")
+        os.utime(tmp_path / "y", ns=(mark[1], mark[1]))
+        assert liveness.mark_of((tmp_path / "y").stat()) != mark
+        os.utime(path, (1, 1))
+        assert liveness.mark_of(path.stat()) != mark
+        path.write_bytes(b"abcd")
+        os.utime(path, ns=(mark[1], mark[1]))
+        assert liveness.mark_of(path.stat()) != mark
 
     def test_what_just_changed_may_change_again_under_the_same_one(self, tmp_path) -> None:
         assert liveness.settled_stamp_of(tmp_path.stat()) is None

@@ -23,7 +23,7 @@ UTF8 = {"LC_ALL": "C", "PYTHONUTF8": "1"}
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """Whole, and one shard has a name of other letters."""
-    path = testing.write_layout(testing.layout(n_shards=3), tmp_path)
+    path = testing.write_layout(testing.Layout(n_shards=3), tmp_path)
     listing = path / "shards.json"
     shards = json.loads(listing.read_text())
     os.rename(path / shards[1]["name"], path / "日本.bin")
@@ -78,7 +78,7 @@ def test_where_the_locale_has_the_bytes_it_is_looked_at(directory: Path) -> None
 
 
 def test_other_directories_are_looked_at_all_the_same(tmp_path: Path) -> None:
-    path = testing.write_layout(testing.layout(n_shards=3), tmp_path)
+    path = testing.write_layout(testing.Layout(n_shards=3), tmp_path)
 
     assert run("-m", "shardproof", "validate", path, locale=C).returncode == 0
 

@@ -11,18 +11,18 @@ import time
 
 import pytest
 
-from shardproof._base.mailbox import Mailbox
+from shardproof._base.threads import Mailbox
 
 SLOWLY_HANDLED = """
 import os, queue, signal, sys, threading, time
-from shardproof._base.mailbox import Mailbox
+from shardproof._base.threads import Mailbox
 
-signal.signal(signal.SIGUSR1, lambda *_: time.sleep(2))
+signal.signal(signal.SIGUSR1, lambda *_: time.sleep(1.2))
 box = {"Mailbox": Mailbox, "SimpleQueue": queue.SimpleQueue}[sys.argv[1]]()
-threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-threading.Timer(8, os._exit, (1,)).start()
+threading.Timer(0.35, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+threading.Timer(5, os._exit, (1,)).start()
 try:
-    box.get(timeout=1.5)
+    box.get(timeout=1.15)
 except queue.Empty:
     os._exit(0)
 """

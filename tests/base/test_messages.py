@@ -139,6 +139,14 @@ def test_an_exception_that_is_its_own_cause_ends() -> None:
 
 # What may stand in a message: all of it is quoted, or a number, or a word of ours.
 SAFE = sorted({*messages.__all__} - {"printable"})
+LIKE_CALLS = (
+    *(ast.Expr, ast.Call, ast.Starred, ast.Attribute, ast.Subscript),
+    *(ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp),
+)
+"""What may begin with a call."""
+
+SAFE_STARTS = tuple(start for name in SAFE for start in (f"{name}(", f"*map({name}, "))
+"""How what is safe begins."""
 
 # Of text whose lines are ours: where one of them ends, what stands in it can't tell any more.
 OF_LINES = "printable"
@@ -170,14 +178,22 @@ def sources() -> list[Path]:
 
 
 def in_file(path: Path) -> Iterator[Place]:
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
+    where = str(path.relative_to(SOURCE))
     names = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)}
+    names = {*names, "error"} - {None}
     for node in outside_of_safe(tree):
-        yield Place(str(path.relative_to(SOURCE)), node, {*names, "error"} - {None})
+        yield Place(where, node, names)
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def outside_of_safe(node: ast.AST) -> Iterator[ast.AST]:
-    if not is_safe(node) and not is_repr(node) and ast.unparse(node) not in NO_MESSAGES:
+    text = ast.unparse(node) if isinstance(node, LIKE_CALLS) else ""
+    if not is_safe_text(text) and not is_repr(node) and text not in NO_MESSAGES:
         yield node
         for child in ast.iter_child_nodes(node):
             yield from outside_of_safe(child)
@@ -185,8 +201,11 @@ def outside_of_safe(node: ast.AST) -> Iterator[ast.AST]:
 
 def is_safe(node: ast.AST) -> bool:
     """Whether it is ``shown(...)`` or one of its kin, or several of them: ``*map(shown, ...)``."""
-    text = ast.unparse(node)
-    return any(text.startswith((f"{name}(", f"*map({name}, ")) for name in SAFE)
+    return is_safe_text(ast.unparse(node))
+
+
+def is_safe_text(text: str) -> bool:
+    return text.startswith(SAFE_STARTS)
 
 
 def is_of_lines(node: ast.AST) -> bool:
@@ -298,7 +317,7 @@ def causes_as_they_are() -> Iterator[Place]:
     """What another library raised, as the cause of an error: its traceback has it as it is."""
     for path in sources():
         where = str(path.relative_to(SOURCE))
-        for node in raising(ast.parse(path.read_text()), {}):
+        for node in raising(tree_of(path), {}):
             yield Place(where, node, set())
 
 
@@ -339,9 +358,7 @@ def is_clean_kind(name: str) -> bool:
 @functools.cache
 def classes() -> set[str]:
     """The names of all classes of the source; there, none has that of another library's error."""
-    nodes = (
-        node for path in SOURCE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))
-    )
+    nodes = (node for path in SOURCE.rglob("*.py") for node in ast.walk(tree_of(path)))
     return {node.name for node in nodes if isinstance(node, ast.ClassDef)}
 
 

@@ -15,7 +15,7 @@ from shardproof import testing
 from shardproof._base.opening import read_at, real_path, tree
 from shardproof.checkpoint import from_safetensors, to_safetensors
 from shardproof.datasets.tokens._npy import read_header
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 
 NAMES = ["a", "b", "c", "d", "..", ".", "no"]
 
@@ -74,7 +74,7 @@ def test_links_that_lead_round_are_kept_for_whoever_opens_them(tmp_path) -> None
 def test_what_nobody_could_look_at_is_an_error(tmp_path, number: int) -> None:
     (tmp_path / "real" / "deep").mkdir(parents=True)
     (tmp_path / "way").symlink_to("real")
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail("stat", number, times=1, match="way")
         with pytest.raises(OSError, match=os.strerror(number)):
             real_path(tmp_path / "way" / "deep")
@@ -101,11 +101,11 @@ def looks(path: Path) -> Iterator[object]:
 @pytest.mark.parametrize("n", range(4))
 def test_a_link_inside_is_never_told_as_outside(tmp_path, n: int) -> None:
     """Where the root's own link could not be looked at, all that is absolute would be outside."""
-    root = testing.write_layout(testing.layout(n_shards=3), tmp_path / "real" / "d")
+    root = testing.write_layout(testing.Layout(n_shards=3), tmp_path / "real" / "d")
     (root / "acts000001.bin").rename(root / "moved")
     (root / "acts000001.bin").symlink_to(root / "moved")
     (tmp_path / "way").symlink_to("real")
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fault = fs.fail("stat", errno.EIO, times=1, match="way")
         with pytest.raises(OSError, match=os.strerror(errno.EIO)) as error:
             [*looks(tmp_path / "way" / "d")][n]()
@@ -128,7 +128,7 @@ def test_a_read_that_is_short_is_gone_on_with(tmp_path: Path, short_reads) -> No
 
 
 def test_short_reads_accuse_no_checkpoint(tmp_path: Path, short_reads) -> None:
-    prefix = testing.write_checkpoint(testing.checkpoint_layout(), tmp_path / "ours")
+    prefix = testing.write_layout(testing.Layout(format="checkpoint"), tmp_path / "ours")
     files = to_safetensors(prefix, tmp_path / "theirs")
     assert shardproof.validate(prefix.parent, level="complete").ok
     from_safetensors(tmp_path / "theirs", tmp_path / "again/m", step=1)

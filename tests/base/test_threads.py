@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from shardproof._base import crew
 from shardproof._base import threads as _threads
 from shardproof._base import work as _work
 from shardproof.cli import signals as _signals
@@ -169,11 +170,11 @@ class TestApart:
         assert ended == ["ended"]
 
     def test_none_is_raised_by_an_alarm_when_nobody_listens_any_more(self, monkeypatch) -> None:
-        monkeypatch.setattr(_signals, "_LATER", 1.0)
+        monkeypatch.setattr(_signals, "_LATER", 0.5)
         with _signals.listening():
             assert interrupted_import() == "ended"
 
-        time.sleep(1.2)
+        time.sleep(0.6)
 
     @pytest.mark.parametrize(
         "signals", [["SIGINT", "SIGALRM"], ["SIGALRM"], ["SIGALRM", "SIGALRM"]]
@@ -260,7 +261,7 @@ class TestThreads:
 
         def work(_: object) -> list[int]:
             monkeypatch.setattr(threading.Thread, "start", none_left)
-            return [*_work.in_threads(abs, [-1, 2], n_threads=2, name="test")]
+            return [*crew.in_threads(abs, [-1, 2], n_threads=2, name="test")]
 
         with pytest.raises(RuntimeError, match="can't start new thread"):
             _work.apart(work)
@@ -272,9 +273,9 @@ class TestThreads:
             raise KeyboardInterrupt
 
         before = threading.active_count()
-        monkeypatch.setattr(_work.Crew, "end", interrupted)
+        monkeypatch.setattr(crew.Crew, "end", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            [*_work.in_threads(abs, [-1, 2], n_threads=2, name="test")]
+            [*crew.in_threads(abs, [-1, 2], n_threads=2, name="test")]
         end = time.monotonic() + 30
         while threading.active_count() > before and time.monotonic() < end:
             time.sleep(0.01)
@@ -354,7 +355,7 @@ class TestCollector:
                 if number and is_dropped.wait(30):
                     gc.collect()
 
-            dropped = Cycle(_work.in_threads(work, [0, 1], n_threads=1, name="test"))
+            dropped = Cycle(crew.in_threads(work, [0, 1], n_threads=1, name="test"))
             next(dropped.held)
             (thread,) = (t for t in threading.enumerate() if t.name == "test")
             reference = weakref.ref(dropped)
@@ -375,7 +376,7 @@ class TestCollector:
                     with lock:
                         is_over.set()
 
-            dropped = Cycle(_work.in_threads(work, [0, 1], n_threads=1, name="test"))
+            dropped = Cycle(crew.in_threads(work, [0, 1], n_threads=1, name="test"))
             with lock:
                 next(dropped.held)
                 del dropped

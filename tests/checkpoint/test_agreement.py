@@ -14,26 +14,27 @@ from shardproof.checkpoint import (
     latest_checkpoint,
 )
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
-from shardproof.testing import (
-    CheckpointLayout,
+from shardproof.testing import Layout, shards_dir, write_layout
+from shardproof.testing.contracts.strategies import hostile_manifests, layouts
+from shardproof.testing.samples.checkpoint import (
     CheckpointMetadataState,
     CheckpointShardState,
-    checkpoint_dir,
-    checkpoint_layout,
     expected_problems,
     read_checkpoint,
-    write_checkpoint,
 )
-from shardproof.testing.contracts.strategies import checkpoint_layouts, hostile_checkpoint_metadata
 from shardproof.testing.samples.checkpoint._lies import metadata_lies
 
 LEVELS = ("present", "complete", "valid")
 LYING = {
-    "default": checkpoint_layout(),
-    "tree": checkpoint_layout(1, digest="sha256-tree"),
-    "unchecked": checkpoint_layout(2, unchecked_ranks=[0]),
-    "small": checkpoint_layout(1, 0, tensors=[[("a", "bool", ()), ("b", "int8", (0,))]]),
-    "wide": checkpoint_layout(1, tensors=[[("a", "complex128", (1,)), ("b", "int8", ())]]),
+    "default": Layout(format="checkpoint"),
+    "tree": Layout(1, format="checkpoint", algorithm="sha256-tree"),
+    "unchecked": Layout(2, format="checkpoint", unchecked=[0]),
+    "small": Layout(
+        1, format="checkpoint", step=0, tensors=[[("a", "bool", ()), ("b", "int8", (0,))]]
+    ),
+    "wide": Layout(
+        1, format="checkpoint", tensors=[[("a", "complex128", (1,)), ("b", "int8", ())]]
+    ),
 }
 
 
@@ -67,32 +68,32 @@ def is_read_by_ours(prefix: Path, text: bytes) -> bool:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("state", CheckpointShardState)
 def test_the_verifier_knows_every_state(state: CheckpointShardState, level: str) -> None:
-    named = {} if state == "whole" else {f"{state}_ranks": [1, 2]}
-    value = checkpoint_layout(**named)
-    with checkpoint_dir(value) as prefix:
-        assert said_by_ours(prefix, level) == [*expected_problems(value, level)]
+    named = {} if state == "ok" else {state.value: [1, 2]}
+    value = Layout(format="checkpoint", **named)
+    with shards_dir(value) as prefix:
+        assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("state", CheckpointMetadataState)
 def test_and_all_metadata(state: CheckpointMetadataState, level: str) -> None:
-    value = checkpoint_layout(metadata=state, missing_ranks=[1])
-    with checkpoint_dir(value) as prefix:
-        assert said_by_ours(prefix, level) == [*expected_problems(value, level)]
+    value = Layout(format="checkpoint", metadata=state, missing=[1])
+    with shards_dir(value) as prefix:
+        assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
 
 
 @settings(max_examples=150, deadline=None)
-@given(checkpoint_layouts())
-def test_the_verifier_agrees(value: CheckpointLayout) -> None:
-    with checkpoint_dir(value) as prefix:
+@given(layouts(["checkpoint"]))
+def test_the_verifier_agrees(value: Layout) -> None:
+    with shards_dir(value) as prefix:
         for level in LEVELS:
-            assert said_by_ours(prefix, level) == [*expected_problems(value, level)]
+            assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
 
 
 @settings(max_examples=150, deadline=None)
-@given(checkpoint_layouts())
-def test_the_loader_gives_the_right_bytes_or_none(value: CheckpointLayout) -> None:
-    with checkpoint_dir(value) as prefix:
+@given(layouts(["checkpoint"]))
+def test_the_loader_gives_the_right_bytes_or_none(value: Layout) -> None:
+    with shards_dir(value) as prefix:
         if expected_problems(value):
             with pytest.raises(CheckpointError):
                 MultiShardLoader().load_all_shards(prefix)
@@ -105,11 +106,11 @@ def test_the_loader_gives_the_right_bytes_or_none(value: CheckpointLayout) -> No
 
 
 @settings(max_examples=100, deadline=None)
-@given(checkpoint_layouts())
-def test_the_latest_is_one_that_is_whole(value: CheckpointLayout) -> None:
+@given(layouts(["checkpoint"]))
+def test_the_latest_is_one_that_is_whole(value: Layout) -> None:
     """What may not be read may be whole: then nobody knows which one is the latest."""
     problems = expected_problems(value)
-    with checkpoint_dir(value) as prefix:
+    with shards_dir(value) as prefix:
         if any(problem.kind == "unreadable" for problem in problems):
             with pytest.raises(PermissionError):
                 latest_checkpoint(prefix.parent)
@@ -118,9 +119,9 @@ def test_the_latest_is_one_that_is_whole(value: CheckpointLayout) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(hostile_checkpoint_metadata())
+@given(hostile_manifests("checkpoint"))
 def test_the_loader_believes_no_metadata_that_lie(text: bytes) -> None:
-    with checkpoint_dir(checkpoint_layout()) as prefix:
+    with shards_dir(Layout(format="checkpoint")) as prefix:
         prefix.with_name("model.metadata.json").write_bytes(text)
         with pytest.raises(CheckpointError) as error:
             MultiShardLoader().load_metadata(prefix)
@@ -129,8 +130,8 @@ def test_the_loader_believes_no_metadata_that_lie(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", LYING.values(), ids=LYING)
-def test_it_believes_none_of_all_lies(value: CheckpointLayout, tmp_path: Path) -> None:
-    prefix = write_checkpoint(value, tmp_path)
+def test_it_believes_none_of_all_lies(value: Layout, tmp_path: Path) -> None:
+    prefix = write_layout(value, tmp_path)
     assert MultiShardLoader().load_metadata(prefix).step == value.step
     believed = [text for text in metadata_lies(value) if is_read_by_ours(prefix, text)]
     assert believed == []

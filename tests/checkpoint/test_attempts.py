@@ -93,12 +93,14 @@ class TestMeetings:
             "model_shard_1.shard",
         ]
 
-    def test_what_is_told_is_not_that_a_file_stays(self, prefix: Path, shard_faults) -> None:
+    def test_what_is_told_is_not_that_a_file_stays(self, prefix: Path, make_shard_faults) -> None:
         """Nobody can remove what the slower one had written: it goes another time."""
 
         def act() -> None:
             save(prefix, 1)
-            shard_faults(prefix.parent).fail("unlink", errno.EIO, match="*-pending-*", times=None)
+            make_shard_faults(prefix.parent).fail(
+                "unlink", errno.EIO, match="*-pending-*", times=None
+            )
 
         with pytest.raises(CheckpointError, match="there is a checkpoint already"):
             MultiShardSaver().save_shard(prefix, 0, Meanwhile(arrays_of(0), act))
@@ -363,37 +365,41 @@ BLIND = [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE]
 @pytest.mark.parametrize("number", BLIND)
 class TestNobodyCouldLook:
     @pytest.mark.parametrize("look", [validate, latest_checkpoint, prune])
-    def test_at_metadata(self, prefix: Path, shard_faults, look, number: int) -> None:
+    def test_at_metadata(self, prefix: Path, make_shard_faults, look, number: int) -> None:
         save(prefix)
-        shard_faults(prefix.parent).fail("open", number, match="*.metadata.json")
+        make_shard_faults(prefix.parent).fail("open", number, match="*.metadata.json")
         with pytest.raises(OSError, match=os.strerror(number)) as error:
             look(prefix.parent)
         assert error.value.errno == number
 
     @pytest.mark.parametrize("command", ["verify", "latest", "show", "convert"])
-    def test_on_the_command_line(self, prefix, tmp_path, shard_faults, command, number) -> None:
+    def test_on_the_command_line(
+        self, prefix, tmp_path, make_shard_faults, command, number
+    ) -> None:
         save(prefix)
-        shard_faults(prefix.parent).fail("open", number, match="*.metadata.json")
+        make_shard_faults(prefix.parent).fail("open", number, match="*.metadata.json")
         more = [str(tmp_path / "out")] if command == "convert" else []
         result = CliRunner().invoke(app, ["checkpoint", command, str(prefix.parent), *more])
         assert result.exit_code == 3, result.output
         assert os.strerror(number) in result.output
 
     @pytest.mark.parametrize("command", ["verify", "latest", "show", "convert"])
-    def test_where_a_command_looks_first(self, prefix, shard_faults, command, number) -> None:
+    def test_where_a_command_looks_first(self, prefix, make_shard_faults, command, number) -> None:
         save(prefix)
         more = [str(prefix.parent / "out")] if command == "convert" else []
         for nth in (1, 2):
-            shard_faults(prefix.parent).fail("stat", number, match="model", nth=nth, optional=True)
+            make_shard_faults(prefix.parent).fail(
+                "stat", number, match="model", nth=nth, optional=True
+            )
             result = CliRunner().invoke(app, ["checkpoint", command, str(prefix), *more])
             assert result.exit_code in {0, 3}, result.output
 
 
-def test_an_older_one_is_not_taken_for_the_newest(prefix: Path, shard_faults) -> None:
+def test_an_older_one_is_not_taken_for_the_newest(prefix: Path, make_shard_faults) -> None:
     for step in (1, 2):
         MultiShardSaver().save_shard(prefix.parent / f"{step}", 0, arrays_of(step))
         MultiShardSaver().save_metadata(prefix.parent / f"{step}", world_size=1, step=step)
-    shard_faults(prefix.parent).fail("open", errno.EACCES, match="2_shard_0.shard")
+    make_shard_faults(prefix.parent).fail("open", errno.EACCES, match="2_shard_0.shard")
     with pytest.raises(PermissionError, match="could not look"):
         latest_checkpoint(prefix.parent)
 

@@ -23,8 +23,7 @@ from shardproof import (
     MultiShardLoader,
     MultiShardSaver,
 )
-from shardproof.checkpoint.format._metadata import RankRecord
-from shardproof.checkpoint.format._sealed import seal, unseal
+from shardproof.checkpoint.format._metadata import RankRecord, seal, unseal
 from tests.helpers.checkpoint_files import header_of
 
 ARRAYS = {

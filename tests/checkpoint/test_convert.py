@@ -33,7 +33,7 @@ from shardproof.checkpoint import (
 )
 from shardproof.checkpoint.safetensors._headers import SafetensorsHeader, read_header
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
 
 NAMES = {  # of a type: in the format of checkpoints, and in that of safetensors
@@ -336,23 +336,23 @@ class TestToSafetensors:
         assert not list(out.glob(".*"))
 
     @pytest.mark.parametrize("nth", [1, 2])
-    def test_a_disk_that_is_full(self, tmp_path, shard_faults, nth: int) -> None:
+    def test_a_disk_that_is_full(self, tmp_path, make_shard_faults, nth: int) -> None:
         prefix = save(tmp_path / "model", {"w": np.zeros(99)}, {"v": np.zeros(99)})
         out = tmp_path / "out"
         to_safetensors(prefix, out)
         before = {path.name: path.read_bytes() for path in out.iterdir()}
         save(tmp_path / "other", {"w": np.ones(99)}, {"v": np.ones(99)})
-        shard_faults(out).fail("fsync", errno.ENOSPC, nth=nth, match="*.tmp")
+        make_shard_faults(out).fail("fsync", errno.ENOSPC, nth=nth, match="*.tmp")
         with pytest.raises(OSError, match="No space left"):
             to_safetensors(tmp_path / "other", out, overwrite=True)
         assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
-    def test_half_of_an_overwriting_is_no_set(self, tmp_path, shard_faults) -> None:
+    def test_half_of_an_overwriting_is_no_set(self, tmp_path, make_shard_faults) -> None:
         """An index must not speak for some files of before and some of now."""
         prefix = save(tmp_path / "model", {"w": np.zeros(9)}, {"v": np.zeros(9)})
         out = tmp_path / "out"
         to_safetensors(prefix, out)
-        shard_faults(out).fail("rename", errno.EIO, nth=2)
+        make_shard_faults(out).fail("rename", errno.EIO, nth=2)
         with pytest.raises(OSError, match="Input/output"):
             to_safetensors(prefix, out, overwrite=True)
         assert not list(out.glob("*.index.json"))
@@ -397,7 +397,7 @@ class TestToSafetensors:
 
     @pytest.mark.parametrize("harm", ["gone", "EIO"])
     def test_an_index_goes_whose_files_can_not_be_looked_at(
-        self, tmp_path, shard_faults, monkeypatch, harm: str
+        self, tmp_path, make_shard_faults, monkeypatch, harm: str
     ) -> None:
         prefix = save(tmp_path / "model", {"w": np.zeros(9)})
         out, real = tmp_path / "out", os.link
@@ -408,7 +408,7 @@ class TestToSafetensors:
                 if harm == "gone":
                     (out / "model-00001-of-00001.safetensors").unlink()
                 else:
-                    shard_faults(out).fail("open", errno.EIO, match="*.safetensors")
+                    make_shard_faults(out).fail("open", errno.EIO, match="*.safetensors")
 
         monkeypatch.setattr(os, "link", link)
         expected = CheckpointError if harm == "gone" else OSError
@@ -418,7 +418,7 @@ class TestToSafetensors:
 
     @pytest.mark.parametrize("is_gone", [False, True])
     def test_an_index_that_a_power_cut_may_take(
-        self, tmp_path, monkeypatch, shard_faults, is_gone: bool
+        self, tmp_path, monkeypatch, make_shard_faults, is_gone: bool
     ) -> None:
         """It is there, as the error says; but no more so than any other if a file is gone."""
         prefix = save(tmp_path / "model", {"w": np.zeros(9)})
@@ -429,7 +429,7 @@ class TestToSafetensors:
             if target.endswith(".index.json"):
                 if is_gone:
                     (out / "model-00001-of-00001.safetensors").unlink()
-                shard_faults(tmp_path).fail("fsync", errno.EIO, times=1)
+                make_shard_faults(tmp_path).fail("fsync", errno.EIO, times=1)
 
         monkeypatch.setattr(os, "link", link)
         with pytest.raises(CheckpointError if is_gone else UnsyncedError):
@@ -443,7 +443,7 @@ class TestToSafetensors:
         for nth in itertools.count(1):
             out, told = tmp_path / f"{nth}", None
             out.mkdir()
-            with faults(out) as fs:
+            with FileSystemFaults(out) as fs:
                 fault = fs.fail("any", errno.EIO, nth=nth, times=1, optional=True)
                 try:
                     to_safetensors(prefix, out, overwrite=overwrite)
@@ -500,7 +500,8 @@ class TestToSafetensors:
         assert len(begun) == 3
 
     def test_too_many_tensors_for_a_header(self, tmp_path, monkeypatch) -> None:
-        monkeypatch.setattr("shardproof.checkpoint.safetensors._layout.MAX_HEADER_BYTES", 200)
+        module = "shardproof.checkpoint.safetensors._to_safetensors"
+        monkeypatch.setattr(f"{module}.MAX_HEADER_BYTES", 200)
         prefix = save(tmp_path / "model", {f"{n}": np.zeros(1) for n in range(5)})
         with pytest.raises(CheckpointError, match="too many tensors for one file"):
             to_safetensors(prefix, tmp_path / "out")
@@ -870,9 +871,9 @@ class TestSources:
         with pytest.raises(CheckpointError, match="expected a regular file, found a FIFO"):
             from_safetensors(tmp_path, tmp_path / "model")
 
-    def test_a_file_that_changes_meanwhile(self, tmp_path, shard_faults) -> None:
+    def test_a_file_that_changes_meanwhile(self, tmp_path, make_shard_faults) -> None:
         path = write_file(tmp_path / "in.safetensors", ONE, b"\0" * 8)
-        shard_faults(tmp_path).short("read", 0, nth=3, match="in.safetensors")
+        make_shard_faults(tmp_path).short("read", 0, nth=3, match="in.safetensors")
         with pytest.raises(CheckpointError, match="it changed while it was converted"):
             from_safetensors(path, tmp_path / "out" / "model")
         assert not list((tmp_path / "out").iterdir())
@@ -889,9 +890,9 @@ class TestSources:
         with pytest.raises(CheckpointError, match="it changed while it was converted"):
             from_safetensors(path, tmp_path / "out" / "model")
 
-    def test_a_source_that_can_not_be_read(self, tmp_path, shard_faults) -> None:
+    def test_a_source_that_can_not_be_read(self, tmp_path, make_shard_faults) -> None:
         path = write_file(tmp_path / "in.safetensors", ONE, b"\0" * 8)
-        shard_faults(tmp_path).fail("read", errno.EIO, nth=3, match="in.safetensors")
+        make_shard_faults(tmp_path).fail("read", errno.EIO, nth=3, match="in.safetensors")
         with pytest.raises(OSError, match="Input/output"):
             from_safetensors(path, tmp_path / "out" / "model")
         assert not list((tmp_path / "out").iterdir())
@@ -906,10 +907,10 @@ class TestSources:
         from_safetensors(path, prefix, step=4, overwrite=True)
         assert names_by_rank(tmp_path / "model") == [["w"]]
 
-    def test_a_shard_that_was_left_is_of_its_step(self, tmp_path, shard_faults) -> None:
+    def test_a_shard_that_was_left_is_of_its_step(self, tmp_path, make_shard_faults) -> None:
         """So it is not taken for one of another step's."""
         path = write_file(tmp_path / "in.safetensors", ONE, b"12345678")
-        shard_faults(tmp_path).fail("link", errno.EIO, match="*.metadata.json")
+        make_shard_faults(tmp_path).fail("link", errno.EIO, match="*.metadata.json")
         prefix = tmp_path / "out" / "model"
         with pytest.raises(OSError, match="Input/output"):
             from_safetensors(path, prefix, step=5)

@@ -23,7 +23,7 @@ from shardproof.checkpoint import (
 )
 from shardproof.checkpoint.verify import read_manifest
 from shardproof.errors import ManifestError
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
 
 DAMAGES = ["missing", "torn", "zero tail"]
@@ -375,7 +375,7 @@ class TestFaults:
     """That nobody could look says nothing about a checkpoint."""
 
     def calls(self, path: Path, act: Callable[[], object]) -> range:
-        with faults(path) as fs:
+        with FileSystemFaults(path) as fs:
             act()
             return range(1, len(fs.calls) + 1)
 
@@ -391,7 +391,7 @@ class TestFaults:
             return latest_checkpoint(path, level=level)
 
         for nth in self.calls(path, look):
-            with faults(path) as fs:
+            with FileSystemFaults(path) as fs:
                 fs.fail("any", number, nth=nth, times=1, optional=True)
                 try:
                     found = look()
@@ -411,7 +411,7 @@ class TestFaults:
         prepare()
         for nth in self.calls(path, lambda: prune(path, keep=1)):
             prepare()
-            with faults(path) as fs, suppress(OSError):
+            with FileSystemFaults(path) as fs, suppress(OSError):
                 fs.fail("any", errno.EIO, nth=nth, times=1, optional=True)
                 prune(path, keep=1)
             assert files.is_whole(path / "step_2")
@@ -513,9 +513,7 @@ class TestUnfinished:
     ) -> None:
         for path in step.parent.iterdir():
             os.utime(path, (1000, 1000))
-        monkeypatch.setattr(
-            "shardproof.checkpoint.storage._unfinished.clock", lambda: 1000 + seconds
-        )
+        monkeypatch.setattr("shardproof.checkpoint.storage._prefixes.clock", lambda: 1000 + seconds)
         assert latest_checkpoint(step.parent.parent) == f"{step.parent.parent}/step_1/model"
         (said,) = caplog.messages
         assert said == (
@@ -559,15 +557,17 @@ class TestUnfinished:
 
     @pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE, errno.EACCES])
     @pytest.mark.parametrize("operation", ["stat", "scandir"])
-    def test_could_not_look(self, step: Path, shard_faults, operation: str, error: int) -> None:
-        shard_faults(step.parent).fail(operation, error)
+    def test_could_not_look(
+        self, step: Path, make_shard_faults, operation: str, error: int
+    ) -> None:
+        make_shard_faults(step.parent).fail(operation, error)
         for call in (latest_checkpoint, unfinished_steps):
             with pytest.raises(OSError, match=os.strerror(error)) as caught:
                 call(step.parent)
             assert caught.value.errno == error
 
-    def test_one_that_goes_meanwhile_is_none(self, step: Path, shard_faults) -> None:
-        shard_faults(step.parent).fail("stat", errno.ENOENT)
+    def test_one_that_goes_meanwhile_is_none(self, step: Path, make_shard_faults) -> None:
+        make_shard_faults(step.parent).fail("stat", errno.ENOENT)
         assert [found.age for found in unfinished_steps(step.parent)] == [None]
         assert "1 shard file; its save" in str(*unfinished_steps(step.parent))
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from shardproof import CheckpointError, CheckpointNotFoundError, MultiShardLoader, MultiShardSaver
-from shardproof._base import digest_tree
-from shardproof.checkpoint.format import _sealed
+from shardproof._base import digest
+from shardproof.checkpoint.format import _metadata
 
 RNG = np.random.default_rng(3)
 ARRAYS = [
@@ -54,7 +54,7 @@ def restated(prefix: Path, change) -> None:
     """Change the metadata, and seal them again, as a writer with a bug would."""
     path = Path(f"{prefix}.metadata.json")
     metadata = MultiShardLoader().load_metadata(prefix)
-    path.write_bytes(_sealed.seal(change(metadata)))
+    path.write_bytes(_metadata.seal(change(metadata)))
 
 
 def equal(found: dict, expected: dict) -> bool:
@@ -108,7 +108,7 @@ def test_a_digest_shares_the_processors_with_other_shards(tmp_path: Path, monkey
     arrays = [{"w": np.zeros(2**19)}] * 2
     prefix = saved(tmp_path / "m", arrays, algorithm="sha256-tree")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(digest_tree, "in_threads", None)
+    monkeypatch.setattr(digest, "in_threads", None)
 
     assert len(MultiShardLoader(workers=2).load_all_shards(prefix)) == 2
     with pytest.raises(TypeError):
@@ -198,18 +198,18 @@ class TestWhatToType:
 
     @pytest.mark.parametrize("nth", [1, 2, 3, 4])
     def test_a_file_of_which_nothing_can_be_told_is_not_left_open(
-        self, tmp_path: Path, shard_faults, nth: int
+        self, tmp_path: Path, make_shard_faults, nth: int
     ) -> None:
         saved(tmp_path / "model", ARRAYS)
         before = len(os.listdir("/proc/self/fd"))
-        shard_faults(tmp_path).fail("stat", errno.EIO, nth=nth, match="model*")
+        make_shard_faults(tmp_path).fail("stat", errno.EIO, nth=nth, match="model*")
         with pytest.raises(CheckpointError):
             MultiShardLoader().load_shard(tmp_path / "model", 0)
         assert len(os.listdir("/proc/self/fd")) == before
 
-    def test_where_nobody_can_look(self, tmp_path: Path, shard_faults) -> None:
+    def test_where_nobody_can_look(self, tmp_path: Path, make_shard_faults) -> None:
         saved(tmp_path / "step" / "model", ARRAYS)
-        shard_faults(tmp_path).fail("scandir", errno.EIO)
+        make_shard_faults(tmp_path).fail("scandir", errno.EIO)
         with pytest.raises(CheckpointNotFoundError, match=r"there is no such file$"):
             MultiShardLoader().load_shard(tmp_path / "step", 0)
 

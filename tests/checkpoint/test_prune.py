@@ -26,9 +26,9 @@ from shardproof.checkpoint import (
     prune,
     unfinished_steps,
 )
-from shardproof.checkpoint.format._layout import new_pending_name, new_removal_name, new_seal_name
+from shardproof.checkpoint.format._layout import new_own_name
 from shardproof.errors import CheckpointError
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
 
 WORLD_SIZE = 2
@@ -177,7 +177,7 @@ class TestWhatIsSavedMeanwhileStays:
                 told.append(MultiShardSaver().save_metadata(prefix, world_size=WORLD_SIZE, step=10))
 
         n_told = 0
-        monkeypatch.setattr("shardproof.checkpoint.pruning._prune.sweep_leftovers", lambda *_: None)
+        monkeypatch.setattr("shardproof.checkpoint._prune.sweep_leftovers", lambda *_: None)
         for removal in at_each_call(tmp_path / "x", act, with_records=True):
             told.clear()
             removal()
@@ -190,7 +190,7 @@ class TestWhatIsSavedMeanwhileStays:
         for step in (1, 2):
             save(tmp_path / f"{step}" / "model", step)
         prefix = tmp_path / "1" / "model"
-        seal = prefix.parent / new_seal_name(prefix.name)
+        seal = prefix.parent / new_own_name(prefix.name, "seal")
 
         class Late(LocalStorage):
             def make_directories(self, path: str) -> None:
@@ -297,7 +297,7 @@ class TestARemovalThatWasKilled:
         os.rename(f"{prefix}.metadata.json", f"{prefix}.metadata.json.pruned")
         shard = files.shard_path(prefix, 0)
         for call in ("stat", "open", "read"):
-            with faults(tmp_path) as fs:
+            with FileSystemFaults(tmp_path) as fs:
                 fs.fail(call, errno.EIO, match=f"*/{shard.name}", times=None)
                 with pytest.raises(OSError, match="Input/output error"):
                     prune(tmp_path)
@@ -325,7 +325,7 @@ class TestARemovalThatWasKilled:
         folder = removal_folder(tmp_path / "2" / "model")
         metadata = folder / "model.metadata.json.pruned"
         metadata.write_bytes(b"{")
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.fail("read", errno.EIO, match=f"*/{metadata.name}", times=None)
             with pytest.raises(OSError, match="Input/output error"):
                 prune(tmp_path)
@@ -348,7 +348,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 def removal_folder(prefix: Path) -> Path:
     """A folder into which somebody was about to move a checkpoint."""
-    folder = prefix.parent / new_removal_name(prefix.name)
+    folder = prefix.parent / new_own_name(prefix.name, "removal")
     folder.mkdir(parents=True)
     return folder
 
@@ -448,7 +448,7 @@ class TestNoLinkIsFollowedOutOfTheDirectory:
         saver = MultiShardSaver()
         for rank in range(WORLD_SIZE):
             saver.save_shard(prefix, rank, arrays_of(1))
-        (prefix.parent / new_removal_name(prefix.name)).symlink_to(outside)
+        (prefix.parent / new_own_name(prefix.name, "removal")).symlink_to(outside)
         for _ in range(2):
             assert prune(prefix.parent) == []
         assert os.listdir(outside) == ["model.metadata.json.pruned"]
@@ -467,7 +467,7 @@ class TestNoLinkIsFollowedOutOfTheDirectory:
 def test_a_removal_that_fails_names_the_files(tmp_path: Path) -> None:
     for step in (1, 2):
         save(tmp_path / f"{step}" / "model", step)
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail("rename", errno.EACCES, match="*/model_shard_0.shard")
         with pytest.raises(PermissionError) as error:
             prune(tmp_path, keep=1)
@@ -480,7 +480,7 @@ def test_a_call_that_fails_names_where(tmp_path: Path, call: str) -> None:
     for step in (1, 2):
         save(tmp_path / "x" / f"{step}" / "model", step)
     for nth in range(1, 100):
-        with faults(tmp_path / "x") as fs:
+        with FileSystemFaults(tmp_path / "x") as fs:
             fs.fail(call, errno.EIO, nth=nth, optional=True)
             try:
                 prune(tmp_path / "x", keep=1)
@@ -567,7 +567,7 @@ class TestWhatNobodyPutThere:
     def name(self, tmp_path: Path) -> Path:
         for step in (1, 2):
             save(tmp_path / f"{step}" / "model", step)
-        return tmp_path / "1" / new_removal_name("model")
+        return tmp_path / "1" / new_own_name("model", "removal")
 
     @pytest.fixture(params=["a file", "a directory of a file's name", "a folder with a directory"])
     def junk(self, request, name: Path) -> Path:
@@ -753,7 +753,7 @@ class TestWhatKillsLeft:
         """Its saver was killed when somebody else had committed."""
         prefix = tmp_path / "1" / "model"
         save(prefix, 1)
-        late = prefix.parent / new_pending_name(prefix.name)
+        late = prefix.parent / new_own_name(prefix.name, "pending")
         for cleaned in (prefix.parent / "other", prefix, None):
             late.touch()
             if cleaned:
@@ -770,7 +770,7 @@ class TestWhatKillsLeft:
     def test_a_seal_of_one_that_is_removed(self, tmp_path: Path) -> None:
         for step in (1, 2):
             save(tmp_path / f"{step}" / "model", step)
-        (tmp_path / "1" / new_seal_name("model")).touch()
+        (tmp_path / "1" / new_own_name("model", "seal")).touch()
         assert prune(tmp_path, keep=1) == [str(tmp_path / "1" / "model")]
         assert os.listdir(tmp_path / "1") == []
 

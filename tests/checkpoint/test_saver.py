@@ -17,10 +17,9 @@ import pytest
 
 from shardproof import CheckpointError, MultiShardLoader, MultiShardSaver, UnsyncedError
 from shardproof._base import files as _files
-from shardproof.checkpoint import from_safetensors
-from shardproof.checkpoint.pruning import _prune
+from shardproof.checkpoint import _prune, from_safetensors
 from shardproof.checkpoint.save import _shard_writer
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
 
 ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros((0, 4))}
@@ -484,7 +483,7 @@ def test_what_is_committed_is_not_told_to_have_failed(saver, prefix: Path) -> No
     for nth in itertools.count(1):
         path, told = prefix.parent / f"{nth}" / "model", None
         saver.save_shard(path, 0, ARRAYS)
-        with faults(path.parent) as fs:
+        with FileSystemFaults(path.parent) as fs:
             fault = fs.fail("any", errno.EIO, nth=nth, times=1, optional=True)
             try:
                 saver.save_metadata(path, world_size=1)
@@ -515,10 +514,10 @@ def test_what_can_not_be_swept_is_no_failure(saver, prefix: Path) -> None:
 @pytest.mark.parametrize("match", ["model_shard_0.tensors.json", "model_shard_0.shard"])
 @pytest.mark.parametrize("call", ["open", "stat", "read"])
 def test_a_shard_that_nobody_could_look_at_is_not_to_be_saved_again(
-    saver, prefix: Path, shard_faults, call: str, match: str
+    saver, prefix: Path, make_shard_faults, call: str, match: str
 ) -> None:
     saver.save_shard(prefix, 0, ARRAYS)
-    shard_faults(prefix.parent).fail(call, errno.EIO, match=match)
+    make_shard_faults(prefix.parent).fail(call, errno.EIO, match=match)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
         saver.save_metadata(prefix, world_size=1)
     assert caught.value.errno == errno.EIO

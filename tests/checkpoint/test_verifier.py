@@ -86,11 +86,11 @@ def test_metadata_that_are_missing_or_torn(make_checkpoint) -> None:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
 def test_metadata_that_nobody_could_look_at_may_name_all_shards(
-    make_checkpoint, shard_faults, number: int
+    make_checkpoint, make_shard_faults, number: int
 ) -> None:
     prefix = make_checkpoint(world_size=2)
     (prefix.parent / "model.metadata.json.pruned").write_bytes(b"x")
-    shard_faults(prefix.parent).fail("open", number, match="*.metadata.json", times=None)
+    make_shard_faults(prefix.parent).fail("open", number, match="*.metadata.json", times=None)
     (warning,) = verify(prefix).warnings
     assert "the checkpoint is being removed" in warning
 
@@ -100,7 +100,7 @@ def test_an_unfinished_step_is_a_warning_with_its_age(tmp_path, monkeypatch) -> 
     path = MultiShardSaver().save_shard(prefix, 0, {"w": np.arange(3)})
     MultiShardSaver().save_shard(tmp_path / "model2", 0, {"w": np.arange(3)})
     written = os.stat(path).st_mtime
-    monkeypatch.setattr("shardproof.checkpoint.storage._unfinished.clock", lambda: written + 9000)
+    monkeypatch.setattr("shardproof.checkpoint.storage._prefixes.clock", lambda: written + 9000)
     result = verify(prefix)
 
     assert not result.is_valid
@@ -111,10 +111,12 @@ def test_an_unfinished_step_is_a_warning_with_its_age(tmp_path, monkeypatch) -> 
     )
 
 
-def test_what_can_not_be_looked_at_of_an_unfinished_step_is_told(tmp_path, shard_faults) -> None:
+def test_what_can_not_be_looked_at_of_an_unfinished_step_is_told(
+    tmp_path, make_shard_faults
+) -> None:
     prefix = tmp_path / "model"
     MultiShardSaver().save_shard(prefix, 0, {"w": np.arange(3)})
-    shard_faults(tmp_path).fail("stat", errno.EIO, match="model_shard_0.shard")
+    make_shard_faults(tmp_path).fail("stat", errno.EIO, match="model_shard_0.shard")
     (warning,) = verify(prefix).warnings
     assert "it can't be looked at: " in warning
 

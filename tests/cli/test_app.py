@@ -26,7 +26,7 @@ import shardproof
 from shardproof import testing
 from shardproof._base.messages import shown
 from shardproof.cli import app, exits
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ class TestValidate:
         result = run("validate", prefix, "--level", "valid")
         assert (result.exit_code, result.stdout) == (0, f"valid: 2 of 2 files of '{prefix}'\n")
         shard = prefix.with_name(f"{prefix.name}_shard_0.shard")
-        testing.damage(shard, "flip")
+        testing.damage(shard, "flipped")
         assert run("validate", prefix, "--level", "valid").exit_code == 1
 
     def test_levels(self, run, make_shards_dir) -> None:
@@ -230,7 +230,7 @@ class TestStreams:
 
     def test_a_long_path_is_not_broken_into_lines(self, tmp_path) -> None:
         base = tmp_path / ("x" * 200)
-        shards_dir = testing.write_layout(testing.layout(n_shards=1, missing=[0]), base)
+        shards_dir = testing.write_layout(testing.Layout(n_shards=1, missing=[0]), base)
         result = in_process("validate", shards_dir, env={**os.environ, "COLUMNS": "40"})
         assert f"  - {shards_dir}/acts000000.bin\n" in result.stdout
 
@@ -251,7 +251,7 @@ class TestStreams:
 
     def test_a_path_cannot_paint_the_terminal(self, tmp_path) -> None:
         base = tmp_path / "evil\x1b[2J\u202e"
-        shards_dir = testing.write_layout(testing.layout(n_shards=1, missing=[0]), base)
+        shards_dir = testing.write_layout(testing.Layout(n_shards=1, missing=[0]), base)
         for text in (
             on_terminal("validate", "-v", shards_dir),
             in_process("validate", shards_dir, tmp_path / "gone\x1b[2J").stdout,
@@ -262,7 +262,7 @@ class TestStreams:
 
     def test_a_path_that_is_no_text(self, tmp_path) -> None:
         base = os.fsencode(tmp_path) + b"/\xff\xfe"
-        shards_dir = testing.write_layout(testing.layout(n_shards=1), Path(os.fsdecode(base)))
+        shards_dir = testing.write_layout(testing.Layout(n_shards=1), Path(os.fsdecode(base)))
         result = in_process("validate", shards_dir)
         assert result.returncode == 0, result.stderr
         assert r"\udcff\udcfe" in result.stdout
@@ -443,7 +443,7 @@ def clean_lines(text: str) -> list[str]:
 
 class TestHostileNames:
     def test_a_directory_has_one_row_in_the_table_of_verdicts(self, tmp_path) -> None:
-        path = testing.write_layout(testing.layout(n_shards=1), tmp_path / f"ok{HOSTILE}")
+        path = testing.write_layout(testing.Layout(n_shards=1), tmp_path / f"ok{HOSTILE}")
         text = on_terminal("validate", path, path, TERM="dumb", COLUMNS="1000")
         assert sum(line.endswith("  ok") for line in map(str.rstrip, clean_lines(text))) == 2
 
@@ -466,8 +466,8 @@ class TestHostileNames:
         there, odd = tmp_path / "there", tmp_path / f"b{HOSTILE}"
         there.mkdir()
         odd.mkdir()
-        there = testing.write_layout(testing.layout(n_shards=1), there)
-        checkpoint = testing.write_checkpoint(testing.checkpoint_layout(), odd / "model")
+        there = testing.write_layout(testing.Layout(n_shards=1), there)
+        checkpoint = testing.write_layout(testing.Layout(format="checkpoint"), odd / "model")
         words = {
             "stage": ["stage", there, "--to", odd],
             "latest": ["checkpoint", "latest", odd],
@@ -586,7 +586,7 @@ class TestDemo:
     @pytest.mark.parametrize("call", ["stat", "scandir"])
     def test_it_builds_nothing_where_it_could_not_look(self, run, tmp_path, call: str) -> None:
         (tmp_path / "kept").mkdir()
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.fail(call, errno.EIO, match="kept", times=1)
             result = run("demo", "--to", tmp_path / "kept")
         assert result.exit_code == 3
@@ -595,7 +595,7 @@ class TestDemo:
 
     @pytest.mark.parametrize("operation", ["mkdir", "write", "stat", "scandir"])
     def test_what_could_not_be_done_is_told(self, operation: str, run, tmp_path) -> None:
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.fail(operation, errno.EIO, times=1)
             result = run("demo", "--to", tmp_path)
         assert result.exit_code == 3
@@ -632,7 +632,7 @@ def test_a_demo_that_is_told_to_end_leaves_nothing(call: str, tmp_path: Path) ->
 
 def test_a_demo_whose_directory_could_not_be_removed_at_first(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail("rmdir", errno.EIO, times=1)
         result = run("demo")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -693,8 +693,8 @@ class TestLongCells:
         _, header, first, *others = run("receipts", plan).stdout.splitlines()
         assert len(first) > 20 * len(long)
         assert {header, *others} == {
-            "Index  Status   Reason",
-            *(f"{index:<5}  pending  there is no receipt" for index in range(1, 100)),
+            "Index  Status     Reason",
+            *(f"{index:<5}  absent     there is no receipt" for index in range(1, 100)),
         }
 
     def test_a_name(self, run, tmp_path) -> None:
@@ -726,7 +726,7 @@ class TestLongCells:
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE])
 def test_a_directory_that_nobody_could_look_at_is_not_called_wrong(run, tmp_path, number) -> None:
     (tmp_path / "to").mkdir()
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail("stat", number, match="to", times=1)
         result = run("stage", tmp_path, "--to", tmp_path / "to")
     assert result.exit_code == 3

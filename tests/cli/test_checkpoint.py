@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from shardproof.checkpoint import FsspecStorage, LocalStorage, MultiShardLoader, MultiShardSaver
 from shardproof.cli import checkpoint
+from shardproof.cli.app import app
 
 
 def save(prefix: Path, n_ranks: int = 2, step: int = 0) -> Path:
@@ -30,6 +32,14 @@ def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
 
 
 def shard(prefix: Path, rank: int = 0) -> Path:
@@ -66,7 +76,7 @@ def unfinished(prefix: Path, age: float = 0) -> Path:
 
 
 class TestVerify:
-    @pytest.mark.parametrize("level", ["complete", "valid"])
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
     def test_a_whole_one(self, tmp_path, level: str) -> None:
         prefix = save(tmp_path / "model")
         for path in (prefix, metadata(prefix), tmp_path):
@@ -103,6 +113,21 @@ class TestVerify:
         assert run("verify", prefix, "--level", "complete").exit_code == 0
         assert run("verify", prefix).exit_code == 1
 
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    @pytest.mark.parametrize("harm", [None, flip, cut, empty, Path.unlink])
+    @pytest.mark.parametrize("file", [shard, metadata])
+    def test_validate_gives_the_same_verdict_of_a_prefix(
+        self, tmp_path, level: str, harm: Callable[[Path], object] | None, file
+    ) -> None:
+        prefix = save(tmp_path / "model")
+        if harm is not None:
+            harm(file(prefix))
+        verified = run("verify", prefix, "--level", level)
+        validated = CliRunner().invoke(app, ["validate", str(prefix), "--level", level])
+        assert validated.exit_code == verified.exit_code
+        assert verified.stdout.startswith(validated.stdout.rstrip())
+        assert (validated.exit_code != 0) or validated.stdout.startswith(f"{level}: 2 of 2 ")
+
     def test_quiet(self, tmp_path) -> None:
         prefix = save(tmp_path / "model")
         flip(shard(prefix))
@@ -134,21 +159,21 @@ class TestVerify:
 
     @pytest.mark.parametrize("operation", ["open", "read"])
     @pytest.mark.parametrize("file", [shard, metadata])
-    def test_could_not_look(self, tmp_path, shard_faults, operation: str, file) -> None:
+    def test_could_not_look(self, tmp_path, make_shard_faults, operation: str, file) -> None:
         prefix = save(tmp_path / "model")
-        shard_faults(tmp_path).fail(operation, errno.EIO, match=file(prefix).name)
+        make_shard_faults(tmp_path).fail(operation, errno.EIO, match=file(prefix).name)
         assert run("verify", tmp_path).exit_code == 3
 
-    def test_could_not_list(self, run_dir, shard_faults) -> None:
-        shard_faults(run_dir).fail("scandir", errno.ESTALE, match="step_20")
+    def test_could_not_list(self, run_dir, make_shard_faults) -> None:
+        make_shard_faults(run_dir).fail("scandir", errno.ESTALE, match="step_20")
         result = run("verify", run_dir)
         assert result.exit_code == 3
         assert f"Could not look at '{run_dir}'" in result.stderr
 
-    def test_could_not_list_what_is_beside(self, tmp_path, shard_faults) -> None:
+    def test_could_not_list_what_is_beside(self, tmp_path, make_shard_faults) -> None:
         """What the metadata names is whole all the same."""
         prefix = save(tmp_path / "model")
-        shard_faults(tmp_path).fail("scandir", errno.ESTALE)
+        make_shard_faults(tmp_path).fail("scandir", errno.ESTALE)
         result = run("verify", prefix)
         assert result.exit_code == 0
         assert "it can't be listed" in result.stdout.splitlines()[1]
@@ -246,7 +271,7 @@ class TestVerify:
             assert (result.exit_code, result.stdout) == (2, "")
             assert "nonsense" in result.stderr
 
-    @pytest.mark.parametrize("options", [["--level", "present"], ["--level"], []])
+    @pytest.mark.parametrize("options", [["--level", "vaild"], ["--level"], []])
     def test_wrong_usage(self, options: list[str]) -> None:
         assert run("verify", *options).exit_code == 2
 
@@ -309,7 +334,7 @@ class TestShow:
         assert f"\n  - {run_dir}/step_3/model\n" in result.stderr
         assert run("show", run_dir / "step_3").exit_code == 0
 
-    def test_trouble(self, tmp_path, shard_faults) -> None:
+    def test_trouble(self, tmp_path, make_shard_faults) -> None:
         assert run("show", tmp_path).exit_code == 2
         prefix = save(tmp_path / "model")
         with pytest.MonkeyPatch.context() as patch:
@@ -321,15 +346,17 @@ class TestShow:
         result = run("show", prefix)
         assert (result.exit_code, result.stdout) == (2, "")
         assert str(metadata(prefix)) in result.stderr
-        shard_faults(tmp_path).fail("read", errno.EIO)
+        make_shard_faults(tmp_path).fail("read", errno.EIO)
         assert run("show", prefix).exit_code == 3
 
 
 class TestConvert:
-    def test_what_is_there_but_not_synced_is_no_wrong_usage(self, tmp_path, shard_faults) -> None:
+    def test_what_is_there_but_not_synced_is_no_wrong_usage(
+        self, tmp_path, make_shard_faults
+    ) -> None:
         prefix, out = save(tmp_path / "model"), tmp_path / "out"
         out.mkdir()
-        shard_faults(tmp_path).fail("fsync", errno.EIO, match=out.name)
+        make_shard_faults(tmp_path).fail("fsync", errno.EIO, match=out.name)
         result = run("convert", prefix, out)
         assert result.exit_code == 3
         assert "is there, but may not survive a power cut" in result.stderr
@@ -400,10 +427,10 @@ class TestConvert:
         assert "--step" in result.stderr
         assert not (tmp_path / "out").exists()
 
-    def test_could_not_write(self, tmp_path, shard_faults) -> None:
+    def test_could_not_write(self, tmp_path, make_shard_faults) -> None:
         prefix, out = save(tmp_path / "model"), tmp_path / "out"
         out.mkdir()
-        shard_faults(out).fail("write", errno.ENOSPC)
+        make_shard_faults(out).fail("write", errno.ENOSPC)
         result = run("convert", prefix, out)
         assert (result.exit_code, result.stdout) == (3, "")
         assert "No space left" in result.stderr
@@ -421,9 +448,9 @@ class TestConvert:
         for command in ("show", "verify"):
             assert run(command, prefix).exit_code == 2
 
-    def test_could_not_read(self, tmp_path, shard_faults) -> None:
+    def test_could_not_read(self, tmp_path, make_shard_faults) -> None:
         prefix = save(tmp_path / "model")
-        shard_faults(tmp_path).fail("read", errno.EIO, match="*.shard")
+        make_shard_faults(tmp_path).fail("read", errno.EIO, match="*.shard")
         result = run("convert", prefix, tmp_path / "out")
         assert (result.exit_code, result.stdout) == (3, "")
         assert str(shard(prefix)) in result.stderr
@@ -449,9 +476,9 @@ class TestLatest:
         assert (result.exit_code, result.stdout) == (2, "")
         assert "no such directory" in result.stderr
 
-    def test_could_not_look(self, tmp_path, shard_faults) -> None:
+    def test_could_not_look(self, tmp_path, make_shard_faults) -> None:
         save(tmp_path / "model")
-        shard_faults(tmp_path).fail("scandir", errno.EIO)
+        make_shard_faults(tmp_path).fail("scandir", errno.EIO)
         assert run("latest", tmp_path).exit_code == 3
 
     def test_an_unfinished_step_is_told(self, run_dir) -> None:
@@ -464,9 +491,9 @@ class TestLatest:
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr.splitlines()[0] == f"{said}killed or still runs"
 
-    def test_of_an_unfinished_step_nobody_can_look_at(self, run_dir, shard_faults) -> None:
+    def test_of_an_unfinished_step_nobody_can_look_at(self, run_dir, make_shard_faults) -> None:
         prefix = unfinished(run_dir / "step_40" / "model")
-        shard_faults(run_dir).fail("stat", errno.EIO, match=shard(prefix).name)
+        make_shard_faults(run_dir).fail("stat", errno.EIO, match=shard(prefix).name)
         result = run("latest", run_dir)
         assert (result.exit_code, result.stdout) == (3, "")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.testing.faults.hub import Hub
+from shardproof.testing.faults import Hub
 from tests.helpers.kept_parts import beside_parts
 
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
@@ -148,9 +148,9 @@ def test_a_fetch_ends_in_order(shard_hub: Hub, tmp_path: Path, name: str, n_time
 
 SLOW_STAGE = """
 from shardproof.__main__ import main
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 import sys
-with faults(sys.argv[-1]) as fs:
+with FileSystemFaults(sys.argv[-1]) as fs:
     fs.slow("write", 0.1, match="*.tmp")
     main()
 """

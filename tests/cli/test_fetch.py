@@ -17,11 +17,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shardproof import FetchError
+from shardproof._base.work import apart
 from shardproof.cli.app import app
 from shardproof.fetching import FetchResult
 from shardproof.fetching.transfer import _fetch
-from shardproof.testing.faults.file_system import faults
-from shardproof.testing.faults.hub import Hub
+from shardproof.testing.faults import FileSystemFaults, Hub
 from tests.helpers.kept_parts import beside_parts
 
 DATA = bytes(range(256)) * 400
@@ -50,7 +50,7 @@ def test_the_right_bytes_are_there(url: str, tmp_path: Path) -> None:
 
 
 def test_what_may_not_survive_a_power_cut_is_there_and_told(url: str, tmp_path: Path) -> None:
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail("fsync", errno.EIO, match=tmp_path.name)
         result = run(url, tmp_path, "--digest", f"sha256:{SHA256}")
 
@@ -103,7 +103,7 @@ def test_attempts_count_the_first_one_too(
     result = run(url, tmp_path, "--attempts", str(attempts), "--quiet")
 
     assert result.exit_code == exit_code
-    assert result.stdout == ""
+    assert result.stdout == ("" if exit_code else f"{tmp_path / 'train-0.bin'}\n")
     assert len(shard_hub.requests_for("a/*", method="GET")) == attempts
 
 
@@ -224,13 +224,13 @@ def test_names_from_a_server_lead_nowhere(shard_hub: Hub, tmp_path: Path) -> Non
 
 def test_it_is_done_where_no_interrupt_is_raised(url: str, tmp_path: Path, monkeypatch) -> None:
     threads = []
-    fetched = _fetch._fetched
+    fetched = _fetch.fetch_file
 
     def fetch(*args: Any, **keywords: Any) -> FetchResult:
         threads.append(threading.current_thread())
         return fetched(*args, **keywords)
 
-    monkeypatch.setattr(_fetch, "_fetched", fetch)
+    monkeypatch.setattr(_fetch, "fetch_file", fetch)
 
     assert run(url, tmp_path).exit_code == 0
     assert threads[0] is not threading.main_thread()
@@ -240,13 +240,13 @@ def test_nothing_is_drawn_when_it_is_stopped(url: str, tmp_path: Path, monkeypat
     """Whoever drew it may wait no more."""
     drawn = []
 
-    def fetch(*_: Any, own: threading.Event, on_bytes: Any, **__: Any) -> FetchResult:
+    def fetch(*_: Any, on_bytes: Any, **__: Any) -> FetchResult:
         on_bytes(1, 2)
-        own.set()
+        apart(lambda own: own.set())  # which is that of the work it is part of
         on_bytes(2, 2)
         raise FetchError("it was stopped", url=url, path="p")
 
-    monkeypatch.setattr(_fetch, "_fetched", fetch)
+    monkeypatch.setattr(_fetch, "fetch_file", fetch)
     bar = contextlib.nullcontext(lambda *progress: drawn.append(progress))
     monkeypatch.setattr(_fetch, "bar", lambda label: bar)
 

@@ -52,11 +52,11 @@ class TestTable:
         assert header.split() == ["Index", "Status", "Reason"]
         shown = [row.split(None, 2) for row in rows]
         assert [row[:2] for row in shown] == [
-            ["2", "pending"],
-            ["3", "pending"],
+            ["2", "absent"],
+            ["3", "completed"],
             ["4", "failed"],
             ["5", "claimed"],
-            ["6", "pending"],
+            ["6", "absent"],
         ]
         assert shown[0][2].strip() == "there is no receipt"
         missing = store.path / "shard_000003.idx"
@@ -90,7 +90,7 @@ class TestTable:
         store.claim(5)
         path = store.path / "claims" / "shard_000005.0001.json"
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {"claimed_at": claimed_at}))
-        assert "claimed  by uid" in run(store.path).stdout
+        assert "claimed    by uid" in run(store.path).stdout
 
     def test_the_level(self, store) -> None:
         (store.path / "shard_000000.bin").write_bytes(b"nekots")
@@ -123,7 +123,7 @@ def test_json(store) -> None:
     assert said["path"] == str(store.path)
     assert (said["n_shards"], said["n_completed"]) == (8, 3)
     assert said["plan_hash"] == store.plan_hash
-    assert said["shards"][0] == {"index": 2, "status": "pending", "reason": "there is no receipt"}
+    assert said["shards"][0] == {"index": 2, "status": "absent", "reason": "there is no receipt"}
 
 
 @pytest.mark.once
@@ -161,9 +161,9 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert shown["2"][1].endswith("that process is gone; it was started, and not completed")
         assert "that process is gone; it failed: 'ValueError: bad" in shown["4"][1]
         assert shown["5"][0] == "claimed"
-        expected = [(2, "dead"), (3, "pending"), (4, "dead"), (5, "claimed"), (6, "pending")]
+        expected = [(2, "dead"), (3, "completed"), (4, "dead"), (5, "claimed"), (6, "absent")]
         assert self.states(store) == expected
-        assert [found.is_dead for _, found in receipts.claims.claims_in(str(store.path))] == [
+        assert [found.is_dead for _, found in receipts.claims_in(str(store.path))] == [
             1,
             1,
             0,
@@ -245,10 +245,10 @@ class TestOutputDirectory:
         assert second["n_completed"] == 1
 
     def test_a_directory_that_can_not_be_listed_is_told(
-        self, output_dir, plans, shard_faults
+        self, output_dir, plans, make_shard_faults
     ) -> None:
         place = Path(plans[1]).parent
-        shard_faults(output_dir).fail("scandir", errno.EIO, match="other", times=2)
+        make_shard_faults(output_dir).fail("scandir", errno.EIO, match="other", times=2)
         result = run(output_dir)
         assert result.exit_code == 3
         assert f"Could not look at '{place}'" in result.stderr
@@ -256,8 +256,8 @@ class TestOutputDirectory:
         result = run(output_dir, "--pending")
         assert (result.exit_code, result.stdout) == (3, "")
 
-    def test_nor_the_directory_itself(self, output_dir, shard_faults) -> None:
-        shard_faults(output_dir).fail("scandir", errno.ESTALE)
+    def test_nor_the_directory_itself(self, output_dir, make_shard_faults) -> None:
+        make_shard_faults(output_dir).fail("scandir", errno.ESTALE)
         result = run(output_dir)
         assert (result.exit_code, result.stdout) == (3, "")
         assert f"Could not look at '{output_dir}'" in result.stderr
@@ -297,16 +297,16 @@ class TestTrouble:
             assert result.stdout == ""
         assert "no plan below: runs/*/datasets/*/*/plan.json" in run(tmp_path).stderr
 
-    def test_why_it_could_not_look(self, store, shard_faults) -> None:
-        shard_faults(store.path).fail("open", errno.EACCES, match="receipts", nth=2)
+    def test_why_it_could_not_look(self, store, make_shard_faults) -> None:
+        make_shard_faults(store.path).fail("open", errno.EACCES, match="receipts", nth=2)
         result = run(store.path)
         assert result.exit_code == 3
         assert "permission denied" in result.stderr.lower()
         assert str(store.path / "receipts") in result.stderr
         assert "None" not in result.stderr
 
-    def test_could_not_look(self, store, shard_faults) -> None:
-        shard_faults(store.path / "receipts").fail("read", errno.EIO)
+    def test_could_not_look(self, store, make_shard_faults) -> None:
+        make_shard_faults(store.path / "receipts").fail("read", errno.EIO)
         result = run(store.path, "--pending")
         assert result.exit_code == 3
         assert result.stdout == ""

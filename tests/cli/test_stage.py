@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import shardproof
 from shardproof import testing
 from shardproof.cli import app
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 
 
 @pytest.fixture
@@ -39,7 +39,8 @@ def test_it_prints_where_the_copy_is(make_shards_dir, to, level: str) -> None:
     assert Path(path).parent == to / f"shardproof-{os.geteuid()}"
     assert shardproof.validate(path, level="valid").ok
     assert run(shards_dir, "--to", to).stdout == f"{path}\n"
-    assert run(shards_dir, "--to", to, "--quiet").output == ""
+    quiet = run(shards_dir, "--to", to, "--quiet")
+    assert (quiet.stdout, quiet.stderr) == (f"{path}\n", "")
 
 
 def test_a_prefix_of_a_checkpoint(make_checkpoint, to) -> None:
@@ -63,7 +64,7 @@ def test_in_a_script(make_shards_dir, to) -> None:
 
 
 def test_findings_in_the_source(tmp_path, to) -> None:
-    shards_dir = testing.write_layout(testing.layout(n_shards=3, missing=[1]), tmp_path)
+    shards_dir = testing.write_layout(testing.Layout(n_shards=3, missing=[1]), tmp_path)
     result = run(shards_dir, "--to", to)
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"Missing files (1):\n  - {shards_dir / 'acts000001.bin'}" in result.stderr
@@ -85,7 +86,7 @@ def test_wrong_usage(make_shards_dir, options: list[str]) -> None:
 
 def test_a_source_that_can_not_be_looked_at(make_shards_dir, to) -> None:
     shards_dir = make_shards_dir(3)
-    with faults(shards_dir) as fs:
+    with FileSystemFaults(shards_dir) as fs:
         fs.fail("open", errno.EIO, match="acts000001.bin")
         result = run(shards_dir, "--to", to)
     assert (result.exit_code, result.stdout) == (3, "")
@@ -94,7 +95,7 @@ def test_a_source_that_can_not_be_looked_at(make_shards_dir, to) -> None:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
 def test_a_target_that_can_not_be_looked_at(make_shards_dir, to, number: int) -> None:
-    with faults(to) as fs:
+    with FileSystemFaults(to) as fs:
         fs.fail("stat", number, times=1)
         result = run(make_shards_dir(1), "--to", to)
     assert (result.exit_code, result.stdout) == (3, "")
@@ -103,7 +104,7 @@ def test_a_target_that_can_not_be_looked_at(make_shards_dir, to, number: int) ->
 
 def test_a_disk_that_is_full(make_shards_dir, to) -> None:
     shards_dir = make_shards_dir(3)
-    with faults(to) as fs:
+    with FileSystemFaults(to) as fs:
         fs.fail("write", errno.ENOSPC, match="*.tmp")
         result = run(shards_dir, "--to", to)
     assert (result.exit_code, result.stdout) == (3, "")
@@ -112,7 +113,7 @@ def test_a_disk_that_is_full(make_shards_dir, to) -> None:
 
 def test_a_source_that_changes(make_shards_dir, to) -> None:
     shards_dir = make_shards_dir(3)
-    with faults(shards_dir) as fs:
+    with FileSystemFaults(shards_dir) as fs:
         fs.short("read", 0, match="acts000001.bin")
         result = run(shards_dir, "--to", to)
     assert (result.exit_code, result.stdout) == (3, "")
@@ -123,8 +124,8 @@ def test_an_interrupt(make_shards_dir, to) -> None:
     shards_dir = make_shards_dir(40)
     script = f"""
 from shardproof.cli import app as cli
-from shardproof.testing.faults.file_system import faults
-with faults({str(to)!r}) as fs:
+from shardproof.testing.faults import FileSystemFaults
+with FileSystemFaults({str(to)!r}) as fs:
     fs.slow("write", 0.1, match="*.tmp")
     cli.main()
 """

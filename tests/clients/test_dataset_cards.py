@@ -17,10 +17,10 @@ from datasets.packaged_modules import _ALL_ALLOWED_EXTENSIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardproof.datasets.rows._conventions import is_data
 from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
-from shardproof.datasets.rows._formats import is_data
 from shardproof.errors import SourceError
-from shardproof.testing.faults.hub import Hub, serve_hub
+from shardproof.testing.faults import Hub, serve_hub
 
 SPLITS = ("train", "validation", "test", "en", "books")
 

@@ -10,7 +10,7 @@ import datasets
 import pytest
 
 from shardproof.datasets.rows._datasets import hf_load_dataset_sharded, load_dataset_from_spec
-from shardproof.testing.faults.hub import Hub
+from shardproof.testing.faults import Hub
 
 COUNTS = (5, 0, 1, 7)
 FEATURES = datasets.Features(
@@ -68,7 +68,7 @@ def test_rows_are_those_that_it_streams(options: Any, expected: list[Any]) -> No
 
 
 def test_each_shard_is_a_dataset_with_its_features(options: Any, expected: list[Any]) -> None:
-    rows = hf_load_dataset_sharded("org/name", as_="dataset", **options)
+    rows = hf_load_dataset_sharded("org/name", **options).shards()
     found = list(rows)
     assert [len(dataset) for dataset in found] == list(COUNTS)
     assert all(dataset.features == FEATURES for dataset in found)
@@ -79,7 +79,7 @@ def test_each_shard_is_a_dataset_with_its_features(options: Any, expected: list[
 def test_a_dataset_of_what_is_left_of_a_shard(options: Any, expected: list[Any]) -> None:
     row_by_row = load_dataset_from_spec("hf:org/name", **options)
     list(itertools.islice(row_by_row, 3))
-    rows = load_dataset_from_spec("hf:org/name", as_="dataset", **options)
+    rows = load_dataset_from_spec("hf:org/name", **options).shards()
     rows.load_state_dict(json.loads(json.dumps(row_by_row.state_dict())))
     first, *others = rows
     assert first.to_list() == expected[3:5]

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,9 +33,8 @@ from shardproof.datasets.rows._row_counts import CountsFile
 from shardproof.datasets.rows._rows import ShardedRows
 from shardproof.datasets.rows._specs import TextSpec
 from shardproof.errors import FetchError, ShardReadError, SourceError
-from shardproof.fetching.transfer._limits import Limits
-from shardproof.testing.faults.file_system import faults
-from shardproof.testing.faults.hub import Hub
+from shardproof.fetching.transfer._attempts import Limits
+from shardproof.testing.faults import FileSystemFaults, Hub
 
 LIMITS = Limits(attempts=1, stall_timeout=5)
 COUNTS = (5, 0, 1, 7)
@@ -103,7 +104,7 @@ def test_rows_are_those_of_all_shards_in_order(load: Load) -> None:
 
 
 def test_batches_and_columns(load: Load) -> None:
-    batches = list(load(as_="batches", batch_size=2, skip=1))
+    batches = list(load(skip=1).batches(2))
     assert pa.Table.from_batches(batches).to_pylist() == ROWS[1:]
     assert [batch.num_rows for batch in batches] == [2, 2, 1, 2, 1, 2, 1, 1]
     assert list(load(columns=["id"])) == [{"id": n} for n in range(N_ROWS)]
@@ -136,19 +137,19 @@ def test_rows_after_a_skip_are_what_pyarrow_reads_after_it(
         assert list(again) == []
 
 
-@pytest.mark.parametrize("as_", ["rows", "batches"])
-def test_each_state_leads_to_the_rest(as_: Any, load: Load) -> None:
+@pytest.mark.parametrize("are_rows", [True, False])
+def test_each_state_leads_to_the_rest(are_rows: bool, load: Load) -> None:
     def numbers(item: Any) -> list[int]:
-        return [item["id"]] if as_ == "rows" else item["id"].to_pylist()
+        return [item["id"]] if are_rows else item["id"].to_pylist()
 
-    whole = load(as_=as_, batch_size=2)
+    whole = load() if are_rows else load().batches(2)
     states = [whole.state_dict()]
     done = [0]
     for item in whole:
         states.append(json.loads(json.dumps(whole.state_dict())))
         done.append(done[-1] + len(numbers(item)))
     assert done[-1] == N_ROWS
-    rows = load(as_=as_, batch_size=2)
+    rows = load() if are_rows else load().batches(2)
     for state, n_done in zip(states, done, strict=True):
         assert state["total_rows"] == n_done
         rows.load_state_dict(state)
@@ -326,9 +327,6 @@ def test_a_repository_that_is_not_there(load: Load, repo: Hub, tmp_path: Path) -
         ({"skip": True}, TypeError, "skip: expected int, found True"),
         ({"skip": N_ROWS + 1}, ValueError, f"at most {N_ROWS}, the rows of all 4 files"),
         ({"prefetch": -1}, ValueError, "prefetch: expected 0 or more"),
-        ({"lookahead": -1}, ValueError, "lookahead: expected 0 or more"),
-        ({"batch_size": 0}, ValueError, "batch_size: expected 1 or more"),
-        ({"as_": "pandas"}, ValueError, "as_"),
         ({"cleanup": True}, TypeError, "cleanup"),
         ({"cleanup": 0}, ValueError, "cleanup"),
         ({"split": "a/b"}, ValueError, "split 'a/b': it has a slash"),
@@ -338,6 +336,25 @@ def test_a_repository_that_is_not_there(load: Load, repo: Hub, tmp_path: Path) -
 def test_wrong_arguments(options: Any, error: type[Exception], said: str, load: Load) -> None:
     with pytest.raises(error, match=said):
         load(**options)
+
+
+@pytest.mark.parametrize(("size", "error"), [(0, ValueError), (True, TypeError), ("2", TypeError)])
+def test_a_batch_of_no_size(size: Any, error: type[Exception], load: Load) -> None:
+    with pytest.raises(error, match="size: expected"):
+        load().batches(size)
+
+
+def test_batches_go_on_where_rows_are(load: Load) -> None:
+    rows = load(skip=1)
+    list(itertools.islice(rows, 2))
+    state = rows.state_dict()
+    assert rows.batches(2).state_dict()["total_rows"] == 1  # a new pass, as of the rows
+    rows.load_state_dict(state)
+    batches = rows.batches(2)
+    assert batches.state_dict() == state
+    assert pa.Table.from_batches(list(batches)).to_pylist() == ROWS[3:]
+    assert pa.Table.from_batches(list(batches)).to_pylist() == ROWS[1:]  # the next epoch
+    assert list(rows) == ROWS[3:]
 
 
 def test_a_state_of_other_data_is_refused(load: Load, repo: Hub) -> None:
@@ -385,10 +402,44 @@ def test_it_can_be_sent_to_another_process(load: Load) -> None:
     assert list(iterator) == ROWS[3:]
 
 
+def test_each_shard_as_a_whole(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the table of a shard stands for its `datasets.Dataset`."""
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(Dataset=lambda table: table))
+    rows = load(skip=1)
+    tables = list(rows.shards())
+    assert len(tables) == len(NAMES)
+    assert pa.concat_tables(tables).to_pylist() == ROWS[1:]
+    list(itertools.islice(rows, 2))
+    rows.load_state_dict(rows.state_dict())
+    assert pa.concat_tables(rows.shards()).to_pylist() == ROWS[3:]
+
+
+def test_a_shard_is_let_go_before_the_next_one_is_read(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+    n_alive = []
+
+    class Dataset:
+        def __init__(self, table: pa.Table) -> None:
+            n_alive.append(len(alive))
+            alive.add(self)
+            self.n_rows = len(table)
+
+        def __len__(self) -> int:
+            return self.n_rows
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(Dataset=Dataset))
+    iterator = iter(load().shards())
+    while next(iterator, None) is not None:
+        pass  # none of them is kept here
+    assert n_alive == [0] * len(NAMES)
+
+
 def test_a_dataset_needs_datasets(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ImportError, match="pip install datasets"):
-        load(as_="dataset")
+        load().shards()
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
@@ -460,7 +511,7 @@ def test_a_spec_of_text_files(texts: Path) -> None:
         other = load_dataset_from_spec(spec)
         other.load_state_dict(json.loads(json.dumps(rows.state_dict())))
         assert list(other) == expected[skip:]
-    (batch,) = load_dataset_from_spec(TextSpec(f"{texts}/a9.txt"), as_="batches")
+    (batch,) = load_dataset_from_spec(TextSpec(f"{texts}/a9.txt")).batches()
     assert batch.to_pydict() == {"text": lines[2:]}
     with pytest.raises(ValueError, match="at most 5, the rows of all 3 files"):
         load_dataset_from_spec(spec, skip=6)
@@ -485,7 +536,7 @@ def test_text_files_that_are_not_there_or_not_the_same(texts: Path) -> None:
 def test_text_files_that_nobody_could_look_for_are_not_fewer(
     texts: Path, call: str, number: int
 ) -> None:
-    with faults(texts) as fs:
+    with FileSystemFaults(texts) as fs:
         fs.fail(call, number, times=1)
         with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
             load_dataset_from_spec(f"txt:{texts}/*.txt")
@@ -495,7 +546,7 @@ def test_text_files_that_nobody_could_look_for_are_not_fewer(
 def test_a_text_file_of_which_nothing_can_be_told_is_not_left_open(texts: Path) -> None:
     path = min(texts.glob("*.txt"))
     before = len(os.listdir("/proc/self/fd"))
-    with faults(texts) as fs:
+    with FileSystemFaults(texts) as fs:
         fs.fail("stat", errno.EIO, nth=2, match=path.name)
         with pytest.raises(OSError, match=re.escape(os.strerror(errno.EIO))):
             list(load_dataset_from_spec(f"txt:{texts}/*.txt"))
@@ -507,7 +558,7 @@ def test_counts_that_may_not_be_read_are_told_and_done_without(tmp_path: Path, c
     CountsFile(str(path))
     assert not caplog.records
     path.write_text('{"row_counts": {}}')
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail("stat", errno.EACCES, match=path.name)
         CountsFile(str(path))
     assert "permission denied" in caplog.text.lower()

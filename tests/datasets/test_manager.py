@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 
 from shardproof import ShardValidationError
-from shardproof._base import deadline
-from shardproof.datasets.tokens import _held_shard, _ranks
+from shardproof._base import work
+from shardproof.datasets.tokens import _ranks, _token_files
 from shardproof.datasets.tokens._manager import ShardedDatasetManager
 from shardproof.errors import FetchError, FetchTimeoutError
 from shardproof.fetching import (
@@ -37,7 +37,7 @@ from shardproof.fetching import (
     Response,
 )
 from shardproof.fetching.transfer import _relay
-from shardproof.testing.faults.hub import Fault, Hub, serve_hub
+from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers import ROOT
 from tests.helpers.forking import PATIENCE, ended, forked
 from tests.helpers.hub_sources import repository
@@ -222,18 +222,18 @@ class TestOneRank:
 
 
 FAULTS = [
-    Fault.STATUS_503,
-    Fault.RESET_IN_BODY,
-    Fault.TRUNCATED,
-    Fault.CLOSED_BEFORE_HEADER,
-    Fault.STATUS_404,
+    HubFault.STATUS_503,
+    HubFault.RESET_IN_BODY,
+    HubFault.TRUNCATED,
+    HubFault.CLOSED_BEFORE_HEADER,
+    HubFault.STATUS_404,
 ]
 
 
 class TestFaults:
     @pytest.mark.parametrize("fault", FAULTS)
     @pytest.mark.parametrize("kind", ["train", "sample_ids"])
-    def test_once(self, hub, tmp_path, fault: Fault, kind: str) -> None:
+    def test_once(self, hub, tmp_path, fault: HubFault, kind: str) -> None:
         hub.fault(f"t/{kind}_*", fault, times=1)
 
         async def main() -> None:
@@ -245,7 +245,7 @@ class TestFaults:
         run(main())
 
     def test_a_stall_is_told_with_the_attempt(self, hub, tmp_path, caplog) -> None:
-        hub.fault("t/train_000000*", Fault.STALL_IN_BODY, times=1)
+        hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=1)
 
         async def main() -> None:
             async with manager(hub, tmp_path, download_timeout=0.5) as shards:
@@ -259,8 +259,10 @@ class TestFaults:
         )
         assert re.search(r"Retrying in \d+\.\ds", caplog.text)
 
-    @pytest.mark.parametrize("fault", [Fault.STATUS_503, Fault.TRUNCATED, Fault.STALL_IN_BODY])
-    def test_always(self, hub, tmp_path, caplog, fault: Fault) -> None:
+    @pytest.mark.parametrize(
+        "fault", [HubFault.STATUS_503, HubFault.TRUNCATED, HubFault.STALL_IN_BODY]
+    )
+    def test_always(self, hub, tmp_path, caplog, fault: HubFault) -> None:
         hub.fault("t/train_*", fault)
 
         async def main() -> None:
@@ -281,7 +283,7 @@ class TestFaults:
     def test_in_the_background_it_is_tried_once_more_at_the_swap(
         self, hub, tmp_path, caplog
     ) -> None:
-        hub.fault("t/train_000001*", Fault.STATUS_503, times=3)
+        hub.fault("t/train_000001*", HubFault.STATUS_503, times=3)
 
         async def main() -> None:
             async with manager(hub, tmp_path) as shards:
@@ -295,7 +297,7 @@ class TestFaults:
         assert "Shard 1 could not be prepared; trying once more" in caplog.text
 
     def test_a_swap_that_fails_changes_nothing_and_may_be_repeated(self, hub, tmp_path) -> None:
-        hub.fault("t/train_000002*", Fault.STATUS_503)
+        hub.fault("t/train_000002*", HubFault.STATUS_503)
 
         async def main() -> None:
             async with manager(hub, tmp_path) as shards:
@@ -350,7 +352,7 @@ class TestFaults:
 
 class TestCancelled:
     def test_in_the_foreground(self, hub, tmp_path) -> None:
-        hub.fault("t/train_000000*", Fault.STALL_IN_BODY, times=1)
+        hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=1)
 
         async def main() -> None:
             shards = manager(hub, tmp_path)
@@ -367,7 +369,7 @@ class TestCancelled:
         assert_clean(tmp_path)
 
     def test_a_swap_that_waits_for_the_background(self, hub, tmp_path) -> None:
-        hub.fault("t/train_000001*", Fault.STALL_IN_BODY, times=1)
+        hub.fault("t/train_000001*", HubFault.STALL_IN_BODY, times=1)
 
         async def main() -> None:
             async with manager(hub, tmp_path, download_timeout=1) as shards:
@@ -382,7 +384,7 @@ class TestCancelled:
 
     @pytest.mark.parametrize("how", ["aclose", "close", "end of the loop"])
     def test_while_the_next_one_comes(self, hub, tmp_path, how: str) -> None:
-        hub.fault("t/train_000001*", Fault.STALL_IN_BODY)
+        hub.fault("t/train_000001*", HubFault.STALL_IN_BODY)
 
         async def main() -> None:
             shards = manager(hub, tmp_path)
@@ -413,7 +415,7 @@ class TestCancelled:
         assert_clean(tmp_path)
 
     def test_an_interrupt(self, hub, tmp_path) -> None:
-        hub.fault("t/train_000001*", Fault.STALL_IN_BODY)
+        hub.fault("t/train_000001*", HubFault.STALL_IN_BODY)
         script = f"""
 import asyncio, threading
 from shardproof.datasets.tokens._manager import ShardedDatasetManager
@@ -713,11 +715,11 @@ class TestWhatLiesThere:
         assert nowhere.called
 
     def test_what_can_not_be_looked_at_is_neither_taken_nor_replaced(
-        self, hub, tmp_path, shard_faults
+        self, hub, tmp_path, make_shard_faults
     ) -> None:
         put_there(tmp_path, 0)
         before = inodes(tmp_path)
-        shard_faults(tmp_path).fail("open", errno.EIO, match="train_000000.npy")
+        make_shard_faults(tmp_path).fail("open", errno.EIO, match="train_000000.npy")
         with pytest.raises(ShardValidationError, match=r"Unreadable files \(1\)"):
             self.taken(f"{hub.url}/t", tmp_path)
         assert inodes(tmp_path) == before
@@ -771,7 +773,7 @@ class TestWhatLiesThere:
         assert len([name for name in shards_in(tmp_path) if ".bad-" in name]) == 1
 
     def test_one_that_is_replaced_while_it_is_looked_at(self, hub, tmp_path, monkeypatch) -> None:
-        real = _held_shard.mark_at
+        real = _token_files.mark_at
 
         def mark_at(path: Path):
             mark = real(path)
@@ -783,7 +785,7 @@ class TestWhatLiesThere:
 
         replaced: list[Path] = []
         put_there(tmp_path, 0, 1)
-        monkeypatch.setattr(_held_shard, "mark_at", mark_at)
+        monkeypatch.setattr(_token_files, "mark_at", mark_at)
         assert self.taken(f"{hub.url}/t", tmp_path) == expected(0)
 
     def test_other_ranks_take_it_too(self, tmp_path) -> None:
@@ -809,7 +811,7 @@ class TestLimits:
         """Not a silence of 80 s by this clock, nor that the file before came much faster."""
         clock = types.SimpleNamespace(monotonic=lambda: 200 * time.monotonic(), sleep=time.sleep)
         monkeypatch.setattr(_relay, "time", clock)
-        monkeypatch.setattr(deadline, "time", clock)
+        monkeypatch.setattr(work, "time", clock)
         waits = []
 
         class Slow(HttpSource):
@@ -845,7 +847,7 @@ class TestLimits:
         assert min(waits) > 1000
 
     def test_limits_say_it_all(self, hub, tmp_path) -> None:
-        hub.fault("t/train_000000*", Fault.STALL_IN_BODY, times=2)
+        hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=2)
         limits = Limits(attempts=3, timeout=PATIENCE, stall_timeout=0.2)
 
         async def main() -> None:
@@ -866,7 +868,7 @@ class TestLimits:
 
 class TestStatsAndEvents:
     def test_they_tell_what_happened(self, hub, tmp_path) -> None:
-        hub.fault("t/train_000001*", Fault.STATUS_503, times=1)
+        hub.fault("t/train_000001*", HubFault.STATUS_503, times=1)
         events: list[PrefetchEvent] = []
 
         async def main() -> PrefetchStats:
@@ -895,7 +897,7 @@ class TestStatsAndEvents:
 
     def test_what_fails(self, hub, tmp_path) -> None:
         hub.put("t/train_000001.npy", bytes_of(tokens_of(2)))
-        hub.fault("t/train_000002*", Fault.STATUS_503)
+        hub.fault("t/train_000002*", HubFault.STATUS_503)
         events: list[PrefetchEvent] = []
 
         async def main() -> None:
@@ -950,14 +952,14 @@ class TestRanks:
             assert len(hub.requests_for(f"t/{name}", method="GET")) <= 1 + (name in names(1))
         assert_clean(tmp_path)
 
-    @pytest.mark.parametrize("fault", [Fault.STATUS_503, Fault.TRUNCATED])
-    def test_a_fault_that_happens_once(self, hub, tmp_path, fault: Fault) -> None:
+    @pytest.mark.parametrize("fault", [HubFault.STATUS_503, HubFault.TRUNCATED])
+    def test_a_fault_that_happens_once(self, hub, tmp_path, fault: HubFault) -> None:
         hub.fault("t/*", fault, times=1)
         pids = self.ranks(hub, tmp_path, 3)
         assert [ended(pid) for pid in pids] == [0] * 3
 
     def test_they_learn_of_a_failure_in_time(self, hub, tmp_path) -> None:
-        hub.fault("t/train_000001*", Fault.STATUS_503)
+        hub.fault("t/train_000001*", HubFault.STATUS_503)
 
         async def train(rank: int) -> None:
             async with manager(hub, tmp_path, rank, 3) as shards:
@@ -991,7 +993,7 @@ class TestRanks:
             assert [ended(pid) for pid in pids] == [0] * 3
 
     def test_a_rank_that_waits_learns_that_rank_0_was_killed(self, hub, tmp_path) -> None:
-        hub.fault("t/train_000000*", Fault.STALL_IN_BODY)
+        hub.fault("t/train_000000*", HubFault.STALL_IN_BODY)
 
         async def train(rank: int) -> None:
             async with manager(hub, tmp_path, rank, 3, download_timeout=PATIENCE) as shards:
@@ -1242,7 +1244,7 @@ class TestArguments:
                     with pytest.raises(RuntimeError, match="call initialize_datasets first"):
                         await shards.swap_datasets()
                 assert not hub.requests
-                hub.fault("t/train_000000*", Fault.STATUS_404, times=3)
+                hub.fault("t/train_000000*", HubFault.STATUS_404, times=3)
                 with pytest.raises(FetchError):
                     await shards.initialize_datasets(0)
                 with pytest.raises(RuntimeError, match="call initialize_datasets first"):

@@ -19,8 +19,8 @@ from shardproof.datasets.rows import _kept
 from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
 from shardproof.datasets.rows._rows import ShardedRows
 from shardproof.errors import FetchError, SourceError
-from shardproof.fetching.transfer._limits import Limits
-from shardproof.testing.faults.hub import Hub, serve_hub
+from shardproof.fetching.transfer._attempts import Limits
+from shardproof.testing.faults import Hub, serve_hub
 
 NAMES = [f"data/train-{n:05d}-of-00003.parquet" for n in range(3)]
 CARD = b"---\nconfigs: [{config_name: a, data_files: 'data/train-*'}]\n---\n"
@@ -75,8 +75,8 @@ def test_a_listing_is_asked_for_again(
     request_: str, fault: str, options: Any, load: Load, repo: Hub
 ) -> None:
     repo.fault(request_, fault, times=1, **options)
-    patience = 2 if fault.startswith("stall") else 10
-    limits = Limits(attempts=2, stall_timeout=patience, max_backoff=0)
+    stalls = fault.startswith("stall")  # a busy machine that pauses as long takes some attempts
+    limits = Limits(attempts=9 if stalls else 2, stall_timeout=0.3 if stalls else 10, max_backoff=0)
     assert list(load(limits=limits)) == ROWS
     assert repo.requests_for(request_, fault=fault)
 
@@ -103,6 +103,18 @@ def test_a_listing_of_many_pages(shard_hub: Hub, tmp_path: Path) -> None:
     options: Any = {"cache_dir": tmp_path, "endpoint": shard_hub.url, "limits": LIMITS}
     assert list(hf_load_dataset_sharded("org/name", **options)) == ROWS
     assert len(shard_hub.requests_for("api/*/tree/*")) == 2
+
+
+def test_a_card_that_is_none_is_told_although_an_earlier_listing_is_kept(
+    load: Load, repo: Hub
+) -> None:
+    """A `SourceError` is a `FetchError`, and is not taken for a hub that can't be asked."""
+    assert list(load()) == ROWS
+    repo.put("README.md", b"\xff" + CARD, repo="org/name")
+    with pytest.raises(SourceError, match=r"the dataset card .* expected UTF-8") as caught:
+        load()
+    assert caught.value.kind == "unusable"
+    assert "can't be listed" not in str(caught.value)
 
 
 # Without a hub

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardproof.datasets.rows import _footers, _lines
-from shardproof.datasets.rows._footers import row_count
+from shardproof.datasets.rows import _lines, _row_counts
 from shardproof.datasets.rows._lines import TextShard, line_count
 from shardproof.datasets.rows._parquet import ParquetShard
+from shardproof.datasets.rows._row_counts import row_count
 from shardproof.errors import FetchError, ShardReadError
 from shardproof.fetching.sources._open import open_source
 from shardproof.fetching.sources._source import RemoteFile
-from shardproof.fetching.transfer._limits import Limits
-from shardproof.testing.faults.hub import Hub
+from shardproof.fetching.transfer._attempts import Limits
+from shardproof.testing.faults import Hub
 
 LIMITS = Limits(attempts=1, stall_timeout=5)
 
@@ -327,7 +327,7 @@ def test_the_end_of_what_is_no_parquet_file(data: bytes, shard_hub: Hub) -> None
 def test_an_end_that_would_be_huge_is_not_asked_for(
     shard_hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_footers, "MAX_FOOTER_BYTES", 2**17)
+    monkeypatch.setattr(_row_counts, "MAX_FOOTER_BYTES", 2**17)
     data = bytes(2**18) + struct.pack("<I", 2**17 + 1) + b"PAR1"
     with pytest.raises(ShardReadError, match="metadata of 1 to 131072 bytes"):
         count(shard_hub, data)

@@ -34,8 +34,7 @@ from shardproof.fetching.sources import _answers, _fsspec
 from shardproof.fetching.transfer import _relay, _spans
 from shardproof.fetching.transfer._kept import sweep_parts
 from shardproof.fetching.transfer._record import extents_in, hash_of
-from shardproof.testing.faults.file_system import faults
-from shardproof.testing.faults.hub import Fault, Hub, serve_hub
+from shardproof.testing.faults import FileSystemFaults, Hub, HubFault, serve_hub
 from tests.helpers.forking import ended, forked
 from tests.helpers.kept_parts import beside_parts, parts_in
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
@@ -71,7 +70,7 @@ def hub() -> Iterator[Hub]:
 
 def fail(hub: Hub, directory: Path, *, at: int = 300_000, digest: str | None = None) -> FetchError:
     """Fetch until the connection breaks, in one attempt."""
-    hub.fault("a/0.bin", Fault.TRUNCATED, times=1, at=at)
+    hub.fault("a/0.bin", HubFault.TRUNCATED, times=1, at=at)
     with pytest.raises(FetchError) as caught:
         fetch(hub, directory, digest=digest)
     hub.heal()
@@ -305,7 +304,10 @@ class TestWhoseItIs:
     def test_what_cannot_be_looked_at_ends_no_fetch(self, hub: Hub, tmp_path: Path) -> None:
         part = leave(hub, tmp_path, "left")
 
-        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source, faults(tmp_path) as fs:
+        with (
+            contextlib.closing(HttpSource(f"{hub.url}/a")) as source,
+            FileSystemFaults(tmp_path) as fs,
+        ):
             fs.fail("stat", errno.EIO, match="*.part/data")
             fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
 
@@ -402,7 +404,7 @@ class TestFailed:
         monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
         monkeypatch.setattr(_relay, "_AT_FIRST", 4)
         with serve_hub({"a/0.bin": DATA}, rate=500_000) as hub:
-            hub.fault("a/0.bin", Fault.RESET_IN_BODY, times=1, after=2, at=30_000)
+            hub.fault("a/0.bin", HubFault.RESET_IN_BODY, times=1, nth=3, at=30_000)
             with pytest.raises(FetchError) as caught:
                 fetch(hub, tmp_path, digest=DIGEST)
             n_first = len(hub.requests_for("*", method="GET"))
@@ -434,7 +436,7 @@ class TestFailed:
 
     def test_a_prefetcher_goes_on_in_the_foreground(self, tmp_path: Path) -> None:
         with serve_hub({"a/0.bin": DATA, "a/1.bin": OTHER}) as hub:
-            hub.fault("a/1.bin", Fault.TRUNCATED, times=1, at=300_000)
+            hub.fault("a/1.bin", HubFault.TRUNCATED, times=1, at=300_000)
             url, names = f"{hub.url}/a", ["0.bin", "1.bin"]
             with ShardPrefetcher(url, names, tmp_path, limits=ONCE) as prefetcher:
                 paths = [path.read_bytes() for path in prefetcher]
@@ -530,10 +532,10 @@ class TestChanged:
 
         assert fetch(hub, tmp_path, digest=sha256 if digest else None) == new
 
-    @pytest.mark.parametrize("fault", [f for f in Fault if f.startswith("range-")])
+    @pytest.mark.parametrize("fault", [f for f in HubFault if f.startswith("range-")])
     @pytest.mark.parametrize("digest", [None, DIGEST])
     def test_a_server_that_gives_no_range_or_a_wrong_one(
-        self, hub: Hub, tmp_path: Path, fault: Fault, digest: str | None
+        self, hub: Hub, tmp_path: Path, fault: HubFault, digest: str | None
     ) -> None:
         fail(hub, tmp_path, digest=digest)
         hub.fault("a/0.bin", fault, times=1)
@@ -612,7 +614,7 @@ class TestChanged:
 
     def test_a_query_names_another_file(self, hub: Hub, tmp_path: Path) -> None:
         """Of one entity tag and one size, as of a server that counts versions."""
-        hub.fault("a/0.bin", Fault.TRUNCATED, times=1)
+        hub.fault("a/0.bin", HubFault.TRUNCATED, times=1)
         for query in ("id=1", "id=2"):
             with (
                 contextlib.closing(HttpSource(f"{hub.url}/a?{query}")) as source,
@@ -667,7 +669,7 @@ class TestPrefetcher:
             with self.prefetcher(shards, tmp_path) as prefetcher:
                 list(prefetcher)
 
-        shards.fault("a/0.bin", Fault.STALL_IN_BODY)
+        shards.fault("a/0.bin", HubFault.STALL_IN_BODY)
         child = forked(act)
         self.wait_for_a_part(tmp_path)
         os.kill(child, signal.SIGKILL)
@@ -680,7 +682,7 @@ class TestPrefetcher:
         assert self.kept(tmp_path) == []
 
     def close_while_the_second_one_comes(self, hub: Hub, directory: Path, **options: Any) -> None:
-        hub.fault("a/1.bin", Fault.STALL_IN_BODY)
+        hub.fault("a/1.bin", HubFault.STALL_IN_BODY)
         with self.prefetcher(hub, directory, **options) as prefetcher:
             prefetcher.wait_for("0.bin")
             self.wait_for_a_part(directory)
@@ -709,7 +711,7 @@ class TestPrefetcher:
     def test_so_does_what_the_reader_has_passed(
         self, shards: Hub, tmp_path: Path, cleanup: Any, n_kept: int
     ) -> None:
-        shards.fault("a/1.bin", Fault.STALL_IN_BODY)
+        shards.fault("a/1.bin", HubFault.STALL_IN_BODY)
         with self.prefetcher(shards, tmp_path, cleanup=cleanup) as prefetcher:
             prefetcher.wait_for("0.bin")
             self.wait_for_a_part(tmp_path)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.datasets.rows._resume import plan_of
+from shardproof.datasets.rows._positions import plan_of
 from shardproof.datasets.rows._specs import HubSpec, TextSpec, parse_dataset_specs
 from shardproof.datasets.rows._splits import chosen_files, split_files
 from shardproof.errors import SourceError

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import copy
+import dataclasses
 import errno
 import gc
 import hashlib
@@ -11,6 +12,7 @@ import logging
 import os
 import pickle
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -21,12 +23,14 @@ import numpy as np
 import pytest
 
 from shardproof import ManifestError, ShardReadError, ShardValidationError
+from shardproof._base.liveness import Heartbeat
 from shardproof.datasets.tokens import _ranks
 from shardproof.datasets.tokens._manager import ShardedDatasetManager
-from shardproof.datasets.tokens._token_shard import token_shard
-from shardproof.datasets.tokens._tokens import SharedShardedDataset, sequence_id
+from shardproof.datasets.tokens._token_checks import sequence_id
+from shardproof.datasets.tokens._token_files import TokenFiles, TokenShard
+from shardproof.datasets.tokens._tokens import SharedShardedDataset
 from shardproof.errors import FetchError, FetchTimeoutError
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.token_files import ids_of, write_shard
 
 
@@ -167,7 +171,7 @@ class TestCutWhileOpen:
             dataset.sample_id(0)
 
     def test_what_the_system_says(self, path) -> None:
-        with faults(path) as fs, opened(path) as dataset:
+        with FileSystemFaults(path) as fs, opened(path) as dataset:
             fs.fail("read", errno.EIO, match="train_*.npy")
             with pytest.raises(ShardReadError, match="Input/output error") as caught:
                 dataset[1]
@@ -552,20 +556,102 @@ class TestArguments:
             SharedShardedDataset(3, 4, 0, 1)
 
 
+class TestTokenFiles:
+    """What three constructors say of files, once."""
+
+    def test_it_says_which_files_a_shard_is(self, path) -> None:
+        files = TokenFiles(sequence_length=4, shards_path=path)
+        assert files.paths(3) == SharedShardedDataset.locate_shards(3, path)
+        assert SharedShardedDataset(3, 4, shards_path=path).files == files
+
+    def test_what_is_left_open_is_settled_once(self, path, monkeypatch) -> None:
+        monkeypatch.setenv("DATASET_BINS_PATH", str(path))
+        files = TokenFiles(sequence_length=np.int64(4), file_prefix="anneal")
+        monkeypatch.delenv("DATASET_BINS_PATH")
+        assert (files.ids_prefix, files.shards_path) == ("sample_ids_anneal", str(path.resolve()))
+        assert type(files.sequence_length) is int
+        assert files == pickle.loads(pickle.dumps(files))
+        assert hash(files) == hash(dataclasses.replace(files))
+
+    def test_a_shard_is_opened_by_it(self, path) -> None:
+        files = TokenFiles(sequence_length=4, shards_path=path)
+        with SharedShardedDataset.load(files, 3, rank=1, world_size=2, level="valid") as dataset:
+            rows = [row.tolist() for row in dataset]
+            assert (dataset.rank, dataset.world_size, dataset.files) == (1, 2, files)
+        with SharedShardedDataset(3, 4, shards_path=path) as same:
+            assert rows == [row.tolist() for row in same]
+
+    @pytest.mark.parametrize(
+        ("keywords", "error", "problem"),
+        [
+            ({"sequence_length": 0}, ValueError, "sequence_length: expected 1 to"),
+            ({"sequence_length": True}, TypeError, "sequence_length: expected int"),
+            ({"shards_path": ""}, ValueError, "shards_path: expected a path"),
+            ({"shards_path": 3}, TypeError, "shards_path"),
+            ({"token_dtype": np.float32}, ValueError, "token_dtype: expected an integer type"),
+            ({"ids_prefix": "train"}, ValueError, "listed twice"),
+        ],
+    )
+    def test_what_it_refuses(self, path, keywords: dict, error: type, problem: str) -> None:
+        with pytest.raises(error, match=problem):
+            TokenFiles(**{"sequence_length": 4, "shards_path": path, **keywords})
+
+    def test_a_number_that_no_shard_has(self, path) -> None:
+        files = TokenFiles(sequence_length=4, shards_path=path)
+        with pytest.raises(ValueError, match="shard_index: expected 0 to"):
+            files.paths(-1)
+
+
+IMPORTS_OF_THREADS = """
+import asyncio, pathlib, shutil, sys, threading
+from shardproof.datasets import ShardedDatasetManager
+
+remote, path = pathlib.Path(sys.argv[1]), sys.argv[2]
+
+async def fetch(name, dest):
+    shutil.copy(remote / name, dest)
+
+def hook(event, args):
+    if event == "import" and threading.current_thread() is not threading.main_thread():
+        imported.add(args[0].partition(".")[0])
+
+async def main(comms):
+    async with ShardedDatasetManager(4, 0, 2, comms, shards_path=path, level="valid") as manager:
+        assert threading.active_count() > 1  # from now on, a fork is one beside a thread
+        assert "tenacity" in sys.modules
+        await manager.create_dataset(0)
+
+imported = set()
+sys.addaudithook(hook)
+asyncio.run(main(fetch if sys.argv[3] == "function" else f"file://{remote}"))
+print(*sorted(imported))
+"""
+
+
+@pytest.mark.parametrize("kind", ["function", "url"])
+def test_no_thread_imports_a_client(kind: str, tmp_path) -> None:
+    """A fork beside a thread that imports leaves the child with half of a module."""
+    write_shard(tmp_path / "remote", 0, np.arange(12, dtype=np.uint32))
+    command = [sys.executable, "-c", IMPORTS_OF_THREADS]
+    command += [str(tmp_path / "remote"), str(tmp_path / "cache"), kind]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 class TestManagerThatNobodyHas:
     """The collector finds it, in whichever thread it runs."""
 
     def test_it_is_closed_in_none_of_its_own_threads(self, tmp_path, monkeypatch) -> None:
         """As in the one that shows the other ranks a sign of life, which ends with the manager."""
 
-        def collecting(leader: _ranks.Leader, _: float) -> None:
+        def collecting(heartbeat: Heartbeat) -> None:
             assert is_dropped.wait(30)
-            del leader
+            del heartbeat
             gc.collect()
             is_collected.set()
 
         is_dropped, is_collected, told = threading.Event(), threading.Event(), []
-        monkeypatch.setattr(_ranks.Leader, "_show_life", collecting)
+        monkeypatch.setattr(Heartbeat, "_run", collecting)
         monkeypatch.setattr(sys, "unraisablehook", told.append)
         remote, cache = tmp_path / "remote", tmp_path / "cache"
         remote.mkdir()
@@ -592,7 +678,8 @@ class TestRanksThatCanNotLook:
     @pytest.fixture
     def leader(self, tmp_path) -> Iterator[_ranks.Leader]:
         """Rank 0, which has said how the first call went."""
-        key = _ranks.key_of_run(4, 2, token_shard(0, 4, shards_path=tmp_path).names, "r")
+        names = TokenShard(TokenFiles(sequence_length=4, shards_path=tmp_path), 0).names
+        key = _ranks.key_of_run(4, 2, names, "r")
         with contextlib.closing(_ranks.Leader(str(tmp_path), key, 2)) as leader:
             leader.tell(_ranks.RankOutcome(1, 0, "there is none"))
             yield leader
@@ -602,7 +689,7 @@ class TestRanksThatCanNotLook:
     def test_it_is_told_what_kept_them(
         self, tmp_path, leader, operation: str, match: str, number: int
     ) -> None:
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.fail(operation, number, match=match)
             error = never_heard(tmp_path)
         where = next(tmp_path.glob(match))
@@ -610,7 +697,7 @@ class TestRanksThatCanNotLook:
         assert error.__cause__.errno == number
 
     def test_what_is_not_there_yet_is_silence(self, tmp_path, leader) -> None:
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.fail("open", errno.ENOENT, match=SAID)
             error = never_heard(tmp_path)
         assert "nothing was heard of it for 0s" in str(error)
@@ -618,7 +705,7 @@ class TestRanksThatCanNotLook:
 
     def test_a_look_that_succeeds_later_counts(self, tmp_path, leader) -> None:
         follower = _ranks.Follower(str(tmp_path), leader._record.key, 1)
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.fail("open", errno.ESTALE, match=SAID, times=2)
             assert [follower.look(1), follower.look(1)] == [None, None]
             assert follower.unseen.error.errno == errno.ESTALE
@@ -632,7 +719,7 @@ class TestRanksThatCanNotLook:
         )
         assert follower.look(2) is None
         now = 20.0
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.fail("open", errno.ESTALE, match=SAID)
             with pytest.raises(FetchError, match=r"could not look at '.*said.json'") as caught:
                 follower.look(2)

@@ -28,7 +28,7 @@ from shardproof.fetching import (
     adopt,
 )
 from shardproof.fetching.cache import Cache
-from shardproof.testing.faults.hub import Hub
+from shardproof.testing.faults import Hub
 from tests.helpers.hub_sources import repository
 
 NAMES = [f"train/{n}.bin" for n in range(3)]
@@ -287,11 +287,11 @@ class TestWhatLiesThere:
 
     @pytest.mark.parametrize("data", [b"", None])
     def test_what_is_empty_or_can_not_be_read(
-        self, tmp_path: Path, shard_faults, data: bytes | None
+        self, tmp_path: Path, make_shard_faults, data: bytes | None
     ) -> None:
         put_there(tmp_path)
         if data is None:
-            shard_faults(tmp_path).fail("open", errno.EACCES, match=NAMES[1])
+            make_shard_faults(tmp_path).fail("open", errno.EACCES, match=NAMES[1])
         else:
             (tmp_path / NAMES[1]).write_bytes(data)
         report = adopt(tmp_path)
@@ -330,11 +330,11 @@ class TestWhatLiesThere:
         assert (finding.kind, finding.path) == ("not-regular", root / "train")
 
     def test_what_goes_while_it_is_looked_at_is_left_out(
-        self, tmp_path: Path, monkeypatch, shard_faults
+        self, tmp_path: Path, monkeypatch, make_shard_faults
     ) -> None:
         """As where a prefetcher lets go of its shards meanwhile."""
         put_there(tmp_path, [*NAMES, "gone/0.bin"])
-        shard_faults(tmp_path).fail("stat", errno.ENOENT, match=NAMES[1], times=1)
+        make_shard_faults(tmp_path).fail("stat", errno.ENOENT, match=NAMES[1], times=1)
         remove = meanwhile(lambda folder: folder == "gone" and shutil.rmtree(tmp_path / folder))
         monkeypatch.setattr(_adopt, "_in_folder", remove)
         report = adopt(tmp_path)
@@ -369,17 +369,17 @@ class TestWhatLiesThere:
 
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
     def test_what_can_not_be_looked_at(
-        self, source: HubSource, root: Path, shard_faults, number: int
+        self, source: HubSource, root: Path, make_shard_faults, number: int
     ) -> None:
         put_there(root)
-        shard_faults(root).fail("read", number, match=NAMES[1])
+        make_shard_faults(root).fail("read", number, match=NAMES[1])
         report = adopt(root, source)
         (finding,) = report.findings
         assert (finding.path, finding.errno, report.exit_code) == (root / NAMES[1], number, 3)
 
-    def test_a_directory_that_can_not_be_listed(self, tmp_path: Path, shard_faults) -> None:
+    def test_a_directory_that_can_not_be_listed(self, tmp_path: Path, make_shard_faults) -> None:
         put_there(tmp_path)
-        shard_faults(tmp_path).fail("scandir", errno.EIO, match="train")
+        make_shard_faults(tmp_path).fail("scandir", errno.EIO, match="train")
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             adopt(tmp_path)
 

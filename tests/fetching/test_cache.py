@@ -259,10 +259,10 @@ class TestFind:
 
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
     def test_what_can_not_be_looked_at_is_an_error(
-        self, cache, root, shard_faults, number: int
+        self, cache, root, make_shard_faults, number: int
     ) -> None:
         put(cache, remote())
-        shard_faults(root).fail("stat", number, match=NAME, times=1)
+        make_shard_faults(root).fail("stat", number, match=NAME, times=1)
         with (
             cache.hold(NAME) as lease,
             pytest.raises(OSError, match=re.escape(os.strerror(number))),
@@ -420,10 +420,10 @@ class TestPlace:
 
     @pytest.mark.parametrize("call", ["link", "rename", "fsync"])
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
-    def test_what_fails_leaves_nothing(self, cache, root, shard_faults, call, number) -> None:
+    def test_what_fails_leaves_nothing(self, cache, root, make_shard_faults, call, number) -> None:
         with cache.hold(NAME) as lease:
             lease.part.write_bytes(DATA)
-            shard_faults(root).fail(call, number, times=1)
+            make_shard_faults(root).fail(call, number, times=1)
             with pytest.raises(OSError, match=re.escape(os.strerror(number))):
                 cache.place(lease.part, remote(), lease)
         assert files(root) == []
@@ -534,10 +534,10 @@ class TestDiscard:
 
     @pytest.mark.parametrize("call", ["rename", "scandir", "mkdir"])
     def test_what_fails_is_logged_and_costs_room_only(
-        self, cache, root, shard_faults, caplog, call
+        self, cache, root, make_shard_faults, caplog, call
     ) -> None:
         put(cache, remote())
-        shard_faults(root).fail(call, errno.EACCES, times=1)
+        make_shard_faults(root).fail(call, errno.EACCES, times=1)
         assert not cache.discard(NAME)
         assert "Shard 'train/0.bin' could not be removed: [Errno 13]" in caplog.text
         assert files(root) == [NAME]
@@ -711,9 +711,9 @@ class TestWhatIsKnown:
         assert not cache.owns(NAME)
         assert not cache.is_unknown(NAME)
 
-    def test_where_it_can_not_be_looked_at(self, cache, root, shard_faults) -> None:
+    def test_where_it_can_not_be_looked_at(self, cache, root, make_shard_faults) -> None:
         put(cache, remote())
-        shard_faults(root).fail("stat", errno.EIO, match=NAME, times=2)
+        make_shard_faults(root).fail("stat", errno.EIO, match=NAME, times=2)
         with pytest.raises(OSError, match=re.escape(os.strerror(errno.EIO))):
             cache.is_unknown(NAME)
         assert not cache.owns(NAME)
@@ -909,11 +909,11 @@ class TestWhatTheKilledLeft:
         assert files(root) == []
 
     def test_what_may_not_be_swept_hinders_nobody(
-        self, cache, root, new_cache, shard_faults, caplog
+        self, cache, root, new_cache, make_shard_faults, caplog
     ) -> None:
         put(cache, remote())
         self.killed(root, "discard")
-        shard_faults(root).fail("unlink", errno.EACCES, match="*.removal/*", times=1)
+        make_shard_faults(root).fail("unlink", errno.EACCES, match="*.removal/*", times=1)
         assert not found(new_cache(), remote())
         assert f"What killed processes left in '{root}' stays: [Errno 13]" in caplog.text
         new_cache()

@@ -19,7 +19,7 @@ from shardproof.fetching.cache._lease_files import LeaseFiles
 from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.cache._places import place_of
 from shardproof.fetching.sources._source import RemoteFile
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import ROOT
 from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
 from tests.helpers.turns import Turns, in_all_turns
@@ -378,7 +378,7 @@ def test_a_shard_that_nobody_could_look_for_is_not_taken_for_gone(tmp_path, monk
     place = types.SimpleNamespace(base="x", fd=None)
     assert _removals._move(place, str(tmp_path / "taken"))
     assert not _removals._move(place, str(tmp_path / "gone"))
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail("stat", errno.EIO, match="taken")
         with pytest.raises(OSError, match="Input/output error"):
             _removals._move(place, str(tmp_path / "taken"))

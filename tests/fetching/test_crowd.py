@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardproof.fetching import ShardPrefetcher
-from shardproof.testing.faults.hub import Hub
+from shardproof.testing.faults import Hub
 from tests.helpers import ROOT
 
 pytestmark = pytest.mark.once

@@ -14,7 +14,7 @@ import pytest
 from shardproof import FetchError
 from shardproof.fetching import Cancellation, FetchResult, HttpSource, Limits, fetch_file
 from shardproof.fetching.transfer import _relay, _spans
-from shardproof.testing.faults.hub import Fault, Hub, serve_hub
+from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers.kept_parts import beside_parts, parts_in
 
 OLD = random.Random(1).randbytes(40_000)
@@ -32,13 +32,22 @@ LIMITS = Limits(
 UNHURRIED = dataclasses.replace(LIMITS, stall_timeout=1)
 """For what counts attempts: no pause of a busy machine is taken for a stall."""
 
+STALLS = {fault for fault in HubFault if fault.startswith("stall-")} | {HubFault.DRIP}
+"""What is waited for to the end, each time."""
+
+SOON = dataclasses.replace(LIMITS, stall_timeout=0.2, attempts=9)
+"""For a stall that happens once: a busy machine that pauses as long takes some of many attempts."""
+
+SOONEST = dataclasses.replace(LIMITS, stall_timeout=0.1, attempts=3)
+"""For a stall that stays: one more, by a pause, ends the same way."""
+
 HARMLESS = {
-    Fault.REDIRECT_TO_OTHER_HOST,
-    Fault.UNSAFE_FILE_NAME,
+    HubFault.REDIRECT_TO_OTHER_HOST,
+    HubFault.UNSAFE_FILE_NAME,
 }
 """What a fetch gets over each time."""
 
-OF_RANGES = {fault for fault in Fault if fault.startswith("range-")} - {Fault.RANGE_UNASKED}
+OF_RANGES = {fault for fault in HubFault if fault.startswith("range-")} - {HubFault.RANGE_UNASKED}
 
 
 def sha256(data: bytes) -> str:
@@ -79,43 +88,45 @@ def fetch(
         source.close()
 
 
-@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("fault", list(HubFault))
 @pytest.mark.parametrize("mode", ["fresh", "resumed", "changed", "parallel"])
 def test_a_fault_that_happens_once_is_recovered_from(
-    fault: Fault, mode: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: HubFault, mode: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = NEW if mode == "changed" else OLD
     hub.put("a/0.bin", OLD)
     if mode in {"resumed", "changed"}:
-        hub.fault("a/0.bin", Fault.RESET_IN_BODY, times=1)
+        hub.fault("a/0.bin", HubFault.RESET_IN_BODY, times=1)
     if mode == "parallel":
         monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
         monkeypatch.setattr(_relay, "_AT_FIRST", 3)
     hub.fault("a/0.bin", fault, times=1)
 
-    fetched = fetch(hub, tmp_path / "0.bin", wanted, change=mode == "changed", limits=UNHURRIED)
+    limits = SOON if fault in STALLS else UNHURRIED
+    fetched = fetch(hub, tmp_path / "0.bin", wanted, change=mode == "changed", limits=limits)
 
     assert fetched.path.read_bytes() == wanted
     assert fetched.proven
     assert fetched.digest == sha256(wanted)
 
 
-@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("fault", list(HubFault))
 @pytest.mark.parametrize("mode", ["fresh", "resumed", "changed", "parallel"])
 def test_a_fault_that_stays_ends_with_an_error_and_nothing(
-    fault: Fault, mode: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: HubFault, mode: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = NEW if mode == "changed" else OLD
     hub.put("a/0.bin", OLD)
     if mode in {"resumed", "changed"}:
-        hub.fault("a/0.bin", Fault.RESET_IN_BODY, times=1)
+        hub.fault("a/0.bin", HubFault.RESET_IN_BODY, times=1)
     if mode == "parallel":
         monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
         monkeypatch.setattr(_relay, "_AT_FIRST", 3)
     hub.fault("a/0.bin", fault)
 
+    limits = SOONEST if fault in STALLS else LIMITS
     try:
-        fetched = fetch(hub, tmp_path / "0.bin", wanted, change=mode == "changed")
+        fetched = fetch(hub, tmp_path / "0.bin", wanted, change=mode == "changed", limits=limits)
     except FetchError:
         assert not (tmp_path / "0.bin").exists()
     else:
@@ -126,10 +137,10 @@ def test_a_fault_that_stays_ends_with_an_error_and_nothing(
 def test_the_faults_are_such_that_a_plain_loop_takes_wrong_bytes(hub: Hub) -> None:
     """The control: what `urllib` returns without an error, for faults that stay."""
     wrong = []
-    for number, fault in enumerate(Fault):
+    for number, fault in enumerate(HubFault):
         url = hub.put(f"{number}.bin", OLD)
         hub.fault(f"{number}.bin", fault)
-        if fault in {Fault.DRIP, Fault.ENDLESS_BODY, *(f for f in Fault if "stall" in f)}:
+        if fault in {HubFault.ENDLESS_BODY, *STALLS}:
             continue
         try:
             with urllib.request.urlopen(url, timeout=5) as response:
@@ -140,12 +151,12 @@ def test_the_faults_are_such_that_a_plain_loop_takes_wrong_bytes(hub: Hub) -> No
             wrong.append(fault)
 
     assert len(wrong) >= 7
-    assert {Fault.BIT_FLIP, Fault.HTML_PAGE, Fault.TRUNCATED_WITHOUT_LENGTH} <= set(wrong)
+    assert {HubFault.FLIPPED, HubFault.HTML_PAGE, HubFault.TRUNCATED_WITHOUT_LENGTH} <= set(wrong)
 
 
 def test_what_was_resumed_was_not_fetched_twice(hub: Hub, tmp_path: Path) -> None:
     hub.put("a/0.bin", OLD)
-    hub.fault("a/0.bin", Fault.TRUNCATED, times=1, at=30_000)
+    hub.fault("a/0.bin", HubFault.TRUNCATED, times=1, at=30_000)
 
     fetched = fetch(hub, tmp_path / "0.bin", OLD, limits=UNHURRIED)
 
@@ -158,7 +169,7 @@ def test_what_was_resumed_was_not_fetched_twice(hub: Hub, tmp_path: Path) -> Non
 
 def test_a_file_that_has_changed_is_fetched_from_its_first_byte(hub: Hub, tmp_path: Path) -> None:
     hub.put("a/0.bin", OLD)
-    hub.fault("a/0.bin", Fault.TRUNCATED, times=1, at=30_000)
+    hub.fault("a/0.bin", HubFault.TRUNCATED, times=1, at=30_000)
 
     fetched = fetch(hub, tmp_path / "0.bin", NEW, change=True, limits=UNHURRIED)
 
@@ -168,7 +179,7 @@ def test_a_file_that_has_changed_is_fetched_from_its_first_byte(hub: Hub, tmp_pa
 
 def test_without_a_digest_two_versions_are_not_mixed(hub: Hub, tmp_path: Path) -> None:
     hub.put("a/0.bin", OLD)
-    hub.fault("a/0.bin", Fault.TRUNCATED, times=1, at=30_000)
+    hub.fault("a/0.bin", HubFault.TRUNCATED, times=1, at=30_000)
     changed = bytes(byte ^ 1 for byte in OLD)  # as long as the old one
     source = HttpSource(f"{hub.url}/a")
 
@@ -215,7 +226,7 @@ def test_a_deadline_ends_what_nothing_else_would(
 
 def test_one_byte_now_and_then_is_a_stall(hub: Hub, tmp_path: Path) -> None:
     hub.put("a/0.bin", OLD)
-    hub.fault("a/0.bin", Fault.DRIP, interval=0.02)
+    hub.fault("a/0.bin", HubFault.DRIP, interval=0.02)
     source = HttpSource(f"{hub.url}/a")
     limits = Limits(stall_timeout=0.2, attempts=1)
 
@@ -229,27 +240,27 @@ def test_the_log_tells_of_attempts_waits_and_the_end(
     hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub.put("a/0.bin", OLD)
-    hub.fault("a/0.bin", Fault.STALL_IN_BODY)
+    hub.fault("a/0.bin", HubFault.STALL_IN_BODY)
     source = HttpSource(f"{hub.url}/a")
     limits = Limits(stall_timeout=0.1, max_backoff=0.01)
 
     with caplog.at_level(logging.INFO, "shardproof.fetching"), pytest.raises(FetchError):
-        fetch_file(source, "0.bin", tmp_path / "0.bin", limits=limits, label="shard 5")
+        fetch_file(source, "0.bin", tmp_path / "0.bin", limits=limits)
 
     source.close()
     texts = [record.getMessage() for record in caplog.records]
-    assert texts[0].startswith("Timeout downloading shard 5 after 0.1")
+    assert texts[0].startswith("Timeout downloading '0.bin' after 0.1")
     assert "(attempt 1/3)" in texts[0]
     assert texts[1].startswith("Retrying in 0.0")
-    assert texts[-1] == f"Failed to download shard 5 after 3 attempts: {tmp_path / '0.bin'}"
+    assert texts[-1] == f"Failed to download '0.bin' after 3 attempts: {tmp_path / '0.bin'}"
 
 
 def test_a_wait_that_a_server_asks_for_is_kept_up_to_a_bound(
     hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub.put("a/0.bin", OLD)
-    hub.fault("a/0.bin", Fault.STATUS_503, times=1, retry_after="0")
-    hub.fault("a/0.bin", Fault.RETRY_AFTER_ABSURD, times=1)
+    hub.fault("a/0.bin", HubFault.STATUS_503, times=1, retry_after="0")
+    hub.fault("a/0.bin", HubFault.RETRY_AFTER_ABSURD, times=1)
     limits = Limits(max_backoff=0.07)
     source = HttpSource(f"{hub.url}/a")
 
@@ -263,7 +274,7 @@ def test_a_wait_that_a_server_asks_for_is_kept_up_to_a_bound(
 
 def test_no_wait_goes_beyond_the_deadline(hub: Hub, tmp_path: Path) -> None:
     hub.put("a/0.bin", OLD)
-    hub.fault("a/0.bin", Fault.RETRY_AFTER_ABSURD)
+    hub.fault("a/0.bin", HubFault.RETRY_AFTER_ABSURD)
     source = HttpSource(f"{hub.url}/a")
     limits = Limits(max_backoff=3600, deadline=5)
 
@@ -275,7 +286,7 @@ def test_no_wait_goes_beyond_the_deadline(hub: Hub, tmp_path: Path) -> None:
 
 def test_a_refusal_is_believed_the_second_time(hub: Hub, tmp_path: Path) -> None:
     hub.put("a/0.bin", OLD)
-    hub.fault("a/0.bin", Fault.STATUS_404)
+    hub.fault("a/0.bin", HubFault.STATUS_404)
 
     with pytest.raises(FetchError, match="answers 404 Not Found"):
         fetch(hub, tmp_path / "0.bin", OLD)
@@ -285,7 +296,7 @@ def test_a_refusal_is_believed_the_second_time(hub: Hub, tmp_path: Path) -> None
 
 def test_a_fetch_that_is_stopped_ends_and_leaves_nothing(hub: Hub, tmp_path: Path) -> None:
     hub.put("a/0.bin", OLD)
-    hub.fault("a/0.bin", Fault.STALL_IN_BODY)
+    hub.fault("a/0.bin", HubFault.STALL_IN_BODY)
     cancellation = Cancellation()
     source = HttpSource(f"{hub.url}/a")
 

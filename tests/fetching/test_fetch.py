@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from shardproof import FetchError, FetchTimeoutError
-from shardproof._base.deadline import Deadline
-from shardproof._base.work import Cancelled
+from shardproof._base.work import Cancelled, Deadline
 from shardproof.fetching import (
     CallableSource,
     HttpSource,
@@ -31,10 +30,9 @@ from shardproof.fetching import (
 from shardproof.fetching.transfer import _fetch_to, _partial_file, _record, _relay, _spans
 from shardproof.fetching.transfer._attempts import Goal
 from shardproof.fetching.transfer._fetch_to import fetch_to
-from shardproof.fetching.transfer._ranges import read_range
 from shardproof.fetching.transfer._record import Extent
-from shardproof.testing.faults.file_system import faults
-from shardproof.testing.faults.hub import Hub, serve_hub
+from shardproof.fetching.transfer._requests import read_range
+from shardproof.testing.faults import FileSystemFaults, Hub, serve_hub
 from tests.helpers import ROOT
 from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
 
@@ -101,7 +99,7 @@ class TestWhatIsThere:
         self, source: HttpSource, tmp_path: Path
     ) -> None:
         path = tmp_path / "0.bin"
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.fail("fsync", errno.EIO, match=tmp_path.name)
             with pytest.raises(FetchError, match="is there, but may not survive") as caught:
                 fetch_file(source, "0.bin", path, digest=DIGEST, limits=LIMITS)

@@ -17,8 +17,8 @@ import pytest
 
 import shardproof
 from shardproof._base import work
-from shardproof._base.deadline import Deadline
 from shardproof._base.threads import Stop
+from shardproof._base.work import Deadline
 from shardproof.errors import (
     FetchError,
     FetchTimeoutError,
@@ -42,10 +42,10 @@ from shardproof.fetching import (
     fetch_file,
     open_source,
 )
-from shardproof.fetching.cache import cleanup_policy
+from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.fetching.transfer import _fetch
-from shardproof.fetching.transfer._attempts import NEXT_STEPS, Goal, NextStep, retry
-from shardproof.testing.faults.hub import Hub
+from shardproof.fetching.transfer._attempts import DISTRUSTED, NEXT_STEPS, Goal, NextStep, retry
+from shardproof.testing.faults import Hub
 
 DATA = b"0123456789" * 100
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
@@ -240,9 +240,14 @@ class TestNextSteps:
             retry(refuse, Goal("x", "u", "p"), limits, Deadline(None, Stop()))
 
     def test_which_bytes_stay(self) -> None:
-        kept = {kind for kind, step in NEXT_STEPS.items() if step.keeps_bytes}
-        assert kept == {"broken", "late", "refused", "unusable"}
-        assert [k for k, s in NEXT_STEPS.items() if s is NextStep.RESTART_WHOLE] == ["no-parts"]
+        assert set(NEXT_STEPS) - DISTRUSTED == {"broken", "late", "refused", "unusable"}
+
+    @pytest.mark.parametrize("step", NextStep)
+    def test_each_step_is_taken_with_bytes_that_stay_and_with_others(self, step: NextStep) -> None:
+        """So that whether they stay is no part of it."""
+        kinds = {kind for kind, follows in NEXT_STEPS.items() if follows is step}
+        assert kinds & DISTRUSTED
+        assert kinds - DISTRUSTED
 
     def test_an_interrupt_ends_the_wait_for_the_next_attempt(self) -> None:
         """Even if what cancels the work is something else."""

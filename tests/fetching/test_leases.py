@@ -14,7 +14,8 @@ import pytest
 from shardproof._base import files as _files
 from shardproof.fetching.cache import _leases
 from shardproof.fetching.cache._leases import Leases
-from shardproof.fetching.cache._places import StateDirs, key_of, make_state
+from shardproof.fetching.cache._places import key_of
+from shardproof.fetching.cache._state import StateDirs, make_state
 from tests.helpers.hand_clock import HandClock
 
 NAME = "train/0.bin"
@@ -126,8 +127,8 @@ class TestHolding:
             leases.hold(NAME)
         lease.release()
 
-    def test_what_can_not_be_made_leaves_nothing(self, leases, dirs, shard_faults) -> None:
-        shard_faults(Path(dirs.leases)).fail("rmdir", errno.EACCES, times=1)
+    def test_what_can_not_be_made_leaves_nothing(self, leases, dirs, make_shard_faults) -> None:
+        make_shard_faults(Path(dirs.leases)).fail("rmdir", errno.EACCES, times=1)
         with leases.files.removal(KEY), pytest.raises(PermissionError):
             leases.hold(NAME)  # somebody else's removal, which may not be broken off
         assert files(dirs) == []
@@ -144,6 +145,14 @@ class TestLife:
             lambda: all(leases.files.read(h.entry) != b for h, b in zip(held, before, strict=True))
         )
         leases.close()
+
+    def test_it_ends_with_them_though_its_start_was_cut_short(self, dirs) -> None:
+        """An interrupt may come when the thread runs and nobody has noted it yet."""
+        leases = Leases(dirs, heartbeat=0.01)
+        leases.hold(NAME)
+        leases._heart = None
+        leases.close()
+        wait_until(lambda: "shardproof-leases" not in [t.name for t in threading.enumerate()])
 
     def test_a_file_system_that_fails_once_does_not_end_it(self, dirs, monkeypatch, caplog) -> None:
         failures = []
@@ -225,11 +234,11 @@ class TestSilence:
         assert lease.lost
 
     def test_what_was_seen_is_forgotten_with_the_lease(self, leases, other) -> None:
-        with leases.hold(NAME):
+        with leases.hold(NAME) as lease:
             other.holders(KEY, "lease")
-            assert other._seen
+            assert other._silence.last(lease.entry.stem)
         other.holders(KEY, "lease")
-        assert not other._seen
+        assert other._silence.last(lease.entry.stem) is None
 
     def test_ones_own_counts_though_it_is_silent(self, leases, dirs, clock) -> None:
         mine = Leases(dirs, heartbeat=1000.0, clock=clock)
@@ -266,7 +275,7 @@ class TestSilence:
 DIES = """
 import os, sys
 from shardproof.fetching.cache._leases import Leases
-from shardproof.fetching.cache._places import make_state
+from shardproof.fetching.cache._state import make_state
 lease = Leases(make_state(sys.argv[1])).hold("train/0.bin")
 lease.begin_reading()
 lease.part.write_bytes(b"1" * 100)
@@ -290,8 +299,8 @@ class TestWhoWasKilled:
         assert leases.holders(KEY, "reader") == []
         assert files(dirs) == []
 
-    def test_of_another_user_neither(self, leases, dirs, shard_faults) -> None:
-        shard_faults(Path(dirs.leases)).fail("unlink", errno.EACCES)
+    def test_of_another_user_neither(self, leases, dirs, make_shard_faults) -> None:
+        make_shard_faults(Path(dirs.leases)).fail("unlink", errno.EACCES)
         assert leases.holders(KEY, "reader") == []
         assert len(files(dirs)) == 2
 

@@ -21,7 +21,7 @@ import pytest
 
 from shardproof import FetchError, ShardPrefetcher
 from shardproof._base.threads import is_collecting
-from shardproof.datasets.rows import _origins
+from shardproof.datasets.rows import _listings
 from shardproof.datasets.rows._shard_lists import ParquetShards
 from shardproof.fetching import (
     CallableSource,
@@ -36,8 +36,7 @@ from shardproof.fetching import (
 )
 from shardproof.fetching.cache._stats import PrefetchTally
 from shardproof.testing.contracts._child import returned, run_in_child
-from shardproof.testing.faults.file_system import faults
-from shardproof.testing.faults.hub import Hub
+from shardproof.testing.faults import FileSystemFaults, Hub
 from tests.helpers.hub_sources import repository
 
 NAMES = [f"train/{n}.bin" for n in range(5)]
@@ -256,8 +255,8 @@ IMPORTS = """
 import sys
 import threading
 
-from shardproof import ShardPrefetcher
-from shardproof.fetching import FsspecSource, HttpSource
+from shardproof import ShardPrefetcher, fetch
+from shardproof.fetching import FsspecSource, HttpSource, adopt
 
 late = []
 
@@ -269,23 +268,32 @@ class Finder:
 
 
 sys.meta_path.insert(0, Finder())
-kind, address, cache = sys.argv[1:]
+work, kind, address, cache = sys.argv[1:]
 source = {"http": HttpSource, "fsspec": FsspecSource}[kind](address)
-with ShardPrefetcher(source, ["0.bin"], cache) as prefetcher:
-    prefetcher.wait_for("0.bin")
+if work == "adopt":
+    adopt(cache, source)
+elif work == "fetch":
+    fetch(source, cache, name="0.bin")
+else:
+    cleanup = int(work) if work.isdecimal() else work
+    with ShardPrefetcher(source, ["0.bin"], cache, cleanup=cleanup) as prefetcher:
+        prefetcher.wait_for("0.bin")
 source.close()
 print(late)
 """
 
 
+@pytest.mark.parametrize("work", ["auto", "1000", "adopt", "fetch"])
 @pytest.mark.parametrize("kind", ["http", "fsspec"])
 def test_no_thread_imports_which_a_fork_would_cut_short(
-    kind: str, shard_hub: Hub, tmp_path: Path
+    kind: str, work: str, shard_hub: Hub, tmp_path: Path
 ) -> None:
     shard_hub.put("s/0.bin", b"1234")
     (tmp_path / "0.bin").write_bytes(b"1234")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "0.bin").write_bytes(b"1234")
     address = f"{shard_hub.url}/s" if kind == "http" else f"file://{tmp_path}"
-    command = [sys.executable, "-c", IMPORTS, kind, address, tmp_path / "cache"]
+    command = [sys.executable, "-c", IMPORTS, work, kind, address, tmp_path / "cache"]
 
     run = subprocess.run(command, capture_output=True, text=True, timeout=60)
 
@@ -377,7 +385,7 @@ class TestFailures:
     def test_what_fails_then_too_is_an_error_with_its_name(
         self, source: HubSource, shard_hub: Hub, tmp_path: Path
     ) -> None:
-        shard_hub.fault(NAMES[1], "bit-flip")
+        shard_hub.fault(NAMES[1], "flipped")
 
         with ShardPrefetcher(source, NAMES, tmp_path, limits=LIMITS) as prefetcher:
             prefetcher.wait_for(NAMES[0])
@@ -389,7 +397,7 @@ class TestFailures:
             assert prefetcher.wait_for(NAMES[2]).read_bytes() == content(NAMES[2])
 
         assert "1.bin" not in shards_in(tmp_path)
-        assert len(shard_hub.requests_for(NAMES[1], fault="bit-flip")) == 6
+        assert len(shard_hub.requests_for(NAMES[1], fault="flipped")) == 6
 
     def test_a_bug_in_a_source_is_not_hidden(self, tmp_path: Path) -> None:
         class Broken(HttpSource):
@@ -551,7 +559,7 @@ def test_no_thread_stays_whatever_a_close_meets(operation: str, tmp_path: Path) 
     (tmp_path / "remote" / "0.bin").write_bytes(b"0")
     prefetcher = ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], tmp_path, limits=LIMITS)
     prefetcher.wait_for("0.bin")
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail(operation, errno.EIO)
         with pytest.raises(OSError, match="Input/output"):
             prefetcher.close()
@@ -564,7 +572,7 @@ def test_no_thread_stays_where_it_cannot_start(tmp_path: Path) -> None:
     prefetcher = ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], tmp_path, limits=LIMITS)
     prefetcher.wait_for("0.bin")
     prefetcher._has_begun = False
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail("scandir", errno.EIO, times=1)
         with pytest.raises(OSError, match="Input/output"):
             prefetcher.__enter__()
@@ -694,7 +702,7 @@ def test_a_source_that_was_opened_for_an_iteration_is_not_closed_by_the_collecto
 
     closed: list[bool] = []
     source = Source(lambda name, to: to.write_bytes(b"x"))
-    monkeypatch.setattr(_origins, "open_source", lambda _: source)
+    monkeypatch.setattr(_listings, "open_source", lambda _: source)
     shards = ParquetShards(origin="file://x", url="", files=[RemoteFile("a")], cache_dir=tmp_path)
     cycle: list[Any] = [shards.paths(0)]
     next(cycle[0])

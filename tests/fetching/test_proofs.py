@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shardproof._base.liveness import mark_of
 from shardproof.fetching.cache import _proofs
 from shardproof.fetching.cache._places import key_of
 from shardproof.fetching.cache._proofs import (
@@ -14,7 +15,6 @@ from shardproof.fetching.cache._proofs import (
     CacheProof,
     ProofFiles,
     digests_of,
-    mark_of,
     proof_of,
 )
 from shardproof.fetching.sources._source import RemoteFile

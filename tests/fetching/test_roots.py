@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.fetching.cache._cleanup import cleanup_policy
-from shardproof.fetching.cache._places import key_of, make_state, place_of
-from shardproof.fetching.cache._roots import cache_root
+from shardproof.fetching import cache
+from shardproof.fetching.cache._places import key_of, place_of
+from shardproof.fetching.cache._settings import cache_root, cleanup_policy
+from shardproof.fetching.cache._state import make_state
 from shardproof.fetching.sources import HttpSource
 from shardproof.fetching.sources._urls import resource_of
 
@@ -62,6 +63,10 @@ SOURCES = [
     ("../../etc", None),
     ("..", None),
 ]
+
+
+def test_what_only_our_rooms_need_is_no_public_name() -> None:
+    assert not {"Cache", "cache_root", "cleanup_policy"} & set(cache.__all__)
 
 
 def test_no_two_sources_share_a_directory_and_none_is_in_another() -> None:

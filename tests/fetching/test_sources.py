@@ -18,7 +18,7 @@ import fsspec
 import pytest
 from fsspec.asyn import AsyncFileSystem
 
-from shardproof import FetchError, SourceError
+from shardproof import FetchError, RevisionError, SourceError
 from shardproof._base.messages import plain, with_kind
 from shardproof.fetching import (
     CallableSource,
@@ -36,8 +36,7 @@ from shardproof.fetching import (
 from shardproof.fetching.sources._answers import begins_as_page, is_page, seconds_to_wait
 from shardproof.fetching.sources._open import split_name
 from shardproof.fetching.sources._urls import bare
-from shardproof.testing.faults.file_system import faults
-from shardproof.testing.faults.hub import Hub
+from shardproof.testing.faults import FileSystemFaults, Hub
 from tests.attacks.raw_server import RawServer
 from tests.helpers.forking import ended, forked
 
@@ -157,7 +156,7 @@ class TestHub:
     @pytest.mark.parametrize("name", ["data/0.bin", "README.md"])
     def test_wrong_bytes_are_refused(self, name: str, shard_hub: Hub, tmp_path: Path) -> None:
         self.put(shard_hub)
-        shard_hub.fault(name, "bit-flip")
+        shard_hub.fault(name, "flipped")
 
         with pytest.raises(FetchError, match="expected the digest"):
             fetch(HubSource("org/name", endpoint=shard_hub.url), name, tmp_path)
@@ -221,6 +220,30 @@ class TestHub:
 
         assert caught.value.kind == "refused"
         source.close()
+
+    @pytest.mark.parametrize("ask", [HubSource.files, lambda source: source.commit])
+    def test_a_revision_that_is_not_there(
+        self, ask: Callable[[HubSource], object], shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        self.put(shard_hub)
+        with HubSource("org/name", revision="v9", endpoint=shard_hub.url) as source:
+            with pytest.raises(RevisionError, match="RevisionNotFound") as caught:
+                ask(source)
+            assert caught.value.kind == "refused"
+            with pytest.raises(FetchError, match="RevisionNotFound") as failed:
+                fetch(source, "data/0.bin", tmp_path)
+        assert isinstance(failed.value.__cause__, RevisionError)
+
+    def test_a_hub_that_is_out_of_order_is_asked_again_for_the_revision(
+        self, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        self.put(shard_hub)
+        shard_hub.fault("api/datasets/org/name", "status-503", times=1, method=None)
+        with HubSource("org/name", endpoint=shard_hub.url) as source:
+            with pytest.raises(SourceError, match="503") as caught:
+                source.files()
+            assert not isinstance(caught.value, RevisionError)
+            assert source.files()
 
     def test_a_file_that_is_not_there(self, shard_hub: Hub, tmp_path: Path) -> None:
         self.put(shard_hub)
@@ -436,7 +459,7 @@ class TestCallable:
         self, tmp_path
     ) -> None:
         source = CallableSource(lambda name, dest: dest.write_text(name), scratch=tmp_path)
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.fail("stat", errno.EIO, match="*/shard")
             with pytest.raises(OSError, match="Input/output error"), source.read(ReadRequest("a")):
                 pass
@@ -756,9 +779,11 @@ def test_an_address_with_control_characters(tmp_path: Path, url: str, shown: str
     assert str(caught.value).replace("\n", "").isprintable()
 
 
-def test_what_a_function_brought_is_removed_where_that_fails_once(tmp_path, shard_faults) -> None:
+def test_what_a_function_brought_is_removed_where_that_fails_once(
+    tmp_path, make_shard_faults
+) -> None:
     (tmp_path / "scratch").mkdir()
-    shard_faults(tmp_path / "scratch").fail("readdir", errno.EIO, times=1)
+    make_shard_faults(tmp_path / "scratch").fail("readdir", errno.EIO, times=1)
 
     def write(_: str, dest: Path) -> None:
         dest.write_bytes(b"1234")

@@ -23,7 +23,7 @@ from shardproof import (
 from shardproof.formats import signs
 from shardproof.manifest import PromisedFile
 from shardproof.testing import time_limit
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 
 
 def test_a_saev_directory_is_recognised(make_shards_dir) -> None:
@@ -72,7 +72,7 @@ def test_another_directory_is_nobodys(tmp_path, names: list[str], holds: str) ->
 def test_what_could_not_be_looked_at_is_not_taken_for_absent(tmp_path, call, name) -> None:
     (tmp_path / "receipts").mkdir()
     (tmp_path / name).write_text("{}")
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail(call, errno.EIO, match=name)
         with pytest.raises(OSError, match="Input/output error") as caught:
             formats.detect(str(tmp_path))
@@ -183,9 +183,16 @@ class TestAPrefix:
         with pytest.raises(ManifestNotFoundError, match="there is no such directory"):
             formats.detect(located.path)
 
+    def test_metadata_that_a_removal_takes_meanwhile_are_gone(self, prefix: Path) -> None:
+        with FileSystemFaults(prefix.parent) as fs:
+            fs.fail("open", errno.ENOENT, match="*.metadata.json")
+            with pytest.raises(ManifestNotFoundError, match="there is no such file") as caught:
+                formats.get("checkpoint").read_manifest(str(prefix))
+        assert caught.value.path == f"{prefix}.metadata.json"
+
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
     def test_nobody_could_look(self, prefix: Path, number: int) -> None:
-        with faults(prefix.parent) as fs:
+        with FileSystemFaults(prefix.parent) as fs:
             fs.fail("stat", number, match="*.metadata.json")
             with pytest.raises(OSError, match="metadata") as caught:
                 validate(prefix)
@@ -201,7 +208,7 @@ class TestLabels:
 
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES])
     def test_that_nobody_could_look_for_are_not_left_out(self, shards_dir, number: int) -> None:
-        with faults(shards_dir) as fs:
+        with FileSystemFaults(shards_dir) as fs:
             fs.fail("stat", number, match="labels.bin")
             for look in (validate, functools.partial(OrderedDataLoader, layer=6)):
                 with pytest.raises(OSError, match=r"labels\.bin") as caught:
@@ -210,7 +217,7 @@ class TestLabels:
         assert validate(shards_dir).n_files == 3
 
     def test_that_may_not_be_looked_for_are_named(self, shards_dir) -> None:
-        with faults(shards_dir) as fs:
+        with FileSystemFaults(shards_dir) as fs:
             fs.fail("stat", errno.EACCES, match="labels.bin")
             with pytest.raises(ManifestPermissionError, match=r"labels\.bin': permission denied"):
                 validate(shards_dir)

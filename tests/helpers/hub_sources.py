@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from shardproof.fetching import HubSource
-from shardproof.testing.faults.hub import Hub
+from shardproof.testing.faults import Hub
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardproof.loaders.order._passes import Passes, WorkerTurn
 from shardproof.loaders.order._state import EpochPosition
-from shardproof.testing import Layout, layout
+from shardproof.testing import Layout
 from tests.helpers.memmaps import delivered
 
 ROWS = {"batch_size": 5, "layer": 6, "tokens": "content"}
@@ -20,7 +20,7 @@ def whole_layouts(draw) -> Layout:
     n_shards = draw(st.integers(1, 4))
     room = draw(st.integers(1, 4))
     layers = draw(st.lists(st.integers(0, 40), min_size=1, max_size=3, unique=True))
-    return layout(
+    return Layout(
         n_shards=n_shards,
         examples_per_shard=room,
         n_examples=draw(st.integers((n_shards - 1) * room or 1, n_shards * room)),

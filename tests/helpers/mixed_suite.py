@@ -26,9 +26,9 @@ def test_fs_where_nothing_is(fs: Any) -> None:
 
 
 def test_fs_with_a_directory(fs: Any) -> None:
-    from shardproof.testing import layout, write_layout
+    from shardproof.testing import Layout, write_layout
 
-    path = write_layout(layout(4, missing=[1], empty=[2]), "/d")
+    path = write_layout(Layout(4, missing=[1], empty=[2]), "/d")
     assert wrong(path) == ["missing", "empty"]
     assert not os.path.exists(__file__)
 
@@ -43,7 +43,7 @@ def test_fs_and_a_name(fs: Any) -> None:
 def test_fs_and_the_kit(fs: Any) -> None:
     import shardproof.testing
 
-    path = shardproof.testing.write_layout(shardproof.testing.layout(2), "/d")
+    path = shardproof.testing.write_layout(shardproof.testing.Layout(2), "/d")
     assert sorted(os.listdir(path))[:2] == ["acts000000.bin", "acts000001.bin"]
 
 
@@ -107,36 +107,36 @@ def test_patched_by_hand() -> None:
     assert os.path.exists(__file__)
 
 
-def test_fake(fake_shards_dir: Make) -> None:
-    path = fake_shards_dir(4, missing_shards=[1], unreadable_shards=[3])
+def test_fake(make_fake_shards_dir: Make) -> None:
+    path = make_fake_shards_dir(4, missing_shards=[1], unreadable_shards=[3])
     assert wrong(path) == ["missing", "unreadable"]
 
 
-def test_fake_and_the_kit(fake_shards_dir: Make) -> None:
-    path = fake_shards_dir(2)
+def test_fake_and_the_kit(make_fake_shards_dir: Make) -> None:
+    path = make_fake_shards_dir(2)
     from shardproof import testing
 
-    with testing.damaged(path / "acts000000.bin", "grow"):
+    with testing.damaged(path / "acts000000.bin", "extended"):
         assert wrong(path) == ["size"]
     with (
         pytest.raises(shardproof.ShardValidationError),
-        testing.damaged(path / "acts000000.bin", "drop"),
+        testing.damaged(path / "acts000000.bin", "missing"),
     ):
         shardproof.validate(path).raise_for_findings()
 
 
 def test_fake_by_hand() -> None:
-    from shardproof.testing import layout
-    from shardproof.testing.faults.fake import fake_shards_dir
+    from shardproof.testing import Layout
+    from shardproof.testing.faults import fake_shards_dir
 
-    with fake_shards_dir(layout(2, empty=[0])) as path:
+    with fake_shards_dir(Layout(2, empty=[0])) as path:
         info = shardproof.ShardInfo.load(path)
         with pytest.raises(FileNotFoundError):
             info.validate(path)
 
 
-def test_fake_metadata(fake_shards_dir: Make) -> None:
-    assert shardproof.Metadata.load(fake_shards_dir(1)).d_model == 8
+def test_fake_metadata(make_fake_shards_dir: Make) -> None:
+    assert shardproof.Metadata.load(make_fake_shards_dir(1)).d_model == 8
 
 
 def test_real(make_shards_dir: Make) -> None:
@@ -153,11 +153,11 @@ def test_real_rows(make_shards_dir: Make) -> None:
 
 
 def test_real_by_hand() -> None:
-    from shardproof.testing import Layout, layout, shards_dir
+    from shardproof.testing import Layout, shards_dir
 
-    with shards_dir(layout(3, truncated=[1])) as path:
+    with shards_dir(Layout(3, truncated=[1])) as path:
         assert wrong(path) == ["size"]
-    assert isinstance(layout(), Layout)
+    assert isinstance(Layout(), Layout)
 
 
 def test_real_for_the_session(shards_dir_factory: Make) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shardproof.testing.contracts.receipts_stateful import ReceiptsMachine
+from shardproof.testing.contracts.stateful import ReceiptsMachine
 
 STALE_AFTER = 50.0
 

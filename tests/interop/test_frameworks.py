@@ -59,14 +59,14 @@ def order(path: Path, epoch: int, n_workers: int = 0) -> Rows:
 def n_read(monkeypatch) -> list[int]:
     """How many rows each window has that is read in this process."""
     counts: list[int] = []
-    window = _read_ahead.ReadAhead._window
+    window = _read_ahead.ReadAhead.window
 
     def counted(self: Any, *where: int) -> Any:
         found = window(self, *where)
         counts.append(len(found.rows))
         return found
 
-    monkeypatch.setattr(_read_ahead.ReadAhead, "_window", counted)
+    monkeypatch.setattr(_read_ahead.ReadAhead, "window", counted)
     return counts
 
 

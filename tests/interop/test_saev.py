@@ -99,7 +99,7 @@ def test_what_we_dump_is_what_saev_dumps(saev, shards_dir, tmp_path) -> None:
 
 @pytest.mark.parametrize(("n_examples", "n_shards"), [(10, 3), (12, 4), (1, 1)])
 def test_what_saevs_writer_leaves_is_complete(saev, tmp_path, n_examples, n_shards) -> None:
-    with testing.shards_dir(testing.layout(n_shards=1)) as sample:
+    with testing.shards_dir(testing.Layout(n_shards=1)) as sample:
         template = saev.shards.Metadata.load(sample)
     metadata = dataclasses.replace(template, n_examples=n_examples)
     root = tmp_path / "saev" / "shards"

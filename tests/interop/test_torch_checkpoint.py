@@ -61,7 +61,7 @@ def test_what_is_not_contiguous_or_wants_gradients(tmp_path, tensor: torch.Tenso
 
 
 def test_neither_way_copies(tmp_path) -> None:
-    from shardproof.checkpoint.format._torch import from_torch, to_torch
+    from shardproof.checkpoint.format._dtypes import from_torch, to_torch
 
     tensor = torch.arange(6.0)
     assert from_torch(tensor)[1].ctypes.data == tensor.data_ptr()

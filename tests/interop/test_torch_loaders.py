@@ -580,7 +580,7 @@ def script() -> str:
 
 @pytest.fixture(scope="module")
 def training_dir() -> Iterator[Path]:
-    with testing.shards_dir(testing.layout(n_shards=3)) as path:
+    with testing.shards_dir(testing.Layout(n_shards=3)) as path:
         yield path
 
 

@@ -173,9 +173,9 @@ def test_ranks_stay_in_step(make, even, world_size):
 
 
 def test_an_empty_directory_has_epochs_too(tmp_path):
-    from shardproof.testing import layout, shards_dir
+    from shardproof.testing import Layout, shards_dir
 
-    with shards_dir(layout(n_shards=1, n_examples=0)) as path:
+    with shards_dir(Layout(n_shards=1, n_examples=0)) as path:
         loader = OrderedDataLoader(path, layer=6)
         assert [list(loader), list(loader)] == [[], []]
 

@@ -28,9 +28,9 @@ from shardproof import (
 )
 from shardproof.loaders.io import _destinations, _read_ahead
 from shardproof.loaders.io._open_shards import OpenShards
-from shardproof.testing import layout, shards_dir
+from shardproof.testing import Layout, shards_dir
 from shardproof.testing.contracts._child import returned, run_in_child
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.loading import flat, taken
 
 KINDS = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader])
@@ -209,6 +209,34 @@ def test_a_forked_process_drops_what_its_parent_iterates_over(kind, path):
     assert iterations
 
 
+def test_a_thread_imports_nothing(path):
+    """What reads again after an error is there before: an interpreter that ends imports no more."""
+    script = f"""
+        import errno, os, sys, threading
+        from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if threading.get_ident() != threading.main_thread().ident:
+                    print(name)
+        def failing(fd, buffers, offset):
+            calls.append(fd)
+            if len(calls) in (1, 2):
+                raise OSError(errno.EIO, "planned")
+            return preadv(fd, buffers, offset)
+        sys.meta_path.insert(0, Finder())
+        calls, preadv = [], os.preadv
+        for kind in (OrderedDataLoader, ShuffledDataLoader, IndexedDataset):
+            reader = kind({str(path)!r}, layer=6)
+            calls, os.preadv = [], failing
+            list(reader) if kind is not IndexedDataset else reader[range(len(reader))]
+            os.preadv = preadv
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, timeout=60, check=True
+    )
+    assert run.stdout == run.stderr == b""
+
+
 def test_shards_whose_making_was_interrupted_go_in_silence(monkeypatch):
     told = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
@@ -376,7 +404,7 @@ def test_what_may_pass_is_tried_again(kind, operation, number, path):
     loader = kind(path, layer=6)
     whole = everything(kind(path, layer=6))
     optional = kind is ShuffledDataLoader and operation == "read"  # it reads through the C library
-    with faults(path) as fs:
+    with FileSystemFaults(path) as fs:
         fs.fail(operation, number, match="acts000001.bin", times=3, optional=optional)
         assert everything(loader) == whole
 
@@ -384,7 +412,7 @@ def test_what_may_pass_is_tried_again(kind, operation, number, path):
 @pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
 def test_what_does_not_pass_is_an_error(kind, path):
     loader = kind(path, layer=6)
-    with faults(path) as fs:
+    with FileSystemFaults(path) as fs:
         fault = fs.fail("read", errno.EIO, match="acts000001.bin")
         with pytest.raises(ShardReadError, match=r"Input/output error .*found 0\)") as caught:
             everything(loader)
@@ -396,7 +424,7 @@ def test_what_does_not_pass_is_an_error(kind, path):
 @pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
 def test_no_permission_is_not_waited_for(kind, path):
     loader = kind(path, layer=6)
-    with faults(path) as fs:
+    with FileSystemFaults(path) as fs:
         fault = fs.fail("open", errno.EACCES, match="acts000001.bin")
         with pytest.raises(ShardReadError, match="Permission denied"):
             everything(loader)
@@ -408,7 +436,7 @@ def test_no_permission_is_not_waited_for(kind, path):
 def test_short_reads_are_no_end(kind, n_bytes, path):
     whole = everything(kind(path, layer=6))
     loader = kind(path, layer=6)
-    with faults(path) as fs:
+    with FileSystemFaults(path) as fs:
         fs.short("read", n_bytes, match="acts000001.bin")
         assert everything(loader) == whole
 
@@ -584,7 +612,7 @@ def test_a_shard_too_short(kind, path):
 
 @ALL
 def test_no_examples(kind, tmp_path):
-    with shards_dir(layout(n_shards=1, n_examples=0)) as path:
+    with shards_dir(Layout(n_shards=1, n_examples=0)) as path:
         loader = kind(path, layer=6)
         assert len(loader) == loader.n_samples == 0
         assert list(loader) == []
@@ -664,7 +692,7 @@ def pickled(loader):
 @pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
 def test_a_stale_file_is_opened_again(kind, path):
     loader = kind(path, layer=6)
-    with faults(path) as fs:
+    with FileSystemFaults(path) as fs:
         fs.fail("read", errno.ESTALE, match="acts000001.bin", times=2)
         everything(loader)
         shard = path / "acts000001.bin"

@@ -12,14 +12,14 @@ from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
 from shardproof.loaders.io import _buffers
 from shardproof.loaders.io._buffers import Buffer
 from shardproof.loaders.io._read_plan import ReadPlan
-from shardproof.testing import layout, shards_dir
+from shardproof.testing import Layout, shards_dir
 from tests.helpers.loading import counted, flat, selections, taken, whole_layouts, with_dtype
 from tests.helpers.memmaps import delivered, rows
 
 POOL = {"buffer_size": 64}
 
 # A last shard with no examples in it: saev's writer leaves one when the one before is full.
-EXTRA = layout(n_shards=3, examples_per_shard=2, n_examples=4, labels=True)
+EXTRA = Layout(n_shards=3, examples_per_shard=2, n_examples=4, labels=True)
 
 
 @settings(max_examples=150, deadline=None)
@@ -80,7 +80,7 @@ def test_indexed_is_the_row_of_that_number(data):
 @given(st.data())
 @example(data=None).via("more ranks than fill a window")
 def test_ranks_share_the_rows(data):
-    described = data.draw(whole_layouts()) if data else layout(n_shards=3)
+    described = data.draw(whole_layouts()) if data else Layout(n_shards=3)
     selection = data.draw(selections(described)) if data else {"layer": 6, "tokens": "all"}
     kind = data.draw(st.sampled_from([OrderedDataLoader, ShuffledDataLoader])) if data else None
     options = {"batch_size": data.draw(st.integers(1, 8)) if data else 2}
@@ -209,24 +209,25 @@ def test_memory_for_rows_by_number_is_used_again(shards_dir_factory, monkeypatch
 def test_each_window_is_planned_once(workers, buffer_size, shards_dir_factory, monkeypatch):
     """Before any of it is read, whatever number of threads read it."""
     path = shards_dir_factory(n_shards=3, examples_per_shard=8)
-    make, bind = ReadPlan.of.__func__, ReadPlan.into
+    make, read = ReadPlan.of.__func__, ReadPlan.read
     planned, used = [], []
 
     def noted(kind, *args):
         planned.append(make(kind, *args))
         return planned[-1]
 
-    def noted_use(plan, buffers):
+    def noted_read(plan, *which):
         used.append(plan)
-        return bind(plan, buffers)
+        return read(plan, *which)
 
     monkeypatch.setattr(ReadPlan, "of", classmethod(noted))
-    monkeypatch.setattr(ReadPlan, "into", noted_use)
+    monkeypatch.setattr(ReadPlan, "read", noted_read)
     options = {"batch_size": 4, "buffer_size": buffer_size, "workers": workers}
     loader = ShuffledDataLoader(path, layer=6, **options)
     n_windows = -(-loader.n_samples // 16) if buffer_size else len(loader)
     assert sorted(flat(taken(loader, 6))) == sorted(rows(path, 6, "content"))
-    assert len(planned) == len(used) == n_windows
+    assert len(planned) == n_windows
+    assert len(used) == n_windows * (workers if buffer_size else 1)
     assert {id(plan) for plan in planned} == {id(plan) for plan in used}
     with pytest.raises(dataclasses.FrozenInstanceError):
         planned[0].runs = None

@@ -18,7 +18,7 @@ import msgspec
 from shardproof._base import json as _json
 from shardproof.errors import ManifestError
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
-from shardproof.testing import Layout, content
+from shardproof.testing import Layout
 
 INDEX = "index.json"
 
@@ -59,7 +59,7 @@ class Index(msgspec.Struct):
 def write_dir(value: Layout, base: Path) -> Path:
     base.mkdir()
     for name in value.file_names:
-        (base / name).write_bytes(content(value, name))
+        (base / name).write_bytes(value.read_bytes(name))
     config = pickle.dumps(threading.RLock).hex()
     entries = [
         {"file": name, "bytes": value.shard_bytes, "config": config} for name in value.file_names

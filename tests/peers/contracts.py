@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.testing import Layout, ShardState, layout
+from shardproof.testing import Layout, ShardState
 from shardproof.testing.contracts import (
     ResumableLoaderContract,
     SeededLoaderContract,
@@ -20,8 +20,8 @@ from shardproof.testing.contracts import (
 )
 from tests.peers import loaders
 
-_WHOLE = layout(n_shards=4, d_model=64)
-_LARGE = layout(n_shards=4, examples_per_shard=512, d_model=64)  # 1 MiB a shard
+_WHOLE = Layout(n_shards=4, d_model=64)
+_LARGE = Layout(n_shards=4, examples_per_shard=512, d_model=64)  # 1 MiB a shard
 _DAMAGE = [state for state in ShardState if state is not ShardState.OK]
 _CUTS = {
     "vanishes": os.unlink,

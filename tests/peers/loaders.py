@@ -18,7 +18,7 @@ import torch.utils.data
 import webdataset
 from litdata.streaming.writer import BinaryWriter
 
-from shardproof.testing import Layout, content
+from shardproof.testing import Layout
 
 
 def _stand_in_for_torchvision() -> None:
@@ -45,7 +45,7 @@ import streaming  # noqa: E402 - after the stand-in
 def _examples(value: Layout) -> Iterator[np.ndarray]:
     """Shard after shard, the examples in it."""
     for index, name in enumerate(value.shard_names):
-        shard = np.frombuffer(content(value, name), "<f4").reshape(value.shard_shape)
+        shard = np.frombuffer(value.read_bytes(name), "<f4").reshape(value.shard_shape)
         yield shard[: value.examples_in(index)].copy()
 
 

@@ -60,8 +60,8 @@ with Patcher() as patcher:
         assert "'/d'" in str(error)
 
 import shardproof
-from shardproof.testing import layout, shards_dir
-with shards_dir(layout(2, missing=[1])) as path:
+from shardproof.testing import Layout, shards_dir
+with shards_dir(Layout(2, missing=[1])) as path:
     assert not shardproof.validate(path).ok
     assert not inside(path).ok
 """

@@ -24,13 +24,11 @@ from shardproof.testing import (
     Layout,
     MakeShardsDir,
     ShardState,
-    layout,
     shards_dir,
-    shards_dir_maker,
     without_root_override,
     write_layout,
 )
-from shardproof.testing.samples.saev._directories import restore_modes
+from shardproof.testing.samples._directories import restore_modes, shards_dir_maker
 
 KIND = {
     ShardState.MISSING: FindingKind.MISSING,
@@ -61,7 +59,7 @@ def layouts(draw: st.DrawFn) -> Layout:
             "labels": st.just(bool(states)),
         },
     )
-    return layout(len(states), **lists, **draw(shape))
+    return Layout(len(states), **lists, **draw(shape))
 
 
 class TestLayout:
@@ -72,17 +70,17 @@ class TestLayout:
     @pytest.mark.parametrize(
         ("value", "text"),
         [
-            (layout(), "layout(n_shards=3)"),
-            (layout(0), "layout(n_shards=0)"),
+            (Layout(), "Layout(n_shards=3)"),
+            (Layout(0), "Layout(n_shards=0)"),
             (
-                layout(n_shards=5, missing=[1, 0], empty=[2], unreadable=(3,), directory={4}),
-                "layout(n_shards=5, missing=[0, 1], empty=[2], unreadable=[3], directory=[4])",
+                Layout(n_shards=5, missing=[1, 0], empty=[2], unreadable=(3,), directory={4}),
+                "Layout(n_shards=5, missing=[0, 1], empty=[2], unreadable=[3], directory=[4])",
             ),
-            (layout(2, n_examples=8), "layout(n_shards=2, n_examples=8)"),
-            (layout(2, n_examples=7), "layout(n_shards=2)"),
+            (Layout(2, n_examples=8), "Layout(n_shards=2, n_examples=8)"),
+            (Layout(2, n_examples=7), "Layout(n_shards=2)"),
             (
-                layout(1, layers=[2], cls_token=False, d_model=1, labels=True),
-                "layout(n_shards=1, layers=(2,), cls_token=False, d_model=1, labels=True)",
+                Layout(1, layers=[2], cls_token=False, d_model=1, labels=True),
+                "Layout(n_shards=1, layers=(2,), cls_token=False, d_model=1, labels=True)",
             ),
         ],
     )
@@ -90,9 +88,9 @@ class TestLayout:
         assert repr(value) == text
 
     def test_it_is_a_value(self) -> None:
-        assert {layout(2, missing=[1])} == {layout(2, missing=(1,))}
+        assert {Layout(2, missing=[1])} == {Layout(2, missing=(1,))}
         with pytest.raises(AttributeError):
-            layout().n_examples = 3  # type: ignore[misc]
+            Layout().n_examples = 3  # type: ignore[misc]
 
     @pytest.mark.parametrize(
         ("n_shards", "examples_per_shard", "n_examples"),
@@ -101,7 +99,7 @@ class TestLayout:
     def test_examples_by_default(
         self, n_shards: int, examples_per_shard: int, n_examples: int
     ) -> None:
-        value = layout(n_shards, examples_per_shard=examples_per_shard)
+        value = Layout(n_shards, examples_per_shard=examples_per_shard)
         assert value.n_examples == n_examples
         assert sum(map(value.examples_in, range(n_shards))) == n_examples
 
@@ -109,68 +107,68 @@ class TestLayout:
     @pytest.mark.parametrize("index", [-1, 3, 10**20])
     def test_an_index_out_of_range_is_refused(self, state: str, index: int) -> None:
         with pytest.raises(ValueError, match=f"{state}: expected .* 0 below 3, found {index}"):
-            layout(3, **{state: [index]})  # type: ignore[arg-type]
+            Layout(3, **{state: [index]})  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("index", [True, 1.0, "1", None])
     def test_an_index_of_another_type_is_refused(self, index: object) -> None:
         with pytest.raises(TypeError, match="missing: expected indices of type int, found"):
-            layout(3, missing=[index])  # type: ignore[list-item]
+            Layout(3, missing=[index])  # type: ignore[list-item]
 
     def test_an_index_in_two_lists_is_refused(self) -> None:
         with pytest.raises(ValueError, match="empty: shard 1 is already named under missing"):
-            layout(3, missing=[0, 1], empty=[1])
+            Layout(3, missing=[0, 1], empty=[1])
 
     def test_an_index_twice_in_one_is_refused(self) -> None:
         with pytest.raises(ValueError, match="missing: shard 1 is already named under missing"):
-            layout(3, missing=[1, 1])
+            Layout(3, missing=[1, 1])
 
     @pytest.mark.parametrize(
         "name", ["n_shards", "examples_per_shard", "content_tokens_per_example", "d_model"]
     )
     def test_counts(self, name: str) -> None:
         with pytest.raises(ValueError, match=f"{name}: expected . or more, found -1"):
-            layout(**{name: -1})  # type: ignore[arg-type]
+            Layout(**{name: -1})  # type: ignore[arg-type]
         for value in (True, 2.0, "2", np.bool_(True)):
             with pytest.raises(TypeError, match=f"{name}: expected int"):
-                layout(**{name: value})  # type: ignore[arg-type]
+                Layout(**{name: value})  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         "name", ["examples_per_shard", "content_tokens_per_example", "d_model"]
     )
     def test_counts_that_can_not_be_0(self, name: str) -> None:
         with pytest.raises(ValueError, match=f"{name}: expected 1 or more, found 0"):
-            layout(**{name: 0})  # type: ignore[arg-type]
+            Layout(**{name: 0})  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("name", ["cls_token", "labels"])
     def test_flags(self, name: str) -> None:
         with pytest.raises(TypeError, match=f"{name}: expected bool, found 1"):
-            layout(**{name: 1})  # type: ignore[arg-type]
+            Layout(**{name: 1})  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("layers", [(), (1, 1)])
     def test_layers(self, layers: tuple[int, ...]) -> None:
         with pytest.raises(ValueError, match="layers: expected one or more, none twice"):
-            layout(layers=layers)
+            Layout(layers=layers)
 
     def test_layers_of_another_type(self) -> None:
         with pytest.raises(TypeError, match="layers: expected integers"):
-            layout(layers=("6",))  # type: ignore[arg-type]
+            Layout(layers=("6",))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("n_examples", [0, 4, 7, 13, 16])
     def test_examples_that_need_another_number_of_shards(self, n_examples: int) -> None:
         with pytest.raises(ValueError, match=r"n_examples: .* found n_shards=3"):
-            layout(3, n_examples=n_examples)
+            Layout(3, n_examples=n_examples)
 
     @pytest.mark.parametrize("n_examples", [8, 9, 11, 12])
     def test_examples_that_fit(self, n_examples: int) -> None:
-        assert layout(3, n_examples=n_examples).n_examples == n_examples
+        assert Layout(3, n_examples=n_examples).n_examples == n_examples
 
     def test_a_negative_number_of_examples(self) -> None:
         with pytest.raises(ValueError, match="n_examples: expected 0 or more"):
-            layout(0, n_examples=-1)
+            Layout(0, n_examples=-1)
 
     def test_labels_for_no_examples(self) -> None:
         with pytest.raises(ValueError, match="labels: expected examples to label"):
-            layout(0, labels=True)
+            Layout(0, labels=True)
 
 
 @dataclasses.dataclass
@@ -198,7 +196,7 @@ class SaevMetadata:
 
 class TestWriteLayout:
     def test_what_saev_expects_by_way_of_a_path(self, tmp_path: Path) -> None:
-        path = write_layout(layout(), tmp_path)
+        path = write_layout(Layout(), tmp_path)
         assert path.parent == tmp_path / "saev" / "shards"
         assert path.name == SaevMetadata(**json.loads((path / "metadata.json").read_text())).hash()
 
@@ -206,16 +204,16 @@ class TestWriteLayout:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        assert write_layout(layout(), "here").is_relative_to(tmp_path / "here")
+        assert write_layout(Layout(), "here").is_relative_to(tmp_path / "here")
 
     def test_what_orjson_writes(self, tmp_path: Path) -> None:
-        path = write_layout(layout(), tmp_path)
+        path = write_layout(Layout(), tmp_path)
         for name in ("metadata.json", "shards.json"):
             text = (path / name).read_bytes()
             assert text == orjson.dumps(json.loads(text), option=orjson.OPT_INDENT_2)
 
     def test_the_fields_that_saev_has(self, tmp_path: Path) -> None:
-        path = write_layout(layout(2, layers=(1, 5), cls_token=False), tmp_path)
+        path = write_layout(Layout(2, layers=(1, 5), cls_token=False), tmp_path)
         metadata = json.loads((path / "metadata.json").read_text())
         assert metadata == {
             "family": "clip",
@@ -237,9 +235,9 @@ class TestWriteLayout:
 
     @settings(max_examples=30)
     @given(layouts())
-    @example(layout(0))
-    @example(layout(1, n_examples=0))
-    @example(layout(2, labels=True))
+    @example(Layout(0))
+    @example(Layout(1, n_examples=0))
+    @example(Layout(2, labels=True))
     def test_shards_as_arrays(self, value: Layout) -> None:
         with shards_dir(value) as path:
             metadata = Metadata.load(path)
@@ -257,42 +255,42 @@ class TestWriteLayout:
                 assert not array[shard.n_examples :].any()
 
     def test_labels(self, tmp_path: Path) -> None:
-        path = write_layout(layout(2, labels=True, content_tokens_per_example=50), tmp_path)
+        path = write_layout(Layout(2, labels=True, content_tokens_per_example=50), tmp_path)
         labels = np.fromfile(path / "labels.bin", np.uint8)
         np.testing.assert_array_equal(labels, np.arange(7 * 50) % 256)
-        assert "labels.bin" not in os.listdir(write_layout(layout(), tmp_path))
+        assert "labels.bin" not in os.listdir(write_layout(Layout(), tmp_path))
 
     def test_numbers_begin_anew_where_float32_ends(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from shardproof.testing.samples.saev import _content
+        from shardproof.testing.samples import saev
 
-        assert np.float32(_content._PERIOD) + np.float32(1) == _content._PERIOD
-        monkeypatch.setattr(_content, "_PERIOD", 10)
-        path = write_layout(layout(1, d_model=1, n_examples=4), tmp_path)
+        assert np.float32(saev._PERIOD) + np.float32(1) == saev._PERIOD
+        monkeypatch.setattr(saev, "_PERIOD", 10)
+        path = write_layout(Layout(1, d_model=1, n_examples=4), tmp_path)
         numbers = np.fromfile(path / "acts000000.bin", "<f4")
         np.testing.assert_array_equal(numbers[:12], [*range(1, 11), 1, 2])
 
     def test_a_big_endian_machine_writes_the_same(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        path = write_layout(layout(1), tmp_path) / "acts000000.bin"
+        path = write_layout(Layout(1), tmp_path) / "acts000000.bin"
         swapped = np.fromfile(path, "<f4").byteswap().tobytes()
         monkeypatch.setattr(sys, "byteorder", "big")
-        other = write_layout(layout(1), tmp_path / "other") / "acts000000.bin"
+        other = write_layout(Layout(1), tmp_path / "other") / "acts000000.bin"
         assert other.read_bytes() == swapped
 
     def test_a_directory_is_never_written_twice(self, tmp_path: Path) -> None:
-        path = write_layout(layout(missing=[1]), tmp_path)
+        path = write_layout(Layout(missing=[1]), tmp_path)
         with pytest.raises(FileExistsError):
-            write_layout(layout(), tmp_path)
+            write_layout(Layout(), tmp_path)
         assert "acts000001.bin" not in os.listdir(path)
 
 
 class TestShardsDir:
     @settings(max_examples=30)
     @given(layouts())
-    @example(layout(4, missing=[0], empty=[1], unreadable=[2], directory=[3]))
+    @example(Layout(4, missing=[0], empty=[1], unreadable=[2], directory=[3]))
     def test_every_state_is_there(self, value: Layout) -> None:
         with shards_dir(value) as path:
             findings = validate(path).findings
@@ -304,21 +302,21 @@ class TestShardsDir:
 
     def test_it_is_gone_at_the_end(self) -> None:
         with without_root_override():
-            with shards_dir(layout(unreadable=[0], directory=[1])) as path:
+            with shards_dir(Layout(unreadable=[0], directory=[1])) as path:
                 base = path.parents[2]
                 for locked in (path / "acts000001.bin", path, path.parent):
                     locked.chmod(0)
             assert not base.exists()
 
     def test_it_is_gone_after_an_error(self) -> None:
-        with pytest.raises(ZeroDivisionError), shards_dir(layout()) as path:
+        with pytest.raises(ZeroDivisionError), shards_dir(Layout()) as path:
             raise ZeroDivisionError
         assert not path.parents[2].exists()
 
     def test_whoever_removes_it_may(self) -> None:
         import shutil
 
-        with shards_dir(layout()) as path:
+        with shards_dir(Layout()) as path:
             shutil.rmtree(path.parents[1])
 
 

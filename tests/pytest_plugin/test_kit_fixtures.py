@@ -9,18 +9,18 @@ import pytest
 WARNINGS = ("-Werror", "-Wignore::pytest.PytestAssertRewriteWarning")
 
 
-def test_calls_below_a_directory_fail(make_shards_dir, shard_faults) -> None:
+def test_calls_below_a_directory_fail(make_shards_dir, make_shard_faults) -> None:
     path = make_shards_dir(1)
-    shard_faults(path).fail("open", errno.EIO, match="acts000000.bin")
+    make_shard_faults(path).fail("open", errno.EIO, match="acts000000.bin")
     assert (path / "shards.json").read_bytes()
     with pytest.raises(OSError, match="Input/output error"):
         (path / "acts000000.bin").read_bytes()
 
 
-def test_two_directories_at_once(make_shards_dir, shard_faults) -> None:
+def test_two_directories_at_once(make_shards_dir, make_shard_faults) -> None:
     one, other = make_shards_dir(1), make_shards_dir(1)
-    shard_faults(one).fail("open", errno.EIO)
-    shard_faults(other).fail("open", errno.ESTALE)
+    make_shard_faults(one).fail("open", errno.EIO)
+    make_shard_faults(other).fail("open", errno.ESTALE)
     for path, number in ((one, errno.EIO), (other, errno.ESTALE)):
         with pytest.raises(OSError, match=rf"\[Errno {number}\]"):
             (path / "shards.json").read_bytes()
@@ -30,10 +30,10 @@ def test_faults_end_with_the_test_and_must_be_reached(pytester: pytest.Pytester)
     pytester.makepyfile("""
         import errno
 
-        def test_never_reached(make_shards_dir, shard_faults):
+        def test_never_reached(make_shards_dir, make_shard_faults):
             global path
             path = make_shards_dir(1)
-            shard_faults(path).fail("open", errno.EIO)
+            make_shard_faults(path).fail("open", errno.EIO)
 
         def test_afterwards():
             assert (path / "shards.json").read_bytes()
@@ -76,8 +76,8 @@ def test_a_fake_file_system_until_the_test_ends(pytester: pytest.Pytester) -> No
         import os
         import pytest
 
-        def test_fake(fake_shards_dir):
-            path = fake_shards_dir(n_shards=2, missing_shards=[0], unreadable=[1])
+        def test_fake(make_fake_shards_dir):
+            path = make_fake_shards_dir(n_shards=2, missing_shards=[0], unreadable=[1])
             assert str(path).startswith("/scratch/")
             assert not (path / "acts000000.bin").exists()
             with pytest.raises(PermissionError):

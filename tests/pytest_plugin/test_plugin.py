@@ -19,8 +19,8 @@ import shardproof
 from shardproof import Finding, FindingKind, Report, formats
 from shardproof.formats import signs
 from shardproof.pytest_plugin import plugin
-from shardproof.testing import Layout, layout, write_layout
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing import Layout, write_layout
+from shardproof.testing.faults import FileSystemFaults
 
 Run = Callable[..., pytest.RunResult]
 Make = Callable[..., Path]
@@ -47,7 +47,7 @@ def inside(pytester: pytest.Pytester) -> Make:
     """Write a shards directory into the project under test."""
 
     def inside(value: Layout | None = None, where: str = "data") -> Path:
-        return write_layout(value or layout(), pytester.path / where)
+        return write_layout(value or Layout(), pytester.path / where)
 
     return inside
 
@@ -57,7 +57,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Make:
     """Write a shards directory elsewhere."""
 
     def outside(value: Layout | None = None) -> Path:
-        return write_layout(value or layout(), tmp_path_factory.mktemp("outside"))
+        return write_layout(value or Layout(), tmp_path_factory.mktemp("outside"))
 
     return outside
 
@@ -95,7 +95,7 @@ def ids(result: pytest.RunResult) -> list[str]:
 class TestWithoutTheOption:
     @pytest.mark.usefixtures("passing")
     def test_nothing_is_collected(self, run: Run, inside: Make) -> None:
-        inside(layout(missing=[0]))
+        inside(Layout(missing=[0]))
         result = run()
         result.assert_outcomes(passed=1)
         result.stdout.no_fnmatch_line("*shards*.json*")
@@ -125,7 +125,7 @@ class TestInTheTestTree:
 
     @pytest.mark.usefixtures("passing")
     def test_findings(self, run: Run, inside: Make) -> None:
-        path = inside(layout(4, missing=[1], empty=[2]))
+        path = inside(Layout(4, missing=[1], empty=[2]))
         result = run("--validate-shards")
         result.assert_outcomes(passed=1, failed=1)
         assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -157,7 +157,7 @@ class TestInTheTestTree:
     def test_a_broken_manifest_is_one_failure(self, run: Run, inside: Make, broken: str) -> None:
         manifest = inside() / "shards.json"
         manifest.write_text(broken)
-        inside(layout(2))
+        inside(Layout(2))
         result = run("--validate-shards")
         result.assert_outcomes(passed=2, failed=1)
         assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -181,7 +181,7 @@ class TestInTheTestTree:
     def test_files_in_it_are_not_asked_about(
         self, run: Run, inside: Make, pytester: pytest.Pytester
     ) -> None:
-        inside(layout(3))
+        inside(Layout(3))
         pytester.makeconftest("def pytest_collect_file(file_path): print('asked', file_path.name)")
         pytester.makepyfile(test_other="def test_other(): pass")
         result = run("--validate-shards", "-s")
@@ -190,14 +190,14 @@ class TestInTheTestTree:
 
     @pytest.mark.usefixtures("passing")
     def test_an_id_can_be_given(self, run: Run, inside: Make) -> None:
-        inside(layout(2, missing=[1]))
+        inside(Layout(2, missing=[1]))
         path = inside()
         given = f"data/saev/shards/{path.name}/shards.json::present"
         run("--validate-shards", given).assert_outcomes(passed=1)
 
     @pytest.mark.usefixtures("passing")
     def test_a_directory_can_be_given(self, run: Run, inside: Make) -> None:
-        inside(layout(2, missing=[1]))
+        inside(Layout(2, missing=[1]))
         path = inside()
         run("--validate-shards", path).assert_outcomes(passed=1)
         run("--validate-shards", path / "shards.json").assert_outcomes(passed=1)
@@ -208,13 +208,13 @@ class TestInTheTestTree:
     ) -> None:
         pytester.makeini("[pytest]\nvalidate_shards = true\ntestpaths = tests")
         tests = pytester.mkdir("tests")
-        write_files(write_layout(layout(), pytester.path / "aside"), tests)
+        write_files(write_layout(Layout(), pytester.path / "aside"), tests)
         (tests / "test_inner.py").write_text("def test_inner(): pass")
         run(*args).assert_outcomes(passed=1 if "test_inner" in str(args) else 2)
 
     @pytest.mark.usefixtures("passing")
     def test_an_id_outside_the_project(self, run: Run, outside: Make) -> None:
-        one, other = outside(layout(1)), outside(layout(2))
+        one, other = outside(Layout(1)), outside(Layout(2))
         given = [f"{path}/shards.json::present" for path in (one, other)]
         result = run("--validate-shards", "--rootdir=.", "-v", *given)
         result.assert_outcomes(passed=2)
@@ -335,8 +335,8 @@ class TestWhatNobodyCouldLookAt:
     def test_a_directory_of_data(
         self, run_all: Run, inside: Make, pytester: pytest.Pytester, number: int, times: int | None
     ) -> None:
-        path = inside(layout(2, missing=[1]))
-        with faults(pytester.path) as fs:
+        path = inside(Layout(2, missing=[1]))
+        with FileSystemFaults(pytester.path) as fs:
             fs.fail("stat", number, match=f"*/{path.name}/shards.json", times=times)
             result = run_all()
         result.assert_outcomes(failed=1)
@@ -367,7 +367,7 @@ class TestWhatNobodyCouldLookAt:
         begin = (beside / "plan.json").read_text()
         if call == "scandir":  # asked for where the plan's own text says nothing
             (beside / "plan.json").write_text(" " * 5000 + begin)
-        with faults(pytester.path) as fs:
+        with FileSystemFaults(pytester.path) as fs:
             fs.fail(call, number, match=match, times=1)
             result = run_all()
         outcomes = result.parseoutcomes()
@@ -381,7 +381,7 @@ class TestWhatNobodyCouldLookAt:
     ) -> None:
         (beside / "x.metadata.json").write_text("{}")
         nth = {"open": 1, "scandir": 1}[call]
-        with faults(beside) as fs:
+        with FileSystemFaults(beside) as fs:
             fs.fail(call, errno.EIO, match=match, nth=nth, times=None)
             result = run_all("--continue-on-collection-errors")
         assert result.ret in {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
@@ -390,7 +390,7 @@ class TestWhatNobodyCouldLookAt:
     def test_a_checkpoint_whose_metadata_may_not_be_read(self, run_all: Run, beside: Path) -> None:
         """No shard lies beside it that would tell what it is."""
         (beside / "x.metadata.json").write_text('{"schema_version": 1, "world_size": 1}')
-        with faults(beside) as fs:
+        with FileSystemFaults(beside) as fs:
             fs.fail("open", errno.EACCES, match="*/x.metadata.json", times=None)
             result = run_all()
         result.assert_outcomes(passed=3, failed=1)
@@ -404,7 +404,7 @@ def write_files(source: Path, target: Path) -> None:
 class TestNamedDirectories:
     @pytest.mark.usefixtures("passing")
     def test_a_path_outside(self, run: Run, outside: Make) -> None:
-        one, other = outside(), outside(layout(2, missing=[0]))
+        one, other = outside(), outside(Layout(2, missing=[0]))
         result = run("--validate-shards", f"--shards-dir={one}", f"--shards-dir={other}", "-v")
         result.assert_outcomes(passed=2, failed=1)
         result.stdout.fnmatch_lines_random(
@@ -483,7 +483,7 @@ class TestNamedDirectories:
     def test_each_directory_is_validated_once(
         self, run: Run, inside: Make, outside: Make, pytester: pytest.Pytester
     ) -> None:
-        in_tree, elsewhere = inside(), outside(layout(2))
+        in_tree, elsewhere = inside(), outside(Layout(2))
         (pytester.path / "link").symlink_to(in_tree)
         elsewhere.with_name("link").symlink_to(elsewhere)
         named = [in_tree, elsewhere, elsewhere, f"{elsewhere}/", elsewhere.with_name("link")]
@@ -588,7 +588,7 @@ class TestNothingFound:
 
     @pytest.mark.usefixtures("passing")
     def test_who_takes_the_items_away_means_it(self, run: Run, inside: Make) -> None:
-        inside(layout(missing=[0]))
+        inside(Layout(missing=[0]))
         run("--validate-shards", "-m", "not shards").assert_outcomes(passed=1, deselected=1)
 
     def test_last_failed_elsewhere(self, run: Run, inside: Make, pytester: pytest.Pytester) -> None:
@@ -603,13 +603,13 @@ class TestSelection:
     def three(self, inside: Make, pytester: pytest.Pytester) -> tuple[Path, Path]:
         """A healthy directory, one with findings, and a test."""
         pytester.makepyfile(test_other="def test_other(): pass")
-        return inside(), inside(layout(2, missing=[1]))
+        return inside(), inside(Layout(2, missing=[1]))
 
     def test_by_the_directorys_name(self, run: Run, three: tuple[Path, Path]) -> None:
         run("--validate-shards", "-k", three[0].name).assert_outcomes(passed=1, deselected=2)
 
     def test_by_the_name_of_a_named_directory(self, run: Run, outside: Make) -> None:
-        one, other = outside(layout(1)), outside(layout(2))
+        one, other = outside(Layout(1)), outside(Layout(2))
         named = (f"--shards-dir={path}" for path in (one, other))
         result = run("--validate-shards", *named, "-k", other.name)
         result.assert_outcomes(passed=1, deselected=1)
@@ -650,7 +650,7 @@ class TestSelection:
 
     @pytest.mark.usefixtures("passing")
     def test_by_last_failure_of_a_named_directory(self, run: Run, outside: Make) -> None:
-        named = [f"--shards-dir={outside(value)}" for value in (layout(missing=[1]), layout())]
+        named = [f"--shards-dir={outside(value)}" for value in (Layout(missing=[1]), Layout())]
         run("--validate-shards", *named).assert_outcomes(passed=2, failed=1)
         run("--validate-shards", *named, "--lf").assert_outcomes(failed=1)
 
@@ -661,7 +661,7 @@ class TestSelection:
 
     @pytest.mark.usefixtures("passing")
     def test_deselect_a_named_directory(self, run: Run, outside: Make) -> None:
-        path = outside(layout(missing=[0]))
+        path = outside(Layout(missing=[0]))
         deselect = f"--deselect={path}/shards.json::present"
         result = run("--validate-shards", f"--shards-dir={path}", deselect)
         result.assert_outcomes(passed=1, deselected=1)
@@ -801,7 +801,7 @@ class TestFailures:
         )
 
     def test_files_that_could(self, run: Run, inside: Make) -> None:
-        inside(layout(missing=[0]))
+        inside(Layout(missing=[0]))
         run("--validate-shards").stdout.no_fnmatch_line("*could not be looked at*")
 
     def test_a_bug_shows_its_traceback(self, run: Run, fake: Callable[[object], Path]) -> None:
@@ -811,8 +811,8 @@ class TestFailures:
 
 class TestSummary:
     def test_counts(self, run: Run, inside: Make, outside: Make) -> None:
-        damaged = inside(layout(5, missing=[1], empty=[2]))
-        inside(layout(2))
+        damaged = inside(Layout(5, missing=[1], empty=[2]))
+        inside(Layout(2))
         broken = outside()
         (broken / "shards.json").write_text("{")
         result = run("--validate-shards", f"--shards-dir={broken}")
@@ -827,7 +827,7 @@ class TestSummary:
         )
 
     def test_what_could_not_be_proven(self, run: Run, inside: Make) -> None:
-        inside(layout(1, labels=True))
+        inside(Layout(1, labels=True))
         result = run("--validate-shards", "--shards-level=valid")
         result.stdout.fnmatch_lines(
             [
@@ -840,7 +840,7 @@ class TestSummary:
     def test_junit_of_a_path_that_is_no_utf_8(
         self, run: Run, tmp_path: Path, pytester: pytest.Pytester
     ) -> None:
-        path = write_layout(layout(missing=[0]), tmp_path / os.fsdecode(b"caf\xe9"))
+        path = write_layout(Layout(missing=[0]), tmp_path / os.fsdecode(b"caf\xe9"))
         run("--validate-shards", f"--shards-dir={path}", "--junitxml=junit.xml")
         (shown,) = read_junit(pytester.path / "junit.xml")
         assert shown == f"{tmp_path}/caf\\xe9/saev/shards/{path.name}"
@@ -858,7 +858,7 @@ class TestSummary:
 
     @pytest.mark.usefixtures("passing")
     def test_junit(self, run: Run, outside: Make, pytester: pytest.Pytester) -> None:
-        path, gone = outside(layout(4, missing=[1])), outside()
+        path, gone = outside(Layout(4, missing=[1])), outside()
         shutil.rmtree(gone)
         named = (f"--shards-dir={path}", f"--shards-dir={gone}")
         run("--validate-shards", *named, "--junitxml=junit.xml").assert_outcomes(passed=1, failed=2)
@@ -900,8 +900,8 @@ class TestXdist:
     def test_each_item_runs_once(
         self, spread: Run, inside: Make, outside: Make, pytester: pytest.Pytester
     ) -> None:
-        inside(layout(2))
-        damaged, healthy = outside(layout(4, missing=[1])), outside()
+        inside(Layout(2))
+        damaged, healthy = outside(Layout(4, missing=[1])), outside()
         named = (f"--shards-dir={path}" for path in (damaged, healthy))
         result = spread("--validate-shards", *named, "--junitxml=junit.xml")
         result.assert_outcomes(passed=3, failed=1)

@@ -106,8 +106,8 @@ class TestOneWorker:
         assert store.pending() == [0, 2]
 
 
-def test_a_claim_that_can_not_be_opened_is_withdrawn(store, shard_faults) -> None:
-    plan = shard_faults(store.path)
+def test_a_claim_that_can_not_be_opened_is_withdrawn(store, make_shard_faults) -> None:
+    plan = make_shard_faults(store.path)
     plan.fail("open", errno.EMFILE, match="claims/shard_000000.0001.json", times=1)
     with pytest.raises(OSError, match="Too many open files"):
         store.claim(0)
@@ -487,10 +487,10 @@ class TestLeftovers:
 def test_who_has_what(store) -> None:
     store.claim(2)
     store.claim(0)
-    found = list(receipts.claims.claims_in(str(store.path)))
+    found = list(receipts.claims_in(str(store.path)))
     assert [index for index, _ in found] == [0, 2]
     assert all(str(os.getpid()) in claim.owner for _, claim in found)
-    assert list(receipts.claims.claims_in(str(Path(store.path).parent))) == []
+    assert list(receipts.claims_in(str(Path(store.path).parent))) == []
 
 
 class TestAnotherThingUnderItsName:
@@ -504,7 +504,7 @@ class TestAnotherThingUnderItsName:
     def test_it_is_named(self, store, in_the_way) -> None:
         for look in (
             lambda: store.claim(0),
-            lambda: list(receipts.claims.claims_in(str(store.path))),
+            lambda: list(receipts.claims_in(str(store.path))),
         ):
             with pytest.raises(OSError, match="expected a claim's file, found a") as caught:
                 look()
@@ -525,7 +525,7 @@ def test_a_link_in_the_place_of_all_claims(store) -> None:
     for look in (
         lambda: store.claim(1),
         lambda: ReceiptStore(store.path).claim(1),
-        lambda: list(receipts.claims.claims_in(str(store.path))),
+        lambda: list(receipts.claims_in(str(store.path))),
     ):
         with pytest.raises(ManifestError, match="directory of claims, found a symbolic link"):
             look()
@@ -817,10 +817,12 @@ class TestOfAnotherUser:
         assert told[0].startswith("The claim on shard 0 could not be removed: [Errno 13] not yours")
 
     def test_a_claim_that_may_not_be_read_is_told_of(
-        self, store, dead, shard_faults, caplog
+        self, store, dead, make_shard_faults, caplog
     ) -> None:
         """Its shard is done, so that nobody needs to know who has it."""
-        shard_faults(store.path).fail("open", errno.EACCES, match="claims/shard_000000.0001.json")
+        make_shard_faults(store.path).fail(
+            "open", errno.EACCES, match="claims/shard_000000.0001.json"
+        )
         works = ReceiptStore(store.path).claim_pending()
         assert next(works).index == 1
         assert sum("could not be removed" in text for text in caplog.messages) == 1

@@ -14,12 +14,12 @@ from hypothesis import given
 import shardproof
 from shardproof import ManifestError, ReceiptStore, formats, testing
 from shardproof.formats import signs
-from shardproof.receipts.plan import _layout
+from shardproof.receipts.plan import _directories
 from shardproof.receipts.verdict import _manifest
-from shardproof.testing import content, without_root_override
+from shardproof.testing import without_root_override
 from shardproof.testing.contracts import FormatContract
-from shardproof.testing.contracts.strategies import hostile_names, twins
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.contracts.strategies import hostile_names, twin_names
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
 
 SAMPLE_PLAN = "0123456789abcdef"
@@ -32,7 +32,7 @@ def write_plan_dir(value, base: Path) -> Path:
     plan = {"plan_hash": SAMPLE_PLAN, "num_shards": max(1, value.n_shards), "kinds": ["bin"]}
     (root / "plan.json").write_text(json.dumps(plan))
     for index, name in enumerate(value.shard_names):
-        data = content(value, name)
+        data = value.read_bytes(name)
         (root / name).write_bytes(data)
         sha = f"sha256:{hashlib.sha256(data).hexdigest()}"
         receipt = {
@@ -69,7 +69,7 @@ class TestReceipts(FormatContract):
         each_is_damage()
 
     def test_twins_are_refused(self, form, root: Path) -> None:
-        @given(twins())
+        @given(twin_names())
         def each_is_refused(names: tuple[str, str]) -> None:
             for index, name in enumerate(names):
                 name_output(root, index, name)
@@ -206,8 +206,8 @@ def test_other_files_beside_receipts_are_nobodys(store) -> None:
 def test_its_names_are_those_of_receipts() -> None:
     """Repeated, so that a look at other directories imports nothing of receipts."""
     assert (signs.RECEIPTS.manifest_file, signs.RECEIPTS_FOLDER) == (
-        _layout.PLAN_FILE,
-        _layout.RECEIPTS,
+        _directories.PLAN_FILE,
+        _directories.RECEIPTS,
     )
 
 
@@ -259,8 +259,8 @@ class TestPlugin:
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
 def test_a_receipt_that_may_not_be_read_is_not_called_damaged(tmp_path, number: int) -> None:
-    root = testing.write_receipts(testing.receipts_layout(n_shards=2, torn=[1]), tmp_path)
-    with faults(root) as fs:
+    root = testing.write_layout(testing.Layout(n_shards=2, format="receipts", torn=[1]), tmp_path)
+    with FileSystemFaults(root) as fs:
         fs.fail("open", number, match="shard_000001.json", nth=2)
         with pytest.raises(OSError, match="shard_000001") as caught:
             shardproof.validate(root, level="complete")

@@ -7,7 +7,7 @@ import pytest
 
 import shardproof
 from shardproof import ManifestError, ReceiptError, ReceiptStore, receipts
-from shardproof.testing import receipts_dir, receipts_layout
+from shardproof.testing import Layout, shards_dir
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt, source
 
 LEVELS = ("present", "complete", "valid")
@@ -78,7 +78,7 @@ class TestOneOfTwo:
         assert not is_done(store)
 
     def test_in_a_plan_of_nemotrons(self, kind) -> None:
-        with receipts_dir(receipts_layout(1, **{f"only_{kind}": [0]})) as path:
+        with shards_dir(Layout(1, format="receipts", **{f"only_{kind}": [0]})) as path:
             assert not is_done(rewrite_plan(ReceiptStore(path), kinds=[]))
 
     def test_two_names_of_one_file(self, store, kind) -> None:

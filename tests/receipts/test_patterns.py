@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardproof import ReceiptError, receipts
-from shardproof.receipts.plan._patterns import files_below
+from shardproof.receipts.plan._input_files import files_below
 from shardproof.testing import without_root_override
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 
 PARTS = ["**", "*", "?", "a", "b.txt", "*.txt", "[ab]", "[!a]*", "a*", ".h", ".*", "link", "."]
 patterns = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map("/".join)
@@ -92,12 +92,12 @@ def test_a_directory_that_may_not_be_listed(tmp_path, pattern: str) -> None:
 def test_each_call_fails_once(tmp_path, number: int, pattern: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b.txt").touch()
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         expected = receipts.input_files(tmp_path, pattern)
         n_calls = len(fs.calls)
     assert n_calls >= 3
     for nth in range(1, n_calls + 1):
-        with faults(tmp_path) as fs:
+        with FileSystemFaults(tmp_path) as fs:
             fs.fail("any", number, nth=nth, times=1)
             try:
                 found = receipts.input_files(tmp_path, pattern)
@@ -108,7 +108,7 @@ def test_each_call_fails_once(tmp_path, number: int, pattern: str) -> None:
 
 def test_a_directory_that_is_gone_meanwhile(tmp_path) -> None:
     (tmp_path / "a").mkdir()
-    with faults(tmp_path) as fs:
+    with FileSystemFaults(tmp_path) as fs:
         fs.fail("scandir", errno.ENOENT, match="a", times=1)
         with pytest.raises(FileNotFoundError, match="may belong to the plan"):
             receipts.input_files(tmp_path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardproof import RevisionError, receipts
-from shardproof.testing.faults.hub import Fault, Hub
+from shardproof.testing.faults import Hub, HubFault
 from tests.helpers.planning import source
 
 hf = pytest.importorskip("huggingface_hub")
@@ -78,7 +78,7 @@ def test_no_token_is_shown_where_none_is_wanted(shard_hub: Hub, monkeypatch) -> 
 
 
 def test_a_commit_is_taken_as_it_is_and_nothing_is_asked(hub: Hub) -> None:
-    hub.fault("*", Fault.STATUS_503)
+    hub.fault("*", HubFault.STATUS_503)
     pin = receipts.pin_hub(NAME, "a" * 40)
     assert pin.revision == pin.requested == "a" * 40
     assert not hub.requests
@@ -97,7 +97,7 @@ class TestOffline:
     def down(self, request, hub: Hub, monkeypatch) -> Iterator[Hub]:
         match request.param:
             case "503":
-                hub.fault("*", Fault.STATUS_503)
+                hub.fault("*", HubFault.STATUS_503)
             case "refused":
                 monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
             case _:
@@ -122,10 +122,12 @@ class TestOffline:
             with pytest.raises(RevisionError, match="There is no earlier plan"):
                 receipts.pin_hub(NAME, offline="reuse", output_dir=output_dir)
 
-    def test_earlier_plans_that_can_not_be_looked_for(self, down, tmp_path, shard_faults) -> None:
+    def test_earlier_plans_that_can_not_be_looked_for(
+        self, down, tmp_path, make_shard_faults
+    ) -> None:
         """They are not taken for none: another commit would begin everything anew."""
         receipts.open_run(tmp_path, datasets=["corpus"])
-        shard_faults(tmp_path).fail("scandir", errno.EIO, match="runs")
+        make_shard_faults(tmp_path).fail("scandir", errno.EIO, match="runs")
         with pytest.raises(OSError, match="Input/output error"):
             receipts.pin_hub(NAME, offline="reuse", output_dir=tmp_path)
 

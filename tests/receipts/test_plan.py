@@ -1,7 +1,9 @@
 """Plans: the same name from the same inputs, and each row in exactly one shard."""
 
+import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -259,6 +261,24 @@ class TestMakePlan:
                 "corpus", [source("a", 1, row_modulus=2, row_remainder=0)], n_shards=2
             )
 
+    def test_what_it_refuses_of_a_file_names_its_path(self, tmp_path) -> None:
+        path = tmp_path / "a.txt"
+        path.write_text("a")
+        (file,) = receipts.input_files(tmp_path)
+        for changes, match in [
+            ({}, "is named twice"),
+            ({"path": "other", "size": -1}, "a size of 0 or more"),
+            ({"path": "other", "row_modulus": 2, "row_remainder": 0}, "only some rows"),
+        ]:
+            changed = msgspec.structs.replace(file, **changes)
+            with pytest.raises(ReceiptError, match=match) as caught:
+                receipts.make_plan("corpus", [file, changed], n_shards=1)
+            assert f"'{path}'" in str(caught.value)
+            assert caught.value.path == str(path)
+        changed = msgspec.structs.replace(file, size="1")
+        with pytest.raises(TypeError, match=re.escape(f"size of '{path}': expected int")):
+            receipts.make_plan("corpus", [changed], n_shards=1)
+
     def test_refuses_counts(self) -> None:
         for n_shards in (0, -1, 1_000_001):
             with pytest.raises(ValueError, match="n_shards"):
@@ -353,6 +373,24 @@ class TestSourceFiles:
     def test_none_is_an_error(self, corpus) -> None:
         with pytest.raises(ReceiptError, match=r"expected files '\*\.bin' below .*, found none"):
             receipts.input_files(corpus, "*.bin")
+
+    @pytest.mark.parametrize("operation", ["open", "stat", "read"])
+    def test_one_that_can_not_be_looked_at_is_named(
+        self, corpus, make_shard_faults, operation
+    ) -> None:
+        make_shard_faults(corpus).fail(operation, errno.EIO, match="sub/c.txt")
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            receipts.input_files(corpus, identity="digest")
+        assert caught.value.filename == str(corpus / "sub" / "c.txt")
+
+    def test_the_errors_have_the_path(self, corpus) -> None:
+        with pytest.raises(ReceiptError, match="found none") as caught:
+            receipts.input_files(corpus, "*.bin")
+        assert caught.value.path == str(corpus)
+        (corpus / "new\nline").touch()
+        with pytest.raises(ReceiptError, match="no plan can hold") as caught:
+            receipts.input_files(corpus)
+        assert caught.value.path == str(corpus)
 
     def test_names_that_no_plan_can_hold(self, corpus) -> None:
         (corpus / "new\nline").touch()

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shardproof import receipts
+from shardproof.errors import ManifestNotFoundError
 from tests.helpers.planning import complete, source
 
 CONFIG = {"datasets": ["a", {"name": "b"}], "output": {"format": "binidx"}, "sample": {"seed": 1}}
@@ -30,6 +31,22 @@ def test_the_same_configuration_is_the_same_run(tmp_path) -> None:
     run = receipts.open_run(tmp_path, **CONFIG)
     assert run.run_hash == KNOWN_RUN
     assert receipts.open_run(f"{tmp_path}/./", **dict(reversed(CONFIG.items()))) == run
+
+
+def test_a_run_is_loaded_without_its_configuration(tmp_path) -> None:
+    run = receipts.open_run(tmp_path, **CONFIG)
+    assert receipts.Run.load(run.path) == run
+    for path in (tmp_path, tmp_path / "gone"):
+        with pytest.raises(ManifestNotFoundError, match=r"open_run makes a run") as caught:
+            receipts.Run.load(path)
+        assert caught.value.path == str(path / "config.json")
+
+
+def test_a_run_that_can_not_be_looked_at_is_not_taken_for_none(tmp_path, make_shard_faults) -> None:
+    run = receipts.open_run(tmp_path, **CONFIG)
+    make_shard_faults(tmp_path).fail("stat", errno.EIO, match="config.json")
+    with pytest.raises(OSError, match="Input/output error"):
+        receipts.Run.load(run.path)
 
 
 KNOWN_RUN = "1d16fe0156cfbe4d"

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import shardproof
 from shardproof import ManifestError, ManifestNotFoundError, ReceiptError, ReceiptStore, validate
 from shardproof._base.work import Cancelled, apart
-from shardproof.receipts.verdict import _owners, _quick, _verdict
+from shardproof.receipts.verdict import _plan_verdicts, _quick, _verdict
 from shardproof.testing import without_root_override
 from tests.helpers.hand_clock import HandClock
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
@@ -279,16 +279,16 @@ class TestCouldNotLook:
 
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
     @pytest.mark.parametrize("call", ["open", "read"])
-    def test_at_a_receipt(self, store, shard_faults, call, number) -> None:
-        shard_faults(store.path / "receipts").fail(call, number)
+    def test_at_a_receipt(self, store, make_shard_faults, call, number) -> None:
+        make_shard_faults(store.path / "receipts").fail(call, number)
         for ask in (store.pending, lambda: store.is_completed(1), lambda: store.verdict(1)):
             with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
                 ask()
             assert caught.value.errno == number
 
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
-    def test_at_an_output(self, store, shard_faults, number) -> None:
-        shard_faults(store.path).fail("stat", number, match="shard_000001.bin")
+    def test_at_an_output(self, store, make_shard_faults, number) -> None:
+        make_shard_faults(store.path).fail("stat", number, match="shard_000001.bin")
         with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
             store.pending()
         assert caught.value.errno == number
@@ -512,7 +512,7 @@ def left_by_the_quick_look(store: ReceiptStore) -> list[int]:
     root_fd = os.open(store.path, os.O_RDONLY)
     receipts_fd = os.open(store.path / "receipts", os.O_RDONLY)
     try:
-        return _quick.not_plainly_done(store._scope, root_fd, receipts_fd, [0], [])
+        return _quick.not_plainly_done(store._header, root_fd, receipts_fd, [0], [])
     finally:
         os.close(root_fd)
         os.close(receipts_fd)
@@ -613,13 +613,13 @@ class TestOneOutputOfTwo:
 
     def test_receipts_that_did_not_change_are_not_all_read_again(self, twice, monkeypatch) -> None:
         os.utime(twice.path / "receipts", (1e9, 1e9))
-        looks, real = [], _owners.usual_files
+        looks, real = [], _plan_verdicts.usual_files
 
         def usual_files(*args):
             looks.append(args)
             return real(*args)
 
-        monkeypatch.setattr(_owners, "usual_files", usual_files)
+        monkeypatch.setattr(_plan_verdicts, "usual_files", usual_files)
         store = ReceiptStore(twice.path, clock=HandClock())
         assert [store.is_completed(index) for index in (2, 2, 2)] == [True] * 3
         assert len(looks) == 1
@@ -630,7 +630,7 @@ class TestOneOutputOfTwo:
 
     def test_at_most_half_of_the_time_goes_into_reading_all(self, twice, monkeypatch) -> None:
         """Though receipts change all the time."""
-        clock, looks, real = HandClock(), [], _owners.usual_files
+        clock, looks, real = HandClock(), [], _plan_verdicts.usual_files
 
         def usual_files(*args):
             looks.append(args)
@@ -638,7 +638,7 @@ class TestOneOutputOfTwo:
             return real(*args)
 
         store = ReceiptStore(twice.path, clock=clock)
-        monkeypatch.setattr(_owners, "usual_files", usual_files)
+        monkeypatch.setattr(_plan_verdicts, "usual_files", usual_files)
         n_looks = []
         for second in range(21):
             os.utime(twice.path / "receipts", (second, second))
@@ -668,16 +668,16 @@ class TestOneOutputOfTwo:
 
     @pytest.mark.parametrize("n", [1, 2])
     def test_an_interrupt_ends_it_at_the_next_receipt(self, twice, monkeypatch, n) -> None:
-        real, read = _owners.read_receipt, []
+        real, read = _plan_verdicts.judge_receipt, []
 
         def work(stop: threading.Event) -> None:
-            def read_receipt(root: str, index: int):
+            def judge_receipt(header, index: int):
                 read.append(index)
                 if len(read) == n:
                     stop.set()
-                return real(root, index)
+                return real(header, index)
 
-            monkeypatch.setattr(_owners, "read_receipt", read_receipt)
+            monkeypatch.setattr(_plan_verdicts, "judge_receipt", judge_receipt)
             ReceiptStore(twice.path).verdicts(pending=True)
 
         with pytest.raises(Cancelled):
@@ -709,8 +709,10 @@ class TestOneThatMayNotBeRead:
         path.chmod(0o644)
 
     @pytest.mark.parametrize("operation", ["open", "read"])
-    def test_it_is_named(self, store, shard_faults, operation) -> None:
-        shard_faults(store.path / "receipts").fail(operation, errno.EIO, match="shard_000000.json")
+    def test_it_is_named(self, store, make_shard_faults, operation) -> None:
+        make_shard_faults(store.path / "receipts").fail(
+            operation, errno.EIO, match="shard_000000.json"
+        )
         with pytest.raises(OSError, match="Input/output error") as caught:
             store.pending()
         assert caught.value.filename == str(receipt_path(store, 0))

@@ -451,10 +451,10 @@ class TestFailed:
             raise ValueError("\udcff" + "x" * 200_000)
         assert len(store.receipt(0).error_message) == 50_000
 
-    def test_the_disk_is_full(self, store, shard_faults) -> None:
+    def test_the_disk_is_full(self, store, make_shard_faults) -> None:
         """What went wrong first is what is raised."""
         with pytest.raises(ZeroDivisionError) as caught, store.claim(0):  # noqa: PT012
-            shard_faults(store.path / "receipts").fail("open", errno.ENOSPC)
+            make_shard_faults(store.path / "receipts").fail("open", errno.ENOSPC)
             1 / 0  # noqa: B018
         assert "could not be recorded: [Errno 28]" in caught.value.__notes__[0]
         assert left_over(store) == []
@@ -574,26 +574,26 @@ class TestEnd:
             1 / 0  # noqa: B018
         assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
 
-    def test_started_could_not_be_written(self, store, shard_faults) -> None:
-        shard_faults(store.path / "receipts").fail("rename", errno.EDQUOT, times=1)
+    def test_started_could_not_be_written(self, store, make_shard_faults) -> None:
+        make_shard_faults(store.path / "receipts").fail("rename", errno.EDQUOT, times=1)
         with pytest.raises(OSError, match="quota"), store.claim(0):
             pytest.fail("the work began")
         assert left_over(store) == []
         complete(store, 0)
 
-    def test_the_receipt_could_not_be_written(self, store, shard_faults) -> None:
+    def test_the_receipt_could_not_be_written(self, store, make_shard_faults) -> None:
         with pytest.raises(OSError, match="space"), store.claim(0) as work:  # noqa: PT012
             work.output("x.bin").write_bytes(b"x")
-            shard_faults(store.path / "receipts").fail("rename", errno.ENOSPC, times=1)
+            make_shard_faults(store.path / "receipts").fail("rename", errno.ENOSPC, times=1)
         assert store.receipt(0).status == "failed"
         assert left_over(store) == ["x.bin"]
         complete(store, 0)
 
-    def test_the_claim_could_not_be_removed(self, store, shard_faults, caplog) -> None:
+    def test_the_claim_could_not_be_removed(self, store, make_shard_faults, caplog) -> None:
         """What was done is done."""
         with store.claim(0) as work:
             work.mark_empty()
-            shard_faults(store.path / "claims").fail("unlink", errno.EIO, match="*.0001.json")
+            make_shard_faults(store.path / "claims").fail("unlink", errno.EIO, match="*.0001.json")
         assert store.is_completed(0)
         assert "The claim on shard 0 could not be removed" in caplog.text
 

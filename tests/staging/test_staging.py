@@ -31,7 +31,7 @@ from shardproof import (
     testing,
 )
 from shardproof.staging import _copies, _job, _place, stage
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.forking import PATIENCE, ended, forked
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
@@ -111,7 +111,7 @@ class TestCopy:
             stage(make_shards_dir(1))
 
     def test_two_directories_of_one_name(self, tmp_path, to) -> None:
-        layout = testing.layout(n_shards=1)
+        layout = testing.Layout(n_shards=1)
         one, other = (testing.write_layout(layout, tmp_path / name) for name in "ab")
         assert one.name == other.name
         assert stage(one, to) != stage(other, to)
@@ -129,7 +129,7 @@ class TestCopy:
         assert_same(odd, copy)
 
     def test_linked_shards_become_files(self, tmp_path, to) -> None:
-        shards_dir = testing.write_layout(testing.layout(n_shards=3, linked=[1]), tmp_path)
+        shards_dir = testing.write_layout(testing.Layout(n_shards=3, linked=[1]), tmp_path)
         copy = stage(shards_dir, to)
         assert not (copy / "acts000001.bin").is_symlink()
         assert (copy / "acts000001.bin").read_bytes() == (
@@ -151,7 +151,7 @@ class TestCopy:
     @pytest.mark.parametrize("answer", [errno.EINVAL, errno.ENOSYS])
     def test_where_the_kernel_does_not_copy(self, make_shards_dir, to, answer: int) -> None:
         shards_dir = make_shards_dir(3)
-        with faults(shards_dir) as fs:
+        with FileSystemFaults(shards_dir) as fs:
             for index in range(3):
                 fs.fail("read", answer, match=f"acts00000{index}.bin", times=1)
             copy = stage(shards_dir, to, workers=1)
@@ -160,7 +160,7 @@ class TestCopy:
     @pytest.mark.parametrize("level", ["complete", "valid"])
     def test_calls_that_move_few_bytes(self, make_shards_dir, to, level: str) -> None:
         shards_dir = make_shards_dir(2)
-        with faults(to) as target, faults(shards_dir) as source:
+        with FileSystemFaults(to) as target, FileSystemFaults(shards_dir) as source:
             source.short("read", 100, match="acts*.bin")
             target.short("write", 77, match="*.tmp")
             copy = stage(shards_dir, to, level=level)
@@ -172,7 +172,7 @@ class TestReuse:
         shards_dir = make_shards_dir(5)
         copy = stage(shards_dir, to)
         before = inodes(copy)
-        with faults(shards_dir) as fs:
+        with FileSystemFaults(shards_dir) as fs:
             assert stage(shards_dir, to) == copy
             moved = [call for call in fs.calls if call.operation == "read"]
         assert inodes(copy) == before
@@ -297,7 +297,7 @@ class TestReuse:
 class TestSource:
     def test_every_problem_is_told_and_nothing_is_staged(self, tmp_path, to) -> None:
         shards_dir = testing.write_layout(
-            testing.layout(n_shards=6, missing=[1], empty=[2], directory=[3], truncated=[4]),
+            testing.Layout(n_shards=6, missing=[1], empty=[2], directory=[3], truncated=[4]),
             tmp_path,
         )
         with pytest.raises(ShardValidationError) as caught:
@@ -343,7 +343,7 @@ class TestSource:
     def test_a_shard_that_is_written_to_meanwhile(self, make_shards_dir, to) -> None:
         shards_dir = make_shards_dir(2, n_examples=8, d_model=4096)
         file = shards_dir / "acts000001.bin"
-        with faults(to) as fs:
+        with FileSystemFaults(to) as fs:
             fs.slow("write", 0.2, match="*.tmp")
             stop = threading.Event()
 
@@ -377,7 +377,7 @@ class TestSource:
     @pytest.mark.parametrize("level", ["complete", "valid"])
     def test_a_source_that_can_not_be_read(self, make_shards_dir, to, level: str) -> None:
         shards_dir = make_shards_dir(3)
-        with faults(shards_dir) as fs:
+        with FileSystemFaults(shards_dir) as fs:
             fs.fail("read", errno.EIO, match="acts000001.bin")
             with pytest.raises(OSError, match="Input/output error"):
                 stage(shards_dir, to, level=level)
@@ -389,7 +389,7 @@ class TestSource:
     ) -> None:
         monkeypatch.setattr("secrets.randbelow", lambda _: 0)  # in the order of the manifest
         shards_dir = make_shards_dir(3)
-        with faults(shards_dir) as fs:
+        with FileSystemFaults(shards_dir) as fs:
             # The first file may be stopped before it is read.
             fs.slow("read", 0.02, match="acts000000.bin", optional=True)
             fs.short("read", 10, match="acts000000.bin", optional=True)
@@ -423,12 +423,12 @@ class TestWhatCanNotBeLookedAt:
         self, tmp_path, to, operation: str, number: int
     ) -> None:
         store = two_plans(tmp_path)
-        with faults(store.path) as fs:
+        with FileSystemFaults(store.path) as fs:
             stage(store.path, to, workers=1)
             listings = [call for call in fs.calls if is_listing(call, operation)]
         shutil.rmtree(base(to))
         for nth in range(1, len(listings) + 1):
-            with faults(store.path) as fs:
+            with FileSystemFaults(store.path) as fs:
                 fs.fail(operation, number, match="receipts", nth=nth, times=1)
                 told = pytest.raises(OSError, match=re.escape(os.strerror(number)))
                 # A directory that could not be opened on the way to a receipt is opened again.
@@ -443,13 +443,13 @@ class TestWhatCanNotBeLookedAt:
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
     def test_metadata_are_not_said_to_be_deleted(self, make_shards_dir, to, number: int) -> None:
         shards_dir = make_shards_dir(2)
-        with faults(shards_dir) as fs:
+        with FileSystemFaults(shards_dir) as fs:
             stage(shards_dir, to, workers=1)
             calls = [call for call in fs.calls if call.path.name == "metadata.json"]
         shutil.rmtree(base(to))
         told = []
         for nth in range(1, len(calls) + 1):
-            with faults(shards_dir) as fs:
+            with FileSystemFaults(shards_dir) as fs:
                 fs.fail("any", number, match="metadata.json", nth=nth, times=1, optional=True)
                 try:
                     stage(shards_dir, to, workers=1)
@@ -461,7 +461,7 @@ class TestWhatCanNotBeLookedAt:
         assert {error.errno for error in told} == {number}
 
     def test_the_disk_of_the_copies(self, make_shards_dir, to) -> None:
-        with faults(to) as fs:
+        with FileSystemFaults(to) as fs:
             fs.fail("stat", errno.EIO, match="shardproof-*/*", times=1)
             with pytest.raises(OSError, match="Input/output error"):
                 stage(make_shards_dir(1), to)
@@ -488,9 +488,9 @@ def assert_promised(source: Path, copy: Path) -> None:
 
 
 SOURCES = {
-    "saev": lambda path: testing.write_layout(testing.layout(n_shards=3), path),
+    "saev": lambda path: testing.write_layout(testing.Layout(n_shards=3), path),
     "saev with labels": lambda path: testing.write_layout(
-        testing.layout(n_shards=3, labels=True), path
+        testing.Layout(n_shards=3, labels=True), path
     ),
     "a plan": lambda path: two_plans(path).path,
     "a plan with nothing done": lambda path: two_plans(path, 0).path,
@@ -617,19 +617,20 @@ class TestReceiptsThatAreGone:
         assert_promised(store.path, copy)
 
     @pytest.mark.parametrize("side", ["source", "copy"])
-    def test_where_nobody_can_look(self, store, to, side: str) -> None:
+    def test_where_nobody_can_look(self, store, to, tmp_path, side: str) -> None:
         """None goes for a look that failed: what is in the copy is what was there, or is now."""
         copy = stage(store.path, to)
         whole = content(copy)
+        copy_with_its_marks(base(to), tmp_path / "kept")
         receipt_path(store, 1).unlink()
-        with faults(store.path if side == "source" else to) as fs:
+        with FileSystemFaults(store.path if side == "source" else to) as fs:
             stage(store.path, to, workers=1)
             n_calls = len(fs.calls)
         less = content(copy)
         for nth in range(1, n_calls + 1):
             shutil.rmtree(base(to))
-            complete_again(store, 1, to)
-            with faults(store.path if side == "source" else to) as fs:
+            copy_with_its_marks(tmp_path / "kept", base(to))
+            with FileSystemFaults(store.path if side == "source" else to) as fs:
                 number = (errno.EIO, errno.ESTALE, errno.EACCES)[nth % 3]
                 fs.fail("any", number, nth=nth, times=1, optional=True)
                 with contextlib.suppress(OSError):
@@ -717,11 +718,13 @@ def before(monkeypatch, owner: object, name: str, act) -> None:
     monkeypatch.setattr(owner, name, call)
 
 
-def complete_again(store: ReceiptStore, index: int, to: Path) -> None:
-    """Let there be a copy of a shard of which the receipt is gone then."""
-    complete(store, index)
-    stage(store.path, to)
-    receipt_path(store, index).unlink()
+def copy_with_its_marks(path: Path, to: Path) -> None:
+    """Copy staged files such that those that are proven stay so: inode, size and time are kept."""
+
+    def copy(file: str, to: str) -> None:
+        shutil.copy2(file, to) if Path(file).name in OURS else os.link(file, to)
+
+    shutil.copytree(path, to, copy_function=copy)
 
 
 class TestName:
@@ -734,7 +737,7 @@ class TestName:
 
     def test_what_is_unfinished_is_gone_on_with(self, make_shards_dir, to) -> None:
         shards_dir = make_shards_dir(3)
-        with faults(to) as fs:
+        with FileSystemFaults(to) as fs:
             fs.fail("rename", errno.EIO, match="*.unfinished")
             with pytest.raises(OSError, match="Input/output error"):
                 stage(shards_dir, to)
@@ -925,7 +928,7 @@ class TestDestination:
     @pytest.mark.parametrize("workers", [1, 4])
     def test_a_disk_that_fills_up(self, make_shards_dir, to, workers: int) -> None:
         shards_dir = make_shards_dir(6)
-        with faults(to) as fs:
+        with FileSystemFaults(to) as fs:
             fs.fail("write", errno.ENOSPC, nth=3, match="*.tmp")
             with pytest.raises(OSError, match="No space left"):
                 stage(shards_dir, to, workers=workers)
@@ -969,7 +972,7 @@ class TestDestination:
 
     def test_a_full_disk_names_the_list_of_what_is_proven(self, make_shards_dir, to) -> None:
         """A call that has but a descriptor says nothing of where."""
-        with faults(to) as fs:
+        with FileSystemFaults(to) as fs:
             fs.fail("write", errno.ENOSPC, match=".shardproof-stage.jsonl")
             with pytest.raises(OSError, match="No space left") as caught:
                 stage(make_shards_dir(1), to, workers=1)
@@ -994,13 +997,13 @@ class TestDestination:
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
     def test_each_call_that_fails(self, make_shards_dir, to, number: int) -> None:
         shards_dir = make_shards_dir(1)
-        with faults(to) as fs:
+        with FileSystemFaults(to) as fs:
             stage(shards_dir, to, workers=1)
             n_calls = len(fs.calls)
         assert n_calls > 20
         for nth in range(1, n_calls + 1):
             shutil.rmtree(base(to))
-            with faults(to) as fs:
+            with FileSystemFaults(to) as fs:
                 fs.fail("any", number, nth=nth, times=1, optional=True)
                 try:
                     copy = stage(shards_dir, to, workers=1)
@@ -1111,8 +1114,8 @@ class TestManyProcesses:
         script = f"""
 import os, signal, threading
 from shardproof.staging import stage
-from shardproof.testing.faults.file_system import faults
-with faults({str(to)!r}) as fs:
+from shardproof.testing.faults import FileSystemFaults
+with FileSystemFaults({str(to)!r}) as fs:
     fs.slow("write", 0.005, match="*.tmp")
     fs.short("write", 100, match="*.tmp")
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))

@@ -1,5 +1,6 @@
 """Checkpoints of the kit: what is written, what the oracles say, what is drawn."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -14,30 +15,27 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from shardproof.checkpoint import MultiShardSaver, ShardFileVerifier
-from shardproof.testing import (
-    CheckpointKeywords,
-    CheckpointLayout,
+from shardproof.testing import Layout, shards_dir, write_layout
+from shardproof.testing.contracts.strategies import (
+    checkpoint_tensors,
+    hostile_manifests,
+    layouts,
+    shard_states,
+)
+from shardproof.testing.samples.checkpoint import (
     CheckpointMetadataState,
+    CheckpointOptions,
     CheckpointShardState,
     MakeCheckpoint,
-    checkpoint_dir,
     checkpoint_dir_maker,
-    checkpoint_layout,
-    checkpoint_metadata_bytes,
-    checkpoint_shard_bytes,
-    checkpoint_tensor_bytes,
     expected_problems,
     is_whole_checkpoint,
+    metadata_bytes,
     read_checkpoint,
-    write_checkpoint,
+    shard_bytes,
+    tensor_bytes,
 )
-from shardproof.testing.contracts.strategies import (
-    checkpoint_layouts,
-    checkpoint_metadata_states,
-    checkpoint_shard_states,
-    hostile_checkpoint_metadata,
-)
-from shardproof.testing.samples.checkpoint._harm import harmed_shard
+from shardproof.testing.samples.checkpoint._content import harmed_shard
 from shardproof.testing.samples.checkpoint._laws import lawful_metadata
 from shardproof.testing.samples.checkpoint._lies import metadata_lies
 from shardproof.testing.samples.checkpoint._metadata import sealed, signed
@@ -51,7 +49,7 @@ TENSORS = [[("w", "float32", (2, 3)), ("none", "int8", (4, 0)), ("b", "bool", ()
 # By hand, to hold the oracles against: the kind of problem at each level.
 YES = (None, None, None)
 FOUND = {
-    SHARDS.WHOLE: YES,
+    SHARDS.OK: YES,
     SHARDS.MISSING: ("missing",) * 3,
     SHARDS.EMPTY: ("empty",) * 3,
     SHARDS.TRUNCATED: (None, "size", "size"),
@@ -79,10 +77,10 @@ FOUND = {
 once = settings(max_examples=300, derandomize=True, database=None, deadline=None)
 
 
-def in_state(state: CheckpointShardState, **keywords: Any) -> CheckpointLayout:
+def in_state(state: CheckpointShardState, **keywords: Any) -> Layout:
     """Three ranks, of which the second and the third are in a state."""
-    named = {} if state is SHARDS.WHOLE else {f"{state}_ranks": [1, 2]}
-    return checkpoint_layout(**named, **keywords)
+    named = {} if state is SHARDS.OK else {state.value: [1, 2]}
+    return Layout(format="checkpoint", **named, **keywords)
 
 
 def drawn(strategy: st.SearchStrategy[Any], n_examples: int = 300) -> list[Any]:
@@ -118,45 +116,47 @@ class Shard:
 
 
 class TestLayout:
-    @given(checkpoint_layouts())
-    def test_its_repr_makes_it_again(self, value: CheckpointLayout) -> None:
+    @given(layouts(["checkpoint"]))
+    def test_its_repr_makes_it_again(self, value: Layout) -> None:
         assert eval(repr(value)) == value
 
     def test_defaults_are_left_out(self) -> None:
-        assert repr(checkpoint_layout()) == "checkpoint_layout(world_size=3)"
-        value = checkpoint_layout(2, 7, stale_ranks={1}, tensors=TENSORS, prefix="a", seed=3)
+        assert repr(Layout(format="checkpoint")) == "Layout(n_shards=3, format='checkpoint')"
+        value = Layout(
+            2, format="checkpoint", step=7, stale={1}, tensors=TENSORS, prefix="a", seed=3
+        )
         assert repr(value) == (
-            f"checkpoint_layout(world_size=2, stale_ranks=[1], tensors={TENSORS!r}, prefix='a', "
-            "step=7, seed=3)"
+            "Layout(n_shards=2, format='checkpoint', stale=[1], "
+            f"tensors={tuple(map(tuple, TENSORS))!r}, prefix='a', step=7, seed=3)"
         )
 
     def test_it_is_a_value(self) -> None:
-        one = checkpoint_layout(2, stale_ranks=[1], tensors=iter(TENSORS))
-        assert {one} == {checkpoint_layout(2, stale_ranks=(1,), tensors=TENSORS)}
+        one = Layout(2, format="checkpoint", stale=[1], tensors=iter(TENSORS))
+        assert {one} == {Layout(2, format="checkpoint", stale=(1,), tensors=TENSORS)}
         with pytest.raises(AttributeError):
             one.step = 3  # type: ignore[misc]
 
     @pytest.mark.parametrize(
         ("keywords", "error", "text"),
         [
-            ({"world_size": True}, TypeError, "world_size: expected int, found True"),
-            ({"world_size": 0}, ValueError, "world_size: expected 1 or more, found 0"),
+            ({"n_shards": True}, TypeError, "n_shards: expected int, found True"),
+            ({"n_shards": 0}, ValueError, "n_shards: expected 1 or more, found 0"),
             ({"step": "1"}, TypeError, "step: expected int, found '1'"),
             ({"step": -1}, ValueError, "step: expected 0 or more, found -1"),
             ({"seed": 0.5}, TypeError, "seed: expected int, found 0.5"),
             ({"prefix": "a/b"}, ValueError, "without a directory, found 'a/b'"),
             ({"prefix": ""}, ValueError, "without a directory, found ''"),
-            ({"digest": "md5"}, ValueError, "expected one of sha256, sha256-tree, found 'md5'"),
-            ({"missing_ranks": [3]}, ValueError, "missing_ranks: expected indices from 0 below 3"),
-            ({"missing_ranks": [1.0]}, TypeError, "missing_ranks: expected indices of type int"),
-            ({"missing_ranks": [1], "empty_ranks": [1]}, ValueError, "1 is already named under mi"),
-            ({"swapped_ranks": [1]}, ValueError, "none, or two or more, found one"),
-            ({"whole_ranks": [1]}, TypeError, "no 'whole_ranks'; did you mean 'stale_ranks'"),
-            ({"states": ()}, TypeError, "expected one of world_size, .* found 'states'"),
-            ({"metadata": "torn"}, ValueError, "metadata: expected one of whole, .* 'torn'"),
+            ({"algorithm": "md5"}, ValueError, "expected one of sha256, sha256-tree, found 'md5'"),
+            ({"missing": [3]}, ValueError, "missing: expected indices from 0 below 3"),
+            ({"missing": [1.0]}, TypeError, "missing: expected indices of type int"),
+            ({"missing": [1], "empty": [1]}, ValueError, "1 is already named under mi"),
+            ({"swapped": [1]}, ValueError, "none, or two or more, found one"),
+            ({"missing_ranks": [1]}, TypeError, "no 'missing_ranks'; did you mean 'missing'"),
+            ({"states": ()}, TypeError, "Layout: there is no 'states'; did you mean"),
+            ({"metadata": "torn"}, ValueError, "metadata: expected one of ok, .* 'torn'"),
             ({"tensors": TENSORS}, ValueError, "expected those of 3 ranks, found 2"),
             (
-                {"tensors": [[]] * 3, "flipped_ranks": [1]},
+                {"tensors": [[]] * 3, "flipped": [1]},
                 ValueError,
                 "data in the shard of rank 1",
             ),
@@ -165,7 +165,7 @@ class TestLayout:
     )
     def test_wrong_arguments(self, keywords: dict, error: type[Exception], text: str) -> None:
         with pytest.raises(error, match=text):
-            checkpoint_layout(**keywords)
+            Layout(format="checkpoint", **keywords)
 
     @pytest.mark.parametrize(
         ("tensor", "error", "text"),
@@ -182,15 +182,15 @@ class TestLayout:
     )
     def test_wrong_tensors(self, tensor: Any, error: type[Exception], text: str) -> None:
         with pytest.raises(error, match=text):
-            checkpoint_layout(1, tensors=[[("twice", "int8", ()), tensor]])
+            Layout(1, format="checkpoint", tensors=[[("twice", "int8", ()), tensor]])
 
     def test_every_state_is_a_keyword(self) -> None:
-        for state in set(SHARDS) - {SHARDS.WHOLE}:
+        for state in set(SHARDS) - {SHARDS.OK}:
             value = in_state(state)
-            assert value.states == (SHARDS.WHOLE, state, state)
-            assert value.ranks(state) == (1, 2)
+            assert value.states == (SHARDS.OK, state, state)
+            assert value.indices(state) == (1, 2)
         for metadata in METADATA:
-            assert checkpoint_layout(metadata=metadata.value).metadata is metadata
+            assert Layout(format="checkpoint", metadata=metadata.value).metadata is metadata
 
     def test_the_least_that_a_shard_must_have_for_each_state(self) -> None:
         bare, hollow = [[]] * 3, [[("a", "int8", (0,))]] * 3
@@ -207,11 +207,11 @@ class TestLayout:
         number, yes_or_no = ("a", "int8", (1,)), ("b", "bool", (1,))
         assert not can_be_made(SHARDS.STALE, [[yes_or_no]] * 3)
         assert not can_be_said(METADATA.OVERLAPPING, [number, yes_or_no])
-        said: Any = {"tensors": [[yes_or_no, number]], "stale_ranks": [0]}
+        said: Any = {"tensors": [[yes_or_no, number]], "stale": [0]}
         for step in (0, 1, 2**53 + 1, 10**20):
-            for metadata in ("whole", "overlapping"):
-                value = checkpoint_layout(1, step, metadata=metadata, **said)
-                assert harmed_shard(value, 0) != checkpoint_shard_bytes(value, 0)
+            for metadata in ("ok", "overlapping"):
+                value = Layout(1, format="checkpoint", step=step, metadata=metadata, **said)
+                assert harmed_shard(value, 0) != shard_bytes(value, 0)
 
     def test_and_the_least_for_each_lie(self) -> None:
         bare: list[Any] = []
@@ -238,7 +238,7 @@ def can_be_made(state: CheckpointShardState, tensors: Any) -> bool:
 
 def can_be_said(state: CheckpointMetadataState, tensors: Any) -> bool:
     try:
-        checkpoint_layout(2, tensors=[[], tensors], metadata=state)
+        Layout(2, format="checkpoint", tensors=[[], tensors], metadata=state)
     except ValueError:
         return False
     return True
@@ -246,29 +246,29 @@ def can_be_said(state: CheckpointMetadataState, tensors: Any) -> bool:
 
 class TestWriting:
     def test_where(self, tmp_path: Path) -> None:
-        prefix = write_checkpoint(checkpoint_layout(2, prefix="a.b"), tmp_path / "x" / "y")
+        prefix = write_layout(Layout(2, format="checkpoint", prefix="a.b"), tmp_path / "x" / "y")
         assert prefix == tmp_path / "x" / "y" / "a.b"
         names = ["a.b.metadata.json", "a.b_shard_0.shard", "a.b_shard_1.shard"]
         assert sorted(os.listdir(prefix.parent)) == names
-        write_checkpoint(checkpoint_layout(2, prefix="c"), prefix.parent)
+        write_layout(Layout(2, format="checkpoint", prefix="c"), prefix.parent)
         with pytest.raises(FileExistsError):
-            write_checkpoint(checkpoint_layout(2, prefix="c"), prefix.parent)
+            write_layout(Layout(2, format="checkpoint", prefix="c"), prefix.parent)
 
     @pytest.mark.parametrize("rank", [0, 1])
     def test_a_shard_is_as_the_format_says(self, rank: int, tmp_path: Path) -> None:
-        value = checkpoint_layout(2, tensors=TENSORS)
-        prefix = write_checkpoint(value, tmp_path)
+        value = Layout(2, format="checkpoint", tensors=TENSORS)
+        prefix = write_layout(value, tmp_path)
         content = (tmp_path / f"model_shard_{rank}.shard").read_bytes()
         shard = Shard(content)
-        assert content == checkpoint_shard_bytes(value, rank)
+        assert content == shard_bytes(value, rank)
         assert content[:4] == bytes.fromhex("52414853")
         assert (shard.magic, shard.rank, shard.n_tensors) == (0x53484152, rank, 3)
         assert shard.n_data == len(shard.data) == 64 + 64 + 1 - 88 + 64
         assert shard.checksum == hashlib.sha256(shard.data).hexdigest()
         assert not any(content[88:128])  # before w
         assert not any(content[152:192])  # before none and b, which begin at one place
-        assert content[128:152] == checkpoint_tensor_bytes(value, rank, "w")
-        assert content[192:] == checkpoint_tensor_bytes(value, rank, "b") == b"\1"
+        assert content[128:152] == tensor_bytes(value, rank, "w")
+        assert content[192:] == tensor_bytes(value, rank, "b") == b"\1"
         assert read_checkpoint(prefix)[rank] == {
             "w": content[128:152],
             "none": b"",
@@ -276,15 +276,15 @@ class TestWriting:
         }
 
     def test_the_metadata_are_as_the_format_says(self, tmp_path: Path) -> None:
-        value = checkpoint_layout(2, 9, tensors=TENSORS)
-        write_checkpoint(value, tmp_path)
+        value = Layout(2, format="checkpoint", step=9, tensors=TENSORS)
+        write_layout(value, tmp_path)
         text = (tmp_path / "model.metadata.json").read_bytes()
         document = json.loads(text)
         before, after = text[:-74], text[-74:]
         digest = hashlib.sha256(before).hexdigest()
         assert after == b'sha256:%b"}\n' % digest.encode()
         assert document.pop("checksum") == f"sha256:{digest}"
-        assert text == checkpoint_metadata_bytes(value)
+        assert text == metadata_bytes(value)
         shards = document.pop("shards")
         assert document == {
             "schema_version": 1,
@@ -294,7 +294,7 @@ class TestWriting:
             "sharding": {"strategy": "full", "shard_count": 2, "precision": "mixed"},
         }
         for rank, entry in enumerate(shards):
-            content = checkpoint_shard_bytes(value, rank)
+            content = shard_bytes(value, rank)
             assert entry.pop("tensors")[2] == {
                 "name": "b",
                 "dtype": "bool",
@@ -312,24 +312,26 @@ class TestWriting:
 
     def test_a_tree_of_digests(self, tmp_path: Path) -> None:
         tensors = [[("a", "int8", (2**20 + 5,))]]
-        value = checkpoint_layout(1, tensors=tensors, digest="sha256-tree")
-        shard = Shard(checkpoint_shard_bytes(value, 0))
+        value = Layout(1, format="checkpoint", tensors=tensors, algorithm="sha256-tree")
+        shard = Shard(shard_bytes(value, 0))
         leaves = [shard.data[: 2**20], shard.data[2**20 :]]
         tree = hashlib.sha256(b"".join(hashlib.sha256(leaf).digest() for leaf in leaves))
         assert shard.checksum == f"sha256-tree:{tree.hexdigest()}"
-        assert is_whole_checkpoint(write_checkpoint(value, tmp_path))
+        assert is_whole_checkpoint(write_layout(value, tmp_path))
 
     def test_a_shard_without_a_checksum(self) -> None:
-        value = checkpoint_layout(1, unchecked_ranks=[0])
-        shard = Shard(checkpoint_shard_bytes(value, 0))
-        (entry,) = json.loads(checkpoint_metadata_bytes(value) or b"")["shards"]
+        value = Layout(1, format="checkpoint", unchecked=[0])
+        shard = Shard(shard_bytes(value, 0))
+        (entry,) = json.loads(metadata_bytes(value) or b"")["shards"]
         assert shard.checksum == entry["checksum"] == ""
         assert [tensor["digest"] for tensor in entry["tensors"]] == [None] * 3
         assert entry["tensors"][0]["offset"] == 64
 
     def test_no_two_tensors_have_the_same_bytes(self) -> None:
         seen = [
-            checkpoint_tensor_bytes(checkpoint_layout(2, step, seed=seed, tensors=tensors), rank, n)
+            tensor_bytes(
+                Layout(2, format="checkpoint", step=step, seed=seed, tensors=tensors), rank, n
+            )
             for step in (1, 2)
             for seed in (0, 1)
             for rank in (0, 1)
@@ -340,16 +342,16 @@ class TestWriting:
 
     @pytest.mark.parametrize("dtype", ITEM_SIZES)
     def test_numbers_are_finite_and_the_last_byte_shows(self, dtype: str) -> None:
-        value = checkpoint_layout(1, tensors=[[("a", dtype, (500,)), ("b", dtype, (0,))]])
-        content = checkpoint_tensor_bytes(value, 0, "a")
+        value = Layout(1, format="checkpoint", tensors=[[("a", dtype, (500,)), ("b", dtype, (0,))]])
+        content = tensor_bytes(value, 0, "a")
         assert len(content) == 500 * ITEM_SIZES[dtype]
         assert content[-1] & 1
-        assert checkpoint_tensor_bytes(value, 0, "b") == b""
+        assert tensor_bytes(value, 0, "b") == b""
         assert is_finite(content, dtype)
 
     def test_a_tensor_that_there_is_not(self) -> None:
         with pytest.raises(KeyError, match="nonsense"):
-            checkpoint_tensor_bytes(checkpoint_layout(), 0, "nonsense")
+            tensor_bytes(Layout(format="checkpoint"), 0, "nonsense")
 
 
 def is_finite(content: bytes, dtype: str) -> bool:
@@ -373,9 +375,9 @@ class TestDamage:
 
     def both(self, state: CheckpointShardState) -> tuple[bytes, bytes]:
         value = in_state(state)
-        with checkpoint_dir(value) as prefix:
+        with shards_dir(value) as prefix:
             content = (prefix.parent / value.shard_names[1]).read_bytes()
-        return checkpoint_shard_bytes(checkpoint_layout(), 1), content
+        return shard_bytes(Layout(format="checkpoint"), 1), content
 
     @pytest.mark.parametrize(
         ("state", "start", "end"),
@@ -425,56 +427,58 @@ class TestDamage:
 
     def test_of_another_step_and_of_another_rank(self) -> None:
         whole, stale = self.both(SHARDS.STALE)
-        assert stale == checkpoint_shard_bytes(checkpoint_layout(step=0), 1) != whole
+        assert stale == shard_bytes(Layout(format="checkpoint", step=0), 1) != whole
         assert len(stale) == len(whole)
-        assert self.both(SHARDS.SWAPPED)[1] == checkpoint_shard_bytes(checkpoint_layout(), 2)
-        at_once = checkpoint_layout(1, 0, stale_ranks=[0])
-        with checkpoint_dir(at_once) as prefix:
+        assert self.both(SHARDS.SWAPPED)[1] == shard_bytes(Layout(format="checkpoint"), 2)
+        at_once = Layout(1, format="checkpoint", step=0, stale=[0])
+        with shards_dir(at_once) as prefix:
             content = (prefix.parent / "model_shard_0.shard").read_bytes()
-        assert content == checkpoint_shard_bytes(checkpoint_layout(1, 1), 0)
+        assert content == shard_bytes(Layout(1, format="checkpoint", step=1), 0)
 
     def test_whole_elsewhere(self) -> None:
         whole, content = self.both(SHARDS.OUTSIDE)
         assert content == whole
-        with checkpoint_dir(checkpoint_layout(metadata="escaping")) as prefix:
+        with shards_dir(Layout(format="checkpoint", metadata="escaping")) as prefix:
             entry = json.loads(prefix.with_name("model.metadata.json").read_bytes())["shards"][2]
             path = Path(os.path.normpath(prefix.parent / entry["file"]))
             assert path.parent.parent == prefix.parent.parent
-            assert path.read_bytes() == checkpoint_shard_bytes(checkpoint_layout(), 2)
+            assert path.read_bytes() == shard_bytes(Layout(format="checkpoint"), 2)
 
     def test_the_metadata_bit_is_one_of_the_step(self) -> None:
         for step in (0, 9, 10**20):
-            whole = checkpoint_metadata_bytes(checkpoint_layout(1, step)) or b""
-            content = checkpoint_metadata_bytes(checkpoint_layout(1, step, metadata="flipped"))
+            whole = metadata_bytes(Layout(1, format="checkpoint", step=step)) or b""
+            content = metadata_bytes(Layout(1, format="checkpoint", step=step, metadata="flipped"))
             (bits,) = [a ^ b for a, b in zip(whole, content or b"", strict=True) if a != b]
             assert bits == 1
             assert json.loads(content or b"")["step"] == step ^ 1
 
     def test_a_save_that_was_killed_can_be_completed(self) -> None:
-        with checkpoint_dir(checkpoint_layout(2, 7, metadata="unfinished")) as prefix:
+        with shards_dir(Layout(2, format="checkpoint", step=7, metadata="unfinished")) as prefix:
             MultiShardSaver().save_metadata(prefix, world_size=2, step=7)
             assert ShardFileVerifier().verify_checkpoint(prefix).is_valid
 
     def test_a_save_and_a_removal_that_were_killed(self) -> None:
-        with checkpoint_dir(checkpoint_layout(2, metadata="unfinished")) as prefix:
+        with shards_dir(Layout(2, format="checkpoint", metadata="unfinished")) as prefix:
             names = {path.name for path in prefix.parent.iterdir()}
             text = (prefix.parent / "model_shard_1.tensors.json").read_bytes()
         shards = {"model_shard_0.shard", "model_shard_1.shard"}
         assert names == shards | {"model_shard_0.tensors.json", "model_shard_1.tensors.json"}
-        whole = json.loads(checkpoint_metadata_bytes(checkpoint_layout(2)) or b"")
+        whole = json.loads(metadata_bytes(Layout(2, format="checkpoint")) or b"")
         note = json.loads(text)
         assert sealed(text[: -len(note["checksum"]) - len('"}\n')]) == text
         assert note == {"step": 1, "shard": whole["shards"][1], "checksum": note["checksum"]}
-        with checkpoint_dir(checkpoint_layout(2, metadata="pruned")) as prefix:
+        with shards_dir(Layout(2, format="checkpoint", metadata="pruned")) as prefix:
             names = {path.name for path in prefix.parent.iterdir()}
         assert names == shards | {"model.metadata.json.pruned"}
 
     def test_no_two_states_are_the_same_on_disk(self) -> None:
         values = [in_state(state) for state in SHARDS]
-        values += [checkpoint_layout(metadata=state) for state in METADATA if state != "whole"]
+        values += [
+            Layout(format="checkpoint", metadata=state) for state in METADATA if state != "ok"
+        ]
         seen = []
         for value in values:
-            with checkpoint_dir(value) as prefix:
+            with shards_dir(value) as prefix:
                 seen.append(files_of(prefix.parent))
         assert len(seen) == len(SHARDS) + len(METADATA) - 1
         assert not [one for one in seen if seen.count(one) > 1]
@@ -482,12 +486,12 @@ class TestDamage:
     @pytest.mark.parametrize("state", METADATA)
     def test_only_a_law_tells_what_is_sealed(self, state: CheckpointMetadataState) -> None:
         """A reader that knows no laws, only checksums, falls for these, and for no others."""
-        with checkpoint_dir(checkpoint_layout(metadata=state)) as prefix:
+        with shards_dir(Layout(format="checkpoint", metadata=state)) as prefix:
             assert is_believed(prefix) == (state in SEALED)
 
 
 SEALED = {
-    METADATA.WHOLE,
+    METADATA.OK,
     METADATA.DUPLICATE_KEY,
     METADATA.UNKNOWN_FIELD,
     METADATA.OTHER_VERSION,
@@ -545,73 +549,75 @@ class TestOracles:
         self, state: CheckpointShardState, level: str
     ) -> None:
         value, kind = in_state(state), FOUND[state][LEVELS.index(level)]
-        assert expected_problems(value, level) == (((1, kind), (2, kind)) if kind else ())
-        with checkpoint_dir(value) as prefix:
-            assert is_whole_checkpoint(prefix, level) == (kind is None)
+        assert expected_problems(value, level=level) == (((1, kind), (2, kind)) if kind else ())
+        with shards_dir(value) as prefix:
+            assert is_whole_checkpoint(prefix, level=level) == (kind is None)
 
     @pytest.mark.parametrize("level", LEVELS)
     @pytest.mark.parametrize("state", METADATA)
     def test_broken_metadata_are_found_at_every_level(
         self, state: CheckpointMetadataState, level: str
     ) -> None:
-        value = checkpoint_layout(metadata=state, missing_ranks=[])
+        value = Layout(format="checkpoint", metadata=state, missing=[])
         kinds = dict.fromkeys(["missing", "unfinished", "pruned"], "missing")
         kinds |= {"unreadable": "unreadable", "directory": "not-regular"}
-        expected = () if state == "whole" else ((None, kinds.get(state, "refused")),)
-        assert expected_problems(value, level) == expected
-        with checkpoint_dir(value) as prefix:
-            assert is_whole_checkpoint(prefix, level) == (state == "whole")
+        expected = () if state == "ok" else ((None, kinds.get(state, "refused")),)
+        assert expected_problems(value, level=level) == expected
+        with shards_dir(value) as prefix:
+            assert is_whole_checkpoint(prefix, level=level) == (state == "ok")
 
     def test_of_broken_metadata_nothing_is_believed(self) -> None:
-        value = checkpoint_layout(missing_ranks=[1], metadata="flipped")
+        value = Layout(format="checkpoint", missing=[1], metadata="flipped")
         assert expected_problems(value) == ((None, "refused"),)
 
     def test_swapped_shards_of_other_sizes(self) -> None:
         tensors = [[("a", "int8", (n,))] for n in (1, 2, 2)]
-        value = checkpoint_layout(tensors=tensors, swapped_ranks=[0, 1, 2])
+        value = Layout(format="checkpoint", tensors=tensors, swapped=[0, 1, 2])
         assert expected_problems(value) == ((0, "size"), (1, "structure"), (2, "size"))
 
     @settings(max_examples=200, deadline=None)
-    @given(checkpoint_layouts())
-    def test_they_agree(self, value: CheckpointLayout) -> None:
-        with checkpoint_dir(value) as prefix:
+    @given(layouts(["checkpoint"]))
+    def test_they_agree(self, value: Layout) -> None:
+        with shards_dir(value) as prefix:
             for level in LEVELS:
-                assert is_whole_checkpoint(prefix, level) != bool(expected_problems(value, level))
+                assert is_whole_checkpoint(prefix, level=level) != bool(
+                    expected_problems(value, level=level)
+                )
 
     @settings(max_examples=100, deadline=None)
-    @given(checkpoint_layouts(states=["whole"], metadata=["whole"]))
-    def test_what_was_written_is_read(self, value: CheckpointLayout) -> None:
-        with checkpoint_dir(value) as prefix:
+    @given(layouts(["checkpoint"], states=["ok"], metadata=st.just("ok")))
+    def test_what_was_written_is_read(self, value: Layout) -> None:
+        with shards_dir(value) as prefix:
             assert read_checkpoint(prefix) == [
-                {each.name: checkpoint_tensor_bytes(value, rank, each.name) for each in tensors}
+                {each.name: tensor_bytes(value, rank, each.name) for each in tensors}
                 for rank, tensors in enumerate(value.tensors)
             ]
 
     def test_the_reader_says_why(self, tmp_path: Path) -> None:
-        prefix = write_checkpoint(checkpoint_layout(flipped_ranks=[1]), tmp_path)
+        prefix = write_layout(Layout(format="checkpoint", flipped=[1]), tmp_path)
         with pytest.raises(ValueError, match="expected checksum"):
             read_checkpoint(prefix)
         with pytest.raises(FileNotFoundError, match=r"other\.metadata\.json"):
             read_checkpoint(tmp_path / "other")
 
     def test_a_digest_that_is_another_than_the_bytes(self, tmp_path: Path) -> None:
-        prefix = write_checkpoint(checkpoint_layout(1), tmp_path)
+        prefix = write_layout(Layout(1, format="checkpoint"), tmp_path)
         rewrite(prefix, lambda entry: entry["tensors"][0].update(digest="sha256:" + "0" * 64))
-        assert is_whole_checkpoint(prefix, "complete")
+        assert is_whole_checkpoint(prefix, level="complete")
         assert not is_whole_checkpoint(prefix)
 
     def test_what_the_standard_library_cannot_compute(self, tmp_path: Path) -> None:
-        prefix = write_checkpoint(checkpoint_layout(1, tensors=[[]]), tmp_path)
+        prefix = write_layout(Layout(1, format="checkpoint", tensors=[[]]), tmp_path)
         checksum = f"blake3:{'0' * 64}"
         header = struct.pack("<Iii71siq", 0x53484152, 0, 71, checksum.encode(), 0, 0)
         prefix.with_name("model_shard_0.shard").write_bytes(header)
         rewrite(prefix, lambda entry: entry.update(checksum=checksum, file_size=95))
-        assert is_whole_checkpoint(prefix, "complete")
+        assert is_whole_checkpoint(prefix, level="complete")
         with pytest.raises(NotImplementedError, match="checksum of blake3"):
             is_whole_checkpoint(prefix)
 
     def test_a_link_that_stays_inside_is_none_that_leads_outside(self, tmp_path: Path) -> None:
-        prefix = write_checkpoint(checkpoint_layout(1), tmp_path)
+        prefix = write_layout(Layout(1, format="checkpoint"), tmp_path)
         shard = tmp_path / "model_shard_0.shard"
         shard.rename(tmp_path / "renamed")
         shard.symlink_to("renamed")
@@ -619,8 +625,8 @@ class TestOracles:
 
     def test_a_level_that_there_is_not(self, tmp_path: Path) -> None:
         for ask in (
-            lambda: expected_problems(checkpoint_layout(), "x"),
-            lambda: is_whole_checkpoint(tmp_path, "x"),
+            lambda: expected_problems(Layout(format="checkpoint"), level="x"),
+            lambda: is_whole_checkpoint(tmp_path, level="x"),
         ):
             with pytest.raises(ValueError, match="one of present, complete, valid, found 'x'"):
                 ask()
@@ -645,7 +651,7 @@ class TestFixture:
         prefix = make_checkpoint(world_size=4, step=7, missing_ranks=[1], prefix="weights")
         assert (prefix.name, prefix.parent.name) == ("weights", "step_7")
         assert not (prefix.parent / "weights_shard_1.shard").exists()
-        assert not is_whole_checkpoint(make_checkpoint(metadata="missing"), "present")
+        assert not is_whole_checkpoint(make_checkpoint(metadata="missing"), level="present")
 
     def test_several_in_one_tree(self, make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
         tree = tmp_path / "run"
@@ -676,43 +682,43 @@ class TestFixture:
             assert make(1, 5).parent == tmp_path / "one" / "step_5"
 
     def test_the_context_manager_leaves_nothing(self) -> None:
-        value = checkpoint_layout(unreadable_ranks=[1], outside_ranks=[0], metadata="escaping")
-        with checkpoint_dir(value) as prefix:
+        value = Layout(format="checkpoint", unreadable=[1], outside=[0], metadata="escaping")
+        with shards_dir(value) as prefix:
             base = prefix.parent.parent
             assert len(os.listdir(base)) == 3
         assert not base.exists()
 
 
 class TestStrategies:
-    @pytest.mark.parametrize("state", sorted(set(SHARDS) - {SHARDS.WHOLE, SHARDS.SWAPPED}))
+    @pytest.mark.parametrize("state", sorted(set(SHARDS) - {SHARDS.OK, SHARDS.SWAPPED}))
     def test_one_bad_shard_is_the_least_that_shows_a_bug(self, state: CheckpointShardState) -> None:
-        some = checkpoint_layouts(states=[state, "missing"], metadata=["whole"])
+        some = layouts(["checkpoint"], states=[state, "missing"], metadata=st.just("ok"))
         least = find(some, lambda value: state in value.states)
-        assert least == checkpoint_layout(1, **{f"{state}_ranks": [0]})
+        assert least == Layout(1, format="checkpoint", **{state.value: [0]})
 
     @pytest.mark.parametrize("state", sorted(METADATA))
     def test_so_is_one_lie(self, state: CheckpointMetadataState) -> None:
-        some = checkpoint_layouts(states=["missing"], metadata=[state])
+        some = layouts(["checkpoint"], states=["missing"], metadata=st.sampled_from(["ok", state]))
         least = find(some, lambda value: value.metadata == state)
-        assert least == checkpoint_layout(1, metadata=state)
+        assert least == Layout(1, format="checkpoint", metadata=state)
 
     @pytest.mark.once
     def test_swapped_shards_are_two(self) -> None:
-        least = find(checkpoint_layouts(), lambda value: "swapped" in value.states)
-        assert least == checkpoint_layout(2, swapped_ranks=[0, 1])
+        least = find(layouts(["checkpoint"]), lambda value: "swapped" in value.states)
+        assert least == Layout(2, format="checkpoint", swapped=[0, 1])
 
     @pytest.mark.once
     def test_what_is_whole_is_common_and_so_are_ruins(self) -> None:
-        values = drawn(checkpoint_layouts(), 1500)
+        values = drawn(layouts(["checkpoint"]), 1500)
         whole = sum(not expected_problems(value) for value in values)
         assert len(values) / 5 < whole < len(values) * 2 / 3
         assert {state for value in values for state in value.states} == set(SHARDS)
         assert {value.metadata for value in values} == set(METADATA)
-        assert {value.digest for value in values} == {"sha256", "sha256-tree"}
-        assert {value.world_size for value in values} == {1, 2, 3, 4}
+        assert {value.algorithm for value in values} == {"sha256", "sha256-tree"}
+        assert {value.n_shards for value in values} == {*range(1, 9)}
 
     def test_tensors_of_every_kind(self) -> None:
-        values = drawn(checkpoint_layouts())
+        values = drawn(layouts(["checkpoint"]))
         ranks = [rank for value in values for rank in value.tensors]
         tensors = [tensor for rank in ranks for tensor in rank]
         assert {tensor.dtype for tensor in tensors} == ITEM_SIZES.keys()
@@ -723,49 +729,71 @@ class TestStrategies:
         assert all(len(set(each)) == len(each) for each in names)
 
     def test_what_is_asked_for(self) -> None:
-        strategy = checkpoint_layouts(
-            max_ranks=2, max_tensors=1, dtypes=["int8"], states=["stale"], metadata=["pruned"]
+        strategy = layouts(
+            ["checkpoint"],
+            max_shards=2,
+            states=["stale"],
+            metadata=st.sampled_from(["ok", "pruned"]),
+            tensors=st.none(),
         )
         values = drawn(strategy)
-        assert {state for value in values for state in value.states} == {"whole", "stale"}
-        assert {value.metadata for value in values} == {"whole", "pruned"}
-        assert {value.world_size for value in values} == {1, 2}
-        made = [value.tensors for value in values if value.tensors[0][0:1] != DEFAULT[:1]]
-        assert {len(rank) for tensors in made for rank in tensors} == {0, 1}
-        assert {tensor.dtype for tensors in made for rank in tensors for tensor in rank} == {"int8"}
+        assert {state for value in values for state in value.states} == {"ok", "stale"}
+        assert {value.metadata for value in values} == {"ok", "pruned"}
+        assert {value.n_shards for value in values} == {1, 2}
+        assert {value.tensors[0] for value in values} == {DEFAULT}
+
+    def test_tensors_that_are_asked_for(self) -> None:
+        strategy = layouts(
+            ["checkpoint"],
+            max_shards=2,
+            tensors=lambda n_ranks: checkpoint_tensors(n_ranks, max_tensors=1, dtypes=["int8"]),
+        )
+        values = drawn(strategy)
+        ranks = [rank for value in values for rank in value.tensors]
+        assert {value.n_shards for value in values} == {1, 2}
+        assert {len(rank) for rank in ranks} == {0, 1}
+        assert {tensor.dtype for rank in ranks for tensor in rank} == {"int8"}
 
     @pytest.mark.parametrize(
         ("arguments", "error", "text"),
         [
-            ({"max_ranks": 0}, ValueError, "max_ranks: expected 1 or more, found 0"),
-            ({"max_ranks": 1.5}, TypeError, "max_ranks: expected int, found 1.5"),
+            ({"n_ranks": 0}, ValueError, "n_ranks: expected 1 or more, found 0"),
             ({"max_tensors": -1}, ValueError, "max_tensors: expected 0 or more, found -1"),
+            ({"max_tensors": 1.5}, TypeError, "max_tensors: expected int, found 1.5"),
             ({"dtypes": ["int4"]}, ValueError, "dtypes: expected some of bool.*found {'int4'}"),
             ({"dtypes": []}, ValueError, "dtypes: expected some of bool"),
+        ],
+    )
+    def test_wrong_tensors(self, arguments: dict, error: type[Exception], text: str) -> None:
+        with pytest.raises(error, match=text):
+            checkpoint_tensors(**{"n_ranks": 2} | arguments)
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "text"),
+        [
+            ({"max_shards": 0}, ValueError, "max_shards: expected 1 or more, found 0"),
+            ({"max_shards": 1.5}, TypeError, "max_shards: expected int, found 1.5"),
             ({"states": ["nonsense"]}, ValueError, "'nonsense' is not a valid"),
-            ({"metadata": ["nonsense"]}, ValueError, "'nonsense' is not a valid"),
         ],
     )
     def test_wrong_arguments(self, arguments: dict, error: type[Exception], text: str) -> None:
         with pytest.raises(error, match=text):
-            checkpoint_layouts(**arguments)
+            layouts(["checkpoint"], **arguments)
 
     def test_states(self) -> None:
-        assert set(drawn(checkpoint_shard_states())) == set(SHARDS)
-        assert set(drawn(checkpoint_metadata_states())) == set(METADATA)
-        assert find(checkpoint_shard_states(), lambda _: True) is SHARDS.WHOLE
+        assert set(drawn(shard_states(format="checkpoint"))) == set(SHARDS)
+        assert find(shard_states(format="checkpoint"), lambda _: True) is SHARDS.OK
         with pytest.raises(ValueError, match="expected one or more, found none"):
-            checkpoint_metadata_states([])
+            shard_states([], format="checkpoint")
 
 
-DEFAULT = checkpoint_layout(1).tensors[0]
+DEFAULT = Layout(1, format="checkpoint").tensors[0]
 
 
 @given(...)
-def test_hypothesis_knows_layouts_by_their_type(
-    value: CheckpointLayout, shard: CheckpointShardState, metadata: CheckpointMetadataState
+def test_hypothesis_knows_states_by_their_type(
+    shard: CheckpointShardState, metadata: CheckpointMetadataState
 ) -> None:
-    assert isinstance(value, CheckpointLayout)
     assert isinstance(shard, CheckpointShardState)
     assert isinstance(metadata, CheckpointMetadataState)
 
@@ -779,55 +807,60 @@ def is_lawful(text: bytes) -> bool:
 
 
 LYING = [
-    checkpoint_layout(),
-    checkpoint_layout(1, digest="sha256-tree"),
-    checkpoint_layout(2, unchecked_ranks=[0]),
-    checkpoint_layout(1, 0, tensors=[[("a", "bool", ()), ("b", "int8", (0,))]]),
-    checkpoint_layout(2, 2**53 + 1, tensors=[[("a", "complex128", (1,)), ("b", "int8", ())]] * 2),
+    Layout(format="checkpoint"),
+    Layout(1, format="checkpoint", algorithm="sha256-tree"),
+    Layout(2, format="checkpoint", unchecked=[0]),
+    Layout(1, format="checkpoint", step=0, tensors=[[("a", "bool", ()), ("b", "int8", (0,))]]),
+    Layout(
+        2,
+        format="checkpoint",
+        step=2**53 + 1,
+        tensors=[[("a", "complex128", (1,)), ("b", "int8", ())]] * 2,
+    ),
 ]
 
 
 class TestHostileMetadata:
     @pytest.mark.parametrize("value", LYING, ids=["default", "tree", "unchecked", "small", "wide"])
-    def test_none_is_lawful(self, value: CheckpointLayout) -> None:
-        assert is_lawful(checkpoint_metadata_bytes(value) or b"")
+    def test_none_is_lawful(self, value: Layout) -> None:
+        assert is_lawful(metadata_bytes(value) or b"")
         lies = [*metadata_lies(value)]
         assert len(lies) > 250
         assert not [text for text in lies if is_lawful(text)]
 
     @settings(max_examples=500, deadline=None)
-    @given(hostile_checkpoint_metadata())
+    @given(hostile_manifests("checkpoint"))
     def test_the_kits_reader_refuses_each(self, text: bytes) -> None:
         assert not is_lawful(text)
 
     def test_of_another_checkpoint(self) -> None:
         value = LYING[-1]
-        assert not [text for text in drawn(hostile_checkpoint_metadata(value)) if is_lawful(text)]
+        assert not [text for text in drawn(hostile_manifests(value)) if is_lawful(text)]
         with pytest.raises(ValueError, match="expected two tensors in rank 0"):
-            hostile_checkpoint_metadata(checkpoint_layout(1, tensors=[[]]))
+            hostile_manifests(Layout(1, format="checkpoint", tensors=[[]]))
 
     @pytest.mark.parametrize("too_long", [False, True])
     def test_only_so_long(self, too_long: bool) -> None:
-        whole = checkpoint_metadata_bytes(checkpoint_layout(1)) or b""
+        whole = metadata_bytes(Layout(1, format="checkpoint")) or b""
         room = 64 * 2**20 - len(whole) + too_long
         assert is_lawful(sealed(b" " * room + whole[:-74])) == (not too_long)
 
     def test_the_least_is_empty(self) -> None:
-        assert find(hostile_checkpoint_metadata(), lambda _: True) == b""
+        assert find(hostile_manifests("checkpoint"), lambda _: True) == b""
 
     def test_most_are_sealed(self) -> None:
-        texts = drawn(hostile_checkpoint_metadata())
+        texts = drawn(hostile_manifests("checkpoint"))
         n_sealed = len([text for text in texts if is_sealed(text)])
         assert len(texts) / 2 < n_sealed < len(texts)
 
     def test_a_gullible_reader_is_found_out(self) -> None:
         """One that goes by the checksum and by JSON, and one that asks for the fields, too."""
         believed = find(
-            hostile_checkpoint_metadata(), lambda text: is_sealed(text) and fields(text)
+            hostile_manifests("checkpoint"), lambda text: is_sealed(text) and fields(text)
         )
         assert json.loads(believed)["world_size"] is not None
-        whole = fields(checkpoint_metadata_bytes(checkpoint_layout()) or b"")
-        texts = [text for text in metadata_lies(checkpoint_layout()) if is_sealed(text)]
+        whole = fields(metadata_bytes(Layout(format="checkpoint")) or b"")
+        texts = [text for text in metadata_lies(Layout(format="checkpoint")) if is_sealed(text)]
         assert len([text for text in texts if fields(text) == whole]) > 200
 
 
@@ -871,9 +904,9 @@ class TestPage:
     def test_it_names_all_states_of_metadata(self) -> None:
         start, end = self.PAGE.index("## States of the metadata"), self.PAGE.index("## Two oracles")
         rows = re.findall(r"(?m)^\| (`[^|]*`) \|", self.PAGE[start:end])
-        assert set(re.findall(r"`(\w+)`", "".join(rows))) == set(METADATA) - {"whole"}
+        assert set(re.findall(r"`(\w+)`", "".join(rows))) == set(METADATA) - {"ok"}
 
     def test_it_names_all_keywords(self) -> None:
-        keywords = {name for name in CheckpointKeywords.__annotations__ if "_ranks" not in name}
+        keywords = {field.name for field in dataclasses.fields(CheckpointOptions)} - {"n_shards"}
         named = re.findall(r"(?m)^\| `(\w+)` \| (?:[\d`]|a new|three)", self.PAGE)
         assert set(named) == keywords | {"world_size", "step", "directory"}

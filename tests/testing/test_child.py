@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from shardproof.testing.contracts import fingerprint
-from shardproof.testing.contracts._child import Outcome, refusal, returned, run_in_child
+from shardproof.testing.contracts._child import ChildResult, refusal, returned, run_in_child
 
 
-def ended(function) -> Outcome:
+def ended(function) -> ChildResult:
     return run_in_child(function, deadline=30)
 
 

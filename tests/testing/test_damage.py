@@ -18,15 +18,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardproof.testing import without_root_override
-from shardproof.testing.faults.damage._damage import Damage, DamageDone, damage, damaged
-from shardproof.testing.faults.damage._kinds import DamageKind
+from shardproof.testing import ShardState, without_root_override
+from shardproof.testing.faults import Damage, DamageKind, DamageRecord, HubFault, damage, damaged
 
 KINDS = list(DamageKind)
 CONTENT_KINDS = [
     kind
     for kind in KINDS
-    if kind not in {DamageKind.SWAP, DamageKind.DROP, DamageKind.STRAY, DamageKind.RENAME}
+    if kind not in {DamageKind.SWAPPED, DamageKind.MISSING, DamageKind.STRAY, DamageKind.RENAMED}
 ]
 NAME = "acts000001.bin"
 
@@ -99,7 +98,7 @@ def path(tmp_path: Path) -> Path:
     return write(directory, files)
 
 
-def damage_or_discard(path: Path, drawn: Damage, boundary: int, **more: Any) -> DamageDone:
+def damage_or_discard(path: Path, drawn: Damage, boundary: int, **more: Any) -> DamageRecord:
     try:
         return damage(path, *drawn, boundary=boundary, **more)
     except ValueError:
@@ -146,15 +145,15 @@ def test_it_is_the_same_each_time(files: list[bytes], drawn: Damage, boundary: i
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("flip", "bit 4 of byte 1319 of '{0}acts000001.bin'"),
-        ("cut-at-boundary", "from 2000 to 1536 bytes: '{0}acts000001.bin'"),
-        ("cut-inside", "from 2000 to 324 bytes: '{0}acts000001.bin'"),
-        ("cut-end", "from 2000 to 1995 bytes: '{0}acts000001.bin'"),
-        ("grow", "7 bytes after the 2000 of '{0}acts000001.bin'"),
-        ("swap", "contents of '{0}acts000001.bin' and '{0}acts000002.bin'"),
-        ("drop", "gone: '{0}acts000001.bin'"),
+        ("flipped", "bit 0 of byte 1481 of '{0}acts000001.bin'"),
+        ("truncated-at-boundary", "from 2000 to 1024 bytes: '{0}acts000001.bin'"),
+        ("truncated-inside", "from 2000 to 1772 bytes: '{0}acts000001.bin'"),
+        ("truncated-at-end", "from 2000 to 1994 bytes: '{0}acts000001.bin'"),
+        ("extended", "57 bytes after the 2000 of '{0}acts000001.bin'"),
+        ("swapped", "contents of '{0}acts000001.bin' and '{0}acts000000.bin'"),
+        ("missing", "gone: '{0}acts000001.bin'"),
         ("stray", "'{0}acts000003.bin', a copy of '{0}acts000001.bin'"),
-        ("rename", "'{0}acts000001.bin' to '{0}acts000001.bin~'"),
+        ("renamed", "'{0}acts000001.bin' to '{0}acts000001.bin.old'"),
         ("zero-tail", "a hole from byte 128 to 2000 of '{0}acts000001.bin'"),
         ("sparse", "a hole from byte 0 to 2000 of '{0}acts000001.bin'"),
     ],
@@ -163,14 +162,17 @@ def test_it_is_the_same_on_every_machine(path: Path, kind: str, said: str) -> No
     """What these say was found on one machine; whoever changes it breaks others' saved seeds."""
     done = damage(path, kind, 1)
     assert str(done) == f"{kind}: {said.format(str(path.parent) + '/')}"
-    if kind == "grow":
-        assert path.read_bytes()[2000:].hex() == "aebde1c6ee22f7"
+    if kind == "extended":
+        assert path.read_bytes()[2000:].hex() == (
+            "f69559d80084a1f23a5e769ea83e925bf23d6a4a5a2abe7db30faf9860a8"
+            "a5899a91ac60d9e8a4dfeb3c74a71102024a33abf6e7be6127fdad"
+        )
 
 
 @given(CONTENTS.filter(bool), st.integers())
 def test_flip_is_one_bit(content: bytes, seed: int) -> None:
     with directory_of(content) as path:
-        damage(path, DamageKind.FLIP, seed)
+        damage(path, DamageKind.FLIPPED, seed)
         found = int.from_bytes(path.read_bytes(), "big")
         assert (found ^ int.from_bytes(content, "big")).bit_count() == 1
         assert path.stat().st_size == len(content)
@@ -180,7 +182,7 @@ def test_flip_reaches_every_bit(path: Path) -> None:
     path.write_bytes(b"ab")
     found = set()
     for seed in range(200):
-        with damaged(path, DamageKind.FLIP, seed):
+        with damaged(path, DamageKind.FLIPPED, seed):
             found.add(path.read_bytes())
     assert len(found) == 16
 
@@ -189,23 +191,27 @@ def test_flip_reaches_every_bit(path: Path) -> None:
 def test_cuts(size: int, boundary: int, seed: int) -> None:
     with directory_of(os.urandom(size)) as path:
         whole = path.read_bytes()
-        for kind in (DamageKind.CUT_AT_BOUNDARY, DamageKind.CUT_INSIDE, DamageKind.CUT_END):
+        for kind in (
+            DamageKind.TRUNCATED_AT_BOUNDARY,
+            DamageKind.TRUNCATED_INSIDE,
+            DamageKind.TRUNCATED_AT_END,
+        ):
             with damaged(path, kind, seed, boundary=boundary):
                 left = path.read_bytes()
             assert whole.startswith(left)
-            assert bool(left) or (kind is DamageKind.CUT_AT_BOUNDARY and size <= boundary)
-            if kind is DamageKind.CUT_END:
+            assert bool(left) or (kind is DamageKind.TRUNCATED_AT_BOUNDARY and size <= boundary)
+            if kind is DamageKind.TRUNCATED_AT_END:
                 assert size - len(left) <= 8
             else:
-                assert (len(left) % boundary == 0) == (kind is DamageKind.CUT_AT_BOUNDARY)
+                assert (len(left) % boundary == 0) == (kind is DamageKind.TRUNCATED_AT_BOUNDARY)
 
 
 @pytest.mark.parametrize(
     ("kind", "sizes"),
     [
-        (DamageKind.CUT_AT_BOUNDARY, {3, 6, 9}),
-        (DamageKind.CUT_INSIDE, {1, 2, 4, 5, 7, 8, 10}),
-        (DamageKind.CUT_END, {3, 4, 5, 6, 7, 8, 9, 10}),
+        (DamageKind.TRUNCATED_AT_BOUNDARY, {3, 6, 9}),
+        (DamageKind.TRUNCATED_INSIDE, {1, 2, 4, 5, 7, 8, 10}),
+        (DamageKind.TRUNCATED_AT_END, {3, 4, 5, 6, 7, 8, 9, 10}),
     ],
 )
 def test_cuts_reach_every_place(path: Path, kind: DamageKind, sizes: set[int]) -> None:
@@ -220,7 +226,7 @@ def test_cuts_reach_every_place(path: Path, kind: DamageKind, sizes: set[int]) -
 @given(CONTENTS, st.integers())
 def test_grow_only_appends(content: bytes, seed: int) -> None:
     with directory_of(content) as path:
-        damage(path, DamageKind.GROW, seed)
+        damage(path, DamageKind.EXTENDED, seed)
         found = path.read_bytes()
         assert found.startswith(content)
         assert 1 <= len(found) - len(content) <= 64
@@ -258,7 +264,7 @@ def test_swap_reaches_each_file_of_the_same_suffix_and_keeps_modes(path: Path) -
     (path.parent / "link.bin").symlink_to("acts000000.bin")
     before, others = path.read_bytes(), set()
     for seed in range(20):
-        with damaged(path, DamageKind.SWAP, seed) as done:
+        with damaged(path, DamageKind.SWAPPED, seed) as done:
             assert done.other is not None
             assert done.other.read_bytes() == before
             assert stat.S_IMODE(path.stat().st_mode) == 0o640
@@ -273,14 +279,14 @@ def test_swap_reaches_each_file_of_the_same_suffix_and_keeps_modes(path: Path) -
 def test_swap_passes_over_equal_files(path: Path, equal: str, other: str) -> None:
     path.with_name(equal).write_bytes(path.read_bytes())
     for seed in range(10):
-        with damaged(path, DamageKind.SWAP, seed) as done:
+        with damaged(path, DamageKind.SWAPPED, seed) as done:
             assert done.other == path.with_name(other)
 
 
 def test_swap_with_a_copy_that_goes_on(path: Path) -> None:
     path.with_name("acts000000.bin").write_bytes(path.read_bytes() + b"more")
     path.with_name("acts000002.bin").unlink()
-    damage(path, DamageKind.SWAP)
+    damage(path, DamageKind.SWAPPED)
     assert path.read_bytes().endswith(b"more")
 
 
@@ -288,14 +294,14 @@ def test_swap_tells_equal_from_other_behind_the_first_block(path: Path) -> None:
     path.write_bytes(bytes(3 * 2**20))
     path.with_name("acts000000.bin").write_bytes(bytes(3 * 2**20 - 1) + b"\1")
     path.with_name("acts000002.bin").unlink()
-    damage(path, DamageKind.SWAP)
+    damage(path, DamageKind.SWAPPED)
     assert path.read_bytes()[-1] == 1
 
 
 def test_swap_never_takes_a_file_with_a_second_name(path: Path) -> None:
     os.link(path.with_name("acts000000.bin"), path.parent / "second")
     for seed in range(10):
-        with damaged(path, DamageKind.SWAP, seed) as done:
+        with damaged(path, DamageKind.SWAPPED, seed) as done:
             assert done.other == path.with_name("acts000002.bin")
 
 
@@ -311,7 +317,7 @@ def test_swap_never_takes_a_file_with_a_second_name(path: Path) -> None:
         ("line\n9\n", "line\n10\n"),
     ],
 )
-@pytest.mark.parametrize("kind", [DamageKind.STRAY, DamageKind.RENAME])
+@pytest.mark.parametrize("kind", [DamageKind.STRAY, DamageKind.RENAMED])
 def test_names_that_nobody_promised(
     path: Path, kind: DamageKind, name: str, following: str
 ) -> None:
@@ -336,14 +342,19 @@ def test_a_stray_file_has_the_mode_of_the_other(path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "content", "boundary", "text"),
     [
-        ("flip", b"", 512, "flip: expected a file of 1 or more bytes, found one of 0: '"),
-        ("cut-at-boundary", b"", 512, "expected a file of 1 or more bytes, found one of 0"),
-        ("cut-inside", b"1", 512, "expected a file of 2 or more bytes, found one of 1"),
-        ("cut-inside", b"12", 1, "cut-inside: expected a boundary of 2 or more, found 1"),
-        ("cut-end", b"1", 512, "expected a file of 2 or more bytes, found one of 1"),
+        ("flipped", b"", 512, "flipped: expected a file of 1 or more bytes, found one of 0: '"),
+        ("truncated-at-boundary", b"", 512, "expected a file of 1 or more bytes, found one of 0"),
+        ("truncated-inside", b"1", 512, "expected a file of 2 or more bytes, found one of 1"),
+        (
+            "truncated-inside",
+            b"12",
+            1,
+            "truncated-inside: expected a boundary of 2 or more, found 1",
+        ),
+        ("truncated-at-end", b"1", 512, "expected a file of 2 or more bytes, found one of 1"),
         ("zero-tail", bytes(9), 512, "zero-tail: expected a byte other than zero, found none"),
         ("sparse", b"", 512, "sparse: expected a byte other than zero, found none in '"),
-        ("swap", b"same", 512, "found 1 with the same suffix, and none with other contents"),
+        ("swapped", b"same", 512, "found 1 with the same suffix, and none with other contents"),
     ],
 )
 def test_what_would_change_nothing_is_refused(
@@ -369,9 +380,9 @@ def test_links_and_other_sorts_of_file_are_refused(tmp_path: Path) -> None:
         ("file", "expected a file with one name, found 2 hard links: '/"),
     ]:
         with pytest.raises(ValueError, match=text):
-            damage(tmp_path / name, DamageKind.FLIP)
+            damage(tmp_path / name, DamageKind.FLIPPED)
     with pytest.raises(FileNotFoundError):
-        damage(tmp_path / "gone", DamageKind.FLIP)
+        damage(tmp_path / "gone", DamageKind.FLIPPED)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +390,7 @@ def test_links_and_other_sorts_of_file_are_refused(tmp_path: Path) -> None:
     [
         ({"path": 3}, TypeError, "path: expected str or PathLike, found 3"),
         ({"kind": None}, TypeError, "kind: expected str, found None"),
-        ({"kind": "melt"}, ValueError, "kind: expected one of flip, .*; found 'melt'"),
+        ({"kind": "melt"}, ValueError, "kind: expected one of flipped, .*; found 'melt'"),
         ({"seed": 1.0}, TypeError, "seed: expected int, found 1.0"),
         ({"seed": True}, TypeError, "seed: expected int, found True"),
         ({"boundary": "1"}, TypeError, "boundary: expected int, found '1'"),
@@ -396,13 +407,13 @@ def test_wrong_arguments(
     text: str,
 ) -> None:
     with pytest.raises(error, match=text):
-        contextlib.ExitStack().enter_context(verb(**{"path": path, "kind": "flip", **arguments}))
+        contextlib.ExitStack().enter_context(verb(**{"path": path, "kind": "flipped", **arguments}))
 
 
 def test_the_path_may_be_relative(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(path.parent)
     before = look(path.parent)
-    with damaged(NAME, "rename") as done:
+    with damaged(NAME, "renamed") as done:
         monkeypatch.chdir("/")
         assert done.path == path
         assert not path.exists()
@@ -418,9 +429,9 @@ def test_keep_times(path: Path, kind: DamageKind) -> None:
             }
             written_new = {name for name, time in times.items() if time != 10**18 + 2}
             expected = {
-                DamageKind.SWAP: 2,
-                DamageKind.DROP: 0,
-                DamageKind.RENAME: 0,
+                DamageKind.SWAPPED: 2,
+                DamageKind.MISSING: 0,
+                DamageKind.RENAMED: 0,
             }.get(kind, 1)
             assert len(written_new) == (0 if keep_times else expected)
             if keep_times:
@@ -470,12 +481,12 @@ def test_a_failing_call_leaves_all_as_it_was(
     assert n_calls > 1
 
 
-@pytest.mark.parametrize("kind", [DamageKind.GROW, DamageKind.STRAY, DamageKind.DROP])
+@pytest.mark.parametrize("kind", [DamageKind.EXTENDED, DamageKind.STRAY, DamageKind.MISSING])
 def test_a_full_disk_leaves_all_as_it_was(path: Path, kind: DamageKind) -> None:
     path.write_bytes(os.urandom(2**21))
     before = look(path.parent)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    limit = 2**21 if kind is DamageKind.GROW else 2**20 + 1
+    limit = 2**21 if kind is DamageKind.EXTENDED else 2**20 + 1
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
         with pytest.raises(OSError, match="File too large"):
@@ -532,7 +543,8 @@ def link(path: Path) -> None:
         (kind, change)
         for kind in KINDS
         for change in (overwrite, overwrite_and_reset, replace, replace_alike, remove, link)
-        if change in {overwrite, replace, link} or kind not in {DamageKind.DROP, DamageKind.RENAME}
+        if change in {overwrite, replace, link}
+        or kind not in {DamageKind.MISSING, DamageKind.RENAMED}
     ],
 )
 def test_what_the_body_changed_stays(
@@ -550,12 +562,12 @@ def test_what_the_body_changed_stays(
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
-        (DamageKind.SWAP, overwrite),
-        (DamageKind.SWAP, replace),
-        (DamageKind.SWAP, remove),
-        (DamageKind.RENAME, overwrite),
-        (DamageKind.RENAME, replace),
-        (DamageKind.RENAME, remove),
+        (DamageKind.SWAPPED, overwrite),
+        (DamageKind.SWAPPED, replace),
+        (DamageKind.SWAPPED, remove),
+        (DamageKind.RENAMED, overwrite),
+        (DamageKind.RENAMED, replace),
+        (DamageKind.RENAMED, remove),
         (DamageKind.STRAY, overwrite),
         (DamageKind.STRAY, replace),
     ],
@@ -583,7 +595,7 @@ def test_a_stray_file_that_the_body_removed_is_no_error(path: Path) -> None:
 
 def test_an_error_of_the_body_is_not_hidden(path: Path) -> None:
     stack = contextlib.ExitStack()
-    stack.enter_context(damaged(path, DamageKind.FLIP))
+    stack.enter_context(damaged(path, DamageKind.FLIPPED))
     path.unlink()
     error = ZeroDivisionError()
     assert not stack.__exit__(ZeroDivisionError, error, None)
@@ -596,7 +608,7 @@ def test_a_bit_of_a_huge_file_is_flipped_without_reading_it(path: Path) -> None:
     os.truncate(path, 10 * 2**30)
     tracemalloc.start()
     try:
-        with damaged(path, DamageKind.FLIP) as done:
+        with damaged(path, DamageKind.FLIPPED) as done:
             assert path.stat().st_size == 10 * 2**30
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
@@ -628,8 +640,8 @@ def test_what_is_kept_is_nowhere_to_be_seen(
     monkeypatch.setattr(tempfile, "tempdir", str(path.parent))
     names = set(os.listdir(path.parent))
     with damaged(path, kind) as done:
-        new = {done.other.name} if done.other and kind is not DamageKind.SWAP else set()
-        gone = {NAME} if kind in {DamageKind.DROP, DamageKind.RENAME} else set()
+        new = {done.other.name} if done.other and kind is not DamageKind.SWAPPED else set()
+        gone = {NAME} if kind in {DamageKind.MISSING, DamageKind.RENAMED} else set()
         assert set(os.listdir(path.parent)) == names - gone | new
     assert set(os.listdir(path.parent)) == names
 
@@ -652,7 +664,7 @@ def test_the_times_of_a_foreign_directory_are_let_be(
             raise PermissionError(errno.EPERM, "not the owner")
 
     monkeypatch.setattr(os, "utime", utime)
-    with damaged(path, DamageKind.DROP):
+    with damaged(path, DamageKind.MISSING):
         pass
     assert path.exists()
 
@@ -660,13 +672,19 @@ def test_the_times_of_a_foreign_directory_are_let_be(
 def test_root_gives_a_dropped_file_back_to_its_owner(path: Path) -> None:
     owner = (os.geteuid() or 1234, os.getegid())
     os.chown(path, *owner)
-    with damaged(path, DamageKind.DROP):
+    with damaged(path, DamageKind.MISSING):
         pass
     assert (path.stat().st_uid, path.stat().st_gid) == owner
 
 
 def test_what_it_says_fits_an_assertion(path: Path) -> None:
-    done = damage(path, DamageKind.RENAME, 1)
-    assert done == DamageDone(
-        DamageKind.RENAME, 1, path, path.with_name(NAME + "~"), f"'{path}' to '{path}~'"
+    done = damage(path, DamageKind.RENAMED, 1)
+    assert done == DamageRecord(
+        DamageKind.RENAMED, 1, path, path.with_name(NAME + ".old"), f"'{path}' to '{path}.old'"
     )
+
+
+def test_harm_has_one_word_for_states_of_shards_damage_and_answers() -> None:
+    assert {"missing", "flipped", "extended", "swapped", "sparse"} == {*ShardState} & {*DamageKind}
+    assert {"flipped", "truncated"} <= {*HubFault}
+    assert all(word == word.lower().replace("_", "-") for word in (*DamageKind, *HubFault))

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from shardproof.testing import faults
 from shardproof.testing._extras import extra
 
 IMPORT = """
@@ -21,7 +22,7 @@ getattr(__import__(sys.argv[2], fromlist=["*"]), sys.argv[3])
 NEEDS = [
     ("hypothesis", "shardproof.testing.contracts.strategies", "layouts"),
     ("hypothesis", "shardproof.testing.contracts.stateful", "ShardsDirMachine"),
-    ("hypothesis", "shardproof.testing.contracts.receipts_stateful", "ReceiptsMachine"),
+    ("hypothesis", "shardproof.testing.contracts.stateful", "ReceiptsMachine"),
     ("hypothesis", "shardproof.testing.contracts", "ValidatorContract"),
     ("pytest", "shardproof.testing.contracts", "ShardLoaderContract"),
     ("pyfakefs", "shardproof.testing.faults.fake", "fake_shards_dir"),
@@ -45,8 +46,22 @@ def test_a_missing_package_is_told_with_its_extra(package: str, module: str, nam
 @pytest.mark.once
 def test_others_need_none() -> None:
     blocked = "sys.modules.update(dict.fromkeys(['hypothesis', 'pyfakefs', 'pytest']))"
-    ours = "from shardproof.testing.faults import file_system, hub"
+    ours = "from shardproof.testing.faults import FileSystemFaults, damage, serve_hub"
     assert not run(f"import sys; {blocked}; {ours}")
+
+
+@pytest.mark.once
+def test_the_door_of_faults_brings_neither_pyfakefs_nor_a_server() -> None:
+    door = "import shardproof.testing.faults as faults; faults.DamageKind; dir(faults)"
+    assert not run(
+        f"import sys; {door}; assert not {{'pyfakefs', 'http.server'}} & {{*sys.modules}}"
+    )
+
+
+def test_every_name_of_the_door_of_faults_is_there() -> None:
+    assert dir(faults) == sorted(faults.__all__)
+    assert all(hasattr(faults, name) for name in faults.__all__)
+    assert faults.damage.__name__ == "damage"  # no module of that name takes its place
 
 
 def test_a_package_of_somebody_else_is_not_ours() -> None:
@@ -57,7 +72,7 @@ def test_a_package_of_somebody_else_is_not_ours() -> None:
 @pytest.mark.once
 def test_the_fixture_says_it_too(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("import sys; sys.modules['pyfakefs'] = None")
-    pytester.makepyfile("def test(fake_shards_dir): fake_shards_dir()")
+    pytester.makepyfile("def test(make_fake_shards_dir): make_fake_shards_dir()")
     result = pytester.runpytest_subprocess("-p", "no:pytest_fakefs", "-p", "no:cacheprovider")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["E*: pip install 'shardproof[[]testing]'"])

@@ -29,8 +29,9 @@ from hypothesis import strategies as st
 from pyfakefs.fake_filesystem_unittest import Patcher
 
 import shardproof
-from shardproof.testing import DamageKind, Layout, ShardState, damaged, layout, shards_dir
-from shardproof.testing.faults.fake import NotFakedError, fake_shards_dir, fake_shards_dir_maker
+from shardproof.testing import DamageKind, Layout, ShardState, damaged, shards_dir
+from shardproof.testing.faults import NotFakedError, fake_shards_dir
+from shardproof.testing.faults.fake import fake_shards_dir_maker
 
 REAL_ONLY = {ShardState.FIFO, ShardState.SOCKET, ShardState.SPARSE}
 STATES = [state for state in ShardState if state not in REAL_ONLY]
@@ -114,7 +115,7 @@ def of_states(states: list[ShardState]) -> Layout:
         for state in STATES
         if state is not ShardState.OK
     }
-    return layout(len(states), **lists)
+    return Layout(len(states), **lists)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -146,7 +147,7 @@ def test_validate_finds_what_it_finds_on_disk(states: list[ShardState]) -> None:
 
 
 def test_chmod_0_keeps_out_root_too() -> None:
-    with fake_shards_dir(layout(2, unreadable=[0])) as path:
+    with fake_shards_dir(Layout(2, unreadable=[0])) as path:
         for function in (open, Path.read_bytes, lambda file: os.open(file, os.O_RDONLY)):
             with pytest.raises(PermissionError):
                 function(path / NAME)
@@ -157,7 +158,7 @@ def test_chmod_0_keeps_out_root_too() -> None:
 
 
 def test_the_path() -> None:
-    with fake_shards_dir(layout(), "/work/data") as path:
+    with fake_shards_dir(Layout(), "/work/data") as path:
         assert isinstance(path, Path)
         assert path.parent == Path("/work/data/saev/shards")
         assert path.is_dir()
@@ -166,14 +167,14 @@ def test_the_path() -> None:
 
 @pytest.mark.parametrize("state", sorted(REAL_ONLY))
 def test_states_that_it_has_not_are_refused(state: ShardState) -> None:
-    value = layout(3, **{state.value: [0, 2]})
+    value = Layout(3, **{state.value: [0, 2]})
     text = rf"{state}: expected none, .* shards \[0, 2\]. Use a real directory: shards_dir"
     with pytest.raises(ValueError, match=text):
         fake_shards_dir(value).__enter__()
 
 
 def test_damage_is_done_and_taken_back_inside() -> None:
-    with fake_shards_dir(layout()) as path:
+    with fake_shards_dir(Layout()) as path:
         before = {name: (path / name).read_bytes() for name in os.listdir(path)}
         for kind in DamageKind:
             with damaged(path / NAME, kind):
@@ -222,7 +223,7 @@ def test_calls_with_a_descriptor_that_would_act_on_another_file(name: str) -> No
     text = f"{call}.* was called for the fake '/scratch/saev/shards/.*/{NAME}'.*shards_dir"
     with (
         pytest.raises(NotFakedError, match=text),
-        fake_shards_dir(layout()) as path,
+        fake_shards_dir(Layout()) as path,
         descriptor(path) as fd,
     ):
         getattr(globals()[module], function)(*(fd if a is FD else a for a in REFUSED[name]))
@@ -244,7 +245,7 @@ IMPORTED: dict[str, Callable[[int], object]] = {
 def test_calls_by_a_name_bound_before(name: str) -> None:
     with (
         pytest.raises(NotFakedError, match=f"^{name}"),
-        fake_shards_dir(layout()) as path,
+        fake_shards_dir(Layout()) as path,
         descriptor(path) as fd,
     ):
         IMPORTED[name](fd)
@@ -275,15 +276,15 @@ def test_calls_with_a_path_that_would_miss_the_file(
     name: str, call: Callable[[Path], object]
 ) -> None:
     text = f"^{name}.* the fake '/scratch/saev/shards/"
-    with pytest.raises(NotFakedError, match=text), fake_shards_dir(layout()) as path:
+    with pytest.raises(NotFakedError, match=text), fake_shards_dir(Layout()) as path:
         call(path / NAME)
 
 
 def test_numpy_load_reads_and_does_not_map() -> None:
-    with fake_shards_dir(layout()) as path:
+    with fake_shards_dir(Layout()) as path:
         np.save(path / "array.npy", np.arange(9))
         assert np.load(path / "array.npy").sum() == 36
-    with pytest.raises(NotFakedError, match="mmap"), fake_shards_dir(layout()) as path:
+    with pytest.raises(NotFakedError, match="mmap"), fake_shards_dir(Layout()) as path:
         save_and_map(path / "array.npy")
 
 
@@ -299,14 +300,14 @@ def test_what_gets_through_hits_no_real_file(tmp_path: Path) -> None:
             path = tmp_path / str(number)
             path.write_bytes(b"real")
             stack.enter_context(path.open("r+b"))
-        with fake_shards_dir(layout()) as path, descriptor(path) as fd:
+        with fake_shards_dir(Layout()) as path, descriptor(path) as fd:
             assert attempt(lambda: EARLY["pread"](fd, 4, 0)) == "EBADF"
             assert attempt(lambda: EARLY["pwrite"](fd, b"gone", 0)) == "EBADF"
     assert {path.read_bytes() for path in tmp_path.iterdir()} == {b"real"}
 
 
 def test_a_descriptor_after_its_end_is_as_bad_as_any() -> None:
-    with fake_shards_dir(layout()) as path:
+    with fake_shards_dir(Layout()) as path:
         with descriptor(path) as fd:
             pass
         for function in (lambda: os.pread(fd, 1, 0), lambda: os.read(fd, 1), lambda: os.close(fd)):
@@ -316,7 +317,7 @@ def test_a_descriptor_after_its_end_is_as_bad_as_any() -> None:
 def test_a_size_is_not_taken_for_a_descriptor(tmp_path: Path) -> None:
     with (
         open(tmp_path / "real", "w+b") as real,
-        fake_shards_dir(layout()) as path,
+        fake_shards_dir(Layout()) as path,
         descriptor(path) as fd,
     ):
         assert os.pread(real.fileno(), 1, fd) == b""
@@ -369,7 +370,7 @@ def test_real_descriptors_work_as_ever(name: str, tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"real")
     with (
         open(tmp_path / "real", "r+b", buffering=0) as real,
-        fake_shards_dir(layout()) as path,
+        fake_shards_dir(Layout()) as path,
         descriptor(path),
     ):
         assert function(real.fileno()) == expected
@@ -379,7 +380,7 @@ def test_a_lock_of_a_real_file_is_one(tmp_path: Path) -> None:
     with (
         open(tmp_path / "lock", "w") as one,
         open(tmp_path / "lock", "w") as other,
-        fake_shards_dir(layout()),
+        fake_shards_dir(Layout()),
     ):
         fcntl.flock(one, fcntl.LOCK_EX)
         with pytest.raises(BlockingIOError):
@@ -388,7 +389,7 @@ def test_a_lock_of_a_real_file_is_one(tmp_path: Path) -> None:
 
 def test_modules_can_be_imported_inside() -> None:
     sys.modules.pop("wave", None)
-    with fake_shards_dir(layout()):
+    with fake_shards_dir(Layout()):
         import wave
     assert wave.open
 
@@ -404,7 +405,7 @@ def test_whom_pyfakefs_leaves_alone_is_left_alone(tmp_path: Path) -> None:
 
     with Patcher():
         expected = look()
-    with fake_shards_dir(layout()):
+    with fake_shards_dir(Layout()):
         assert look() == expected
 
 
@@ -427,19 +428,19 @@ def ignore_a_future(path: Path) -> None:
 def test_a_loader_that_holds_it_back_is_told_on(loader: Callable[[Path], None]) -> None:
     with (
         pytest.raises(NotFakedError, match=r"mmap.mmap .* '/scratch"),
-        fake_shards_dir(layout()) as path,
+        fake_shards_dir(Layout()) as path,
     ):
         loader(path)
 
 
 def test_one_that_gets_through_is_told_once() -> None:
-    with pytest.raises(NotFakedError) as caught, fake_shards_dir(layout()) as path:
+    with pytest.raises(NotFakedError) as caught, fake_shards_dir(Layout()) as path:
         np.memmap(path / NAME)
     assert not hasattr(caught.value, "__notes__")
 
 
 def test_another_error_gets_a_note() -> None:
-    with pytest.raises(ZeroDivisionError) as caught, fake_shards_dir(layout()) as path:
+    with pytest.raises(ZeroDivisionError) as caught, fake_shards_dir(Layout()) as path:
         divide_after(hide_everything(path))
     (note,) = caught.value.__notes__
     assert note.startswith("Before that, NotFakedError was held back: mmap.mmap")
@@ -454,24 +455,24 @@ def test_it_is_neither_a_bad_file_nor_a_bad_sample() -> None:
 
 
 def test_contexts_nest() -> None:
-    with fake_shards_dir(layout(1)) as one:
-        with fake_shards_dir(layout(2)) as other:
+    with fake_shards_dir(Layout(1)) as one:
+        with fake_shards_dir(Layout(2)) as other:
             assert one.parent == other.parent
         assert os.listdir(one)
-        with pytest.raises(FileExistsError), fake_shards_dir(layout(2)):
+        with pytest.raises(FileExistsError), fake_shards_dir(Layout(2)):
             pass
     assert not os.path.exists("/scratch/saev")
 
 
 def test_two_that_fake_are_refused() -> None:
     with Patcher() as patcher, pytest.raises(RuntimeError, match="that pyfakefs fakes already"):
-        fake_shards_dir(layout()).__enter__()
+        fake_shards_dir(Layout()).__enter__()
     assert patcher.fs
 
 
 def test_a_real_directory_is_none_of_it(tmp_path: Path) -> None:
     directory = os.open(tmp_path, os.O_RDONLY)
-    with fake_shards_dir(layout()) as path, contextlib.ExitStack() as stack:
+    with fake_shards_dir(Layout()) as path, contextlib.ExitStack() as stack:
         for _ in range(directory + 1):  # under pyfakefs's numbers, one of them would be it
             stack.callback(os.close, os.open(path, os.O_RDONLY))
         assert attempt(lambda: os.open(NAME, os.O_RDONLY, dir_fd=directory)) == "EBADF"
@@ -479,14 +480,14 @@ def test_a_real_directory_is_none_of_it(tmp_path: Path) -> None:
 
 
 def test_a_function_that_outlives_it_is_the_real_one() -> None:
-    with fake_shards_dir(layout()):
+    with fake_shards_dir(Layout()):
         outlived = os.pread
     with open(__file__, "rb") as file:
         assert outlived(file.fileno(), 3, 0) == b'"""'
 
 
 def test_threads_see_it() -> None:
-    with fake_shards_dir(layout()) as path, concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with fake_shards_dir(Layout()) as path, concurrent.futures.ThreadPoolExecutor(1) as pool:
         assert pool.submit(read, path / NAME).result()
 
 
@@ -508,9 +509,9 @@ def test_as_a_fixture(pytester: pytest.Pytester) -> None:
         import pytest
         import numpy as np
 
-        def test_kept(fake_shards_dir, tmp_path, capfd):
+        def test_kept(make_fake_shards_dir, tmp_path, capfd):
             assert tmp_path.is_dir()
-            path = fake_shards_dir(3, unreadable_shards=[1])
+            path = make_fake_shards_dir(3, unreadable_shards=[1])
             assert not tmp_path.exists()
             with pytest.raises(PermissionError):
                 (path / "acts000001.bin").read_bytes()
@@ -518,20 +519,20 @@ def test_as_a_fixture(pytester: pytest.Pytester) -> None:
             os.write(1, b"written")
             assert capfd.readouterr().out == "printed\\nwritten"
 
-        def test_failed(fake_shards_dir):
-            path = fake_shards_dir()
+        def test_failed(make_fake_shards_dir):
+            path = make_fake_shards_dir()
             assert os.listdir(path) == [], "shown"
 
-        def test_refused(fake_shards_dir):
-            np.memmap(fake_shards_dir() / "acts000000.bin")
+        def test_refused(make_fake_shards_dir):
+            np.memmap(make_fake_shards_dir() / "acts000000.bin")
 
-        def test_held_back(fake_shards_dir):
+        def test_held_back(make_fake_shards_dir):
             try:
-                np.memmap(fake_shards_dir() / "acts000000.bin")
+                np.memmap(make_fake_shards_dir() / "acts000000.bin")
             except BaseException:
                 pass
 
-        def test_real(fake_shards_dir, tmp_path):
+        def test_real(make_fake_shards_dir, tmp_path):
             assert tmp_path.is_dir()
     """)
     run = pytester.runpytest_subprocess("-p", "no:cacheprovider")
@@ -543,13 +544,13 @@ def test_hypothesis_keeps_its_failures(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         from hypothesis import given, settings, strategies as st
         from hypothesis.database import DirectoryBasedExampleDatabase
-        from shardproof.testing import layout
-        from shardproof.testing.faults.fake import fake_shards_dir
+        from shardproof.testing import Layout
+        from shardproof.testing.faults import fake_shards_dir
 
         @settings(database=DirectoryBasedExampleDatabase("examples"), deadline=None)
         @given(st.integers())
         def test_small(number):
-            with fake_shards_dir(layout(1)) as path:
+            with fake_shards_dir(Layout(1)) as path:
                 assert path.is_dir()
                 assert number < 1000
     """)

@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.testing.faults.file_system import OPERATIONS, Outcome, _os, faults
+from shardproof.testing.faults import OPERATIONS, FileSystemFaults, Outcome
+from shardproof.testing.faults.file_system import _os
 
 Action = Callable[[Path], object]
 
@@ -240,7 +241,7 @@ def test_every_function_has_an_action() -> None:
 @every_action
 def test_a_call_is_recorded(name: str, root: Path) -> None:
     operation, action = ACTIONS[name]
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         action(root)
     found = [call for call in fs.calls if call.operation == operation]
     assert {call.outcome for call in found} == {Outcome.OK}
@@ -250,7 +251,7 @@ def test_a_call_is_recorded(name: str, root: Path) -> None:
 @every_action
 def test_a_call_fails(name: str, root: Path) -> None:
     operation, action = ACTIONS[name]
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail(operation, errno.EPERM)
         with pytest.raises(PermissionError) as caught:
             action(root)
@@ -261,7 +262,7 @@ def test_a_call_fails(name: str, root: Path) -> None:
 
 @every_action
 def test_a_call_elsewhere_is_let_alone(name: str, root: Path, elsewhere: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("any", errno.EIO, optional=True)
         ACTIONS[name][1](elsewhere)
     assert fs.calls == ()
@@ -269,14 +270,14 @@ def test_a_call_elsewhere_is_let_alone(name: str, root: Path, elsewhere: Path) -
 
 @every_action
 def test_a_call_after_the_context_is_let_alone(name: str, root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("any", errno.EIO, optional=True)
     ACTIONS[name][1](root)
     assert fs.calls == ()
 
 
 def test_a_call_that_fails_does_nothing(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("any", errno.EIO)
         for name in ("replace", "unlink", "mkdir", "truncate"):
             with pytest.raises(OSError, match="Input/output error"):
@@ -314,7 +315,7 @@ ABSENT: dict[str, Action] = {
 def test_an_error_looks_as_the_real_one(name: str, root: Path) -> None:
     with pytest.raises(FileNotFoundError) as real:
         ABSENT[name](root)
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("any", errno.ENOENT)
     with fs, pytest.raises(FileNotFoundError) as planned:
         ABSENT[name](root)
@@ -329,7 +330,7 @@ def test_an_error_about_a_descriptor_looks_as_the_real_one(
     function: Callable[[int], object], root: Path
 ) -> None:
     with descriptor(root, os.O_RDONLY) as fd:
-        fs = faults(root)
+        fs = FileSystemFaults(root)
         fs.fail("any", errno.EBADF)
         with fs, pytest.raises(OSError, match="Bad file") as planned:
             getattr(os, function.__name__)(fd)
@@ -340,7 +341,7 @@ def test_an_error_about_a_descriptor_looks_as_the_real_one(
 
 @pytest.mark.parametrize("number", errno.errorcode)
 def test_an_error_is_of_the_class_for_its_number(number: int, root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("stat", number, times=1)
     with fs, pytest.raises(OSError) as caught:  # noqa: PT011 - any number
         os.stat(root)
@@ -349,7 +350,7 @@ def test_an_error_is_of_the_class_for_its_number(number: int, root: Path) -> Non
 
 
 def test_a_real_error_is_recorded_as_such(root: Path) -> None:
-    with faults(root) as fs, pytest.raises(FileNotFoundError):
+    with FileSystemFaults(root) as fs, pytest.raises(FileNotFoundError):
         os.stat(root / "x")
     assert [(call.path, call.outcome) for call in fs.calls] == [(root / "x", Outcome.RAISED)]
 
@@ -377,7 +378,7 @@ def test_a_real_error_is_recorded_as_such(root: Path) -> None:
 def test_a_wrong_argument_is_for_the_real_function_to_refuse(wrong: Action, root: Path) -> None:
     with pytest.raises((TypeError, ValueError, OSError)) as real:
         wrong(root)
-    with faults(root) as fs, pytest.raises(type(real.value)) as found:
+    with FileSystemFaults(root) as fs, pytest.raises(type(real.value)) as found:
         wrong(root)
     assert str(found.value) == str(real.value)
     assert {call.outcome for call in fs.calls} <= {Outcome.RAISED}
@@ -387,7 +388,7 @@ def test_a_wrong_argument_is_for_the_real_function_to_refuse(wrong: Action, root
 def test_a_descriptor_without_a_name(
     kind: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         if kind == "pipe":
             with pipe() as (_, inlet):
                 os.write(inlet, b"1")
@@ -409,14 +410,14 @@ def test_a_descriptor_without_a_name(
 def test_a_file_whose_name_says_deleted(root: Path) -> None:
     path = root / "x (deleted)"
     path.write_bytes(b"1")
-    with faults(root) as fs, descriptor(path) as fd:
+    with FileSystemFaults(root) as fs, descriptor(path) as fd:
         os.read(fd, 1)
     assert [call.path for call in fs.calls] == [path] * 2
 
 
 def test_a_relative_path_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root.parent)
-    with faults("root") as fs:
+    with FileSystemFaults("root") as fs:
         os.stat("root/c/../a")
     assert [call.path for call in fs.calls] == [root / "a"]
 
@@ -424,7 +425,7 @@ def test_a_relative_path_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_root_that_is_a_symbolic_link(root: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(root)
-    with faults(link) as fs:
+    with FileSystemFaults(link) as fs:
         os.stat(root / "a")
         with descriptor(link / "a") as fd:
             os.read(fd, 1)
@@ -435,7 +436,7 @@ def test_a_root_that_is_a_symbolic_link(root: Path, tmp_path: Path) -> None:
 def test_a_symbolic_link_out_of_the_root(through: str, root: Path, elsewhere: Path) -> None:
     """As in a download cache, whose snapshots are links to blobs."""
     (root / "link").symlink_to(elsewhere / "a")
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         if through == "open":
             with open(root / "link", "rb") as file:
                 file.read(1)
@@ -449,14 +450,14 @@ def test_a_symbolic_link_out_of_the_root(through: str, root: Path, elsewhere: Pa
 
 
 def test_the_root_may_be_all() -> None:
-    with faults("/") as fs:
+    with FileSystemFaults("/") as fs:
         os.stat("/")
         os.stat("/proc")
     assert [str(call.path) for call in fs.calls] == ["/", "/proc"]
 
 
 def test_two_paths_are_recorded(root: Path, tmp_path: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         os.rename(root / "a", root / "new")
         os.rename(root / "new", tmp_path / "out")
         os.rename(tmp_path / "out", root / "in")
@@ -471,14 +472,14 @@ def test_two_paths_relative_to_two_directories(root: Path) -> None:
     with (
         descriptor(root, os.O_RDONLY) as source,
         descriptor(root / "c", os.O_RDONLY) as target,
-        faults(root) as fs,
+        FileSystemFaults(root) as fs,
     ):
         os.rename("a", "new", src_dir_fd=source, dst_dir_fd=target)
     assert [(call.path, call.target) for call in fs.calls] == [(root / "a", root / "c" / "new")]
 
 
 def test_a_path_elsewhere_matches_no_pattern(root: Path, tmp_path: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("rename", errno.EIO, match="out", optional=True)
         os.rename(root / "a", tmp_path / "out")
     assert not fs.reached
@@ -486,7 +487,7 @@ def test_a_path_elsewhere_matches_no_pattern(root: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("function", ["glob.glob", "Path.glob", "Path.rglob"])
 def test_globbing(function: str, root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         if function == "glob.glob":
             found = glob.glob(str(root / "*"))
         else:
@@ -498,7 +499,7 @@ def test_globbing(function: str, root: Path) -> None:
 def test_they_are_as_the_real_ones(root: Path) -> None:
     with os.scandir(root) as entries:
         real = sorted(entries, key=os.fspath)
-    with faults(root), os.scandir(root) as entries:
+    with FileSystemFaults(root), os.scandir(root) as entries:
         found = sorted(entries, key=os.fspath)
         for one, other in zip(found, real, strict=True):
             assert isinstance(one, os.DirEntry)
@@ -518,20 +519,24 @@ def test_they_are_as_the_real_ones(root: Path) -> None:
 
 
 def test_of_bytes(root: Path) -> None:
-    with faults(root) as fs, os.scandir(os.fsencode(root)) as entries:
+    with FileSystemFaults(root) as fs, os.scandir(os.fsencode(root)) as entries:
         names = {entry.name for entry in entries if entry.is_file()}
     assert names == {b"a", b"b", b"c.tar"}
     assert root / "a" in {call.path for call in fs.calls}
 
 
 def test_of_a_descriptor(root: Path) -> None:
-    with faults(root) as fs, descriptor(root, os.O_RDONLY) as fd, os.scandir(fd) as entries:
+    with (
+        FileSystemFaults(root) as fs,
+        descriptor(root, os.O_RDONLY) as fd,
+        os.scandir(fd) as entries,
+    ):
         assert {entry.name for entry in entries if entry.is_dir()} == {"c"}
     assert root / "c" in {call.path for call in fs.calls}
 
 
 def test_each_asks_once(root: Path) -> None:
-    with faults(root) as fs, os.scandir(root) as entries:
+    with FileSystemFaults(root) as fs, os.scandir(root) as entries:
         for entry in entries:
             assert [entry.stat(), entry.stat()]
             assert [entry.is_symlink(), entry.is_symlink()]
@@ -540,14 +545,14 @@ def test_each_asks_once(root: Path) -> None:
 
 
 def test_what_vanished_is_no_file(root: Path) -> None:
-    with faults(root) as fs, os.scandir(root) as entries:
+    with FileSystemFaults(root) as fs, os.scandir(root) as entries:
         fs.fail("stat", errno.ENOENT)
         assert not any(entry.is_file() or entry.is_dir() for entry in entries)
 
 
 def test_follow_symlinks(root: Path) -> None:
     (root / "link").symlink_to("a")
-    with faults(root), os.scandir(root) as entries:
+    with FileSystemFaults(root), os.scandir(root) as entries:
         entry = next(entry for entry in entries if entry.name == "link")
         assert entry.is_file()
         assert not entry.is_file(follow_symlinks=False)
@@ -558,7 +563,7 @@ def test_follow_symlinks(root: Path) -> None:
 
 def test_a_listing_fails_midway(root: Path) -> None:
     names = []
-    with faults(root) as fs, os.scandir(root) as entries:
+    with FileSystemFaults(root) as fs, os.scandir(root) as entries:
         fs.fail("readdir", errno.EIO, nth=3)
         with pytest.raises(OSError, match="Input/output") as caught:
             names += [entry.name for entry in entries]
@@ -571,7 +576,7 @@ def test_a_listing_fails_midway(root: Path) -> None:
 
 
 def test_a_listing_not_closed_warns(root: Path) -> None:
-    with faults(root), pytest.warns(ResourceWarning, match="unclosed scandir iterator"):
+    with FileSystemFaults(root), pytest.warns(ResourceWarning, match="unclosed scandir iterator"):
         next(os.scandir(root))
 
 
@@ -580,7 +585,7 @@ def test_support_is_still_told(name: str, root: Path) -> None:
     known = getattr(os, name)
     supported = {function.__name__ for function in known}
     before = set(known)
-    with faults(root):
+    with FileSystemFaults(root):
         for function in supported - {"copystat"}:
             assert getattr(os, function) in known
     assert known == before
@@ -588,7 +593,7 @@ def test_support_is_still_told(name: str, root: Path) -> None:
 
 def test_the_stand_ins_describe_themselves_as_the_real_ones(root: Path) -> None:
     before = (os.open.__name__, os.open.__doc__, open.__name__, open.__doc__)
-    with faults(root):
+    with FileSystemFaults(root):
         assert (os.open.__name__, os.open.__doc__, open.__name__, open.__doc__) == before
 
 
@@ -601,7 +606,7 @@ def everything_patched() -> list[object]:
 
 def test_all_is_as_it_was_afterwards(root: Path) -> None:
     before = everything_patched()
-    with contextlib.suppress(ZeroDivisionError), faults(root):
+    with contextlib.suppress(ZeroDivisionError), FileSystemFaults(root):
         inside = everything_patched()
         raise ZeroDivisionError
     after = everything_patched()

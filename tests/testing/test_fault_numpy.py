@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardproof.testing.faults.file_system import Outcome, faults
+from shardproof.testing.faults import FileSystemFaults, Outcome
 
 VALUES = np.arange(3000, dtype="<f4")
 
@@ -40,7 +40,7 @@ READS: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize("name", READS)
 def test_fromfile_reads_the_same(name: str, root: Path) -> None:
     expected = READS[name](root / "shard.bin")
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         found = READS[name](root / "shard.bin")
     assert found.dtype == expected.dtype
     assert found.tobytes() == expected.tobytes()
@@ -55,7 +55,7 @@ def test_fromfile_at_the_end_of_the_file_has_no_items_or_whatever_was_there(
     name: str, root: Path
 ) -> None:
     expected = READS[name](root / "shard.bin")
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.short("read", 0)
         found = READS[name](root / "shard.bin")
     assert fs.calls[-1].outcome is Outcome.SHORT
@@ -70,7 +70,7 @@ def test_fromfile_at_the_end_of_the_file_has_no_items_or_whatever_was_there(
 @pytest.mark.parametrize("name", READS)
 def test_fromfile_asks_again_after_a_short_read(name: str, root: Path) -> None:
     expected = READS[name](root / "shard.bin")
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fault = fs.short("read", 27, optional=True)
         found = READS[name](root / "shard.bin")
     assert found.tobytes() == expected.tobytes()
@@ -79,7 +79,7 @@ def test_fromfile_asks_again_after_a_short_read(name: str, root: Path) -> None:
 
 def test_fromfile_tells_nobody_of_an_error(root: Path) -> None:
     """As it does with a real one; that is why shards are better read otherwise."""
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("read", errno.EIO)
         assert np.fromfile(root / "shard.bin", "<f4", count=100).size == 0
         damaged = np.fromfile(root / "shard.bin", "<f4")
@@ -89,14 +89,14 @@ def test_fromfile_tells_nobody_of_an_error(root: Path) -> None:
 
 
 def test_fromfile_whose_file_can_not_be_opened(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("open", errno.EACCES)
     with fs, pytest.raises(PermissionError):
         np.fromfile(root / "shard.bin", "<f4")
 
 
 def test_fromfile_of_an_open_file_goes_on_where_that_is(root: Path) -> None:
-    with faults(root), open(root / "shard.bin", "rb") as file:
+    with FileSystemFaults(root), open(root / "shard.bin", "rb") as file:
         assert np.frombuffer(file.read(8), "<f4").tolist() == [0, 1]
         assert np.fromfile(file, "<f4", count=2).tolist() == [2, 3]
         assert np.fromfile(file, "<f4", count=2, offset=4).tolist() == [5, 6]
@@ -105,7 +105,7 @@ def test_fromfile_of_an_open_file_goes_on_where_that_is(root: Path) -> None:
 
 
 def test_fromfile_of_text_is_let_alone(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         assert np.fromfile(root / "text", sep=" ").tolist() == [1, 2, 3]
     assert [call.operation for call in fs.calls] == ["open"]
 
@@ -114,19 +114,19 @@ def test_fromfile_of_text_is_let_alone(root: Path) -> None:
 def test_fromfile_of_what_it_does_not_take(wrong: Any, root: Path) -> None:
     with pytest.raises(Exception) as real:  # noqa: PT011 - whatever it is
         np.fromfile(wrong)
-    with faults(root), pytest.raises(type(real.value)):
+    with FileSystemFaults(root), pytest.raises(type(real.value)):
         np.fromfile(wrong)
 
 
 def test_fromfile_of_objects_is_refused(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.short("read", 8, optional=True)
     with fs, pytest.raises(ValueError, match="object"):
         np.fromfile(root / "shard.bin", object)
 
 
 def test_load_and_save(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         np.save(root / "new.npy", VALUES)
         assert np.array_equal(np.load(root / "new.npy"), VALUES)
     assert "write" in {call.operation for call in fs.calls}
@@ -134,7 +134,7 @@ def test_load_and_save(root: Path) -> None:
 
 
 def test_load_of_a_file_that_is_cut(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.short("read", 0, nth=2)
     with fs, pytest.raises(ValueError):  # noqa: PT011 - depends on the version
         np.load(root / "array.npy")
@@ -142,14 +142,14 @@ def test_load_of_a_file_that_is_cut(root: Path) -> None:
 
 @pytest.mark.parametrize("nth", [1, 2])
 def test_save_on_a_full_disk(nth: int, root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("write", errno.ENOSPC, nth=nth)
     with fs, pytest.raises(OSError, match="No space left"):
         np.save(root / "new.npy", VALUES)
 
 
 def test_memmap(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         mapped = np.memmap(root / "shard.bin", "<f4", mode="r+")
         mapped[0] = 7
         mapped.flush()
@@ -165,7 +165,7 @@ def test_memmap(root: Path) -> None:
 
 
 def test_tofile_suffers_where_its_file_is_opened(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("open", errno.EROFS)
     with fs, pytest.raises(OSError, match="Read-only"):
         VALUES.tofile(root / "new.bin")
@@ -173,7 +173,7 @@ def test_tofile_suffers_where_its_file_is_opened(root: Path) -> None:
 
 def test_files_elsewhere_are_let_alone(root: Path, tmp_path_factory: Any) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("any", errno.EIO, optional=True)
         np.save(elsewhere / "a.npy", VALUES)
         assert np.load(elsewhere / "a.npy").shape == VALUES.shape
@@ -182,7 +182,7 @@ def test_files_elsewhere_are_let_alone(root: Path, tmp_path_factory: Any) -> Non
 
 
 def test_contexts_nest(root: Path) -> None:
-    with faults(root) as outer, faults(root) as inner:
+    with FileSystemFaults(root) as outer, FileSystemFaults(root) as inner:
         np.fromfile(root / "shard.bin", "<f4")
     assert [call.operation for call in outer.calls] == ["open", "read"]
     assert inner.calls == outer.calls
@@ -190,6 +190,6 @@ def test_contexts_nest(root: Path) -> None:
 
 def test_all_is_as_it_was_afterwards(root: Path) -> None:
     before = np.fromfile, np.lib.format.write_array.__globals__["isfileobj"]
-    with faults(root):
+    with FileSystemFaults(root):
         assert np.fromfile is not before[0]
     assert (np.fromfile, np.lib.format.write_array.__globals__["isfileobj"]) == before

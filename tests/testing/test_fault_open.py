@@ -1,4 +1,4 @@
-"""Files opened below a root of `faults` are as the real ones, but for what is planned."""
+"""Files opened below a root of `FileSystemFaults` are as the real ones, but for what is planned."""
 
 # ruff: noqa: SIM115 - what becomes of a file that is not closed is tested too
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from shardproof.testing.faults.file_system import Outcome, faults
+from shardproof.testing.faults import FileSystemFaults, Outcome
 
 BYTES = bytes(range(256)) * 40  # more than one buffer of any size
 
@@ -48,7 +48,7 @@ def outcome_of(function: Callable[[Path], Any], path: Path) -> object:
 
 def assert_the_same(function: Callable[[Path], Any], root: Path) -> None:
     real = outcome_of(function, root.with_name("beside"))
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         assert outcome_of(function, root) == real
     assert fs.calls
 
@@ -206,7 +206,7 @@ def test_temporary_files(delete: bool, root: Path) -> None:
 
 
 def test_descriptors_are_not_inherited(root: Path) -> None:
-    with faults(root), open(root / "bytes") as file:
+    with FileSystemFaults(root), open(root / "bytes") as file:
         assert not os.get_inheritable(file.fileno())
 
 
@@ -266,16 +266,16 @@ def test_a_pipe_with_a_name_that_nobody_writes_to(root: Path) -> None:
 def test_a_file_not_closed_warns(mode: str, buffering: int, root: Path) -> None:
     if (mode, buffering) == ("r", 0):
         return
-    with faults(root), pytest.warns(ResourceWarning, match="unclosed file .*bytes"):
+    with FileSystemFaults(root), pytest.warns(ResourceWarning, match="unclosed file .*bytes"):
         open(root / "bytes", mode, buffering)
 
 
 def test_the_place_of_a_missing_encoding_is_named(root: Path) -> None:
     code = (
         "import sys, warnings\n"
-        "from shardproof.testing.faults.file_system import faults\n"
+        "from shardproof.testing.faults import FileSystemFaults\n"
         "warnings.simplefilter('error', EncodingWarning)\n"
-        "with faults(sys.argv[1]):\n"
+        "with FileSystemFaults(sys.argv[1]):\n"
         "    open(sys.argv[1] + '/text')\n"
     )
     command = [sys.executable, "-X", "warn_default_encoding", "-c", code, str(root)]
@@ -284,14 +284,14 @@ def test_the_place_of_a_missing_encoding_is_named(root: Path) -> None:
 
 
 def test_line_buffered_bytes_warn_where_they_are_asked_for(root: Path) -> None:
-    with faults(root), pytest.warns(RuntimeWarning) as caught:
+    with FileSystemFaults(root), pytest.warns(RuntimeWarning) as caught:
         open(root / "bytes", "rb", 1).close()
     assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.parametrize("buffering", [-1, 0, 512])
 def test_short_reads_to_the_end_of_a_file_give_it_whole(buffering: int, root: Path) -> None:
-    with faults(root) as fs, open(root / "bytes", "rb", buffering) as file:
+    with FileSystemFaults(root) as fs, open(root / "bytes", "rb", buffering) as file:
         fs.short("read", 1000)
         assert file.read() == BYTES
     reads = [call.outcome for call in fs.calls if call.operation == "read"]
@@ -299,7 +299,7 @@ def test_short_reads_to_the_end_of_a_file_give_it_whole(buffering: int, root: Pa
 
 
 def test_a_short_raw_read_gives_a_part(root: Path) -> None:
-    with faults(root) as fs, open(root / "bytes", "rb", 0) as file:
+    with FileSystemFaults(root) as fs, open(root / "bytes", "rb", 0) as file:
         fs.short("read", 10, nth=2, times=1)
         assert [len(file.read(100)) for _ in range(3)] == [100, 10, 100]
         assert file.tell() == 210
@@ -307,14 +307,14 @@ def test_a_short_raw_read_gives_a_part(root: Path) -> None:
 
 
 def test_a_read_of_0_bytes_is_the_end(root: Path) -> None:
-    with faults(root) as fs, open(root / "bytes", "rb") as file:
+    with FileSystemFaults(root) as fs, open(root / "bytes", "rb") as file:
         fs.short("read", 0)
         assert file.read() == b""
 
 
 def test_a_short_readinto_fills_a_part(root: Path) -> None:
     buffer = bytearray(100)
-    with faults(root) as fs, open(root / "bytes", "rb", 0) as file:
+    with FileSystemFaults(root) as fs, open(root / "bytes", "rb", 0) as file:
         fs.short("read", 10)
         assert file.readinto(memoryview(buffer).cast("B", (10, 10))) == 10
     assert buffer == BYTES[:10].ljust(100, b"\0")
@@ -322,7 +322,7 @@ def test_a_short_readinto_fills_a_part(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["read", "pread"])
 def test_short_functions_that_return_bytes(name: str, root: Path) -> None:
-    with faults(root) as fs, open(root / "bytes", "rb") as file:
+    with FileSystemFaults(root) as fs, open(root / "bytes", "rb") as file:
         fs.short("read", 10)
         offset = [5] * (name == "pread")
         found = getattr(os, name)(file.fileno(), 100, *offset)
@@ -332,7 +332,7 @@ def test_short_functions_that_return_bytes(name: str, root: Path) -> None:
 @pytest.mark.parametrize("name", ["readv", "preadv"])
 def test_short_functions_that_fill_buffers(name: str, root: Path) -> None:
     buffers = [bytearray(4), bytearray(0), bytearray(4), bytearray(4), bytearray(4)]
-    with faults(root) as fs, open(root / "bytes", "rb") as file:
+    with FileSystemFaults(root) as fs, open(root / "bytes", "rb") as file:
         fs.short("read", 10)
         offset = [0] * (name == "preadv")
         assert getattr(os, name)(file.fileno(), buffers, *offset) == 10
@@ -342,7 +342,7 @@ def test_short_functions_that_fill_buffers(name: str, root: Path) -> None:
 @pytest.mark.parametrize("name", ["write", "pwrite", "writev", "pwritev"])
 def test_short_functions_that_write(name: str, root: Path) -> None:
     data = [b"1234", b"5678"] if name.endswith("v") else b"12345678"
-    with faults(root) as fs, open(root / "new", "wb") as file:
+    with FileSystemFaults(root) as fs, open(root / "new", "wb") as file:
         fs.short("write", 5)
         offset = [0] * name.startswith("p")
         assert getattr(os, name)(file.fileno(), data, *offset) == 5
@@ -352,7 +352,11 @@ def test_short_functions_that_write(name: str, root: Path) -> None:
 @pytest.mark.parametrize("operation", ["read", "write"])
 @pytest.mark.parametrize("by_keyword", [False, True])
 def test_short_functions_that_copy(operation: str, by_keyword: bool, root: Path) -> None:
-    with faults(root) as fs, open(root / "bytes", "rb") as a, open(root / "new", "wb") as b:
+    with (
+        FileSystemFaults(root) as fs,
+        open(root / "bytes", "rb") as a,
+        open(root / "new", "wb") as b,
+    ):
         fs.short(operation, 5)
         source, target = a.fileno(), b.fileno()
         if by_keyword:
@@ -366,7 +370,7 @@ def test_short_functions_that_copy(operation: str, by_keyword: bool, root: Path)
 
 @pytest.mark.parametrize("buffering", [-1, 100])
 def test_short_writes_through_a_buffer_make_a_whole_file(buffering: int, root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.short("write", 1000)
         with open(root / "new", "wb", buffering) as file:
             file.write(BYTES)
@@ -374,14 +378,14 @@ def test_short_writes_through_a_buffer_make_a_whole_file(buffering: int, root: P
 
 
 def test_a_short_raw_write_makes_a_part(root: Path) -> None:
-    with faults(root) as fs, open(root / "new", "wb", 0) as file:
+    with FileSystemFaults(root) as fs, open(root / "new", "wb", 0) as file:
         fs.short("write", 3)
         assert file.write(b"12345") == 3
     assert (root / "new").read_bytes() == b"123"
 
 
 def test_what_is_small_enough_is_not_short(root: Path) -> None:
-    with faults(root) as fs, open(root / "text", "rb", 0) as file:
+    with FileSystemFaults(root) as fs, open(root / "text", "rb", 0) as file:
         fault = fs.short("read", 9, optional=True)
         assert len(file.read(9)) == 9
         file.seek(4)
@@ -392,8 +396,8 @@ def test_what_is_small_enough_is_not_short(root: Path) -> None:
 
 def test_the_shortest_wins(root: Path) -> None:
     with (
-        faults(root) as fs,
-        faults(root.parent) as outer,
+        FileSystemFaults(root) as fs,
+        FileSystemFaults(root.parent) as outer,
         open(root / "bytes", "rb", 0) as file,
     ):
         fs.short("read", 30)
@@ -405,7 +409,7 @@ def test_the_shortest_wins(root: Path) -> None:
 
 
 def test_a_disk_that_fills_up(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.short("write", 10, nth=1, times=1)
         fs.fail("write", errno.ENOSPC, nth=2)
         with open(root / "new", "wb", 0) as file:
@@ -417,7 +421,7 @@ def test_a_disk_that_fills_up(root: Path) -> None:
 
 
 def test_an_error_while_closing_comes_from_the_buffer(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         file = open(root / "new", "wb")
         file.write(b"123")
         fs.fail("write", errno.ENOSPC)
@@ -427,14 +431,14 @@ def test_an_error_while_closing_comes_from_the_buffer(root: Path) -> None:
 
 
 def test_what_was_opened_before_is_a_file_too(root: Path) -> None:
-    with open(root / "bytes", "rb", 0) as before, faults(root):
+    with open(root / "bytes", "rb", 0) as before, FileSystemFaults(root):
         assert isinstance(before, io.FileIO)
         assert issubclass(type(before), io.FileIO)
         assert not isinstance(io.BytesIO(), io.FileIO)
 
 
 def test_what_was_opened_inside_still_is_one_afterwards(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         file = open(root / "bytes", "rb")
         fs.fail("read", errno.EIO, optional=True)
     with file:
@@ -444,7 +448,7 @@ def test_what_was_opened_inside_still_is_one_afterwards(root: Path) -> None:
 
 
 def test_classes_made_from_the_stand_in(root: Path) -> None:
-    with open(root / "bytes", "rb", 0) as before, faults(root) as fs:
+    with open(root / "bytes", "rb", 0) as before, FileSystemFaults(root) as fs:
 
         class Mine(io.FileIO):
             pass
@@ -458,7 +462,7 @@ def test_classes_made_from_the_stand_in(root: Path) -> None:
 
 def test_maps(root: Path) -> None:
     before = mmap.mmap(-1, 10)
-    with before, faults(root) as fs, open(root / "bytes", "r+b") as file:
+    with before, FileSystemFaults(root) as fs, open(root / "bytes", "r+b") as file:
         with mmap.mmap(file.fileno(), length=0) as mapped, mmap.mmap(-1, 10) as anonymous:
             assert all(isinstance(one, mmap.mmap) for one in (before, mapped, anonymous))
             mapped[:3] = b"new"
@@ -471,5 +475,5 @@ def test_maps(root: Path) -> None:
 
 def test_a_file_outside_is_the_real_thing(root: Path) -> None:
     kind = io.FileIO
-    with faults(root), open(root.with_name("beside") / "bytes", "rb") as file:
+    with FileSystemFaults(root), open(root.with_name("beside") / "bytes", "rb") as file:
         assert type(file.raw) is kind

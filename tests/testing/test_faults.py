@@ -1,4 +1,4 @@
-"""`faults`: what is planned happens at that call, is recorded, ends, and must have been reached."""
+"""What `FileSystemFaults` plans happens at that call, is recorded, ends, and must be reached."""
 
 import concurrent.futures
 import contextlib
@@ -17,15 +17,8 @@ import pytest
 
 from shardproof import validate
 from shardproof.testing import MakeShardsDir
-from shardproof.testing.faults.file_system import (
-    OPERATIONS,
-    Call,
-    Fault,
-    Faults,
-    Outcome,
-    _schedule,
-    faults,
-)
+from shardproof.testing.faults import OPERATIONS, Call, FileSystemFaults, Outcome, PlannedFault
+from shardproof.testing.faults.file_system import _schedule
 
 DEADLINE = 60  # seconds; only a hang takes so long
 
@@ -42,7 +35,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def outcomes(fs: Faults) -> list[Outcome]:
+def outcomes(fs: FileSystemFaults) -> list[Outcome]:
     return [call.outcome for call in fs.calls]
 
 
@@ -70,7 +63,7 @@ def stats(path: Path, times: int) -> str:
     ],
 )
 def test_which_calls_suffer(when: Any, expected: str, root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fault = fs.fail("stat", errno.EIO, **when)
         assert stats(root / "a", 5) == expected
     assert fault.reached is fs.reached is ("x" in expected)
@@ -78,14 +71,14 @@ def test_which_calls_suffer(when: Any, expected: str, root: Path) -> None:
 
 
 def test_calls_are_counted_from_when_the_fault_is_planned(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         assert stats(root / "a", 3) == "..."
         fs.fail("stat", errno.EIO, nth=2)
         assert stats(root / "a", 3) == ".xx"
 
 
 def test_a_fault_may_be_planned_before_the_context_is_entered(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("stat", errno.EIO)
     assert stats(root, 1) == "."
     with fs:
@@ -104,7 +97,7 @@ def test_a_fault_may_be_planned_before_the_context_is_entered(root: Path) -> Non
     ],
 )
 def test_which_files_suffer(match: str, expected: str, root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fault = fs.fail("stat", errno.EIO, match=match, optional=True)
         assert stats(root / "a", 1) + stats(root / "acts000000.bin", 1) == expected
     assert fault.n_calls == expected.count("x")
@@ -112,14 +105,14 @@ def test_which_files_suffer(match: str, expected: str, root: Path) -> None:
 
 @pytest.mark.parametrize("match", ["a", "new"])
 def test_either_path_of_a_rename_matches(match: str, root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("rename", errno.EXDEV, match=match)
     with fs, pytest.raises(OSError, match="cross-device"):
         os.replace(root / "a", root / "new")
 
 
 def test_any_counts_every_call(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("any", errno.EIO, nth=3)
     with fs:
         os.stat(root)
@@ -134,7 +127,7 @@ def test_any_counts_every_call(root: Path) -> None:
 
 
 def test_faults_count_each_for_itself(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("stat", errno.EIO, nth=2, times=1)
         fs.fail("stat", errno.EACCES, nth=2, times=2)
         assert stats(root, 1) == "."
@@ -147,7 +140,7 @@ def test_faults_count_each_for_itself(root: Path) -> None:
 
 
 def test_records(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         (root / "new").mkdir()
         os.rename(root / "a", root / "new" / "a")
         assert fs.calls == (
@@ -159,7 +152,7 @@ def test_records(root: Path) -> None:
 
 
 def test_a_fault_is_shown_as_it_was_planned(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     found = [
         fs.fail("read", errno.EIO, nth=2, times=1, match="acts*.bin"),
         fs.slow("any", 0.5),
@@ -179,7 +172,7 @@ def test_a_fault_is_shown_as_it_was_planned(root: Path) -> None:
 
 def test_a_slow_call_waits_and_is_made(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         monkeypatch.setattr(fs._schedule.closed, "wait", waits.append)
         fs.slow("stat", 3600, times=1)
         fs.slow("any", 0.25)
@@ -190,7 +183,7 @@ def test_a_slow_call_waits_and_is_made(root: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_call_may_be_slow_and_fail(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.slow("stat", 0)
         fs.fail("stat", errno.ETIMEDOUT)
         with pytest.raises(TimeoutError):
@@ -201,7 +194,7 @@ def test_a_call_may_be_slow_and_fail(root: Path) -> None:
 
 def test_leaving_the_context_ends_the_wait(root: Path) -> None:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        with faults(root) as fs:
+        with FileSystemFaults(root) as fs:
             fault = fs.slow("stat", 3600)
             future = pool.submit(os.stat, root / "a")
             future = pool.submit(lambda: os.stat(root / "a"))
@@ -227,7 +220,7 @@ def test_all_threads_suffer(root: Path) -> None:
     def look(_: int) -> str:
         return stats(root / "a", 50)
 
-    with faults(root) as fs, concurrent.futures.ThreadPoolExecutor(4) as pool:
+    with FileSystemFaults(root) as fs, concurrent.futures.ThreadPoolExecutor(4) as pool:
         fs.fail("stat", errno.EIO, nth=21, times=70)
         found = "".join(pool.map(look, range(4)))
     assert (len(found), found.count("x")) == (200, 70)
@@ -236,7 +229,7 @@ def test_all_threads_suffer(root: Path) -> None:
 
 
 def test_calls_are_counted_one_after_the_other(root: Path) -> None:
-    with faults(root) as fs, concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with FileSystemFaults(root) as fs, concurrent.futures.ThreadPoolExecutor(1) as pool:
         with _schedule.LOCK:
             future = pool.submit(lambda: os.stat(root / "a"))
             threading.Event().wait(0.1)
@@ -252,7 +245,7 @@ def test_a_call_that_blocks_hinders_no_other(root: Path) -> None:
         with open(root / "pipe", "rb") as file:
             return file.read()
 
-    with faults(root) as fs, concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with FileSystemFaults(root) as fs, concurrent.futures.ThreadPoolExecutor(2) as pool:
         fs.slow("stat", 3600)
         sleeps = pool.submit(lambda: os.stat(root))
         future = pool.submit(read)  # opening a pipe waits for who writes
@@ -267,29 +260,29 @@ def test_a_call_that_blocks_hinders_no_other(root: Path) -> None:
 
 def test_a_signal_handler_may_come_in_between(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a call is counted, the same thread makes another one."""
-    meets = Fault.meets
+    meets = PlannedFault.meets
 
     def interrupted(*args: Any) -> bool:
         monkeypatch.undo()
         os.stat(root / "b")
         return meets(*args)
 
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("stat", errno.EIO, optional=True, match="nothing")
-        monkeypatch.setattr(Fault, "meets", interrupted)
+        monkeypatch.setattr(PlannedFault, "meets", interrupted)
         os.stat(root / "a")
     assert {call.path.name for call in fs.calls} == {"a", "b"}
 
 
 def test_who_holds_a_function_that_was_intercepted_makes_real_calls_afterwards(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         stat, open_ = os.stat, open
         fs.fail("any", errno.EIO, optional=True)
     assert stat(root / "a").st_size == 10
     with open_(root / "a") as file:
         assert file.read() == "1234567890"
     assert fs.calls == ()
-    with faults(root) as again:
+    with FileSystemFaults(root) as again:
         stat(root / "a")
     assert len(again.calls) == 1
 
@@ -301,9 +294,9 @@ def test_contexts_nest(root: Path, tmp_path: Path) -> None:
     real = os.stat
     other = tmp_path / "other"
     other.mkdir()
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("stat", errno.EIO)
-        with faults(other) as inner:
+        with FileSystemFaults(other) as inner:
             inner.fail("stat", errno.EACCES)
             assert stats(root, 2) + stats(other, 3) + stats(tmp_path, 1) == "xxxxx."
         assert stats(root, 1) + stats(other, 1) == "x."
@@ -312,7 +305,7 @@ def test_contexts_nest(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_call_below_two_roots_suffers_for_both(root: Path, tmp_path: Path) -> None:
-    with faults(tmp_path) as outer, faults(root) as inner:
+    with FileSystemFaults(tmp_path) as outer, FileSystemFaults(root) as inner:
         fault = inner.fail("stat", errno.EACCES, times=2)
         outer.fail("stat", errno.EIO, times=1)
         with pytest.raises(OSError, match="Input/output"):
@@ -327,7 +320,7 @@ def test_a_call_below_two_roots_suffers_for_both(root: Path, tmp_path: Path) -> 
 
 def test_contexts_overlap(root: Path) -> None:
     real = os.stat
-    one, other = faults(root), faults(root)
+    one, other = FileSystemFaults(root), FileSystemFaults(root)
     one.__enter__()
     other.__enter__()
     os.stat(root)
@@ -341,7 +334,7 @@ def test_contexts_overlap(root: Path) -> None:
 def test_another_patch_keeps_its_place(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.stat
     monkeypatch.setattr(os, "stat", lambda *_, **__: "fake")
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         assert os.stat(root) == "fake"
     assert len(fs.calls) == 1
     assert os.stat(root) == "fake"
@@ -353,17 +346,17 @@ def test_a_stand_in_that_another_patch_brought_back_counts_once(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.stat
-    with faults(root):
+    with FileSystemFaults(root):
         monkeypatch.setattr(os, "stat", "something")
     assert os.stat == "something"
     monkeypatch.undo()
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         os.stat(root)
     assert len(fs.calls) == 1
     os.stat = real
 
 
-# Faults that were not reached
+# FileSystemFaults that were not reached
 
 
 @pytest.mark.parametrize(
@@ -375,9 +368,9 @@ def test_a_stand_in_that_another_patch_brought_back_counts_once(
     ],
 )
 def test_a_fault_that_was_not_reached_is_complained_of(
-    plan: Callable[[Faults], Fault], root: Path
+    plan: Callable[[FileSystemFaults], PlannedFault], root: Path
 ) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fault = plan(fs)
     with pytest.raises(AssertionError) as caught, fs:
         (root / "a").read_text()
@@ -393,14 +386,14 @@ def test_a_fault_that_was_not_reached_is_complained_of(
 
 
 def test_without_any_call_it_says_so(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("open", errno.EIO)
     with pytest.raises(AssertionError, match="Calls seen there: none"), fs:
         pass
 
 
 def test_one_fault_of_two(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("stat", errno.EIO)
     fs.fail("fsync", errno.EIO)
     with pytest.raises(AssertionError) as caught, fs:
@@ -410,13 +403,13 @@ def test_one_fault_of_two(root: Path) -> None:
 
 
 def test_an_optional_fault_need_not_be_reached(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("open", errno.EIO, optional=True)
     assert not fs.reached
 
 
 def test_another_error_is_not_taken_for_the_planned_one(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("open", errno.EIO, match="acts*.bin")
     with pytest.raises(AssertionError, match="never reached") as caught, fs:
         open(root / "mistyped").close()
@@ -424,14 +417,14 @@ def test_another_error_is_not_taken_for_the_planned_one(root: Path) -> None:
 
 
 def test_the_planned_error_passes(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("open", errno.EIO)
     with pytest.raises(OSError, match="Input/output"), fs:
         open(root / "a").close()
 
 
 def test_a_failed_assertion_comes_first(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("open", errno.EIO)
     with pytest.raises(AssertionError, match="mine") as caught, fs:
         raise AssertionError("mine")
@@ -440,7 +433,7 @@ def test_a_failed_assertion_comes_first(root: Path) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.skip.Exception])
 def test_an_interrupt_passes(error: type[BaseException], root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("open", errno.EIO)
     with pytest.raises(error), fs:
         raise error
@@ -448,7 +441,7 @@ def test_an_interrupt_passes(error: type[BaseException], root: Path) -> None:
 
 def test_all_is_ended_before_the_complaint(root: Path) -> None:
     real = os.stat
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     fs.fail("open", errno.EIO)
     with pytest.raises(AssertionError), fs:
         pass
@@ -462,18 +455,18 @@ def test_all_is_ended_before_the_complaint(root: Path) -> None:
 def test_an_operation_that_there_is_not(name: str, root: Path) -> None:
     value = {"fail": [errno.EIO], "slow": [1.0], "short": [1], "kill": []}[name]
     with pytest.raises(ValueError, match=r"operation: expected .*'?read'?.*, found 'reed'"):
-        getattr(faults(root), name)("reed", *value)
+        getattr(FileSystemFaults(root), name)("reed", *value)
 
 
 @pytest.mark.parametrize("operation", [None, 1, ["read"]])
 def test_an_operation_of_another_type(operation: Any, root: Path) -> None:
     with pytest.raises(TypeError, match="operation: expected str, found"):
-        faults(root).fail(operation, errno.EIO)
+        FileSystemFaults(root).fail(operation, errno.EIO)
 
 
 def test_the_operations_are_listed(root: Path) -> None:
     with pytest.raises(ValueError, match=", ".join((*OPERATIONS, "any"))):
-        faults(root).fail("close", errno.EIO)
+        FileSystemFaults(root).fail("close", errno.EIO)
 
 
 @pytest.mark.parametrize(
@@ -481,7 +474,7 @@ def test_the_operations_are_listed(root: Path) -> None:
 )
 def test_what_moves_no_bytes_can_not_be_short(operation: str, root: Path) -> None:
     with pytest.raises(ValueError, match="operation: expected 'read' or 'write'"):
-        faults(root).short(operation, 1)
+        FileSystemFaults(root).short(operation, 1)
 
 
 @pytest.mark.parametrize(
@@ -506,7 +499,7 @@ def test_wrong_keywords(
     if name == "kill" and "optional" in when:
         return
     value = {"fail": [errno.EIO], "slow": [1], "short": [1], "kill": []}[name]
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         with pytest.raises(error, match=text):
             getattr(fs, name)("read", *value, **when)
         assert fs.reached  # nothing is planned
@@ -518,7 +511,7 @@ def test_wrong_keywords(
 )
 def test_an_error_that_there_is_not(number: Any, error: type[Exception], root: Path) -> None:
     with pytest.raises(error, match="errno: expected"):
-        faults(root).fail("read", number)
+        FileSystemFaults(root).fail("read", number)
 
 
 @pytest.mark.parametrize(
@@ -533,7 +526,7 @@ def test_an_error_that_there_is_not(number: Any, error: type[Exception], root: P
 )
 def test_seconds_that_there_are_not(seconds: Any, error: type[Exception], root: Path) -> None:
     with pytest.raises(error, match="seconds: expected"):
-        faults(root).slow("read", seconds)
+        FileSystemFaults(root).slow("read", seconds)
 
 
 @pytest.mark.parametrize(
@@ -549,28 +542,28 @@ def test_bytes_that_there_are_not(
     operation: str, n_bytes: Any, error: type[Exception], root: Path
 ) -> None:
     with pytest.raises(error, match="n_bytes: expected"):
-        faults(root).short(operation, n_bytes)
+        FileSystemFaults(root).short(operation, n_bytes)
 
 
 def test_a_root_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="missing"):
-        faults(tmp_path / "missing")
+        FileSystemFaults(tmp_path / "missing")
 
 
 def test_a_root_that_is_a_file(root: Path) -> None:
     with pytest.raises(NotADirectoryError):
-        faults(root / "a")
+        FileSystemFaults(root / "a")
 
 
 def test_a_root_is_opened_for_a_moment_only(root: Path) -> None:
     before = os.listdir("/proc/self/fd")
-    with faults(root):
+    with FileSystemFaults(root):
         pass
     assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_context_is_entered_once(root: Path) -> None:
-    fs = faults(root)
+    fs = FileSystemFaults(root)
     with fs, pytest.raises(RuntimeError, match="entered once"):
         fs.__enter__()
     with pytest.raises(RuntimeError, match="entered once"):
@@ -578,7 +571,7 @@ def test_a_context_is_entered_once(root: Path) -> None:
 
 
 def test_nothing_is_planned_when_all_is_over(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         pass
     with pytest.raises(RuntimeError, match="the context is left"):
         fs.fail("read", errno.EIO)
@@ -622,7 +615,7 @@ def contents_after_each_kill(write: Callable[[Path], None], root: Path) -> Itera
         path.write_bytes(b"old")
 
         def killed(path: Path = path, nth: int = nth) -> None:
-            with faults(path.parent) as fs:
+            with FileSystemFaults(path.parent) as fs:
                 fs.kill("any", nth=nth)
                 write(path)
 
@@ -651,7 +644,7 @@ def test_a_broken_writer_is_found_by_killing_it(root: Path) -> None:
 def test_a_writer_fails_at_each_call(number: int, times: int | None, root: Path) -> None:
     path = root / "a"
     for nth in itertools.count(1):
-        with faults(root) as fs:
+        with FileSystemFaults(root) as fs:
             fault = fs.fail("any", number, nth=nth, times=times, optional=True)
             with contextlib.suppress(OSError):
                 write_whole(path)
@@ -663,7 +656,7 @@ def test_a_writer_fails_at_each_call(number: int, times: int | None, root: Path)
 
 
 def test_an_interrupted_call_is_an_error_or_repeated_by_the_buffers(root: Path) -> None:
-    with faults(root) as fs, open(root / "a", "rb") as file:
+    with FileSystemFaults(root) as fs, open(root / "a", "rb") as file:
         fs.fail("read", errno.EINTR, times=1)
         with pytest.raises(InterruptedError):
             os.read(file.fileno(), 1)
@@ -674,11 +667,11 @@ def test_an_interrupted_call_is_an_error_or_repeated_by_the_buffers(root: Path) 
 
 def test_an_interruption_for_ever_is_refused(root: Path) -> None:
     with pytest.raises(ValueError, match="times: expected a number for EINTR"):
-        faults(root).fail("read", errno.EINTR)
+        FileSystemFaults(root).fail("read", errno.EINTR)
 
 
 def test_the_order_of_calls(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         write_whole(root / "a")
     operations = [call.operation for call in fs.calls]
     assert operations == ["open", "write", "fsync", "rename"]
@@ -688,7 +681,7 @@ def test_the_order_of_calls(root: Path) -> None:
 @forks
 def test_a_killed_child_does_nothing_more(root: Path) -> None:
     def child() -> None:
-        with faults(root) as fs, open(root / "new", "wb") as file:
+        with FileSystemFaults(root) as fs, open(root / "new", "wb") as file:
             fs.kill("fsync", match="new")
             file.write(b"in the buffer")
             try:
@@ -703,7 +696,7 @@ def test_a_killed_child_does_nothing_more(root: Path) -> None:
 
 @forks
 def test_a_child_inherits_what_is_planned(root: Path) -> None:
-    with faults(root) as fs:
+    with FileSystemFaults(root) as fs:
         fs.fail("stat", errno.EIO, optional=True)
         assert status_of_child(lambda: os.stat(root)) == 1
     assert fs.calls == ()
@@ -718,7 +711,7 @@ def test_a_fork_while_another_thread_counts_leaves_the_child_free(root: Path) ->
             counting.set()
             threading.Event().wait(0.1)
 
-    with faults(root), concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with FileSystemFaults(root), concurrent.futures.ThreadPoolExecutor(1) as pool:
         future = pool.submit(count)
         counting.wait(DEADLINE)
         assert status_of_child(lambda: os.stat(root)) == 0
@@ -738,7 +731,7 @@ def test_validate_says_what_it_could_not_look_at(
     operation: str, level: Any, workers: int, make_shards_dir: MakeShardsDir
 ) -> None:
     path = make_shards_dir(n_shards=20, missing_shards=[7])
-    with faults(path) as fs:
+    with FileSystemFaults(path) as fs:
         fs.fail(operation, errno.EIO, match="acts000003.bin")
         report = validate(path, level=level, workers=workers)
     found = {finding.path.name: (finding.conclusive, finding.errno) for finding in report.findings}
@@ -751,13 +744,13 @@ def test_validate_says_what_it_could_not_look_at(
 
 def test_validate_survives_a_listing_that_fails(make_shards_dir: MakeShardsDir) -> None:
     path = make_shards_dir(n_shards=3, empty_shards=[1])
-    with faults(path) as fs:
+    with FileSystemFaults(path) as fs:
         fs.fail("scandir", errno.EIO)
         assert [finding.path.name for finding in validate(path).findings] == ["acts000001.bin"]
 
 
 def test_validate_changes_nothing(make_shards_dir: MakeShardsDir) -> None:
     path = make_shards_dir()
-    with faults(path) as fs:
+    with FileSystemFaults(path) as fs:
         validate(path, level="valid")
     assert {call.operation for call in fs.calls} <= {"open", "read", "readdir", "stat", "scandir"}

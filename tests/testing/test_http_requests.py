@@ -18,7 +18,7 @@ from shardproof import FetchError, SourceError
 from shardproof._base.messages import WRONG_USAGE
 from shardproof.fetching import HttpSource, HubSource, Limits, ReadRequest, Source, fetch_file
 from shardproof.fetching.sources import _web
-from shardproof.testing.faults.hub import Hub
+from shardproof.testing.faults import Hub
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.helpers.forking import ended, forked
 

@@ -12,12 +12,12 @@ import fsspec
 import pytest
 
 from shardproof import FetchError, FetchTimeoutError, SourceError
-from shardproof._base.deadline import Deadline
 from shardproof._base.threads import Stop, is_main
+from shardproof._base.work import Deadline
 from shardproof.datasets.rows import _listings
 from shardproof.fetching import CallableSource, FsspecSource, HubSource, Limits, RemoteFile, adopt
 from shardproof.fetching.sources._source import Cancellation
-from shardproof.fetching.transfer._asking import listed
+from shardproof.fetching.transfer._requests import listed
 from tests.attacks.raw_server import RawServer, Request, Step
 
 SHA = "f" * 40
@@ -179,7 +179,7 @@ def test_a_listing_of_folders_ends_when_it_takes_too_long(
 
 def test_pages_that_come_quickly_may_take_longer_than_one_of_them_may(tmp_path: Path) -> None:
     def entries(nth: int) -> list[dict[str, Any]]:
-        time.sleep(0.2)
+        time.sleep(0.12)
         return [entry(str(nth))]
 
     (tmp_path / "7").write_bytes(b"12345")

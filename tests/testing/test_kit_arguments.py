@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardproof.testing import (
-    checkpoint_dir_maker,
-    checkpoint_layout,
-    layout,
-    receipts_dir_maker,
-    receipts_layout,
-    shards_dir_maker,
-)
+from shardproof.testing import Layout
 from shardproof.testing.faults.fake import fake_shards_dir_maker
+from shardproof.testing.samples._directories import shards_dir_maker
+from shardproof.testing.samples.checkpoint import checkpoint_dir_maker
+from shardproof.testing.samples.receipts import receipts_dir_maker
 
 Makers = dict[str, Callable[..., Any]]
 
@@ -31,15 +28,15 @@ def makers(tmp_path: Path) -> Iterator[Makers]:
 
     with ExitStack() as stack:
         yield {
-            "layout": layout,
-            "receipts_layout": receipts_layout,
-            "checkpoint_layout": checkpoint_layout,
+            "layout": Layout,
+            "receipts layout": partial(Layout, format="receipts"),
+            "checkpoint layout": partial(Layout, format="checkpoint"),
             "make_shards_dir": stack.enter_context(
                 shards_dir_maker(new_base, drop_root_override=True)
             ),
             "make_receipts_dir": stack.enter_context(receipts_dir_maker(new_base)),
             "make_checkpoint": stack.enter_context(checkpoint_dir_maker(new_base)),
-            "fake_shards_dir": stack.enter_context(fake_shards_dir_maker()),
+            "make_fake_shards_dir": stack.enter_context(fake_shards_dir_maker()),
         }
 
 
@@ -53,11 +50,11 @@ def made(value: Any) -> Any:
 LISTS = {
     "layout": ("missing", "fifo"),
     "make_shards_dir": ("missing_shards", "empty_shards", "unreadable_shards", "missing"),
-    "fake_shards_dir": ("missing_shards",),
-    "receipts_layout": ("started",),
-    "make_receipts_dir": ("missing_outputs", "torn"),
-    "checkpoint_layout": ("stale_ranks",),
-    "make_checkpoint": ("missing_ranks",),
+    "make_fake_shards_dir": ("missing_shards",),
+    "receipts layout": ("started",),
+    "make_receipts_dir": ("missing_outputs", "missing", "torn"),
+    "checkpoint layout": ("stale",),
+    "make_checkpoint": ("missing_ranks", "missing"),
 }
 each_list = pytest.mark.parametrize(
     ("maker", "name"), [(maker, name) for maker, names in LISTS.items() for name in names]
@@ -108,12 +105,12 @@ NUMBERS = [
     ("layout", "d_model"),
     ("layout", "examples_per_shard"),
     ("make_shards_dir", "n_shards"),
-    ("fake_shards_dir", "n_shards"),
-    ("receipts_layout", "n_shards"),
-    ("receipts_layout", "seed"),
+    ("make_fake_shards_dir", "n_shards"),
+    ("receipts layout", "n_shards"),
+    ("receipts layout", "seed"),
     ("make_receipts_dir", "n_shards"),
-    ("checkpoint_layout", "world_size"),
-    ("checkpoint_layout", "step"),
+    ("checkpoint layout", "n_shards"),
+    ("checkpoint layout", "step"),
     ("make_checkpoint", "world_size"),
     ("make_checkpoint", "seed"),
 ]
@@ -128,8 +125,8 @@ def test_numbers(maker: str, name: str, makers: Makers) -> None:
 
 
 def test_a_layout_of_numpy_integers_is_one_of_integers() -> None:
-    value = layout(np.int64(3), n_examples=np.int32(9), layers=np.array([2, 5]), d_model=np.int8(4))
-    assert repr(value) == "layout(n_shards=3, n_examples=9, layers=(2, 5), d_model=4)"
+    value = Layout(np.int64(3), n_examples=np.int32(9), layers=np.array([2, 5]), d_model=np.int8(4))
+    assert repr(value) == "Layout(n_shards=3, n_examples=9, layers=(2, 5), d_model=4)"
     assert {type(number) for number in (value.n_examples, value.d_model, *value.layers)} == {int}
 
 
@@ -137,19 +134,20 @@ MISSPELT = [
     ("layout", "mising", "missing"),
     ("layout", "missing_shards", "missing"),
     ("layout", "truncated_shards", "truncated"),
-    ("checkpoint_layout", "missing", "missing_ranks"),
+    ("checkpoint layout", "missing_ranks", "missing"),
     ("layout", "n_shard", "n_shards"),
     ("layout", "dmodel", "d_model"),
     ("make_shards_dir", "missing_shard", "missing_shards"),
     ("make_shards_dir", "mising", "missing"),
     ("make_shards_dir", "unreadble_shards", "unreadable_shards"),
     ("make_shards_dir", "shards", "n_shards"),
-    ("fake_shards_dir", "missing_shard", "missing_shards"),
-    ("receipts_layout", "missing_bins", "missing_bin"),
+    ("make_fake_shards_dir", "missing_shard", "missing_shards"),
+    ("receipts layout", "missing_bins", "missing_bin"),
     ("make_receipts_dir", "missing_output", "missing_outputs"),
-    ("checkpoint_layout", "missing_rank", "missing_ranks"),
+    ("make_checkpoint", "missing_rank", "missing_ranks"),
     ("make_checkpoint", "worldsize", "world_size"),
     ("make_checkpoint", "directori", "directory"),
+    ("make_checkpoint", "n_shards", "world_size"),
 ]
 
 
@@ -157,7 +155,9 @@ MISSPELT = [
 def test_a_misspelt_keyword_names_the_nearest(
     maker: str, wrong: str, right: str, makers: Makers
 ) -> None:
-    with pytest.raises(TypeError, match=f"^[a-z_]+: there is no '{wrong}'; did you mean '{right}'"):
+    with pytest.raises(
+        TypeError, match=f"^[A-Za-z_]+: there is no '{wrong}'; did you mean '{right}'"
+    ):
         makers[maker](**{wrong: [1]})
 
 
@@ -165,6 +165,12 @@ def test_a_misspelt_keyword_names_the_nearest(
 def test_what_is_near_to_nothing_is_told_what_there_is(maker: str, makers: Makers) -> None:
     with pytest.raises(TypeError, match=r"expected one of .*\bmissing(|_ranks|_idx), .*'zzz'$"):
         makers[maker](zzz=[1])
+
+
+@pytest.mark.parametrize("maker", ["make_receipts_dir", "make_checkpoint"])
+def test_a_maker_of_one_format_takes_no_other(maker: str, makers: Makers) -> None:
+    with pytest.raises(TypeError, match=f"^{maker}: expected one of .*, found 'format'$"):
+        makers[maker](format="saev")
 
 
 def test_both_names_of_a_state_count(makers: Makers) -> None:
@@ -177,4 +183,4 @@ def test_both_names_of_a_state_count(makers: Makers) -> None:
 def test_a_state_of_metadata() -> None:
     text = "^metadata: there is no 'trunctated'; did you mean 'truncated'"
     with pytest.raises(ValueError, match=text):
-        checkpoint_layout(metadata="trunctated")
+        Layout(format="checkpoint", metadata="trunctated")

@@ -8,25 +8,15 @@ from typing import Any
 import pytest
 
 from shardproof.testing import (
-    CheckpointLayout,
-    CheckpointShardState,
     Layout,
-    ReceiptsLayout,
-    ReceiptState,
     ShardState,
-    checkpoint_layout,
-    content,
+    expected_files,
     expected_findings,
-    expected_pending,
-    expected_problems,
     expected_unproven,
-    layout,
-    promises,
-    receipts_layout,
-    write_checkpoint,
     write_layout,
-    write_receipts,
 )
+from shardproof.testing.samples.checkpoint import CheckpointShardState, expected_problems
+from shardproof.testing.samples.receipts import ReceiptState, expected_pending
 
 FEW, MANY = 2, 8  # of each state
 
@@ -51,36 +41,38 @@ def n_calls(work: Callable[[], object]) -> int:
 def directory(n_each: int) -> Layout:
     """So many shards in each state, and as many whole ones as all those."""
     states = [state for state in ShardState if state is not ShardState.OK]
-    return layout(2 * n_each * len(states), labels=True, **named(states, "", n_each))
+    return Layout(2 * n_each * len(states), labels=True, **named(states, n_each))
 
 
-def checkpoint(n_each: int) -> CheckpointLayout:
-    states = [state for state in CheckpointShardState if state is not CheckpointShardState.WHOLE]
-    return checkpoint_layout(n_each * len(states), **named(states, "_ranks", n_each))
+def checkpoint(n_each: int) -> Layout:
+    states = [state for state in CheckpointShardState if state is not CheckpointShardState.OK]
+    return Layout(n_each * len(states), format="checkpoint", **named(states, n_each))
 
 
-def receipts(n_each: int) -> ReceiptsLayout:
+def receipts(n_each: int) -> Layout:
     """So many shards in each state, and as many completed ones as all those."""
-    states = [state for state in ReceiptState if state is not ReceiptState.COMPLETED]
-    return receipts_layout(2 * n_each * len(states), **named(states, "", n_each))
+    states = [state for state in ReceiptState if state is not ReceiptState.OK]
+    return Layout(2 * n_each * len(states), format="receipts", **named(states, n_each))
 
 
-def named(states: Sequence[str], suffix: str, n_each: int) -> dict[str, Any]:
+def named(states: Sequence[str], n_each: int) -> dict[str, Any]:
     return {
-        f"{state}{suffix}": range(place * n_each, (place + 1) * n_each)
+        str(state): range(place * n_each, (place + 1) * n_each)
         for place, state in enumerate(states)
     }
 
 
 DIRECTORIES: dict[str, Callable[[Layout, Path], object]] = {
     "write": write_layout,
-    "whole": lambda value, path: write_layout(layout(value.n_shards), path),
+    "whole": lambda value, path: write_layout(Layout(value.n_shards), path),
     "repr": lambda value, path: eval(repr(value)),
     "find": expected_findings,
-    "find by digest": lambda value, path: expected_findings(value, path, "valid", digests=True),
-    "unproven": lambda value, path: expected_unproven(value, path, "valid"),
-    "promises": lambda value, path: promises(value),
-    "content": lambda value, path: [content(value, name) for name in value.file_names],
+    "find by digest": lambda value, path: expected_findings(
+        value, path, level="valid", digests=True
+    ),
+    "unproven": lambda value, path: expected_unproven(value, path, level="valid"),
+    "promises": lambda value, path: expected_files(value),
+    "content": lambda value, path: [value.read_bytes(name) for name in value.file_names],
 }
 
 
@@ -92,8 +84,8 @@ def test_directories(name: str, tmp_path: Path) -> None:
     assert many < 1.5 * MANY / FEW * few
 
 
-CHECKPOINTS: dict[str, Callable[[CheckpointLayout, Path], object]] = {
-    "write": write_checkpoint,
+CHECKPOINTS: dict[str, Callable[[Layout, Path], object]] = {
+    "write": write_layout,
     "repr": lambda value, path: eval(repr(value)),
     "problems": lambda value, path: expected_problems(value),
 }
@@ -108,10 +100,10 @@ def test_checkpoints(name: str, tmp_path: Path) -> None:
     assert many < 1.5 * MANY / FEW * few
 
 
-RECEIPTS: dict[str, Callable[[ReceiptsLayout, Path], object]] = {
-    "write": write_receipts,
+RECEIPTS: dict[str, Callable[[Layout, Path], object]] = {
+    "write": write_layout,
     "repr": lambda value, path: eval(repr(value)),
-    "pending": lambda value, path: expected_pending(value, "valid"),
+    "pending": lambda value, path: expected_pending(value, level="valid"),
     "names": lambda value, path: [*value.receipt_names, *value.bin_names, *value.idx_names],
 }
 

@@ -15,35 +15,29 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from shardproof import ReceiptStore, receipts
-from shardproof.testing import (
+from shardproof.testing import Layout, shards_dir, without_root_override, write_layout
+from shardproof.testing.contracts.strategies import hostile_manifests, layouts, shard_states
+from shardproof.testing.samples.receipts import (
     MakeReceiptsDir,
-    ReceiptsLayout,
     ReceiptState,
     expected_pending,
     output_bytes,
     receipt_bytes,
-    receipts_dir,
     receipts_dir_maker,
-    receipts_layout,
-    without_root_override,
-    write_receipts,
-)
-from shardproof.testing.contracts.strategies import (
-    hostile_receipts,
-    receipt_states,
-    receipts_layouts,
 )
 
 LEVELS = ("present", "complete", "valid")
-ALL = receipts_layout(len(ReceiptState), **{s.value: [i] for i, s in enumerate(ReceiptState) if i})
+ALL = Layout(
+    len(ReceiptState), format="receipts", **{s.value: [i] for i, s in enumerate(ReceiptState) if i}
+)
 
 # By hand, to hold the oracle against: whether a shard is done at each level.
 YES, NO = (True, True, True), (False, False, False)
 DONE = dict.fromkeys(ReceiptState, NO) | {
-    ReceiptState.COMPLETED: YES,
+    ReceiptState.OK: YES,
     ReceiptState.EMPTY_SHARD: YES,
-    ReceiptState.SHORT: (True, False, False),
-    ReceiptState.LONG: (True, False, False),
+    ReceiptState.TRUNCATED: (True, False, False),
+    ReceiptState.EXTENDED: (True, False, False),
     ReceiptState.FLIPPED: (True, True, False),
     ReceiptState.PLACEHOLDER: (True, True, False),
 }
@@ -95,19 +89,21 @@ def is_kept(path: Path, file: dict[str, Any], level: str) -> bool:
 
 
 class TestLayout:
-    @given(receipts_layouts())
-    def test_its_repr_makes_it_again(self, value: ReceiptsLayout) -> None:
+    @given(layouts(["receipts"]))
+    def test_its_repr_makes_it_again(self, value: Layout) -> None:
         assert eval(repr(value)) == value
 
     def test_defaults_are_left_out(self) -> None:
-        assert repr(receipts_layout()) == "receipts_layout(n_shards=3)"
-        value = receipts_layout(4, torn={2}, started=(1, 0), seed=7)
-        assert repr(value) == "receipts_layout(n_shards=4, started=[0, 1], torn=[2], seed=7)"
+        assert repr(Layout(format="receipts")) == "Layout(n_shards=3, format='receipts')"
+        value = Layout(4, format="receipts", torn={2}, started=(1, 0), seed=7)
+        assert (
+            repr(value) == "Layout(n_shards=4, format='receipts', started=[0, 1], torn=[2], seed=7)"
+        )
 
     def test_it_is_a_value(self) -> None:
-        assert {receipts_layout(2, torn=[1])} == {receipts_layout(2, torn=(1,))}
+        assert {Layout(2, format="receipts", torn=[1])} == {Layout(2, format="receipts", torn=(1,))}
         with pytest.raises(AttributeError):
-            receipts_layout().seed = 3  # type: ignore[misc]
+            Layout(format="receipts").seed = 3  # type: ignore[misc]
 
     @pytest.mark.parametrize(
         ("keywords", "error", "text"),
@@ -118,19 +114,23 @@ class TestLayout:
             ({"torn": [3]}, ValueError, "torn: expected indices from 0 below 3, found 3"),
             ({"torn": [-1]}, ValueError, "torn: expected indices from 0 below 3, found -1"),
             ({"torn": [1.0]}, TypeError, "torn: expected indices of type int, found 1.0"),
-            ({"torn": [1], "short": [1]}, ValueError, "short: shard 1 is already named under torn"),
-            ({"completed": [1]}, TypeError, "expected one of .*, found 'completed'"),
+            ({"torn": [1], "truncated": [1]}, ValueError, "truncated: shard 1 is already named"),
+            ({"completed": [1]}, TypeError, "there is no 'completed'|found 'completed'"),
         ],
     )
     def test_wrong_arguments(self, keywords: dict, error: type[Exception], text: str) -> None:
         with pytest.raises(error, match=text):
-            receipts_layout(**keywords)
+            Layout(format="receipts", **keywords)
 
     def test_a_plan_is_named_by_what_goes_into_it(self) -> None:
-        values = [receipts_layout(), receipts_layout(2), receipts_layout(seed=1)]
+        values = [
+            Layout(format="receipts"),
+            Layout(2, format="receipts"),
+            Layout(format="receipts", seed=1),
+        ]
         for name in ("plan_hash", "run_hash"):
             assert len({getattr(value, name) for value in values}) == 3
-            assert getattr(receipts_layout(torn=[0]), name) == getattr(values[0], name)
+            assert getattr(Layout(format="receipts", torn=[0]), name) == getattr(values[0], name)
 
     def test_every_state_is_a_keyword(self) -> None:
         assert set(ALL.states) == set(ReceiptState)
@@ -139,27 +139,27 @@ class TestLayout:
 
 class TestWriting:
     def test_where(self, tmp_path: Path) -> None:
-        value = receipts_layout(2)
-        path = write_receipts(value, tmp_path)
+        value = Layout(2, format="receipts")
+        path = write_layout(value, tmp_path)
         expected = f"runs/{value.run_hash}/datasets/corpus/{value.plan_hash}"
         assert path == tmp_path / expected
         assert sorted(os.listdir(path / "receipts")) == ["shard_000000.json", "shard_000001.json"]
         with pytest.raises(FileExistsError):
-            write_receipts(value, tmp_path)
+            write_layout(value, tmp_path)
 
     def test_plans_share_an_output_directory(self, tmp_path: Path) -> None:
-        write_receipts(receipts_layout(), tmp_path)
-        assert write_receipts(receipts_layout(seed=1), tmp_path).is_dir()
+        write_layout(Layout(format="receipts"), tmp_path)
+        assert write_layout(Layout(format="receipts", seed=1), tmp_path).is_dir()
 
     def test_no_two_outputs_are_equal(self, tmp_path: Path) -> None:
         for seed in range(2):
-            write_receipts(receipts_layout(3, seed=seed), tmp_path)
+            write_layout(Layout(3, format="receipts", seed=seed), tmp_path)
         contents = [path.read_bytes() for path in tmp_path.rglob("shard_*.[bi][id][nx]")]
         assert len(set(contents)) == len(contents) == 12
 
     def test_our_readers_take_the_plan_and_the_receipt(self, tmp_path: Path) -> None:
-        value = receipts_layout(2)
-        path = write_receipts(value, tmp_path)
+        value = Layout(2, format="receipts")
+        path = write_layout(value, tmp_path)
         plan, receipt = receipts.Plan.load(path), ReceiptStore(path).receipt(1)
         assert (plan.plan_hash, plan.n_shards) == (value.plan_hash, 2)
         assert (receipt.plan_hash, receipt.run_hash) == (value.plan_hash, value.run_hash)
@@ -173,8 +173,8 @@ class TestWriting:
     def test_no_two_states_are_the_same_on_disk(self) -> None:
         seen = []
         for state in ReceiptState:
-            value = ReceiptsLayout(states=(state,))
-            with receipts_dir(value) as path:
+            value = Layout.of([state], format="receipts")
+            with shards_dir(value) as path:
                 files = {
                     os.path.relpath(file, path): (file.stat().st_mode, content_of(file))
                     for file in [*path.rglob("*"), *path.parent.glob("*.bin")]
@@ -191,40 +191,42 @@ def content_of(path: Path) -> bytes | None:
 class TestOracle:
     @pytest.mark.parametrize("level", LEVELS)
     def test_it_says_what_the_table_says(self, level: str) -> None:
-        pending = expected_pending(ALL, level)
+        pending = expected_pending(ALL, level=level)
         at = LEVELS.index(level)
         assert [ALL.states[index] for index in pending] == [s for s in DONE if not DONE[s][at]]
 
     def test_complete_is_the_default(self) -> None:
-        assert expected_pending(ALL) == expected_pending(ALL, "complete")
+        assert expected_pending(ALL) == expected_pending(ALL, level="complete")
 
     def test_a_level_that_there_is_not(self) -> None:
         with pytest.raises(ValueError, match="expected one of present, complete, valid, found 'x'"):
-            expected_pending(ALL, "x")
+            expected_pending(ALL, level="x")
 
     @settings(max_examples=60, deadline=None)
-    @given(receipts_layouts())
-    def test_it_agrees_with_a_plain_reader(self, value: ReceiptsLayout) -> None:
-        with receipts_dir(value) as path:
+    @given(layouts(["receipts"]))
+    def test_it_agrees_with_a_plain_reader(self, value: Layout) -> None:
+        with shards_dir(value) as path:
             for level in LEVELS:
                 pending = [i for i in range(value.n_shards) if not is_done(path, i, level)]
-                assert tuple(pending) == expected_pending(value, level)
+                assert tuple(pending) == expected_pending(value, level=level)
 
     @settings(max_examples=60, deadline=None)
-    @given(receipts_layouts())
-    def test_it_agrees_with_our_store(self, value: ReceiptsLayout) -> None:
-        with receipts_dir(value) as path:
+    @given(layouts(["receipts"]))
+    def test_it_agrees_with_our_store(self, value: Layout) -> None:
+        with shards_dir(value) as path:
             store = ReceiptStore(path)
             for level in LEVELS:
-                pending = expected_pending(value, level)
+                pending = expected_pending(value, level=level)
                 assert tuple(store.pending(level=level)) == pending
                 done = [store.verdict(i, level=level).completed for i in range(value.n_shards)]
                 assert done == [i not in pending for i in range(value.n_shards)]
 
     @pytest.mark.parametrize("level", LEVELS)
     def test_our_store_knows_every_state(self, level: Any) -> None:
-        with receipts_dir(ALL) as path:
-            assert tuple(ReceiptStore(path).pending(level=level)) == expected_pending(ALL, level)
+        with shards_dir(ALL) as path:
+            assert tuple(ReceiptStore(path).pending(level=level)) == expected_pending(
+                ALL, level=level
+            )
 
 
 class TestFixture:
@@ -258,7 +260,7 @@ class TestFixture:
         assert stat.S_IMODE((path / "shard_000000.bin").stat().st_mode) == 0o600
 
     def test_the_context_manager_leaves_nothing(self) -> None:
-        with without_root_override(), receipts_dir(ALL) as path:
+        with without_root_override(), shards_dir(ALL) as path:
             base = path.parents[4]
             assert base.exists()
         assert not base.exists()
@@ -267,21 +269,21 @@ class TestFixture:
 class TestLayouts:
     @pytest.mark.once
     def test_one_bad_shard_is_the_least_that_shows_a_bug(self) -> None:
-        for state in set(ReceiptState) - {ReceiptState.COMPLETED}:
-            least = find(receipts_layouts(), lambda value, state=state: state in value.states)
-            assert least == receipts_layout(1, **{state.value: [0]})
+        for state in set(ReceiptState) - {ReceiptState.OK}:
+            least = find(layouts(["receipts"]), lambda value, state=state: state in value.states)
+            assert least == Layout(1, format="receipts", **{state.value: [0]})
 
     def test_what_is_done_is_common_and_so_are_ruins(self) -> None:
-        values = drawn(receipts_layouts())
-        done = sum(set(value.states) == {ReceiptState.COMPLETED} for value in values)
+        values = drawn(layouts(["receipts"]))
+        done = sum(set(value.states) == {ReceiptState.OK} for value in values)
         assert 20 < done < len(values) / 2
-        assert any(ReceiptState.COMPLETED not in value.states for value in values)
+        assert any(ReceiptState.OK not in value.states for value in values)
         assert Counter(state for value in values for state in value.states).keys() == DONE.keys()
         assert {value.seed for value in values} == {0, 1, 2, 3}
 
     def test_what_is_asked_for(self) -> None:
-        values = drawn(receipts_layouts(max_shards=2, states=["torn"]))
-        assert {state for value in values for state in value.states} == {"completed", "torn"}
+        values = drawn(layouts(["receipts"], max_shards=2, states=["torn"]))
+        assert {state for value in values for state in value.states} == {"ok", "torn"}
         assert {value.n_shards for value in values} == {1, 2}
 
     @pytest.mark.parametrize(
@@ -294,19 +296,19 @@ class TestLayouts:
     )
     def test_wrong_arguments(self, arguments: dict, error: type[Exception], text: str) -> None:
         with pytest.raises(error, match=text):
-            receipts_layouts(**arguments)
+            layouts(["receipts"], **arguments)
 
     def test_states(self) -> None:
-        assert set(drawn(receipt_states())) == set(ReceiptState)
-        assert set(drawn(receipt_states(["torn"]))) == {ReceiptState.TORN}
-        assert find(receipt_states(), lambda _: True) is ReceiptState.COMPLETED
+        assert set(drawn(shard_states(format="receipts"))) == set(ReceiptState)
+        assert set(drawn(shard_states(["torn"], format="receipts"))) == {ReceiptState.TORN}
+        assert find(shard_states(format="receipts"), lambda _: True) is ReceiptState.OK
         with pytest.raises(ValueError, match="expected one or more, found none"):
-            receipt_states([])
+            shard_states([], format="receipts")
 
 
 @given(...)
-def test_hypothesis_knows_layouts_by_their_type(value: ReceiptsLayout, state: ReceiptState) -> None:
-    assert isinstance(value, ReceiptsLayout)
+def test_hypothesis_knows_layouts_by_their_type(value: Layout, state: ReceiptState) -> None:
+    assert isinstance(value, Layout)
     assert isinstance(state, ReceiptState)
 
 
@@ -327,14 +329,14 @@ def by_index(receipt: Any) -> bool:
 
 
 def by_plan(receipt: Any) -> bool:
-    return receipt["plan_hash"] == receipts_layout(1).plan_hash and by_index(receipt)
+    return receipt["plan_hash"] == Layout(1, format="receipts").plan_hash and by_index(receipt)
 
 
 class TestHostileReceipts:
     @settings(max_examples=300, deadline=None)
-    @given(hostile_receipts())
+    @given(hostile_manifests("receipts"))
     def test_our_store_believes_none_and_trips_over_none(self, text: bytes) -> None:
-        with receipts_dir(receipts_layout(1)) as path:
+        with shards_dir(Layout(1, format="receipts")) as path:
             (path / "receipts" / "shard_000000.json").write_bytes(text)
             store = ReceiptStore(path)
             for level in LEVELS:
@@ -342,12 +344,12 @@ class TestHostileReceipts:
                 assert not store.verdict(0, level=level).completed
 
     def test_the_least_is_empty(self) -> None:
-        assert find(hostile_receipts(), lambda _: True) == b""
+        assert find(hostile_manifests("receipts"), lambda _: True) == b""
 
     @pytest.mark.parametrize("is_believed", [whatever, by_values, by_index, by_plan])
     def test_a_gullible_reader_is_found_out(self, is_believed: Callable[[Any], bool]) -> None:
-        believed = find(hostile_receipts(), lambda text: reads(text, is_believed))
-        assert believed != receipt_bytes(receipts_layout(1), 0)
+        believed = find(hostile_manifests("receipts"), lambda text: reads(text, is_believed))
+        assert believed != receipt_bytes(Layout(1, format="receipts"), 0)
 
     def test_lies_of_every_kind(self) -> None:
         parts = [
@@ -358,18 +360,20 @@ class TestHostileReceipts:
         ]
         parts += [rb'"num_sequences": (?!4)', rb'"files": (?!\{"b)', rb'"bytes": (?!\d)', b"NaN"]
         parts += [b"\xff", b"1e400"]
-        texts = drawn(hostile_receipts(), 1000)
+        texts = drawn(hostile_manifests("receipts"), 1000)
         assert not [part for part in parts if not any(re.search(part, text) for text in texts)]
 
     def test_another_shard_of_another_plan(self) -> None:
-        value = receipts_layout(3, seed=5)
-        for text in drawn(hostile_receipts(value, 1)):
+        value = Layout(3, format="receipts", seed=5)
+        for text in drawn(hostile_manifests(value, index=1)):
             assert text != receipt_bytes(value, 1)
-        assert value.plan_hash.encode() in find(hostile_receipts(value, 1), lambda t: b"idx" in t)
+        assert value.plan_hash.encode() in find(
+            hostile_manifests(value, index=1), lambda t: b"idx" in t
+        )
 
     def test_a_shard_that_is_not_done_anyway(self) -> None:
-        with pytest.raises(ValueError, match="shard 1: expected completed, found torn"):
-            hostile_receipts(receipts_layout(torn=[1]), 1)
+        with pytest.raises(ValueError, match="shard 1: expected ok, found torn"):
+            hostile_manifests(Layout(format="receipts", torn=[1]), index=1)
 
 
 def reads(text: bytes, is_believed: Callable[[Any], bool]) -> bool:

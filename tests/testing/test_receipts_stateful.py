@@ -14,7 +14,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from shardproof import ReceiptStore
-from shardproof.testing.contracts.receipts_stateful import ReceiptsMachine
+from shardproof.testing.contracts.stateful import ReceiptsMachine
 from tests.helpers.naive_receipts import NaiveMachine, NaiveStore, NaiveWork
 
 runs = settings(max_examples=30, stateful_step_count=40, deadline=None, derandomize=True)

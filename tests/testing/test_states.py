@@ -16,11 +16,9 @@ from shardproof.testing import (
     Layout,
     ShardState,
     apply_states,
-    content,
+    expected_files,
     expected_findings,
     expected_unproven,
-    layout,
-    promises,
     shards_dir,
     without_root_override,
     write_layout,
@@ -56,7 +54,7 @@ def one_in(state: ShardState) -> Layout:
     """Two whole shards around one in this state; swapped ones come in pairs."""
     rest = [state if state is ShardState.SWAPPED else ShardState.OK, ShardState.OK]
     states = (ShardState.OK, state, *rest)
-    return Layout(states=states, n_examples=15)
+    return Layout.of(states, n_examples=15)
 
 
 def is_so(path: Path, state: ShardState, whole: bytes) -> bool:
@@ -104,7 +102,7 @@ def with_digests(value: Layout, root: Path) -> Manifest:
     """What a format that writes digests down would promise."""
     files = [
         PromisedFile(name=promise.name, size=promise.size, digest=promise.digest)
-        for promise in promises(value)
+        for promise in expected_files(value)
     ]
     return Manifest(root=root, path=root / "shards.json", format="test", files=files)
 
@@ -118,14 +116,14 @@ def test_a_state_is_what_its_name_says(state: ShardState, tmp_path: Path) -> Non
     value = one_in(state)
     path = write_layout(value, tmp_path)
     for name, each in zip(value.shard_names, value.states, strict=True):
-        assert is_so(path / name, each, content(value, name)), name
+        assert is_so(path / name, each, value.read_bytes(name)), name
 
 
 @pytest.mark.parametrize("state", ShardState)
 def test_what_the_oracle_says_of_a_state(state: ShardState) -> None:
     value = one_in(state)
-    answers = [expected_findings(value, "/data", level) for level in LEVELS]
-    answers.append(expected_findings(value, "/data", "valid", digests=True))
+    answers = [expected_findings(value, "/data", level=level) for level in LEVELS]
+    answers.append(expected_findings(value, "/data", level="valid", digests=True))
     kinds = [{kind for kind, path in answer if path.name == "acts000001.bin"} for answer in answers]
     assert kinds == [{kind} - {None} for kind in SEEN[state]]
     assert all(not path.name.startswith("acts000000") for answer in answers for _, path in answer)
@@ -137,8 +135,8 @@ def test_the_report_is_what_the_oracle_expects(value: Layout) -> None:
     with shards_dir(value) as path:
         for level in LEVELS:
             report = validate(path, level=level)
-            assert said(report.findings) == list(expected_findings(value, path, level))
-            assert report.unproven == expected_unproven(value, path, level)
+            assert said(report.findings) == list(expected_findings(value, path, level=level))
+            assert report.unproven == expected_unproven(value, path, level=level)
 
 
 @settings(max_examples=60)
@@ -148,9 +146,11 @@ def test_so_it_is_where_the_manifest_states_digests(value: Layout) -> None:
         for level in LEVELS:
             report = check(with_digests(value, path), level=level)
             assert said(report.findings) == list(
-                expected_findings(value, path, level, digests=True)
+                expected_findings(value, path, level=level, digests=True)
             )
-            assert report.unproven == expected_unproven(value, path, level, digests=True) == ()
+            assert (
+                report.unproven == expected_unproven(value, path, level=level, digests=True) == ()
+            )
 
 
 @pytest.mark.once
@@ -167,7 +167,7 @@ def test_every_state_is_generated_reached_and_reported() -> None:
             kinds = {finding.path.name: finding.kind.value for finding in report.findings}
             for name, state in zip(value.shard_names, value.states, strict=True):
                 generated[state] += 1
-                reached[state] += is_so(path / name, state, content(value, name))
+                reached[state] += is_so(path / name, state, value.read_bytes(name))
                 reported[state] += kinds.get(name) == SEEN[state][-1]
 
     count()
@@ -177,23 +177,23 @@ def test_every_state_is_generated_reached_and_reported() -> None:
 
 
 def test_a_shard_without_examples_may_be_sparse(tmp_path: Path) -> None:
-    value = layout(n_shards=2, n_examples=4, sparse=[0, 1])
-    found = expected_findings(value, tmp_path, "valid", digests=True)
+    value = Layout(n_shards=2, n_examples=4, sparse=[0, 1])
+    found = expected_findings(value, tmp_path, level="valid", digests=True)
     assert [path.name for _, path in found] == ["acts000000.bin"]
 
 
 def test_swapped_shards_hand_their_bytes_on_in_a_ring(tmp_path: Path) -> None:
-    value = layout(n_shards=4, swapped=[0, 2, 3])
+    value = Layout(n_shards=4, swapped=[0, 2, 3])
     path = write_layout(value, tmp_path)
     found = [(path / name).read_bytes() for name in value.shard_names]
     order = [value.shard_names[index] for index in (2, 1, 3, 0)]
-    assert found == [content(value, name) for name in order]
+    assert found == [value.read_bytes(name) for name in order]
 
 
 def test_one_shard_can_not_be_swapped(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"aa")
     with pytest.raises(ValueError, match="found one"):
-        layout(swapped=[1])
+        Layout(swapped=[1])
     with pytest.raises(ValueError, match="found one"):
         apply_states([tmp_path / "a"], [ShardState.SWAPPED])
 
@@ -226,23 +226,25 @@ def test_as_many_states_as_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("digests", [False, True])
 def test_a_level_that_there_is_not(ask, digests: bool) -> None:
     with pytest.raises(ValueError, match="expected one of present, complete, valid, found 'full'"):
-        ask(layout(), "/data", "full", digests=digests)
+        ask(Layout(), "/data", level="full", digests=digests)
 
 
 def test_expected_paths_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    value = layout(missing=[0])
+    value = Layout(missing=[0])
     assert expected_findings(value, "x")[0].path == tmp_path / "x" / "acts000000.bin"
-    assert expected_unproven(value, "x", "valid")[0] == tmp_path / "x" / "acts000001.bin"
+    assert expected_unproven(value, "x", level="valid")[0] == tmp_path / "x" / "acts000001.bin"
 
 
 def test_promises_are_those_of_whole_files(tmp_path: Path) -> None:
-    value = layout(n_shards=2, labels=True, missing=[0])
-    path = write_layout(layout(n_shards=2, labels=True), tmp_path)
-    assert [promise.name for promise in promises(value)] == list(value.file_names)
+    value = Layout(n_shards=2, labels=True, missing=[0])
+    path = write_layout(Layout(n_shards=2, labels=True), tmp_path)
+    assert [promise.name for promise in expected_files(value)] == list(value.file_names)
     assert check(with_digests(value, path), level="valid").ok
 
 
 def test_only_files_that_are_promised_have_content() -> None:
-    with pytest.raises(ValueError, match=r"expected one of acts000000\.bin, found 'labels\.bin'"):
-        content(layout(1), "labels.bin")
+    with pytest.raises(
+        ValueError, match=r"one of acts000000\.bin, metadata\.json, .*found 'labels\.bin'"
+    ):
+        Layout(1).read_bytes("labels.bin")

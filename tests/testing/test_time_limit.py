@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.testing import checkpoint_dir, checkpoint_layout, layout, shards_dir, time_limit
+from shardproof.testing import Layout, shards_dir, time_limit
 
 SOON = 0.05
-FIFO = layout(2, fifo=[0])
+FIFO = Layout(2, fifo=[0])
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +165,7 @@ def test_another_thread_is_refused() -> None:
 
 @contextlib.contextmanager
 def shard_of_checkpoint() -> Iterator[Path]:
-    with checkpoint_dir(checkpoint_layout(1, fifo_ranks=[0])) as prefix:
+    with shards_dir(Layout(1, format="checkpoint", fifo=[0])) as prefix:
         yield Path(f"{prefix}_shard_0.shard")
 
 
@@ -209,4 +209,4 @@ def test_a_blind_loader_fails_by_the_least_directory(pytester: pytest.Pytester) 
     run = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=120)
     run.assert_outcomes(failed=1)
     run.stdout.fnmatch_lines(["*TimeoutError: expected an end within 0.1 s*"])
-    run.stdout.fnmatch_lines(["*layout(n_shards=1, fifo=?0?)*"])
+    run.stdout.fnmatch_lines(["*Layout(n_shards=1, fifo=?0?)*"])

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 
-from shardproof.testing.contracts._traces import left_behind, traces
+from shardproof.testing.contracts._child import left_behind, traces
 
 
 def test_threads_that_end_while_they_are_looked_at():

@@ -102,11 +102,11 @@ def number(name: str, value: object, least: float = 0.0) -> float:
 
 
 def rank_of(rank: object, world_size: object) -> tuple[int, int]:
-    """Return the number of a process and of how many, if there can be such a one.
+    """Return rank and world size as Python's integers; refuse a rank that there can't be.
 
     Raises:
-        TypeError: One is no integer.
-        ValueError: There is none of this number among so many.
+        TypeError: One of them is no integer.
+        ValueError: The world size is below 1, or the rank not below the world size.
     """
     n_ranks = count("world_size", world_size, 1)
     return count("rank", rank, 0, n_ranks - 1), n_ranks
@@ -162,7 +162,9 @@ class _Argument(NamedTuple):
         problem = f"{name}: expected {_cut(_expected(self.hint))}, found {found}"
         words = _words_of(self.hint)
         if words and isinstance(value, str):
-            raise ValueError(f"{name_of_owner()}(): {problem}{_nearest(value, words)}")
+            near = difflib.get_close_matches(value[:_MAX_SHOWN], words, 1)
+            hint = f"; did you mean {_shown(near[0])}?" if near else ""
+            raise ValueError(f"{name_of_owner()}(): {problem}{hint}")
         raise TypeError(f"{name_of_owner()}(): {problem}")
 
 
@@ -237,11 +239,6 @@ def _words_of(hint: Any) -> list[str]:
     return [value for value in values if isinstance(value, str)]
 
 
-def _nearest(found: str, words: Sequence[str]) -> str:
-    near = difflib.get_close_matches(found[:_MAX_SHOWN], words, 1)
-    return f"; did you mean {_shown(near[0])}?" if near else ""
-
-
 def _expected(hint: Any) -> str:
     """Return a hint in words: ``'present', 'complete' or 'valid'``."""
     *others, last = itertools.chain.from_iterable(map(_words, _choices(hint)))
@@ -296,9 +293,6 @@ def _public(module: str, names: Sequence[str]) -> str:
     """Return a name as the outermost room has it that lists it among its public ones."""
     parts = [*itertools.takewhile(lambda part: not part.startswith("_"), module.split("."))]
     rooms = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
-    home = next((room for room in rooms if names[0] in _public_names(room)), rooms[-1])
+    public = {room: getattr(sys.modules.get(room), "__all__", ()) for room in rooms}
+    home = next((room for room in rooms if names[0] in public[room]), rooms[-1])
     return ".".join([home, *names])
-
-
-def _public_names(room: str) -> Sequence[str]:
-    return getattr(sys.modules.get(room), "__all__", ())

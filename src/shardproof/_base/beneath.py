@@ -60,22 +60,17 @@ def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int) -> int:
         OutsideError: The name leads out of the directory.
         OSError: A folder or a link could not be opened or read.
     """
-    fd = _open_without_links(name, open_at, dir_fd)
-    return _Walk(root, dir_fd).open(name, open_at) if fd is None else fd
-
-
-def _open_without_links(name: str, open_at: OpenAt, dir_fd: int) -> int | None:
-    """Open by as few calls as there can be; None where it takes a walk."""
     folder, _, base = name.rpartition("/")
+    folder_fd = _folder_by_one_call(folder, dir_fd) if folder else None
+    fd = None
     if not folder:
-        return open_at(base, dir_fd)
-    folder_fd = _folder_by_one_call(folder, dir_fd)
-    if folder_fd is None:
-        return None
-    try:
-        return open_at(base, folder_fd)
-    finally:
-        os.close(folder_fd)
+        fd = open_at(base, dir_fd)
+    elif folder_fd is not None:
+        try:
+            fd = open_at(base, folder_fd)
+        finally:
+            os.close(folder_fd)
+    return _Walk(root, dir_fd).open(name, open_at) if fd is None else fd
 
 
 class _Walk:
@@ -122,16 +117,14 @@ class _Walk:
         try:
             fd = os.open(part, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=self._at)
         except OSError as error:
-            if error.errno not in {errno.ENOTDIR, errno.ELOOP} or self._is_other(part):
+            if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
+                raise
+            mode = os.stat(part, dir_fd=self._at, follow_symlinks=False).st_mode
+            if not stat.S_ISLNK(mode) and not stat.S_ISDIR(mode):  # nor became one meanwhile
                 raise
             self._follow(part)
         else:
             self._folders.append((part, fd))
-
-    def _is_other(self, part: str) -> bool:
-        """Whether what is no folder is no link either, nor became a folder meanwhile."""
-        mode = os.stat(part, dir_fd=self._at, follow_symlinks=False).st_mode
-        return not stat.S_ISLNK(mode) and not stat.S_ISDIR(mode)
 
     def _follow(self, part: str) -> None:
         """Put what a link says in the place of its name."""
@@ -183,7 +176,7 @@ def _parts_of(text: str) -> list[str]:
 def _folder_by_one_call(name: str, dir_fd: int) -> int | None:
     """Open a folder inside a directory by one call, links on the way included; None if it fails."""
     call = _openat2()
-    # Whoever put another function there (a fake file system, planned faults) is asked by a walk.
+    # Another function there (of a fake file system, of planned faults) sees the calls of a walk.
     if call is None or not isinstance(os.open, types.BuiltinFunctionType):
         return None
     fd = call(dir_fd, os.fsencode(name))

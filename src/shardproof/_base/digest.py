@@ -3,19 +3,19 @@
 import hashlib
 import hmac
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from shardproof._base.digest_tree import TreeDigest
+from shardproof._base.crew import in_threads
 from shardproof._base.messages import quoted
 
-__all__ = ["ALGORITHMS", "Digest", "begin", "of_file", "parse", "same"]
+__all__ = ["ALGORITHMS", "Digest", "TreeDigest", "begin", "of_file", "parse", "same"]
 
 ALGORITHMS = ("blake2b", "md5", "sha1", "sha256", "sha512")
 """What `parse` accepts: what hashlib has on every platform and manifests in use state.
 
 It accepts ``git-sha1`` too, by which git names a file: the SHA-1 of ``blob <size>``, NUL and the
-bytes (git-hash-object(1)); ``xxh64`` and ``xxh3-128``; ``sha256-tree`` (`_digest_tree`); and
+bytes (git-hash-object(1)); ``xxh64`` and ``xxh3-128``; ``sha256-tree`` (`TreeDigest`); and
 ``blake3`` where it is installed (``pip install shardproof[blake3]``).
 """
 
@@ -28,6 +28,7 @@ _N_DIGITS = {
     "xxh64": 16,
 }
 _CHUNK = 2**20
+_LEAF_BYTES = 2**20  # of `TreeDigest`
 
 
 class Digest(NamedTuple):
@@ -72,38 +73,20 @@ def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
     """
     if algorithm == "git-sha1":
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    if algorithm in _OTHERS:
-        return _OTHERS[algorithm](threads)
+    if algorithm == "sha256-tree":
+        return TreeDigest(threads)
+    if algorithm in {"xxh3-128", "xxh64"}:
+        import xxhash  # noqa: PLC0415 - few manifests need it
+
+        return xxhash.xxh64() if algorithm == "xxh64" else xxhash.xxh3_128()
+    if algorithm == "blake3":
+        try:
+            from blake3 import blake3  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            problem = "blake3 needs the package blake3: pip install shardproof[blake3]"
+            raise ValueError(problem) from error
+        return blake3(max_threads=threads or blake3.AUTO)
     return hashlib.new(algorithm, usedforsecurity=False)
-
-
-def _blake3(threads: int | None) -> Any:
-    try:
-        from blake3 import blake3  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        problem = "blake3 needs the package blake3: pip install shardproof[blake3]"
-        raise ValueError(problem) from error
-    return blake3(max_threads=threads or blake3.AUTO)
-
-
-def _xxh64(_: int | None) -> Any:
-    import xxhash  # noqa: PLC0415 - few manifests need it
-
-    return xxhash.xxh64()
-
-
-def _xxh3(_: int | None) -> Any:
-    import xxhash  # noqa: PLC0415 - as above
-
-    return xxhash.xxh3_128()
-
-
-_OTHERS: dict[str, Callable[[int | None], Any]] = {
-    "blake3": _blake3,
-    "sha256-tree": TreeDigest,
-    "xxh3-128": _xxh3,
-    "xxh64": _xxh64,
-}
 
 
 def of_file(
@@ -128,7 +111,6 @@ def of_file(
     offset = start
     while offset < size and (n := os.preadv(fd, [buffer[: size - offset]], offset)):
         go_on()
-        go_on()
         digest.update(buffer[:n])
         offset += n
     return Digest(algorithm, digest.hexdigest())
@@ -137,3 +119,58 @@ def of_file(
 def same(a: Digest, b: Digest) -> bool:
     """Whether two digests state the same bytes by the same algorithm."""
     return a.algorithm == b.algorithm and hmac.compare_digest(a.value, b.value)
+
+
+class TreeDigest:
+    """A digest that many processors compute together: the SHA-256 of a list of SHA-256 digests.
+
+    Each leaf is the digest of one MiB, the last of what is left; the root is the digest of all
+    leaves. It takes bytes by ``update``, as those of hashlib do, the fastest in pieces of many MiB.
+    Threads run only within ``update``, and have ended when it returns.
+
+    Args:
+        threads: How many; by default one for each processor.
+    """
+
+    digest_size = 32
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or len(os.sched_getaffinity(0))
+        self._root = hashlib.sha256()
+        self._leaf = hashlib.sha256()
+        self._n_in_leaf = 0
+
+    def update(self, data: "bytes | memoryview") -> None:
+        """Take in more bytes."""
+        view = memoryview(data).cast("B")
+        if self._n_in_leaf:
+            n = min(_LEAF_BYTES - self._n_in_leaf, len(view))
+            self._fill(view[:n])
+            view = view[n:]
+        n_whole = len(view) // _LEAF_BYTES * _LEAF_BYTES
+        leaves = [view[at : at + _LEAF_BYTES] for at in range(0, n_whole, _LEAF_BYTES)]
+        n_threads = min(len(leaves), self._threads)
+        if n_threads < 2:
+            digests: Iterable[bytes] = map(_digest, leaves)
+        else:
+            digests = in_threads(_digest, leaves, n_threads=n_threads, name="shardproof-digest")
+        self._root.update(b"".join(digests))
+        self._fill(view[n_whole:])
+
+    def _fill(self, part: memoryview) -> None:
+        self._leaf.update(part)
+        self._n_in_leaf += len(part)
+        if self._n_in_leaf == _LEAF_BYTES:
+            self._root.update(self._leaf.digest())
+            self._leaf, self._n_in_leaf = hashlib.sha256(), 0
+
+    def hexdigest(self) -> str:
+        """Return the root of what was taken in until now."""
+        root = self._root.copy()
+        if self._n_in_leaf:
+            root.update(self._leaf.digest())
+        return root.hexdigest()
+
+
+def _digest(leaf: memoryview) -> bytes:
+    return hashlib.sha256(leaf).digest()

@@ -13,7 +13,8 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
 from typing import Generic, TypeVar
 
-from shardproof._base.work import Crew, go_on
+from shardproof._base.crew import Crew
+from shardproof._base.work import go_on
 
 __all__ = ["available_cpus", "max_threads", "over_executor", "over_threads"]
 
@@ -78,25 +79,20 @@ def _run(
     seconds, in_threads = 0.0, threads != 1
     if threads is None:
         sample = items[start : start + _SAMPLE]
-        seconds, results = _timed(work, sample)
+        times, results = [], []
+        for item in sample:
+            begin = time.perf_counter()
+            results += work((item,))
+            times.append(time.perf_counter() - begin)
         yield len(sample), results
         start += len(sample)
+        seconds = sorted(times)[len(times) // 2]
         in_threads = seconds > SLOW_SECONDS
     run = items[start : start + (_THREADED_RUN if in_threads else _SEQUENTIAL_RUN)]
     if in_threads:
         yield from pool.run(run, seconds)
     elif run:
         yield len(run), work(run)
-
-
-def _timed(work: Work[Item, Result], sample: Sequence[Item]) -> tuple[float, list[Result]]:
-    """The median time of a look, and what the looks had to say."""
-    seconds, results = [], []
-    for item in sample:
-        begin = time.perf_counter()
-        results += work((item,))
-        seconds.append(time.perf_counter() - begin)
-    return sorted(seconds)[len(seconds) // 2], results
 
 
 class _Pool(Generic[Item, Result]):

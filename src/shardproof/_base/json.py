@@ -11,13 +11,13 @@ import functools
 import json
 import os
 import re
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.paths import permission_denied
+from shardproof._base.opening import permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
 __all__ = ["MAX_BYTES", "MAX_ITEMS", "decode", "fields_in", "read", "read_bytes"]
@@ -54,9 +54,17 @@ def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
     """Return what a JSON file holds, for a caller who decodes it; raises as `read`."""
     path = os.path.join(root, name)
     try:
-        with open(_open(root, name), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            data = _read_all(file, size, max_bytes) if size <= max_bytes else b""
+        dir_fd = open_root(root)
+        try:
+            fd = open_inside(name, root=root, dir_fd=dir_fd)
+        finally:
+            os.close(dir_fd)
+        with open(fd, "rb") as file:
+            size, data = os.fstat(file.fileno()).st_size, b""
+            if size <= max_bytes:
+                # Not max_bytes at once: Python makes room for as many bytes as it is asked for.
+                data = file.read(size + 1)
+                data = data if len(data) <= size else data + file.read(max_bytes)
     except ManifestError:
         raise
     except FileNotFoundError as error:
@@ -75,20 +83,6 @@ def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
         problem = f"expected at most {max_bytes} bytes, found {max(size, len(data))}"
         raise ManifestError(problem, path=path)
     return data
-
-
-def _read_all(file: BinaryIO, size: int, max_bytes: int) -> bytes:
-    # Not max_bytes at once: Python makes room for as many bytes as it is asked for.
-    data = file.read(size + 1)
-    return data if len(data) <= size else data + file.read(max_bytes)
-
-
-def _open(root: str, name: str) -> int:
-    dir_fd = open_root(root)
-    try:
-        return open_inside(name, root=root, dir_fd=dir_fd)
-    finally:
-        os.close(dir_fd)
 
 
 def decode(data: bytes, kind: type[T], *, path: str) -> T:
@@ -213,7 +207,9 @@ def _locate(field: str, data: bytes) -> tuple[int | None, str | None]:
     text, start, line = data.decode(errors="replace"), 0, None
     try:
         if steps[0][0]:
-            start = _start_of_item(text, int(steps.pop(0)[0]))
+            start = _after_separator(text, text.index("[") + 1)
+            for _ in range(int(steps.pop(0)[0])):
+                start = _after_separator(text, _DECODER.raw_decode(text, start)[1])
             line = text.count("\n", 0, start) + 1
         elif len(data) > _MAX_SHOWN_BYTES:
             return None, None
@@ -223,13 +219,6 @@ def _locate(field: str, data: bytes) -> tuple[int | None, str | None]:
     except (ValueError, LookupError, TypeError, RecursionError):
         return line, None
     return line, quoted(json.dumps(value))
-
-
-def _start_of_item(text: str, index: int) -> int:
-    start = _after_separator(text, text.index("[") + 1)
-    for _ in range(index):
-        start = _after_separator(text, _DECODER.raw_decode(text, start)[1])
-    return start
 
 
 def _after_separator(text: str, position: int) -> int:

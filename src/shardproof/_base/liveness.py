@@ -1,4 +1,4 @@
-"""Who a process is, how it shows that it lives, and how others tell that it is gone.
+"""Which process this is, how it shows that it lives, and how others tell that it is gone.
 
 On one machine the kernel tells. A number alone does not: it is given to another process later, and
 a container or another machine has one of the same number. So the kernel's boot, the namespaces of
@@ -25,11 +25,13 @@ from shardproof._base.threads import Stop
 
 __all__ = [
     "Heartbeat",
+    "Mark",
     "ObservedSilence",
     "Stamp",
     "is_alive",
     "is_gone",
     "is_here",
+    "mark_of",
     "owner_text",
     "process_of",
     "settled_stamp_of",
@@ -41,8 +43,11 @@ __all__ = [
 Key = TypeVar("Key")
 Sign = TypeVar("Sign")
 
+Mark = tuple[int, int, int]
+"""Size, time of last change and inode: what tells a file from others, and from itself changed."""
+
 Stamp = tuple[int, ...]
-"""What changes when a file does."""
+"""What changes when a file does, or its name."""
 
 _TICK = 2.0
 """Seconds in which a file may change twice and its time once, on the coarsest file system."""
@@ -228,6 +233,11 @@ class ObservedSilence(Generic[Key, Sign]):
 def stamp_of(status: os.stat_result) -> Stamp:
     """Return what changes when a file is another one, is written to, or gets another name."""
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def mark_of(status: os.stat_result) -> Mark:
+    """Return what changes when a file is another one or is written to, but not with its name."""
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def settled_stamp_of(status: os.stat_result) -> Stamp | None:

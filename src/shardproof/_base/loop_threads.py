@@ -7,7 +7,7 @@ import inspect
 import threading
 import types
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from shardproof._base import threads
 from shardproof._base.arguments import checked
@@ -93,9 +93,14 @@ def in_thread(method: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Re
     Args:
         method: One that is `checked`; its twin has its name with ``_async`` behind it.
     """
-    name = f"{method.__name__}_async"
+    name, function = f"{method.__name__}_async", cast("Any", inspect.unwrap(method))
     # A copy, since refusals of arguments name the function that was called.
-    blocking: Callable[P, Result] = checked(_copy(inspect.unwrap(method), name))
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
+    copy.__module__, copy.__qualname__ = function.__module__, f"{function.__qualname__}_async"
+    blocking: Callable[P, Result] = checked(copy)
 
     @functools.wraps(blocking)
     async def twin(*args: P.args, **keywords: P.kwargs) -> Result:
@@ -108,12 +113,3 @@ def in_thread(method: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Re
         f"Do as `{method.__name__}` in a thread, which has ended when this returns or is cancelled."
     )
     return twin
-
-
-def _copy(function: Any, name: str) -> types.FunctionType:
-    copy = types.FunctionType(
-        function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
-    )
-    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
-    copy.__module__, copy.__qualname__ = function.__module__, f"{function.__qualname__}_async"
-    return copy

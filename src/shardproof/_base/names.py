@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from shardproof._base.beneath import OutsideError, open_beneath
 from shardproof._base.messages import quoted, shown
-from shardproof._base.opening import is_link, mode_of, real_path
-from shardproof._base.paths import permission_denied
+from shardproof._base.opening import is_link, mode_of, permission_denied, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
 __all__ = [
@@ -39,6 +38,8 @@ MAX_PATH_BYTES = 4095  # PATH_MAX of Linux, less its closing NUL
 OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
 """How a file is opened to look at it: never blocking, never through a link, never a terminal."""
 
+_TOO_LONG = f"its path is over {MAX_PATH_BYTES} bytes"
+_CONTROLS = {"Cc", "Zl", "Zp"}  # categories of Unicode
 _PLAIN_LINES = re.compile(r"[0-9A-Za-z_.\-\n]+")
 _LOWER_LINES = re.compile(r"[0-9a-z_.\-\n]+")
 
@@ -102,20 +103,13 @@ def _why_refused(name: str) -> str | None:
         "it has an empty, '.' or '..' part": not {"", ".", ".."}.isdisjoint(parts),
         "it has a backslash": "\\" in name,
         "it begins with a drive": re.match(r"[A-Za-z]:", name) is not None,
-        "it has a control character": any(map(_is_control, name)),
+        "it has a control character": not _CONTROLS.isdisjoint(map(unicodedata.category, name)),
         f"it is over {MAX_NAME_BYTES} bytes": any(
             len(part.encode()) > MAX_NAME_BYTES for part in parts
         ),
         _TOO_LONG: len(encoded) > MAX_PATH_BYTES,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-_TOO_LONG = f"its path is over {MAX_PATH_BYTES} bytes"
-
-
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character) in {"Cc", "Zl", "Zp"}
 
 
 def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
@@ -127,15 +121,12 @@ def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
     for index, name in enumerate(names):
         if index in refused:
             continue
-        entry = first.setdefault(_folded(name), index)
+        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+        entry = first.setdefault(folded, index)
         if entry != index:
             earlier = names[entry]
             how = "twice" if earlier == name else f"beside its twin {quoted(earlier)}"
             yield Refusal(index, name, f"it is listed {how}")
-
-
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def refuse_unspelled(names: Sequence[str], source: str | os.PathLike[str]) -> None:
@@ -213,7 +204,7 @@ def open_root(root: str) -> int:
 
 
 def replaced(root: str) -> OSError:
-    """Return what it means that another file has a directory's name by now: nobody could look."""
+    """Return the error of a directory whose name leads to another one by now."""
     return OSError(errno.ESTALE, "it was replaced while it was looked at", root)
 
 
@@ -221,7 +212,7 @@ def open_inside(name: str, *, root: str, dir_fd: int) -> int:
     """Open a file of the root for reading and return its descriptor, if the file is one to open.
 
     A symbolic link is followed when it stays inside the root. Whatever is renamed or replaced
-    meanwhile, what is opened was inside the root; see `_beneath`.
+    meanwhile, what is opened was inside the root; see `_base.beneath`.
 
     Nothing but a regular file is opened: opening a FIFO may block or wake its writer, and opening
     a device may act on it (open(2)). Only what is put in the place of a regular file between the

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator
 
 __all__ = [
+    "EMPTY",
     "is_directory",
     "is_link",
     "is_regular",
@@ -21,15 +22,41 @@ __all__ = [
     "matching",
     "mode_of",
     "names_in",
+    "permission_denied",
     "read_at",
     "real_path",
+    "refuse_empty",
     "tree",
 ]
+
+EMPTY = "expected a path, found an empty text: is a variable not set? The current directory is '.'"
+"""What is said of an empty path, in the library and by the command."""
 
 # A look that ends so has been made: no path of such a name leads to anything.
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
 _MAX_LINKS = 40  # that one path may lead through, as on Linux (path_resolution(7))
+
+
+def refuse_empty(**paths: str | os.PathLike[str] | None) -> None:
+    """Refuse an empty path, which the operating system's modules take for the current directory.
+
+    ``Path("")`` is ``Path(".")`` and can't be told from it.
+
+    Args:
+        paths: By the name of the argument; None for one that was not given.
+
+    Raises:
+        ValueError: One is empty.
+    """
+    for name, path in paths.items():
+        if path is not None and not os.fspath(path):
+            raise ValueError(f"{name}: {EMPTY}")
+
+
+def permission_denied() -> str:
+    """Return what is said of something that may not be read."""
+    return f"permission denied (uid {os.geteuid()}); ask its owner to let you read it"
 
 
 def mode_of(
@@ -153,12 +180,10 @@ def matching(directory: str | os.PathLike[str], pattern: str) -> list[str]:
     Raises:
         OSError: The directory could not be listed to its end.
     """
-    names = names_in(directory) if pattern.startswith(".") else _plain(names_in(directory))
+    names = names_in(directory)
+    if not pattern.startswith("."):
+        names = [name for name in names if not name.startswith(".")]
     return fnmatch.filter(names, pattern)
-
-
-def _plain(names: list[str]) -> list[str]:
-    return [name for name in names if not name.startswith(".")]
 
 
 def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:

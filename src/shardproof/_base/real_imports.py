@@ -124,7 +124,7 @@ class _PatchesOff:
             name: module for name, module in before.items() if name not in sys.modules
         }
         for name, module in self._forgotten.items():
-            if _is_ours(name) or _is_being_loaded(module):
+            if _is_ours(name) or getattr(module.__spec__, "_initializing", False):
                 sys.modules[name] = module
 
     def put_on(self) -> None:
@@ -139,10 +139,6 @@ class _PatchesOff:
         for name, module in self._forgotten.items():
             if sys.modules.setdefault(name, module) is module and not _is_ours(name):
                 self._patcher._dyn_patcher.needs_patch(name)  # forgets it at the end
-
-
-def _is_being_loaded(module: "ModuleType") -> bool:
-    return getattr(module.__spec__, "_initializing", False)
 
 
 _REAL_FILES = _RealFiles()

@@ -13,6 +13,7 @@ which the interrupted code holds. So nothing is waited for where it runs.
 """
 
 import _thread
+import collections
 import contextlib
 import functools
 import gc
@@ -23,18 +24,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from shardproof._base.mailbox import Mailbox
-
-__all__ = ["TICK", "Stop", "Thread", "Threads", "is_collecting", "is_main", "start"]
+__all__ = ["TICK", "Mailbox", "Stop", "Thread", "Threads", "is_collecting", "is_main", "start"]
 
 TICK = 0.05
 """Seconds after which a wait looks around, in case that it was not woken."""
 
-
 _LONG = 1e6
 """Seconds that stand for no limit."""
+
+Item = TypeVar("Item")
 
 
 def is_main() -> bool:
@@ -65,6 +65,48 @@ def is_collecting() -> bool:
     return getattr(_here, "start", _here) is getattr(_latest, "start", None)
 
 
+class Mailbox(Generic[Item]):
+    """A queue without end, for any number of threads, of which one may be interrupted.
+
+    ``queue.Queue`` may keep its lock when an interrupt comes at a bad moment. ``queue.SimpleQueue``
+    waits for ever, whatever its timeout, if a handler of a signal takes longer than what is left
+    of it (seen in Python 3.11 and 3.12).
+    """
+
+    def __init__(self) -> None:
+        self._items: collections.deque[Item] = collections.deque()
+        self._is_empty = threading.Lock()
+
+    def put(self, item: Item) -> None:
+        """Add an item; returns at once."""
+        self._items.append(item)
+        self._wake()
+
+    def get(self, timeout: float) -> Item:
+        """Take the oldest item.
+
+        Args:
+            timeout: Seconds to wait for one.
+
+        Raises:
+            queue.Empty: None came.
+        """
+        end = time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(IndexError):
+                item = self._items.popleft()
+                break
+            if not self._is_empty.acquire(timeout=max(0.0, end - time.monotonic())):
+                raise queue.Empty
+        if self._items:  # of two that came at once, the second wakes nobody
+            self._wake()
+        return item
+
+    def _wake(self) -> None:
+        with contextlib.suppress(RuntimeError):  # somebody has done it already
+            self._is_empty.release()
+
+
 class Stop(threading.Event):
     """An event that the main thread may set and wait for: it has no lock that can stay held."""
 
@@ -74,20 +116,20 @@ class Stop(threading.Event):
         self._gate: Mailbox[None] = Mailbox()
 
     def is_set(self) -> bool:
-        """Return whether it was told."""
+        """Return whether it is set."""
         return bool(self._is_told)
 
     def set(self) -> None:
-        """Tell all who ask from now on, and wake who waits."""
+        """Set it, and wake the threads that wait for it."""
         self._is_told = True
         self._gate.put(None)
 
     def clear(self) -> None:
-        """Let it be as if it had not been told."""
+        """Take back that it was set."""
         self._is_told = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is told; return whether it is."""
+        """Wait until it is set; return whether it is."""
         end = time.monotonic() + (_LONG if timeout is None else timeout)
         with contextlib.suppress(queue.Empty):
             while not self._is_told:
@@ -97,9 +139,9 @@ class Stop(threading.Event):
         return self.is_set()
 
     def when_gone(self, owner: object) -> weakref.ref[object]:
-        """Let it be told, too, once nobody has the owner any more.
+        """Set it, too, once nobody holds the owner any more; this wakes no thread that waits.
 
-        It is as long as somebody has what this returns. Who waits is not woken.
+        It works as long as somebody holds the reference that this returns.
         """
         # No function in Python, as above: what is kept is the reference itself, which is true.
         return weakref.ref(owner, functools.partial(setattr, self, "_is_told"))
@@ -267,8 +309,18 @@ def start(thread: threading.Thread, stop: threading.Event | None = None) -> None
     launchers: list[int] = []
     outcome: list[BaseException | None] = []
     bell: Mailbox[None] = Mailbox()
+
+    def begin() -> None:
+        problem = None
+        try:
+            thread.start()
+        except BaseException as error:
+            problem = error
+        outcome.append(problem)
+        bell.put(None)
+
     try:
-        _launch(_begin, thread, outcome, bell, known=launchers)
+        _launch(begin, known=launchers)
         while not outcome:
             _wait(bell)
     except BaseException:
@@ -279,18 +331,6 @@ def start(thread: threading.Thread, stop: threading.Event | None = None) -> None
         raise
     if outcome[0] is not None:
         raise outcome[0]
-
-
-def _begin(
-    thread: threading.Thread, outcome: list[BaseException | None], bell: Mailbox[None]
-) -> None:
-    problem = None
-    try:
-        thread.start()
-    except BaseException as error:
-        problem = error
-    outcome.append(problem)
-    bell.put(None)
 
 
 def _launch(work: Callable[..., None], *args: object, known: list[int]) -> None:

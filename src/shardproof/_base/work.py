@@ -12,43 +12,47 @@ import contextlib
 import os
 import queue
 import threading
+import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Generic, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from shardproof._base import threads
-from shardproof._base.mailbox import Mailbox
-from shardproof._base.threads import TICK, Stop, Thread, Threads, is_collecting
+from shardproof._base.threads import TICK, Mailbox, Stop, Thread, is_collecting
+from shardproof.errors import SourceError
 
 __all__ = [
     "Cancelled",
-    "Crew",
+    "Closeable",
+    "Deadline",
     "Interrupts",
+    "Settled",
     "apart",
+    "close_at_exit",
+    "current",
     "go_on",
-    "in_threads",
     "interrupts",
     "is_collecting",
     "later",
+    "settle",
     "stoppable",
     "to_waiter",
 ]
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 P = ParamSpec("P")
 
 
 class Cancelled(BaseException):
-    """The work is wanted no more. Nobody but who told it to stop gets to see this."""
+    """The work is wanted no more; this error goes no further than to the code that stopped it."""
 
 
 class Interrupts:
-    """Those of the main thread that somebody has counted; in the library, nobody counts them.
+    """How many interrupts the command has counted; the library itself counts none.
 
     Attributes:
         n: How many came.
-        is_awaited: Whether the first is not to be raised: whoever waits looks at ``n``.
+        is_awaited: Whether the first is not to be raised, since the code that waits looks at ``n``.
     """
 
     def __init__(self) -> None:
@@ -62,7 +66,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
-        """Do not raise the first one meanwhile."""
+        """Have the first interrupt counted, and not raised, until the context ends."""
         self.is_awaited = True
         try:
             yield
@@ -74,14 +78,15 @@ interrupts = Interrupts()
 """The command counts what its handlers of signals are told here."""
 
 
-class _Here(threading.local):
+class _Current(threading.local):
     """What is known of the work that a thread is at."""
 
     stop: threading.Event | None = None
     waiter: "_Waiter | None" = None
 
 
-_here = _Here()
+current = _Current()
+"""What is known of the work that this thread is at."""
 
 
 def go_on() -> None:
@@ -90,12 +95,53 @@ def go_on() -> None:
     Raises:
         Cancelled: It was.
     """
-    if _here.stop is not None and _here.stop.is_set():
+    if current.stop is not None and current.stop.is_set():
         raise Cancelled
 
 
-class _Done(NamedTuple, Generic[Result]):
-    """What became of some work."""
+class Deadline:
+    """The time by which a piece of work is to be done, unless it is cancelled before.
+
+    Args:
+        seconds: How many it has; None for no end.
+        stop: Set from another thread, it cancels the work.
+    """
+
+    def __init__(self, seconds: float | None, stop: threading.Event) -> None:
+        self.began = time.monotonic()
+        self.end = None if seconds is None else self.began + seconds
+        self.stop = stop
+
+    def spent(self) -> float:
+        """Return how many seconds have passed since it began."""
+        return time.monotonic() - self.began
+
+    def left(self, at_most: float) -> float:
+        """Return how many seconds are left, up to a bound; 0 when the time is up."""
+        if self.end is None:
+            return at_most
+        return max(0.0, min(at_most, self.end - time.monotonic()))
+
+    def raise_if_stopped(self) -> None:
+        """Return if the work is still wanted and there is time left.
+
+        Raises:
+            Cancelled: It is not wanted any more.
+            SourceError: The time is up.
+        """
+        go_on()
+        if self.stop.is_set():
+            raise Cancelled
+        if not self.left(1.0):
+            raise SourceError(f"not done after {self.spent():.3g}s", kind="late")
+
+    def within(self, seconds: float) -> "Deadline":
+        """Return the deadline of a part of the work, which has so many seconds at most."""
+        return Deadline(self.left(seconds), self.stop)
+
+
+class Settled(NamedTuple, Generic[Result]):
+    """What became of some work: its result, or its error."""
 
     result: Result | None
     error: BaseException | None
@@ -111,11 +157,12 @@ class _Done(NamedTuple, Generic[Result]):
         return self.result  # type: ignore[return-value]
 
 
-def _done(work: Callable[[], Result]) -> _Done[Result]:
+def settle(work: Callable[[], Result]) -> Settled[Result]:
+    """Do some work, and return what became of it."""
     try:
-        return _Done(work(), None)
+        return Settled(work(), None)
     except BaseException as error:
-        return _Done(None, error)
+        return Settled(None, error)
 
 
 def apart(work: Callable[[Stop], Result]) -> Result:
@@ -133,11 +180,11 @@ def apart(work: Callable[[Stop], Result]) -> Result:
     if not threads.is_main():
         return _in_this_thread(work)
     waiter = _Waiter()
-    outcome: list[_Done[Result]] = []
+    outcome: list[Settled[Result]] = []
 
     def run(stop: Stop) -> None:
-        _here.stop, _here.waiter = stop, waiter
-        outcome.append(_done(lambda: work(stop)))
+        current.stop, current.waiter = stop, waiter
+        outcome.append(settle(lambda: work(stop)))
         waiter.calls.put(None)
 
     thread = Thread(run)
@@ -159,7 +206,7 @@ def apart(work: Callable[[Stop], Result]) -> Result:
 
 
 def _in_this_thread(work: Callable[[Stop], Result]) -> Result:
-    before = _here.stop
+    before = current.stop
     if isinstance(before, Stop):
         return work(before)
     stop = Stop()
@@ -168,12 +215,12 @@ def _in_this_thread(work: Callable[[Stop], Result]) -> Result:
 
 def stoppable(work: Callable[[], Result], stop: threading.Event) -> Result:
     """Return what the work returns, done in this thread; `go_on` ends it once ``stop`` is set."""
-    before = _here.stop
-    _here.stop = stop
+    before = current.stop
+    current.stop = stop
     try:
         return work()
     finally:
-        _here.stop = before
+        current.stop = before
 
 
 def _end(thread: Thread) -> None:
@@ -186,10 +233,10 @@ _at_it: set[Thread] = set()
 
 
 def later(work: Callable[[], object]) -> None:
-    """Let something be done in a thread of its own, which nobody waits for; it takes no lock.
+    """Do some work in a thread of its own, which nobody waits for; this takes no lock.
 
-    So is closed what the collector of garbage finds: see `shardproof._base.threads`. Where no
-    thread can be had, the next one does it, too, or the interpreter as it ends.
+    What the collector of garbage finds is closed in this way: see `shardproof._base.threads`. Where
+    no thread can be had, the next one does it, too, or the interpreter as it ends.
     """
     for thread in tuple(_at_it):
         if thread.has_ended:
@@ -216,7 +263,7 @@ def _finish_left() -> None:
 
 
 def _forget_left() -> None:
-    """What a forked process's parent has left to threads is done by those."""
+    """Forget in a forked process what is left: the threads of its parent do it."""
     _left.clear()
     _at_it.clear()
 
@@ -225,8 +272,35 @@ atexit.register(_finish_left)
 os.register_at_fork(after_in_child=_forget_left)
 
 
+class Closeable(Protocol):
+    """Something with threads or descriptors of its own, such as a generator."""
+
+    def close(self) -> None:
+        """Give them back; do nothing if that was done before."""
+        ...
+
+
+_open: weakref.WeakSet[Closeable] = weakref.WeakSet()
+
+
+def close_at_exit(one: Closeable) -> None:
+    """Close an object when the interpreter ends, if it is there then."""
+    _open.add(one)
+
+
+def _close_all() -> None:
+    for one in list(_open):
+        with contextlib.suppress(ValueError):  # a daemon thread is in the midst of it
+            one.close()
+
+
+# While closing still works: later, the modules that it needs have lost their names, and daemon
+# threads stand still, so that a wait for one never ends. What is registered last is called first.
+atexit.register(_close_all)
+
+
 class _Waiter:
-    """Who waits for work, and does for it what is to be done in the caller's thread."""
+    """A thread that waits for work, and makes the calls that the work wants made there."""
 
     def __init__(self) -> None:
         self.calls: Mailbox[Callable[[], object] | None] = Mailbox()
@@ -242,7 +316,7 @@ class _Waiter:
             call()
 
     def ask(self, call: Callable[[], object]) -> None:
-        """Let something be done by who waits, and wait for that."""
+        """Have the thread that waits make a call, and wait until it is made."""
         answer: Mailbox[object] = Mailbox()
         self.calls.put(lambda: answer.put(call()))
         while True:
@@ -260,7 +334,7 @@ def to_waiter(call: Callable[P, object] | None) -> Callable[P, None] | None:
     Args:
         call: What to call; None for nothing.
     """
-    waiter = _here.waiter
+    waiter = current.waiter
     if call is None:
         return None
 
@@ -271,123 +345,3 @@ def to_waiter(call: Callable[P, object] | None) -> Callable[P, None] | None:
             waiter.ask(lambda: call(*args, **keywords))
 
     return ask
-
-
-def in_threads(
-    work: Callable[[Item], Result],
-    items: Iterable[Item],
-    *,
-    n_threads: int,
-    name: str,
-    depth: int | None = None,
-    stop: threading.Event | None = None,
-) -> Generator[Result, None, None]:
-    """Yield what the work returns for each item, in the items' order, or raise what it raised.
-
-    Threads exist only while the generator does: closing it, or dropping it, ends them; where the
-    collector of garbage does, they are told, and end soon. Work that has begun is ended by `go_on`,
-    or by itself; what is not begun is not done.
-
-    Args:
-        work: Called in several threads at once.
-        items: Advanced by the caller's thread.
-        n_threads: How many threads, at most.
-        name: What their names begin with.
-        depth: How many items are begun and not yet taken, at most; None for all.
-        stop: Set when one of them fails, or no more are wanted, for work that asks it.
-    """
-    crew = Crew(work, n_threads, name)
-    try:
-        yield from crew.results(items, depth)
-    except BaseException:
-        if stop is not None:
-            stop.set()
-        raise
-    finally:
-        try:
-            crew.end()
-        finally:
-            crew.end()  # what an interrupt has cut short
-
-
-class Crew(Generic[Item, Result]):
-    """Threads that do one kind of work, from the first items on until they are ended.
-
-    Whoever has one ends it twice, the second time in a ``finally`` of the first: an interrupt that
-    cuts the first short leaves nothing then. Should both be cut short, the threads end by
-    themselves once nobody has it any more.
-
-    Args:
-        work: Called in several threads at once; it does not hold the crew.
-        n_threads: How many threads, at most; no more than the first items need.
-        name: What their names begin with.
-    """
-
-    def __init__(self, work: Callable[[Item], Result], n_threads: int, name: str) -> None:
-        self._n_threads = n_threads
-        self._jobs = _Jobs(work)
-        self._early: dict[int, _Done[Result]] = {}
-        self._n_begun = self._n_taken = 0
-        self._threads = Threads(self._jobs.run, name)
-        self._jobs.owner = self._threads.stop.when_gone(self)
-        self._has_begun = False
-
-    def results(
-        self, items: Iterable[Item], depth: int | None = None
-    ) -> Generator[Result, None, None]:
-        """Yield what the work returns for each item, in their order; arguments as `in_threads`."""
-        for item in items:
-            self._jobs.todo.put((self._n_begun, item))
-            self._n_begun += 1
-            if self._n_begun - self._n_taken == depth:
-                yield self._take()
-        while self._n_taken < self._n_begun:
-            yield self._take()
-
-    def _take(self) -> Result:
-        if not self._has_begun:
-            self._has_begun = True
-            self._threads.begin(min(self._n_threads, self._n_begun))
-        number = self._n_taken
-        self._n_taken += 1
-        while number not in self._early:
-            go_on()
-            with contextlib.suppress(queue.Empty):
-                found, done = self._jobs.results.get(TICK)
-                self._early[found] = done
-                del done
-        return self._early.pop(number).get()
-
-    def end(self) -> None:
-        """Tell the threads to stop, and wait until they have ended."""
-        self._threads.stop.set()
-        self._jobs.todo.put(None)
-        self._threads.end()
-
-
-class _Jobs(Generic[Item, Result]):
-    """What the threads of a crew hold, which is not the crew."""
-
-    def __init__(self, work: Callable[[Item], Result]) -> None:
-        self.todo: Mailbox[tuple[int, Item] | None] = Mailbox()
-        self.results: Mailbox[tuple[int, _Done[Result]]] = Mailbox()
-        self.owner: weakref.ref[object] | None = None
-        self._work = work
-        self._waiter = _here.waiter
-
-    def run(self, stop: Stop) -> None:
-        """Do what is to be done, until there is no more or it is told to stop."""
-        _here.stop, _here.waiter = stop, self._waiter
-        while not stop.is_set():
-            try:
-                task = self.todo.get(TICK)
-            except queue.Empty:
-                continue
-            if task is None:
-                self.todo.put(None)  # for the next thread
-                return
-            self._do(*task)
-            del task  # while it waits for the next one
-
-    def _do(self, number: int, item: Item) -> None:
-        self.results.put((number, _done(lambda: self._work(item))))

@@ -1,6 +1,7 @@
 """Checkpoints of many ranks: written in parallel, proven, loaded together or alone."""
 
 from shardproof.checkpoint._bytes import MultiShardCheckpointFormat
+from shardproof.checkpoint._prune import prune
 from shardproof.checkpoint.format._metadata import (
     CheckpointMetadata,
     ShardEntry,
@@ -8,14 +9,13 @@ from shardproof.checkpoint.format._metadata import (
     TensorEntry,
 )
 from shardproof.checkpoint.load._loader import MultiShardLoader
-from shardproof.checkpoint.pruning._prune import prune
 from shardproof.checkpoint.safetensors._from_safetensors import from_safetensors
 from shardproof.checkpoint.safetensors._to_safetensors import to_safetensors
 from shardproof.checkpoint.save._saver import MultiShardSaver
 from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
+from shardproof.checkpoint.storage._prefixes import UnfinishedStep, unfinished_steps
 from shardproof.checkpoint.storage._storage import CheckpointStorage, StoredFile
-from shardproof.checkpoint.storage._unfinished import UnfinishedStep, unfinished_steps
 from shardproof.checkpoint.verify._latest import latest_checkpoint
 from shardproof.checkpoint.verify._verifier import ShardFileVerifier, VerificationResult
 

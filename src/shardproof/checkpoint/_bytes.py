@@ -4,17 +4,24 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from shardproof._base import digest as _digest
+from shardproof._base import digest
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import told
 from shardproof.checkpoint.format._layout import MAX_RANK, header_size, parse_header, shard_name
-from shardproof.checkpoint.format._metadata import RankRecord, ShardEntry, broken_by_shard, refuse
-from shardproof.checkpoint.format._sealed import refusal, seal, unseal
-from shardproof.checkpoint.load._arrays import Framework, tensors_in
+from shardproof.checkpoint.format._metadata import (
+    BROKEN,
+    RankRecord,
+    ShardEntry,
+    broken_by_shard,
+    refuse,
+    seal,
+    unseal,
+)
+from shardproof.checkpoint.load._shard_reader import Framework, tensors_in
+from shardproof.checkpoint.save._inputs import tensors_of
 from shardproof.checkpoint.save._shard_writer import Algorithm, ShardWriter
-from shardproof.checkpoint.save._tensors import tensors_of
-from shardproof.checkpoint.storage._open_shard import refuse_other_file
-from shardproof.errors import CheckpointError, ManifestError
+from shardproof.checkpoint.storage._reading import refuse_other_file
+from shardproof.errors import CheckpointError
 
 __all__ = ["MultiShardCheckpointFormat"]
 
@@ -48,7 +55,7 @@ class MultiShardCheckpointFormat:
 
     @checked
     def __init__(self, *, algorithm: Algorithm = "sha256", framework: Framework = "numpy") -> None:
-        _digest.begin(algorithm, 0)
+        digest.begin(algorithm, 0)
         self._algorithm, self._framework = algorithm, framework
 
     @checked
@@ -90,12 +97,8 @@ class MultiShardCheckpointFormat:
         view = memoryview(data).cast("B")
         if entry is None:
             entry, view = _entry_behind(view)
-        try:
-            refuse(
-                broken_by_shard(entry, entry.file.removesuffix(shard_name("", entry.rank))), _PATH
-            )
-        except ManifestError as error:
-            raise refusal(error) from error
+        prefix_name = entry.file.removesuffix(shard_name("", entry.rank))
+        refuse(BROKEN, broken_by_shard(entry, prefix_name), path=_PATH)
         file = _Memory(view)
         refuse_other_file(file, entry)
         return tensors_in(file, entry, framework=self._framework)
@@ -123,7 +126,7 @@ def _entry_behind(view: memoryview) -> tuple[ShardEntry, memoryview]:
     try:
         header = parse_header(bytes(view[:_MOST_OF_HEADER]))
     except ValueError as error:
-        raise CheckpointError(f"they are no shard: {told(error)}", path=_PATH) from None
+        raise CheckpointError(f"it is no shard: {told(error)}", path=_PATH) from None
     end = header_size(header.checksum) + header.data_length
     if header.data_length < 0 or not end < len(view):
         problem = (
@@ -131,7 +134,4 @@ def _entry_behind(view: memoryview) -> tuple[ShardEntry, memoryview]:
             f"found {len(view)} bytes in all; of a shard without one, give entry="
         )
         raise CheckpointError(problem, path=_PATH)
-    try:
-        return unseal(bytes(view[end:]), RankRecord, path=_PATH).shard, view[:end]
-    except ManifestError as error:
-        raise refusal(error) from error
+    return unseal(bytes(view[end:]), RankRecord, path=_PATH).shard, view[:end]

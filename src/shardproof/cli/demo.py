@@ -86,9 +86,9 @@ def _demonstrate(base: Path) -> int:
     """Return 3 where nobody could look, else 0."""
     from shardproof import testing  # noqa: PLC0415 - only the demo builds directories
 
-    healthy = testing.write_layout(testing.layout(n_shards=6), base / "healthy")
+    healthy = testing.write_layout(testing.Layout(n_shards=6), base / "healthy")
     damaged = testing.write_layout(
-        testing.layout(n_shards=6, missing=[1, 3], empty=[2], unreadable=[4], directory=[5]),
+        testing.Layout(n_shards=6, missing=[1, 3], empty=[2], unreadable=[4], directory=[5]),
         base / "damaged",
     )
     with testing.without_root_override():

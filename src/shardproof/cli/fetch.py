@@ -4,16 +4,13 @@ import logging
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shardproof._base.messages import plain
 from shardproof.cli.exits import FINDINGS, errors_end_it, warn
 from shardproof.cli.paths import given_path, given_text, print_path
-
-if TYPE_CHECKING:
-    from shardproof.fetching import FetchResult
 
 __all__ = ["fetch"]
 
@@ -73,7 +70,7 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
         bool, typer.Option("--verbose", "-v", help="Say of each attempt how it ended.")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only errors; the exit code says the rest.")
+        bool, typer.Option("--quiet", "-q", help="Print only where the file is, and errors.")
     ] = False,
 ) -> None:
     """Fetch one file: under its name there are the right bytes, or nothing.
@@ -94,14 +91,8 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
     _log_attempts(to_terminal=verbose)
     with errors_end_it("fetch", url, refused=FINDINGS):
         fetched = fetching.fetch(url, directory, digest=digest, limits=limits, progress=not quiet)
-    if not quiet:
-        _tell(fetched)
-
-
-def _tell(fetched: "FetchResult") -> None:
-    """The path alone goes to standard output, for scripts."""
     print_path(fetched.path)
-    if not fetched.proven:
+    if not fetched.proven and not quiet:
         warn(f"{_UNPROVEN}; it is {plain(fetched.digest)}")
 
 

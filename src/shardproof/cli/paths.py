@@ -8,8 +8,7 @@ from pathlib import Path
 import typer
 
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.opening import mode_of
-from shardproof._base.paths import EMPTY
+from shardproof._base.opening import EMPTY, mode_of
 from shardproof.cli.exits import COULD_NOT_LOOK, end_with, errors_end_it
 
 __all__ = ["given_directory", "given_path", "given_text", "print_path"]

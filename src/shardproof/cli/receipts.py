@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from shardproof._base.messages import printable, shown
@@ -21,7 +20,7 @@ from shardproof.errors import ManifestNotFoundError, ShardproofError
 from shardproof.report import Level
 
 if TYPE_CHECKING:
-    from shardproof.receipts import ReceiptStore, Verdict
+    from shardproof.receipts import ObservedClaim, ReceiptStore, Verdict
 
 __all__ = ["receipts"]
 
@@ -41,7 +40,7 @@ class _Progress(NamedTuple):
     """How far one plan is."""
 
     store: "ReceiptStore"
-    rows: tuple[_Row, ...]
+    rows: list[_Row]
 
     @property
     def exit_code(self) -> int:
@@ -105,10 +104,13 @@ def receipts(
     if pending:
         _print_pending(top, outcomes, ranges=ranges)
         raise typer.Exit(code if code > FINDINGS else KEPT)
-    if as_json:
-        _print_json(top, outcomes)
-    else:
-        _print_tables(outcomes)
+    if not as_json:
+        _print_tables([outcome.result for outcome in outcomes if outcome.result is not None])
+    elif outcomes[0].path != top:
+        plans = [outcome.to_dict() for outcome in outcomes]
+        typer.echo(json.dumps({"path": top, "plans": plans}, indent=2))
+    elif outcomes[0].result is not None:
+        typer.echo(json.dumps(outcomes[0].to_dict(), indent=2))
     raise typer.Exit(code)
 
 
@@ -140,13 +142,26 @@ def _look(top: str, level: Level) -> list[_Outcome]:
 
 
 def _progress(path: str, level: Level) -> _Progress:
-    from shardproof.receipts import ReceiptStore  # noqa: PLC0415 - as above
-    from shardproof.receipts.claims import claims_in  # noqa: PLC0415 - as above
+    from shardproof.receipts import ReceiptStore, claims_in  # noqa: PLC0415 - as above
 
     store = ReceiptStore(path)
     verdicts = store.verdicts(pending=True, level=level)
-    claims = dict(claims_in(os.fspath(store.path)))
-    return _Progress(store, tuple(_row(found, claims.get(found.index)) for found in verdicts))
+    claims = dict(claims_in(store.path))
+    return _Progress(store, [_row(found, claims.get(found.index)) for found in verdicts])
+
+
+def _row(verdict: "Verdict", claim: "ObservedClaim | None") -> _Row:
+    if claim is None:
+        return _Row(verdict.index, verdict.status, verdict.reason)
+    claimant = f"by {shown(claim.owner, 300)}"
+    if claim.record is not None:
+        # By the clocks of two machines, and only to be read by people.
+        seconds = int(min(max(0.0, time.time() - claim.record.claimed_at), _LONGEST))
+        claimant += f", for {datetime.timedelta(seconds=seconds)}"
+    if claim.is_dead:
+        reason = f"{claimant}; that process is gone; {verdict.reason}"
+        return _Row(verdict.index, "dead", reason)
+    return _Row(verdict.index, "claimed", claimant)
 
 
 def _print_pending(top: str, outcomes: list[_Outcome], *, ranges: bool) -> None:
@@ -162,46 +177,16 @@ def _print_pending(top: str, outcomes: list[_Outcome], *, ranges: bool) -> None:
         typer.echo(slurm_array(indices) if ranges else "\n".join(map(str, indices)))
 
 
-def _row(verdict: "Verdict", claim: Any) -> _Row:
-    if claim is None:
-        status = "failed" if verdict.status == "failed" else "pending"
-        return _Row(verdict.index, status, verdict.reason)
-    if claim.is_dead:
-        reason = f"{_claimant(claim.record)}; that process is gone; {verdict.reason}"
-        return _Row(verdict.index, "dead", reason)
-    return _Row(verdict.index, "claimed", _claimant(claim.record))
-
-
-def _claimant(record: Any) -> str:
-    if record is None:
-        return "by a worker that can't be told"
-    # By the clocks of two machines, and only to be read by people.
-    seconds = int(min(max(0.0, time.time() - record.claimed_at), _LONGEST))
-    return f"by {shown(record.owner, 300)}, for {datetime.timedelta(seconds=seconds)}"
-
-
-def _print_json(top: str, outcomes: list[_Outcome]) -> None:
-    said = [outcome.to_dict() for outcome in outcomes]
-    if outcomes[0].path != top:
-        typer.echo(json.dumps({"path": top, "plans": said}, indent=2))
-    elif outcomes[0].result is not None:
-        typer.echo(json.dumps(said[0], indent=2))
-
-
-def _print_tables(outcomes: list[_Outcome]) -> None:
+def _print_tables(plans: list[_Progress]) -> None:
     out = console(wraps=True)
-    for outcome in outcomes:
-        if outcome.result is not None:
-            _print_table(out, *outcome.result)
-
-
-def _print_table(out: Console, store: "ReceiptStore", rows: tuple[_Row, ...]) -> None:
-    n_done = store.n_shards - len(rows)
-    title = f"{n_done} of {store.n_shards} shards completed in '{shown(store.path)}'"
-    style = "red" if rows else "green"
-    print_lines(out, [printable(title)], lambda line: Text(line, style))
-    if rows:
-        print_table(out, ("Index", "Status", "Reason"), lambda: map(_cells, rows))
+    for plan in plans:
+        store, rows = plan
+        n_done, style = store.n_shards - len(rows), "red" if rows else "green"
+        title = f"{n_done} of {store.n_shards} shards completed in '{shown(store.path)}'"
+        print_lines(out, [printable(title)], functools.partial(Text, style=style))
+        if rows:
+            cells = functools.partial(map, _cells, rows)
+            print_table(out, ("Index", "Status", "Reason"), cells)
 
 
 def _cells(row: _Row) -> tuple[str, str, Text]:

@@ -36,7 +36,7 @@ def stage(
     ] = "complete",
     workers: Annotated[int | None, typer.Option(min=1, help="Files copied at once: 8.")] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only errors; not even where the copy is.")
+        bool, typer.Option("--quiet", "-q", help="Print only where the copy is, and errors.")
     ] = False,
 ) -> None:
     """Copy a shards directory to a local disk, whole and proven, and print where it is.
@@ -53,5 +53,4 @@ def stage(
 
     with errors_end_it("stage", str(path)):
         copy = staging.stage(path, to, level=level, workers=workers, progress=not quiet)
-    if not quiet:
-        print_path(copy)
+    print_path(copy)

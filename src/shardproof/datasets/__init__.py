@@ -10,7 +10,12 @@ from shardproof.datasets.rows import (
     parse_dataset_specs,
     resolve_resume_plan,
 )
-from shardproof.datasets.tokens import ShardedDatasetManager, SharedShardedDataset, sequence_id
+from shardproof.datasets.tokens import (
+    ShardedDatasetManager,
+    SharedShardedDataset,
+    TokenFiles,
+    sequence_id,
+)
 
 __all__ = [
     "HubSpec",
@@ -19,6 +24,7 @@ __all__ = [
     "ShardedRows",
     "SharedShardedDataset",
     "TextSpec",
+    "TokenFiles",
     "hf_load_dataset_sharded",
     "load_dataset_from_spec",
     "parse_dataset_specs",

@@ -1,9 +1,8 @@
-"""Files that other tools fetched become shards of a cache: proven, or on a user's word."""
+"""Take over files that other tools fetched as shards of a cache: proven, or on a user's word."""
 
 import contextlib
 import errno
 import fnmatch
-import functools
 import logging
 import os
 import re
@@ -16,22 +15,19 @@ from typing import NamedTuple
 
 from shardproof._base import fanout
 from shardproof._base.arguments import checked, count
-from shardproof._base.deadline import Deadline
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import file_type
-from shardproof._base.opening import is_there, real_path
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import is_there, real_path, refuse_empty
 from shardproof._base.threads import Stop
-from shardproof._base.work import Cancelled, apart, go_on
+from shardproof._base.work import Cancelled, Deadline, apart, go_on
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._places import STATE, refuse_name
 from shardproof.fetching.cache._prover import OtherBytesError
 from shardproof.fetching.sources._open import open_source
 from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source
-from shardproof.fetching.transfer._asking import ask, listed
-from shardproof.fetching.transfer._attempts import Goal
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.transfer._attempts import Goal, Limits
+from shardproof.fetching.transfer._requests import ask, listed
 from shardproof.report import Finding, FindingKind, Report
 
 __all__ = ["adopt"]
@@ -56,16 +52,16 @@ def adopt(
 ) -> Report:
     """Take over what other tools fetched, so that it need not be fetched again.
 
-    A file whose digest the source states is proven by reading every byte. One of which nobody
-    states a digest is taken over on your word, if its size is not another one; the report has it
-    among the ``unproven``. Nothing is moved, changed or removed, neither now nor when it is not
+    A file whose digest the source states is proven by reading every byte. One whose digest it does
+    not state is taken over on your word, if its size is not another one; the report has it among
+    the ``unproven``. Nothing is moved, changed or removed, neither now nor when it is not
     needed any more; links are not followed. Files whose names begin with a dot are left out, and
     what is gone before it was looked at.
 
     Args:
         path: The directory that a prefetcher keeps the source's shards in, or a manager.
-        source: Where they come from: a `Source`, or an address for `open_source`. None if nobody
-            can be asked; then they are taken for what the source has when it is first asked.
+        source: Where they come from: a `Source`, or an address for `open_source`. None if it can't
+            be asked; then they are taken for what the source has when it is first asked.
         match: Which files, as in `fnmatch`, by their paths below ``path``.
         trust: Whether your word counts; if not, what can't be proven is a finding.
         workers: Files that are read at once; by default as many as there are processors.
@@ -95,33 +91,29 @@ def adopt(
 
     def work(own: Stop) -> Report:
         stop = own if cancellation is None else Stop()
-        with (cancellation or Cancellation()).register(stop.set):
-            return _adopted(real_path(path), source, match, trust, workers, limits, stop)
+        with (cancellation or Cancellation()).register(stop.set), ExitStack() as stack:
+            root = real_path(path)
+            entries = list(_entries(root, match))
+            opened = source
+            if isinstance(opened, str):
+                opened = stack.enter_context(closing(open_source(opened)))
+            asked = _SourceFiles(opened, root, limits, stop)
+            cache = stack.enter_context(Cache(root, cleanup="keep"))
+
+            def look(entries: Sequence[_FoundEntry]) -> list[_Adoption | None]:
+                return [_look(cache, asked, trust, e) for e in entries if not stop.is_set()]
+
+            n_threads = workers or fanout.available_cpus()
+            runs = fanout.over_threads(look, entries, n_threads, chunk=1)
+            stack.enter_context(closing(runs))
+            looks = [each for _, some in runs for each in some if each is not None]
+        asked.refuse_stopped()
+        return _report(root, looks)
 
     return apart(work)
 
 
-def _adopted(  # noqa: PLR0917 - as `adopt`
-    root: str,
-    source: Source | str | None,
-    match: str,
-    trust: bool,
-    workers: int | None,
-    limits: Limits,
-    stop: threading.Event,
-) -> Report:
-    entries = list(_entries(root, match))
-    with ExitStack() as stack:
-        if isinstance(source, str):
-            source = stack.enter_context(closing(open_source(source)))
-        asked = _SourceFiles(source, root, limits, stop)
-        cache = stack.enter_context(Cache(root, cleanup="keep"))
-        look = functools.partial(_looks, cache, asked, trust)
-        runs = stack.enter_context(
-            closing(fanout.over_threads(look, entries, workers or fanout.available_cpus(), chunk=1))
-        )
-        looks = [look for _, some in runs for look in some]
-    asked.refuse_stopped()
+def _report(root: str, looks: Sequence["_Adoption"]) -> Report:
     findings = tuple(look.finding for look in looks if look.finding)
     unproven = tuple(look.path for look in looks if not look.finding and not look.is_proven)
     n_proven = sum(look.is_proven for look in looks)
@@ -144,7 +136,7 @@ class _Adoption(NamedTuple):
 
 
 def _entries(root: str, match: str) -> Iterator[_FoundEntry]:
-    """What lies in a directory and those below it, each of them sorted, however deep they are."""
+    """Yield what lies in a directory and those below it, each sorted, however deep they are."""
     folders = [_in_folder(root, "")]
     while folders:
         entry = next(folders[-1], None)
@@ -157,7 +149,7 @@ def _entries(root: str, match: str) -> Iterator[_FoundEntry]:
 
 
 def _in_folder(root: str, below: str) -> Iterator[_FoundEntry]:
-    """What lies in one directory, but what is hidden, or moved aside, or gone by now."""
+    """Return what lies in one directory, except what is hidden, moved aside or gone by now."""
     try:
         folder = _open_folder(root, below)
         entries = [folder] if isinstance(folder, _FoundEntry) else _listed(folder, below)
@@ -186,12 +178,14 @@ def _open_folder(root: str, below: str) -> int | _FoundEntry:
 
 
 def _listed(fd: int, below: str) -> list[_FoundEntry]:
-    """What lies in an open directory, which is closed then."""
+    """Return what lies in an open directory, and close it."""
     entries = []
     try:
         with os.scandir(fd) as found:
             for entry in sorted(found, key=lambda entry: entry.name):
-                _refuse_root(entry.name, below)
+                if below and entry.name == STATE:
+                    problem = "expected the directory of one source, found one in it"
+                    raise ValueError(f"path: {problem}: '{shown(below)}'")
                 if not entry.name.startswith(".") and not _ASIDE.fullmatch(entry.name):
                     with contextlib.suppress(FileNotFoundError):
                         mode = entry.stat(follow_symlinks=False).st_mode
@@ -201,21 +195,8 @@ def _listed(fd: int, below: str) -> list[_FoundEntry]:
     return entries
 
 
-def _refuse_root(name: str, below: str) -> None:
-    if below and name == STATE:
-        problem = f"expected the directory of one source, found one in it: '{shown(below)}'"
-        raise ValueError(f"path: {problem}")
-
-
-def _looks(
-    cache: Cache, asked: "_SourceFiles", trust: bool, entries: Sequence[_FoundEntry]
-) -> list[_Adoption]:
-    """Take over what can be; what the source does not have is left out."""
-    looks = (_look(cache, asked, trust, entry) for entry in entries if not asked.stop.is_set())
-    return [look for look in looks if look is not None]
-
-
 def _look(cache: Cache, asked: "_SourceFiles", trust: bool, entry: _FoundEntry) -> _Adoption | None:
+    """Take over what can be taken over; return None for what the source does not have."""
     path = Path(cache.root, entry.name)
     finding = _refusal(path, entry)
     if finding is not None:
@@ -237,7 +218,7 @@ def _look(cache: Cache, asked: "_SourceFiles", trust: bool, entry: _FoundEntry) 
 
 
 def _refusal(path: Path, entry: _FoundEntry) -> Finding | None:
-    """What is there cannot be a shard."""
+    """Return why something can be no shard, whatever the source says of it."""
     if not stat.S_ISREG(entry.mode):
         return Finding(FindingKind.NOT_REGULAR, path, _FILE, file_type(entry.mode))
     try:
@@ -251,7 +232,7 @@ class _SourceFiles:
     """What a source tells of files, if there is one.
 
     Args:
-        source: The source; None if nobody can be asked.
+        source: The source; None if there is none to ask.
         root: Where the files are, for messages.
         limits: How long and how often to ask.
         stop: Ends it.
@@ -262,13 +243,11 @@ class _SourceFiles:
     ) -> None:
         self.stop = stop
         self._source, self._root, self._limits = source, root, limits
-        self._listed = {file.name: file for file in self._listing(source)} if source else {}
-
-    def _listing(self, source: Source) -> Sequence[RemoteFile]:
-        """What is there, as far as the source can list it: a web server can't."""
-        deadline = Deadline(self._limits.deadline, self.stop)
-        with self._stoppable():
-            return listed(source, self._limits, deadline, self._root)
+        self._listed: dict[str, RemoteFile] = {}
+        if source is not None:
+            with self._deadline() as deadline:
+                files = listed(source, limits, deadline, root)
+            self._listed = {file.name: file for file in files}
 
     def file(self, name: str) -> RemoteFile | None:
         """Return what is told of a file; None if the source does not know of it.
@@ -281,20 +260,16 @@ class _SourceFiles:
         listed = self._listed.get(name)
         if listed not in {None, RemoteFile(name)} or (self._listed and listed is None):
             return listed
-        deadline = Deadline(self._limits.deadline, self.stop)
-        with self._stoppable():
-            goal = self._goal(name)
+        path = os.path.join(self._root, name)
+        goal = Goal(quoted(name), f"{self._source.url}/{name}", path)
+        with self._deadline() as deadline:
             file = ask(self._source, name, goal=goal, limits=self._limits, deadline=deadline)
         return listed if file == RemoteFile(name) else file
 
-    def _goal(self, name: str) -> Goal:
-        url = self._source.url if self._source else ""
-        return Goal(quoted(name), f"{url}/{name}", os.path.join(self._root, name))
-
     @contextlib.contextmanager
-    def _stoppable(self) -> Iterator[None]:
+    def _deadline(self) -> Iterator[Deadline]:
         try:
-            yield
+            yield Deadline(self._limits.deadline, self.stop)
         except Cancelled:
             go_on()  # an interrupt is not this error
             self.refuse_stopped()

@@ -1,4 +1,4 @@
-"""The next shard is there before it is needed."""
+"""Fetch the next shards in the background, so that each is there before it is needed."""
 
 import contextlib
 import os
@@ -8,28 +8,24 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from shardproof._base.arguments import checked, count
-from shardproof._base.at_exit import close_at_exit
-from shardproof._base.mailbox import Mailbox
 from shardproof._base.messages import joined, quoted
 from shardproof._base.names import refusals
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar
-from shardproof._base.threads import Stop, Threads
-from shardproof._base.work import apart, is_collecting, later
+from shardproof._base.threads import Mailbox, Stop, Threads
+from shardproof._base.work import apart, close_at_exit, is_collecting, later
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
-from shardproof.fetching.cache._cached_fetcher import Brought, CachedFetcher
-from shardproof.fetching.cache._cleanup import cleanup_policy
-from shardproof.fetching.cache._roots import cache_root
+from shardproof.fetching.cache._cached_fetcher import CachedFetcher, CachedShard
+from shardproof.fetching.cache._settings import cache_root, cleanup_policy
 from shardproof.fetching.cache._stats import PrefetchEvent, PrefetchStats, PrefetchTally
 from shardproof.fetching.sources._open import open_source
 from shardproof.fetching.sources._source import Source
-from shardproof.fetching.transfer._imports import import_for
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.transfer._attempts import Limits
+from shardproof.fetching.transfer._requests import import_for
 
 __all__ = ["ShardPrefetcher"]
 
@@ -53,12 +49,18 @@ class _Task:
         self._before, self._at_once = list(before), at_once
         self._outcome: list[Path | BaseException] = []
         self._done: Mailbox[None] = Mailbox()
-        self._threads = Threads(self._run, f"shardproof-prefetch-{position}")
-        self._threads.begin()
+        self.threads = Threads(self._run, f"shardproof-prefetch-{position}")
+        self.threads.begin()
 
     def _run(self, stop: Stop) -> None:
         try:
-            brought = self._bring(stop)
+            self._fetcher.prepare(self._name, self._position, stop)
+            while not stop.is_set():
+                before = [task for task in self._before if not task.is_done]
+                if len(before) < self._at_once:
+                    break
+                before[0].wait(_TURN)  # the first that was begun is mostly the first that is done
+            brought = self._fetcher.bring(self._name, self._position, stop)
         except BaseException as error:
             self._tell(error)  # which the reader raises
         else:
@@ -85,7 +87,7 @@ class _Task:
         if not self.is_done:
             with contextlib.suppress(queue.Empty):
                 self._done.get(timeout=seconds)
-                self._done.put(None)  # for the next one who waits
+                self._done.put(None)  # for the next thread that waits
         return self.is_done
 
     def result(self) -> Path:
@@ -95,31 +97,14 @@ class _Task:
             return outcome
         raise outcome
 
-    def _bring(self, stop: Stop) -> Brought:
-        self._fetcher.prepare(self._name, self._position, stop)
-        while not stop.is_set():
-            before = [task for task in self._before if not task.is_done]
-            if len(before) < self._at_once:
-                break
-            before[0].wait(_TURN)  # the first that was begun is mostly the first that is done
-        return self._fetcher.bring(self._name, self._position, stop)
-
-    def stop(self) -> None:
-        """Tell it to end."""
-        self._threads.stop.set()
-
-    def join(self) -> None:
-        """Wait until it has ended."""
-        self._threads.end()
-
 
 class _HeldByPrefetcher:
-    """What a prefetcher holds, to be given back when it is closed or nobody has it any more.
+    """What a prefetcher holds, to be given back when it is closed or collected.
 
     Args:
         fetcher: What holds leases.
         cache: What has a thread.
-        source: Its own one, if it is.
+        source: The source to close; None if it is the user's.
     """
 
     is_closed = True  # until it is made, and again from when closing has begun
@@ -186,7 +171,7 @@ class ShardPrefetcher:
         FetchError: The source doesn't tell the sizes that a size limit needs.
 
     Example:
-        >>> from shardproof.testing.faults.hub import serve_hub
+        >>> from shardproof.testing.faults import serve_hub
         >>> with serve_hub({f"s/{n}.bin": b"%d" % n for n in range(3)}) as hub:
         ...     names = ["0.bin", "1.bin", "2.bin"]
         ...     with ShardPrefetcher(f"{hub.url}/s", names, output_dir) as prefetcher:
@@ -220,7 +205,6 @@ class ShardPrefetcher:
         policy = cleanup_policy(cleanup)
         self._names, self._lookahead, self._progress = list(names), lookahead, progress
         self._positions = {name: position for position, name in enumerate(names)}
-        self._owns_source = isinstance(source, str)
         self._source = open_source(source) if isinstance(source, str) else source
         resource = getattr(self._source, "resource", None)
         known = resource if isinstance(resource, str) else None  # a user's may be anything
@@ -230,22 +214,19 @@ class ShardPrefetcher:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._has_begun = False
-        own = self._source if self._owns_source else None
+        own = self._source if isinstance(source, str) else None
         self._held = _HeldByPrefetcher(self._fetcher, self._cache, own)
         self._tasks = self._held.tasks
-        # A prefetcher that nobody closes ends with the process, and leaves nothing behind either.
+        # A prefetcher that is never closed ends with the process, and leaves nothing behind either.
         weakref.finalize(self, _close, weakref.ref(self._held))
         close_at_exit(self)
         if isinstance(policy, int):
-            self._refuse_small(policy)
-
-    def _refuse_small(self, limit: int) -> None:
-        sizes = self._fetcher.sizes(self._names)
-        needed = sum(sorted(sizes)[-self._lookahead - 1 :])
-        if limit < needed:
-            self.close()
-            problem = f"the {self._lookahead + 1} largest shards take {needed} bytes together"
-            raise ValueError(f"cleanup: {problem}, more than the limit of {limit}")
+            sizes = self._fetcher.sizes(self._names)
+            needed = sum(sorted(sizes)[-lookahead - 1 :])
+            if policy < needed:
+                self.close()
+                problem = f"the {lookahead + 1} largest shards take {needed} bytes together"
+                raise ValueError(f"cleanup: {problem}, more than the limit of {policy}")
 
     @property
     def stats(self) -> PrefetchStats:
@@ -255,7 +236,7 @@ class ShardPrefetcher:
     def start(self) -> Self:
         """Begin with the first shards, before the reader asks for one; return this prefetcher."""
         self._refuse_use()
-        self._schedule(0)
+        apart(lambda _: self._schedule(0))
         return self
 
     def wait_for(self, name: str) -> Path:
@@ -274,39 +255,34 @@ class ShardPrefetcher:
                 f"name: expected one of the {len(self._names)} shards, found {quoted(name)}"
             )
         began = time.monotonic()
-        task = self._schedule(self._positions[name])[name]
+        task = apart(lambda _: self._schedule(self._positions[name]))[name]
         is_ready = task.is_there
-        path = self._taken(name, task)
-        self._fetcher.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
-        return path
-
-    def _taken(self, name: str, task: _Task) -> Path:
-        with bar(name) if self._progress else contextlib.nullcontext(_show_nothing) as show:
+        with bar(name) if self._progress else contextlib.nullcontext(lambda *_: None) as show:
             while not task.wait(_TICK):
                 show(*self._fetcher.progress(name))
         try:
-            return task.result()
+            path = task.result()
         except FetchError:
-            return self._again(name)
+            path = self._bring_now(name)
+        self._fetcher.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
+        return path
 
-    def _again(self, name: str) -> Path:
-        """What failed in the background may succeed now."""
-        brought = apart(lambda stop: self._brought(name, stop))
+    def _bring_now(self, name: str) -> Path:
+        """Fetch what failed in the background, which may succeed now."""
+
+        def bring(stop: Stop) -> CachedShard:
+            try:
+                return self._fetcher.bring(name, self._positions[name], stop)
+            finally:
+                with self._lock:
+                    self._tasks.pop(name, None)
+
+        brought = apart(bring)
         self._fetcher.tally.tell(brought.event)
         return brought.path
 
-    def _brought(self, name: str, stop: Stop) -> Brought:
-        try:
-            return self._fetcher.bring(name, self._positions[name], stop)
-        finally:
-            with self._lock:
-                self._tasks.pop(name, None)
-
     def _schedule(self, position: int) -> Mapping[str, _Task]:
         """Let go of what is passed; then begin with what is wanted from here on."""
-        return apart(lambda _: self._scheduled(position))
-
-    def _scheduled(self, position: int) -> Mapping[str, _Task]:
         import_for(self._source)  # before there are threads: see there
         wanted = self._names[position : position + self._lookahead + 1]
         with self._lock:
@@ -317,17 +293,15 @@ class ShardPrefetcher:
         if not self._has_begun:
             self._has_begun = True
             self._fetcher.sweep(wanted)
+        at_once = max(1, min(self._lookahead, _MOST_THREADS))
         with self._lock:
             before: list[_Task] = []
             for name in wanted:
                 if name not in self._tasks:
-                    self._tasks[name] = self._begin(name, before)
+                    task = _Task(self._fetcher, name, self._positions[name], before, at_once)
+                    self._tasks[name] = task
                 before.append(self._tasks[name])
         return self._tasks
-
-    def _begin(self, name: str, before: Sequence[_Task]) -> _Task:
-        at_once = max(1, min(self._lookahead, _MOST_THREADS))
-        return _Task(self._fetcher, name, self._positions[name], before, at_once)
 
     def _refuse_use(self) -> None:
         if self._held.is_closed:
@@ -349,17 +323,12 @@ class ShardPrefetcher:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            stack.callback(self.close)  # nobody leaves a context that was not entered
+            stack.callback(self.close)  # a context that was not entered is not left
             self.start()
             stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -372,10 +341,6 @@ def _close(held: "weakref.ref[_HeldByPrefetcher]") -> None:
 def _end(tasks: Mapping[str, _Task]) -> None:
     """Stop them all, then join them."""
     for task in tasks.values():
-        task.stop()
+        task.threads.stop.set()
     for task in tasks.values():
-        task.join()
-
-
-def _show_nothing(done: int, total: int) -> None:
-    """Draw nothing."""
+        task.threads.end()

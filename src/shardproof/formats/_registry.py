@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from shardproof._base.messages import quoted
 from shardproof._base.names import open_root, real_root
-from shardproof._base.opening import is_directory
-from shardproof._base.paths import permission_denied
+from shardproof._base.opening import is_directory, permission_denied
 from shardproof.errors import ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats import signs
 from shardproof.formats._format import Format

@@ -3,7 +3,7 @@
 from shardproof.formats import signs
 from shardproof.formats._format import Format
 from shardproof.manifest import Manifest
-from shardproof.saev import promise
+from shardproof.saev import read_manifest
 
 __all__ = ["SaevFormat"]
 
@@ -20,4 +20,4 @@ class SaevFormat(Format):
 
     def read_manifest(self, path: str) -> Manifest:
         """Return what ``shards.json`` and ``metadata.json`` promise."""
-        return promise(path)
+        return read_manifest(path)

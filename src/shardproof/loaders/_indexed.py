@@ -6,20 +6,26 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.arguments import checked
-from shardproof._base.work import apart, in_threads
-from shardproof.loaders._options import Framework, refuse_no_torch, torch_module
-from shardproof.loaders._reader import DirectoryReader
+from shardproof._base.crew import in_threads
+from shardproof._base.work import apart
+from shardproof.loaders._reader import (
+    DirectoryReader,
+    Framework,
+    as_arrays_of,
+    refuse_no_torch,
+    torch_module,
+)
 from shardproof.loaders.io._buffers import BufferPool
 from shardproof.loaders.io._destinations import Contiguous
 from shardproof.loaders.io._open_shards import OpenShards, ShardRead
-from shardproof.loaders.io._read_plan import PlannedReads, ReadPlan
+from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.loaders.io._row_source import UNLABELLED, Batch, WholeBatch, batch_of, open_source
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import LayerChoice, Rows, TokenChoice
@@ -78,7 +84,7 @@ class IndexedDataset(DirectoryReader):
         super()._start()
         self._shards: OpenShards | None = None
         self._pool: BufferPool | None = None
-        self._end: Callable[[], object] = _nothing
+        self._end: weakref.finalize[..., IndexedDataset] | None = None
         self._lock = threading.Lock()
 
     def _arguments(self) -> dict[str, object]:
@@ -103,7 +109,8 @@ class IndexedDataset(DirectoryReader):
         _refuse_slice(index)
         if isinstance(index, (Sequence, np.ndarray)):
             return self._rows(index)
-        return self._finished(self._row(self._checked(operator.index(index))))
+        row = self._row(self._checked(operator.index(index)))
+        return as_arrays_of(self._framework, row, self.metadata.dtype)
 
     def __getitems__(self, indices: "Sequence[int] | npt.NDArray[np.integer[Any]]") -> WholeBatch:
         """Return several rows as one batch, in the order of their numbers given.
@@ -130,36 +137,34 @@ class IndexedDataset(DirectoryReader):
         if outside.size:
             self._checked(int(outside[0]))
         rows = rows.astype(np.int64)  # before adding: a short type has no room for the sum
-        return self._finished(self._batch(np.where(rows < 0, rows + n_rows, rows)))
-
-    def _finished(self, batch: Batch) -> Batch:
-        if self._framework == "numpy":
-            return batch
-        tensors: Batch = torch_module("framework='torch'").tensors(batch, self.metadata.dtype)
-        return tensors
+        return self._batch(np.where(rows < 0, rows + n_rows, rows))
 
     def _batch(self, rows: Rows) -> Batch:
         selection, n_rows = self._source.selection, len(rows)
-        pool = self._pool_for(n_rows)
+        with self._lock:  # memory for batches of one size, since the next one is often as large
+            if self._pool is None or self._pool.n_rows != n_rows:
+                n_kept = min(3, _KEPT_BYTES // max(1, n_rows * selection.row_bytes))
+                self._pool = BufferPool(n_rows, selection.row_bytes, n_kept)
+            pool = self._pool
         buffer = pool.take()
         if n_rows:
-            reads = ReadPlan.of(selection, Window(rows, None), n_rows).into([buffer])
-            if n_rows >= _ROWS_FOR_TWO:
-                _read_in_two(reads, self._open())
+            plan = ReadPlan.of(selection, Window(rows, None), [buffer], n_rows)
+            shards = self._open()
+            if n_rows < _ROWS_FOR_TWO:
+                plan.read(shards)
             else:
-                reads.read(self._open())
+                parts = in_threads(
+                    lambda part: plan.read(shards, part, 2),
+                    range(2),
+                    n_threads=2,
+                    name="shardproof-reader",
+                )
+                with contextlib.closing(parts):
+                    for _ in parts:
+                        pass
         batch = batch_of(self._source, rows, buffer.array(n_rows, selection.dtype))
         pool.give_back(buffer)
-        return batch
-
-    def _pool_for(self, n_rows: int) -> BufferPool:
-        """Return memory for batches of one size, since the next one is often as large."""
-        with self._lock:
-            if self._pool is None or self._pool.n_rows != n_rows:
-                row_bytes = self._source.selection.row_bytes
-                n_kept = min(3, _KEPT_BYTES // max(1, n_rows * row_bytes))
-                self._pool = BufferPool(n_rows, row_bytes, n_kept)
-            return self._pool
+        return as_arrays_of(self._framework, batch, self.metadata.dtype)
 
     def _checked(self, index: int) -> int:
         n_rows = len(self)
@@ -204,26 +209,14 @@ class IndexedDataset(DirectoryReader):
                 if shards.is_open:  # an interrupt has cut it short
                     apart(shards.close)
         with self._lock:
-            self._end()
+            if self._end is not None:
+                self._end()
             self._shards = self._pool = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_source": self._source, "_framework": self._framework}
 
 
-def _read_in_two(reads: PlannedReads, shards: OpenShards) -> None:
-    parts = in_threads(
-        lambda part: reads.read(shards, part, 2), range(2), n_threads=2, name="shardproof-reader"
-    )
-    with contextlib.closing(parts):
-        for _ in parts:
-            pass
-
-
 def _refuse_slice(index: object) -> None:  # which no type checker lets anyone give
     if isinstance(index, slice):
         raise TypeError("expected a number or a list of numbers, found a slice: give range(...)")
-
-
-def _nothing() -> None:
-    pass

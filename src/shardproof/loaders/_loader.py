@@ -10,13 +10,19 @@ from typing import Any, Self
 
 import msgspec
 
-from shardproof._base.arguments import checked, count
-from shardproof.loaders._options import LoaderOptions, torch_module
-from shardproof.loaders._reader import DirectoryReader
+from shardproof._base.arguments import checked, count, rank_of
+from shardproof.loaders._reader import (
+    DirectoryReader,
+    Framework,
+    as_arrays_of,
+    refuse_no_torch,
+    torch_module,
+)
 from shardproof.loaders.io._buffers import BufferPool
 from shardproof.loaders.io._read_ahead import ReadAhead
 from shardproof.loaders.io._row_source import Batch, RowSource
 from shardproof.loaders.order._cursor import EpochCursor
+from shardproof.loaders.order._epoch_plan import RankShare
 from shardproof.loaders.order._orders import Order
 from shardproof.loaders.order._state import (
     DeliveredPart,
@@ -26,7 +32,38 @@ from shardproof.loaders.order._state import (
     read_state,
 )
 
-__all__ = ["BatchLoader"]
+__all__ = ["BatchLoader", "LoaderOptions"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderOptions:
+    """How both loaders of batches deliver; their docstrings say what each option means.
+
+    Raises:
+        ValueError: A number is out of range.
+        TypeError: Something else was given for a number.
+        ModuleNotFoundError: Tensors are wanted, and there is no torch.
+    """
+
+    batch_size: int
+    drop_last: bool
+    rank: int
+    world_size: int
+    even_batches: bool
+    workers: int
+    framework: Framework
+
+    def __post_init__(self) -> None:
+        count("batch_size", self.batch_size, 1)
+        count("workers", self.workers, 1)
+        rank_of(self.rank, self.world_size)
+        refuse_no_torch(self.framework)
+
+    def share_of(self, order: Order) -> RankShare:
+        """Return what this rank is dealt of an order."""
+        return RankShare(
+            order, self.rank, self.world_size, self.batch_size, self.drop_last, self.even_batches
+        )
 
 
 class BatchLoader(DirectoryReader):
@@ -106,27 +143,21 @@ class BatchLoader(DirectoryReader):
     def _run(self, start: EpochPosition, n_choices: int) -> Generator[Batch, None, None]:
         arrive = functools.partial(self._cursor.arrive, n_choices=n_choices)
         self._cursor.begin(start, n_choices)
-        rank, workers = self._options.rank, self._options.workers
+        rank, framework = self._options.rank, self._options.framework
         plan = self._share.plan(start)
         n_done, n_own = start.n_batches, plan.n_batches(rank)
-        ahead = ReadAhead(self._source, plan, rank, workers, self._pool)
+        ahead = ReadAhead(self._source, plan, rank, self._options.workers, self._pool)
         # Closed here: an interrupt is lost where the interpreter closes what nobody holds.
         with contextlib.closing(ahead.batches(n_done)) as batches:
             for batch in batches:
                 n_done += 1
                 arrive(dataclasses.replace(start, n_batches=n_done), is_last=n_done == n_own)
-                finished = [self._finished(batch)]
+                finished = [as_arrays_of(framework, batch, self.metadata.dtype)]
                 del batch  # what is still named here could not be used again
                 yield finished.pop()
         # A rank that asked for one more batch is in step with the rank that has one more.
         n_steps = max(n_done, plan.n_steps)
         arrive(dataclasses.replace(start, n_batches=n_steps), is_last=True)
-
-    def _finished(self, batch: Batch) -> Batch:
-        if self._options.framework == "numpy":
-            return batch
-        tensors: Batch = torch_module("framework='torch'").tensors(batch, self.metadata.dtype)
-        return tensors
 
     def of_worker(self, worker: int, n_workers: int, start: EpochPosition | None = None) -> Self:
         """Return the part of this loader that one of several workers of its rank delivers.
@@ -239,9 +270,8 @@ class BatchLoader(DirectoryReader):
         *before, last = found.delivered or [DeliveredPart(self._options.world_size, 0)]
         if any(part.world_size > max(1, self._order.n_rows) for part in found.delivered):
             raise ValueError("delivered: expected at most as many ranks as there are rows")
-        same = last.world_size == self._options.world_size
         start = EpochPosition(found.epoch, tuple(before), last.n_batches)
-        if not same:
+        if last.world_size != self._options.world_size:
             start = EpochPosition(found.epoch, (*before, last))
         self._cursor.resume(start)
 

@@ -3,8 +3,8 @@
 import os
 
 from shardproof._base.arguments import checked
-from shardproof.loaders._loader import BatchLoader
-from shardproof.loaders._options import Framework, LoaderOptions
+from shardproof.loaders._loader import BatchLoader, LoaderOptions
+from shardproof.loaders._reader import Framework
 from shardproof.loaders.io._row_source import open_source
 from shardproof.loaders.order._orders import FileOrder
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice

@@ -5,13 +5,17 @@ A forked process must not take over locks that a thread of its parent may hold.
 
 import os
 import weakref
-from typing import Any, Self
+from types import ModuleType
+from typing import Any, Literal, Self
 
-from shardproof._base.at_exit import close_at_exit
-from shardproof.loaders.io._row_source import RowSource
+from shardproof._base.work import close_at_exit
+from shardproof.loaders.io._row_source import Batch, RowSource
 from shardproof.saev import Metadata
 
-__all__ = ["DirectoryReader"]
+__all__ = ["DirectoryReader", "Framework", "as_arrays_of", "refuse_no_torch", "torch_module"]
+
+Framework = Literal["numpy", "torch"]
+"""Of which library the delivered arrays are."""
 
 
 class DirectoryReader:
@@ -72,3 +76,46 @@ def _start_all() -> None:
 
 
 os.register_at_fork(after_in_child=_start_all)
+
+
+def refuse_no_torch(framework: Framework) -> None:
+    """Raise if tensors are wanted, and there is no torch.
+
+    Raises:
+        ModuleNotFoundError: There is no torch.
+    """
+    if framework == "torch":
+        torch_module("framework='torch'")
+
+
+def torch_module(wanted: str) -> ModuleType:
+    """Return our module that needs torch.
+
+    Args:
+        wanted: What needs it, for the message.
+
+    Raises:
+        ModuleNotFoundError: There is no torch.
+    """
+    try:
+        from shardproof.loaders import _torch  # noqa: PLC0415 - only where it is asked for
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        problem = f"{wanted} needs torch, which is not installed: pip install torch"
+        raise ModuleNotFoundError(problem, name="torch") from error
+    return _torch
+
+
+def as_arrays_of(framework: Framework, batch: Batch, dtype: str) -> Batch:
+    """Return a batch as the arrays of a library, over the same memory.
+
+    Args:
+        framework: Which library.
+        batch: Arrays of numpy.
+        dtype: Of the activations, as the directory names it: numpy has no bfloat16.
+    """
+    if framework == "numpy":
+        return batch
+    tensors: Batch = torch_module("framework='torch'").tensors(batch, dtype)
+    return tensors

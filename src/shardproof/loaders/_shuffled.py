@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.arguments import checked, count
-from shardproof.loaders._loader import BatchLoader
-from shardproof.loaders._options import Framework, LoaderOptions
+from shardproof.loaders._loader import BatchLoader, LoaderOptions
+from shardproof.loaders._reader import Framework
 from shardproof.loaders.io._row_source import UNLABELLED, RowSource, open_source
 from shardproof.loaders.order._orders import Order, PoolOrder, RowOrder
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice

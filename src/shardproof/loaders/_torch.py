@@ -63,11 +63,11 @@ class Divisible(Protocol):
         ...
 
     def __iter__(self) -> Iterator[Batch]:
-        """Deliver them."""
+        """Deliver the batches."""
         ...
 
     def of_worker(self, worker: int, n_workers: int, start: EpochPosition) -> Self:
-        """Return the part of one of them."""
+        """Return the part that one of several workers delivers."""
         ...
 
     def set_epoch(self, epoch: int) -> None:
@@ -75,11 +75,11 @@ class Divisible(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where it is."""
+        """Return where the iteration is."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin there."""
+        """Let the next iteration begin after this state."""
         ...
 
 
@@ -121,39 +121,29 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         worker = torch.utils.data.get_worker_info()
-        self._refuse_another(0 if worker is None else worker.num_workers)
-        if worker is None:
-            return iter(self._loader)
-        turn = self._next_turn()
-        state, self._state = self._state, None
-        if state is None:
-            return self._delivered(self._part_of(turn, self._passes.enter(turn)), turn)
-        return self._resumed(state, turn)
-
-    def _refuse_another(self, n_workers: int) -> None:
+        n_workers = 0 if worker is None else worker.num_workers
         if self._n_workers not in (None, n_workers):
             raise ValueError(
                 f"num_workers: expected {self._n_workers}, as torch_dataset() was told, found "
                 f"{n_workers}: {_SAY_HOW_MANY}"
             )
-
-    def _next_turn(self) -> WorkerTurn:
-        worker = torch.utils.data.get_worker_info()
-        turn = WorkerTurn(worker.seed - worker.id, self._n_passes, worker.id, worker.num_workers)
+        if worker is None:
+            return iter(self._loader)
+        turn = WorkerTurn(worker.seed - worker.id, self._n_passes, worker.id, n_workers)
         self._n_passes += 1
-        return turn
-
-    def _part_of(self, turn: WorkerTurn, start: EpochPosition) -> Divisible:
-        self._part = self._loader.of_worker(turn.worker, turn.n_workers, start)
-        return self._part
-
-    def _resumed(self, state: Mapping[str, Any], turn: WorkerTurn) -> Iterator[Batch]:
+        state, self._state = self._state, None
+        if state is None:
+            return self._delivered(self._part_of(turn, self._passes.enter(turn)), turn)
         part = self._part_of(turn, EpochPosition(0))
         part.load_state_dict(state)
         part.set_epoch(part.epoch)  # the rest of that one, be it nothing: others may have more
         is_over = part.n_left <= 0
         self._passes.enter(turn, EpochPosition(part.epoch), is_over=is_over)
         return self._after_end(turn) if is_over else self._delivered(part, turn)
+
+    def _part_of(self, turn: WorkerTurn, start: EpochPosition) -> Divisible:
+        self._part = self._loader.of_worker(turn.worker, turn.n_workers, start)
+        return self._part
 
     def _after_end(self, turn: WorkerTurn) -> Iterator[Batch]:
         """Decide with the first batch, for which nobody is asked before all have entered."""

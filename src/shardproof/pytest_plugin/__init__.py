@@ -11,12 +11,12 @@ pytest-xdist.
 import pytest
 
 from shardproof.pytest_plugin.fixtures import (
-    fake_shards_dir,
     make_checkpoint,
+    make_fake_shards_dir,
     make_receipts_dir,
+    make_shard_faults,
     make_shards_dir,
     pytest_runtest_call,
-    shard_faults,
     shard_hub,
     shards_dir_factory,
 )
@@ -27,21 +27,20 @@ from shardproof.pytest_plugin.plugin import (
 )
 
 __all__ = [
-    "fake_shards_dir",
     "make_checkpoint",
+    "make_fake_shards_dir",
     "make_receipts_dir",
+    "make_shard_faults",
     "make_shards_dir",
     "pytest_addoption",
     "pytest_configure",
     "pytest_make_collect_report",
     "pytest_runtest_call",
-    "shard_faults",
     "shard_hub",
     "shards_dir_factory",
 ]
 
 pytest.register_assert_rewrite(
     "shardproof.testing.contracts",
-    "shardproof.testing.contracts.receipts_stateful",
     "shardproof.testing.contracts.stateful",
 )

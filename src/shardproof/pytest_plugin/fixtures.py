@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from shardproof.testing import MakeCheckpoint, MakeReceiptsDir, MakeShardsDir
-    from shardproof.testing.faults.file_system import Faults
-    from shardproof.testing.faults.hub import Hub
+    from shardproof.testing import MakeShardsDir
+    from shardproof.testing.faults import FileSystemFaults, Hub
+    from shardproof.testing.samples.checkpoint import MakeCheckpoint
+    from shardproof.testing.samples.receipts import MakeReceiptsDir
 
 __all__ = [
-    "fake_shards_dir",
     "make_checkpoint",
+    "make_fake_shards_dir",
     "make_receipts_dir",
+    "make_shard_faults",
     "make_shards_dir",
     "pytest_runtest_call",
-    "shard_faults",
     "shard_hub",
     "shards_dir_factory",
 ]
@@ -33,16 +34,17 @@ __all__ = [
 
 @pytest.fixture
 def make_shards_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
-    """Make shards directories for one test.
+    """Make shards directories of any format for one test.
 
-    ``path = make_shards_dir(n_shards=3, missing_shards=[1])``. Each call writes a new one, below
-    ``tmp_path``. After a call with ``unreadable_shards`` they are unreadable for root too, until
+    ``path = make_shards_dir(n_shards=3, missing=[1])``, of another format than saev with
+    ``format="checkpoint"`` or a `SampleFormat`. Each call writes a new one, below
+    ``tmp_path``. After a call with ``unreadable`` they are unreadable for root too, until
     the test ends.
     """
-    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.samples._directories import shards_dir_maker  # noqa: PLC0415 - as above
 
     bases = (tmp_path / f"shards-dir-{number}" for number in itertools.count())
-    with testing.shards_dir_maker(lambda: next(bases), drop_root_override=True) as make:
+    with shards_dir_maker(lambda: next(bases)) as make:
         yield make
 
 
@@ -53,12 +55,12 @@ def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mak
     Unreadable shards stay readable for root: there, wrap what reads them into
     ``shardproof.testing.without_root_override()``.
     """
-    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.samples._directories import shards_dir_maker  # noqa: PLC0415 - as above
 
     def new_base() -> Path:
         return tmp_path_factory.mktemp("shards-dir")
 
-    with testing.shards_dir_maker(new_base, drop_root_override=False) as make:
+    with shards_dir_maker(new_base, drop_root_override=False) as make:
         yield make
 
 
@@ -66,14 +68,14 @@ def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mak
 def make_receipts_dir(tmp_path: Path) -> Iterator[MakeReceiptsDir]:
     """Make plan directories of data-prep runs for one test.
 
-    ``path = make_receipts_dir(n_shards=8, started=[1], missing_outputs=[2])``. Each call writes a
+    ``path = make_receipts_dir(n_shards=8, started=[1], missing=[2])``. Each call writes a
     new one, below ``tmp_path``. After a call with ``unreadable`` they are unreadable for root too,
     until the test ends.
     """
-    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.samples.receipts import receipts_dir_maker  # noqa: PLC0415 - as above
 
     bases = (tmp_path / f"receipts-dir-{number}" for number in itertools.count())
-    with testing.receipts_dir_maker(lambda: next(bases)) as make:
+    with receipts_dir_maker(lambda: next(bases)) as make:
         yield make
 
 
@@ -81,14 +83,14 @@ def make_receipts_dir(tmp_path: Path) -> Iterator[MakeReceiptsDir]:
 def make_checkpoint(tmp_path: Path) -> Iterator[MakeCheckpoint]:
     """Make checkpoints in one file a rank for one test.
 
-    ``prefix = make_checkpoint(world_size=4, step=7, missing_ranks=[1])``. Each call writes a new
+    ``prefix = make_checkpoint(world_size=4, step=7, missing=[1])``. Each call writes a new
     one, below ``tmp_path``, or in the ``directory`` it is given. After a call with
-    ``unreadable_ranks`` they are unreadable for root too, until the test ends.
+    ``unreadable`` they are unreadable for root too, until the test ends.
     """
-    from shardproof import testing  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.samples.checkpoint import checkpoint_dir_maker  # noqa: PLC0415 - as above
 
     bases = (tmp_path / f"checkpoint-{number}" for number in itertools.count())
-    with testing.checkpoint_dir_maker(lambda: next(bases)) as make:
+    with checkpoint_dir_maker(lambda: next(bases)) as make:
         yield make
 
 
@@ -96,7 +98,7 @@ _FAKED = pytest.StashKey[contextlib.ExitStack]()
 
 
 @pytest.fixture
-def fake_shards_dir(request: pytest.FixtureRequest) -> Iterator[MakeShardsDir]:
+def make_fake_shards_dir(request: pytest.FixtureRequest) -> Iterator[MakeShardsDir]:
     """Make shards directories in a fake file system; otherwise as ``make_shards_dir``.
 
     From the first call to the end of the test function all files are fake. Needs pyfakefs.
@@ -116,24 +118,24 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @pytest.fixture
-def shard_faults(
+def make_shard_faults(
     make_shards_dir: MakeShardsDir,  # noqa: ARG001 - whose end, which restores modes, comes after
-) -> Iterator[Callable[[str | os.PathLike[str]], Faults]]:
+) -> Iterator[Callable[[str | os.PathLike[str]], FileSystemFaults]]:
     """Let file-system calls below a directory fail, until the test ends.
 
-    ``shard_faults(path).fail("read", errno.EIO, nth=2)``. A fault that was planned and never
+    ``make_shard_faults(path).fail("read", errno.EIO, nth=2)``. A fault that was planned and never
     reached is an error at the end of the test.
     """
-    from shardproof.testing.faults.file_system import faults  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.faults import FileSystemFaults  # noqa: PLC0415 - not before it is needed
 
     with contextlib.ExitStack() as stack:
-        yield lambda root: stack.enter_context(faults(root))
+        yield lambda root: stack.enter_context(FileSystemFaults(root))
 
 
 @pytest.fixture
 def shard_hub() -> Iterator[Hub]:
     """Run an HTTP server on 127.0.0.1 that serves what it is given, with faults, for one test."""
-    from shardproof.testing.faults.hub import serve_hub  # noqa: PLC0415 - not before it is needed
+    from shardproof.testing.faults import serve_hub  # noqa: PLC0415 - not before it is needed
 
     with serve_hub() as hub:
         yield hub

@@ -87,7 +87,7 @@ class ShardsDirectory(_Node, pytest.Directory):
     def doubted(
         cls, parent: pytest.Collector, path: Path, doubt: OSError | None
     ) -> ShardsDirectory:
-        """Return the node; with why nobody could see whether it is one, where that is so."""
+        """Return the node; with why it could not be seen whether it is one, where that is so."""
         node: ShardsDirectory = cls.from_parent(parent, path=path)
         node.doubt = doubt
         return node
@@ -114,7 +114,7 @@ class ShardsManifest(_Node, pytest.File):
             parent: Where it was met.
             path: The manifest file.
             nodeid: What names it.
-            doubt: Why nobody could see whether it is one.
+            doubt: Why it could not be seen whether it is one.
         """
         node: ShardsManifest = cls.from_parent(parent, path=path, nodeid=nodeid)
         node.doubt = doubt

@@ -209,7 +209,7 @@ def _manifest_name(root: Path) -> str:
 
 
 def _looked(look: Callable[[Path], bool], path: Path) -> tuple[bool, OSError | None]:
-    """What a look says; or why nobody could look, which an item is to tell."""
+    """Return what a look says; or why it failed, which an item is to tell."""
     try:
         return look(path), None
     except OSError as error:

@@ -5,7 +5,7 @@ import os
 import stat
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -21,8 +21,8 @@ from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
 from shardproof.receipts._workspace import Workspace
 from shardproof.receipts.claims._claim import Claim
 from shardproof.receipts.plan._canonical import plain
+from shardproof.receipts.plan._directories import RECEIPTS, RESERVED, PlanHeader, receipt_name
 from shardproof.receipts.plan._input_files import InputFile
-from shardproof.receipts.plan._layout import RECEIPTS, receipt_name, reserved
 from shardproof.receipts.verdict._outputs import beside_files, is_empty, kind_of, why_lacking
 from shardproof.receipts.verdict._records import OWN_FIELDS, Receipt, encode_receipt
 
@@ -59,19 +59,26 @@ class ClaimedShard:
     def __init__(
         self,
         claim: Claim,
-        receipt: Receipt,
-        kinds: Sequence[str],
+        header: PlanHeader,
+        heartbeat: float,
         input_files: Callable[[], Sequence[InputFile]],
     ) -> None:
         self.index = claim.index
         self.stats: dict[str, Any] = {}
         self._claim = claim
-        self._receipt = receipt
-        self._kinds = kinds
+        self._receipt = Receipt(
+            status="started",
+            plan_hash=header.plan_hash,
+            shard_index=claim.index,
+            run_hash=header.run_hash,
+            dataset_name=header.dataset_name,
+        )
+        self._kinds = header.kinds
         self._input_files = input_files
-        self._root = claim.terms.root
-        self._workspace = Workspace(claim.workspace, claim.terms.root)
+        self._root = header.root
+        self._workspace = Workspace(claim.workspace, header.root)
         self._names: dict[str, str] = {}
+        self._seconds_between_beats = heartbeat
         self._heartbeat: Heartbeat | None = None
         self._lost: ClaimLostError | None = None
         self._pid = os.getpid()
@@ -106,15 +113,13 @@ class ClaimedShard:
             raise self._problem(f"{state}; write `with work:` around it, or its outputs are lost")
         kind = kind or kind_of(name)
         reasons = [reason for _, _, reason in refusals([name])]
-        if reserved(name):
+        if name.split("/", 1)[0].lower() in RESERVED:
             reasons.append("the plan directory needs it")
         if reasons:
             raise self._problem(f"no output can be called {quoted(name)}: {reasons[0]}")
         if self._names.setdefault(kind, name) != name:
-            problem = (
-                f"expected one output of kind {quoted(kind)}, found {quoted(self._names[kind])}"
-            )
-            raise self._problem(f"{problem} and {quoted(name)}; give each its kind")
+            found = f"found {quoted(self._names[kind])} and {quoted(name)}; give each its kind"
+            raise self._problem(f"expected one output of kind {quoted(kind)}, {found}")
         if list(self._names.values()).count(name) > 1:
             raise self._problem(f"the output {quoted(name)} is of another kind already")
         self._workspace.refuse_links(name)  # before the work; what comes later, `move` refuses
@@ -145,11 +150,14 @@ class ClaimedShard:
         if self._is_over:
             raise self._problem("the work is over, and its receipt is written")
         if taken := OWN_FIELDS.intersection(fields):
-            raise self._problem(
-                f"the field {quoted(min(taken))} is the receipt's own; use another name"
-            )
+            problem = f"the field {quoted(min(taken))} is the receipt's own; use another name"
+            raise self._problem(problem)
         extra = self._receipt.extra | {name: plain(fields[name], name) for name in fields}
-        if (size := _encoded_size(extra)) > _MAX_RECORDED:
+        try:
+            size = len(msgspec.json.encode(extra))
+        except UnicodeEncodeError as error:
+            raise ValueError(f"fields: expected Unicode, found {quoted(error.object)}") from None
+        if size > _MAX_RECORDED:
             problem = f"expected at most {_MAX_RECORDED} bytes of further fields, found {size}"
             raise self._problem(problem)
         self._receipt = msgspec.structs.replace(self._receipt, extra=extra)
@@ -210,7 +218,7 @@ class ClaimedShard:
             self._receipt = msgspec.structs.replace(self._receipt, started_at=time.time())
             self._write(self._receipt)
             name = f"shardproof-claim-{self.index}"
-            self._heartbeat = Heartbeat(self._beat, self._claim.terms.heartbeat, name)
+            self._heartbeat = Heartbeat(self._beat, self._seconds_between_beats, name)
         except BaseException:
             self.close()
             raise
@@ -243,7 +251,7 @@ class ClaimedShard:
         try:
             self._write(receipt)
         except UnsyncedError:
-            raise  # it is completed, as far as anybody can see
+            raise  # the receipt is there, and says completed
         except Exception as error:
             self._fail(error)
             raise
@@ -255,10 +263,14 @@ class ClaimedShard:
         receipt = msgspec.structs.replace(
             self._receipt, status="completed", completed_at=time.time(), stats=self.stats
         )
-        outputs = {
-            kind: said for kind, name in self._names.items() if (said := self._described(name))
-        }
-        self._refuse_too_few(receipt, outputs)
+        described = {kind: self._described(name) for kind, name in self._names.items()}
+        outputs = {kind: output for kind, output in described.items() if output is not None}
+        if not is_empty(receipt):
+            if not outputs:
+                problem = "expected outputs, found none; mark_empty() says that it is empty"
+                raise self._problem(problem)
+            if lacking := why_lacking(outputs, self._kinds or outputs):
+                raise self._problem(lacking)
         extra = receipt.extra | beside_files(outputs)
         kinds = tuple(outputs) if outputs and not self._kinds else None
         receipt = msgspec.structs.replace(receipt, files=outputs, kinds=kinds, extra=extra)
@@ -268,14 +280,6 @@ class ClaimedShard:
             self._workspace.move(output["path"])
         self.raise_if_lost()
         return receipt
-
-    def _refuse_too_few(self, receipt: Receipt, kinds: Collection[str]) -> None:
-        if is_empty(receipt):
-            return
-        if not kinds:
-            raise self._problem("expected outputs, found none; mark_empty() says that it is empty")
-        if problem := why_lacking(kinds, self._kinds or kinds):
-            raise self._problem(problem)
 
     def _described(self, name: str) -> dict[str, Any] | None:
         """Sync and hash an output; return None for one that an empty shard has not written."""
@@ -301,7 +305,15 @@ class ClaimedShard:
         """Write the receipt that says failed, if the claim still holds; never raise an error."""
         try:
             self._claim.raise_if_lost()
-            self._write(self._failed(error))
+            failed = msgspec.structs.replace(
+                self._receipt,
+                status="failed",
+                failed_at=time.time(),
+                error_type=type(error).__name__,
+                error_message=_text(said(error)),
+                traceback=_text("".join(traceback.format_exception(error))),
+            )
+            self._write(failed)
         except ClaimLostError as lost:
             if lost is not error:
                 _note(error, f"Nothing was recorded: {told(lost)}")
@@ -309,16 +321,6 @@ class ClaimedShard:
             _note(error, f"That it failed is recorded: {told(second)}")
         except Exception as second:
             _note(error, f"That it failed could not be recorded: {told(second)}")
-
-    def _failed(self, error: Exception) -> Receipt:
-        return msgspec.structs.replace(
-            self._receipt,
-            status="failed",
-            failed_at=time.time(),
-            error_type=type(error).__name__,
-            error_message=_text(said(error)),
-            traceback=_text("".join(traceback.format_exception(error))),
-        )
 
     def _write(self, receipt: Receipt) -> None:
         self._workspace.write(f"{RECEIPTS}/{receipt_name(self.index)}", encode_receipt(receipt))
@@ -334,13 +336,6 @@ def _note(error: Exception, note: str) -> None:
         error.add_note(note)
     except Exception:
         logger.warning("%s", printable(note))
-
-
-def _encoded_size(fields: dict[str, Any]) -> int:
-    try:
-        return len(msgspec.json.encode(fields))
-    except UnicodeEncodeError as error:
-        raise ValueError(f"fields: expected Unicode, found {quoted(error.object)}") from None
 
 
 def _text(text: str) -> str:

@@ -11,19 +11,20 @@ import msgspec
 from shardproof._base import files
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.opening import is_there, names_in, real_path
-from shardproof._base.paths import refuse_empty
+from shardproof._base.names import real_root
+from shardproof._base.opening import is_there, names_in, real_path, refuse_empty
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.receipts._store import ReceiptStore
 from shardproof.receipts.claims._claims import refuse_times
 from shardproof.receipts.plan._canonical import canonical_json, hash_of, plain
-from shardproof.receipts.plan._header import read_header
-from shardproof.receipts.plan._layout import PLAN_FILE, RECEIPTS, told_of
+from shardproof.receipts.plan._directories import PLAN_FILE, RECEIPTS, read_header, told_of
 from shardproof.receipts.plan._plan import Plan, encode_plan, resolved_tokenizer
 
 __all__ = ["Run", "open_run"]
 
 logger = logging.getLogger("shardproof.receipts")
+
+_CONFIG_FILE = "config.json"
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -36,6 +37,31 @@ class Run(msgspec.Struct, frozen=True):
 
     path: Path
     run_hash: str
+
+    @classmethod
+    @checked
+    def load(cls, path: str | os.PathLike[str]) -> "Run":
+        """Return the run that a directory holds, without its configuration.
+
+        Args:
+            path: ``<output_dir>/runs/<run_hash>``.
+
+        Raises:
+            ManifestNotFoundError: `open_run` made none there.
+            OSError: It could not be looked at (EIO, ESTALE, ...).
+
+        Example:
+            >>> from shardproof import receipts
+            >>> run = receipts.open_run(output_dir, datasets=["corpus"])
+            >>> receipts.Run.load(run.path) == run
+            True
+        """
+        refuse_empty(path=path)
+        run_dir = Path(real_root(path))
+        if not is_there(run_dir / _CONFIG_FILE):
+            problem = "there is no such file, which each run has; open_run makes a run"
+            raise ManifestNotFoundError(problem, path=run_dir / _CONFIG_FILE)
+        return cls(run_dir, run_dir.name)
 
     @checked
     def store(
@@ -66,7 +92,13 @@ class Run(msgspec.Struct, frozen=True):
             files.make_directories(plan_dir / RECEIPTS)
             self._write(plan_dir, plan)
         elif plan.kinds and plan.kinds != (found := read_header(os.fspath(plan_dir)).kinds):
-            _warn_of_kinds(found, plan)
+            was = ", ".join(map(quoted, found)) or "what each receipt says"
+            logger.warning(
+                "Plan %s owed %s; from now on each shard owes %s",
+                shown(plan.plan_hash),
+                shown(was),
+                shown(", ".join(plan.kinds)),
+            )
             self._write(plan_dir, msgspec.structs.replace(Plan.load(plan_dir), kinds=plan.kinds))
         return ReceiptStore(plan_dir, heartbeat=heartbeat, stale_after=stale_after, plan=plan)
 
@@ -124,25 +156,21 @@ def open_run(
     settings = plain(said, "open_run")
     runs = Path(real_path(output_dir), "runs")
     name = hash_of(settings)
-    newest = max(_generations(runs, name), default=0)
+    matches = (re.fullmatch(rf"{name}(?:-([1-9][0-9]*))?", entry) for entry in names_in(runs))
+    newest = max((int(match[1] or 1) for match in matches if match), default=0)
     files.make_directories(runs)
     if force:
         newest = _make_generation(runs, name, newest + 1)
     path = runs / _directory_name(name, newest or 1)
     files.make_directories(path)
     files.sweep_leftovers(path)
-    if not is_there(path / "config.json"):
-        files.write_whole(path / "config.json", canonical_json(settings) + b"\n")
+    if not is_there(path / _CONFIG_FILE):
+        files.write_whole(path / _CONFIG_FILE, canonical_json(settings) + b"\n")
     return Run(path, path.name)
 
 
 def _directory_name(name: str, generation: int) -> str:
     return name if generation == 1 else f"{name}-{generation}"
-
-
-def _generations(runs: Path, name: str) -> list[int]:
-    matches = (re.fullmatch(rf"{name}(?:-([1-9][0-9]*))?", entry) for entry in names_in(runs))
-    return [int(match[1] or 1) for match in matches if match]
 
 
 def _make_generation(runs: Path, name: str, generation: int) -> int:
@@ -157,35 +185,17 @@ def _make_generation(runs: Path, name: str, generation: int) -> int:
                     os.mkdir(path.name, dir_fd=fd)
             except FileExistsError:
                 generation += 1
-            else:
-                _keep(path, fd)
-                return generation
+                continue
+            try:
+                with files.telling_where(path):
+                    files.sync(fd)
+            except OSError:
+                # Or the next job would go on in a directory that may be gone after a power cut.
+                files.remove_empty(path.name, dir_fd=fd)
+                raise
+            return generation
     finally:
         os.close(fd)
-
-
-def _keep(path: Path, dir_fd: int) -> None:
-    """Sync a directory's name to the disk, or remove the directory where that fails.
-
-    Else the next job would go on in one that may be gone after a power cut.
-    """
-    try:
-        with files.telling_where(path):
-            files.sync(dir_fd)
-    except OSError:
-        files.remove_empty(path.name, dir_fd=dir_fd)
-        raise
-
-
-def _warn_of_kinds(found: Sequence[str], plan: Plan) -> None:
-    was = ", ".join(map(quoted, found)) or "what each receipt says"
-    now = ", ".join(plan.kinds)
-    logger.warning(
-        "Plan %s owed %s; from now on each shard owes %s",
-        shown(plan.plan_hash),
-        shown(was),
-        shown(now),
-    )
 
 
 _COMPARED = (

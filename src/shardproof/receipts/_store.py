@@ -10,7 +10,7 @@ from pathlib import Path
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.names import real_root
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
 from shardproof._base.work import apart
 from shardproof.errors import (
     ManifestNotFoundError,
@@ -19,14 +19,12 @@ from shardproof.errors import (
     ShardCompletedError,
 )
 from shardproof.receipts._claimed_shard import ClaimedShard
-from shardproof.receipts.claims._claim import ClaimTerms
 from shardproof.receipts.claims._claims import Claims, refuse_times
-from shardproof.receipts.plan._header import read_header
-from shardproof.receipts.plan._layout import Scope
+from shardproof.receipts.plan._directories import read_header
 from shardproof.receipts.plan._plan import Plan
-from shardproof.receipts.verdict._owners import NamedOutputs, has_twins
-from shardproof.receipts.verdict._records import Receipt
-from shardproof.receipts.verdict._verdict import Verdict, look_at, read_receipt, verdict
+from shardproof.receipts.verdict._plan_verdicts import PlanVerdicts
+from shardproof.receipts.verdict._records import Receipt, read_receipt
+from shardproof.receipts.verdict._verdict import Verdict, verdict
 from shardproof.report import Level
 
 __all__ = ["ReceiptStore", "slurm_array"]
@@ -98,9 +96,9 @@ class ReceiptStore:
         self.n_shards = header.n_shards
         self._header = header
         self._plan = plan
-        self._scope = Scope(root, header.plan_hash, header.kinds)
-        self._named = NamedOutputs(self._scope, header.n_shards, clock)
-        self._claims = Claims(ClaimTerms(root, header.plan_hash, heartbeat, stale_after), clock)
+        self._verdicts = PlanVerdicts(header, clock)
+        self._heartbeat = heartbeat
+        self._claims = Claims(header, heartbeat, stale_after, clock)
 
     def __repr__(self) -> str:
         return f"ReceiptStore({os.fspath(self.path)!r})"
@@ -136,7 +134,7 @@ class ReceiptStore:
         """
         self._refuse_index(index)
         try:
-            return read_receipt(self._scope.root, index)
+            return read_receipt(self._header.root, index)
         except ManifestNotFoundError as error:
             problem = f"shard {index} of '{shown(self.path)}': there is no receipt"
             raise ReceiptError(problem, path=error.path, index=index) from error
@@ -156,7 +154,7 @@ class ReceiptStore:
             OSError: It could not be looked at (EIO, ESTALE, ...).
         """
         self._refuse_index(index)
-        return self._verdict(index, level)
+        return self._verdicts.one(index, level)
 
     @checked
     def is_completed(self, index: int, *, level: Level = "complete") -> bool:
@@ -171,9 +169,9 @@ class ReceiptStore:
             OSError: It could not be looked at (EIO, ESTALE, ...).
         """
         self._refuse_index(index)
-        verdicts = look_at(self._scope, [index], level).verdicts or self._twins([index])
-        _log_disbelieved(verdicts)
-        return not verdicts
+        found = self._verdicts.unless_completed(index, level)
+        _log_disbelieved([] if found is None else [found])
+        return found is None
 
     @checked
     def pending(self, *, level: Level = "complete", workers: int | None = None) -> list[int]:
@@ -225,29 +223,7 @@ class ReceiptStore:
         """
         if workers is not None:
             count("workers", workers, 1)
-        return apart(lambda _: self._verdicts(pending, level, workers))
-
-    def _verdicts(self, pending: bool, level: Level, workers: int | None) -> list[Verdict]:
-        indices = range(self.n_shards)
-        found, names = look_at(self._scope, indices, level, workers, pending=pending)
-        if not has_twins(names):
-            return found
-        by_index = {one.index: one for one in found if one.completed}
-        by_index |= {one.index: one for one in self._twins(None)}
-        by_index |= {one.index: one for one in found if not one.completed}
-        return [by_index[index] for index in sorted(by_index)]
-
-    def _verdict(self, index: int, level: Level) -> Verdict:
-        found = verdict(self._scope, index, level)
-        return next(iter(self._twins([index])), found) if found.completed else found
-
-    def _twins(self, indices: Sequence[int] | None) -> list[Verdict]:
-        """Return the verdicts on shards whose outputs others name too; None: look at all."""
-        if indices is None:
-            found = self._named.twins()
-        else:
-            found = {i: why for i in indices if (why := self._named.twin_of(i)) is not None}
-        return [Verdict(index, False, "completed", why) for index, why in found.items()]
+        return apart(lambda _: self._verdicts.all(level, workers, pending=pending))
 
     @checked
     def claim(self, index: int, *, level: Level = "complete") -> ClaimedShard:
@@ -281,15 +257,11 @@ class ReceiptStore:
         try:
             claim = self._claims.acquire(index)
             self._refuse_completed(index, level)  # by who had the claim until now
-            receipt = Receipt(
-                status="started",
-                plan_hash=self.plan_hash,
-                shard_index=index,
-                run_hash=self._header.run_hash,
-                dataset_name=self._header.dataset_name,
-            )
             return ClaimedShard(
-                claim, receipt, self._scope.kinds, lambda: self.plan.file_assignments[index].files
+                claim,
+                self._header,
+                self._heartbeat,
+                lambda: self.plan.file_assignments[index].files,
             )
         except BaseException:
             if claim is not None:
@@ -324,12 +296,9 @@ class ReceiptStore:
             >>> store.pending()
             []
         """
-        return self._claim_pending(level, wait)
-
-    def _claim_pending(self, level: Level, wait: bool) -> Iterator[ClaimedShard]:
         # Those of workers that died between the end of their work and its release.
         for index, dead in self._claims.orphans():
-            if index < self.n_shards and verdict(self._scope, index, level).completed:
+            if index < self.n_shards and verdict(self._header, index, level).completed:
                 self._claims.bury(index, dead)
         held = yield from self._claim_each(self.pending(level=level), level, is_first=True)
         first = self._claims.undecided(held)
@@ -345,14 +314,16 @@ class ReceiptStore:
         self, todo: Sequence[int], level: Level, *, is_first: bool
     ) -> Generator[ClaimedShard, None, list[int]]:
         """Yield a claim on each shard that is free; return those that others have."""
-        held, listed = [], self._claims.generations()
+        held: list[int] = []
+        listed = self._claims.generations()
         for index in todo:
             try:
                 work = self._claim(index, level, listed.get(index))
             except (ShardClaimedError, ShardCompletedError) as error:
                 if is_first or isinstance(error, ShardCompletedError):
                     logger.info("Skipping %s", told(error))
-                held += [index] * isinstance(error, ShardClaimedError)
+                if isinstance(error, ShardClaimedError):
+                    held.append(index)
                 continue
             try:
                 yield work
@@ -361,7 +332,7 @@ class ReceiptStore:
         return held
 
     def _refuse_completed(self, index: int, level: Level) -> None:
-        found = self._verdict(index, level)
+        found = self._verdicts.one(index, level)
         if found.completed:
             problem = f"shard {index} of '{shown(self.path)}': {found.reason}"
             raise ShardCompletedError(problem, path=self.path, index=index)

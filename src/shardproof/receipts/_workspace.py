@@ -19,7 +19,7 @@ from shardproof._base.messages import shown
 from shardproof._base.names import OPEN_FLAGS, file_type, open_root
 from shardproof._base.opening import mode_of
 from shardproof.errors import ReceiptError, UnsyncedError
-from shardproof.receipts.plan._layout import CLAIMS, RECEIPTS, told_of
+from shardproof.receipts.plan._directories import CLAIMS, RECEIPTS, told_of
 
 __all__ = ["Workspace"]
 
@@ -110,7 +110,7 @@ def _open_folder_of(name: str, root: str, *, make: bool = True) -> Iterator[int]
 
 
 def _entered(folder: str, outer: int, make: bool, *, root: str, root_fd: int) -> int:
-    """Open a folder of the plan directory, or make it in the one before it."""
+    """Open a folder of the plan directory; make it in the one before it if nothing is there."""
     path = os.path.join(root, folder)
     with told_of(path):
         try:
@@ -118,7 +118,18 @@ def _entered(folder: str, outer: int, make: bool, *, root: str, root_fd: int) ->
         except FileNotFoundError:
             if not make:
                 raise
-        _make(os.path.basename(folder), outer, path)
+        part, fd = os.path.basename(folder), _readable(outer, os.path.dirname(path))
+        try:
+            os.mkdir(part, dir_fd=fd)
+            try:
+                files.sync(fd)
+            except OSError:
+                files.remove_empty(part, dir_fd=fd)  # or it may be gone after a power cut
+                raise
+        except FileExistsError:
+            pass
+        finally:
+            os.close(fd)
         return _opened(folder, path, root=root, root_fd=root_fd)
 
 
@@ -133,7 +144,16 @@ def _opened(folder: str, path: str, *, root: str, root_fd: int) -> int:
             raise _refusal(path, file_type(mode)) from error
         raise
     try:
-        _refuse_needed(folder, fd, path, root_fd)
+        # A link may not lead to where the plan, receipts or claims are, nor receipts elsewhere.
+        status = os.fstat(fd)
+        for name in (".", RECEIPTS, CLAIMS):
+            try:
+                needed = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
+                is_needed = os.path.samestat(status, needed)
+            except FileNotFoundError:
+                is_needed = False
+            if is_needed is not (name == folder):
+                raise _refusal(path, "symbolic link")
     except BaseException:
         os.close(fd)
         raise
@@ -150,41 +170,10 @@ def _open_folder(part: str, dir_fd: int) -> int | None:
         raise
 
 
-def _refuse_needed(folder: str, fd: int, path: str, root_fd: int) -> None:
-    """Raise if a link led to where the plan, the receipts or claims are, or from the receipts."""
-    status = os.fstat(fd)
-    for name in (".", RECEIPTS, CLAIMS):
-        if _is_at(status, name, root_fd) is not (name == folder):
-            raise _refusal(path, "symbolic link")
-
-
-def _is_at(status: os.stat_result, name: str, dir_fd: int) -> bool:
-    try:
-        return os.path.samestat(status, os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
-
-
 def _readable(dir_fd: int, path: str) -> int:
     """Open a directory again, to sync it."""
     with told_of(path):
         return os.open(".", OPEN_FLAGS | os.O_DIRECTORY, dir_fd=dir_fd)
-
-
-def _make(part: str, dir_fd: int, path: str) -> None:
-    """Make a directory if nothing is there, and sync its name; where that fails it is removed."""
-    fd = _readable(dir_fd, os.path.dirname(path))
-    try:
-        os.mkdir(part, dir_fd=fd)
-        try:
-            files.sync(fd)
-        except OSError:
-            files.remove_empty(part, dir_fd=fd)
-            raise
-    except FileExistsError:
-        pass
-    finally:
-        os.close(fd)
 
 
 def _refusal(path: str, found: str) -> ReceiptError:

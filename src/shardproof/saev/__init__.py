@@ -7,8 +7,8 @@ of the shape `Metadata.shard_shape`; the last one too, whose rows past its ``n_e
 """
 
 from shardproof.saev._json_files import LABELS_FILE, METADATA_FILE, SHARDS_FILE
+from shardproof.saev._manifest import read_manifest
 from shardproof.saev._metadata import Metadata
-from shardproof.saev._promise import promise
 from shardproof.saev._shard_info import Shard, ShardInfo
 
 __all__ = [
@@ -18,5 +18,5 @@ __all__ = [
     "Metadata",
     "Shard",
     "ShardInfo",
-    "promise",
+    "read_manifest",
 ]

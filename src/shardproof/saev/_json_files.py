@@ -1,7 +1,7 @@
 """The two files that say what a directory of saev holds, read and written."""
 
 import os
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,7 +18,6 @@ __all__ = [
     "Count",
     "Positive",
     "dump",
-    "read",
     "read_bytes",
 ]
 
@@ -33,7 +32,6 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
 
 AnyPath = str | os.PathLike[str]
-T = TypeVar("T")
 
 
 def dump(value: Any, shards_dir: AnyPath, name: str) -> None:
@@ -43,34 +41,21 @@ def dump(value: Any, shards_dir: AnyPath, name: str) -> None:
     files.write_whole(os.path.join(shards_dir, name), text)
 
 
-def read(root: str, name: str, kind: type[T]) -> T:
-    """Return what one of them says; where it is missing, the error says what is there instead."""
-    return json.decode(read_bytes(root, name), kind, path=os.path.join(root, name))
-
-
 def read_bytes(root: str, name: str) -> bytes:
-    """Return the text of one of them; raises as `read`."""
+    """Return the text of one of them; where it is missing, the error says what is there instead."""
     try:
         return json.read_bytes(root, name, max_bytes=json.MAX_BYTES)
     except ManifestNotFoundError as error:
         if error.path == root:
             raise
-        raise _missing(root, name) from error
-
-
-def _missing(root: str, name: str) -> ManifestNotFoundError:
-    there = _what_is_there(root)
-    holds = ", ".join(there) or "no acts*.bin file and no metadata.json"
-    advice = _ADVICE[name] if there else "nothing in it looks like saev's: is the path right?"
-    problem = f"there is no such file. The directory holds {holds}; {advice}"
-    return ManifestNotFoundError(problem, path=os.path.join(root, name))
-
-
-def _what_is_there(root: str) -> list[str]:
-    names = sorted(os.listdir(root))
-    acts = [name for name in names if name.startswith("acts") and name.endswith(".bin")]
-    counted = [f"{len(acts)} acts*.bin (the first is {quoted(acts[0])})"] if acts else []
-    return counted + [name for name in (SHARDS_FILE, METADATA_FILE, LABELS_FILE) if name in names]
+        names = sorted(os.listdir(root))
+        acts = [each for each in names if each.startswith("acts") and each.endswith(".bin")]
+        there = [f"{len(acts)} acts*.bin (the first is {quoted(acts[0])})"] if acts else []
+        there += [each for each in (SHARDS_FILE, METADATA_FILE, LABELS_FILE) if each in names]
+        holds = ", ".join(there) or "no acts*.bin file and no metadata.json"
+        advice = _ADVICE[name] if there else "nothing in it looks like saev's: is the path right?"
+        problem = f"there is no such file. The directory holds {holds}; {advice}"
+        raise ManifestNotFoundError(problem, path=os.path.join(root, name)) from error
 
 
 _ADVICE = {

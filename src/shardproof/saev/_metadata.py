@@ -14,7 +14,7 @@ from shardproof._base import json
 from shardproof._base.arguments import accepted_fields, as_int, checked, count
 from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.names import real_root
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
 from shardproof.saev._json_files import (
     MAX_COUNT,
     METADATA_FILE,
@@ -186,9 +186,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         metadata = msgspec.structs.replace(json.decode(data, cls, path=path), _file="")
         if unknown := _fields(data).keys() - metadata._object().keys():
             _tell(path, ", ".join(map(quoted, heapq.nsmallest(_SHOWN, unknown))))
-            return msgspec.structs.replace(
-                metadata, _file=msgspec.json.format(data, indent=-1).decode()
-            )
+            text = msgspec.json.format(data, indent=-1).decode()
+            return msgspec.structs.replace(metadata, _file=text)
         return metadata
 
     @checked
@@ -212,10 +211,9 @@ def _fields(text: str | bytes) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=256)
 def _tell(path: str, unknown: str) -> None:
-    """Say once that a file has fields that nobody here knows, given as they are shown.
+    """Warn once of a file's unknown fields, given as they are shown.
 
-    Of whoever looks at more directories than that, the same is said again; but a process that
-    never ends has no memory of them all.
+    Only the last 256 are remembered: a process may look at any number of directories.
     """
     logger.warning(
         "'%s' has fields that are not known here, and are kept: %s", shown(path), printable(unknown)

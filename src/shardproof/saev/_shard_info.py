@@ -8,12 +8,20 @@ from typing import overload
 
 import msgspec
 
+from shardproof._base import json
 from shardproof._base.arguments import checked, count
 from shardproof._base.names import real_root
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
 from shardproof.checks import check
 from shardproof.manifest import Manifest, PromisedFile, refuse_names
-from shardproof.saev._json_files import MAX_COUNT, SHARDS_FILE, AnyPath, Count, dump, read
+from shardproof.saev._json_files import (
+    MAX_COUNT,
+    SHARDS_FILE,
+    AnyPath,
+    Count,
+    dump,
+    read_bytes,
+)
 
 __all__ = ["Shard", "ShardInfo", "read_shards"]
 
@@ -130,7 +138,7 @@ def _taken(shard: object) -> Shard:
 
 
 def read_shards(root: str) -> list[Shard]:
-    """Return the entries of ``shards.json``, with names that nobody has refused yet.
+    """Return the entries of ``shards.json``, with names that may yet be refused.
 
     Args:
         root: Real absolute path of the directory.
@@ -139,4 +147,5 @@ def read_shards(root: str) -> list[Shard]:
         ManifestNotFoundError: There is no such directory or file.
         ManifestError: It is not what the protocol describes.
     """
-    return read(root, SHARDS_FILE, list[Shard])
+    path = os.path.join(root, SHARDS_FILE)
+    return json.decode(read_bytes(root, SHARDS_FILE), list[Shard], path=path)

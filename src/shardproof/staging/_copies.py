@@ -8,22 +8,27 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from shardproof._base import digest as _digest
 from shardproof._base import files
+from shardproof._base.liveness import mark_of, stamp_of
 from shardproof._base.names import NotRegularError, open_inside
 from shardproof._base.opening import mode_of
 from shardproof._base.threads import Stop
+from shardproof._base.work import Cancelled
 from shardproof.errors import ShardReadError
 from shardproof.manifest import PromisedFile
 from shardproof.report import Finding, FindingKind
-from shardproof.staging._proofs import PROOFS, Proof, Proofs, copy_stamp, source_stamp
+from shardproof.staging._proofs import PROOFS, Proof, Proofs
 
-__all__ = ["OURS", "BrokenPromiseError", "StagedFiles", "StoppedError"]
+__all__ = ["OURS", "BrokenPromiseError", "StagedFiles"]
 
 _LOCKS = ".shardproof-stage.lock"
 OURS = {_LOCKS, PROOFS}
 """Files of a copy that are not its source's."""
 
+_FILE = "a regular file"
 _CHUNK = 2**23
 _BUFFER = 2**20
 
@@ -31,19 +36,17 @@ _BUFFER = 2**20
 _NO_SENDFILE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
 _WAIT_SECONDS = 10.0
-_LEAST_SPEED = 20e6  # bytes a second; who holds a lock for longer than that takes is not waited for
-
-
-class StoppedError(Exception):
-    """Another file's failure ends this copy too."""
+_LEAST_SPEED = 20e6  # bytes a second; a lock that is held for longer is not waited for
 
 
 class BrokenPromiseError(Exception):
-    """A file of the source is not what the manifest states."""
+    """A file of the source is not what the manifest states; arguments as of `Finding`."""
 
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding)
-        self.finding = finding
+    def __init__(
+        self, kind: FindingKind, path: str, expected: str, found: str, number: int | None = None
+    ) -> None:
+        self.finding = Finding(kind, Path(path), expected, found, number)
+        super().__init__(self.finding)
 
 
 class StagedFiles:
@@ -53,6 +56,9 @@ class StagedFiles:
         source: Real absolute path of the shards directory.
         target: Absolute path of the directory of the copy, which is this user's alone.
         hashes: Whether a copy counts only with a digest of its bytes.
+
+    Attributes:
+        stop: Set when another file fails: it ends what is being copied.
     """
 
     def __init__(self, source: str, target: str, *, hashes: bool) -> None:
@@ -70,13 +76,13 @@ class StagedFiles:
         self._proofs = Proofs(self._target_fd)
 
     def close(self) -> None:
-        """Close every descriptor; nobody may be copying."""
+        """Close every descriptor; no copy may be under way."""
         self._stack.close()
 
     def source_size(self, name: str) -> int:
         """Return how large a file is at the source; 0 where that can't be told yet.
 
-        Only room and patience are reckoned with it: who copies the file is told why it can't be.
+        Only room and patience are reckoned with it: a copy of the file says why it can't be.
         """
         try:
             return os.stat(name, dir_fd=self._source_fd).st_size
@@ -89,12 +95,7 @@ class StagedFiles:
         if proof is None:
             return file
         size = proof.copy[0] if file.size is None else file.size
-        return PromisedFile(
-            name=file.name,
-            size=size,
-            digest=file.digest or proof.digest,
-            digest_from=file.digest_from,
-        )
+        return msgspec.structs.replace(file, size=size, digest=file.digest or proof.digest)
 
     def is_at(self, path: str) -> bool:
         """Whether the directory of the copy is what is at a path.
@@ -116,9 +117,9 @@ class StagedFiles:
         if name in self._distrusted:
             return False
         try:
-            source = source_stamp(os.stat(name, dir_fd=self._source_fd))
-            copy = copy_stamp(os.stat(name, dir_fd=self._target_fd, follow_symlinks=False))
-        except OSError:  # not proven, then: who copies it is told why it can't be
+            source = stamp_of(os.stat(name, dir_fd=self._source_fd))
+            copy = mark_of(os.stat(name, dir_fd=self._target_fd, follow_symlinks=False))
+        except OSError:  # not proven, then: a copy of the file says why it can't be
             return False
         return self._proofs.fits(name, source, copy, hashed=self._hashes)
 
@@ -133,7 +134,7 @@ class StagedFiles:
         Raises:
             BrokenPromiseError: The source's file is not what the manifest states.
             ShardReadError: It changed meanwhile.
-            StoppedError: The copy was stopped.
+            Cancelled: Another file's failure ends this copy, too.
             OSError: It can't be made.
         """
         with self._held(index, file.name if wait else None) as is_mine:
@@ -155,22 +156,24 @@ class StagedFiles:
         if mode_of(name, dir_fd=self._source_fd):
             return True
         try:
-            stamp = copy_stamp(os.stat(name, dir_fd=self._target_fd, follow_symlinks=False))
+            mark = mark_of(os.stat(name, dir_fd=self._target_fd, follow_symlinks=False))
         except FileNotFoundError:
             return True
-        if not self._proofs.knows(name, stamp):
+        if not self._proofs.knows(name, mark):
             return False
         path = os.path.join(self.target, name)
-        files.remove_if(path, lambda status: copy_stamp(status) == stamp)
+        files.remove_if(path, lambda status: mark_of(status) == mark)
         return True
 
     @contextlib.contextmanager
     def _held(self, index: int, awaited: str | None) -> Iterator[bool]:
         """Hold a file's lock, a byte for each (fcntl(2)): it saves work, nothing rests on it."""
-        end = self._patience(awaited) if awaited is not None else 0.0
+        end = 0.0
+        if awaited is not None:
+            end = time.monotonic() + _WAIT_SECONDS + self.source_size(awaited) / _LEAST_SPEED
         while not (is_mine := self._try_lock(index)) and time.monotonic() < end:
             if self.stop.wait(0.02):
-                raise StoppedError
+                raise Cancelled
             if awaited is not None and self.is_proven(awaited):
                 break
         try:
@@ -179,9 +182,6 @@ class StagedFiles:
             if is_mine:
                 with contextlib.suppress(OSError):
                     fcntl.lockf(self._locks_fd, fcntl.LOCK_UN, 1, index)
-
-    def _patience(self, name: str) -> float:
-        return time.monotonic() + _WAIT_SECONDS + self.source_size(name) / _LEAST_SPEED
 
     def _try_lock(self, index: int) -> bool:
         try:
@@ -197,17 +197,26 @@ class StagedFiles:
         try:
             before = os.fstat(fd)
             with files.being_written(target, sync=False) as copy:
-                with _telling_both(path, target):
+                try:
                     digest = self._transfer(fd, copy, before.st_size, file)
-                stamp = copy_stamp(os.fstat(copy))
+                except OSError as error:
+                    # Of a call that has but descriptors: let it name what was copied where.
+                    if error.errno is not None and error.filename is None:
+                        error.filename, error.filename2 = path, target
+                    raise
+                mark = mark_of(os.fstat(copy))
                 after = os.fstat(fd)
-                if source_stamp(after) != source_stamp(before) or stamp[0] != before.st_size:
+                if stamp_of(after) != stamp_of(before) or mark[0] != before.st_size:
                     problem = "it changed while it was copied: stage it when nobody writes to it"
                     raise ShardReadError(problem, path=path)
-                _refuse_other(file, before.st_size, digest, path)
+                if file.size not in {None, before.st_size}:
+                    wanted, found = f"{file.size} bytes", f"{before.st_size} bytes"
+                    raise BrokenPromiseError(FindingKind.SIZE, path, wanted, found)
+                if file.digest is not None and digest != str(_digest.parse(file.digest)):
+                    raise BrokenPromiseError(FindingKind.DIGEST, path, file.digest, str(digest))
                 # Whatever call this is killed at, a copy that has its name is known to be one.
                 with files.telling_where(os.path.join(self.target, PROOFS)):
-                    self._proofs.add(Proof(file.name, source_stamp(before), stamp, digest))
+                    self._proofs.add(Proof(file.name, stamp_of(before), mark, digest))
         finally:
             os.close(fd)
         self._distrusted.discard(file.name)
@@ -216,11 +225,10 @@ class StagedFiles:
         try:
             return open_inside(name, root=self.source, dir_fd=self._source_fd)
         except FileNotFoundError as error:
-            answer = FindingKind.MISSING, Path(path), "a regular file", "nothing", error.errno
-            raise BrokenPromiseError(Finding(*answer)) from error
+            missing = FindingKind.MISSING
+            raise BrokenPromiseError(missing, path, _FILE, "nothing", error.errno) from error
         except NotRegularError as error:
-            answer = FindingKind.NOT_REGULAR, Path(path), "a regular file", error.found, None
-            raise BrokenPromiseError(Finding(*answer)) from error
+            raise BrokenPromiseError(FindingKind.NOT_REGULAR, path, _FILE, error.found) from error
 
     def _transfer(self, source: int, copy: int, size: int, file: PromisedFile) -> str | None:
         """Copy so many bytes, and return their digest where one is wanted."""
@@ -233,7 +241,7 @@ class StagedFiles:
         at = 0
         while at < size and (n := os.preadv(source, [buffer[: size - at]], at)):
             if self.stop.is_set():
-                raise StoppedError
+                raise Cancelled
             digest.update(buffer[max(0, file.digest_from - at) : n])
             _write_all(copy, buffer[:n])
             at += n
@@ -244,7 +252,7 @@ class StagedFiles:
         at = 0
         while at < size:
             if self.stop.is_set():
-                raise StoppedError
+                raise Cancelled
             try:
                 n = os.sendfile(copy, source, at, min(_CHUNK, size - at))
             except OSError as error:
@@ -263,28 +271,6 @@ def _opened_directory(path: str, stack: contextlib.ExitStack) -> int:
     return fd
 
 
-@contextlib.contextmanager
-def _telling_both(source: str, copy: str) -> Iterator[None]:
-    """Let an error of a call that has but descriptors name what was copied where."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename, error.filename2 = source, copy
-        raise
-
-
 def _write_all(fd: int, data: memoryview) -> None:
     while data:
         data = data[os.write(fd, data) :]
-
-
-def _refuse_other(file: PromisedFile, size: int, digest: str | None, path: str) -> None:
-    """Raise unless size and digest are what the manifest states, where it states them."""
-    if file.size is not None and size != file.size:
-        kind, expected, found = FindingKind.SIZE, f"{file.size} bytes", f"{size} bytes"
-    elif file.digest is not None and digest != str(_digest.parse(file.digest)):
-        kind, expected, found = FindingKind.DIGEST, file.digest, str(digest)
-    else:
-        return
-    raise BrokenPromiseError(Finding(kind, Path(path), expected, found))

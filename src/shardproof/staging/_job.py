@@ -6,18 +6,18 @@ import functools
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from shardproof import formats
-from shardproof._base import fanout
 from shardproof._base import files as _files
+from shardproof._base.crew import in_threads
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.opening import is_directory, tree
-from shardproof._base.work import in_threads
+from shardproof._base.work import Cancelled, go_on
 from shardproof.checks import OnProgress
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.report import Finding, Level, Report
-from shardproof.staging._copies import BrokenPromiseError, StagedFiles, StoppedError
+from shardproof.staging._copies import BrokenPromiseError, StagedFiles
 from shardproof.staging._source import StageSource
 
 __all__ = ["StageJob"]
@@ -62,7 +62,7 @@ class StageJob:
             self._check().raise_for_findings()
 
     def _doubted(self) -> list[str]:
-        """Names of files that are to be copied again, since the disk lost what was proven."""
+        """Return the names of files to copy again, since the disk lost what was proven."""
         try:
             report = self._check()
         except PermissionError:  # nobody could look: nothing is known to be lost
@@ -82,11 +82,13 @@ class StageJob:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.place)
 
     def _bring_what_lacks(self) -> None:
-        """What is promised comes before the promise, and the list of shards is the last of all."""
+        """Copy what is promised before the promise, and the list of shards as the last of all."""
         todo = self._unproven()
         wanted = {self._all[index].name for index in todo}
         self.source.check(wanted, self.level).raise_for_findings()
-        self._drop_what_is_gone()
+        # The copy is to promise no more than the source; what was not staged stays, for `_check`.
+        surplus = self.source.surplus_in(self.place)
+        self._strange = [name for name in surplus if not self.files.drop(name)]
         n_parts = len(self.source.parts)
         parts = [index for index in todo if index < n_parts]
         self._bring_all([index for index in todo if index >= n_parts], then=len(parts))
@@ -94,41 +96,33 @@ class StageJob:
         self.source.refuse_change()
         self._write_listing()
 
-    def _drop_what_is_gone(self) -> None:
-        """Let the copy promise no more than the source; what was not staged stays, for `_check`."""
-        surplus = self.source.surplus_in(self.place)
-        self._strange = [name for name in surplus if not self.files.drop(name)]
-
     def _unproven(self) -> list[int]:
-        """Numbers of the files that are to be copied, in an order of this process's own.
+        """Return the numbers of the files to copy, in an order of this process's own.
 
         Several processes at once begin at different places, and so seldom wait for each other.
         """
-        free, in_flight = self._free()
+        free = self._free()
         names = [file.name for file in self._all]
         todo = [index for index, name in enumerate(names) if not self.files.is_proven(name)]
-        self._refuse_small_disk(todo, free + in_flight)
-        middle = secrets.randbelow(len(todo)) if todo else 0
-        return todo[middle:] + todo[:middle]
-
-    def _free(self) -> tuple[int, int]:
-        """Bytes that are free, and that others' unfinished copies take of those that are not."""
-        found = os.statvfs(self.place)
-        in_flight = 0
-        for folder, _, names in tree(self.place):
-            for name in filter(_files.is_temporary, names):
-                with contextlib.suppress(FileNotFoundError):
-                    in_flight += os.lstat(os.path.join(folder, name)).st_blocks * 512
-        return found.f_bavail * found.f_frsize, in_flight
-
-    def _refuse_small_disk(self, todo: Sequence[int], free: int) -> None:
-        wanted = sum(self.files.source_size(self._all[index].name) for index in todo)
+        wanted = sum(self.files.source_size(names[index]) for index in todo)
         if wanted > free:
             problem = (
                 f"expected {wanted} bytes free for {len(todo)} files of "
                 f"'{shown(self.source.root)}', found {free}; make room, or stage to another disk"
             )
             raise OSError(errno.ENOSPC, problem, self.place)
+        middle = secrets.randbelow(len(todo)) if todo else 0
+        return todo[middle:] + todo[:middle]
+
+    def _free(self) -> int:
+        """Return the bytes that are free, or taken by unfinished copies of the same files."""
+        found = os.statvfs(self.place)
+        in_flight = 0
+        for folder, _, names in tree(self.place):
+            for name in filter(_files.is_temporary, names):
+                with contextlib.suppress(FileNotFoundError):
+                    in_flight += os.lstat(os.path.join(folder, name)).st_blocks * 512
+        return found.f_bavail * found.f_frsize + in_flight
 
     def _bring_all(self, todo: Sequence[int], then: int) -> None:
         """Copy what no other process is copying, then what was left; ``then`` so many follow."""
@@ -136,57 +130,56 @@ class StageJob:
         done = len(self._all) - len(todo) - then
         for wait in (False, True):
             left: list[int] = []
-            with contextlib.closing(self._runs(todo, wait)) as runs:
-                for n_files, outcomes in runs:
-                    found = [outcome for outcome in outcomes if isinstance(outcome, Finding)]
-                    busy = [outcome for outcome in outcomes if isinstance(outcome, int)]
-                    findings += found
-                    left += busy
-                    done += n_files - len(busy)
+            with contextlib.closing(self._outcomes(todo, wait)) as outcomes:
+                for index, outcome in zip(todo, outcomes, strict=True):
+                    if isinstance(outcome, Finding):
+                        findings.append(outcome)
+                    if outcome is False:
+                        left.append(index)
+                    else:
+                        done += 1
                     if self._on_progress is not None:
                         self._on_progress(done, len(self._all))
             todo = left
-        self.source.report(self.level, findings).raise_for_findings()
+        manifest, found = self.source.manifest, tuple(findings)
+        report = Report(manifest.root, manifest.format, self.level, len(manifest.files), found)
+        report.raise_for_findings()
 
-    def _runs(self, todo: Sequence[int], wait: bool) -> fanout.Done[Finding | int]:
-        work = functools.partial(self._bring, wait)
-        runs = in_threads(
-            work,
-            [[index] for index in todo],
+    def _outcomes(self, todo: Sequence[int], wait: bool) -> Generator[Finding | bool, None, None]:
+        """Yield what `_bring` returns of each file; raise the first error that one met."""
+        outcomes = in_threads(
+            functools.partial(self._bring, wait),
+            todo,
             n_threads=self._threads,
             name="shardproof-stage",
             stop=self.files.stop,
         )
         try:
-            for outcomes in runs:
-                yield 1, outcomes
-        except StoppedError:
+            yield from outcomes
+        except Cancelled:
+            go_on()  # where all of the work is wanted no more, that is what ends it
             if self._error is None:
                 raise
             raise self._error from None
         finally:
-            runs.close()
+            outcomes.close()
             self.files.stop.clear()
 
-    def _bring(self, wait: bool, indices: Sequence[int]) -> list[Finding | int]:
-        """What is wrong with some files, and the numbers of those that others are at."""
-        outcomes: list[Finding | int] = []
-        for index in indices:
-            try:
-                if not self.files.bring(index, self._all[index], wait=wait):
-                    outcomes.append(index)
-            except BrokenPromiseError as error:
-                outcomes.append(error.finding)
-            except StoppedError:
-                raise
-            except BaseException as error:
-                self._error = self._error or error
-                self.files.stop.set()
-                raise
-        return outcomes
+    def _bring(self, wait: bool, index: int) -> Finding | bool:
+        """Copy a file; return what is wrong with the source's, or False if others are at it."""
+        try:
+            return self.files.bring(index, self._all[index], wait=wait)
+        except BrokenPromiseError as error:
+            return error.finding
+        except Cancelled:
+            raise
+        except BaseException as error:
+            self._error = self._error or error
+            self.files.stop.set()
+            raise
 
     def _write_listing(self) -> None:
-        """Last of all: a directory without it is no shards directory."""
+        """Write the list of shards, last of all: without it, a directory is no shards directory."""
         with contextlib.suppress(ManifestError, OSError):
             if self.source.is_listed_in(self.place):
                 return
@@ -199,7 +192,7 @@ class StageJob:
             file.write(self.source.stated[self.source.listing])
 
     def _check(self) -> Report:
-        """Look at the copy, as whoever reads it will."""
+        """Look at the copy, as its readers will."""
         path = self.source.at(self.place)
         copy = formats.detect(path).read_manifest(path)
         self.source.refuse_other(copy, self._strange)

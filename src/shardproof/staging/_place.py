@@ -15,12 +15,12 @@ from shardproof._base.names import file_type
 from shardproof._base.opening import is_directory, is_there
 from shardproof.staging._copies import StagedFiles
 
-__all__ = ["Home"]
+__all__ = ["CopyDirectory"]
 
 _UNFINISHED = ".unfinished"
 
 
-class Home:
+class CopyDirectory:
     """The directory of this user's copies, and the place of one in it.
 
     Args:
@@ -61,7 +61,7 @@ class Home:
             _make_own(self._unfinished)
         if is_there(self.final):
             self.place = self.final
-            # Whoever is still at work there finds it gone, and then what is finished.
+            # A process still at work there finds it gone, and then finds the finished copy.
             with contextlib.suppress(OSError):  # it costs room, no more
                 _files.remove_tree(self._unfinished)
 

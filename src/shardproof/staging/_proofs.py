@@ -1,4 +1,4 @@
-"""What was proven of the files of a staged copy, a line a file, in ``.shardproof-stage.jsonl``.
+"""The record of what was proven of a staged copy: a line a file, in ``.shardproof-stage.jsonl``.
 
 A line says what the source's file was like, and what the copy is like. A copy whose line still fits
 is not made again. A line that is cut, or lost, or older than the machine's last start, or that
@@ -13,12 +13,10 @@ import threading
 import msgspec
 
 from shardproof._base import digest as _digest
-from shardproof._base.liveness import this_process
+from shardproof._base.liveness import Stamp, this_process
 from shardproof._base.names import OPEN_FLAGS
 
-__all__ = ["PROOFS", "Proof", "Proofs", "Stamp", "copy_stamp", "source_stamp"]
-
-Stamp = tuple[int, ...]
+__all__ = ["PROOFS", "Proof", "Proofs"]
 
 PROOFS = ".shardproof-stage.jsonl"
 _MAX_BYTES = 2**28
@@ -30,8 +28,8 @@ class Proof(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         name: Which.
-        source: Size, times and inode of the source's file.
-        copy: Size, time of change and inode of the copy.
+        source: The stamp of the source's file.
+        copy: The mark of the copy, whose ctime changes when it gets its name.
         digest: Of the bytes that were copied, where it was computed.
         boot: Between which two starts of the machine.
     """
@@ -41,16 +39,6 @@ class Proof(msgspec.Struct, frozen=True, gc=False):
     copy: Stamp
     digest: str | None = None
     boot: str = ""
-
-
-def source_stamp(status: os.stat_result) -> Stamp:
-    """Return what changes when a source's file is another one, or is written to."""
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-
-
-def copy_stamp(status: os.stat_result) -> Stamp:
-    """Return the same for a copy, whose ctime changes when it gets its name."""
-    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 class Proofs:
@@ -134,7 +122,7 @@ class Proofs:
 
 
 def _decoded(line: bytes) -> Proof | None:
-    """What a line says; None if it says nothing that this package could have written."""
+    """Return what a line says; None if this package could not have written it."""
     if len(line) > _MAX_LINE:
         return None
     try:

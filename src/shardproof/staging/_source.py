@@ -18,7 +18,7 @@ from shardproof.checks import check
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.formats.signs import METADATA
 from shardproof.manifest import Manifest, Mismatch, Probe, PromisedFile
-from shardproof.report import Finding, Level, Report
+from shardproof.report import Level, Report
 from shardproof.staging._copies import OURS
 
 __all__ = ["StageSource"]
@@ -137,11 +137,6 @@ class StageSource:
         probe = copy.probe and functools.partial(_probe, copy.probe, parts)
         return check(dataclasses.replace(copy, files=files, probe=probe), level=level)
 
-    def report(self, level: Level, findings: Sequence[Finding]) -> Report:
-        """Return what was found while it was copied."""
-        n_files = len(self.manifest.files)
-        return Report(self.manifest.root, self.manifest.format, level, n_files, tuple(findings))
-
 
 def _probe(
     probe: Probe, parts: Collection[str], file: PromisedFile, fd: int, size: int
@@ -153,17 +148,15 @@ def _parts_of(form: formats.Format, root: str, prefix: str) -> list[str]:
     """Return the names of all files that a promise consists of, sorted."""
     if prefix:
         return [prefix + METADATA]
-    patterns = {form.manifest_file, *form.further_parts}
-    return sorted({name for pattern in patterns for name in _named(root, pattern)})
-
-
-def _named(root: str, pattern: str) -> list[str]:
-    """Files that a pattern fits; a name without an asterisk is that of a file that must be."""
-    if "*" not in pattern:
-        return [pattern]
-    folder, base = os.path.split(pattern)
-    names = fnmatch.filter(names_in(os.path.join(root, folder)), base)
-    return [os.path.join(folder, name) for name in names]
+    names: set[str] = set()
+    for pattern in {form.manifest_file, *form.further_parts}:
+        if "*" not in pattern:
+            names.add(pattern)  # of a file that must be there
+            continue
+        folder, base = os.path.split(pattern)
+        found = fnmatch.filter(names_in(os.path.join(root, folder)), base)
+        names.update(os.path.join(folder, name) for name in found)
+    return sorted(names)
 
 
 def _read(root: str, name: str) -> bytes:

@@ -12,15 +12,14 @@ from pathlib import Path
 
 from shardproof import formats
 from shardproof._base.arguments import checked, count
-from shardproof._base.opening import real_path
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import real_path, refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
 from shardproof.checks import OnProgress
 from shardproof.errors import ShardproofError
 from shardproof.report import Level
 from shardproof.staging._job import StageJob
-from shardproof.staging._place import Home
+from shardproof.staging._place import CopyDirectory
 from shardproof.staging._source import StageSource
 
 __all__ = ["stage"]
@@ -90,30 +89,19 @@ def _staged(
     threads: int,
     on_progress: OnProgress | None,
 ) -> Path:
+    """Make the copy, or mend it, until this process or another one has finished it."""
     source = StageSource.read(formats.locate(path))
-    disk = real_path(_disk_of_this_node() if to is None else to)
-    home = Home(disk, source.name, source.folders)
-    while not _is_staged(source, home, level, threads, on_progress):
-        pass  # another process has finished it, and what that one made is now looked at
-    return Path(source.at(home.final))
-
-
-def _disk_of_this_node() -> str:
-    """Where jobs put what is theirs; another disk is no answer if that one is full or gone."""
-    return os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - a directory of mode 700 is made there
-
-
-def _is_staged(
-    source: StageSource, home: Home, level: Level, threads: int, on_progress: OnProgress | None
-) -> bool:
-    """Make the copy, or mend it; False if another process finished it meanwhile."""
-    try:
-        home.prepare()
-        job = StageJob(source, home.place, level, threads, on_progress)
-        with contextlib.closing(job.files):
-            job.run()
-            return home.finish(job.files)
-    except (OSError, ShardproofError):
-        if home.is_finished_by_others():
-            return False
-        raise
+    # Jobs put their files there; no other disk is tried if that one is full or gone.
+    here = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - in it, a directory of mode 700
+    directory = CopyDirectory(real_path(here if to is None else to), source.name, source.folders)
+    while True:
+        try:
+            directory.prepare()
+            job = StageJob(source, directory.place, level, threads, on_progress)
+            with contextlib.closing(job.files):
+                job.run()
+                if directory.finish(job.files):
+                    return Path(source.at(directory.final))
+        except (OSError, ShardproofError):
+            if not directory.is_finished_by_others():
+                raise

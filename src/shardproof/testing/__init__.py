@@ -2,122 +2,89 @@
 
 ::
 
-    from shardproof.testing import layout, shards_dir
+    from shardproof.testing import Layout, shards_dir
 
-    with shards_dir(layout(n_shards=3, missing=[1])) as path:
+    with shards_dir(Layout(n_shards=3, missing=[1])) as path:
         ...  # path ends in saev/shards/<hash> and lacks acts000001.bin
 
-`receipts_layout` and `receipts_dir` do the same for the receipts of a data-prep run,
-`checkpoint_layout` and `checkpoint_dir` for checkpoints in one file a rank.
+``Layout(format="receipts")`` does the same for the receipts of a data-prep run, and
+``Layout(format="checkpoint")`` for checkpoints in one file a rank; what only one format has is in
+``shardproof.testing.samples.receipts`` and ``samples.checkpoint``.
 
-What needs more than the standard library is in modules of its own: in ``shardproof.testing``,
-``strategies``, ``stateful`` and ``receipts_stateful`` (hypothesis), ``contracts`` (pytest),
-``fake`` (pyfakefs). So are ``faults`` and ``hub``, because most tests need neither.
+Nothing is imported before it is used. What needs more than the standard library is in modules of
+its own: ``contracts`` (pytest and hypothesis), with ``strategies`` and the state machines, and
+``faults``.
 
 What builds sample directories here, and the oracle, import nothing else of shardproof: they must
 not share the code that they help to judge.
 """
 
-from shardproof.testing.contracts._time_limit import time_limit
-from shardproof.testing.faults.damage import Damage, DamageDone, DamageKind, damage, damaged
-from shardproof.testing.samples._capabilities import without_root_override
-from shardproof.testing.samples.checkpoint import (
-    CheckpointKeywords,
-    CheckpointLayout,
-    CheckpointMetadataState,
-    CheckpointShardState,
-    CheckpointTensor,
-    ExpectedProblem,
-    MakeCheckpoint,
-    checkpoint_dir,
-    checkpoint_dir_maker,
-    checkpoint_layout,
-    checkpoint_metadata_bytes,
-    checkpoint_shard_bytes,
-    checkpoint_tensor_bytes,
-    expected_problems,
-    is_whole_checkpoint,
-    read_checkpoint,
-    write_checkpoint,
-)
-from shardproof.testing.samples.receipts import (
-    MakeReceiptsDir,
-    ReceiptsKeywords,
-    ReceiptsLayout,
-    ReceiptState,
-    expected_pending,
-    output_bytes,
-    plan_bytes,
-    receipt_bytes,
-    receipts_dir,
-    receipts_dir_maker,
-    receipts_layout,
-    write_receipts,
-)
-from shardproof.testing.samples.saev._content import content, manifest_files
-from shardproof.testing.samples.saev._directories import MakeShardsDir, shards_dir, shards_dir_maker
-from shardproof.testing.samples.saev._layout import Layout, LayoutKeywords, layout
-from shardproof.testing.samples.saev._oracle import (
-    ExpectedFinding,
-    Promise,
-    expected_findings,
-    expected_unproven,
-    promises,
-)
-from shardproof.testing.samples.saev._states import ShardState, apply_states
-from shardproof.testing.samples.saev._writing import write_layout
+from shardproof._base.lazy import attached
+
+TYPE_CHECKING = False  # that of typing takes longer than all else here
+if TYPE_CHECKING:
+    from shardproof.testing.contracts._time_limit import time_limit
+    from shardproof.testing.faults import Damage, DamageKind, DamageRecord, damage, damaged
+    from shardproof.testing.samples._capabilities import without_root_override
+    from shardproof.testing.samples._directories import MakeShardsDir, shards_dir, write_layout
+    from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions
+    from shardproof.testing.samples._oracle import (
+        ExpectedFile,
+        ExpectedFinding,
+        expected_files,
+        expected_findings,
+        expected_unproven,
+    )
+    from shardproof.testing.samples._states import ShardState, apply_states
 
 __all__ = [
-    "CheckpointKeywords",
-    "CheckpointLayout",
-    "CheckpointMetadataState",
-    "CheckpointShardState",
-    "CheckpointTensor",
     "Damage",
-    "DamageDone",
     "DamageKind",
+    "DamageRecord",
+    "ExpectedFile",
     "ExpectedFinding",
-    "ExpectedProblem",
     "Layout",
-    "LayoutKeywords",
-    "MakeCheckpoint",
-    "MakeReceiptsDir",
     "MakeShardsDir",
-    "Promise",
-    "ReceiptState",
-    "ReceiptsKeywords",
-    "ReceiptsLayout",
+    "SampleFormat",
+    "SampleOptions",
     "ShardState",
     "apply_states",
-    "checkpoint_dir",
-    "checkpoint_dir_maker",
-    "checkpoint_layout",
-    "checkpoint_metadata_bytes",
-    "checkpoint_shard_bytes",
-    "checkpoint_tensor_bytes",
-    "content",
     "damage",
     "damaged",
+    "expected_files",
     "expected_findings",
-    "expected_pending",
-    "expected_problems",
     "expected_unproven",
-    "is_whole_checkpoint",
-    "layout",
-    "manifest_files",
-    "output_bytes",
-    "plan_bytes",
-    "promises",
-    "read_checkpoint",
-    "receipt_bytes",
-    "receipts_dir",
-    "receipts_dir_maker",
-    "receipts_layout",
     "shards_dir",
-    "shards_dir_maker",
     "time_limit",
     "without_root_override",
-    "write_checkpoint",
     "write_layout",
-    "write_receipts",
 ]
+
+_HOMES = {
+    "Damage": "faults",
+    "DamageKind": "faults",
+    "DamageRecord": "faults",
+    "ExpectedFile": "samples._oracle",
+    "ExpectedFinding": "samples._oracle",
+    "Layout": "samples._layout",
+    "MakeShardsDir": "samples._directories",
+    "SampleFormat": "samples._layout",
+    "SampleOptions": "samples._layout",
+    "ShardState": "samples._states",
+    "apply_states": "samples._states",
+    "contracts": "",
+    "damage": "faults",
+    "damaged": "faults",
+    "expected_files": "samples._oracle",
+    "expected_findings": "samples._oracle",
+    "expected_unproven": "samples._oracle",
+    "faults": "",
+    "samples": "",
+    "shards_dir": "samples._directories",
+    "time_limit": "contracts._time_limit",
+    "without_root_override": "samples._capabilities",
+    "write_layout": "samples._directories",
+}
+"""Which module of the kit has a name; none where the name is a room."""
+
+__getattr__, __dir__ = attached(__name__, _HOMES)

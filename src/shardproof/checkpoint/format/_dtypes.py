@@ -1,13 +1,14 @@
-"""The types of a tensor's elements: their names in the format, sizes, and numpy's own."""
+"""Name the types of a tensor's elements, and find them in numpy and torch."""
 
 import importlib.util
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["ITEM_SIZES", "can_be", "name_of", "numpy_dtype"]
+__all__ = ["ITEM_SIZES", "can_be", "from_torch", "is_tensor", "name_of", "numpy_dtype", "to_torch"]
 
 _NUMPY = {
     "bool": 1,
@@ -46,11 +47,7 @@ def can_be(shape: Sequence[int], dtype: str) -> bool:
 
 
 def name_of(dtype: "np.dtype[Any]") -> str:
-    """Return the name of a type in the format.
-
-    Raises:
-        TypeError: It has none.
-    """
+    """Return the name of a type in the format; one that has none is a `TypeError`."""
     if dtype.name not in ITEM_SIZES or dtype.itemsize != ITEM_SIZES[dtype.name]:
         expected = ", ".join(sorted(ITEM_SIZES))
         raise TypeError(f"dtype: expected one of {expected}, found {dtype}")
@@ -72,3 +69,39 @@ def numpy_dtype(name: str) -> "np.dtype[Any]":
             dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
             return dtype
     return np.dtype(f"<u{_RAW[name]}")
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of torch; torch is not imported to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def from_torch(tensor: Any) -> "tuple[str, np.ndarray[Any, np.dtype[np.uint8]]]":
+    """Return the format's name of a tensor's type, and its bytes.
+
+    Nothing is copied of a contiguous tensor in the memory of the processor.
+
+    Raises:
+        TypeError: It is sparse, quantized or without data, or has a type that the format lacks.
+    """
+    import torch  # noqa: PLC0415 - somebody has it, since there is a tensor
+
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+        found = f"{tensor.layout} {tensor.dtype} on {tensor.device}"
+        raise TypeError(f"expected a dense tensor with data, found {found}")
+    if dtype not in ITEM_SIZES:
+        raise TypeError(f"dtype: expected one of {', '.join(ITEM_SIZES)}, found {dtype}")
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if flat.stride(0) != 1:  # of one element, which counts as contiguous
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return dtype, flat.view(torch.uint8).numpy()
+
+
+def to_torch(array: "np.ndarray[Any, Any]", dtype: str) -> Any:
+    """Return the tensor that has the memory of an array, with the type of that name."""
+    import torch  # noqa: PLC0415 - the caller asked for its tensors
+
+    raw = torch.from_numpy(array.reshape(-1).view(np.uint8))
+    return raw.view(getattr(torch, dtype)).reshape(array.shape)

@@ -8,27 +8,23 @@ import os
 import re
 import secrets
 import struct
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 __all__ = [
     "ALIGNMENT",
     "MAX_RANK",
+    "Kind",
     "ShardHeader",
     "aligned",
     "header_size",
     "metadata_name",
-    "new_pending_name",
-    "new_removal_name",
-    "new_seal_name",
+    "new_own_name",
     "own_prefix",
     "pack_header",
     "parse_header",
-    "pending_prefix",
     "pruned_name",
     "record_name",
     "removal_of",
-    "removal_prefix",
-    "seal_prefix",
     "shard_name",
 ]
 
@@ -40,6 +36,10 @@ _START = struct.Struct("<Iii")
 _END = struct.Struct("<iq")
 _MAX_CHECKSUM = 200
 _OF_REMOVAL = re.compile(r"(\.shardproof-[0-9a-f]{16}-removal-)[0-9a-f]{16}(\.tmp)?")
+
+Kind = Literal["pending", "removal", "seal"]
+"""Of temporary names: a file that is whole and about to get its final name; the folder into which a
+removal moves a checkpoint; the metadata of one whose shards are being looked at."""
 
 
 class ShardHeader(NamedTuple):
@@ -99,7 +99,7 @@ def record_name(prefix_name: str, rank: int) -> str:
 
 
 def metadata_name(prefix_name: str) -> str:
-    """Return the name of the file that makes a checkpoint one."""
+    """Return the name of the metadata file, which is written last and makes the checkpoint."""
     return f"{prefix_name}.metadata.json"
 
 
@@ -108,45 +108,22 @@ def pruned_name(prefix_name: str) -> str:
     return f"{prefix_name}.metadata.json.pruned"
 
 
-def own_prefix(prefix_name: str) -> str:
-    """Return how the names of the temporary files of a prefix begin.
+def own_prefix(prefix_name: str, kind: Kind | None = None) -> str:
+    """Return what the names of a prefix's temporary files begin with: all, or those of one kind.
 
     In them a prefix's name has as many letters as any other's: names have at most 255 bytes.
     """
-    return f".shardproof-{hashlib.sha256(os.fsencode(prefix_name)).hexdigest()[:16]}-"
+    own = f".shardproof-{hashlib.sha256(os.fsencode(prefix_name)).hexdigest()[:16]}-"
+    return f"{own}{kind}-" if kind else own
 
 
-def pending_prefix(prefix_name: str) -> str:
-    """Return how the names of files begin that are whole and about to get their final names."""
-    return f"{own_prefix(prefix_name)}pending-"
-
-
-def seal_prefix(prefix_name: str) -> str:
-    """Return how the names of seals begin: metadata files whose shards are being looked at."""
-    return f"{own_prefix(prefix_name)}seal-"
-
-
-def removal_prefix(prefix_name: str) -> str:
-    """Return how the names of folders begin into which a removal moves a checkpoint."""
-    return f"{own_prefix(prefix_name)}removal-"
+def new_own_name(prefix_name: str, kind: Kind) -> str:
+    """Return a new name with the `own_prefix` of a kind."""
+    ending = "" if kind == "removal" else ".tmp"
+    return f"{own_prefix(prefix_name, kind)}{secrets.token_hex(8)}{ending}"
 
 
 def removal_of(name: str, *, is_directory: bool) -> str:
-    """Return the `removal_prefix` of the name of a folder, or of a file from one; else nothing."""
+    """Return the `own_prefix` of a removal's folder, or of a file from one; of all else nothing."""
     found = _OF_REMOVAL.fullmatch(name)
     return found[1] if found and is_directory is not bool(found[2]) else ""
-
-
-def new_pending_name(prefix_name: str) -> str:
-    """Return a new name with the `pending_prefix`."""
-    return f"{pending_prefix(prefix_name)}{secrets.token_hex(8)}.tmp"
-
-
-def new_seal_name(prefix_name: str) -> str:
-    """Return a new name with the `seal_prefix`."""
-    return f"{seal_prefix(prefix_name)}{secrets.token_hex(8)}.tmp"
-
-
-def new_removal_name(prefix_name: str) -> str:
-    """Return a new name with the `removal_prefix`."""
-    return f"{removal_prefix(prefix_name)}{secrets.token_hex(8)}"

@@ -1,21 +1,29 @@
-"""Encode and decode the metadata of a checkpoint, and check the laws that they must obey."""
+"""Encode and decode the metadata of a checkpoint, and check the laws that they must obey.
 
+Metadata, and the records of ranks, are JSON that proves itself: the last field is a SHA-256 of all
+that stands before it.
+"""
+
+import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 
+from shardproof._base import json
 from shardproof._base.messages import listed, quoted
 from shardproof.checkpoint.format._dtypes import ITEM_SIZES, can_be
 from shardproof.checkpoint.format._layout import MAX_RANK, aligned, header_size, shard_name
-from shardproof.checkpoint.format._sealed import seal, unseal
-from shardproof.errors import ManifestError
+from shardproof.errors import CheckpointError, ManifestError
 
 __all__ = [
+    "BROKEN",
+    "MAX_DIMENSIONS",
     "MAX_NAME",
+    "MAX_NUMBER",
     "SCHEMA_VERSION",
     "TIMESTAMP",
     "CheckpointMetadata",
@@ -25,8 +33,10 @@ __all__ = [
     "TensorEntry",
     "broken_by_shard",
     "decode",
-    "encode",
+    "decode_json",
     "refuse",
+    "seal",
+    "unseal",
 ]
 
 SCHEMA_VERSION = 1
@@ -34,7 +44,8 @@ SCHEMA_VERSION = 1
 MAX_NAME = 4096
 """Most characters in the name of a tensor."""
 
-_MAX_DIMENSIONS = 32  # numpy's, before 2.0
+MAX_DIMENSIONS = 32  # numpy's, before 2.0
+MAX_NUMBER = 2**63 - 1
 _SHOWN = 20
 
 TIMESTAMP = re.compile(
@@ -43,11 +54,14 @@ TIMESTAMP = re.compile(
 )
 """A moment in UTC: RFC 3339, section 5.6."""
 
+BROKEN = "it contradicts itself"
+
 _CHECKSUM = re.compile(r"|[0-9a-f]{64}|(?:blake3|sha256-tree):[0-9a-f]{64}")
 _DIGEST = re.compile(r"xxh3-128:[0-9a-f]{32}|(?:sha256|blake3):[0-9a-f]{64}")
+_TAIL = re.compile(rb'sha256:([0-9a-f]{64})"\}\n')
+_TAIL_BYTES = 74
 
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANK)]
 WorldSize = Annotated[int, msgspec.Meta(ge=1, le=MAX_RANK + 1)]
 
@@ -91,7 +105,7 @@ class ShardEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sharding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How tensors were dealt out to ranks; told, and not used.
+    """How tensors were dealt out to ranks: for people to read, and not used.
 
     Attributes:
         strategy: Any text, such as ``"fsdp"``.
@@ -147,34 +161,67 @@ class RankRecord(
     checksum: str
 
 
-def encode(metadata: CheckpointMetadata) -> bytes:
-    """Return the text of the metadata file; its checksum is computed here."""
-    return seal(metadata)
+class _Checksummed(Protocol):
+    @property
+    def checksum(self) -> str:
+        """Of the text."""
+
+
+J = TypeVar("J")
+T = TypeVar("T", bound=_Checksummed)
+
+
+def seal(value: msgspec.Struct) -> bytes:
+    """Return the text of a struct whose last field is ``checksum``, which is computed here."""
+    body = msgspec.json.encode(msgspec.structs.replace(value, checksum="")).removesuffix(b'"}')
+    return body + b"sha256:" + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
+
+
+def unseal(data: bytes, kind: type[T], *, path: str) -> T:
+    """Decode a sealed text, and prove it; all that is wrong with it is a `CheckpointError`."""
+    if len(data) > json.MAX_BYTES:
+        problem = f"expected at most {json.MAX_BYTES} bytes, found {len(data)}"
+        raise CheckpointError(problem, path=path)
+    value = decode_json(data, kind, path=path)
+    tail = _TAIL.fullmatch(data[-_TAIL_BYTES:])
+    if tail is None:
+        raise CheckpointError("it doesn't end with its own checksum; restore it", path=path)
+    digits = hashlib.sha256(data[:-_TAIL_BYTES]).hexdigest()
+    if tail[1] != digits.encode() or value.checksum != f"sha256:{digits}":
+        raise CheckpointError("its bytes don't have the checksum at its end; restore it", path=path)
+    return value
+
+
+def decode_json(data: bytes, kind: type[J], *, path: str) -> J:
+    """Decode JSON from outside; what is wrong with it is a `CheckpointError`."""
+    try:
+        return json.decode(data, kind, path=path)
+    except ManifestError as error:
+        line = f"line {error.line}: " if error.line is not None else ""
+        field = f"field {error.field}: " if error.field is not None else ""
+        raise CheckpointError(f"{line}{field}{error.problem}", path=path) from error
+
+
+def refuse(problem: str, cases: Iterable[str], *, path: str) -> None:
+    """Raise one `CheckpointError` that lists all cases of a problem, if there are any."""
+    if found := list(cases):
+        raise CheckpointError(listed(problem, found), path=path)
 
 
 def decode(data: bytes, *, path: str, prefix_name: str) -> CheckpointMetadata:
-    """Decode the text of a metadata file, if it obeys every law.
+    """Decode the text of a metadata file; each law that it breaks is listed in one refusal.
 
     Args:
         data: The text.
         path: Of the file; refusals name it.
         prefix_name: The last part of the prefix by which it was found.
-
-    Raises:
-        ManifestError: It does not; the text lists each law that is broken.
     """
     metadata = unseal(data, CheckpointMetadata, path=path)
-    if metadata.schema_version != SCHEMA_VERSION:
-        problem = f"expected {SCHEMA_VERSION}, found {metadata.schema_version}"
-        raise ManifestError(problem, path=path, field="$.schema_version")
-    refuse(_broken_laws(metadata, prefix_name), path)
+    if (version := metadata.schema_version) != SCHEMA_VERSION:
+        problem = f"field $.schema_version: expected {SCHEMA_VERSION}, found {version}"
+        raise CheckpointError(problem, path=path)
+    refuse(BROKEN, _broken_laws(metadata, prefix_name), path=path)
     return metadata
-
-
-def refuse(problems: Iterable[str], path: str) -> None:
-    """Raise one `ManifestError` that lists what contradicts itself, if anything does."""
-    if found := list(problems):
-        raise ManifestError(listed("it contradicts itself", found), path=path)
 
 
 def _broken_laws(metadata: CheckpointMetadata, prefix_name: str) -> Iterator[str]:
@@ -203,7 +250,12 @@ def broken_by_shard(shard: ShardEntry, prefix_name: str) -> Iterator[str]:
         yield f"file: expected {quoted(expected)}, found {quoted(shard.file)}"
     if not _CHECKSUM.fullmatch(shard.checksum):
         yield f"checksum: expected hexadecimal digits, found {quoted(shard.checksum)}"
-    yield from _broken_by_names([tensor.name for tensor in shard.tensors])
+    names = [tensor.name for tensor in shard.tensors]
+    if len(set(names)) != len(names):
+        twice = [name for name, n in Counter(names).items() if n > 1]
+        yield f"tensors: two have one name: {', '.join(map(quoted, twice[:_SHOWN]))}"
+    if any(not 0 < len(name) <= MAX_NAME for name in names):
+        yield f"tensors: a name is empty, or over {MAX_NAME} characters"
     end = header_size(shard.checksum)
     for tensor in shard.tensors:
         name = quoted(tensor.name)
@@ -216,14 +268,6 @@ def broken_by_shard(shard: ShardEntry, prefix_name: str) -> Iterator[str]:
         yield f"file_size: expected {end}, where the last tensor ends, found {shard.file_size}"
 
 
-def _broken_by_names(names: Sequence[str]) -> Iterator[str]:
-    if len(set(names)) != len(names):
-        twice = [name for name, n in Counter(names).items() if n > 1]
-        yield f"tensors: two have one name: {', '.join(map(quoted, twice[:_SHOWN]))}"
-    if any(not 0 < len(name) <= MAX_NAME for name in names):
-        yield f"tensors: a name is empty, or over {MAX_NAME} characters"
-
-
 def _broken_by_tensor(tensor: TensorEntry) -> Iterator[str]:
     if tensor.digest is not None and not _DIGEST.fullmatch(tensor.digest):
         yield f"digest: expected hexadecimal digits, found {quoted(tensor.digest)}"
@@ -231,8 +275,8 @@ def _broken_by_tensor(tensor: TensorEntry) -> Iterator[str]:
         yield f"dtype: expected one of {', '.join(ITEM_SIZES)}, found {quoted(tensor.dtype)}"
         return
     shape = tensor.shape
-    if len(shape) > _MAX_DIMENSIONS:
-        yield f"shape: expected at most {_MAX_DIMENSIONS} dimensions, found {len(shape)}"
+    if len(shape) > MAX_DIMENSIONS:
+        yield f"shape: expected at most {MAX_DIMENSIONS} dimensions, found {len(shape)}"
         return
     if not can_be(shape, tensor.dtype):
         shown = quoted(str(shape))

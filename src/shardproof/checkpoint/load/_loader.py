@@ -1,32 +1,39 @@
 """Load checkpoints: a shard, all of them, or tensors from wherever they are."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from shardproof._base import fanout
 from shardproof._base.arguments import checked, count
+from shardproof._base.crew import in_threads
 from shardproof._base.loop_threads import in_thread
-from shardproof._base.messages import shown
-from shardproof._base.work import apart, in_threads
+from shardproof._base.messages import quoted, shown
+from shardproof._base.work import apart
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry
-from shardproof.checkpoint.load._arrays import (
+from shardproof.checkpoint.load._shard_reader import (
     Array,
     Framework,
     as_framework,
     checked_out,
     mapped_tensors,
     new_array,
+    read_shard,
+    read_tensor,
     tensors_in,
     view_of,
 )
-from shardproof.checkpoint.load._shard_reader import read_shard, read_tensor
-from shardproof.checkpoint.load._tensor_index import TensorIndex, find_tensors
-from shardproof.checkpoint.storage._metadata_file import read_metadata
-from shardproof.checkpoint.storage._open_shard import open_shard
+from shardproof.checkpoint.storage._reading import open_shard, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
+from shardproof.errors import CheckpointError
 
 __all__ = ["MultiShardLoader"]
+
+_SHOWN = 20
+
+Found = list[tuple[ShardEntry, list[TensorEntry]]]
+"""Shards, and those of their tensors that are wanted."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -94,31 +101,35 @@ class MultiShardLoader:
             CheckpointError: It is not the shard that the metadata names, byte for byte.
             IndexError: There is no such rank.
         """
-        return apart(lambda _: self._load_shard(location_of(prefix, self._storage), rank))
+
+        def load(_: object) -> dict[str, Any]:
+            location = location_of(prefix, self._storage)
+            metadata = read_metadata(location)
+            if not 0 <= rank < metadata.world_size:
+                expected = f"0 to {metadata.world_size - 1}"
+                where = f"in '{shown(location.path)}'"
+                raise IndexError(f"rank: expected {expected}, found {rank}, {where}")
+            return self._read(location, metadata.shards[rank])
+
+        return apart(load)
 
     load_shard_async = in_thread(load_shard)
     """Do as `load_shard` in a thread, which has ended when this returns or is cancelled."""
 
-    def _load_shard(self, location: Location, rank: int) -> dict[str, Any]:
-        metadata = read_metadata(location)
-        if not 0 <= rank < metadata.world_size:
-            expected = f"0 to {metadata.world_size - 1}"
-            where = f"in '{shown(location.path)}'"
-            raise IndexError(f"rank: expected {expected}, found {rank}, {where}")
-        return self._read(location, metadata.shards[rank])
-
     @checked
     def load_all_shards(self, prefix: str | os.PathLike[str]) -> list[dict[str, Any]]:
         """Return the arrays of every shard, in the order of ranks; raises as `load_shard`."""
-        return apart(lambda _: self._load_all_shards(location_of(prefix, self._storage)))
+
+        def load(_: object) -> list[dict[str, Any]]:
+            location = location_of(prefix, self._storage)
+            shards = read_metadata(location).shards
+            n_threads = max(1, fanout.available_cpus() // min(self._workers, len(shards)))
+            return self._in_threads(lambda shard: self._read(location, shard, n_threads), shards)
+
+        return apart(load)
 
     load_all_shards_async = in_thread(load_all_shards)
     """Do as `load_all_shards` in a thread, which has ended when this returns or is cancelled."""
-
-    def _load_all_shards(self, location: Location) -> list[dict[str, Any]]:
-        shards = read_metadata(location).shards
-        n_threads = max(1, fanout.available_cpus() // min(self._workers, len(shards)))
-        return self._in_threads(lambda shard: self._read(location, shard, n_threads), shards)
 
     @checked
     def load_tensors(
@@ -155,37 +166,28 @@ class MultiShardLoader:
         """
         if mapped and out:
             raise ValueError("expected mapped or out, found both")
-        return apart(
-            lambda _: self._load_tensors(
-                location_of(prefix, self._storage), names, out or {}, mapped=mapped
-            )
-        )
+
+        def load(_: object) -> dict[str, Any]:
+            location = location_of(prefix, self._storage)
+            wanted, by_shard = _find_tensors(location, names)
+
+            def load_some(of_shard: tuple[ShardEntry, list[TensorEntry]]) -> dict[str, Array]:
+                if mapped:
+                    return mapped_tensors(location, *of_shard, prove=self._prove)
+                return self._read_some(location, *of_shard, out or {})
+
+            arrays: dict[str, Array] = {}
+            for some in self._in_threads(load_some, by_shard):
+                arrays |= some
+            return {
+                name: as_framework(arrays[name], tensor, self._framework)
+                for name, tensor in wanted.items()
+            }
+
+        return apart(load)
 
     load_tensors_async = in_thread(load_tensors)
     """Do as `load_tensors` in a thread, which has ended when this returns or is cancelled."""
-
-    def _load_tensors(
-        self,
-        location: Location,
-        names: Sequence[str] | None,
-        out: Mapping[str, Array],
-        *,
-        mapped: bool,
-    ) -> dict[str, Any]:
-        index = find_tensors(location, read_metadata(location), names)
-
-        def load(of_shard: tuple[ShardEntry, list[TensorEntry]]) -> dict[str, Array]:
-            if mapped:
-                return mapped_tensors(location, *of_shard, prove=self._prove)
-            return self._read_some(location, *of_shard, out)
-
-        arrays: dict[str, Array] = {}
-        for some in self._in_threads(load, [*index.by_shard()]):
-            arrays |= some
-        return {
-            name: as_framework(arrays[name], tensor, self._framework)
-            for name, tensor in index.tensors.items()
-        }
 
     @checked
     def iter_tensors(
@@ -196,13 +198,12 @@ class MultiShardLoader:
         The order is that of the files. Arguments and errors are those of `load_tensors`.
         """
         location = location_of(prefix, self._storage)
-        index = apart(lambda _: find_tensors(location, read_metadata(location), names))
-        return self._iter_found(location, index)
-
-    def _iter_found(self, location: Location, index: TensorIndex) -> Iterator[tuple[str, Any]]:
-        for shard, tensors in index.by_shard():
-            for tensor in tensors:
-                yield tensor.name, self._read_one(location, shard, tensor)
+        _, by_shard = apart(lambda _: _find_tensors(location, names))
+        return (
+            (tensor.name, self._read_one(location, shard, tensor))
+            for shard, tensors in by_shard
+            for tensor in tensors
+        )
 
     # A function of its own, since the frame of the loop above would keep the last array.
     def _read_one(self, location: Location, shard: ShardEntry, tensor: TensorEntry) -> Any:
@@ -248,3 +249,36 @@ class MultiShardLoader:
                 prove=self._prove,
                 digest_threads=digest_threads,
             )
+
+
+def _find_tensors(
+    location: Location, names: Sequence[str] | None
+) -> tuple[dict[str, TensorEntry], Found]:
+    """Read metadata to find tensors: by name in the order asked for, and by shard in the file's.
+
+    Raises:
+        CheckpointError: Some are in no shard, or in several; the text lists them.
+        TypeError: One name instead of several.
+    """
+    shards = read_metadata(location).shards
+    if isinstance(names, str):
+        raise TypeError(f"names: expected a list of names, found {quoted(names)}")
+    every = [tensor for shard in shards for tensor in shard.tensors]
+    counts = Counter(tensor.name for tensor in every)
+    wanted = dict.fromkeys(counts if names is None else names)
+    problems = _listed("in no shard", [name for name in wanted if not counts[name]])
+    problems += _listed("in several shards", [name for name in wanted if counts[name] > 1])
+    if problems:
+        text = f"expected each tensor in one shard, found some {' and some '.join(problems)}"
+        raise CheckpointError(text, path=location.metadata)
+    of_name = {tensor.name: tensor for tensor in every}
+    some = [(s, [tensor for tensor in s.tensors if tensor.name in wanted]) for s in shards]
+    by_shard = [(shard, tensors) for shard, tensors in some if tensors]
+    return {name: of_name[name] for name in wanted}, by_shard
+
+
+def _listed(title: str, names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return [f"{title}: {', '.join(map(quoted, names[:_SHOWN]))}{more}"]

@@ -1,31 +1,46 @@
-"""Read a shard, and prove it in the same pass over its bytes."""
+"""Read a shard into arrays, and prove it in the same pass over its bytes."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
 
 from shardproof._base import digest
-from shardproof._base.messages import quoted, told
+from shardproof._base.messages import quoted, shown, told
 from shardproof._base.work import go_on
+from shardproof.checkpoint.format._dtypes import numpy_dtype, to_torch
 from shardproof.checkpoint.format._layout import header_size
 from shardproof.checkpoint.format._metadata import ShardEntry, TensorEntry
-from shardproof.checkpoint.storage._open_shard import read_into
-from shardproof.checkpoint.storage._storage import StoredFile
+from shardproof.checkpoint.storage._local_storage import LocalFile
+from shardproof.checkpoint.storage._reading import open_shard, read_into
+from shardproof.checkpoint.storage._storage import Location, StoredFile
 from shardproof.errors import CheckpointError
 
 __all__ = [
+    "Array",
+    "Framework",
     "Reading",
     "algorithm_of",
+    "as_framework",
+    "checked_out",
     "checksum_found",
-    "prove_shard",
-    "prove_tensor",
+    "mapped_tensors",
+    "new_array",
     "read_shard",
     "read_tensor",
     "refuse_other",
+    "tensors_in",
+    "view_of",
 ]
 
 _PIECE_BYTES = 2**20  # what the cache of a processor holds between reading and hashing
 _PARALLEL_BYTES = 2**24  # for digests that use several processors
 _UNPROVEN_BYTES = 2**30
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+Framework = Literal["numpy", "torch"]
 
 
 class Reading:
@@ -34,23 +49,23 @@ class Reading:
     Args:
         file: From `open_shard`.
         algorithm: Of the digest; None for none.
-        digest_threads: How many the digest may use; by default one for each processor.
+        digest_threads: As for `read_shard`.
     """
 
     def __init__(
-        self,
-        file: StoredFile,
-        algorithm: str | None,
-        digest_threads: int | None = None,
+        self, file: StoredFile, algorithm: str | None, digest_threads: int | None = None
     ) -> None:
         self._file, self._algorithm = file, algorithm
         self._digest: Any = None
+        self._piece_bytes = _UNPROVEN_BYTES
+        if algorithm is None:
+            return
         try:
-            if algorithm is not None:
-                self._digest = digest.begin(algorithm, 0, threads=digest_threads)
+            self._digest = digest.begin(algorithm, 0, threads=digest_threads)
         except ValueError as error:
             raise CheckpointError(f"it can't be proven: {told(error)}", path=file.path) from None
-        self._piece_bytes = _piece_bytes(algorithm, digest_threads)
+        is_parallel = algorithm in {"blake3", "sha256-tree"} and digest_threads != 1
+        self._piece_bytes = _PARALLEL_BYTES if is_parallel else _PIECE_BYTES
 
     @property
     def found(self) -> str:
@@ -58,12 +73,7 @@ class Reading:
         return f"{self._algorithm}:{self._digest.hexdigest()}" if self._digest else ""
 
     def fill(self, view: memoryview, offset: int) -> None:
-        """Read as many bytes as a buffer has.
-
-        Raises:
-            Cancelled: The work was told to stop.
-            CheckpointError: They can't be read, or the file became shorter.
-        """
+        """Fill a buffer from an offset on; a file that ends before is a `CheckpointError`."""
         at = 0
         while at < len(view):
             go_on()
@@ -86,19 +96,8 @@ class Reading:
             pass
 
 
-def _piece_bytes(algorithm: str | None, digest_threads: int | None) -> int:
-    if algorithm is None:
-        return _UNPROVEN_BYTES
-    is_parallel = algorithm in {"blake3", "sha256-tree"} and digest_threads != 1
-    return _PARALLEL_BYTES if is_parallel else _PIECE_BYTES
-
-
 def algorithm_of(file: StoredFile, entry: ShardEntry) -> str:
-    """Return the algorithm by which a shard can be proven.
-
-    Raises:
-        CheckpointError: By none.
-    """
+    """Return the algorithm by which a shard can be proven; refuse one that states none."""
     if not entry.checksum:
         problem = (
             "it states no checksum, so that it can't be proven; MultiShardLoader(level="
@@ -160,32 +159,94 @@ def refuse_other(file: StoredFile, entry: ShardEntry, found: str) -> None:
         raise CheckpointError(problem, path=file.path)
 
 
-def prove_shard(file: StoredFile, entry: ShardEntry) -> None:
-    """Read a shard to prove it, and keep nothing; raises as `read_shard`."""
-    refuse_other(file, entry, checksum_found(file, entry))
-
-
-def read_tensor(file: StoredFile, tensor: TensorEntry, view: memoryview) -> None:
+def read_tensor(file: StoredFile, tensor: TensorEntry, view: memoryview | None) -> None:
     """Read one tensor, and prove it by its own digest, which it must have.
 
-    Raises:
-        Cancelled: The work was told to stop.
-        CheckpointError: It has another digest, or the file became shorter meanwhile.
+    Args:
+        file: From `open_shard`.
+        tensor: Which one.
+        view: Where its bytes go; None to prove them, and keep nothing.
+
+    Raises as `read_shard`.
     """
     reading = Reading(file, str(tensor.digest).partition(":")[0])
-    reading.fill(view, tensor.offset)
-    _refuse_other_tensor(file, tensor, reading.found)
-
-
-def prove_tensor(file: StoredFile, tensor: TensorEntry) -> None:
-    """Read one tensor to prove it, and keep nothing; raises as `read_tensor`."""
-    reading = Reading(file, str(tensor.digest).partition(":")[0])
-    reading.skip(tensor.offset, tensor.offset + tensor.size)
-    _refuse_other_tensor(file, tensor, reading.found)
-
-
-def _refuse_other_tensor(file: StoredFile, tensor: TensorEntry, found: str) -> None:
-    if found != tensor.digest:
+    if view is None:
+        reading.skip(tensor.offset, tensor.offset + tensor.size)
+    else:
+        reading.fill(view, tensor.offset)
+    if reading.found != tensor.digest:
         name = quoted(tensor.name)
-        problem = f"tensor {name}: expected {tensor.digest}, found {found}; restore it"
+        problem = f"tensor {name}: expected {tensor.digest}, found {reading.found}; restore it"
         raise CheckpointError(problem, path=file.path)
+
+
+def new_array(tensor: TensorEntry) -> Array:
+    """Return new memory for a tensor; its size was compared with that of the file."""
+    return np.empty(tensor.shape, numpy_dtype(tensor.dtype))
+
+
+def checked_out(array: Array, tensor: TensorEntry) -> Array:
+    """Return an array that the caller gave, if the tensor can be read into it."""
+    expected = numpy_dtype(tensor.dtype)
+    where = f"out[{quoted(tensor.name)}]"
+    if array.dtype != expected:
+        raise TypeError(f"{where}: expected {expected}, found {array.dtype}")
+    if array.shape != tensor.shape:
+        raise ValueError(f"{where}: expected the shape {tensor.shape}, found {array.shape}")
+    if not array.flags.c_contiguous or not array.flags.writeable:
+        raise ValueError(f"{where}: expected an array in C order that can be written")
+    return array
+
+
+def view_of(array: Array) -> memoryview:
+    """Return the bytes of an array in C order."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def tensors_in(
+    file: StoredFile,
+    shard: ShardEntry,
+    *,
+    framework: Framework,
+    prove: bool = True,
+    digest_threads: int | None = None,
+) -> dict[str, Any]:
+    """Read all tensors of a shard into arrays of their own; arguments as for `read_shard`."""
+    arrays = {tensor.name: new_array(tensor) for tensor in shard.tensors}
+    views = {name: view_of(array) for name, array in arrays.items()}
+    read_shard(file, shard, views, prove=prove, digest_threads=digest_threads)
+    return {t.name: as_framework(arrays[t.name], t, framework) for t in shard.tensors}
+
+
+def as_framework(array: Array, tensor: TensorEntry, framework: Framework) -> Any:
+    """Return an array as the library that was asked for has it, in the same memory."""
+    return to_torch(array, tensor.dtype) if framework == "torch" else array
+
+
+def mapped_tensors(
+    location: Location, shard: ShardEntry, tensors: Sequence[TensorEntry], *, prove: bool
+) -> dict[str, Array]:
+    """Return read-only arrays whose memory is a file's; the file is open as long as they live.
+
+    What is proven is read once to prove it, and lies in the cache of the system then. A storage
+    that is not local is a `ValueError`.
+    """
+    with open_shard(location, shard) as file:
+        if not isinstance(file, LocalFile):
+            raise ValueError(f"mapped: expected a local file, found '{shown(file.path)}'")
+        if prove and all(tensor.digest for tensor in tensors):
+            for tensor in tensors:
+                read_tensor(file, tensor, None)
+        elif prove:
+            refuse_other(file, shard, checksum_found(file, shard))
+        memory = mmap.mmap(file.fd, shard.file_size, prot=mmap.PROT_READ)
+    arrays = {}
+    for tensor in tensors:
+        if not tensor.size:
+            arrays[tensor.name] = new_array(tensor)
+            continue
+        dtype = numpy_dtype(tensor.dtype)
+        n_items = tensor.size // dtype.itemsize
+        flat: Array = np.frombuffer(memory, dtype, n_items, tensor.offset)
+        arrays[tensor.name] = flat.reshape(tensor.shape)
+    return arrays

@@ -2,27 +2,56 @@
 
 import functools
 import os
-from collections.abc import Iterator
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
 
-from shardproof._base import digest as _digest
+import msgspec
+
+from shardproof._base import digest, json
 from shardproof._base.arguments import checked
-from shardproof._base.paths import refuse_empty
+from shardproof._base.messages import quoted
+from shardproof._base.names import refusals
+from shardproof._base.opening import is_directory, read_at, refuse_empty
 from shardproof._base.work import apart
-from shardproof.checkpoint.format._metadata import Sharding
-from shardproof.checkpoint.safetensors._headers import StoredTensor, opened
-from shardproof.checkpoint.safetensors._set import SafetensorsFile, safetensors_files, stamp_of
+from shardproof.checkpoint.format._metadata import Sharding, TensorEntry, decode_json, refuse
+from shardproof.checkpoint.safetensors._headers import ENDING, INDEX_ENDING, opened, read_header
 from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._before_saving import refuse_name, refuse_step
-from shardproof.checkpoint.save._checkpoint import make_checkpoint, now
-from shardproof.checkpoint.save._commit import clear_way
+from shardproof.checkpoint.save._commit import clear_way, make_checkpoint, now
+from shardproof.checkpoint.save._inputs import Tensor, refuse_step, refuse_text
 from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, write_shard
-from shardproof.checkpoint.save._tensors import Tensor
 from shardproof.checkpoint.storage._storage import CheckpointStorage, location_of
-from shardproof.errors import CheckpointError
+from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 __all__ = ["from_safetensors"]
 
 _PIECE_BYTES = 2**20
+_NUMBERED = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
+_SHOWN = 20
+
+
+class _Totals(msgspec.Struct, frozen=True):
+    """The totals of an index; some writers state none, some use floats."""
+
+    total_size: int | float | None = None
+
+
+class _Index(msgspec.Struct, frozen=True):
+    """An index: which tensor is in which file."""
+
+    weight_map: dict[str, str]
+    metadata: _Totals = _Totals()
+
+
+class SafetensorsFile(NamedTuple):
+    """A file whose header was read and proven, and the stamp by which it is known again."""
+
+    path: str
+    tensors: tuple[TensorEntry, ...]
+    of_set: str
+    stamp: tuple[int, ...]
 
 
 @checked
@@ -73,10 +102,10 @@ def from_safetensors(
     """
     refuse_empty(source=source, prefix=prefix)
     refuse_step(step)
-    _digest.begin(algorithm, 0)  # one that is not installed is refused before any work
+    digest.begin(algorithm, 0)  # one that is not installed is refused before any work
     location = location_of(prefix, storage)
-    refuse_name(location)
-    files = safetensors_files(source)
+    refuse_text("prefix", location.name, "a name")
+    files = _safetensors_files(source)
     attempt = Attempt()
     options = SaveOptions(attempt, algorithm, step=step, overwrite=overwrite)
     clear_way(location, overwrite=overwrite)
@@ -87,7 +116,7 @@ def from_safetensors(
                     tensor.name,
                     tensor.dtype,
                     tensor.shape,
-                    functools.partial(_read, file, fd, tensor),
+                    functools.partial(_pieces, file, fd, tensor),
                 )
                 for tensor in file.tensors
             ]
@@ -100,8 +129,8 @@ def from_safetensors(
     )
 
 
-def _read(file: SafetensorsFile, fd: int, stored: StoredTensor) -> Iterator[memoryview]:
-    """Yield a tensor's bytes, of the file whose header was read."""
+def _pieces(file: SafetensorsFile, fd: int, stored: TensorEntry) -> Iterator[memoryview]:
+    """Yield a tensor's bytes, and see that the file is the one whose header was read."""
     buffer = memoryview(bytearray(min(_PIECE_BYTES, stored.size)))
     at, end = stored.offset, stored.offset + stored.size
     while at < end:
@@ -110,6 +139,111 @@ def _read(file: SafetensorsFile, fd: int, stored: StoredTensor) -> Iterator[memo
             break
         yield buffer[:n]
         at += n
-    if at < end or stamp_of(fd) != file.stamp:
+    if at < end or _stamp_of(fd) != file.stamp:
         problem = "it changed while it was converted: convert it when nobody writes to it"
         raise CheckpointError(problem, path=file.path)
+
+
+def _stamp_of(fd: int) -> tuple[int, ...]:
+    """Return what tells whether a file was changed or replaced."""
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _safetensors_files(source: str | os.PathLike[str]) -> list[SafetensorsFile]:
+    """Return the files of a source, sorted by name, each of them and all together proven.
+
+    Arguments and errors are those of `from_safetensors`.
+    """
+    path = os.path.abspath(source)
+    if not is_directory(path):
+        return _indexed(path) if path.endswith(".json") else [_read_header(path)]
+    names = sorted(os.listdir(path))
+    indices = [name for name in names if name.endswith(INDEX_ENDING)]
+    if len(indices) > 1:
+        refuse("expected one index; give the one that is meant", map(quoted, indices), path=path)
+    if indices:
+        return _indexed(os.path.join(path, indices[0]))
+    names = [name for name in names if name.endswith(ENDING)]
+    if not names:
+        problem = f"expected files that end with {ENDING}, found none"
+        raise CheckpointNotFoundError(problem, path=path)
+    files, problems = _read_each(path, names)
+    problems += [f"{quoted(name)}: expected it beside the others" for name in _missing(names)]
+    refuse("files that can't be converted", problems, path=path)
+    return list(files.values())
+
+
+def _read_header(path: str) -> SafetensorsFile:
+    with opened(path) as fd:
+        return SafetensorsFile(path, *read_header(fd, path), _stamp_of(fd))
+
+
+def _read_each(
+    directory: str, names: Sequence[str]
+) -> tuple[dict[str, SafetensorsFile], list[str]]:
+    """Return the files that can be read, by name, and why they or the others can't be converted."""
+    files, problems = {}, []
+    for name in names:
+        try:
+            files[name] = _read_header(os.path.join(directory, name))
+        except CheckpointError as error:
+            indented = error.problem.replace("\n", "\n    ")
+            problems.append(f"{quoted(name)}: {indented}")
+    if len({file.of_set for file in files.values()}) > 1:
+        problems.append("files of several sets: a conversion was not finished; do it again")
+        for name, file in islice(files.items(), _SHOWN):
+            of_set = f"of the set {quoted(file.of_set)}" if file.of_set else "it doesn't say which"
+            problems.append(f"{quoted(name)}: {of_set}")
+    return files, problems
+
+
+def _missing(names: Sequence[str]) -> Iterator[str]:
+    """Yield the names of files that the numbers in the names of the others imply."""
+    numbers: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    for match in filter(None, map(_NUMBERED.fullmatch, names)):
+        numbers[match["stem"], match["count"]].add(int(match["number"]))
+    for (stem, count), found in numbers.items():
+        absent = (number for number in range(1, int(count) + 1) if number not in found)
+        for number in islice(absent, _SHOWN):
+            yield f"{stem}-{number:05d}-of-{count}{ENDING}"
+
+
+def _indexed(path: str) -> list[SafetensorsFile]:
+    with opened(path) as fd:
+        size = os.fstat(fd).st_size
+        if size > json.MAX_BYTES:
+            problem = f"expected at most {json.MAX_BYTES} bytes, found {size}"
+            raise CheckpointError(problem, path=path)
+        data = read_at(fd, size)
+    index = decode_json(data, _Index, path=path)
+    names = sorted(set(index.weight_map.values()))
+    refuse("files that it may not name", _refused_names(names), path=path)
+    files, problems = _read_each(os.path.dirname(path), names)
+    problems += _disagreements(index, files)
+    refuse("the index and the files disagree", problems, path=path)
+    return list(files.values())
+
+
+def _refused_names(names: Sequence[str]) -> Iterator[str]:
+    if not names:
+        yield "expected at least one, found none"
+    for refused in refusals(names):
+        yield f"{quoted(refused.name)}: {refused.reason}"
+    for name in names:
+        if "/" in name.strip("/"):
+            yield f"{quoted(name)}: expected a file of the index's own directory"
+
+
+def _disagreements(index: _Index, files: Mapping[str, SafetensorsFile]) -> Iterator[str]:
+    inside = {name: {tensor.name for tensor in file.tensors} for name, file in files.items()}
+    for tensor, name in index.weight_map.items():
+        if name in inside and tensor not in inside[name]:
+            yield f"{quoted(name)}: expected the tensor {quoted(tensor)}, found none of that name"
+    for name, tensors in inside.items():
+        for tensor in sorted(tensors):
+            if index.weight_map.get(tensor) != name:
+                yield f"{quoted(name)}: found the tensor {quoted(tensor)}, which isn't indexed here"
+    total = sum(tensor.size for file in files.values() for tensor in file.tensors)
+    if index.metadata.total_size not in {None, total}:
+        yield f"total_size: expected {index.metadata.total_size} bytes of tensors, found {total}"

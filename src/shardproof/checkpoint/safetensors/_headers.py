@@ -10,20 +10,29 @@ import math
 import os
 import stat
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.messages import listed, quoted, told
+from shardproof._base.messages import quoted, told
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.opening import read_at
 from shardproof.checkpoint.format._dtypes import ITEM_SIZES, can_be
-from shardproof.checkpoint.format._sealed import refusal
+from shardproof.checkpoint.format._metadata import (
+    MAX_DIMENSIONS,
+    MAX_NAME,
+    MAX_NUMBER,
+    TensorEntry,
+    decode_json,
+    refuse,
+)
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
 __all__ = [
+    "ENDING",
+    "INDEX_ENDING",
     "LENGTH",
     "MAX_HEADER_BYTES",
     "METADATA",
@@ -32,11 +41,12 @@ __all__ = [
     "UNCONVERTIBLE",
     "HeaderEntry",
     "SafetensorsHeader",
-    "StoredTensor",
     "opened",
     "read_header",
-    "refuse",
 ]
+
+ENDING = ".safetensors"
+INDEX_ENDING = ".safetensors.index.json"
 
 MAX_HEADER_BYTES = 100_000_000
 """Of the JSON alone; what safetensors itself refuses to read beyond."""
@@ -51,9 +61,6 @@ SET = "shardproof_set"
 """The text among those of `METADATA` that all files of one set have in common."""
 
 UNCONVERTIBLE = "tensors that can't be converted; the types that can be are {}"
-
-_MAX_DIMENSIONS = 32
-_MAX_NAME = 4096
 
 TYPES = {
     "BOOL": "bool",
@@ -78,7 +85,7 @@ TYPES = {
 }
 """The types of elements: their names there, and in docs/checkpoint-format.md."""
 
-_Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 
 
 class HeaderEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,24 +100,6 @@ class _AnyObject(msgspec.Struct, frozen=True):
     """An object with any fields."""
 
 
-class StoredTensor(NamedTuple):
-    """A tensor in a file of safetensors.
-
-    Attributes:
-        name: Its name.
-        dtype: The type of its elements, by its name in docs/checkpoint-format.md.
-        shape: Its shape.
-        offset: Where its bytes begin, from the start of the file.
-        size: How many bytes they are.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    size: int
-
-
 class SafetensorsHeader(NamedTuple):
     """The header of a file.
 
@@ -119,17 +108,16 @@ class SafetensorsHeader(NamedTuple):
         of_set: The set that it is one of; nothing where it doesn't say so.
     """
 
-    tensors: tuple[StoredTensor, ...]
+    tensors: tuple[TensorEntry, ...]
     of_set: str
 
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[int]:
-    """Open a regular file, through links, of which caches of hubs are full; close it in the end.
+    """Open a regular file, and close it in the end; through links, of which hubs' caches are full.
 
     Raises:
-        CheckpointNotFoundError: There is none.
-        CheckpointError: It is something else.
+        CheckpointError: There is none, or something else.
         OSError: It can't be opened.
     """
     try:
@@ -149,12 +137,8 @@ def opened(path: str) -> Iterator[int]:
 def read_header(fd: int, path: str) -> SafetensorsHeader:
     """Read the header of a file, and prove that it obeys every law.
 
-    It needs memory for the header that is really there, and for at most `_json.MAX_ITEMS` values
+    It needs memory for the header that is really there, and for at most `json.MAX_ITEMS` values
     in it.
-
-    Args:
-        fd: A descriptor of the file.
-        path: Its absolute path, for refusals.
 
     Raises:
         CheckpointError: A law is broken, or a type has no counterpart; all such tensors are listed.
@@ -163,22 +147,17 @@ def read_header(fd: int, path: str) -> SafetensorsHeader:
     size = os.fstat(fd).st_size
     text = _header_text(fd, size, path)
     entries, texts = _decoded(text, path)
-    refuse(path, UNCONVERTIBLE.format(", ".join(TYPES)), _without_counterpart(entries))
+    refuse(UNCONVERTIBLE.format(", ".join(TYPES)), _without_counterpart(entries), path=path)
     start = LENGTH.size + len(text)
-    refuse(path, "its header contradicts itself", _broken_laws(entries, size - start))
+    laws = _broken_laws(entries, size - start)
+    refuse("its header contradicts itself", laws, path=path)
     tensors = [
-        StoredTensor(name, TYPES[entry.dtype], entry.shape, start + begin, end - begin)
+        TensorEntry(name, TYPES[entry.dtype], entry.shape, start + begin, end - begin, None)
         for name, entry in entries.items()
         for begin, end in [entry.data_offsets]
     ]
     in_order = sorted(tensors, key=lambda tensor: (tensor.offset, tensor.size))
     return SafetensorsHeader(tuple(in_order), texts.get(SET, ""))
-
-
-def refuse(path: str, problem: str, lines: Iterable[str]) -> None:
-    """Raise a `CheckpointError` if a problem has cases."""
-    if cases := list(lines):
-        raise CheckpointError(listed(problem, cases), path=path)
 
 
 def _header_text(fd: int, size: int, path: str) -> bytes:
@@ -203,31 +182,26 @@ def _header_text(fd: int, size: int, path: str) -> bytes:
 
 
 def _decoded(text: bytes, path: str) -> tuple[dict[str, HeaderEntry], dict[str, str]]:
-    try:
-        json.decode(text, _AnyObject, path=path)  # proves that no key stands twice
-        raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        metadata = raw.pop(METADATA, None)
-        texts = {} if metadata is None else _texts(bytes(metadata), path)
-        return {name: _entry(name, bytes(data), path) for name, data in raw.items()}, texts
-    except ManifestError as error:
-        raise refusal(error) from error
-
-
-def _texts(text: bytes, path: str) -> dict[str, str]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, str])
-    except msgspec.ValidationError as error:
-        problem = f"{METADATA}: expected texts by their names: {told(error)}"
-        raise CheckpointError(problem, path=path) from None
-
-
-def _entry(name: str, text: bytes, path: str) -> HeaderEntry:
-    try:
-        return json.decode(text, HeaderEntry, path=path)
-    except ManifestError as error:
-        field = f", field {error.field}" if error.field else ""
-        problem = f"tensor {quoted(name)}{field}: {error.problem}"
-        raise CheckpointError(problem, path=path) from error
+    """Return the entries of tensors, and the texts among them that are about the file."""
+    decode_json(text, _AnyObject, path=path)  # proves that no key stands twice
+    raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    metadata = raw.pop(METADATA, None)
+    texts: dict[str, str] = {}
+    if metadata is not None:
+        try:
+            texts = msgspec.json.decode(bytes(metadata), type=dict[str, str])
+        except msgspec.ValidationError as error:
+            problem = f"{METADATA}: expected texts by their names: {told(error)}"
+            raise CheckpointError(problem, path=path) from None
+    entries = {}
+    for name, data in raw.items():
+        try:
+            entries[name] = json.decode(bytes(data), HeaderEntry, path=path)
+        except ManifestError as error:
+            field = f", field {error.field}" if error.field else ""
+            problem = f"tensor {quoted(name)}{field}: {error.problem}"
+            raise CheckpointError(problem, path=path) from error
+    return entries, texts
 
 
 def _without_counterpart(entries: Mapping[str, HeaderEntry]) -> Iterator[str]:
@@ -235,10 +209,10 @@ def _without_counterpart(entries: Mapping[str, HeaderEntry]) -> Iterator[str]:
         if entry.dtype not in TYPES:
             yield f"{quoted(name)}: found the type {quoted(entry.dtype)}"
         n_letters, n_dimensions = len(name), len(entry.shape)
-        if not 0 < n_letters <= _MAX_NAME:
-            yield f"{quoted(name)}: expected 1 to {_MAX_NAME} characters, found {n_letters}"
-        if n_dimensions > _MAX_DIMENSIONS:
-            expected = f"at most {_MAX_DIMENSIONS} dimensions"
+        if not 0 < n_letters <= MAX_NAME:
+            yield f"{quoted(name)}: expected 1 to {MAX_NAME} characters, found {n_letters}"
+        if n_dimensions > MAX_DIMENSIONS:
+            expected = f"at most {MAX_DIMENSIONS} dimensions"
             yield f"{quoted(name)}: expected {expected}, found {n_dimensions}"
 
 

@@ -3,27 +3,37 @@
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from shardproof._base import files as _files
-from shardproof._base import opening
+import msgspec
+
+from shardproof._base import files, opening
 from shardproof._base.arguments import checked
 from shardproof._base.messages import listed, quoted, shown
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
+from shardproof.checkpoint.format._dtypes import ITEM_SIZES
 from shardproof.checkpoint.format._layout import header_size
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
+from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, refuse
 from shardproof.checkpoint.load._shard_reader import (
     Reading,
     algorithm_of,
-    prove_shard,
+    checksum_found,
     refuse_other,
 )
-from shardproof.checkpoint.safetensors._headers import StoredTensor, opened
-from shardproof.checkpoint.safetensors._layout import lay_out, refuse_unconvertible
-from shardproof.checkpoint.safetensors._set import file_name, index_name, pack_index
-from shardproof.checkpoint.storage._metadata_file import read_metadata
-from shardproof.checkpoint.storage._open_shard import open_shard
+from shardproof.checkpoint.safetensors._headers import (
+    ENDING,
+    INDEX_ENDING,
+    LENGTH,
+    MAX_HEADER_BYTES,
+    METADATA,
+    SET,
+    TYPES,
+    UNCONVERTIBLE,
+    HeaderEntry,
+    opened,
+)
+from shardproof.checkpoint.storage._reading import open_shard, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
 from shardproof.errors import CheckpointError, UnsyncedError
 
@@ -31,14 +41,23 @@ __all__ = ["to_safetensors"]
 
 _MOST_OPEN = 256  # of 1024 that a process may have open in most places
 _SYNC_BYTES = 2**26
+_THEIRS = {ours: theirs for theirs, ours in TYPES.items()}
 
 
 class ConvertedFile(NamedTuple):
-    """A file that is to be written: its path, its first bytes, and where in it each tensor goes."""
+    """A file that is to be written.
+
+    Attributes:
+        path: Its absolute path.
+        header: Its first bytes.
+        offsets: Where in it each tensor goes, by name.
+        n_bytes: How many bytes all tensors are.
+    """
 
     path: str
     header: bytes
-    tensors: Sequence[StoredTensor]
+    offsets: Mapping[str, int]
+    n_bytes: int
 
 
 @checked
@@ -91,54 +110,86 @@ def to_safetensors(
     refuse_empty(prefix=prefix, to=to)
     location = location_of(prefix, storage)
     metadata = read_metadata(location)
-    weight_map = _weight_map(metadata, location.metadata)
+    n_files = len(metadata.shards)
+    # The names that loaders of such sets expect; they count from 1.
+    names = [f"model-{n + 1:05d}-of-{n_files:05d}{ENDING}" for n in range(n_files)]
+    weight_map = _weight_map(metadata, names, location.metadata)
     directory = os.path.abspath(to)
-    targets = list(_targets(metadata, directory))
-    index = os.path.join(directory, index_name())
+    targets = [
+        _lay_out(shard, os.path.join(directory, name), metadata.checksum)
+        for shard, name in zip(metadata.shards, names, strict=True)
+    ]
+    index = os.path.join(directory, f"model{INDEX_ENDING}")
     paths = [*(target.path for target in targets), index]
     if not overwrite and (there := [path for path in paths if opening.is_there(path)]):
         raise _already_there(there, directory)
-    _files.make_directories(directory)
-    _files.sweep_leftovers(directory)
+    files.make_directories(directory)
+    files.sweep_leftovers(directory)
     jobs = list(zip(metadata.shards, targets, strict=True))
     if len(jobs) > _MOST_OPEN:
         for shard in metadata.shards:
             with open_shard(location, shard) as file:
-                prove_shard(file, shard)
-    total_size = sum(tensor.size for target in targets for tensor in target.tensors)
+                refuse_other(file, shard, checksum_found(file, shard))
+    total_size = sum(target.n_bytes for target in targets)
+    said = {"metadata": {"total_size": total_size}, "weight_map": weight_map}
     try:
         for at in range(0, len(jobs), _MOST_OPEN):
             _write(location, jobs[at : at + _MOST_OPEN], index, overwrite=overwrite)
-        _make_index(index, pack_index(weight_map, total_size), targets)
+        text = msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
+        _make_index(index, text, targets)
     except FileExistsError as error:  # somebody else was faster
         path = str(error.filename)
         raise (_overtaken if overwrite else _already_there)([path], directory) from error
     return paths
 
 
-def _weight_map(metadata: CheckpointMetadata, path: str) -> dict[str, str]:
+def _weight_map(metadata: CheckpointMetadata, names: Sequence[str], path: str) -> dict[str, str]:
     """Return which tensor goes to which file; one file alone may have it."""
-    refuse_unconvertible((tensor for shard in metadata.shards for tensor in shard.tensors), path)
+    problems = []
     ranks: defaultdict[str, list[int]] = defaultdict(list)
     for shard in metadata.shards:
         for tensor in shard.tensors:
             ranks[tensor.name].append(shard.rank)
+            if tensor.dtype not in _THEIRS:
+                problems.append(f"{quoted(tensor.name)}: found the type {tensor.dtype}")
+            if tensor.name == METADATA:
+                problem = "expected another name, which that format leaves free"
+                problems.append(f"{quoted(tensor.name)}: {problem}")
+    refuse(UNCONVERTIBLE.format(", ".join(_THEIRS)), problems, path=path)
     shared = [
         f"{quoted(name)}: ranks {', '.join(map(str, found))}"
         for name, found in ranks.items()
         if len(found) > 1
     ]
-    if shared:
-        problem = "tensors that several ranks have, of which an index can name only one"
-        raise CheckpointError(listed(problem, shared), path=path)
-    n_files = len(metadata.shards)
-    return {name: file_name(found[0], n_files) for name, found in ranks.items()}
+    problem = "tensors that several ranks have, of which an index can name only one"
+    refuse(problem, shared, path=path)
+    return {name: names[found[0]] for name, found in sorted(ranks.items())}
 
 
-def _targets(metadata: CheckpointMetadata, directory: str) -> Iterator[ConvertedFile]:
-    for shard in metadata.shards:
-        path = os.path.join(directory, file_name(shard.rank, len(metadata.shards)))
-        yield ConvertedFile(path, *lay_out(shard.tensors, path, of_set=metadata.checksum))
+def _lay_out(shard: ShardEntry, path: str, of_set: str) -> ConvertedFile:
+    """Return the file that a shard becomes.
+
+    As in files of safetensors' own, the types with the largest elements come first: so each tensor
+    begins at a multiple of its elements' size, without which some readers can't take it.
+
+    Raises:
+        CheckpointError: The header is larger than any reader takes.
+    """
+    # Some loaders take only files that say for whom they are, and every one takes this.
+    fields: dict[str, object] = {METADATA: {"format": "pt", SET: of_set}}
+    begins, at = {}, 0
+    for tensor in sorted(shard.tensors, key=lambda one: (-ITEM_SIZES[one.dtype], one.name)):
+        begins[tensor.name], end = at, at + tensor.size
+        fields[tensor.name] = HeaderEntry(_THEIRS[tensor.dtype], tensor.shape, (at, end))
+        at = end
+    text = msgspec.json.encode(fields)
+    text += b" " * (-len(text) % 8)
+    if len(text) > MAX_HEADER_BYTES:
+        problem = f"expected a header of at most {MAX_HEADER_BYTES} bytes, found {len(text)}"
+        raise CheckpointError(f"{problem}: it has too many tensors for one file", path=path)
+    header = LENGTH.pack(len(text)) + text
+    offsets = {name: len(header) + begin for name, begin in begins.items()}
+    return ConvertedFile(path, header, offsets, at)
 
 
 def _already_there(paths: Sequence[str], directory: str) -> CheckpointError:
@@ -154,42 +205,53 @@ def _write(
     overwrite: bool,
 ) -> None:
     """Write files, none of which has its name before all of them are proven."""
-    new_file = _files.being_written if overwrite else _files.being_published
+    new_file = files.being_written if overwrite else files.being_published
     with contextlib.ExitStack() as last, contextlib.ExitStack() as names:
         for entry, target in jobs:
             fd = names.enter_context(new_file(target.path))
             _copy(location, entry, target, fd)
-            _files.sync(fd)
+            files.sync(fd)
         if overwrite:
-            _files.remove(index)  # or it would speak for some files of before and some of now
-            last.callback(_files.remove, index)  # so would that of who was done meanwhile
+            files.remove(index)  # or it would speak for some files of before and some of now
+            last.callback(files.remove, index)  # so would that of who was done meanwhile
 
 
 def _make_index(path: str, data: bytes, targets: Sequence[ConvertedFile]) -> None:
     """Write the index, if all files are those that were written here, before it and after."""
     _refuse_others(targets)
     try:
-        with _files.being_published(path) as fd:
+        with files.being_published(path) as fd:
             _write_at(fd, path, [memoryview(data)], 0)
-            made = _files.inode_of(os.fstat(fd))
+            made = files.inode_of(os.fstat(fd))
     except UnsyncedError:  # it is there, and speaks for them all the same
         _look_again(path, made, targets)
         raise
     _look_again(path, made, targets)
 
 
-def _look_again(path: str, made: _files.Inode, targets: Sequence[ConvertedFile]) -> None:
+def _look_again(path: str, made: files.Inode, targets: Sequence[ConvertedFile]) -> None:
     """Remove an index again if its files are not those that were written here any more."""
     try:
         _refuse_others(targets)
     except BaseException:
-        _files.withdraw(path, made)
+        files.withdraw(path, made)
         raise
 
 
 def _refuse_others(targets: Sequence[ConvertedFile]) -> None:
-    """Raise a `CheckpointError` that lists the files that others have replaced."""
-    others = [target.path for target in targets if not _is_as_written(target)]
+    """Raise a `CheckpointError` that lists the files that others have replaced.
+
+    Of the same checkpoint, they are as good.
+    """
+    others = []
+    for target in targets:
+        try:
+            with opened(target.path) as fd:
+                is_ours = opening.read_at(fd, len(target.header)) == target.header
+        except CheckpointError:  # it is gone, or something else
+            is_ours = False
+        if not is_ours:
+            others.append(target.path)
     if others:
         raise _overtaken(others, os.path.dirname(others[0]))
 
@@ -199,18 +261,8 @@ def _overtaken(paths: Sequence[str], directory: str) -> CheckpointError:
     return CheckpointError(listed(problem, [*map(shown, paths)]), path=directory)
 
 
-def _is_as_written(target: ConvertedFile) -> bool:
-    """Return whether a file is the one that was written here, or one of the same checkpoint."""
-    try:
-        with opened(target.path) as fd:
-            return opening.read_at(fd, len(target.header)) == target.header
-    except CheckpointError:  # it is gone, or something else
-        return False
-
-
 def _copy(location: Location, entry: ShardEntry, target: ConvertedFile, fd: int) -> None:
     """Copy a shard's tensors to their places, and prove that they are those that were written."""
-    offsets = {tensor.name: tensor.offset for tensor in target.tensors}
     _write_at(fd, target.path, [memoryview(target.header)], 0)
     with open_shard(location, entry) as file:
         reading = Reading(file, algorithm_of(file, entry))
@@ -219,9 +271,9 @@ def _copy(location: Location, entry: ShardEntry, target: ConvertedFile, fd: int)
             reading.skip(at, tensor.offset)
             at = tensor.offset + tensor.size
             pieces = reading.pieces(tensor.offset, at)
-            _write_at(fd, target.path, pieces, offsets[tensor.name])
+            _write_at(fd, target.path, pieces, target.offsets[tensor.name])
             if at - synced >= _SYNC_BYTES:
-                _files.begin_to_sync(fd)
+                files.begin_to_sync(fd)
                 synced = at
         refuse_other(file, entry, reading.found)
 
@@ -230,6 +282,6 @@ def _write_at(fd: int, path: str, pieces: Iterable[memoryview], offset: int) -> 
     for piece in pieces:
         data = piece
         while data:
-            with _files.telling_where(path):
+            with files.telling_where(path):
                 n = os.pwrite(fd, data, offset)
             data, offset = data[n:], offset + n

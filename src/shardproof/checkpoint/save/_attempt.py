@@ -57,7 +57,7 @@ class Attempt:
             left.pop(path, None)
 
     def stranger(self, path: str, record: RankRecord) -> str:
-        """Return why a shard is not one of this attempt; nothing if it may be one."""
+        """Return why a shard is not of this attempt; an empty text if it may be."""
         given = self.marks.get(GIVEN)
         left = self._left.get(path) or _left_here.get(path)
         # What was left for another attempt says nothing: ranks are dealt anew after a restart.

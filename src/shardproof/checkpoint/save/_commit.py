@@ -1,30 +1,53 @@
-"""Let at most one attempt make a checkpoint of a prefix, and of its own shards alone.
+"""Make checkpoints: of a prefix at most one attempt makes one, and of its own shards alone.
 
 A process that gives a shard its name takes the seals of others away first, and then sees that there
 is no checkpoint. A process that makes a checkpoint takes a seal first, takes the shards away that
 are about to get their names, and then looks at those that have them. So of two processes that meet,
 one finds that its own file is gone: a shard never takes the place of one that a checkpoint names.
-Both also take away the folder into which a removal moves files (see `pruning._removal`): before a
+Both also take away the folder into which a removal moves files (see `checkpoint._prune`): before a
 shard gets its name, and before shards are looked at.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+import datetime
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
 
+from shardproof._base.messages import told
 from shardproof.checkpoint.format._layout import (
-    new_pending_name,
-    new_seal_name,
-    pending_prefix,
-    removal_prefix,
-    seal_prefix,
+    metadata_name,
+    new_own_name,
+    pruned_name,
+    record_name,
 )
-from shardproof.checkpoint.save._before_saving import already_there, before_it_is_there, make_way
-from shardproof.checkpoint.save._leftovers import take_away
+from shardproof.checkpoint.format._metadata import (
+    SCHEMA_VERSION,
+    CheckpointMetadata,
+    RankRecord,
+    ShardEntry,
+    Sharding,
+    refuse,
+    seal,
+)
+from shardproof.checkpoint.save._attempt import Attempt, mixed
+from shardproof.checkpoint.save._leftovers import sweep_leftovers, take_away
+from shardproof.checkpoint.storage._reading import open_shard, read_record, small_enough
 from shardproof.checkpoint.storage._storage import Exclusive, Location
-from shardproof.errors import CheckpointError
+from shardproof.checkpoint.verify._verifier import refuse_blind
+from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
 
-__all__ = ["being_added", "clear_way", "commit"]
+__all__ = [
+    "already_there",
+    "before_it_is_there",
+    "being_added",
+    "clear_way",
+    "clear_way_and_sweep",
+    "make_checkpoint",
+    "now",
+]
 
+_UNNAMED = "of {} shards some can't be part of it; save these, and then the metadata again"
 _OVERTAKEN = (
     "another attempt saves a checkpoint of this prefix at the same time, and no checkpoint is made "
     "of two: let one of them save, or give each a prefix of its own"
@@ -44,15 +67,15 @@ def being_added(location: Location, name: str, *, overwrite: bool, sync: bool) -
     if not isinstance(storage, Exclusive):
         with storage.writer(path, sync=sync) as fd:
             yield fd
-            make_way(location, overwrite=overwrite)
+            _make_way(location, overwrite=overwrite)
         return
-    pending = location.beside(new_pending_name(location.name))
+    pending = location.beside(new_own_name(location.name, "pending"))
     try:
         with before_it_is_there(), storage.writer(pending, sync=sync) as fd:
             yield fd
-        take_away(location, seal_prefix(location.name))
+        take_away(location, "seal")
         clear_way(location, overwrite=overwrite)
-        take_away(location, removal_prefix(location.name))
+        take_away(location, "removal")
         with _overtaken(location, path):
             storage.rename(pending, path, sync=sync)
     except BaseException:
@@ -61,31 +84,24 @@ def being_added(location: Location, name: str, *, overwrite: bool, sync: bool) -
         raise
 
 
-def commit(location: Location, data: bytes, look: Callable[[], object], *, sync: bool) -> None:
-    """Make a checkpoint: give metadata their name, if nothing has it.
-
-    Args:
-        location: Of the checkpoint.
-        data: The metadata.
-        look: Raises unless all that they name is there.
-        sync: Whether they are on the disk before they have their name.
+def _commit(location: Location, data: bytes, look: Callable[[], object], *, sync: bool) -> None:
+    """Give metadata their name, if nothing has it, and ``look`` sees that all they name is there.
 
     Raises:
         CheckpointError: There is a checkpoint; or another attempt is at this prefix.
-        OSError: They could not be written.
     """
     storage, path = location.storage, location.metadata
     if not isinstance(storage, Exclusive):
         look()
-        make_way(location, overwrite=False)
+        _make_way(location, overwrite=False)
         storage.write(path, data, sync=sync)
         return
-    seal = location.beside(new_seal_name(location.name))
+    seal = location.beside(new_own_name(location.name, "seal"))
     with (
         _overtaken(location, path),
         storage.exclusive_writer(path, seal, sync=sync) as fd,
     ):
-        take_away(location, pending_prefix(location.name), removal_prefix(location.name))
+        take_away(location, "pending", "removal")
         look()
         with open(fd, "wb", closefd=False) as file:
             file.write(data)
@@ -105,11 +121,140 @@ def _overtaken(location: Location, path: str) -> Iterator[None]:
 
 
 def clear_way(location: Location, *, overwrite: bool) -> None:
-    """Do as `make_way`; nothing is given up for a shard that could be moved away.
+    """Do as `_make_way`; nothing is given up for a shard that a removal could move away."""
+    if overwrite:
+        take_away(location, "removal")
+    _make_way(location, overwrite=overwrite)
+
+
+def clear_way_and_sweep(location: Location, *, overwrite: bool) -> None:
+    """Do as `clear_way`; where it refuses, another attempt may have left needless files."""
+    try:
+        clear_way(location, overwrite=overwrite)
+    except CheckpointError:
+        with contextlib.suppress(OSError):
+            sweep_leftovers(location.storage, location.directory)
+        raise
+
+
+def _make_way(location: Location, *, overwrite: bool) -> None:
+    """Give up a checkpoint that is there, and the remains of one that is being removed.
 
     Raises:
-        OSError: The folder of somebody else's removal can't be removed.
+        CheckpointError: There is one, and it is not to be overwritten.
     """
-    if overwrite:
-        take_away(location, removal_prefix(location.name))
-    make_way(location, overwrite=overwrite)
+    names = {name for name, _ in location.storage.list(location.directory)}
+    metadata, pruned = metadata_name(location.name), pruned_name(location.name)
+    if metadata in names:
+        if not overwrite:
+            raise already_there(location)
+        with before_it_is_there(), contextlib.suppress(FileNotFoundError):  # another rank did it
+            location.storage.move(location.beside(metadata), location.beside(pruned))
+    if {metadata, pruned} & names:
+        location.storage.remove(location.beside(pruned))
+
+
+@contextlib.contextmanager
+def before_it_is_there() -> Iterator[None]:
+    """Raise a plain `OSError` for `UnsyncedError`, which would say that what is saved is there."""
+    try:
+        yield
+    except UnsyncedError as error:
+        number = error.errno or errno.EIO
+        raise OSError(number, os.strerror(number), error.path) from error
+
+
+def already_there(location: Location) -> CheckpointError:
+    """Return the error that refuses to replace a checkpoint."""
+    problem = (
+        "there is a checkpoint already: save under another prefix, or give overwrite=True, "
+        "which gives it up before the new one is whole"
+    )
+    return CheckpointError(problem, path=location.metadata)
+
+
+def make_checkpoint(
+    location: Location,
+    sharding: Sharding,
+    attempt: Attempt,
+    *,
+    step: int,
+    timestamp: str,
+    sync: bool,
+) -> str:
+    """Make a checkpoint of the shards of one attempt; return the path of its metadata file.
+
+    Raises as `MultiShardSaver.save_metadata`.
+    """
+    world_size = sharding.shard_count
+    clear_way_and_sweep(location, overwrite=False)
+    shards = _recorded_shards(location, world_size, step, attempt)
+    if not sharding.precision:
+        dtypes = {tensor.dtype for shard in shards for tensor in shard.tensors}
+        found = {dtype for dtype in dtypes if "float" in dtype or "complex" in dtype}
+        precision = "mixed" if found else "none"
+        if len(found) == 1:
+            precision = found.pop()
+        sharding = Sharding(sharding.strategy, world_size, precision)
+    metadata = CheckpointMetadata(SCHEMA_VERSION, world_size, step, timestamp, sharding, shards, "")
+    data = small_enough(seal(metadata), location.metadata)
+    _commit(location, data, lambda: _see_that_all_are_there(location, shards), sync=sync)
+    for shard in shards:
+        attempt.forget(location.beside(shard.file))
+    # What is not needed now goes as far as possible; the next save or `prune` does the rest.
+    for shard in shards:
+        with contextlib.suppress(OSError):
+            location.storage.remove(location.beside(record_name(location.name, shard.rank)))
+    with contextlib.suppress(OSError):
+        sweep_leftovers(location.storage, location.directory)
+    with contextlib.suppress(OSError):
+        location.storage.sweep(location.directory)
+    return location.metadata
+
+
+def _recorded_shards(
+    location: Location, world_size: int, step: int, attempt: Attempt
+) -> tuple[ShardEntry, ...]:
+    """Return the shards that all ranks have recorded; list those that can't be part of it."""
+    records, problems = [], []
+    for rank in range(world_size):
+        try:
+            records.append(_record_of(location, rank, step, attempt))
+        except CheckpointError as error:
+            refuse_blind(error)
+            problems.append(f"rank {rank}: {told(error)}")
+    problems += mixed(records)
+    refuse(_UNNAMED.format(world_size), problems, path=location.metadata)
+    return tuple(record.shard for record in records)
+
+
+def _record_of(location: Location, rank: int, step: int, attempt: Attempt) -> RankRecord:
+    path = location.beside(record_name(location.name, rank))
+    try:
+        record = read_record(location, rank)
+    except CheckpointNotFoundError as error:
+        raise CheckpointNotFoundError("this rank has not saved its shard", path=path) from error
+    if record.step not in {None, step}:
+        raise CheckpointError(f"expected step {step}, found step {record.step}", path=path)
+    if problem := attempt.stranger(location.beside(record.shard.file), record):
+        raise CheckpointError(problem, path=path)
+    with open_shard(location, record.shard):
+        return record
+
+
+def _see_that_all_are_there(location: Location, shards: Sequence[ShardEntry]) -> None:
+    """Look once more, from when on no shard is replaced without notice."""
+    problems = []
+    for shard in shards:
+        try:
+            with open_shard(location, shard):
+                pass
+        except CheckpointError as error:
+            refuse_blind(error)
+            problems.append(f"rank {shard.rank}: {told(error)}")
+    refuse(_UNNAMED.format(len(shards)), problems, path=location.metadata)
+
+
+def now() -> str:
+    """Return the present moment as metadata state it."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

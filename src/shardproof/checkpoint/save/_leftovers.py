@@ -9,12 +9,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from shardproof.checkpoint.format._layout import (
+    Kind,
     metadata_name,
     own_prefix,
     record_name,
     removal_of,
 )
-from shardproof.checkpoint.storage._metadata_file import read_metadata, read_record
+from shardproof.checkpoint.storage._reading import read_metadata, read_record
 from shardproof.checkpoint.storage._storage import (
     CheckpointStorage,
     Exclusive,
@@ -47,9 +48,6 @@ def sweep_leftovers(storage: CheckpointStorage, directory: str) -> None:
 
     A record goes if it says of its shard what the metadata say; any other may be one of a save that
     has just begun. What is about to get its name goes where it can't: whose it is, is told.
-
-    Raises:
-        OSError: Something can't be listed or removed.
     """
     records: defaultdict[str, list[int]] = defaultdict(list)
     coming: defaultdict[str, list[str]] = defaultdict(list)
@@ -81,12 +79,13 @@ def _remove_records(location: Location, ranks: Sequence[int]) -> None:
                     location.storage.remove(location.beside(record_name(location.name, rank)))
 
 
-def take_away(location: Location, *prefixes: str) -> None:
-    """Remove files whose names begin with one of some prefixes, and folders of removals.
+def take_away(location: Location, *kinds: Kind) -> None:
+    """Remove the temporary files of some kinds, and folders of removals.
 
     Raises:
         CheckpointError: As of `remove_folder`: shards could be moved into it still.
     """
+    prefixes = tuple(own_prefix(location.name, kind) for kind in kinds)
     for name, is_directory in location.storage.list(location.directory):
         if not name.startswith(prefixes):
             continue
@@ -103,23 +102,19 @@ def remove_folder(storage: CheckpointStorage, folder: str) -> None:
         CheckpointError: A directory is in it, or a name that nothing has; or something else is in
             its place.
     """
+    n_in_vain = 0
     try:
         with holding(storage, os.path.dirname(folder)) as held:
-            _remove_emptied(held, folder)
+            while isinstance(held, Exclusive) and not held.remove_directory(folder):
+                if n_in_vain == 2:
+                    raise CheckpointError(_STAYS_FULL, path=folder)
+                if _empty(held, folder):
+                    n_in_vain = 0
+                else:  # others may have moved what was there, and something else came
+                    n_in_vain += 1
+                    time.sleep(_PAUSE)
     except (IsADirectoryError, NotADirectoryError) as error:
         raise CheckpointError(_NO_FOLDER, path=folder) from error
-
-
-def _remove_emptied(storage: CheckpointStorage, folder: str) -> None:
-    n_in_vain = 0
-    while isinstance(storage, Exclusive) and not storage.remove_directory(folder):
-        if n_in_vain == 2:
-            raise CheckpointError(_STAYS_FULL, path=folder)
-        if _empty(storage, folder):
-            n_in_vain = 0
-        else:  # others may have moved what was there, and something else came
-            n_in_vain += 1
-            time.sleep(_PAUSE)
 
 
 def _empty(storage: CheckpointStorage, folder: str) -> bool:

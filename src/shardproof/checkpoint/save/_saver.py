@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from shardproof._base import digest as _digest
+from shardproof._base import digest
 from shardproof._base.arguments import checked, count
 from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import quoted
@@ -12,11 +12,10 @@ from shardproof._base.work import apart
 from shardproof.checkpoint.format._layout import MAX_RANK
 from shardproof.checkpoint.format._metadata import MAX_NAME, TIMESTAMP, Sharding
 from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._before_saving import refuse_name, refuse_step, refuse_text
-from shardproof.checkpoint.save._checkpoint import clear_way_and_sweep, make_checkpoint, now
+from shardproof.checkpoint.save._commit import clear_way_and_sweep, make_checkpoint, now
+from shardproof.checkpoint.save._inputs import refuse_step, refuse_text, tensors_of
 from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, write_shard
-from shardproof.checkpoint.save._tensors import tensors_of
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
+from shardproof.checkpoint.storage._storage import CheckpointStorage, location_of
 
 __all__ = ["MultiShardSaver"]
 
@@ -60,7 +59,7 @@ class MultiShardSaver:
         sync: bool = True,
         attempt: str | None = None,
     ) -> None:
-        _digest.begin(algorithm, 0)  # one that is not installed is refused before any work
+        digest.begin(algorithm, 0)  # one that is not installed is refused before any work
         if attempt is not None:
             count("attempt: its length", len(attempt), 1, MAX_NAME)
             refuse_text("attempt", attempt)
@@ -105,20 +104,18 @@ class MultiShardSaver:
         count("rank", rank, 0, MAX_RANK)
         refuse_step(step)
         options = SaveOptions(self._attempt, self._algorithm, self._sync, step, overwrite)
-        return apart(
-            lambda _: self._save_shard(location_of(prefix, self._storage), rank, arrays, options)
-        )
+
+        def save(_: object) -> str:
+            location = location_of(prefix, self._storage)
+            refuse_text("prefix", location.name, "a name")
+            tensors = tensors_of(arrays)
+            clear_way_and_sweep(location, overwrite=overwrite)
+            return write_shard(location, rank, tensors, options)
+
+        return apart(save)
 
     save_shard_async = in_thread(save_shard)
     """Do as `save_shard` in a thread, which has ended when this returns or is cancelled."""
-
-    def _save_shard(
-        self, location: Location, rank: int, arrays: Mapping[str, Any], options: SaveOptions
-    ) -> str:
-        refuse_name(location)
-        tensors = tensors_of(arrays)
-        clear_way_and_sweep(location, overwrite=options.overwrite)
-        return write_shard(location, rank, tensors, options)
 
     @checked
     def save_metadata(
@@ -163,7 +160,7 @@ class MultiShardSaver:
         refuse_text("strategy", strategy)
         refuse_text("precision", precision or "")
         location = location_of(prefix, self._storage)
-        refuse_name(location)
+        refuse_text("prefix", location.name, "a name")
         sharding = Sharding(strategy, world_size, precision or "")
         return apart(
             lambda _: make_checkpoint(

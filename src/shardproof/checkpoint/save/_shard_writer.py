@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal
 
 from shardproof._base import digest as _digest
@@ -18,13 +18,11 @@ from shardproof.checkpoint.format._layout import (
     record_name,
     shard_name,
 )
-from shardproof.checkpoint.format._metadata import RankRecord, ShardEntry, TensorEntry
-from shardproof.checkpoint.format._sealed import seal
+from shardproof.checkpoint.format._metadata import RankRecord, ShardEntry, TensorEntry, seal
 from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._before_saving import before_it_is_there
-from shardproof.checkpoint.save._commit import being_added
-from shardproof.checkpoint.save._tensors import Tensor
-from shardproof.checkpoint.storage._metadata_file import small_enough
+from shardproof.checkpoint.save._commit import before_it_is_there, being_added
+from shardproof.checkpoint.save._inputs import Tensor
+from shardproof.checkpoint.storage._reading import small_enough
 from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError
 
@@ -52,15 +50,7 @@ _SYNC_BYTES = 2**26
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SaveOptions:
-    """How the shards of one attempt are saved.
-
-    Attributes:
-        attempt: The attempt that they belong to.
-        algorithm: Of their checksums.
-        sync: Whether a file is on the disk when it has its name.
-        step: Of the training, where it is told.
-        overwrite: Whether a checkpoint that is there is given up.
-    """
+    """How the shards of one attempt are saved; the names are those of `MultiShardSaver`."""
 
     attempt: Attempt
     algorithm: Algorithm = "sha256"
@@ -80,11 +70,11 @@ def write_shard(
             at this prefix was faster.
         OSError: It could not be written; nothing is under its name that was not there before.
     """
-    name = shard_name(location.name, rank)
+    name, overwrite = shard_name(location.name, rank), options.overwrite
     path = location.beside(name)
     with before_it_is_there():
         location.storage.make_directories(location.directory)
-    with being_added(location, name, overwrite=options.overwrite, sync=options.sync) as fd:
+    with being_added(location, name, overwrite=overwrite, sync=options.sync) as fd:
         writer = ShardWriter(fd, path, options.algorithm, sync=options.sync)
         entry = writer.write(rank, name, tensors)
     attempt = options.attempt
@@ -92,20 +82,16 @@ def write_shard(
     record = RankRecord(
         step=options.step, shard=entry, attempt=attempt.marks, token=token, checksum=""
     )
-    _write_record(location, record, overwrite=options.overwrite)
-    attempt.has_left(path, token)
-    return path
-
-
-def _write_record(location: Location, record: RankRecord, *, overwrite: bool) -> None:
     # Not synced: one that a power cut tore is refused, and its rank saves again.
-    name = record_name(location.name, record.shard.rank)
+    name = record_name(location.name, rank)
     data = small_enough(seal(record), location.beside(name))
     with (
         being_added(location, name, overwrite=overwrite, sync=False) as fd,
         open(fd, "wb", closefd=False) as file,
     ):
         file.write(data)
+    attempt.has_left(path, token)
+    return path
 
 
 class ShardWriter:
@@ -125,13 +111,7 @@ class ShardWriter:
         self._at = self._synced = 0
 
     def write(self, rank: int, name: str, tensors: Iterable[Tensor]) -> ShardEntry:
-        """Write the shard of a rank; return its entry of the metadata.
-
-        Raises:
-            Cancelled: The work was told to stop.
-            CheckpointError: A tensor gave other bytes than its shape and type imply.
-            OSError: It could not be written.
-        """
+        """Write the shard of a rank; return its entry of the metadata; raise as `write_shard`."""
         begin = header_size(self._checksum())
         self._blocks.put(memoryview(bytes(begin)))  # the real one is known in the end
         self._at = begin
@@ -149,8 +129,12 @@ class ShardWriter:
         self._put(memoryview(bytes(aligned(self._at) - self._at)))
         offset, size = self._at, tensor.size
         digest = _digest.begin(_TENSOR_DIGEST, size)
+        n_bytes = _PIECE_BYTES[self._algorithm]
         for data in tensor.pieces():
-            for piece in self._cut(memoryview(data)):
+            left = memoryview(data)
+            while left:  # in pieces that end where blocks do, and that a processor's cache holds
+                n = n_bytes - self._at % n_bytes
+                piece, left = left[:n], left[n:]
                 digest.update(piece)
                 self._put(piece)
         if self._at - offset != size:
@@ -162,15 +146,6 @@ class ShardWriter:
             raise CheckpointError(problem, path=self._path)
         text = f"{_TENSOR_DIGEST}:{digest.hexdigest()}"
         return TensorEntry(tensor.name, tensor.dtype, tensor.shape, offset, size, text)
-
-    def _cut(self, data: memoryview) -> Iterator[memoryview]:
-        """Yield the same in pieces that end where blocks do, and that a processor's cache holds."""
-        n_bytes = _PIECE_BYTES[self._algorithm]
-        at = 0
-        while at < len(data):
-            n = min(n_bytes - self._at % n_bytes, len(data) - at)
-            yield data[at : at + n]
-            at += n
 
     def _put(self, piece: memoryview) -> None:
         go_on()
@@ -199,26 +174,18 @@ class BlockWriter:
         self._n_held = 0
 
     def put(self, data: memoryview) -> None:
-        """Write all that makes whole blocks, and hold the rest.
-
-        Raises:
-            OSError: It could not be written.
-        """
+        """Write all that makes whole blocks, and hold the rest."""
         while data:
-            n_direct = 0 if self._n_held else len(data) // BLOCK_BYTES * BLOCK_BYTES
-            if n_direct:
-                self._write(data[:n_direct])
+            n = 0 if self._n_held else len(data) // BLOCK_BYTES * BLOCK_BYTES
+            if n:
+                self._write(data[:n])
             else:
-                n_direct = self._hold(data)
-            data = data[n_direct:]
-
-    def _hold(self, data: memoryview) -> int:
-        n = min(BLOCK_BYTES - self._n_held, len(data))
-        self._held[self._n_held : self._n_held + n] = data[:n]
-        self._n_held += n
-        if self._n_held == BLOCK_BYTES:
-            self.flush()
-        return n
+                n = min(BLOCK_BYTES - self._n_held, len(data))
+                self._held[self._n_held : self._n_held + n] = data[:n]
+                self._n_held += n
+                if self._n_held == BLOCK_BYTES:
+                    self.flush()
+            data = data[n:]
 
     def flush(self) -> None:
         """Write what is held; nothing may be put after less than a block."""

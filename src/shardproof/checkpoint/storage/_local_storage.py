@@ -2,16 +2,26 @@
 
 import contextlib
 import copy
+import errno
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from shardproof._base import files
 from shardproof._base.names import NotRegularError, open_inside
 from shardproof._base.opening import real_path
-from shardproof.checkpoint.storage._held_directory import OPEN_DIRECTORY, HeldDirectory, share
 
 __all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
+
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_ACCESS_LIST = "system.posix_acl_access"
+_NO_DIRECTORY = {errno.ENOTDIR, errno.ELOOP}
+
+
+class NotRegularFileError(OSError):
+    """A directory, a FIFO, or a link that leads out of the directory, in the place of a file."""
 
 
 class LocalFile:
@@ -33,6 +43,37 @@ class LocalFile:
     def close(self) -> None:
         """Close it."""
         os.close(self.fd)
+
+
+class HeldDirectory(NamedTuple):
+    """An open directory, and the path by which it was asked for.
+
+    A path leads elsewhere once a directory on it was moved away and a link put in its place. So
+    each directory is opened in the one before it. A link in the place of a directory is nothing,
+    as it is in a listing.
+    """
+
+    path: str
+    fd: int
+
+    def enter(self, directory: str) -> int:
+        """Return a descriptor of a directory below this one, or of this one.
+
+        Raises:
+            FileNotFoundError: It is not there, or a link or a file is in its place.
+            OSError: It could not be opened.
+        """
+        fd = os.dup(self.fd)
+        for part in os.path.relpath(directory, self.path).split("/"):
+            try:
+                deeper = os.open(part, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+            except OSError as error:
+                number = errno.ENOENT if error.errno in _NO_DIRECTORY else error.errno or errno.EIO
+                raise OSError(number, os.strerror(number), directory) from error
+            finally:
+                os.close(fd)
+            fd = deeper
+        return fd
 
 
 class LocalStorage:
@@ -58,9 +99,8 @@ class LocalStorage:
             return
         try:
             held = copy.copy(self)
-            object.__setattr__(
-                held, "_root", HeldDirectory(directory, fd)
-            )  # it may be a frozen dataclass
+            root = HeldDirectory(directory, fd)
+            object.__setattr__(held, "_root", root)  # it may be a frozen dataclass
             yield held
         finally:
             os.close(fd)
@@ -167,7 +207,7 @@ class LocalStorage:
                 files.make_directories(path)
             else:
                 os.mkdir(name, dir_fd=dir_fd)
-                share(name, dir_fd)
+                _share(name, dir_fd)
                 files.sync(dir_fd)
 
     def sweep(self, directory: str) -> None:
@@ -181,7 +221,7 @@ class LocalStorage:
     def _enter(self, directory: str) -> int:
         """Return a descriptor of a directory."""
         if self._root is None:
-            return os.open(directory, OPEN_DIRECTORY)
+            return os.open(directory, _OPEN_DIRECTORY)
         return self._root.enter(directory)
 
     @contextlib.contextmanager
@@ -209,10 +249,6 @@ def _list(directory: str | int) -> list[tuple[str, bool]]:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
 
 
-class NotRegularFileError(OSError):
-    """A directory, a FIFO, or a link that leads out of the directory, in the place of a file."""
-
-
 @contextlib.contextmanager
 def _naming(path: str) -> Iterator[None]:
     """Add a path to the errors of calls that take a descriptor."""
@@ -222,3 +258,25 @@ def _naming(path: str) -> Iterator[None]:
         if not os.path.isabs(str(error.filename)):
             error.filename = path
         raise
+
+
+def _share(name: str, dir_fd: int) -> None:
+    """Let a new directory be written to by all who may write to the one above, where possible.
+
+    Not where only an owner may remove what is there: nobody else could remove the new one. Nor
+    where a list says who may: then the group's bits are no group's (acl(5)).
+    """
+    above = os.fstat(dir_fd)
+    with contextlib.suppress(OSError):
+        if above.st_mode & stat.S_ISVTX or _ACCESS_LIST in os.listxattr(dir_fd):
+            return
+        fd = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
+        try:
+            for owner in (above.st_uid, -1):  # only root may give it away
+                with contextlib.suppress(OSError):
+                    os.fchown(fd, owner, above.st_gid)
+            made = os.fstat(fd)
+            shared = stat.S_IRWXO | (stat.S_IRWXG if made.st_gid == above.st_gid else 0)
+            os.fchmod(fd, stat.S_IMODE(made.st_mode) | above.st_mode & shared)
+        finally:
+            os.close(fd)

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from shardproof._base.messages import shown
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
 from shardproof.checkpoint.format._layout import metadata_name
 from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
@@ -124,7 +124,7 @@ class Exclusive(Protocol):
 
 @runtime_checkable
 class Holding(Protocol):
-    """A storage in which links can take the place of directories; it raises an `OSError`."""
+    """A storage where links can take the place of directories; what it raises is an `OSError`."""
 
     def holding(self, directory: str) -> AbstractContextManager[CheckpointStorage]:
         """Give the same storage, which follows no link on the way to what is below a directory.
@@ -159,7 +159,7 @@ class Location(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """The path of the file that makes a checkpoint of the others."""
+        """The path of the metadata file."""
         return self.beside(metadata_name(self.name))
 
     def beside(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Verify checkpoints; `shardproof.formats` takes from here what a directory of them promises."""
+"""Verify checkpoints; and for `shardproof.formats`, read what a directory of them promises."""
 
 from shardproof.checkpoint.verify._manifest import read_manifest
 

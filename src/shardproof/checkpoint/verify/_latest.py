@@ -8,12 +8,10 @@ from typing import NamedTuple
 from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, printable, shown, told
 from shardproof.checkpoint.format._metadata import CheckpointMetadata
-from shardproof.checkpoint.storage._metadata_file import read_metadata
-from shardproof.checkpoint.storage._prefixes import prefixes_in
+from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_of
+from shardproof.checkpoint.storage._reading import read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
-from shardproof.checkpoint.storage._unfinished import unfinished_of
-from shardproof.checkpoint.verify._inspect import is_unseen, refuse_blind
-from shardproof.checkpoint.verify._verifier import verify
+from shardproof.checkpoint.verify._verifier import is_unseen, refuse_blind, verify
 from shardproof.errors import CheckpointError
 from shardproof.report import Level
 
@@ -81,7 +79,7 @@ def newest_first(locations: Sequence[Location]) -> list[Candidate]:
     """Return the checkpoints whose metadata can be read: by step and then by time, newest first.
 
     Raises:
-        OSError: Metadata could not be looked at: nobody knows whether they are the newest.
+        OSError: Some metadata could not be looked at: they may be the newest.
     """
     found = []
     for location in locations:
@@ -90,21 +88,17 @@ def newest_first(locations: Sequence[Location]) -> list[Candidate]:
         except CheckpointError as error:
             refuse_blind(error)
             logger.warning("Passing over a checkpoint: %s", told(error))
-    return sorted(
-        found,
-        key=lambda found: (found.metadata.step, _moment(found.metadata.timestamp)),
-        reverse=True,
-    )
 
+    def order(candidate: Candidate) -> tuple[int, str, str]:
+        # Fractions of seconds may have any length.
+        seconds, _, fraction = candidate.metadata.timestamp.removesuffix("Z").partition(".")
+        return candidate.metadata.step, seconds, fraction.rstrip("0")
 
-def _moment(timestamp: str) -> tuple[str, str]:
-    """Return a key by which timestamps are ordered: fractions of seconds may have any length."""
-    seconds, _, fraction = timestamp.removesuffix("Z").partition(".")
-    return seconds, fraction.rstrip("0")
+    return sorted(found, key=order, reverse=True)
 
 
 def is_whole(candidate: Candidate, level: Level) -> bool:
-    """Return whether a checkpoint is whole; the log says why it isn't.
+    """Return whether a checkpoint is whole, and log why it isn't.
 
     Raises:
         OSError: It could not be looked at, and may be whole (EIO, ESTALE, EACCES).
@@ -112,10 +106,8 @@ def is_whole(candidate: Candidate, level: Level) -> bool:
     result = verify(candidate.location, level)
     for finding in filter(is_unseen, result.findings):
         raise OSError(finding.errno, f"could not look: {finding.found}", str(finding.path))
-    reasons = [
-        *result.errors,
-        *(f"{shown(path)}: no checksum is stated" for path in result.unproven),
-    ]
+    reasons = [*result.errors]
+    reasons += [f"{shown(path)}: no checksum is stated" for path in result.unproven]
     if reasons:
         prefix = candidate.location.path
         step, text = candidate.metadata.step, joined(reasons)

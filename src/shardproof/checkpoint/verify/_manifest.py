@@ -10,11 +10,15 @@ from shardproof._base.opening import read_at
 from shardproof.checkpoint.format._layout import ShardHeader, header_size, metadata_name
 from shardproof.checkpoint.format._metadata import ShardEntry
 from shardproof.checkpoint.storage._local_storage import LocalStorage
-from shardproof.checkpoint.storage._metadata_file import read_metadata
-from shardproof.checkpoint.storage._open_shard import header_mismatch, implied_header
+from shardproof.checkpoint.storage._reading import header_mismatch, implied_header, read_metadata
 from shardproof.checkpoint.storage._storage import Location
-from shardproof.checkpoint.verify._inspect import refuse_blind
-from shardproof.errors import CheckpointError, ManifestNotFoundError
+from shardproof.checkpoint.verify._verifier import refuse_blind
+from shardproof.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    ManifestError,
+    ManifestNotFoundError,
+)
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
 __all__ = ["read_manifest"]
@@ -25,8 +29,8 @@ _METADATA = re.compile(r".+\.metadata\.json", re.DOTALL)
 def read_manifest(root: str, prefix: str = "") -> Manifest:
     """Return what the checkpoints in a directory promise, or the one of a prefix.
 
-    Metadata that are damaged are a finding. Shards that no metadata file names are promised by
-    nobody: somebody may be saving them.
+    Of a directory, metadata that are damaged are a finding. Shards that no metadata file names are
+    promised by nobody: somebody may be saving them.
 
     Args:
         root: Real absolute path of the directory.
@@ -34,7 +38,7 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
 
     Raises:
         ManifestNotFoundError: There is no metadata file.
-        ManifestError: A digest is stated that can't be computed here.
+        ManifestError: The metadata of the prefix can't be read, or were changed.
         OSError: Metadata could not be looked at, and may be whole (EIO, ESTALE, EACCES).
     """
     if prefix:
@@ -54,21 +58,20 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
             shards |= {shard.file: shard for shard in metadata.shards}
         except CheckpointError as error:
             refuse_blind(error)
-            damaged.append(
-                Contradiction(
-                    name, Mismatch(expected="metadata of a checkpoint", found=error.problem)
-                )
-            )
-    files = [_promised(shard) for shard in shards.values()]
+            if prefix:
+                is_gone = isinstance(error, CheckpointNotFoundError)
+                refusal = ManifestNotFoundError if is_gone else ManifestError
+                raise refusal(error.problem, path=error.path) from error
+            mismatch = Mismatch(expected="metadata of a checkpoint", found=error.problem)
+            damaged.append(Contradiction(name, mismatch))
     # No tensors: what an executor is sent for each shard must not grow with those of all shards.
     headers = {shard.file: implied_header(shard) for shard in shards.values()}
-    probe = functools.partial(_probe, headers)
     return Manifest(
         root=Path(root),
         path=Path(root, names[0]),
         format="checkpoint",
-        files=files,
-        probe=probe,
+        files=[_promised(shard) for shard in shards.values()],
+        probe=functools.partial(_probe, headers),
         damaged=damaged,
     )
 

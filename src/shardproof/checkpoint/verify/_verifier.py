@@ -1,32 +1,49 @@
 """Verify a checkpoint: say everything that is wrong with it at once."""
 
+import contextlib
 import dataclasses
+import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from shardproof._base import fanout
 from shardproof._base.arguments import checked
 from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import shown, told
-from shardproof._base.work import apart
+from shardproof._base.work import apart, go_on
 from shardproof.checkpoint.format._layout import (
+    header_size,
+    own_prefix,
     pruned_name,
     record_name,
     removal_of,
-    removal_prefix,
     shard_name,
 )
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
-from shardproof.checkpoint.storage._metadata_file import read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
-from shardproof.checkpoint.storage._unfinished import unfinished_at
-from shardproof.checkpoint.verify._inspect import InspectedShard, inspect, is_unseen, unread
-from shardproof.errors import CheckpointError
-from shardproof.report import Level, Report
+from shardproof.checkpoint.format._metadata import ShardEntry
+from shardproof.checkpoint.load._shard_reader import checksum_found
+from shardproof.checkpoint.storage._fsspec_storage import number_of
+from shardproof.checkpoint.storage._local_storage import NotRegularFileError
+from shardproof.checkpoint.storage._prefixes import unfinished_at
+from shardproof.checkpoint.storage._reading import (
+    header_mismatch,
+    implied_header,
+    open_file,
+    read_at,
+    read_metadata,
+)
+from shardproof.checkpoint.storage._storage import (
+    CheckpointStorage,
+    Location,
+    StoredFile,
+    location_of,
+)
+from shardproof.errors import CheckpointError, CheckpointNotFoundError
+from shardproof.report import Finding, FindingKind, Level, Report
 
-__all__ = ["ShardFileVerifier", "VerificationResult", "verify"]
+__all__ = ["ShardFileVerifier", "VerificationResult", "is_unseen", "refuse_blind", "verify"]
 
 _FEW = 16
 _SMALL_BYTES = 2**23
@@ -99,21 +116,45 @@ class ShardFileVerifier:
 
 
 def verify(location: Location, level: Level) -> VerificationResult:
-    """Return everything that is wrong with the checkpoint at a location.
-
-    Raises:
-        Cancelled: The work was told to stop.
-    """
+    """Return everything that is wrong with the checkpoint at a location."""
     try:
-        metadata = read_metadata(location)
+        shards = read_metadata(location).shards
     except CheckpointError as error:
-        finding = unread(error, "metadata of a checkpoint")
-        warnings = _strays(location, None) if is_unseen(finding) else _without_metadata(location)
-        found = [InspectedShard(error.path, finding, is_unproven=False)]
-        return _result(location, level, 0, found, warnings)
-    inspected = list(_inspected(location, metadata, level))
-    warnings = _strays(location, metadata.world_size)
-    return _result(location, level, metadata.world_size, inspected, warnings)
+        finding = _unread(error, "metadata of a checkpoint")
+        found = [InspectedShard(error.path, finding)]
+        if is_unseen(finding):
+            return _result(location, level, 0, found, _strays(location, None))
+        try:
+            unfinished = [str(step) for step in unfinished_at(location)]
+        except OSError as problem:
+            unfinished = [f"{shown(location.directory)}: it can't be looked at: {told(problem)}"]
+        return _result(location, level, 0, found, unfinished or _strays(location, 0))
+    n_threads = None  # it depends on the time that one takes
+    if len(shards) <= _FEW and sum(shard.file_size for shard in shards) <= _SMALL_BYTES:
+        n_threads = 1  # which takes less time than to start more
+    elif level == "valid":
+        n_threads = fanout.available_cpus()
+
+    def work(some: Sequence[ShardEntry]) -> list[InspectedShard]:
+        return [_inspect(location, shard, level) for shard in some]
+
+    with contextlib.closing(fanout.over_threads(work, shards, n_threads, chunk=1)) as runs:
+        inspected = [shard for _, some in runs for shard in some]
+    return _result(location, level, len(shards), inspected, _strays(location, len(shards)))
+
+
+class InspectedShard(NamedTuple):
+    """A shard that was inspected.
+
+    Attributes:
+        path: Its absolute path or URL.
+        finding: What is wrong, if anything is.
+        is_unproven: Whether it states nothing by which the level could prove it.
+    """
+
+    path: str
+    finding: Finding | None
+    is_unproven: bool = False
 
 
 def _result(
@@ -144,44 +185,54 @@ def _result(
     )
 
 
-def _inspected(
-    location: Location, metadata: CheckpointMetadata, level: Level
-) -> Iterator[InspectedShard]:
-    def work(shards: Sequence[ShardEntry]) -> list[InspectedShard]:
-        return [inspect(location, shard, level) for shard in shards]
-
-    threads = _threads_for(metadata.shards, level)
-    for _, inspected in fanout.over_threads(work, metadata.shards, threads, chunk=1):
-        yield from inspected
-
-
-def _threads_for(shards: Sequence[ShardEntry], level: Level) -> int | None:
-    """Return how many threads inspect shards; None to decide by the time that one takes."""
-    if len(shards) <= _FEW and sum(shard.file_size for shard in shards) <= _SMALL_BYTES:
-        return 1  # which takes less time than to start more
-    return fanout.available_cpus() if level == "valid" else None
-
-
-def _without_metadata(location: Location) -> list[str]:
+def _inspect(location: Location, shard: ShardEntry, level: Level) -> InspectedShard:
+    """Say whether a shard is the one that the metadata names."""
+    go_on()
+    path = location.beside(shard.file)
     try:
-        unfinished = list(map(str, unfinished_at(location)))
-    except OSError as error:
-        return [f"{shown(location.directory)}: it can't be looked at: {told(error)}"]
-    return unfinished or _strays(location, 0)
+        with open_file(location.storage, path) as file:
+            finding = _look_inside(file, shard, level)
+    except CheckpointError as error:
+        finding = _unread(error, "a regular file")
+    return InspectedShard(path, finding, level == "valid" and not shard.checksum)
+
+
+def _look_inside(file: StoredFile, shard: ShardEntry, level: Level) -> Finding | None:
+    path = Path(file.path)
+    if not file.size:
+        return Finding(FindingKind.EMPTY, path, f"{shard.file_size} bytes", "0 bytes")
+    if level == "present":
+        return None
+    if file.size != shard.file_size:
+        expected, found = f"{shard.file_size} bytes", f"{file.size} bytes"
+        return Finding(FindingKind.SIZE, path, expected, found)
+    begin = read_at(file, 0, header_size(shard.checksum))
+    if mismatch := header_mismatch(implied_header(shard), begin):
+        return Finding(FindingKind.STRUCTURE, path, *mismatch)
+    if level == "valid" and shard.checksum:
+        checksum = checksum_found(file, shard)
+        if checksum != shard.checksum:
+            return Finding(FindingKind.DIGEST, path, shard.checksum, checksum)
+    return None
 
 
 def _strays(location: Location, world_size: int | None) -> list[str]:
     """Return sentences about files of this prefix that no metadata names.
 
-    Where nobody knows how many ranks these are of, they may name any shard.
+    Without a world size they may name any shard.
     """
     try:
         found = dict(sorted(location.storage.list(location.directory)))
     except OSError as error:
         return [f"{shown(location.directory)}: it can't be listed: {told(error)}"]
-    strays = [] if world_size is None else _unnamed(location, world_size, found)
-    sentences = [f"{shown(location.beside(name))}: no metadata names it" for name in strays]
-    pruned, begin = pruned_name(location.name), removal_prefix(location.name)
+    sentences = []
+    if world_size is not None:
+        names = shard_name, record_name
+        known = {name(location.name, rank) for rank in range(world_size) for name in names}
+        pattern = re.compile(re.escape(location.name) + r"_shard_-?\d+\.(shard|tensors\.json)")
+        strays = [name for name in found if pattern.fullmatch(name) and name not in known]
+        sentences += [f"{shown(location.beside(name))}: no metadata names it" for name in strays]
+    pruned, begin = pruned_name(location.name), own_prefix(location.name, "removal")
     return sentences + [
         f"{shown(location.beside(name))}: the checkpoint is being removed; prune again to finish"
         for name, is_directory in found.items()
@@ -189,8 +240,25 @@ def _strays(location: Location, world_size: int | None) -> list[str]:
     ]
 
 
-def _unnamed(location: Location, world_size: int, names: Iterable[str]) -> list[str]:
-    known = {shard_name(location.name, rank) for rank in range(world_size)}
-    known |= {record_name(location.name, rank) for rank in range(world_size)}
-    pattern = re.compile(re.escape(location.name) + r"_shard_-?\d+\.(shard|tensors\.json)")
-    return [name for name in names if pattern.fullmatch(name) and name not in known]
+def _unread(error: CheckpointError, expected: str) -> Finding:
+    """Return the finding that a file of a checkpoint can't be read."""
+    path, cause = Path(error.path), error.__cause__
+    if isinstance(error, CheckpointNotFoundError):
+        return Finding(FindingKind.MISSING, path, expected, "nothing", errno.ENOENT)
+    if isinstance(cause, NotRegularFileError):
+        return Finding(FindingKind.NOT_REGULAR, path, expected, str(cause))
+    if isinstance(cause, OSError):
+        return Finding(FindingKind.UNREADABLE, path, expected, error.problem, number_of(cause))
+    return Finding(FindingKind.STRUCTURE, path, expected, error.problem)
+
+
+def refuse_blind(error: CheckpointError) -> None:
+    """Raise an `OSError` (EIO, ESTALE, EACCES) for a file that may be whole: it was not seen."""
+    finding = _unread(error, "")
+    if is_unseen(finding):
+        raise OSError(finding.errno, f"could not look: {error.problem}", error.path) from error
+
+
+def is_unseen(finding: Finding) -> bool:
+    """Return whether a file could not be looked at, or access was denied: it may be whole."""
+    return not finding.conclusive or finding.errno in {errno.EACCES, errno.EPERM}

@@ -1,25 +1,26 @@
-"""The command ``shardproof checkpoint``: which are whole, what is in them, other forms of them."""
+"""The command ``shardproof checkpoint``: show, convert, and find the newest."""
 
+import itertools
 import json
 import os
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from shardproof._base import opening
-from shardproof._base.messages import shown
-from shardproof.cli.checkpoint._paths import (
-    SHOWN,
-    only_prefix,
-    prefixes_of,
-    warnings_shown,
-)
-from shardproof.cli.checkpoint._tables import print_metadata
-from shardproof.cli.checkpoint._verify import ProofLevel, verify
+from shardproof._base.messages import printable, shown
+from shardproof.cli.checkpoint._paths import SHOWN, only_prefix, prefixes_of, warnings_shown
+from shardproof.cli.checkpoint._verify import LevelOption, verify
 from shardproof.cli.exits import FINDINGS, NO_PROMISE, end_with, errors_end_it
 from shardproof.cli.paths import given_text, print_path
+from shardproof.cli.terminal import console, print_lines, print_table
 from shardproof.errors import CheckpointNotFoundError
 from shardproof.formats.signs import METADATA
+
+if TYPE_CHECKING:
+    from shardproof.checkpoint import CheckpointMetadata
 
 __all__ = ["app"]
 
@@ -30,6 +31,8 @@ app = typer.Typer(
     "3 could not look (EIO, ESTALE), 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).",
 )
 
+_SHARDS = ("Rank", "File", "Bytes", "Tensors", "Checksum")
+_TENSORS = ("Rank", "Tensor", "Type", "Shape", "Bytes")
 _THEIRS = (".safetensors", ".safetensors.index.json")
 
 _Where = Annotated[
@@ -68,7 +71,50 @@ def show(
     if as_json:
         typer.echo(json.dumps({"prefix": prefix} | msgspec.to_builtins(metadata), indent=2))
     else:
-        print_metadata(prefix, metadata, None if all_tensors else SHOWN)
+        _print_metadata(prefix, metadata, None if all_tensors else SHOWN)
+
+
+def _print_metadata(prefix: str, metadata: "CheckpointMetadata", limit: int | None) -> None:
+    """Print what metadata say, and of all tensors the first ``limit``."""
+    out, sharding = console(wraps=True), metadata.sharding
+    print_lines(out, [printable(f"'{shown(prefix)}'")], lambda line: Text(line, "bold"))
+    about = {
+        "step": str(metadata.step),
+        "world size": str(metadata.world_size),
+        "written": metadata.timestamp,
+        "strategy": sharding.strategy,
+        "precision": sharding.precision,
+    }
+    print_lines(out, [*(f"{name}: {_on_one_line(text)}" for name, text in about.items()), ""])
+    print_table(out, _SHARDS, lambda: _shard_rows(metadata))
+    print_lines(out, [""])
+    print_table(out, _TENSORS, lambda: itertools.islice(_tensor_rows(metadata), limit))
+    n_tensors = sum(len(shard.tensors) for shard in metadata.shards)
+    if limit is not None and n_tensors > limit:
+        print_lines(out, [f"and {n_tensors - limit} more; --tensors lists all"])
+
+
+def _shard_rows(metadata: "CheckpointMetadata") -> Iterator[tuple[str | Text, ...]]:
+    for shard in metadata.shards:
+        counts = str(shard.file_size), str(len(shard.tensors))
+        checksum = _folded(shard.checksum or "none")
+        yield str(shard.rank), _folded(shard.file), *counts, checksum
+
+
+def _tensor_rows(metadata: "CheckpointMetadata") -> Iterator[tuple[str | Text, ...]]:
+    for shard in metadata.shards:
+        for tensor in shard.tensors:
+            shape = _folded("x".join(map(str, tensor.shape)) or "-")
+            name = _folded(tensor.name)
+            yield str(shard.rank), name, tensor.dtype, shape, str(tensor.size)
+
+
+def _folded(text: str) -> Text:
+    return Text(_on_one_line(text), overflow="fold")
+
+
+def _on_one_line(text: str) -> str:
+    return printable(text).replace("\n", r"\n")
 
 
 @app.command()
@@ -119,8 +165,13 @@ def convert(
 
 
 def _prefix_to_convert(source: str) -> str | None:
-    """Return the prefix of the checkpoint that a source is; None where it is safetensors."""
-    theirs = _safetensors_in(source)
+    """Return the prefix of the checkpoint to convert; None where the source is safetensors."""
+    if opening.is_directory(source):
+        names = sorted(name for name in os.listdir(source) if name.endswith(_THEIRS))
+        theirs = [os.path.join(source, name) for name in names]
+    else:
+        is_theirs = opening.is_there(source) and not source.endswith(METADATA)
+        theirs = [source] if is_theirs else []
     try:
         prefixes = prefixes_of(source)
     except CheckpointNotFoundError:
@@ -139,21 +190,12 @@ def _prefix_to_convert(source: str) -> str | None:
     return prefixes[0]
 
 
-def _safetensors_in(source: str) -> list[str]:
-    if opening.is_directory(source):
-        names = sorted(name for name in os.listdir(source) if name.endswith(_THEIRS))
-        return [os.path.join(source, name) for name in names]
-    return [source] if opening.is_there(source) and not source.endswith(METADATA) else []
-
-
 @app.command()
 def latest(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", parser=given_text, help="Where checkpoints are.")
     ],
-    level: Annotated[
-        ProofLevel, typer.Option(help="complete: sizes and headers; valid: also every byte.")
-    ] = "valid",
+    level: LevelOption = "valid",
 ) -> None:
     """Print the prefix of the newest whole checkpoint in a directory, or in one of its own.
 

@@ -35,7 +35,10 @@ def prefixes_of(path: str) -> list[str]:
     found = [prefix] if opening.is_there(prefix + METADATA) else []
     has_inside = opening.is_directory(path)
     if has_inside:
-        found += _inside(path)
+        prefixes, below = _listed(path)
+        found += prefixes
+        for inner in below:
+            found += _listed(inner)[0]
     if not found:
         inside = f"files in it that end with {METADATA}, or " if has_inside else ""
         problem = f"there is no checkpoint: expected {inside}'{shown(prefix)}{METADATA}'"
@@ -44,15 +47,8 @@ def prefixes_of(path: str) -> list[str]:
     return found
 
 
-def _inside(directory: str) -> Iterator[str]:
-    """Yield the prefixes in a directory, and then those in its own directories."""
-    prefixes, below = _listed(directory)
-    yield from prefixes
-    for inner in below:
-        yield from _listed(inner)[0]
-
-
 def _listed(directory: str) -> tuple[list[str], list[str]]:
+    """Return the prefixes in a directory, and its own directories."""
     with os.scandir(directory) as entries:
         found = sorted((entry.name, entry.is_dir()) for entry in entries)
     paths = [(os.path.join(directory, name), is_directory) for name, is_directory in found]

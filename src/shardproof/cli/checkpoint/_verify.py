@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.text import Text
@@ -24,14 +24,19 @@ from shardproof.cli.paths import given_text
 from shardproof.cli.terminal import console, print_lines
 from shardproof.errors import CheckpointNotFoundError
 from shardproof.formats.signs import METADATA
-from shardproof.report import lines_of
+from shardproof.report import Level, lines_of
 
 if TYPE_CHECKING:
     from shardproof.checkpoint import VerificationResult
 
-__all__ = ["ProofLevel", "verify"]
+__all__ = ["LevelOption", "verify"]
 
-ProofLevel = Literal["complete", "valid"]
+LevelOption = Annotated[
+    Level,
+    typer.Option(
+        help="present: files open; complete: also sizes and headers; valid: also every byte."
+    ),
+]
 _Outcome: TypeAlias = "PathOutcome[VerificationResult]"
 
 
@@ -45,10 +50,7 @@ def verify(
             "directories in them.",
         ),
     ],
-    level: Annotated[
-        ProofLevel,
-        typer.Option(help="complete: sizes and headers; valid: also every byte."),
-    ] = "valid",
+    level: LevelOption = "valid",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print only errors; the exit code says the rest.")
@@ -92,7 +94,7 @@ def _json_of(outcome: _Outcome) -> dict[str, Any]:
     return said
 
 
-def _outcomes_of(path: str, level: ProofLevel, *, quiet: bool) -> Iterator[_Outcome]:
+def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
     """Yield what became of each checkpoint that a path means; warn of unfinished steps."""
     prefixes = []
     try:
@@ -104,22 +106,13 @@ def _outcomes_of(path: str, level: ProofLevel, *, quiet: bool) -> Iterator[_Outc
         return
     for prefix in prefixes:
         yield _verified(prefix, level)
-    if not _is_prefix(path, prefixes):
-        yield from _unfinished(path, quiet)
-
-
-def _is_prefix(path: str, prefixes: list[str]) -> bool:
-    """Whether a path means that one checkpoint, of whose directory nothing more is asked."""
     prefix = path.removesuffix(METADATA)
-    return prefixes == [prefix if "://" in path else os.path.abspath(prefix)]
-
-
-def _unfinished(path: str, quiet: bool) -> Iterator[_Outcome]:
-    """Warn of steps without metadata; yield an outcome only where nobody could look."""
+    if prefixes == [prefix if "://" in path else os.path.abspath(prefix)]:
+        return  # that one checkpoint was meant, and nothing more of its directory
     from shardproof.checkpoint import unfinished_steps  # noqa: PLC0415 - not for other commands
 
     try:
-        steps = unfinished_steps(path.removesuffix(METADATA))
+        steps = unfinished_steps(prefix)
     except OSError as error:
         yield PathOutcome.failed(path, error)
         return
@@ -127,7 +120,7 @@ def _unfinished(path: str, quiet: bool) -> Iterator[_Outcome]:
         warn(step)
 
 
-def _verified(prefix: str, level: ProofLevel) -> _Outcome:
+def _verified(prefix: str, level: Level) -> _Outcome:
     from shardproof.checkpoint import ShardFileVerifier  # noqa: PLC0415 - not for other commands
 
     verifier = ShardFileVerifier()

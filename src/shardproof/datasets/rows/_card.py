@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from shardproof._base.messages import quoted, shown
-from shardproof.datasets.rows._patterns import SPLIT_NAME
+from shardproof.datasets.rows._conventions import SPLIT_NAME
 from shardproof.datasets.rows._yaml import yaml_field
 from shardproof.errors import SourceError
 
@@ -146,20 +146,17 @@ def _patterns(value: Any, where: str, field: str) -> dict[str, list[str]]:
         return {"train": _paths(value, where, field)}
     patterns: dict[str, list[str]] = {}
     for n, item in enumerate(value):
-        split, paths = _split(item, where, f"{field}[{n}]")
+        at = f"{field}[{n}]"
+        if not isinstance(item, dict) or set(item) != {"split", "path"}:
+            _refuse(where, at, "the fields split and path, and no others", item)
+        split, path = item["split"], item["path"]
+        if not isinstance(split, str) or not SPLIT_NAME.fullmatch(split):
+            _refuse(where, f"{at}.split", "a name of letters, digits, '_' and '.'", split)
+        paths = _paths([path] if isinstance(path, str) else path, where, f"{at}.path")
         if split in patterns:
             _refuse(where, field, "splits of different names", split)
         patterns[split] = paths
     return patterns
-
-
-def _split(item: Any, where: str, field: str) -> tuple[str, list[str]]:
-    if not isinstance(item, dict) or set(item) != {"split", "path"}:
-        _refuse(where, field, "the fields split and path, and no others", item)
-    split, path = item["split"], item["path"]
-    if not isinstance(split, str) or not SPLIT_NAME.fullmatch(split):
-        _refuse(where, f"{field}.split", "a name of letters, digits, '_' and '.'", split)
-    return split, _paths([path] if isinstance(path, str) else path, where, f"{field}.path")
 
 
 def _paths(value: Any, where: str, field: str) -> list[str]:

@@ -3,24 +3,30 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import SupportsIndex, TypedDict, Unpack
 
-from shardproof._base.arguments import as_int, checked
+from shardproof._base.arguments import as_int, checked, count
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import refusals
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
 from shardproof.datasets.rows._card import configs_of, told_default
 from shardproof.datasets.rows._kept import KeptListings
-from shardproof.datasets.rows._listings import Listing, UnreachableError, ask_listing
-from shardproof.datasets.rows._origins import HubAddress, Origin, opened
-from shardproof.datasets.rows._resume import ResumePlan, plan_of
-from shardproof.datasets.rows._rows import Kind, ShardedRows, refuse_count
+from shardproof.datasets.rows._listings import (
+    HubAddress,
+    Listing,
+    Origin,
+    UnreachableError,
+    ask_listing,
+    opened,
+)
+from shardproof.datasets.rows._positions import ResumePlan, plan_of
+from shardproof.datasets.rows._rows import ShardedRows
 from shardproof.datasets.rows._shard_lists import ParquetShards, text_shards
 from shardproof.datasets.rows._specs import HubSpec, TextSpec, parse_dataset_specs
 from shardproof.datasets.rows._splits import chosen_files, refuse_script, split_files
 from shardproof.errors import SourceError
 from shardproof.fetching.cache import Cleanup, cleanup_policy
-from shardproof.fetching.sources import RemoteFile, Source
+from shardproof.fetching.sources import Source
 from shardproof.fetching.transfer import Limits
 
 __all__ = ["hf_load_dataset_sharded", "load_dataset_from_spec", "resolve_resume_plan"]
@@ -41,10 +47,7 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
     *,
     skip: int = 0,
     revision: str | None = None,
-    as_: Kind = "rows",
-    batch_size: int | None = None,
     columns: Sequence[str] | None = None,
-    lookahead: int | None = None,
     cleanup: Cleanup | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
     endpoint: str | None = None,
@@ -53,8 +56,9 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
 ) -> ShardedRows:
     """Return the rows of a dataset on the Hub: read shard by shard, the next one on its way.
 
-    Which files they are, the dataset card says, or the names do; the order is that in which the
-    library datasets reads them. Shards are parquet files, kept in
+    The rows are dicts; ``.batches()`` and ``.shards()`` of what is returned deliver them as arrow's
+    batches and as datasets. Which files they are, the dataset card says, or the names do; the order
+    is that in which the library datasets reads them. Shards are parquet files, kept in
     ``<cache_dir>/hf_shards/<repo_id>/<split>/`` while they are needed. Where the Hub can't be
     asked, what is kept in ``<cache_dir>/listings`` of the commit is taken.
 
@@ -70,12 +74,7 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
             the end of each is read, for the number of its rows), and row groups not read.
         revision: Branch, tag or commit; None for the default branch. ``"refs/convert/parquet"`` has
             most datasets as parquet that are none.
-        as_: What is delivered: ``"rows"`` as dicts, ``"batches"`` as `pyarrow.RecordBatch`, or a
-            ``"dataset"`` for each shard: a `datasets.Dataset`, in memory.
-        batch_size: Rows of a batch, of which there are fewer at the end of a row group; None for
-            about 4 MiB.
         columns: Which to read; None for all.
-        lookahead: The same as ``prefetch``, and goes before it.
         cleanup: ``"auto"``: only this shard and those ahead of it stay; ``"keep"``: all do; a
             number: so many bytes; None: what ``HF_SHARD_CACHE_CLEANUP`` says, or ``"auto"``.
         limits: How long and how often a fetch tries.
@@ -90,8 +89,7 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
         ValueError: An argument that means nothing; more rows to skip than there are.
         ImportError: What is needed is not installed; the text says how to.
     """
-    ahead = prefetch if lookahead is None else lookahead
-    refuse_count("prefetch" if lookahead is None else "lookahead", ahead, least=0)
+    count("prefetch", prefetch)
     policy = cleanup_policy(cleanup)
     spec = HubSpec(repo_id, name=name, split=split, revision=revision)
     shards = _listed(
@@ -104,10 +102,10 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
     shards = dataclasses.replace(
         shards,
         columns=None if columns is None else tuple(columns),
-        lookahead=ahead,
+        lookahead=prefetch,
         cleanup=policy,
     )
-    return ShardedRows(shards, as_, batch_size, skip)
+    return ShardedRows(shards, skip)
 
 
 def _listed(
@@ -120,15 +118,22 @@ def _listed(
     """Return the shards that are meant, as the source lists them."""
     refuse_empty(cache_dir=cache_dir)
     root = os.path.abspath("data" if cache_dir is None else cache_dir)
-    listing = Listing()
     with opened(origin) as source:
-        url = source.url
+        url, listing = source.url, Listing()
         if data_files is None or data_files:
             kept = KeptListings(root, spec.repo_id) if isinstance(origin, HubAddress) else None
-            listing = _told(source, kept, spec.revision, limits, with_card=data_files is None)
+            with_card = data_files is None
+            listing = _listing_of(source, kept, spec.revision, limits, with_card=with_card)
     if isinstance(origin, HubAddress) and listing.commit is not None:
         url = f"hf://datasets/{spec.repo_id}@{listing.commit}"
-    files = tuple(_meant(spec, data_files, listing, url))
+    if data_files is None:
+        refuse_script(listing.files, spec.repo_id, url)
+        card = listing.card or {}
+        configs, told = configs_of(card, url), told_default(card, url)
+        files = tuple(split_files(listing.files, spec.split, spec.name, url, configs, told=told))
+    else:
+        names = [data_files] if isinstance(data_files, str) else data_files
+        files = tuple(chosen_files(listing.files, names, url))
     for refusal in refusals([file.name for file in files]):
         problem = f"'{shown(url)}' lists {quoted(refusal.name)}, which is refused: {refusal.reason}"
         raise SourceError(problem, kind="unusable")
@@ -146,7 +151,7 @@ def _listed(
     )
 
 
-def _told(
+def _listing_of(
     source: Source,
     kept: KeptListings | None,
     revision: str | None,
@@ -166,16 +171,16 @@ def _told(
     return listing
 
 
-def _meant(
-    spec: HubSpec, data_files: DataFiles | None, listing: Listing, url: str
-) -> Sequence[RemoteFile]:
-    if data_files is not None:
-        names = [data_files] if isinstance(data_files, str) else data_files
-        return chosen_files(listing.files, names, url)
-    refuse_script(listing.files, spec.repo_id, url)
-    card = listing.card or {}
-    configs, told = configs_of(card, url), told_default(card, url)
-    return split_files(listing.files, spec.split, spec.name, url, configs, told=told)
+class HubOptions(TypedDict, total=False):
+    """What `load_dataset_from_spec` hands on to `hf_load_dataset_sharded`."""
+
+    prefetch: int
+    columns: Sequence[str] | None
+    cleanup: Cleanup | None
+    limits: Limits
+    endpoint: str | None
+    token: str | None
+    source: Source | str | None
 
 
 @checked
@@ -185,9 +190,7 @@ def load_dataset_from_spec(
     data_files: DataFiles | None = None,
     *,
     skip: int = 0,
-    as_: Kind = "rows",
-    batch_size: int | None = None,
-    **options: Any,
+    **options: Unpack[HubOptions],
 ) -> ShardedRows:
     r"""Return the rows of what a spec means.
 
@@ -196,8 +199,6 @@ def load_dataset_from_spec(
         cache_dir: Where shards of the Hub are kept.
         data_files: In place of the files that the spec means; such as a plan's.
         skip: Rows at the beginning that are not delivered.
-        as_: What is delivered, as `hf_load_dataset_sharded` has it.
-        batch_size: Rows of a batch.
         **options: Others of `hf_load_dataset_sharded`, for a spec of the Hub.
 
     Raises:
@@ -216,7 +217,7 @@ def load_dataset_from_spec(
         if options:
             raise TypeError(f"{', '.join(options)}: not for a spec of text files")
         names = [data_files] if isinstance(data_files, str) else data_files
-        return ShardedRows(text_shards(found, names), as_, batch_size, skip)
+        return ShardedRows(text_shards(found, names), skip)
     return hf_load_dataset_sharded(
         found.repo_id,
         found.split,
@@ -225,8 +226,6 @@ def load_dataset_from_spec(
         data_files,
         revision=found.revision,
         skip=skip,
-        as_=as_,
-        batch_size=batch_size,
         **options,
     )
 
@@ -273,7 +272,7 @@ def resolve_resume_plan(
         (('b.parquet',), 2, 'b.parquet (2/2) row 2')
     """
     row_offset = row_offset or 0
-    refuse_count("row_offset", row_offset, least=0)
+    count("row_offset", row_offset)
     if not isinstance(spec, str | HubSpec | TextSpec):
         counts = (as_int("spec", rows) for _, rows in spec)
         return plan_of([name for name, _ in spec], counts, row_offset)

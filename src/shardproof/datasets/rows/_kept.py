@@ -31,6 +31,7 @@ MOST_LISTINGS = 20
 """How many commits of a repository are kept; those that were not wanted for longest go."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_NAME = re.compile(r"[0-9a-f]{40}\.json")
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -65,12 +66,7 @@ Kind = TypeVar("Kind", _SealedListing, _Branch)
 
 
 class KeptListings:
-    """What is kept of one repository.
-
-    Args:
-        cache_dir: The user's cache.
-        repo_id: Of the repository.
-    """
+    """What is kept of one repository in a user's cache."""
 
     def __init__(self, cache_dir: str, repo_id: str) -> None:
         self._repo_id = repo_id
@@ -85,37 +81,30 @@ class KeptListings:
             _files.make_directories(self.directory)
             self._keep_commit(listing, commit)
             if revision != commit:
-                self._keep_branch(revision or "", commit)
-            self._let_go()
+                branch = _Branch(repo_id=self._repo_id, revision=revision or "", commit=commit)
+                path = os.path.join(self.directory, _file_of_branch(branch.revision))
+                _files.write_whole(path, msgspec.json.encode(branch))
+            names = (name for name in os.listdir(self.directory) if _NAME.fullmatch(name))
+            paths = [os.path.join(self.directory, name) for name in names]
+            for path in sorted(paths, key=_last_use)[:-MOST_LISTINGS]:
+                _files.remove(path)
         except OSError as error:
             logger.warning(
                 "Could not keep a listing in '%s': %s", shown(self.directory), told(error)
             )
 
     def _keep_commit(self, listing: Listing, commit: str) -> None:
-        path = os.path.join(self.directory, _file_of(commit))
+        path = os.path.join(self.directory, f"{commit}.json")
         with contextlib.suppress(ManifestError):
             there = self._of_commit(commit)
             if there.card is not None or listing.card is None:
                 os.utime(path)
                 return
-        kept = _Kept(
-            repo_id=self._repo_id, commit=commit, files=tuple(listing.files), card=listing.card
-        )
+        files = tuple(listing.files)
+        kept = _Kept(repo_id=self._repo_id, commit=commit, files=files, card=listing.card)
         data = msgspec.json.encode(_SealedListing(listing=kept, digest=_digest_of(kept)))
         if len(data) <= json.MAX_BYTES:
             _files.write_whole(path, data)
-
-    def _keep_branch(self, revision: str, commit: str) -> None:
-        branch = _Branch(repo_id=self._repo_id, revision=revision, commit=commit)
-        path = os.path.join(self.directory, _file_of_branch(revision))
-        _files.write_whole(path, msgspec.json.encode(branch))
-
-    def _let_go(self) -> None:
-        names = [name for name in os.listdir(self.directory) if _is_of_commit(name)]
-        paths = [os.path.join(self.directory, name) for name in names]
-        for path in sorted(paths, key=_last_use)[:-MOST_LISTINGS]:
-            _files.remove(path)
 
     def instead(self, revision: str | None, error: UnreachableError, *, with_card: bool) -> Listing:
         """Return what is kept of a revision, since the hub can't be asked.
@@ -129,20 +118,17 @@ class KeptListings:
             listing = self._of_commit(commit)
             if with_card and listing.card is None:
                 problem = "it was kept without the dataset card; name the files: data_files"
-                raise ManifestError(problem, path=os.path.join(self.directory, _file_of(commit)))
+                raise ManifestError(problem, path=os.path.join(self.directory, f"{commit}.json"))
         except ManifestError as found:
-            raise self._nothing_kept(error, found) from error
+            what = f"what is kept of it is not believed: {told(found)}"
+            if isinstance(found, ManifestNotFoundError):
+                what = f"nothing is kept of it in '{shown(self.directory)}'"
+            problem = f"{error.problem}; {what}. Load it once while the hub can be asked"
+            raise UnreachableError(problem, kind="broken") from error
         logger.warning(
             "%s; what is kept of commit %s is taken", printable(error.problem), shown(commit)
         )
         return listing
-
-    def _nothing_kept(self, error: UnreachableError, found: ManifestError) -> UnreachableError:
-        what = f"what is kept of it is not believed: {told(found)}"
-        if isinstance(found, ManifestNotFoundError):
-            what = f"nothing is kept of it in '{shown(self.directory)}'"
-        to_do = "Load it once while the hub can be asked"
-        return UnreachableError(f"{error.problem}; {what}. {to_do}", kind="broken")
 
     def _commit_of(self, revision: str) -> str:
         branch = self._read(_file_of_branch(revision), _Branch)
@@ -153,7 +139,7 @@ class KeptListings:
         return branch.commit
 
     def _of_commit(self, commit: str) -> Listing:
-        name = _file_of(commit)
+        name = f"{commit}.json"
         sealed = self._read(name, _SealedListing)
         kept = sealed.listing
         if (kept.repo_id, kept.commit) != (self._repo_id, commit):
@@ -180,14 +166,6 @@ class KeptListings:
     def _other(self, name: str, what: str) -> ManifestError:
         path = os.path.join(self.directory, name)
         return ManifestError(f"expected the {what} that belong to it, found others", path=path)
-
-
-def _file_of(commit: str) -> str:
-    return f"{commit}.json"
-
-
-def _is_of_commit(name: str) -> bool:
-    return name.endswith(".json") and _COMMIT.fullmatch(name[:-5]) is not None
 
 
 def _file_of_branch(revision: str) -> str:

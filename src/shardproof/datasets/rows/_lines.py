@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import NotRegularError, file_type
-from shardproof.datasets.rows._footers import need_pyarrow
+from shardproof.datasets.rows._row_counts import need_pyarrow
 from shardproof.errors import ShardReadError
 
 if TYPE_CHECKING:
@@ -91,17 +91,13 @@ class TextShard:
 
     def batches(self, start: int, size: int | None = None) -> Iterator["pyarrow.RecordBatch"]:
         """Yield the rows from ``start`` on, ``size`` at once or about 4 MiB; raises as `rows`."""
-        need_pyarrow()
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-
+        pa = need_pyarrow()
         for texts in self._texts(start, size):
             yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], [self._text_key])
 
     def table(self, start: int) -> "pyarrow.Table":
         """Return all rows from ``start`` on; raises as `rows`."""
-        need_pyarrow()
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-
+        pa = need_pyarrow()
         schema = pa.schema([(self._text_key, pa.string())])
         return pa.Table.from_batches(list(self.batches(start)), schema)
 
@@ -113,7 +109,11 @@ class TextShard:
             problem = f"expected {start} rows or more, found {start - missing}: is it another file?"
             raise ShardReadError(problem, path=self._path)
         row, texts, n_bytes = start, list[str](), 0
-        while line := self._line(row):
+        while True:
+            with self.said() as file:
+                line = file.readline(MAX_LINE_BYTES + 1)
+            if not line:
+                break
             texts.append(self._text(line, row))
             row, n_bytes = row + 1, n_bytes + len(line)
             is_full = len(texts) >= _ROWS or n_bytes >= _BATCH_BYTES
@@ -123,15 +123,10 @@ class TextShard:
         if texts:
             yield texts
 
-    def _line(self, row: int) -> bytes:
-        with self.said() as file:
-            line = file.readline(MAX_LINE_BYTES + 1)
+    def _text(self, line: bytes, row: int) -> str:
         if len(line) > MAX_LINE_BYTES:
             problem = f"line {row + 1}: expected at most {MAX_LINE_BYTES} bytes; is it text?"
             raise ShardReadError(problem, path=self._path)
-        return line
-
-    def _text(self, line: bytes, row: int) -> str:
         end = -2 if line.endswith(b"\r\n") else -1 if line.endswith(b"\n") else None
         try:
             return line[:end].decode()

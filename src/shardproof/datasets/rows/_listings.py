@@ -1,21 +1,81 @@
-"""What a source says of itself before anything is fetched: its files, and its dataset card."""
+"""Where a dataset is, and what that place says before anything is fetched: files, and a card."""
 
+import contextlib
+import dataclasses
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
+from urllib.parse import quote
 
-from shardproof._base.deadline import Deadline
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.threads import Stop
-from shardproof._base.work import apart
+from shardproof._base.work import Deadline, apart
 from shardproof.datasets.rows._card import CARD_FILES, yaml_block
 from shardproof.errors import FetchError, SourceError
-from shardproof.fetching.sources import HubSource, RemoteFile, Source
+from shardproof.fetching.sources import HubSource, RemoteFile, Source, open_source
 from shardproof.fetching.transfer import Limits, listed, read_range
 
-__all__ = ["Listing", "UnreachableError", "ask_listing"]
+__all__ = ["HubAddress", "Listing", "Origin", "UnreachableError", "ask_listing", "opened"]
 
 _MAX_CARD_BYTES = 8 * 2**20
 _MARK = "\ufeff"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HubAddress:
+    """A repository as it was at one commit, which any process can open for itself.
+
+    Attributes:
+        repo_id: Of a dataset.
+        revision: What was asked for.
+        commit: What that was, once it is known.
+        files: What was listed at that commit; of these the hub is not asked again.
+        endpoint: As `HubSource` has it.
+        token: As `HubSource` has it.
+    """
+
+    repo_id: str
+    revision: str | None = None
+    commit: str | None = None
+    files: Sequence[RemoteFile] = ()
+    endpoint: str | None = None
+    token: str | None = dataclasses.field(default=None, repr=False)
+
+    def open(self) -> Source:
+        """Return the source, with connections of its own."""
+        return _HubAt(self)
+
+
+class _HubAt(HubSource):
+    """The files of the commit, under the address that was asked for: a cache goes by that."""
+
+    def __init__(self, address: HubAddress) -> None:
+        super().__init__(
+            address.repo_id,
+            revision=address.commit or address.revision,
+            endpoint=address.endpoint,
+            token=address.token,
+        )
+        at = f"@{quote(address.revision, safe='')}" if address.revision else ""
+        self._commit = address.commit
+        self._known.update({file.name: file for file in address.files})
+        self._url = f"hf://datasets/{address.repo_id}{at}"
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+
+Origin = Source | HubAddress | str
+"""What `opened` opens."""
+
+
+def opened(origin: Origin) -> AbstractContextManager[Source]:
+    """Give the source that an address names, and close it; one that is given stays open."""
+    if not isinstance(origin, HubAddress | str):
+        return contextlib.nullcontext(origin)
+    # No generator, which the collector of garbage would close before those who read from it.
+    return contextlib.closing(open_source(origin) if isinstance(origin, str) else origin.open())
 
 
 class UnreachableError(SourceError):
@@ -27,7 +87,7 @@ class Listing(NamedTuple):
 
     Attributes:
         files: All files; none of a source that doesn't list.
-        card: The YAML of the dataset card, by the file that it is in; None if nobody has looked.
+        card: The YAML of the dataset card, by the file that it is in; None if it was not asked for.
         commit: Of a repository of the Hub.
     """
 
@@ -43,27 +103,24 @@ def ask_listing(source: Source, limits: Limits, *, with_card: bool) -> Listing:
         UnreachableError: It can't be asked.
         SourceError: It refuses to tell, or its card is none.
     """
-    return apart(lambda stop: _asked(source, limits, stop, with_card=with_card))
 
+    def ask(stop: Stop) -> Listing:
+        try:
+            files = listed(source, limits, Deadline(limits.deadline, stop), "memory")
+            card = _card(source, files, limits) if with_card else None
+        except SourceError:  # of a card that is none, which is a FetchError too
+            raise
+        except FetchError as error:
+            reason = error.causes[-1] if error.causes else told(error)
+            n, cause = len(error.causes), error.__cause__
+            attempts = f"{n} attempt{'s' * (n != 1)}"
+            problem = f"'{shown(source.url)}' can't be listed, after {attempts}: {reason}"
+            if isinstance(cause, SourceError) and cause.kind in {"refused", "astray"}:
+                raise SourceError(problem, kind="refused") from error
+            raise UnreachableError(problem, kind="broken") from error
+        return Listing(files, card, source.commit if isinstance(source, HubSource) else None)
 
-def _asked(source: Source, limits: Limits, stop: Stop, *, with_card: bool) -> Listing:
-    deadline = Deadline(limits.deadline, stop)
-    try:
-        files = listed(source, limits, deadline, "memory")
-        card = _card(source, files, limits) if with_card else None
-    except FetchError as error:
-        raise _not_listed(source.url, error) from error
-    return Listing(files, card, source.commit if isinstance(source, HubSource) else None)
-
-
-def _not_listed(url: str, error: FetchError) -> SourceError:
-    cause = error.__cause__
-    reason = error.causes[-1] if error.causes else told(error)
-    n = len(error.causes)
-    problem = f"'{shown(url)}' can't be listed, after {n} attempt{'s' * (n != 1)}: {reason}"
-    is_refused = isinstance(cause, SourceError) and cause.kind in {"refused", "astray"}
-    kind = SourceError if is_refused else UnreachableError
-    return kind(problem, kind="refused" if is_refused else "broken")
+    return apart(ask)
 
 
 def _card(source: Source, files: Sequence[RemoteFile], limits: Limits) -> dict[str, str]:

@@ -5,7 +5,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardproof._base.messages import quoted, shown, traced
-from shardproof.datasets.rows._footers import END_BYTES, check_rows, footer_bytes, need_pyarrow
+from shardproof.datasets.rows._row_counts import (
+    END_BYTES,
+    TO_DO,
+    check_rows,
+    footer_bytes,
+    need_pyarrow,
+)
 from shardproof.errors import ShardReadError
 
 if TYPE_CHECKING:
@@ -39,16 +45,13 @@ class ParquetShard:
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> None:
-        need_pyarrow()
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-        import pyarrow.parquet as pq  # noqa: PLC0415
-
+        pa = need_pyarrow()
         self._path = os.fspath(path)
         self._source = self._asked(pa.OSFile, self._path)
         try:
             self._size = self._whole_size()
             self._file = self._asked(
-                pq.ParquetFile,
+                pa.parquet.ParquetFile,
                 self._source,
                 buffer_size=_BUFFER_BYTES,
                 pre_buffer=False,
@@ -96,41 +99,35 @@ class ParquetShard:
         Raises:
             ShardReadError: They can't be read, or are not as many as the metadata say.
         """
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-
+        pa = need_pyarrow()
         schema = self._file.schema_arrow
         if self._columns is not None:
             schema = pa.schema([schema.field(name) for name in self._columns], schema.metadata)
         return pa.Table.from_batches(list(self.batches(start)), schema)
 
     def _of_group(self, group: int, skip: int, size: int | None) -> Iterator["pyarrow.RecordBatch"]:
-        expected = self._file.metadata.row_group(group).num_rows
         self._check_columns(group)
-        n_read = self._rows_at_once(group)
+        metadata = self._file.metadata.row_group(group)
+        expected = metadata.num_rows
+        row_bytes = max(1, metadata.total_byte_size // max(1, expected))
+        # So many rows make a batch of the usual size; large ones skip faster.
+        n_read = max(1, min(_MAX_ROWS, _BATCH_BYTES // int(row_bytes)))
         if size is not None:
             n_read = max(1, n_read // size) * size
+        batches = self._asked(
+            self._file.iter_batches, n_read, row_groups=[group], columns=self._columns
+        )
         found = 0
-        for batch in self._decoded(group, n_read):
+        while (batch := self._asked(next, batches, None)) is not None:
+            if self._columns is not None:
+                batch = batch.select(self._columns)
             n_skipped = max(0, skip - found)
             for start in range(n_skipped, batch.num_rows, size or n_read):
                 yield batch.slice(start, size or n_read)
             found += batch.num_rows
         if found != expected:
             problem = f"row group {group}: expected {expected} rows, found {found}"
-            raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
-
-    def _rows_at_once(self, group: int) -> int:
-        """How many rows make a batch of the usual size; large ones skip faster."""
-        metadata = self._file.metadata.row_group(group)
-        row_bytes = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
-        return max(1, min(_MAX_ROWS, _BATCH_BYTES // int(row_bytes)))
-
-    def _decoded(self, group: int, n_rows: int) -> Iterator["pyarrow.RecordBatch"]:
-        batches = self._asked(
-            self._file.iter_batches, n_rows, row_groups=[group], columns=self._columns
-        )
-        while (batch := self._asked(next, batches, None)) is not None:
-            yield batch if self._columns is None else batch.select(self._columns)
+            raise ShardReadError(f"{problem}. {TO_DO}", path=self._path)
 
     def _whole_size(self) -> int:
         """Return the size of the file, whose both ends are those of a parquet file."""
@@ -140,7 +137,7 @@ class ParquetShard:
         start = self._asked(self._source.read_at, 4, 0)
         if start != b"PAR1":
             problem = f"expected it to begin with b'PAR1', found {quoted(start)}"
-            raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
+            raise ShardReadError(f"{problem}. {TO_DO}", path=self._path)
         return size
 
     def _check_columns(self, group: int) -> None:
@@ -152,23 +149,19 @@ class ParquetShard:
         row_group = metadata.row_group(group)
         for n in range(row_group.num_columns):
             column = row_group.column(n)
+            problem = None
             is_flat = not metadata.schema.column(n).max_repetition_level
             if is_flat and column.num_values != row_group.num_rows:
-                problem = (
-                    f"row group {group}, column {quoted(column.path_in_schema)}: expected "
-                    f"{row_group.num_rows} rows, found {column.num_values}"
-                )
-                raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
+                problem = f"{row_group.num_rows} rows, found {column.num_values}"
             start = column.data_page_offset
             if column.has_dictionary_page and column.dictionary_page_offset:
                 start = min(start, column.dictionary_page_offset)
             stop = start + column.total_compressed_size
-            if not 4 <= start <= stop <= self._size:
-                problem = (
-                    f"row group {group}, column {quoted(column.path_in_schema)}: expected bytes "
-                    f"within the file's {self._size}, found {start} to {stop}"
-                )
-                raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
+            if problem is None and not 4 <= start <= stop <= self._size:
+                problem = f"bytes within the file's {self._size}, found {start} to {stop}"
+            if problem is not None:
+                where = f"row group {group}, column {quoted(column.path_in_schema)}"
+                raise ShardReadError(f"{where}: expected {problem}. {TO_DO}", path=self._path)
 
     def _chosen(self, columns: Sequence[str] | None) -> list[str] | None:
         if columns is None:
@@ -190,9 +183,6 @@ class ParquetShard:
             raise
         except Exception as error:
             # There is no class for a damaged file: it is ArrowInvalid, OSError, ValueError, ...
-            problem = f"{type(error).__name__}: {quoted(str(error), 300)}. {_TO_DO}"
+            problem = f"{type(error).__name__}: {quoted(str(error), 300)}. {TO_DO}"
             errno = error.errno if isinstance(error, OSError) else None
             raise ShardReadError(problem, path=self._path, errno=errno) from traced(error)
-
-
-_TO_DO = "Compare it with the original; remove a damaged copy, and it is fetched again"

@@ -1,4 +1,4 @@
-"""Patterns of file names as the library datasets reads them, and those that it takes for its own.
+"""Patterns of file names as the library datasets reads them, and which names each means.
 
 ``*``, ``?`` and ``[...]`` stay within one part of a path, ``**`` stands for parts. What begins with
 a dot, and directories that begin with ``__``, are meant only by patterns that say so. The files of
@@ -13,18 +13,12 @@ import fnmatch
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from shardproof._base.messages import quoted
 from shardproof._base.names import MAX_NAME_BYTES, MAX_PATH_BYTES
-from shardproof.datasets.rows._specs import SPLIT_WORDS
 
-__all__ = ["SPLIT_NAME", "Directories", "default_patterns", "effort", "has_magic", "matching"]
-
-Patterns = Mapping[str, Sequence[str]]
-
-SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
-"""What a split may be called."""
+__all__ = ["Directories", "effort", "has_magic", "matching"]
 
 _MAGIC = re.compile(r"[*?\[]")
 _WILD = re.compile(r"\[[^\]]*\]|[*?]")
@@ -37,15 +31,6 @@ _NO_DATA = {
     "dataset_infos.json",
     "dummy_data.zip",
 }
-
-_FIVE = "[0-9]" * 5
-_SHARDED = f"data/{{}}-{_FIVE}-of-{_FIVE}*.*"
-_SHARDED_SPLIT = re.compile(r"(.+)-[0-9]{5}-of-[0-9]{4}")
-_BETWEEN = "[-._ 0-9]"
-_DIRECTORIES = ("**/{0}/**", "**/{0}{1}*/**", "**/*{1}{0}/**", "**/*{1}{0}{1}*/**")
-_FILES = ("**/{0}{1}*", "**/*{1}{0}{1}*")
-_LOGS = {"logs": ["**/*.eval"]}
-_ALL = {"train": ["**"]}
 
 
 def has_magic(pattern: str) -> bool:
@@ -83,20 +68,17 @@ def matching(pattern: str, names: Sequence[str]) -> list[str]:
     ignored = _NO_DATA - {parts[-1]}
     n_hidden, n_special = _n_hidden(parts), _n_special(parts)
     fits, has = _matcher(pattern), _literal(pattern)
+    start = _MAGIC.split(pattern)[0]
+    first = bisect.bisect_left(names, start)
     return [
         name
-        for name in _beginning_with(_MAGIC.split(pattern)[0], names)
+        for name in itertools.takewhile(lambda name: name.startswith(start), names[first:])
         if has in name  # which most names have not, and which is told at once
         and fits(found := name.split("/"))
         and found[-1] not in ignored
         and _n_hidden(found) == n_hidden
         and _n_special(found) == n_special
     ]
-
-
-def _beginning_with(start: str, names: Sequence[str]) -> Iterator[str]:
-    first = bisect.bisect_left(names, start)
-    return itertools.takewhile(lambda name: name.startswith(start), names[first:])
 
 
 def _literal(pattern: str) -> str:
@@ -143,16 +125,11 @@ class Directories:
         """
         pattern = f"{directory}/**" if directory else "**"
         _refuse_parts(pattern, pattern.split("/"))
-        below = self._below(directory)
-        shown_from = self._shown_from[below.start : below.stop]
-        return min(shown_from, default=MAX_PATH_BYTES) <= len(directory)
-
-    def _below(self, directory: str) -> range:
-        if not directory:
-            return range(len(self._names))
-        # What follows "/" follows all names that begin so.
-        bounds = (f"{directory}/", f"{directory}0")
-        return range(*(bisect.bisect_left(self._names, bound) for bound in bounds))
+        first, stop = 0, len(self._names)
+        if directory:
+            first = bisect.bisect_left(self._names, f"{directory}/")
+            stop = bisect.bisect_left(self._names, f"{directory}0")  # "0" follows "/"
+        return min(self._shown_from[first:stop], default=MAX_PATH_BYTES) <= len(directory)
 
 
 def _n_hidden(parts: Sequence[str]) -> int:
@@ -199,54 +176,3 @@ def _part_matcher(part: str) -> Callable[[str], object]:
     if not has_magic(part):
         return part.__eq__
     return re.compile(fnmatch.translate(part)).match
-
-
-def default_patterns(names: Sequence[str], below: str = "") -> dict[str, list[str]]:
-    """Return the patterns of each split that stands in the names alone; none for no files.
-
-    As https://huggingface.co/docs/hub/datasets-file-names-and-splits has it; the first that
-    applies: ``data/<split>-00000-of-00001.parquet``; directories; words in file names; everything
-    is ``train``.
-
-    Args:
-        names: Of all files, sorted.
-        below: The directory that is looked at, or a pattern of several; patterns are relative to
-            it.
-
-    Raises:
-        ValueError: A split can't be called so.
-
-    Example:
-        >>> default_patterns(["a.parquet", "my_test.parquet"])
-        {'test': ['**/test[-._ 0-9]*', '**/*[-._ 0-9]test[-._ 0-9]*', ...]}
-    """
-    start = f"{below}/" if below else ""
-    if sharded := matching(start + _SHARDED.format("*"), names):
-        return {split: [_SHARDED.format(split)] for split in _sharded_splits(sharded)}
-    for patterns in (_LOGS, _worded(_DIRECTORIES), _worded(_FILES), _ALL):
-        if found := _with_files(patterns, names, start):
-            return found
-    return {}
-
-
-def _sharded_splits(names: Sequence[str]) -> list[str]:
-    said = (_SHARDED_SPLIT.match(name.rpartition("/")[2]) for name in names)
-    splits = {found[1] for found in said if found}
-    if wrong := [split for split in sorted(splits) if not SPLIT_NAME.fullmatch(split)]:
-        raise ValueError(f"data/{wrong[0]}-...: no split can be called {quoted(wrong[0])}")
-    return sorted(splits)
-
-
-def _worded(shapes: Sequence[str]) -> dict[str, list[str]]:
-    patterns: dict[str, list[str]] = {}
-    for word, split in SPLIT_WORDS.items():
-        patterns.setdefault(split, []).extend(shape.format(word, _BETWEEN) for shape in shapes)
-    return patterns
-
-
-def _with_files(patterns: Patterns, names: Sequence[str], start: str) -> dict[str, list[str]]:
-    return {
-        split: list(some)
-        for split, some in patterns.items()
-        if any(matching(start + pattern, names) for pattern in some)
-    }

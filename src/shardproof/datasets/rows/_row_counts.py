@@ -1,27 +1,144 @@
-"""How many rows files have, written down: a job that is resumed need not ask the source again."""
+"""How many rows parquet files have: their ends say it, which are read alone, and not believed.
+
+A parquet file ends with its metadata, their length in four bytes, and ``PAR1``
+(https://parquet.apache.org/docs/file-format/). So two short reads tell how many rows a file has
+that stays where it is. The number is written down, so that a job that is resumed need not ask.
+"""
 
 import logging
 import os
+import struct
 from collections.abc import Generator, Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from shardproof._base import files as _files
 from shardproof._base import json
 from shardproof._base.fanout import over_threads
-from shardproof._base.messages import shown, told
+from shardproof._base.messages import quoted, shown, told, traced
 from shardproof._base.opening import real_path
-from shardproof.datasets.rows._footers import row_count
-from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof._base.threads import Stop
+from shardproof._base.work import Deadline
+from shardproof.errors import ManifestError, ManifestNotFoundError, ShardReadError
 from shardproof.fetching.sources import RemoteFile, Source
-from shardproof.fetching.transfer import Limits
+from shardproof.fetching.transfer import Goal, Limits, ask, read_range
 
-__all__ = ["CountsFile", "row_counts"]
+if TYPE_CHECKING:
+    import pyarrow.parquet
+
+__all__ = [
+    "END_BYTES",
+    "MAX_FOOTER_BYTES",
+    "TO_DO",
+    "CountsFile",
+    "check_rows",
+    "footer_bytes",
+    "need_pyarrow",
+    "row_count",
+    "row_counts",
+]
 
 logger = logging.getLogger("shardproof.fetching")
 
+MAX_FOOTER_BYTES = 64 * 2**20
+"""Longest metadata that is read: a hundred times those of a file with 1000 row groups."""
+
+END_BYTES = 8
+
+TO_DO = "Compare it with the original; remove a damaged copy, and it is fetched again"
+"""What an error says last of a file that is damaged."""
+
+_TAIL_BYTES = 2**16
+_MAGIC = b"PAR1"
+_LEAST_BYTES = 12
 _THREADS = 8  # as many as a browser has to one host
+
+
+def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
+    """Return how many rows a parquet file of a source has; nothing but its end is read.
+
+    Raises:
+        ShardReadError: Its end is not that of a parquet file, or contradicts itself.
+        FetchError: The source doesn't give it.
+    """
+    where = f"{source.url.rstrip('/')}/{file.name}"
+    if file.size is None:
+        goal = Goal(quoted(file.name), where, "memory")
+        deadline = Deadline(limits.deadline, Stop())
+        file = ask(source, file.name, goal=goal, limits=limits, deadline=deadline)
+    if file.size is None:
+        raise ShardReadError("its size is not known, so neither is its end", path=where)
+    if file.size < _LEAST_BYTES:
+        footer_bytes(b"", file.size, where)
+    # A listing that states digests is of one commit, whose files stay the same; what it calls them
+    # is not what a web server does.
+    known = file if file.digest is None else None
+    start = max(0, file.size - _TAIL_BYTES)
+    tail = read_range(source, file.name, start, file.size, known=known, limits=limits)
+    n_bytes = footer_bytes(tail[-END_BYTES:], file.size, where)
+    missing = n_bytes + END_BYTES - len(tail)
+    if missing > 0:
+        before = start - missing
+        tail = read_range(source, file.name, before, start, known=known, limits=limits) + tail
+    return _rows_in(tail[-n_bytes - END_BYTES :], where)
+
+
+def footer_bytes(end: bytes, size: int, where: str) -> int:
+    """Return how long the metadata of a parquet file are, by its last 8 bytes and its size.
+
+    Raises:
+        ShardReadError: It is no parquet file, or cut off.
+    """
+    if size < _LEAST_BYTES:
+        problem = f"expected a parquet file, {_LEAST_BYTES} bytes or more, found {size}"
+        raise ShardReadError(f"{problem}. {TO_DO}", path=where)
+    n_bytes, magic = struct.unpack("<I4s", end)
+    if magic == b"PARE":
+        raise ShardReadError("it is encrypted, and can't be read here", path=where)
+    if magic != _MAGIC:
+        problem = (
+            f"expected it to end with {quoted(_MAGIC)}, as parquet files do, found {quoted(magic)}"
+        )
+        raise ShardReadError(f"{problem}: cut off, or another format. {TO_DO}", path=where)
+    most = min(size - _LEAST_BYTES, MAX_FOOTER_BYTES)
+    if not 0 < n_bytes <= most:
+        problem = f"expected metadata of 1 to {most} bytes at its end, found {n_bytes} announced"
+        raise ShardReadError(f"{problem}. {TO_DO}", path=where)
+    return int(n_bytes)
+
+
+def _rows_in(footer: bytes, where: str) -> int:
+    pa = need_pyarrow()
+    try:
+        metadata = pa.parquet.read_metadata(pa.BufferReader(_MAGIC + footer))
+    except Exception as error:
+        # pyarrow has no class of its own for this: it is OSError, ValueError, or its own.
+        problem = f"its metadata can't be read: {quoted(str(error), 200)}"
+        raise ShardReadError(f"{problem}. {TO_DO}", path=where) from traced(error)
+    check_rows(metadata, where)
+    return int(metadata.num_rows)
+
+
+def check_rows(metadata: "pyarrow.parquet.FileMetaData", where: str) -> None:
+    """Raise `ShardReadError` where the number of rows is not what the row groups come to."""
+    counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    if metadata.num_rows != sum(counts) or min(counts, default=0) < 0:
+        problem = (
+            f"expected {metadata.num_rows} rows, as its metadata say, found {sum(counts)} in "
+            f"{len(counts)} row groups"
+        )
+        raise ShardReadError(f"{problem}. {TO_DO}", path=where)
+
+
+def need_pyarrow() -> Any:
+    """Return the module pyarrow, or raise `ImportError` with the command that installs it."""
+    try:
+        import pyarrow.parquet  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        problem = "parquet files are read by pyarrow: pip install 'shardproof[hf]'"
+        raise ImportError(problem) from error
+    return pyarrow
 
 
 class _Counts(msgspec.Struct):
@@ -83,13 +200,7 @@ def _read(path: str) -> dict[str, int]:
 def row_counts(
     source: Source, files: Sequence[RemoteFile], counts: CountsFile, limits: Limits
 ) -> Generator[int, None, None]:
-    """Yield how many rows each file has, some of which are asked for at once; in order.
-
-    Args:
-        source: Where they are.
-        files: All of them.
-        counts: What is known, and where it is kept.
-        limits: How long and how often to try.
+    """Yield how many rows each file has, in order; what is not known yet is asked for, and kept.
 
     Raises:
         ShardReadError: One of them is no parquet file, or contradicts itself.
@@ -97,7 +208,12 @@ def row_counts(
     """
 
     def ask(some: Sequence[RemoteFile]) -> list[tuple[RemoteFile, int]]:
-        return [(file, _asked(source, file, counts, limits)) for file in some]
+        found = []
+        for file in some:
+            known = counts.get(file)
+            n_rows = row_count(source, file, limits) if known is None else known
+            found.append((file, n_rows))
+        return found
 
     asked = over_threads(ask, files, _THREADS, chunk=1)
     try:
@@ -108,8 +224,3 @@ def row_counts(
     finally:
         asked.close()
         counts.save()
-
-
-def _asked(source: Source, file: RemoteFile, counts: CountsFile, limits: Limits) -> int:
-    known = counts.get(file)
-    return row_count(source, file, limits) if known is None else known

@@ -3,99 +3,41 @@
 import contextlib
 import copy
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
-from shardproof._base.arguments import as_int, checked
-from shardproof._base.at_exit import close_at_exit
-from shardproof._base.work import apart
-from shardproof.datasets.rows._rows_state import Data, RowPosition, RowsState, place_in, read_state
+from shardproof._base.arguments import checked, count
+from shardproof._base.work import apart, close_at_exit
+from shardproof.datasets.rows._lines import TextShard
+from shardproof.datasets.rows._parquet import ParquetShard
+from shardproof.datasets.rows._positions import Data, RowPosition, RowsState, place_in, read_state
+from shardproof.datasets.rows._shard_lists import ParquetShards, TextShards
 from shardproof.errors import ShardReadError
-from shardproof.fetching.sources import RemoteFile
 
-if TYPE_CHECKING:
-    import pyarrow
-
-__all__ = ["Kind", "RowShard", "RowShards", "ShardedRows", "refuse_count"]
-
-Kind = Literal["rows", "batches", "dataset"]
-"""What is delivered: dicts, `pyarrow.RecordBatch`, or a `datasets.Dataset` for each shard."""
-
-
-class RowShard(Protocol):
-    """One shard that is open."""
-
-    @property
-    def n_rows(self) -> int | None:
-        """How many rows it has; None where that is not known before all are read."""
-
-    def rows(self, start: int) -> Iterator[list[dict[str, Any]]]:
-        """Yield the rows from ``start`` on."""
-
-    def batches(self, start: int, size: int | None = None) -> Iterator["pyarrow.RecordBatch"]:
-        """Yield the rows from ``start`` on."""
-
-    def table(self, start: int) -> "pyarrow.Table":
-        """Return the rows from ``start`` on."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-class RowShards(Protocol):
-    """Shards in order: where they are, and how one is opened."""
-
-    @property
-    def url(self) -> str:
-        """Where they come from."""
-
-    @property
-    def files(self) -> Sequence[RemoteFile]:
-        """What they are."""
-
-    def paths(self, first: int) -> Generator[Path, None, None]:
-        """Yield the path of each shard from ``first`` on; it is there until the next is asked."""
-
-    def open(self, path: Path, index: int) -> RowShard:
-        """Open a shard, of which the number is given too."""
-
-    def place_of(self, n_rows: int) -> RowPosition:
-        """Return where so many rows are done."""
+__all__ = ["ShardedRows"]
 
 
 class ShardedRows:
-    """Delivers the rows of shards in order, each shard being there only while it is read.
+    """Delivers the rows of shards in order, as dicts; a shard is there only while it is read.
 
     Every ``iter()`` begins behind the rows that are skipped; the first one after `load_state_dict`
     begins where the state is. A shard is fetched when it is needed, and those after it meanwhile.
     For threads: one iteration each. Among the workers of a ``torch.utils.data.DataLoader`` nothing
     is shared out: each delivers every row, so use one, or give each files of its own.
 
-    Args:
-        shards: What to read.
-        as_: What to deliver.
-        batch_size: Rows of a batch, of which there are fewer where a row group ends; None for about
-            4 MiB. For ``"batches"`` only.
-        skip: How many rows at the beginning are not delivered.
-
-    Raises:
-        ValueError: A number out of range; fewer rows than are to be skipped.
+    `hf_load_dataset_sharded` and `load_dataset_from_spec` return one, and so do its methods
+    `batches`, `shards` and `skip`.
     """
 
-    def __init__(
-        self, shards: RowShards, as_: Kind = "rows", batch_size: int | None = None, skip: int = 0
-    ) -> None:
-        refuse_count("skip", skip, least=0)
-        if batch_size is not None:
-            refuse_count("batch_size", batch_size, least=1)
-        if as_ == "dataset":
-            _need_datasets()
-        self._shards, self._as, self._batch_size = shards, as_, batch_size
+    def __init__(self, shards: ParquetShards | TextShards, skip: int = 0) -> None:
+        self._shards = shards
+        self._delivers: Literal["rows", "batches", "shards"] = "rows"
+        self._batch_size: int | None = None
         self._data = Data(shards.url, shards.files)
-        self._begin = shards.place_of(skip)
+        self._begin = self._behind(count("skip", skip))
         self._resume = self._place = self._begin
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
 
@@ -117,47 +59,90 @@ class ShardedRows:
         with contextlib.closing(self._shards.paths(place.shard)) as paths:
             for path in paths:
                 with contextlib.closing(self._opened(path, place.shard)) as shard:
-                    _refuse_place(shard, place, path)
-                    end = yield from self._of_shard(shard, place)
-                if end.shard == place.shard:  # nobody knew where it ends
+                    end = yield from self._of_shard(shard, place, path)
+                if end.shard == place.shard:  # whose end was not known
                     end = RowPosition(end.shard + 1, 0, end.total)
                 place = self._place = end
 
-    def _opened(self, path: Path, index: int) -> RowShard:
+    def _opened(self, path: Path, index: int) -> ParquetShard | TextShard:
         return apart(lambda _: self._shards.open(path, index))
 
-    def _of_shard(self, shard: RowShard, place: RowPosition) -> Generator[Any, None, RowPosition]:
+    # A generator of its own: what it holds of a shard ends with it, before the next one is read.
+    def _of_shard(
+        self, shard: ParquetShard | TextShard, place: RowPosition, path: Path
+    ) -> Generator[Any, None, RowPosition]:
         """Yield what is left of a shard, and return the place behind it."""
-        n_rows, are_rows = shard.n_rows, self._as == "rows"
+        n_rows = shard.n_rows
+        if n_rows is not None and place.row > n_rows:
+            problem = (
+                f"expected {place.row} rows or more, as many as were read before, found {n_rows}: "
+                "it is another file by now"
+            )
+            raise ShardReadError(problem, path=path)
         for items in self._items(shard, place.row):
             for item in items:
-                place = place.after(1 if are_rows else len(item), n_rows)
-                self._place = place
+                n = 1 if self._delivers == "rows" else len(item)
+                self._place = place = place.after(n, n_rows)
                 yield item
         return place
 
-    def _items(self, shard: RowShard, start: int) -> Iterator[Iterable[Any]]:
-        if self._as == "rows":
+    def _items(self, shard: ParquetShard | TextShard, start: int) -> Iterator[Iterable[Any]]:
+        if self._delivers == "rows":
             return shard.rows(start)
-        if self._as == "batches":
+        if self._delivers == "batches":
             return iter([shard.batches(start, self._batch_size)])
-        return iter([[_dataset_of(shard.table(start))]])
+        # In memory: Dataset.from_parquet would write a copy, and a file that is removed is soon
+        # gone.
+        return iter([[_need_datasets().Dataset(shard.table(start))]])
+
+    @checked
+    def batches(self, size: int | None = None) -> Self:
+        """Return the same data, delivered as `pyarrow.RecordBatch`.
+
+        Args:
+            size: Rows of a batch, of which there are fewer where a row group ends; None for about
+                4 MiB.
+
+        Raises:
+            ValueError: Below 1.
+        """
+        other = self._copy(self._begin, self._resume)
+        other._delivers = "batches"
+        other._batch_size = None if size is None else count("size", size, 1)
+        return other
+
+    def shards(self) -> Self:
+        """Return the same data, delivered as one `datasets.Dataset` for each shard, in memory.
+
+        Raises:
+            ImportError: The package datasets is not installed; the text says how to.
+        """
+        _need_datasets()
+        other = self._copy(self._begin, self._resume)
+        other._delivers = "shards"
+        return other
 
     @checked
     def skip(self, n: int) -> Self:
         """Return the same data without ``n`` more rows at its beginning; nothing of them is read.
 
         Args:
-            n: 0 or more.
+            n: How many; 0 or more.
 
         Raises:
             ValueError: Below 0, or there are not so many rows.
         """
-        refuse_count("n", n, least=0)
+        begin = self._behind(self._begin.total + count("n", n))
+        return self._copy(begin, begin)
+
+    def _behind(self, n_rows: int) -> RowPosition:
+        plan = self._shards.plan(n_rows)
+        n_done = len(self._shards.files) - len(plan.data_files)
+        return RowPosition(n_done, plan.in_shard_offset, n_rows)
+
+    def _copy(self, begin: RowPosition, resume: RowPosition) -> Self:
         other = copy.copy(self)
-        other._begin = self._shards.place_of(self._begin.total + n)
-        other._resume = other._place = other._begin
-        other._running = weakref.WeakSet()
+        other._begin, other._resume, other._place = begin, resume, resume
         return other
 
     def state_dict(self) -> dict[str, Any]:
@@ -198,30 +183,10 @@ class ShardedRows:
         self._running = weakref.WeakSet()
 
 
-def _refuse_place(shard: RowShard, place: RowPosition, path: Path) -> None:
-    if shard.n_rows is not None and place.row > shard.n_rows:
-        problem = (
-            f"expected {place.row} rows or more, as many as were read before, found "
-            f"{shard.n_rows}: it is another file by now"
-        )
-        raise ShardReadError(problem, path=path)
-
-
-def _dataset_of(table: "pyarrow.Table") -> Any:
-    # In memory: Dataset.from_parquet would write a copy, and a file that is removed is soon gone.
-    return _need_datasets().Dataset(table)
-
-
 def _need_datasets() -> Any:
     try:
         import datasets  # noqa: PLC0415 - where a user has it, and asks for it
     except ImportError as error:
-        problem = 'as_="dataset" needs the package datasets: pip install datasets'
+        problem = "shards() needs the package datasets: pip install datasets"
         raise ImportError(problem) from error
     return datasets
-
-
-def refuse_count(name: str, value: object, *, least: int) -> None:
-    """Raise for what is no integer, as True is none, or is too small."""
-    if as_int(name, value) < least:
-        raise ValueError(f"{name}: expected {least} or more, found {value}")

@@ -10,16 +10,15 @@ from shardproof._base.messages import shown
 from shardproof._base.opening import is_directory, is_there, matching, names_in
 from shardproof._base.work import is_collecting, later
 from shardproof.datasets.rows._lines import TextShard, line_count
-from shardproof.datasets.rows._origins import Origin, opened
+from shardproof.datasets.rows._listings import Origin, opened
 from shardproof.datasets.rows._parquet import ParquetShard
-from shardproof.datasets.rows._resume import ResumePlan, plan_of
+from shardproof.datasets.rows._positions import ResumePlan, plan_of
 from shardproof.datasets.rows._row_counts import CountsFile, row_counts
-from shardproof.datasets.rows._rows_state import RowPosition
 from shardproof.datasets.rows._specs import TextSpec
 from shardproof.errors import SourceError
 from shardproof.fetching import ShardPrefetcher
 from shardproof.fetching.cache import Cleanup
-from shardproof.fetching.sources import RemoteFile, Source
+from shardproof.fetching.sources import RemoteFile
 from shardproof.fetching.transfer import Limits
 
 __all__ = ["ParquetShards", "TextShards", "text_shards"]
@@ -62,23 +61,21 @@ class ParquetShards:
         """Yield the path of each shard from ``first`` on; it is there until the next is asked."""
         with contextlib.ExitStack() as stack:
             source = stack.enter_context(opened(self.origin))
-            prefetcher = stack.enter_context(self._prefetcher(source, first))
+            prefetcher = ShardPrefetcher(
+                source,
+                self._names[first:],
+                self.cache_dir,
+                lookahead=self.lookahead,
+                cleanup=self.cleanup,
+                split=self.split,
+                limits=self.limits,
+            )
+            stack.enter_context(prefetcher)
             try:
                 yield from prefetcher
             finally:
                 if is_collecting():
                     later(stack.pop_all().close)
-
-    def _prefetcher(self, source: Source, first: int) -> ShardPrefetcher:
-        return ShardPrefetcher(
-            source,
-            self._names[first:],
-            self.cache_dir,
-            lookahead=self.lookahead,
-            cleanup=self.cleanup,
-            split=self.split,
-            limits=self.limits,
-        )
 
     def open(self, path: Path, index: int) -> ParquetShard:
         """Open a shard, and keep how many rows it has: a later skip need not ask for it."""
@@ -104,10 +101,6 @@ class ParquetShards:
             contextlib.closing(row_counts(source, self.files, counts, self.limits)) as found,
         ):
             return plan_of(self._names, found, n_rows)
-
-    def place_of(self, n_rows: int) -> RowPosition:
-        """Return the same as a place."""
-        return _place(self.plan(n_rows), len(self.files), n_rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,14 +135,6 @@ class TextShards:
             ShardReadError: A file can't be read.
         """
         return plan_of(self.local_paths, map(line_count, self.local_paths), n_rows)
-
-    def place_of(self, n_rows: int) -> RowPosition:
-        """Return the same as a place."""
-        return _place(self.plan(n_rows), len(self.files), n_rows)
-
-
-def _place(plan: ResumePlan, n_files: int, n_rows: int) -> RowPosition:
-    return RowPosition(n_files - len(plan.data_files), plan.in_shard_offset, n_rows)
 
 
 def text_shards(spec: TextSpec, data_files: Sequence[str] | None = None) -> TextShards:

@@ -9,20 +9,17 @@
 | ``:<config>:<split>:<text_key>``      |                                                         |
 
 Two fields are what the projects that made this form up take for a split and a text key, so that
-``hf:owner/name:en:train`` would be the split ``en`` and the column ``train``: nobody means that.
+``hf:owner/name:en:train`` would be the split ``en`` and the column ``train``: which is never meant.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import re
+import unicodedata
+from collections.abc import Iterator
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, told
-from shardproof.datasets.rows._spec_fields import (
-    problems_of_directory,
-    problems_of_repo,
-    problems_of_revision,
-    problems_of_text,
-)
+from shardproof._base.names import refusals
 
 __all__ = ["SPLIT_WORDS", "HubSpec", "TextSpec", "parse_dataset_specs"]
 
@@ -52,6 +49,8 @@ Expected, with commas between several:
 _MAX_CHARACTERS = 100_000
 _MAX_FIELD = 255
 _SHOWN = 20
+_REPO = re.compile(r"[0-9A-Za-z_](?:[0-9A-Za-z_.\-]*[0-9A-Za-z_])?")
+_MAX_REPO = 96  # of the Hugging Face Hub: huggingface_hub.utils.validate_repo_id
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,21 +82,22 @@ class HubSpec:
 
     def __post_init__(self) -> None:
         problems = [
-            *problems_of_repo(self.repo_id),
-            *([] if self.name is None else problems_of_directory("config", self.name)),
-            *problems_of_directory("split", self.split),
-            *problems_of_text("text key", self.text_key, _MAX_FIELD),
-            *([] if self.revision is None else problems_of_revision(self.revision)),
+            *_problems_of_repo(self.repo_id),
+            *([] if self.name is None else _problems_of_directory("config", self.name)),
+            *_problems_of_directory("split", self.split),
+            *_problems_of_text("text key", self.text_key, _MAX_FIELD),
+        ]
+        revisions = [] if self.revision is None else [self.revision]
+        problems += [
+            f"revision {quoted(name)}: {reason}" for _, name, reason in refusals(revisions)
         ]
         if problems:
             raise ValueError("; ".join(problems))
         if not self.spec:
-            object.__setattr__(self, "spec", self._written())
-
-    def _written(self) -> str:
-        repo = self.repo_id + (f"@{self.revision}" if self.revision else "")
-        config = [] if self.name is None else [self.name]
-        return ":".join(["hf", repo, *config, self.split, self.text_key])
+            repo = self.repo_id + (f"@{self.revision}" if self.revision else "")
+            config = [] if self.name is None else [self.name]
+            spec = ":".join(["hf", repo, *config, self.split, self.text_key])
+            object.__setattr__(self, "spec", spec)
 
     @property
     def kind(self) -> str:
@@ -131,8 +131,8 @@ class TextSpec:
 
     def __post_init__(self) -> None:
         problems = [
-            *problems_of_text("path", self.path, 4095),
-            *problems_of_text("text key", self.text_key, _MAX_FIELD),
+            *_problems_of_text("path", self.path, 4095),
+            *_problems_of_text("text key", self.text_key, _MAX_FIELD),
         ]
         if problems:
             raise ValueError("; ".join(problems))
@@ -171,42 +171,41 @@ def parse_dataset_specs(text: str) -> list[HubSpec | TextSpec]:
         problem = f"expected at most {_MAX_CHARACTERS} characters, found {len(text)}"
         raise ValueError(f"dataset specs: {problem}\n{FORMS}")
     specs: list[HubSpec | TextSpec] = []
-    problems = []
-    for place, spec in _parts(text):
-        try:
-            specs.append(_parsed(spec))
-        except ValueError as error:
-            problems.append(f"\n  - at character {place + 1}, {quoted(spec)}: {told(error)}")
-    if problems or not specs:
-        raise ValueError(_message(problems, len(specs)))
-    return specs
-
-
-def _message(problems: Sequence[str], n_right: int) -> str:
-    if not problems:
-        return f"dataset specs: expected one or more, found none\n{FORMS}"
-    more = [f"\n  and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
-    shown = "".join([*problems[:_SHOWN], *more])
-    return f"{len(problems)} of {len(problems) + n_right} dataset specs:{shown}\n{FORMS}"
-
-
-def _parts(text: str) -> Iterator[tuple[int, str]]:
-    """The specs that are written there, each with the place where it begins."""
+    problems: list[str] = []
     start = 0
     for part in text.split(","):
         spec = part.strip()
         if spec:
-            yield start + part.index(spec), spec
+            try:
+                specs.append(_parsed(spec))
+            except ValueError as error:
+                at = start + part.index(spec) + 1
+                problems.append(f"\n  - at character {at}, {quoted(spec)}: {told(error)}")
         start += len(part) + 1
+    if problems:
+        n_specs = len(problems) + len(specs)
+        more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        shown = "".join(problems[:_SHOWN]) + more
+        raise ValueError(f"{len(problems)} of {n_specs} dataset specs:{shown}\n{FORMS}")
+    if not specs:
+        raise ValueError(f"dataset specs: expected one or more, found none\n{FORMS}")
+    return specs
 
 
 def _parsed(spec: str) -> HubSpec | TextSpec:
     kind, *fields = spec.split(":")
+    fields = [field.strip() for field in fields]
     match kind.strip().lower():
         case "hf":
-            return _hub_spec([field.strip() for field in fields], spec)
+            return _hub_spec(fields, spec)
         case "txt":
-            return _text_spec(fields, spec)
+            if len(fields) > 2:
+                raise ValueError(
+                    f"expected at most 2 fields after 'txt', found {len(fields)}; a path with ':' "
+                    "or ',' can't be written in a spec: make it in Python, TextSpec(path)"
+                )
+            path, text_key = [*fields, "", ""][:2]
+            return TextSpec(path, text_key or "text", spec)
     raise ValueError(f"expected it to begin with 'hf:' or 'txt:', found {quoted(kind)}")
 
 
@@ -241,11 +240,30 @@ def _meant(fields: list[str]) -> tuple[str, str, str]:
     return first, second, ""
 
 
-def _text_spec(fields: list[str], spec: str) -> TextSpec:
-    if len(fields) > 2:
-        raise ValueError(
-            f"expected at most 2 fields after 'txt', found {len(fields)}; a path with ':' or ',' "
-            "can't be written in a spec: make it in Python, TextSpec(path)"
-        )
-    path, text_key = [*(field.strip() for field in fields), "", ""][:2]
-    return TextSpec(path, text_key or "text", spec)
+def _problems_of_repo(repo_id: str) -> Iterator[str]:
+    """Yield what keeps a text from naming a repository of the Hub."""
+    if not repo_id:
+        yield "the repo_id is missing"
+        return
+    parts = repo_id.split("/")
+    is_one = len(parts) <= 2 and all(map(_REPO.fullmatch, parts)) and len(repo_id) <= _MAX_REPO
+    if not is_one or "--" in repo_id or ".." in repo_id:
+        yield f"repo_id: expected <owner>/<name> or <name>, found {quoted(repo_id)}"
+
+
+def _problems_of_directory(what: str, name: str) -> Iterator[str]:
+    """Yield what keeps a name from being that of a directory."""
+    for _, _, reason in refusals([name]):
+        yield f"{what} {quoted(name)}: {reason}"
+    if "/" in name:
+        yield f"{what} {quoted(name)}: it has a slash"
+
+
+def _problems_of_text(what: str, text: str, limit: int) -> Iterator[str]:
+    """Yield what keeps a text from being a path or the name of a column."""
+    if not text:
+        yield f"the {what} is missing"
+    elif len(text) > limit:
+        yield f"{what} {quoted(text)}: it is over {limit} characters"
+    elif any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in text):
+        yield f"{what} {quoted(text)}: it has a control character or half of one"

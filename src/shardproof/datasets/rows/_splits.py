@@ -1,23 +1,23 @@
 """Which files of a repository are those of a split, and in which order: as datasets reads them.
 
 The dataset card says it, if it has configurations (`_card`); else the names of the files do
-(`_patterns`). Where datasets would fail, or reads another format, nothing is guessed.
+(`_conventions`). Where datasets would fail, or reads another format, nothing is guessed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import MAX_NAME_BYTES, MAX_PATH_BYTES
 from shardproof.datasets.rows._card import Config, config_of
-from shardproof.datasets.rows._formats import SUFFIX, format_of, is_data, is_for_parquet, of_parquet
-from shardproof.datasets.rows._patterns import (
-    Directories,
+from shardproof.datasets.rows._conventions import (
+    PARQUET,
+    SUFFIX,
     default_patterns,
-    effort,
-    has_magic,
-    matching,
+    format_of,
+    is_data,
+    is_for_parquet,
 )
+from shardproof.datasets.rows._patterns import Directories, effort, has_magic, matching
 from shardproof.errors import SourceError
 from shardproof.fetching.sources import RemoteFile
 
@@ -29,7 +29,6 @@ _MAX_LOOKS = 150_000_000  # at parts of names: some minutes
 _N_DEFAULT = 60  # patterns by which splits are found in names, about
 
 Splits = dict[str, list[str]]
-Result = TypeVar("Result")
 
 
 def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -> list[RemoteFile]:
@@ -50,7 +49,10 @@ def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -
     names: list[str] = []
     missing = []
     for name in wanted:
-        found = [name] if name in there else _meant(name, sorted(there))
+        try:
+            found = [name] if name in there else matching(name, sorted(there))
+        except ValueError as error:
+            raise ValueError(f"data_files: {told(error)}") from None
         names += found
         if not found:
             missing.append(name)
@@ -64,20 +66,13 @@ def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -
 
 
 def _by_name(files: Sequence[RemoteFile], url: str) -> dict[str, RemoteFile]:
-    """Refuse names that no file can have, before they are compared with patterns."""
+    """Return files by name; refuse names too long to be compared with patterns."""
     there = {file.name: file for file in files}
     longest = max(there, key=len, default="")
     if len(longest) > MAX_PATH_BYTES:
         problem = f"which is refused: its path is over {MAX_PATH_BYTES} bytes"
         raise SourceError(f"'{shown(url)}' lists {quoted(longest)}, {problem}", kind="unusable")
     return there
-
-
-def _meant(pattern: str, names: Sequence[str]) -> list[str]:
-    try:
-        return matching(pattern, names)
-    except ValueError as error:
-        raise ValueError(f"data_files: {told(error)}") from None
 
 
 def _twice(names: Sequence[str]) -> list[str]:
@@ -152,8 +147,7 @@ class _Repository:
 
     def __init__(self, names: Sequence[str], url: str) -> None:
         self._names, self._url = names, url
-        parts = (name.count("/") + 1 + len(name) // MAX_NAME_BYTES for name in names)
-        self._n_parts = sum(parts)
+        self._n_parts = sum(name.count("/") + 1 + len(name) // MAX_NAME_BYTES for name in names)
 
     def of_card(self, configs: Sequence[Config], name: str | None, told: str | None) -> Splits:
         """Return the files of each split of a configuration.
@@ -171,7 +165,7 @@ class _Repository:
         return self._resolved(config.patterns, config.directory, where)
 
     def _refuse_those_without_files(self, configs: Sequence[Config]) -> None:
-        """Refuse the first that has none; each directory is looked for once."""
+        """Refuse the first configuration without files; each directory is looked for once."""
         by_directory = {config.directory: config for config in reversed(configs)}
         there = Directories(list(filter(is_data, self._names)) if configs else [])
         magic = filter(has_magic, by_directory)  # others look once at each part of a name
@@ -179,16 +173,16 @@ class _Repository:
             problem = f"the card has too many patterns for {len(self._names)} files"
             raise self._refusal(f"{problem}, as directories of configurations")
         for config in reversed(by_directory.values()):
-            self._refuse_empty(config, there)
-
-    def _refuse_empty(self, config: Config, there: Directories) -> None:
-        where = f"the card's configuration {quoted(config.name)}"
-        if has_magic(config.directory):
-            has_files = self._resolved({"": ["**"]}, config.directory, where)[""] != []
-        else:
-            has_files = self._told(where, lambda: there.has_files(config.directory))
-        if not has_files:
-            raise self._refusal(f"{where} has no files")
+            where = f"the card's configuration {quoted(config.name)}"
+            if has_magic(config.directory):
+                has_files = self._resolved({"": ["**"]}, config.directory, where)[""] != []
+            else:
+                try:
+                    has_files = there.has_files(config.directory)
+                except ValueError as error:
+                    raise self._refusal(f"{where}: {told(error)}") from None
+            if not has_files:
+                raise self._refusal(f"{where} has no files")
 
     def of_names(self, name: str | None) -> Splits:
         """Return the files of each split, as far as the names of files and directories say."""
@@ -196,40 +190,33 @@ class _Repository:
         is_there = any(file.startswith(f"{directory}/") for file in self._names)
         if directory and not is_there:
             if name != "default":  # as datasets calls what has no configurations
-                raise self._no_directory(directory)
+                tops = sorted({file.partition("/")[0] for file in self._names if "/" in file})
+                problem = (
+                    f"'{shown(self._url)}' does not have the configuration {quoted(directory)}: "
+                    "its card has none; a directory is taken for one, and there are: "
+                    f"{_listed(tops) or 'none'}"
+                )
+                raise SourceError(problem, kind="unusable")
             directory = ""
         found = self._resolved(None, directory, f"the directory {quoted(directory)}")
         self._refuse_other_formats(found)
         return {split: list(filter(is_for_parquet, files)) for split, files in found.items()}
 
-    def _no_directory(self, name: str) -> SourceError:
-        tops = sorted({file.partition("/")[0] for file in self._names if "/" in file})
-        where = f"'{shown(self._url)}'"
-        problem = f"{where} does not have the configuration {quoted(name)}: its card has none"
-        to_do = f"a directory is taken for one, and there are: {_listed(tops) or 'none'}"
-        return SourceError(f"{problem}; {to_do}", kind="unusable")
-
     def _resolved(
         self, patterns: Mapping[str, Sequence[str]] | None, directory: str, where: str
     ) -> Splits:
-        return self._told(where, lambda: self._found(patterns, directory))
-
-    def _told(self, where: str, look: Callable[[], Result]) -> Result:
+        start = f"{directory}/" if directory else ""
         try:
-            return look()
+            if patterns is None:
+                self._refuse_many([directory] * _N_DEFAULT if has_magic(directory) else [])
+                patterns = default_patterns(self._names, directory)
+            self._refuse_many([start + pattern for some in patterns.values() for pattern in some])
+            return {
+                split: [file for pattern in some for file in self._of(start, pattern)]
+                for split, some in patterns.items()
+            }
         except ValueError as error:
             raise self._refusal(f"{where}: {told(error)}") from None
-
-    def _found(self, patterns: Mapping[str, Sequence[str]] | None, directory: str) -> Splits:
-        start = f"{directory}/" if directory else ""
-        if patterns is None:
-            self._refuse_many([directory] * _N_DEFAULT if has_magic(directory) else [])
-            patterns = default_patterns(self._names, directory)
-        self._refuse_many([start + pattern for some in patterns.values() for pattern in some])
-        return {
-            split: [file for pattern in some for file in self._of(start, pattern)]
-            for split, some in patterns.items()
-        }
 
     def _refuse_many(self, patterns: Sequence[str]) -> None:
         if sum(map(effort, patterns)) * self._n_parts > _MAX_LOOKS:
@@ -242,8 +229,8 @@ class _Repository:
         return found
 
     def _refuse_other_formats(self, splits: Splits) -> None:
-        if not of_parquet(splits):
-            formats = {split: format_of(names) for split, names in splits.items()}
+        formats = {split: format_of(names) for split, names in splits.items()}
+        if not all(suffix in PARQUET for suffix in formats.values()):
             shown = ", ".join(f"{quoted(split)}: {suffix}" for split, suffix in formats.items())
             raise self._refusal(f"{_ONLY_PARQUET}, and of its splits ({shown}). {_CONVERTED}")
 

@@ -4,7 +4,6 @@ An alias makes a few lines a gigabyte, and a tag another type than what is writt
 needs neither. Only the field that is asked for becomes values.
 """
 
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from shardproof._base.messages import quoted
@@ -45,12 +44,7 @@ def yaml_field(
 
 
 class _Reader:
-    """Reads one text.
-
-    Args:
-        where: What an error calls it.
-        only: The field of mappings that is wanted; None for all.
-    """
+    """Reads one text, and of the mappings in a field only one field, if one is wanted."""
 
     def __init__(self, where: str, only: str | None) -> None:
         try:
@@ -65,7 +59,17 @@ class _Reader:
         if len(text.encode()) > MAX_YAML_BYTES:
             self._refuse(f"expected at most {MAX_YAML_BYTES} bytes of YAML")
         try:
-            root = self._root(text)
+            # The loader that datasets has: the faster one in C takes tabs and marks differently.
+            loader = self._yaml.SafeLoader(text)
+            get_event = loader.get_event
+
+            def get_event_within_limits() -> Any:
+                event = get_event()
+                self._refuse_structure(event)
+                return event
+
+            loader.get_event = get_event_within_limits
+            root = loader.get_single_node()
         except (ValueError, OverflowError, self._yaml.YAMLError) as error:
             mark = getattr(error, "problem_mark", None)
             self._refuse(f"not YAML: {quoted(getattr(error, 'problem', None) or str(error))}", mark)
@@ -76,22 +80,8 @@ class _Reader:
         node = self._nodes(root).get(field)
         return default if node is None else self._value(node)
 
-    def _root(self, text: str) -> Any:
-        # The loader that datasets has: the faster one in C takes tabs and marks differently.
-        loader = self._yaml.SafeLoader(text)
-        loader.get_event = self._within_limits(loader.get_event)
-        return loader.get_single_node()
-
-    def _within_limits(self, get_event: Callable[[], Any]) -> Callable[[], Any]:
-        def get() -> Any:
-            event = get_event()
-            self._refuse_structure(event)
-            return event
-
-        return get
-
     def _refuse_structure(self, event: Any) -> None:
-        """Before anything is built of it."""
+        """Refuse what is over a limit or is no plain text, before anything is built of it."""
         self._n_items += 1
         self._depth += isinstance(event, self._yaml.CollectionStartEvent)
         self._depth -= isinstance(event, self._yaml.CollectionEndEvent)

@@ -1,14 +1,17 @@
-"""What a manager of token shards is given to fetch by, as a source."""
+"""What a manager of token shards fetches by, how long it tries, and how long ranks wait."""
 
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import inspect
+import math
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from shardproof._base import files
+from shardproof._base.arguments import count, number
 from shardproof._base.liveness import is_gone, this_process
 from shardproof._base.messages import shown
 from shardproof.datasets.tokens._npy import CutHeaderError, HeaderError, read_header, wrong_size
@@ -24,26 +27,28 @@ from shardproof.fetching.sources import (
     Source,
     open_source,
 )
+from shardproof.fetching.transfer import Limits
 
-__all__ = ["Comms", "FunctionSource", "source_of", "states_no_digests"]
+__all__ = ["Comms", "FunctionSource", "limits_of", "patience", "source_of", "states_no_digests"]
 
 Comms = str | Source | Callable[[str, Path], object]
 """An address, a source, or a function ``fetch(name, dest)``, which may be asynchronous."""
 
 
 def source_of(comms: Comms, root: str) -> Source:
-    """Return what to fetch by.
-
-    Args:
-        comms: What is given.
-        root: Real absolute path of the directory of the shards: what a function brings is kept
-            below it until it is whole.
-    """
+    """Return what to fetch by; what a function brings is kept below the root until it is whole."""
     if isinstance(comms, str):
         return open_source(comms)
     if isinstance(comms, Source):
         return comms
-    return FunctionSource(comms, _scratch(root))
+    home = os.path.join(root, STATE, "scratch")
+    files.make_directories(home)
+    for name in os.listdir(home):
+        if is_gone(name.replace(",", "/")):
+            files.remove_tree(os.path.join(home, name))
+    scratch = os.path.join(home, this_process().replace("/", ",") or "unknown")
+    files.make_directories(scratch)
+    return FunctionSource(comms, scratch)
 
 
 def states_no_digests(source: Source) -> bool:
@@ -51,26 +56,54 @@ def states_no_digests(source: Source) -> bool:
     return type(source) in {FsspecSource, FunctionSource, HttpSource}
 
 
-def _scratch(root: str) -> str:
-    """Make a directory of this process's own, and remove those of processes that are gone."""
-    home = os.path.join(root, STATE, "scratch")
-    files.make_directories(home)
-    for name in os.listdir(home):
-        if is_gone(name.replace(",", "/")):
-            files.remove_tree(os.path.join(home, name))
-    path = os.path.join(home, this_process().replace("/", ",") or "unknown")
-    files.make_directories(path)
-    return path
+def limits_of(
+    comms: Comms, limits: Limits | None, max_download_retries: int, download_timeout: float
+) -> Limits:
+    """Return how long and how often to try, as a user wants it.
+
+    ``limits`` say it all: beside them, the others must be as they are by default. Without them,
+    nothing but ``download_timeout`` ends an attempt.
+
+    Raises:
+        ValueError: A number out of range; or one is said twice.
+    """
+    if limits is None:
+        limits = Limits(
+            attempts=count("max_download_retries", max_download_retries, 1, 1000),
+            timeout=number("download_timeout", download_timeout, 1e-3),
+            stall_timeout=download_timeout,
+            min_timeout=download_timeout,
+        )
+    elif (max_download_retries, download_timeout) != (_USUAL.attempts, _USUAL.timeout):
+        problem = "max_download_retries and download_timeout are among them: give one or the other"
+        raise ValueError(f"limits: {problem}")
+    if isinstance(comms, str | Source):
+        return limits
+    # How far a function is can't be seen.
+    return dataclasses.replace(limits, stall_timeout=limits.timeout)
+
+
+_USUAL = Limits()
+
+
+def patience(wait_timeout: float | None, limits: Limits) -> float:
+    """Return how many seconds a rank waits for rank 0.
+
+    Raises:
+        ValueError: A number out of range.
+    """
+    if wait_timeout is None:
+        each = limits.attempts * (limits.timeout + limits.max_backoff)
+        return 2 * (each if limits.deadline is None else min(each, limits.deadline)) + 60.0
+    if not 0 < wait_timeout < math.inf:
+        raise ValueError(f"wait_timeout: expected a positive number, found {wait_timeout}")
+    return wait_timeout
 
 
 class FunctionSource(CallableSource):
     """A function of the user's own, called in a thread; if it is asynchronous, its loop runs it.
 
     What it brings must be a whole ``.npy`` file. One that is empty or cut is a failed attempt.
-
-    Args:
-        fetch: The function.
-        scratch: A directory for what is on its way.
 
     Attributes:
         loop: The loop, which must not be blocked while it is to fetch something.
@@ -83,21 +116,18 @@ class FunctionSource(CallableSource):
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def _call(self, name: str, dest: Path) -> None:
-        self._wait_for(self._function(name, dest))
+        result = self._function(name, dest)
+        if inspect.isawaitable(result):
+            if self.loop is None:
+                raise RuntimeError("an asynchronous function needs a loop that runs")
+            # Waited for, and cancelled, in threads of ours only: its lock must meet no interrupt.
+            future = asyncio.run_coroutine_threadsafe(_awaited(result), self.loop)
+            self._futures.add(future)
+            try:
+                future.result()
+            finally:
+                self._futures.discard(future)
         _refuse_cut(name, dest)
-
-    def _wait_for(self, result: object) -> None:
-        if not inspect.isawaitable(result):
-            return
-        if self.loop is None:
-            raise RuntimeError("an asynchronous function needs a loop that runs")
-        # Waited for, and cancelled, in threads of ours only: its lock must meet no interrupt.
-        future = asyncio.run_coroutine_threadsafe(_awaited(result), self.loop)
-        self._futures.add(future)
-        try:
-            future.result()
-        finally:
-            self._futures.discard(future)
 
     def _cancel(self) -> None:
         for future in tuple(self._futures):
@@ -117,13 +147,13 @@ class FunctionSource(CallableSource):
 
 
 def _refuse_cut(name: str, path: Path) -> None:
-    """Nobody states how large it is to be but its own header."""
+    """Raise where a file is cut: nothing but its own header states how large it is to be."""
     try:
         with open(path, "rb", buffering=0) as file:
             mismatch = wrong_size(read_header(file.fileno()), os.fstat(file.fileno()).st_size)
     except CutHeaderError as error:
         mismatch = error.mismatch
-    except (FileNotFoundError, IsADirectoryError, HeaderError):  # told by who looks at it next
+    except (FileNotFoundError, IsADirectoryError, HeaderError):  # which the next look tells
         return
     if mismatch is not None:
         problem = f"the function has written no whole '{shown(name)}'"

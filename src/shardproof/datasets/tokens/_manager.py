@@ -9,27 +9,26 @@ import time
 import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count, rank_of
 from shardproof._base.loop_threads import LoopThreads
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.work import is_collecting, later
-from shardproof.datasets.tokens._comms import Comms, source_of
-from shardproof.datasets.tokens._patience import limits_of, patience
+from shardproof.datasets.tokens._comms import Comms, limits_of, patience, source_of
+from shardproof.datasets.tokens._other_rank import OtherRank
+from shardproof.datasets.tokens._rank_zero import RankZero
 from shardproof.datasets.tokens._ranks import Follower, Leader, key_of_run
 from shardproof.datasets.tokens._token_checks import ProofLevel
-from shardproof.datasets.tokens._token_parts import Had, OtherRank, RankRole, RankZero
-from shardproof.datasets.tokens._token_shard import TokenShard, refuse_number, token_shard
-from shardproof.datasets.tokens._tokens import SharedShardedDataset, dataset_of, refuse_ranks
+from shardproof.datasets.tokens._token_files import TokenFiles, TokenShard
+from shardproof.datasets.tokens._tokens import SharedShardedDataset
 from shardproof.errors import FetchError, FetchTimeoutError, ShardproofError
 from shardproof.fetching.cache import Cache, PrefetchEvent, PrefetchStats, PrefetchTally
 from shardproof.fetching.sources import Source
-from shardproof.fetching.transfer import Limits
+from shardproof.fetching.transfer import Limits, import_for
 
 __all__ = ["ShardedDatasetManager"]
 
@@ -69,8 +68,8 @@ class ShardedDatasetManager:
         run_id: What no other run is called that uses the same directory, the same for all ranks. It
             lets a rank believe what a rank 0 said that ended before this rank began.
         limits: All that can be said of attempts, in place of ``max_download_retries`` and
-            ``download_timeout``; also how soon a stall ends one. Of a function nobody sees how far
-            it is: it never stalls.
+            ``download_timeout``; also how soon a stall ends one. How far a function has
+            come can't be seen: it never stalls.
         on_event: Called with each `PrefetchEvent`, from several threads.
 
     Attributes:
@@ -78,6 +77,7 @@ class ShardedDatasetManager:
         upcoming_dataset: At rank 0, the task that prepares the next shard; it returns whether it
             succeeded. None at other ranks.
         shard_index: Number of the current shard.
+        files: Which files the shards are, and what they must hold.
 
     Raises:
         ValueError: A number out of range, a prefix or address that is refused, no directory.
@@ -118,16 +118,14 @@ class ShardedDatasetManager:
         limits: Limits | None = None,
         on_event: Callable[[PrefetchEvent], object] | None = None,
     ) -> None:
-        refuse_ranks(rank, world_size)
+        self.rank, self.world_size = rank_of(rank, world_size)
         if max_dataset_idx is not None:
-            refuse_number("max_dataset_idx", max_dataset_idx, least=1)
-        self.sequence_length, self.rank, self.world_size = sequence_length, rank, world_size
+            count("max_dataset_idx", max_dataset_idx, 1)
         self.level, self.max_dataset_idx = level, max_dataset_idx
         self.active_dataset: SharedShardedDataset | None = None
         self.upcoming_dataset: asyncio.Task[bool] | None = None
         self.shard_index = 0
-        self._shard = functools.partial(
-            token_shard,
+        self.files = TokenFiles(
             sequence_length=sequence_length,
             shards_path=shards_path,
             token_dtype=token_dtype,
@@ -138,20 +136,41 @@ class ShardedDatasetManager:
         self._n_calls = 0
         self._is_busy = self._is_closed = False
         self._pid = os.getpid()
-        run = _RunName(
-            key_of_run(sequence_length, world_size, self._shard(0).names, run_id), run_id
-        )
         limits = limits_of(comms, limits, max_download_retries, download_timeout)
-        self._cache = Cache(self._shard(0).root, cleanup=cleanup)
+        self._cache = Cache(self.files.root, cleanup=cleanup)
         self._threads = LoopThreads()
         self._tally = PrefetchTally(on_event)
-        self._part = (
-            _rank_zero(self, comms, limits, run)
-            if rank == 0
-            else _other_rank(self, patience(wait_timeout, limits), run)
-        )
-        # One that nobody closes ends with the process, and leaves nothing behind either.
+        self._part = self._part_of(comms, limits, wait_timeout, run_id)
+        # A manager that is not closed ends with the process, and leaves nothing behind either.
         weakref.finalize(self, _end, self._pid, self._threads, self._part, self._cache)
+
+    def _part_of(
+        self, comms: Comms, limits: Limits, wait_timeout: float | None, run_id: str | None
+    ) -> RankZero | OtherRank:
+        cache, rank, n_ranks = self._cache, self.rank, self.world_size
+        load = functools.partial(SharedShardedDataset.load, rank=rank, world_size=n_ranks)
+        names = TokenShard(self.files, 0).names
+        key = key_of_run(self.sequence_length, n_ranks, names, run_id)
+        if rank:
+            follower = Follower(cache.root, key, rank, trusts=run_id is not None)
+            # At level "complete": rank 0 has read every byte of the same files.
+            return OtherRank(cache, load, follower, patience(wait_timeout, limits))
+        source = source_of(comms, cache.root)
+        import_for(source)  # before there are threads: see there
+        return RankZero(
+            cache,
+            source,
+            limits,
+            functools.partial(load, level=self.level),
+            Leader(cache.root, key, n_ranks) if n_ranks > 1 else None,
+            tally=self._tally,
+            owns_source=isinstance(comms, str),
+        )
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of a sequence."""
+        return self.files.sequence_length
 
     @property
     def stats(self) -> PrefetchStats:
@@ -169,7 +188,7 @@ class ShardedDatasetManager:
             A task that returns whether the shard is there, whole and proven; why not, is logged.
         """
         self._refuse_use()
-        shard = self._shard(shard_index)
+        shard = TokenShard(self.files, shard_index)
         self._part.on_loop(asyncio.get_running_loop())
         return asyncio.create_task(self._prepare(shard, {self.shard_index, shard_index}))
 
@@ -207,19 +226,13 @@ class ShardedDatasetManager:
         self, shard_index: int, began: float, *, is_prepared: bool = True
     ) -> SharedShardedDataset:
         self._refuse_use()
-        shard = self._shard(shard_index)
+        shard = TokenShard(self.files, shard_index)
         self._part.on_loop(asyncio.get_running_loop())
-        had = await self._had(shard)
-        is_ready, seconds = is_prepared and had.is_ready, time.monotonic() - began
-        self._tally.opened(shard.names[0], seconds, is_ready=is_ready)
-        return had.dataset
-
-    async def _had(self, shard: TokenShard) -> Had:
         self._n_calls += 1
         work = functools.partial(self._part.dataset, self._n_calls, shard)
         self._is_busy = True
         try:
-            return await self._threads.run(work, f"shardproof-shard-{shard.index}")
+            dataset, is_ready = await self._threads.run(work, f"shardproof-shard-{shard.index}")
         except FetchError as error:
             if self.rank:
                 raise
@@ -230,6 +243,9 @@ class ShardedDatasetManager:
             raise kind(f"{which} can't be had: {told(error)}", path=tokens) from error
         finally:
             self._is_busy = False
+        seconds = time.monotonic() - began
+        self._tally.opened(shard.names[0], seconds, is_ready=is_prepared and is_ready)
+        return dataset
 
     @checked
     async def initialize_datasets(self, current_shard_index: int) -> None:
@@ -260,11 +276,13 @@ class ShardedDatasetManager:
             RuntimeError: As for `create_dataset`; or no shard is active yet.
         """
         self._refuse_use()
-        if self.upcoming_dataset is None:
+        task = self.upcoming_dataset
+        if task is None:
             raise RuntimeError("no shard is active yet: call initialize_datasets first")
         following, began = self._after(self.shard_index), time.monotonic()
-        is_prepared = self.upcoming_dataset.done()
-        if not await _succeeded(self.upcoming_dataset):
+        is_prepared = task.done()
+        await asyncio.wait([task])  # which goes on if this wait is cancelled
+        if task.cancelled() or task.exception() is not None or not task.result():
             logger.warning("Shard %d could not be prepared; trying once more", following)
         dataset = await self._opened(following, began, is_prepared=is_prepared)
         self._activate(dataset, following)
@@ -275,7 +293,7 @@ class ShardedDatasetManager:
         return following if self.max_dataset_idx is None else following % self.max_dataset_idx
 
     def _activate(self, dataset: SharedShardedDataset, shard_index: int) -> None:
-        """Without a wait: either all of it is done, or nothing."""
+        """Make a dataset the active one, without a wait: either all of it is done, or nothing."""
         self.active_dataset, self.shard_index = dataset, shard_index
         self.upcoming_dataset = self.prepare_shard(self._after(shard_index))
         logger.info("Shard %d is active, with %d sequences", shard_index, len(dataset))
@@ -305,19 +323,8 @@ class ShardedDatasetManager:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-async def _succeeded(task: "asyncio.Task[bool]") -> bool:
-    """Wait for a task, which goes on if the wait is cancelled."""
-    await asyncio.wait([task])
-    return not task.cancelled() and task.exception() is None and task.result()
 
 
 def _log_failure(shard: TokenShard, error: Exception) -> None:
@@ -328,38 +335,7 @@ def _log_failure(shard: TokenShard, error: Exception) -> None:
     logger.error("%s: %s, %s", printable(how), *map(shown, shard.paths))
 
 
-class _RunName(NamedTuple):
-    """What is known of the run: the key of its ranks, and its name, if it has one."""
-
-    key: str
-    name: str | None
-
-
-def _rank_zero(
-    manager: ShardedDatasetManager, comms: Comms, limits: Limits, run: _RunName
-) -> RankZero:
-    cache = manager._cache
-    source = source_of(comms, cache.root)
-    leader = Leader(cache.root, run.key, manager.world_size) if manager.world_size > 1 else None
-    return RankZero(
-        cache,
-        source,
-        limits,
-        functools.partial(dataset_of, rank=0, world_size=manager.world_size, level=manager.level),
-        leader,
-        tally=manager._tally,
-        owns_source=isinstance(comms, str),
-    )
-
-
-def _other_rank(manager: ShardedDatasetManager, timeout: float, run: _RunName) -> OtherRank:
-    # At level "complete": rank 0 has read every byte of the same files.
-    open_ = functools.partial(dataset_of, rank=manager.rank, world_size=manager.world_size)
-    follower = Follower(manager._cache.root, run.key, manager.rank, trusts=run.name is not None)
-    return OtherRank(manager._cache, open_, follower, timeout)
-
-
-def _end(pid: int, threads: LoopThreads, part: RankRole, cache: Cache) -> None:
+def _end(pid: int, threads: LoopThreads, part: RankZero | OtherRank, cache: Cache) -> None:
     if os.getpid() != pid:  # what was forked from it has none of this
         return
     if is_collecting():

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _MAGIC = b"\x93NUMPY"
-_MAX_HEADER = 10_000  # characters; numpy's own limit for what nobody vouches for
+_MAX_HEADER = 10_000  # characters; numpy's own limit for headers that it does not trust
 _LENGTH_BYTES = {b"\1\0": 2, b"\2\0": 4, b"\3\0": 4}  # by version
 
 # Possessive, so that a hostile text of spaces takes no more than one pass.
@@ -139,13 +139,7 @@ def wrong_size(header: NpyHeader, size: int) -> Mismatch | None:
 
 
 def read_into(fd: int, items: npt.NDArray[Any], offset: int, path: str) -> None:
-    """Fill an array from a file, whole.
-
-    Args:
-        fd: Descriptor of the file.
-        items: What to fill; contiguous.
-        offset: Where its first byte is in the file.
-        path: What an error names.
+    """Fill a contiguous array with what a file has from an offset in bytes on.
 
     Raises:
         ShardReadError: The file is shorter than it was, or can't be read.

@@ -23,10 +23,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shardproof._base import files, json, threads
-from shardproof._base.liveness import is_gone, this_process
+from shardproof._base import files, json
+from shardproof._base.liveness import (
+    Heartbeat,
+    Mark,
+    ObservedSilence,
+    is_gone,
+    is_here,
+    this_process,
+)
 from shardproof._base.messages import shown, told, traced
-from shardproof._base.threads import Stop
 from shardproof.errors import FetchError, ManifestError
 from shardproof.fetching.cache import STATE
 
@@ -46,8 +52,6 @@ _MAX_KEPT = 16
 _AT = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})")
 _MAX_TEXT = 2000
 _OLD = 30 * 86_400.0  # seconds, by whatever clocks: a rank 0 that lives writes every few
-
-Mark = tuple[int, int, int]
 
 
 class RankOutcome(msgspec.Struct, frozen=True):
@@ -106,19 +110,20 @@ class Leader:
     def __init__(self, root: str, key: str, world_size: int, beat: float = BEAT) -> None:
         home = _home(root)
         files.make_directories(home)
-        _sweep(home)
+        for name in os.listdir(home):
+            # What was said by processes that surely run no more, or a month ago.
+            path = os.path.join(home, name)
+            with contextlib.suppress(OSError):
+                if is_gone(_process_of(name)) or time.time() - os.stat(path).st_mtime > _OLD:
+                    files.remove_tree(path)
         name = f"{secrets.token_hex(8)}.{this_process().replace('/', ',')}"
         self._directory = os.path.join(home, name)
         files.make_directories(self._directory)
         self._world_size, self._pid = world_size, os.getpid()
         self._record = _Record(key)
         self._lock = threading.Lock()
-        self._stopped = Stop()
         self._write()
-        self._thread = threading.Thread(
-            target=self._show_life, args=(beat,), name="shardproof-rank-0", daemon=True
-        )
-        threads.start(self._thread, self._stopped)
+        self._heartbeat = Heartbeat(self._beat, beat, "shardproof-rank-0")
 
     def tell(self, outcome: RankOutcome) -> None:
         """Let the other ranks know."""
@@ -140,30 +145,20 @@ class Leader:
         data = msgspec.json.encode(self._record)
         files.write_whole(os.path.join(self._directory, _RECORD), data)
 
-    def _show_life(self, beat: float) -> None:
-        while not self._stopped.wait(beat):
-            with self._lock:
-                self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
-                try:
-                    self._write()
-                except OSError as error:
-                    # The next one may succeed; if none does, the others take rank 0 for dead.
-                    logger.warning("No sign of life for the other ranks: %s", told(error))
+    def _beat(self) -> bool:
+        with self._lock:
+            self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
+            try:
+                self._write()
+            except OSError as error:
+                # The next one may succeed; if none does, the others take rank 0 for dead.
+                logger.warning("No sign of life for the other ranks: %s", told(error))
+        return True
 
     def close(self) -> None:
         """Say nothing any more; what was said stays, as others may not have read it yet."""
         if os.getpid() == self._pid:
-            self._stopped.set()
-            self._thread.join()
-
-
-def _sweep(home: str) -> None:
-    """Remove what was said by processes that surely run no more, or a month ago."""
-    for name in os.listdir(home):
-        path = os.path.join(home, name)
-        with contextlib.suppress(OSError):
-            if is_gone(_process_of(name)) or time.time() - os.stat(path).st_mtime > _OLD:
-                files.remove_tree(path)
+            self._heartbeat.stop()
 
 
 class Unseen(NamedTuple):
@@ -205,11 +200,11 @@ class Follower:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._home, self._key, self._rank, self._trusts = _home(root), key, rank, trusts
-        self._silence, self._clock = silence, clock
+        self._max_silence = silence
         self.unseen: Unseen | None = None
         self._leader: str | None = None
         self._told = 0
-        self._seen: dict[str, tuple[_Record | None, float]] = {}
+        self._silence: ObservedSilence[str, _Record] = ObservedSilence(clock)
 
     def look(self, call: int) -> RankOutcome | None:
         """Return how it went with the shard of one call; None as long as that is not known.
@@ -230,17 +225,14 @@ class Follower:
                 return outcome
         if record and record.outcomes and record.outcomes[-1].call > call:
             raise FetchError(f"rank 0 has gone on to shard {record.outcomes[-1].shard}")
-        if is_over or silent > self._silence:
-            self._refuse_unseen()
+        is_silent = silent > self._max_silence
+        if (is_over or is_silent) and self.unseen is not None:
+            raise FetchError(self.unseen.problem) from traced(self.unseen.error)
         if is_over:
             raise FetchError("the process of rank 0 is gone, and did not say why")
-        if silent > self._silence:
+        if is_silent:
             raise FetchError(f"rank 0 has shown no sign of life for {silent:.0f}s")
         return None
-
-    def _refuse_unseen(self) -> None:
-        if self.unseen is not None:
-            raise FetchError(self.unseen.problem) from traced(self.unseen.error)
 
     def _candidates(self) -> list[str]:
         try:
@@ -252,22 +244,18 @@ class Follower:
             return []
 
     def _is_believed(self, name: str) -> bool:
-        before = self._seen.get(name, (None, 0.0))[0]
+        before = self._silence.last(name)
         record, _ = self._read(name)
         if record is None or record.key != self._key:
             return False
-        return self._trusts or _lives_here(_process_of(name)) or before not in {None, record}
+        process = _process_of(name)
+        lives_here = is_here(process) and not is_gone(process)
+        return self._trusts or lives_here or before not in {None, record}
 
     def _read(self, name: str) -> tuple[_Record | None, float]:
-        """What is said, and for how long nothing else was."""
-        record, now = self._record(name), self._clock()
-        before, since = self._seen.get(name, (None, now))
-        if record is None or record == before:
-            record = before
-        else:
-            since = now
-        self._seen[name] = record, since
-        return record, now - since
+        """Return what is said, and for how long nothing else was."""
+        record = self._record(name) or self._silence.last(name)
+        return record, 0.0 if record is None else self._silence.seconds(name, record)
 
     def _record(self, name: str) -> _Record | None:
         try:
@@ -292,12 +280,6 @@ class Follower:
                 files.write_whole(os.path.join(directory, f"{self._rank}.{call}"), b"")
                 files.remove(os.path.join(directory, f"{self._rank}.{self._told}"))
             self._told = call
-
-
-def _lives_here(process: str) -> bool:
-    """Whether a process is known to run on this machine."""
-    mine = this_process()
-    return bool(mine) and process.split("/")[:2] == mine.split("/")[:2] and not is_gone(process)
 
 
 def cut_text(text: str) -> str:

@@ -1,29 +1,33 @@
 """Whether a shard of tokens is what it must be, and each sequence the one that its id was made of.
 
-An id is a checksum of a sequence that is on the disk already. Level ``valid`` proves it.
+Level ``valid`` proves each sequence by its id: the blake2b digest of the sequence's bytes, in 8
+bytes that are read as a little-endian number. templar's own preparation script stores something
+else: numpy makes floating-point numbers of numbers on both sides of 2**63, and the script stores
+their bits. It also reads the ``.npy`` file from its first byte on, so that its first sequence
+begins with the header.
 """
 
 import contextlib
-import functools
+import hashlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from shardproof._base import fanout
 from shardproof._base.messages import printable, shown
 from shardproof.checks import check
-from shardproof.datasets.tokens._id_forms import IdForm, form_of, wrong_sequences
 from shardproof.datasets.tokens._npy import HeaderError, read_header, wrong_size
-from shardproof.datasets.tokens._token_shard import IDS, Items, TokenShard, open_tokens
+from shardproof.datasets.tokens._token_files import IDS, Items, TokenShard, open_tokens
 from shardproof.errors import ShardReadError, ShardValidationError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.report import Finding, FindingKind, Report
 
-__all__ = ["OpenShard", "ProofLevel", "check_tokens", "open_proven"]
+__all__ = ["OpenShard", "ProofLevel", "check_tokens", "open_proven", "sequence_id"]
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -32,17 +36,23 @@ ProofLevel = Literal["complete", "valid"]
 
 _FORMAT = "tokens"
 _CHUNK_BYTES = 2**22
+_LOOKED_AT = 16
+_LOOKED_AT_BYTES = 2**24
+
+
+def sequence_id(sequence: npt.NDArray[np.integer]) -> int:
+    """Return the id of a sequence: a checksum of its bytes as they are stored, little-endian.
+
+    Example:
+        >>> hex(sequence_id(np.arange(4, dtype=np.uint32)))
+        '0xfa9e3d6af5bd1df6'
+    """
+    digest = hashlib.blake2b(np.ascontiguousarray(sequence).data, digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
 class OpenShard(NamedTuple):
-    """A shard of tokens that was proven, and is open.
-
-    Attributes:
-        shard: What it must be.
-        tokens: Its tokens.
-        ids: The ids of its sequences.
-        n_sequences: How many there are of both.
-    """
+    """A shard of tokens that was proven, and is open: so many sequences, and an id of each."""
 
     shard: TokenShard
     tokens: Items
@@ -67,37 +77,15 @@ def open_proven(shard: TokenShard, level: ProofLevel = "complete") -> OpenShard:
     _raise_for(check_tokens(shard))
     tokens, ids = open_tokens(shard)
     try:
-        found = OpenShard(shard, tokens, ids, _agreed(shard, tokens.n_items, ids.n_items))
+        found = OpenShard(shard, tokens, ids, _n_sequences(shard, tokens.n_items, ids.n_items))
         if level == "valid":
             findings = tuple(_wrong_sequences(found))
-            _raise_for(Report(Path(shard.root), _FORMAT, level, 2, findings))
+            _raise_for(Report(Path(shard.files.root), _FORMAT, level, 2, findings))
     except BaseException:
         tokens.close()
         ids.close()
         raise
     return found
-
-
-def check_tokens(shard: TokenShard) -> Report:
-    """Return what a look at the two files of a shard found; no token is read.
-
-    Args:
-        shard: What they must be.
-
-    Raises:
-        ManifestError: There is no such directory.
-        OSError: It can't be looked at.
-    """
-    tokens, ids = shard.names
-    manifest = Manifest(
-        root=Path(shard.root),
-        path=Path(shard.root, tokens),
-        format=_FORMAT,
-        files=[PromisedFile(name=tokens), PromisedFile(name=ids)],
-        probe=functools.partial(_probe, tokens, shard.dtype),
-        contradictions=functools.partial(_contradictions, shard),
-    )
-    return check(manifest, level="complete", workers=1, list_first=False)
 
 
 def _raise_for(report: Report) -> None:
@@ -112,62 +100,84 @@ def _raise_for(report: Report) -> None:
         raise
 
 
-def _probe(
-    tokens: str, token_dtype: np.dtype[Any], promised: PromisedFile, fd: int, size: int
-) -> Mismatch | None:
-    try:
-        header = read_header(fd)
-    except HeaderError as error:
-        return error.mismatch
-    expected = token_dtype if promised.name == tokens else IDS
-    if header.dtype != expected:
-        return Mismatch(expected=f"items of type {expected.str}", found=header.dtype.str)
-    return wrong_size(header, size)
+def check_tokens(shard: TokenShard) -> Report:
+    """Return what a look at the two files of a shard found; no token is read.
 
+    Raises:
+        ManifestError: There is no such directory.
+        OSError: It can't be looked at.
+    """
+    tokens, ids = shard.names
+    root = Path(shard.files.root)
 
-def _contradictions(shard: TokenShard) -> Iterator[Contradiction]:
-    """What the two files say of each other, where both can be read."""
-    if shard.allow_length_mismatch:
-        return
-    with contextlib.suppress(OSError, ShardValidationError):  # findings of their own
-        tokens, ids = open_tokens(shard)
-        with contextlib.closing(tokens), contextlib.closing(ids):
-            yield from _wrong_counts(shard, tokens.n_items, ids.n_items)
+    def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+        try:
+            header = read_header(fd)
+        except HeaderError as error:
+            return error.mismatch
+        expected = shard.files.dtype if promised.name == tokens else IDS
+        if header.dtype != expected:
+            return Mismatch(expected=f"items of type {expected.str}", found=header.dtype.str)
+        return wrong_size(header, size)
+
+    def contradictions() -> Iterator[Contradiction]:
+        if shard.files.allow_length_mismatch:
+            return
+        with contextlib.suppress(OSError, ShardValidationError):  # findings of their own
+            both = open_tokens(shard)
+            with contextlib.closing(both[0]), contextlib.closing(both[1]):
+                yield from _wrong_counts(shard, both[0].n_items, both[1].n_items)
+
+    manifest = Manifest(
+        root=root,
+        path=root / tokens,
+        format=_FORMAT,
+        files=[PromisedFile(name=tokens), PromisedFile(name=ids)],
+        probe=probe,
+        contradictions=contradictions,
+    )
+    return check(manifest, level="complete", workers=1, list_first=False)
 
 
 def _wrong_counts(shard: TokenShard, n_tokens: int, n_ids: int) -> Iterator[Contradiction]:
+    """Yield how the numbers of tokens and of ids contradict each other."""
     tokens, ids = shard.names
-    n_sequences, rest = divmod(n_tokens, shard.sequence_length)
+    length = shard.files.sequence_length
+    n_sequences, rest = divmod(n_tokens, length)
     if rest:
-        expected = f"a multiple of {shard.sequence_length} tokens"
+        expected = f"a multiple of {length} tokens"
         yield Contradiction(tokens, Mismatch(expected=expected, found=f"{n_tokens}, {rest} over"))
     if n_ids != n_sequences:
-        expected = f"{n_sequences} ids, for {n_tokens} tokens in sequences of "
-        yield Contradiction(
-            ids, Mismatch(expected=f"{expected}{shard.sequence_length}", found=str(n_ids))
-        )
+        expected = f"{n_sequences} ids, for {n_tokens} tokens in sequences of {length}"
+        yield Contradiction(ids, Mismatch(expected=expected, found=str(n_ids)))
 
 
-def _agreed(shard: TokenShard, n_tokens: int, n_ids: int) -> int:
-    """How many sequences there are to read."""
+def _n_sequences(shard: TokenShard, n_tokens: int, n_ids: int) -> int:
+    """Return how many sequences there are to read, as tokens and ids agree."""
     for name, mismatch in _wrong_counts(shard, n_tokens, n_ids):
-        if not shard.allow_length_mismatch:
+        path = os.path.join(shard.files.root, name)
+        if not shard.files.allow_length_mismatch:
             problem = f"expected {mismatch.expected}, found {mismatch.found}: it was just replaced"
-            raise ShardReadError(problem, path=os.path.join(shard.root, name))
+            raise ShardReadError(problem, path=path)
         logger.warning(
             "'%s': expected %s, found %s; what has no partner is left out",
-            shown(os.path.join(shard.root, name)),
+            shown(path),
             printable(mismatch.expected),
             printable(mismatch.found),
         )
-    return min(n_tokens // shard.sequence_length, n_ids)
+    return min(n_tokens // shard.files.sequence_length, n_ids)
 
 
 def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
-    length, n = found.shard.sequence_length, found.n_sequences
-    form = form_of(found.tokens, found.ids, length, n)
-    step = max(1, _CHUNK_BYTES // (length * found.shard.dtype.itemsize))
-    compare = functools.partial(_compare, found, form, step)
+    """Yield a finding if there are sequences other than those that the ids were made of."""
+    length, n = found.shard.files.sequence_length, found.n_sequences
+    form = _form_of(found)
+    step = max(1, _CHUNK_BYTES // (length * found.shard.files.dtype.itemsize))
+
+    def compare(starts: Sequence[int]) -> list[int]:
+        parts = (range(start, min(start + step, n)) for start in starts)
+        return [index for numbers in parts for index in _wrong_among(found, form, numbers)]
+
     runs = fanout.over_threads(compare, range(0, n, step), fanout.available_cpus(), chunk=1)
     with contextlib.closing(runs):
         wrong = [index for _, indices in runs for index in indices]
@@ -185,9 +195,48 @@ def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
         )
 
 
-def _compare(found: OpenShard, form: IdForm, step: int, starts: Sequence[int]) -> list[int]:
-    """Which of the sequences from some places on are not those that their ids were made of."""
-    n = found.n_sequences
-    parts = (range(start, min(start + step, n)) for start in starts)
-    args = found.tokens, found.ids, form, found.shard.sequence_length
-    return [index for numbers in parts for index in wrong_sequences(*args, numbers)]
+class IdForm(NamedTuple):
+    """In which form all ids of a shard are stored.
+
+    Attributes:
+        is_float: Whether as the bits of a float64.
+        has_header: Whether the first sequence begins with the file's header, not behind it.
+    """
+
+    is_float: bool = False
+    has_header: bool = False
+
+    def __str__(self) -> str:
+        number = "as the bits of a float64" if self.is_float else "as numbers"
+        return f"{number}, of the file with its header" if self.has_header else number
+
+
+_FORMS = (IdForm(), IdForm(is_float=True), IdForm(has_header=True), IdForm(True, True))
+
+
+def _form_of(found: OpenShard) -> IdForm:
+    """Return the form in which most of the first ids are right; numbers where none is.
+
+    A shard whose sequences are all right in one form is right in this one.
+    """
+    n_bytes = found.shard.files.sequence_length * found.tokens.dtype.itemsize
+    n = min(found.n_sequences, _LOOKED_AT, max(1, _LOOKED_AT_BYTES // n_bytes))
+    n_wrong: dict[IdForm, int] = {}
+    for form in _FORMS:
+        if not form.has_header or found.tokens.n_in_header is not None:
+            n_wrong[form] = len(_wrong_among(found, form, range(n)))
+            if not n_wrong[form]:
+                return form
+    return min(n_wrong, key=n_wrong.__getitem__)
+
+
+def _wrong_among(found: OpenShard, form: IdForm, numbers: range) -> list[int]:
+    """Return which sequences of a range are not those that their ids were made of."""
+    start, n, length = numbers.start, len(numbers), found.shard.files.sequence_length
+    first = start * length - (found.tokens.n_in_header or 0 if form.has_header else 0)
+    sequences = found.tokens.read(first, n * length).reshape(n, length)
+    made = np.fromiter(map(sequence_id, sequences), np.uint64, n)
+    if form.is_float:
+        made = made.astype(np.float64).view(np.uint64)
+    wrong: list[int] = (start + np.flatnonzero(made != found.ids.read(start, n))).tolist()
+    return wrong

@@ -1,19 +1,19 @@
 """A dataset of the sequences in one shard of tokens, for all ranks."""
 
+import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._base.arguments import checked
-from shardproof.datasets.tokens._id_forms import sequence_id
-from shardproof.datasets.tokens._token_checks import ProofLevel, open_proven
-from shardproof.datasets.tokens._token_shard import AnyPath, TokenShard, refuse_number, token_shard
+from shardproof._base.arguments import checked, rank_of
+from shardproof.datasets.tokens._token_checks import OpenShard, ProofLevel, open_proven
+from shardproof.datasets.tokens._token_files import AnyPath, TokenFiles, TokenShard
 
-__all__ = ["SharedShardedDataset", "dataset_of", "refuse_ranks", "sequence_id"]
+__all__ = ["SharedShardedDataset"]
 
 
 class SharedShardedDataset:
@@ -48,6 +48,7 @@ class SharedShardedDataset:
         TypeError: An argument of the wrong type.
 
     Example:
+        >>> from shardproof.datasets import sequence_id
         >>> output_dir.mkdir()
         >>> tokens = np.arange(12, dtype=np.uint32)
         >>> ids = [sequence_id(sequence) for sequence in tokens.reshape(3, 4)]
@@ -73,21 +74,41 @@ class SharedShardedDataset:
         level: ProofLevel = "complete",
         allow_length_mismatch: bool = False,
     ) -> None:
-        refuse_ranks(rank, world_size)
-        shard = token_shard(
-            shard_index,
-            sequence_length,
+        self.rank, self.world_size = rank_of(rank, world_size)
+        files = TokenFiles(
+            sequence_length=sequence_length,
             shards_path=shards_path,
             token_dtype=token_dtype,
             file_prefix=file_prefix,
             ids_prefix=ids_prefix,
             allow_length_mismatch=allow_length_mismatch,
         )
-        self._begin(shard, rank, world_size, level)
+        self._open: OpenShard = open_proven(TokenShard(files, shard_index), level)
 
-    def _begin(self, shard: TokenShard, rank: int, world_size: int, level: ProofLevel) -> None:
-        self.rank, self.world_size = rank, world_size
-        self._open = open_proven(shard, level)
+    @classmethod
+    @checked
+    def load(
+        cls,
+        files: TokenFiles,
+        shard_index: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        level: ProofLevel = "complete",
+    ) -> Self:
+        """Open a shard of the files that a `TokenFiles` describes; raises as the class.
+
+        Args:
+            files: Which files the shards are, and what they must hold.
+            shard_index: Number of the shard.
+            rank: As for the class.
+            world_size: As for the class.
+            level: As for the class.
+        """
+        dataset = cls.__new__(cls)
+        dataset.rank, dataset.world_size = rank_of(rank, world_size)
+        dataset._open = open_proven(TokenShard(files, shard_index), level)
+        return dataset
 
     @staticmethod
     @checked
@@ -105,9 +126,17 @@ class SharedShardedDataset:
             file_prefix: As for the class.
             ids_prefix: As for the class.
         """
-        return token_shard(
-            shard_index, 1, shards_path=custom_path, file_prefix=file_prefix, ids_prefix=ids_prefix
-        ).paths
+        return TokenFiles(
+            sequence_length=1,
+            shards_path=custom_path,
+            file_prefix=file_prefix,
+            ids_prefix=ids_prefix,
+        ).paths(shard_index)
+
+    @property
+    def files(self) -> TokenFiles:
+        """Which files the shards are, and what they must hold."""
+        return self._open.shard.files
 
     @property
     def tokens_file(self) -> Path:
@@ -122,7 +151,7 @@ class SharedShardedDataset:
     @property
     def sequence_length(self) -> int:
         """Tokens of a sequence."""
-        return self._open.shard.sequence_length
+        return self._open.shard.files.sequence_length
 
     def __len__(self) -> int:
         return self._open.n_sequences
@@ -143,7 +172,7 @@ class SharedShardedDataset:
     def read(self, indices: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return several sequences, one a row, in the given order; errors as for one."""
         rows = [self._checked(index) for index in indices]
-        batch = np.empty((len(rows), self.sequence_length), self._open.shard.dtype)
+        batch = np.empty((len(rows), self.sequence_length), self.files.dtype)
         for place, row in enumerate(rows):
             self._open.tokens.fill(batch[place], row * self.sequence_length)
         return batch
@@ -164,7 +193,7 @@ class SharedShardedDataset:
         """Close both files; nothing is read any more."""
         self._open.close()
 
-    def __enter__(self) -> "SharedShardedDataset":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -172,19 +201,6 @@ class SharedShardedDataset:
 
     def __reduce__(self) -> tuple[Callable[..., "SharedShardedDataset"], tuple[Any, ...]]:
         # For workers that inherit no descriptors: they look, and open anew.
-        return dataset_of, (self._open.shard, self.rank, self.world_size)
-
-
-def dataset_of(
-    shard: TokenShard, rank: int, world_size: int, level: ProofLevel = "complete"
-) -> SharedShardedDataset:
-    """Return the dataset of a shard whose description is at hand; raises as the class."""
-    dataset = SharedShardedDataset.__new__(SharedShardedDataset)
-    dataset._begin(shard, rank, world_size, level)
-    return dataset
-
-
-def refuse_ranks(rank: int, world_size: int) -> None:
-    """Refuse numbers that no group of processes has; `ValueError` or `TypeError`."""
-    refuse_number("world_size", world_size, least=1)
-    refuse_number("rank", rank, least=0, most=world_size - 1)
+        shard = self._open.shard
+        load = functools.partial(type(self).load, rank=self.rank, world_size=self.world_size)
+        return load, (shard.files, shard.index)

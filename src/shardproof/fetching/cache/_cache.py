@@ -11,24 +11,23 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from shardproof._base import files
+from shardproof._base.liveness import mark_of
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.opening import real_path
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import real_path, refuse_empty
 from shardproof.errors import FetchError
-from shardproof.fetching.cache._cleanup import Cleanup, cleanup_policy
 from shardproof.fetching.cache._leases import HEARTBEAT, STALE_AFTER, Lease, Leases
-from shardproof.fetching.cache._locks import locked
-from shardproof.fetching.cache._places import Slot, key_of, make_state, place_of
-from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of, mark_of, proof_of
+from shardproof.fetching.cache._places import Slot, key_of, place_of
+from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of, proof_of
 from shardproof.fetching.cache._prover import Prover
 from shardproof.fetching.cache._removals import Removals
+from shardproof.fetching.cache._settings import Cleanup, cleanup_policy
+from shardproof.fetching.cache._state import locked, make_state
 from shardproof.fetching.sources._source import RemoteFile
 
 __all__ = ["Cache"]
@@ -95,19 +94,16 @@ class Cache:
     def _sweep(self) -> None:
         """Remove what processes left that were killed; what fails costs room, no more."""
         try:
-            self._sweep_all()
+            locks = os.listdir(self._locks)  # before the leases: whoever locks a shard holds it
+            held = {f"{lease.key}.lock" for lease in self._leases.sweep()}
+            for name in set(locks) - held:
+                files.remove(os.path.join(self._locks, name))
+            files.sweep_leftovers(self._proofs.directory)
+            self._removals.finish_left()
         except OSError as error:
             logger.warning(
                 "What killed processes left in '%s' stays: %s", shown(self.root), told(error)
             )
-
-    def _sweep_all(self) -> None:
-        locks = os.listdir(self._locks)  # before the leases: who locks a shard holds it already
-        held = {f"{lease.key}.lock" for lease in self._leases.sweep()}
-        for name in set(locks) - held:
-            files.remove(os.path.join(self._locks, name))
-        files.sweep_leftovers(self._proofs.directory)
-        self._removals.finish_left()
 
     def path_of(self, name: str) -> Path:
         """Return where a shard is or will be.
@@ -140,13 +136,8 @@ class Cache:
         """Return where a shard is, if it is there and proven to be the source's; else None.
 
         Until the lease is released, nobody takes it away or puts another one there. A file is
-        hashed where its digest is known and nobody remembers that it was proven. One that has
-        another digest is moved aside.
-
-        Args:
-            file: What the source tells of it.
-            lease: A hold on it.
-            stop: Set by another thread, it ends the hashing, and the shard isn't found.
+        hashed where its digest is known and nobody remembers that it was proven; where ``stop`` is
+        set meanwhile, the shard isn't found. One that has another digest is moved aside.
 
         Raises:
             OSError: It could not be looked at.
@@ -193,11 +184,13 @@ class Cache:
         _refuse_other(file, lease)
         status = os.stat(temporary, follow_symlinks=False)
         proof = proof_of(file, status, digests_of(digest, file.digest), placed=True)
+        # What a source tells whose bytes are these, if there is a digest of them.
+        same = RemoteFile(proof.name, proof.size, proof.identity, next(iter(proof.digests), None))
         with place_of(self.root, file.name, make=True) as place:
             assert place is not None, "it was made"  # noqa: S101 - for a type checker
             self._proofs.write(proof)
             try:
-                self._put(os.fspath(temporary), place, (file, _exactly(proof)), lease, stop)
+                self._put(os.fspath(temporary), place, (file, same), lease, stop)
             finally:
                 there = place.status()
                 if there is None or mark_of(there) != proof.mark:
@@ -224,18 +217,11 @@ class Cache:
                 return
             elif stop is not None and stop.is_set():
                 raise FetchError("it was stopped", path=place.path)
-            elif not self._clear(place, status, lease):
+            elif not self._removals.make_way(place, status, lease):
                 there = place.status()
                 if there is not None and mark_of(there) == mark_of(status):
                     raise self._conflict(place, lease)
         raise self._conflict(place, lease)
-
-    def _clear(self, place: Slot, status: os.stat_result, lease: Lease) -> bool:
-        """Take away what is there, unless somebody else reads it; say whether it is gone."""
-        proof = self._proofs.read(place.name, status)
-        if proof is not None and proof.placed:
-            return self._removals.remove(place, "reader", lease)
-        return self._removals.move_aside(place, status, lease) is not None
 
     def _conflict(self, place: Slot, lease: Lease) -> FetchError:
         readers = ", ".join(self.in_use(place.name, lease)) or "a process that is gone by now"
@@ -275,13 +261,12 @@ class Cache:
     def owns(self, name: str) -> bool:
         """Return whether this package put there what is there; not where that can't be seen."""
         with contextlib.suppress(OSError), place_of(self.root, name) as place:
-            status = place.status() if place else None
-            proof = self._proofs.read(name, status) if status else None
+            proof = self._proof_at(place)
             return proof is not None and proof.placed
         return False
 
     def distrust(self, name: str) -> None:
-        """Believe no more what is there, which is no good, though the source has nothing else.
+        """Forget that what is there was proven: it is no good, though the source has nothing else.
 
         It goes if this package put it there, whatever the policy, unless somebody reads it. If
         not, it stays, and nothing is known of it.
@@ -290,13 +275,16 @@ class Cache:
             OSError: It could not be removed.
         """
         with place_of(self.root, name) as place:
-            status = place.status() if place else None
-            proof = self._proofs.read(name, status) if status else None
+            proof = self._proof_at(place)
             if place is not None and proof is not None:
                 if proof.placed:
                     self._removals.remove(place, "reader")
                 else:
                     self._proofs.forget(proof)
+
+    def _proof_at(self, place: Slot | None) -> CacheProof | None:
+        status = place.status() if place else None
+        return self._proofs.read(place.name, status) if place and status else None
 
     def discard(self, name: str) -> bool:
         """Remove a shard that is not needed, if it is this package's, unchanged, and nobody's.
@@ -306,33 +294,21 @@ class Cache:
         Returns:
             Whether it was removed.
         """
-        return self.cleanup == "auto" and self._discard(name)
+        return self.cleanup == "auto" and self._removals.discard(name)
 
     def discard_others(self, wanted: Collection[str]) -> list[str]:
         """Discard what an earlier run has left, but not these; return the names that are gone."""
         if self.cleanup != "auto":
             return []
-        names = sorted({name for _, _, name in self._shards()} - set(wanted))
+        names = sorted({name for _, _, name in self._removals.placed()} - set(wanted))
         proofs = self._proofs.paths()
-        return [name for name in names if self._discard(name, proofs)]
-
-    def _discard(self, name: str, proofs: Mapping[str, Sequence[str]] | None = None) -> bool:
-        try:
-            with place_of(self.root, name) as place:
-                return place is not None and self._removals.remove(place, "lease", proofs=proofs)
-        except OSError as error:
-            logger.warning("Shard '%s' could not be removed: %s", shown(name), told(error))
-            return False
+        return [name for name in names if self._removals.discard(name, proofs)]
 
     def make_room(self, n_bytes: int, lease: Lease) -> bool:
         """Reserve room for a shard that is to be fetched; the least recently used ones go for it.
 
         What is reserved counts for other processes too, until the shard is placed or the lease
         released.
-
-        Args:
-            n_bytes: Its size.
-            lease: A hold on it.
 
         Returns:
             Whether there is room. If not, none is reserved, and nobody is hindered to fetch it.
@@ -341,23 +317,15 @@ class Cache:
             return True
         lease.reserve(n_bytes)
         used = self._leases.reserved()
-        shards = sorted(self._shards())
-        used += sum(size for _, size, _ in shards)
+        placed = sorted(self._removals.placed())
+        used += sum(size for _, size, _ in placed)
         proofs = self._proofs.paths()
-        for _, size, name in shards:
-            if used > self.cleanup and self._discard(name, proofs):
+        for _, size, name in placed:
+            if used > self.cleanup and self._removals.discard(name, proofs):
                 used -= size
         if used > self.cleanup:
             lease.reserve(0)
         return used <= self.cleanup
-
-    def _shards(self) -> Iterator[tuple[int, int, str]]:
-        """Yield when each shard that this package put there was last used, its size and name."""
-        for proof, used in self._proofs.all():
-            with contextlib.suppress(OSError), place_of(self.root, proof.name) as place:
-                status = place.status() if place else None
-                if proof.placed and status is not None and mark_of(status) == proof.mark:
-                    yield used, proof.size, proof.name
 
     def downloading(
         self, name: str, stop: threading.Event | None = None, *, timeout: float = 600.0
@@ -383,18 +351,8 @@ class Cache:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _exactly(proof: CacheProof) -> RemoteFile:
-    """What a source tells whose bytes are those that were proven, if there is a digest of them."""
-    return RemoteFile(proof.name, proof.size, proof.identity, next(iter(proof.digests), None))
 
 
 def _refuse_other(file: RemoteFile, lease: Lease) -> None:

@@ -8,27 +8,25 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof._base.deadline import Deadline
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.threads import Stop
-from shardproof._base.work import Cancelled, go_on
+from shardproof._base.work import Cancelled, Deadline, go_on
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.cache._stats import PrefetchEvent, PrefetchTally
 from shardproof.fetching.sources._source import RemoteFile, Source
-from shardproof.fetching.transfer._asking import ask
-from shardproof.fetching.transfer._attempts import Goal
-from shardproof.fetching.transfer._fetch_to import FetchResult, fetch_to
+from shardproof.fetching.transfer._attempts import Goal, Limits
+from shardproof.fetching.transfer._fetch_to import fetch_to
 from shardproof.fetching.transfer._kept import drop_parts, key_in, sweep_parts
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.transfer._requests import ask
 
-__all__ = ["Brought", "CachedFetcher"]
+__all__ = ["CachedFetcher", "CachedShard"]
 
 logger = logging.getLogger("shardproof.fetching")
 
 
-class Brought(NamedTuple):
+class CachedShard(NamedTuple):
     """Where a shard is, and how it came there."""
 
     path: Path
@@ -60,10 +58,10 @@ class CachedFetcher:
         return None
 
     def take(self, name: str) -> None:
-        """Hold what lies under a shard's name, whatever it is: nobody takes it away any more."""
+        """Hold what lies under a shard's name, whatever it is, so that nobody takes it away."""
         self._hold(name).begin_reading()
 
-    def bring(self, name: str, position: int, stop: threading.Event) -> Brought:
+    def bring(self, name: str, position: int, stop: threading.Event) -> CachedShard:
         """Return where a shard is, whole, proven and held; fetch it if it isn't there.
 
         Raises:
@@ -85,7 +83,7 @@ class CachedFetcher:
             self._let_go(name)
             raise
 
-    def _bring(self, name: str, label: str, lease: Lease, stop: threading.Event) -> Brought:
+    def _bring(self, name: str, label: str, lease: Lease, stop: threading.Event) -> CachedShard:
         try:
             file = self._file(name, label, stop)
         except FetchError:
@@ -98,25 +96,28 @@ class CachedFetcher:
                 shown(label),
                 shown(path),
             )
-            return Brought(path, PrefetchEvent("found", name))
+            return CachedShard(path, PrefetchEvent("found", name))
         path = self._cache.find(file, lease, stop)
         if path is not None:
-            return Brought(path, PrefetchEvent("found", name))
+            return CachedShard(path, PrefetchEvent("found", name))
         with self._cache.downloading(name, timeout=self._limits.timeout, stop=stop):
             # Whoever held the lock may have brought it.
             path = self._cache.find(file, lease, stop)
             if path is not None:
-                return Brought(path, PrefetchEvent("found", name))
+                return CachedShard(path, PrefetchEvent("found", name))
             return self._fetched(file, label, lease, stop)
 
     def _fetched(
         self, file: RemoteFile, label: str, lease: Lease, stop: threading.Event
-    ) -> Brought:
+    ) -> CachedShard:
         name = file.name
         self._tell_unknown(name)
         if not self._cache.make_room(file.size or 0, lease):
             logger.warning("There is no room for %s, since others hold what is there", shown(label))
-        limits = self.tally.limits_for(file.size, self._limits)
+
+        def count(n_bytes: int, size: int | None) -> None:
+            self._here[name] = (n_bytes, size or n_bytes)
+
         fetched = fetch_to(
             self._source,
             name,
@@ -124,9 +125,9 @@ class CachedFetcher:
             goal=self._goal(name, label),
             file=file,
             digest=None,
-            limits=limits,
+            limits=self.tally.limits_for(file.size, self._limits),
             stop=stop,
-            on_bytes=lambda n_bytes, size: self._come(name, n_bytes, size),
+            on_bytes=count,
             parts=self._cache.kept,
             is_asked=True,
         )
@@ -134,11 +135,13 @@ class CachedFetcher:
         path = self._cache.place(
             fetched.path, fetched.file, lease, digest=fetched.digest, stop=stop
         )
-        self._count(fetched)
-        return Brought(path, PrefetchEvent("fetched", name, fetched.seconds, fetched.n_bytes))
+        n_attempts, n_bytes = fetched.n_attempts, fetched.n_bytes
+        self.tally.add(n_attempts=n_attempts, n_retries=max(0, n_attempts - 1), n_bytes=n_bytes)
+        self.tally.took(n_bytes, fetched.seconds)
+        return CachedShard(path, PrefetchEvent("fetched", name, fetched.seconds, n_bytes))
 
     def _tell_unknown(self, name: str) -> None:
-        """Say why what lies there does not do."""
+        """Log that what lies under a shard's name is not known to be the shard."""
         if self._cache.is_unknown(name):
             logger.warning(
                 "'%s' lies there, but nothing is known of it: it is compared with what is fetched. "
@@ -146,16 +149,8 @@ class CachedFetcher:
                 shown(self._cache.path_of(name)),
             )
 
-    def _come(self, name: str, n_bytes: int, size: int | None) -> None:
-        self._here[name] = (n_bytes, size or n_bytes)
-
-    def _count(self, fetched: FetchResult) -> None:
-        n_attempts, n_bytes = fetched.n_attempts, fetched.n_bytes
-        self.tally.add(n_attempts=n_attempts, n_retries=max(0, n_attempts - 1), n_bytes=n_bytes)
-        self.tally.took(n_bytes, fetched.seconds)
-
     def _file(self, name: str, label: str, stop: threading.Event) -> RemoteFile:
-        """What the source says of a shard; asked once."""
+        """Return what the source says of a shard; it is asked once."""
         if name not in self._files:
             deadline = Deadline(self._limits.deadline, stop)
             goal = self._goal(name, label)
@@ -216,12 +211,12 @@ class CachedFetcher:
             self._drop_parts(self._keys(passed).__contains__)
 
     def _drop_parts(self, is_unwanted: Callable[[str], bool]) -> None:
-        """What has come of a shard goes as the shard would."""
+        """Drop what has come of shards, if the policy would drop the shards."""
         if self._cache.cleanup != "keep":
             drop_parts(self._cache.kept, is_unwanted)
 
     def _keys(self, names: Iterable[str]) -> set[str]:
-        """By what the parts of shards are known."""
+        """Return the names by which the parts of shards are known."""
         root, kept = self._cache.root, self._cache.kept
         return {key_in(kept, os.path.join(root, name)) for name in names}
 

@@ -7,10 +7,10 @@ call::
     <key>.<token>.<process>.reader     ... and reads it now
     <key>.<token>.<process>.removal/   somebody is about to take it away
 
-Who holds a shard makes a lease, and then removes the directory of every removal of that shard. Who
-takes it away makes such a directory, then looks for leases, and then renames the shard *into* the
-directory. Each announces itself before it looks for the other, so at least one of them sees the
-other one:
+Whoever holds a shard makes a lease, and then removes the directory of every removal of that shard.
+Whoever takes it away makes such a directory, then looks for leases, and then renames the shard
+*into* the directory. Each announces itself before it looks for the other, so at least one of them
+sees the other one:
 
 - the lease is seen, and the shard stays;
 - the directory is seen and is empty: it is removed, and the rename fails for want of a target;
@@ -44,10 +44,10 @@ class LeaseEntry(NamedTuple):
     """One file or directory.
 
     Attributes:
-        key: Of the shard.
+        key: The shard's.
         token: Random; a lease and its reader have the same.
         process: Who made it, as `this_process` says.
-        kind: What for.
+        kind: What it announces.
     """
 
     key: str
@@ -57,16 +57,12 @@ class LeaseEntry(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """What all files of one holder have in common."""
+        """What the names of all files of one holder begin with."""
         return f"{self.key}.{self.token}.{self.process.replace('/', ',')}"
 
 
 class LeaseFiles:
-    """The directory with the files of all shards of a cache.
-
-    Args:
-        directory: Its path.
-    """
+    """The directory with the files of all shards of a cache."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -99,9 +95,15 @@ class LeaseFiles:
         self._announce(lease, {"lease": data, "reader": b""})
 
     def _announce(self, lease: LeaseEntry, files: Mapping[str, bytes]) -> None:
+        # Without O_EXCL, which on NFS may fail after it made the file: the token is no other's.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             for kind, data in files.items():
-                _write(self.path_of(lease._replace(kind=kind)), data)
+                fd = os.open(self.path_of(lease._replace(kind=kind)), flags, 0o666)
+                try:
+                    os.write(fd, data)
+                finally:
+                    os.close(fd)
             self._break_off_removals(lease.key)
         except BaseException:
             self.remove_holder(lease)
@@ -136,7 +138,7 @@ class LeaseFiles:
             os.close(fd)
 
     def rewrite(self, entry: LeaseEntry, data: bytes) -> bool:
-        """Put something else into a file; False if the file is gone."""
+        """Replace what is in a file; return False if the file is gone."""
         try:
             fd = os.open(self.path_of(entry), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -155,12 +157,3 @@ class LeaseFiles:
         """Remove the files of one holder: its lease is the last one."""
         self.remove_reader(lease)
         _files.remove(self.path_of(lease._replace(kind="lease")))
-
-
-def _write(path: str, data: bytes) -> None:
-    # Not O_EXCL: no other file has this token, and on NFS it may fail although it made the file.
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        os.write(fd, data)
-    finally:
-        os.close(fd)

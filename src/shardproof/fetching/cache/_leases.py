@@ -1,30 +1,28 @@
-"""Leases: who holds which shard, so that nobody removes it.
+"""Leases, which say that a process holds a shard, so that no other process removes it.
 
 A holder shows that it lives by changing its file every minute, from one thread. A lease whose
 process surely runs no more does not count, and neither does one that was *seen* not to change for
-ten minutes by the clock of who looks: no two clocks are compared. Its files are removed, so that
-its holder, if it lives after all, learns of it.
+ten minutes by the clock of the process that looks: no two clocks are compared. Its files are
+removed, so its holder, if it lives after all, learns of it.
 """
 
 import contextlib
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
 
-from shardproof._base import files, threads
-from shardproof._base.liveness import is_gone
+from shardproof._base import files
+from shardproof._base.liveness import Heartbeat, ObservedSilence, is_gone, owner_text
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.threads import Stop
 from shardproof.fetching.cache._lease_files import Kind, LeaseEntry, LeaseFiles
-from shardproof.fetching.cache._places import StateDirs, key_of
+from shardproof.fetching.cache._places import key_of
+from shardproof.fetching.cache._state import StateDirs
 
 __all__ = ["HEARTBEAT", "STALE_AFTER", "Lease", "Leases"]
 
@@ -81,7 +79,7 @@ class Lease:
         return Path(directory, os.path.basename(self.name))
 
     def begin_reading(self) -> None:
-        """Nobody takes the shard away or replaces it from here on; it may be gone already.
+        """Keep others from taking the shard away or replacing it; it may be gone already.
 
         Raises:
             ValueError: The lease was released.
@@ -94,7 +92,7 @@ class Lease:
             self.lost = False
 
     def stop_reading(self) -> None:
-        """Somebody else may replace it again."""
+        """Let others replace the shard again."""
         self._leases.files.remove_reader(self.entry)
 
     def reserve(self, n_bytes: int) -> None:
@@ -130,12 +128,7 @@ class Lease:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -158,13 +151,13 @@ class Leases:
     ) -> None:
         self.files = LeaseFiles(dirs.leases)
         self._parts = dirs.parts
-        self._heartbeat, self._stale_after, self._clock = heartbeat, stale_after, clock
+        self._heartbeat, self._stale_after = heartbeat, stale_after
         self._mine: dict[str, Lease] = {}
-        self._seen: dict[str, tuple[bytes, float]] = {}
+        self._silence: ObservedSilence[str, bytes] = ObservedSilence(clock)
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._stopped = Stop()
-        self._thread: threading.Thread | None = None
+        self._heart: Heartbeat | None = None
+        self._is_closed = False
 
     def hold(self, name: str) -> Lease:
         """Return a lease: from now on nobody removes the shard, if it is there.
@@ -173,22 +166,16 @@ class Leases:
             OSError: The lease can't be made.
             RuntimeError: These leases were closed, or belong to the process that forked this one.
         """
-        if self._stopped.is_set() or os.getpid() != self._pid:
+        if self._is_closed or os.getpid() != self._pid:
             raise RuntimeError("a closed cache, or one of another process, holds no shards")
-        self._begin_showing_life()
-        record = LeaseRecord(owner=_owner())
+        with self._lock:
+            if self._heart is None and not self._is_closed:
+                self._heart = Heartbeat(self._show_life, self._heartbeat, "shardproof-leases")
+        record = LeaseRecord(owner=owner_text())
         lease = Lease(self, name, self.files.make_lease(key_of(name), _encoded(record)), record)
         with self._lock:
             self._mine[lease.entry.stem] = lease
         return lease
-
-    def _begin_showing_life(self) -> None:
-        with self._lock:
-            if self._thread is None:
-                name = "shardproof-leases"
-                thread = threading.Thread(target=self._show_life, name=name, daemon=True)
-                threads.start(thread)
-                self._thread = thread
 
     def forget(self, lease: Lease) -> None:
         """Remove what there is of a lease."""
@@ -218,9 +205,9 @@ class Leases:
             if entry.kind == kind and entry.stem in leases and entry.stem != mine
         ]
         with self._lock:
-            for stem in self._seen.keys() - leases:
-                if key is None or stem.startswith(key):
-                    del self._seen[stem]
+            self._silence.forget(
+                lambda stem: stem not in leases and (key is None or stem.startswith(key))
+            )
         return [entry for entry in found if not self._is_over(entry)]
 
     def owner_of(self, entry: LeaseEntry) -> str:
@@ -252,15 +239,11 @@ class Leases:
 
     def _is_silent(self, lease: LeaseEntry) -> bool:
         """Whether it is gone, or didn't change for as long as it was looked at."""
-        content, now = self.files.read(lease), self._clock()
+        content = self.files.read(lease)
         if content is None:
             return True
         with self._lock:
-            seen, since = self._seen.get(lease.stem, (None, now))
-            if seen != content:
-                since = now
-            self._seen[lease.stem] = content, since
-        return now - since >= self._stale_after
+            return self._silence.seconds(lease.stem, content) >= self._stale_after
 
     def sweep(self) -> list[LeaseEntry]:
         """Remove what is left of holders that are gone, and return those that are not."""
@@ -270,35 +253,30 @@ class Leases:
             files.remove_tree(os.path.join(self._parts, stem))
         return holders
 
-    def _show_life(self) -> None:
-        while not self._stopped.wait(self._heartbeat):
-            with self._lock:
-                leases = list(self._mine.values())
-            for lease in leases:
-                try:
-                    lease.beat()
-                except OSError as error:
-                    # The next one may succeed; if none does, others take this process for dead.
-                    logger.warning(
-                        "No sign of life for shard '%s': %s", shown(lease.name), told(error)
-                    )
+    def _show_life(self) -> bool:
+        with self._lock:
+            leases = list(self._mine.values())
+        for lease in leases:
+            try:
+                lease.beat()
+            except OSError as error:
+                # The next one may succeed; if none does, others take this process for dead.
+                logger.warning("No sign of life for shard '%s': %s", shown(lease.name), told(error))
+        return not self._is_closed  # with no lease, too: the next one is shown by the same thread
 
     def close(self) -> None:
         """Release all leases; the thread is joined."""
         if os.getpid() != self._pid:
             return
-        self._stopped.set()
+        with self._lock:
+            self._is_closed = True
         with contextlib.ExitStack() as stack:
-            if self._thread is not None:
-                stack.callback(self._thread.join)
+            if self._heart is not None:
+                stack.callback(self._heart.stop)
             for lease in list(self._mine.values()):
                 stack.callback(lease.release)
 
 
 def _encoded(record: LeaseRecord) -> bytes:
-    """As long at each beat, so that it is rewritten in place."""
+    """Return a record as bytes, as many at each beat, so that the file is rewritten in place."""
     return msgspec.json.encode(record).ljust(_ENCODED_BYTES)
-
-
-def _owner() -> str:
-    return f"uid {os.geteuid()} on {socket.gethostname()[:200]}, process {os.getpid()}"

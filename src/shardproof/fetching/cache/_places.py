@@ -8,7 +8,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from shardproof._base import files
 from shardproof._base.messages import quoted
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 
-__all__ = ["STATE", "Slot", "StateDirs", "key_of", "make_state", "place_of", "refuse_name"]
+__all__ = ["STATE", "Slot", "key_of", "no_directory", "place_of", "refuse_name"]
 
 STATE = ".shardproof"
 """The directory below a root where the cache keeps what it knows."""
@@ -49,24 +48,6 @@ class Slot(NamedTuple):
     def open(self) -> int:
         """Return a descriptor to read a regular file by; a link is not followed."""
         return os.open(self.base, OPEN_FLAGS, dir_fd=self.fd)
-
-
-class StateDirs(NamedTuple):
-    """Where a cache keeps what it knows.
-
-    Attributes:
-        leases: Who holds what.
-        proofs: What was proven.
-        parts: What is about to get its place.
-        locks: Files to lock, which saves work.
-        kept: What is on its way, from where the next fetch goes on.
-    """
-
-    leases: str
-    proofs: str
-    parts: str
-    locks: str
-    kept: str
 
 
 def refuse_name(name: str) -> None:
@@ -121,18 +102,14 @@ def _open_directory(root: str, parents: Sequence[str], make: bool) -> int:
         path = os.path.join(path, part)
         try:
             if make:
-                _make(part, fd)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=fd)
+                    files.sync(fd)
             inner = _open_real(part, fd, path)
         finally:
             os.close(fd)
         fd = inner
     return fd
-
-
-def _make(part: str, dir_fd: int) -> None:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(part, dir_fd=dir_fd)
-        files.sync(dir_fd)
 
 
 def _open_real(part: str, dir_fd: int, path: str) -> int:
@@ -142,26 +119,10 @@ def _open_real(part: str, dir_fd: int, path: str) -> int:
         if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
             raise
         found = file_type(os.stat(part, dir_fd=dir_fd, follow_symlinks=False).st_mode)
-        raise _no_directory(path, found) from error
+        raise no_directory(path, found) from error
 
 
-def _no_directory(path: str, found: str) -> NotADirectoryError:
+def no_directory(path: str, found: str) -> NotADirectoryError:
+    """Return the error for something else that lies where the cache has a directory."""
     problem = f"expected a directory of the cache, found a {found}; move it away"
     return NotADirectoryError(errno.ENOTDIR, problem, path)
-
-
-def make_state(root: str) -> StateDirs:
-    """Make the directories for what a cache knows, and return where they are.
-
-    Raises:
-        NotADirectoryError: Something else is there, such as a symbolic link.
-        OSError: They can't be made.
-    """
-    state = os.path.join(root, STATE)
-    dirs = StateDirs(*(os.path.join(state, name) for name in StateDirs._fields))
-    for path in (state, *dirs):
-        files.make_directories(path)
-        mode = os.lstat(path).st_mode
-        if not stat.S_ISDIR(mode):
-            raise _no_directory(path, file_type(mode))
-    return dirs

@@ -10,25 +10,17 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base import files, json
+from shardproof._base.liveness import Mark, mark_of
 from shardproof.errors import ManifestError
 from shardproof.fetching.cache._places import key_of, refuse_name
 from shardproof.fetching.sources._source import RemoteFile
 
-__all__ = [
-    "MAX_PROOF_BYTES",
-    "CacheProof",
-    "Mark",
-    "ProofFiles",
-    "digests_of",
-    "mark_of",
-    "proof_of",
-]
+__all__ = ["MAX_PROOF_BYTES", "CacheProof", "ProofFiles", "digests_of", "proof_of"]
 
 MAX_PROOF_BYTES = 2**16
 """Largest proof that is read; in use they have some hundred bytes."""
@@ -44,7 +36,7 @@ class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
         size: Bytes.
         mtime_ns: Time of last change, in nanoseconds.
         inode: Its number.
-        identity: Of the source's file whose bytes these are.
+        identity: The source's word for the version of its file whose bytes these are.
         digests: Of the bytes, each ``"<algorithm>:<hex>"``.
         placed: Whether this package put the file there: then it may remove it.
         vouched: Whether nobody states a digest, and a user said that these are the source's bytes.
@@ -61,11 +53,11 @@ class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filename(self) -> str:
-        """What the proof's own file is called."""
+        """The name of the proof's own file."""
         return _filename(key_of(self.name), self.mark)
 
     @property
-    def mark(self) -> "Mark":
+    def mark(self) -> Mark:
         """What tells the file from others."""
         return self.size, self.mtime_ns, self.inode
 
@@ -73,38 +65,27 @@ class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
         """Whether these are the source's bytes; None if only a digest of the file can tell.
 
         A digest that is stated must be known of the bytes; else an identity must be the same. A
-        source that states neither is taken by name and size. Who vouches for a file and names no
-        source means what is there when it is first asked.
+        source that states neither is taken by name and size. Whoever vouches for a file and names
+        no source means what is there when it is first asked.
         """
         if file.size not in {None, self.size}:
             return False
-        if file.digest is not None:
-            return self._has(_digest.parse(file.digest))
-        return file.identity in {None, self.identity} or self.wants_identity
+        if file.digest is None:
+            return file.identity in {None, self.identity} or self.wants_identity
+        asked = _digest.parse(file.digest)
+        digests = map(_digest.parse, self.digests)
+        known = [digest for digest in digests if digest.algorithm == asked.algorithm]
+        return any(_digest.same(digest, asked) for digest in known) if known else None
 
     @property
     def wants_identity(self) -> bool:
         """Whether the file is taken for the one that the source has when it is asked."""
         return self.vouched and self.identity is None
 
-    def _has(self, asked: _digest.Digest) -> bool | None:
-        digests = map(_digest.parse, self.digests)
-        comparable = [known for known in digests if known.algorithm == asked.algorithm]
-        return any(_digest.same(known, asked) for known in comparable) if comparable else None
 
-
-def _filename(key: str, mark: "Mark") -> str:
+def _filename(key: str, mark: Mark) -> str:
     digest = hashlib.blake2b("/".join(map(str, mark)).encode(), digest_size=8)
     return f"{key}.{digest.hexdigest()}.json"
-
-
-Mark = tuple[int, int, int]
-"""Size, time of last change and inode: what tells a file from others, and from itself changed."""
-
-
-def mark_of(status: os.stat_result) -> Mark:
-    """Return the mark of a file."""
-    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def digests_of(*digests: str | None) -> tuple[str, ...]:
@@ -136,11 +117,7 @@ def proof_of(
 
 
 class ProofFiles:
-    """The proofs of a cache.
-
-    Args:
-        directory: Where they are.
-    """
+    """The directory with the proofs of a cache."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -188,10 +165,9 @@ class ProofFiles:
                     yield proof, os.stat(os.path.join(self.directory, name)).st_mtime_ns
 
     def _read(self, filename: str) -> CacheProof | None:
-        """What others can write may be anything: it proves nothing then."""
+        """Return what a file says; None if it proves nothing: others may write anything there."""
         try:
-            read: Any = json.read(self.directory, filename, CacheProof, max_bytes=MAX_PROOF_BYTES)
-            proof: CacheProof = read
+            proof = json.read(self.directory, filename, CacheProof, max_bytes=MAX_PROOF_BYTES)
             refuse_name(proof.name)
             digests_of(*proof.digests)
         except (ManifestError, ValueError):

@@ -9,35 +9,26 @@ import contextlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shardproof._base import files
-from shardproof._base.liveness import is_gone
-from shardproof._base.messages import shown
+from shardproof._base.liveness import is_gone, mark_of
+from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_there
 from shardproof.fetching.cache._lease_files import Kind
 from shardproof.fetching.cache._leases import Lease, Leases
-from shardproof.fetching.cache._places import Slot, key_of
-from shardproof.fetching.cache._proofs import ProofFiles, mark_of
+from shardproof.fetching.cache._places import Slot, key_of, place_of
+from shardproof.fetching.cache._proofs import ProofFiles
 
 __all__ = ["Removals"]
 
 _ATTEMPTS = 20
 
-Result = TypeVar("Result")
-
 logger = logging.getLogger("shardproof.fetching")
 
 
 class Removals:
-    """How shards leave a cache.
-
-    Args:
-        root: Real absolute path of the cache.
-        proofs: What is known of its files.
-        leases: Who holds what.
-    """
+    """How shards leave a cache, whose root is a real absolute path."""
 
     def __init__(self, root: str, proofs: ProofFiles, leases: Leases) -> None:
         self._root, self._proofs, self._leases = root, proofs, leases
@@ -53,7 +44,7 @@ class Removals:
 
         Args:
             place: Where it is.
-            kind: Whether who holds it is spared, or only who reads it.
+            kind: ``"lease"`` spares what anybody holds, ``"reader"`` only what somebody reads.
             but: A lease that isn't asked.
             proofs: What `ProofFiles.paths` returned before, for those who remove many: those of the
                 shard go with it.
@@ -70,39 +61,49 @@ class Removals:
         if status is None:
             is_held = not stale or self._leases.holders(key_of(place.name), kind, but)
             if not is_held and place.status() is None:
-                self._forget(stale)
+                _remove_all(stale)
             return False
         proof = self._proofs.read(place.name, status)
         if proof is None or not proof.placed:
             return False
 
-        def finish(taken: str) -> bool:
-            files.remove(taken)
-            self._forget([*stale, self._proofs.path_of(proof)])
-            return True
+        def finish(taken: str) -> None:
+            _remove_all([taken, *stale, self._proofs.path_of(proof)])
 
-        return self._take_away(place, status, kind, but, finish) or False
+        return self._take_away(place, status, kind, but, finish)
 
-    def _forget(self, proofs: Sequence[str]) -> None:
-        for path in proofs:
-            files.remove(path)
+    def discard(self, name: str, proofs: Mapping[str, Sequence[str]] | None = None) -> bool:
+        """Remove a shard if nobody holds it; what fails is logged. Arguments as of `remove`."""
+        try:
+            with place_of(self._root, name) as place:
+                return place is not None and self.remove(place, "lease", proofs=proofs)
+        except OSError as error:
+            logger.warning("Shard '%s' could not be removed: %s", shown(name), told(error))
+            return False
 
-    def move_aside(
-        self, place: Slot, status: os.stat_result, but: Lease | None = None
-    ) -> str | None:
-        """Give what is there a name that no pattern for shards matches, unless it is read.
+    def placed(self) -> Iterator[tuple[int, int, str]]:
+        """Yield when each shard that this package put there was last used, its size and name."""
+        for proof, used in self._proofs.all():
+            with contextlib.suppress(OSError), place_of(self._root, proof.name) as place:
+                status = place.status() if place else None
+                if proof.placed and status is not None and mark_of(status) == proof.mark:
+                    yield used, proof.size, proof.name
 
-        Args:
-            place: Where it is.
-            status: Of what is meant.
-            but: A lease that isn't asked.
+    def make_way(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
+        """Take away what is there, unless somebody else reads it; say whether it is gone."""
+        proof = self._proofs.read(place.name, status)
+        if proof is not None and proof.placed:
+            return self.remove(place, "reader", but)
+        return self.move_aside(place, status, but)
 
-        Returns:
-            Its new path.
+    def move_aside(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
+        """Give what is there a name that no pattern for shards matches; say whether it has it.
+
+        Not if somebody else than the lease's holder reads it, or it has another status by now.
         """
         proof = self._proofs.read(place.name, status)
 
-        def finish(taken: str) -> str:
+        def finish(taken: str) -> None:
             aside = files.aside_name(place.base)
             files.move(taken, aside, target_fd=place.fd)
             if proof is not None:
@@ -111,7 +112,6 @@ class Removals:
             logger.warning(
                 "'%s' was not the right one, and is '%s' now", shown(place.path), shown(path)
             )
-            return path
 
         return self._take_away(place, status, "reader", but, finish)
 
@@ -121,29 +121,27 @@ class Removals:
         status: os.stat_result,
         kind: Kind,
         but: Lease | None,
-        finish: Callable[[str], Result],
-    ) -> Result | None:
+        finish: Callable[[str], None],
+    ) -> bool:
         key = key_of(place.name)
         for _ in range(_ATTEMPTS):
             if self._leases.holders(key, kind, but):
-                return None
+                return False
             with self._leases.files.removal(key) as directory:
                 if self._leases.holders(key, kind, but):
-                    return None
+                    return False
                 taken = os.path.join(directory, place.base)
-                # Who finds what a killed process left may be faster, and do the rest.
+                # Whoever finds what a killed process left may be faster, and do the rest.
                 with contextlib.suppress(FileNotFoundError):
                     if _is(place.status(), status) and _move(place, taken):
                         if _is(os.lstat(taken), status):
-                            return finish(taken)
-                        self._put_back(taken, place)
+                            finish(taken)
+                            return True
+                        if not files.move_new(taken, place.base, dir_fd=place.fd):
+                            files.move(taken, files.aside_name(place.base), target_fd=place.fd)
             if not _is(place.status(), status):
-                return None
-        return None
-
-    def _put_back(self, taken: str, place: Slot) -> None:
-        if not files.move_new(taken, place.base, dir_fd=place.fd):
-            files.move(taken, files.aside_name(place.base), target_fd=place.fd)
+                return False
+        return False
 
     def finish_left(self) -> None:
         """Do what is left of removals whose process was killed."""
@@ -158,7 +156,7 @@ class Removals:
                 files.remove_empty(directory)
 
     def _finish_left(self, key: str, taken: str) -> None:
-        """Nobody holds what is there: it is removed if that is allowed, whoever took it away."""
+        """Remove a shard that was taken away, if that is allowed; nobody can hold it any more."""
         status = os.lstat(taken)
         proof = self._proofs.of_key(key, status)
         if proof is not None and proof.placed and stat.S_ISREG(status.st_mode):
@@ -170,12 +168,17 @@ class Removals:
         logger.warning("Found what a killed process had taken away; it is '%s' now", shown(aside))
 
 
+def _remove_all(paths: Sequence[str]) -> None:
+    for path in paths:
+        files.remove(path)
+
+
 def _is(found: os.stat_result | None, status: os.stat_result) -> bool:
     return found is not None and mark_of(found) == mark_of(status)
 
 
 def _move(place: Slot, taken: str) -> bool:
-    """Whether it could be taken away; not if it is gone, or who holds it was faster."""
+    """Return whether it could be taken away: not if it is gone, or its holder was faster."""
     try:
         files.move(place.base, taken, source_fd=place.fd)
     except FileNotFoundError:

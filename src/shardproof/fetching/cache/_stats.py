@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from shardproof._base.work import apart
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.transfer._attempts import Limits
 
 __all__ = ["OnEvent", "PrefetchEvent", "PrefetchStats", "PrefetchTally"]
 
@@ -76,7 +76,7 @@ class PrefetchTally:
     def __init__(self, on_event: OnEvent | None = None) -> None:
         self._lock = threading.Lock()
         self._speed: float | None = None
-        self.tell = on_event or _ignore
+        self.tell = on_event or (lambda _: None)
         self.stats = PrefetchStats()
 
     def add(self, **more: float) -> None:
@@ -95,7 +95,8 @@ class PrefetchTally:
         if n_bytes and seconds > 0:
             with self._lock:
                 speed = n_bytes / seconds
-                self._speed = speed if self._speed is None else _mean(self._speed, speed)
+                old = self._speed
+                self._speed = speed if old is None else (1 - _WEIGHT) * old + _WEIGHT * speed
 
     def limits_for(self, size: int | None, limits: Limits) -> Limits:
         """Return limits whose time for an attempt suits what was seen until now."""
@@ -103,11 +104,3 @@ class PrefetchTally:
             return limits
         wanted = max(limits.min_timeout, _PATIENCE * size / self._speed)
         return dataclasses.replace(limits, timeout=min(limits.timeout, wanted))
-
-
-def _mean(old: float, new: float) -> float:
-    return (1 - _WEIGHT) * old + _WEIGHT * new
-
-
-def _ignore(event: PrefetchEvent) -> None:
-    """Do nothing with it."""

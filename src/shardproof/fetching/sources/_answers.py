@@ -1,4 +1,4 @@
-"""What a web server answers, believed only as far as it agrees with itself and the request."""
+"""Believe what a web server answers only as far as it agrees with itself and the request."""
 
 import datetime
 import email.utils
@@ -42,8 +42,7 @@ _BEGINNINGS = (b"<!doctype html", b"<html")
 _UTF8, _UTF16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _OPENINGS = (b"<?xml", b"<!--")
 _BEFORE = re.compile(rb"(?:\s+|<\?xml.*?\?>|<!--.*?-->)*", re.DOTALL)
-_MOST_LOOKED_AT = 2**12
-"""Bytes that are looked at."""
+_MOST_LOOKED_AT = 2**12  # bytes
 
 
 def refuse_status(response: "httpx.Response", address: str, code: str = "") -> None:
@@ -79,24 +78,18 @@ def whole_of(response: "httpx.Response", name: str) -> Response:
     size = length_of(response)
     chunked = "transfer-encoding" in response.headers
     chunks = _chunks(response, size)
-    first = _first(chunks)
+    first = next(chunks, b"")
+    while _is_too_short(first) and (more := next(chunks, b"")):  # to tell whether it is a page
+        first += more
     return Response(
         file=RemoteFile(name, size, identity_of(response)),
         start=0,
         stop=size,
         chunks=itertools.chain([first], chunks),
         is_framed=size is not None or chunked,
-        is_page=_is_page(response, name) or begins_as_page(first, name),
+        is_page=is_page(_type_of(response), name) or begins_as_page(first, name),
         has_ranges=response.headers.get("accept-ranges", "").strip().lower() != "none",
     )
-
-
-def _first(chunks: Iterator[bytes]) -> bytes:
-    """Take so many bytes as tell whether a page begins with them; most often the first piece."""
-    first = next(chunks, b"")
-    while _is_too_short(first) and (more := next(chunks, b"")):
-        first += more
-    return first
 
 
 def part_of(response: "httpx.Response", request: ReadRequest) -> Response:
@@ -121,11 +114,12 @@ def part_of(response: "httpx.Response", request: ReadRequest) -> Response:
         raise SourceError(problem, kind="other-bytes")
     file = RemoteFile(request.name, size, identity_of(response))
     chunks = _no_more(_chunks(response, n_bytes), n_bytes)
-    return Response(file, first, last + 1, chunks, is_page=_is_page(response, request.name))
+    is_of_page = is_page(_type_of(response), request.name)
+    return Response(file, first, last + 1, chunks, is_page=is_of_page)
 
 
 def _no_more(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
-    """Whoever asked takes what it asked for, and would not see that more comes."""
+    """Refuse more bytes than were announced: a reader takes only those, and would not notice."""
     for chunk in chunks:
         n_bytes -= len(chunk)
         if n_bytes < 0:
@@ -133,12 +127,12 @@ def _no_more(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _is_page(response: "httpx.Response", name: str) -> bool:
-    return is_page(response.headers.get("content-type", ""), name)
+def _type_of(response: "httpx.Response") -> str:
+    return str(response.headers.get("content-type", ""))
 
 
 def _chunks(response: "httpx.Response", n_bytes: int | None) -> Iterator[bytes]:
-    """The body as it comes; a large one of a known length straight from its connection.
+    """Return the body as it comes; a large one of a known length straight from its connection.
 
     The library takes 64 KiB at a time through three layers, which costs more than fetching them.
     After the first piece of a body nothing is left in those layers (h11 hands on all that it has),

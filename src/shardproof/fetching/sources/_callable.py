@@ -8,8 +8,7 @@ from pathlib import Path
 from shardproof._base import files as _files
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_regular
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import is_regular, refuse_empty
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import (
     Cancellation,

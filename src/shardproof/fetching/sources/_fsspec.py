@@ -1,4 +1,4 @@
-"""What fsspec opens as a source: s3://, gs://, file://, memory:// and others."""
+"""Any file system of fsspec as a source: s3://, gs://, file://, memory:// and others."""
 
 import contextlib
 import logging
@@ -54,7 +54,7 @@ class FsspecSource(SourceContext):
         **options: For the file system's class, such as ``anon=True``.
 
     Raises:
-        ValueError: An address that fsspec does not know, or of which nobody can tell its host.
+        ValueError: An address that fsspec does not know, or whose host can't be told.
         ImportError: The package for it is not installed; the text says which.
 
     Example:
@@ -84,31 +84,28 @@ class FsspecSource(SourceContext):
         That of the parent stays, unused: its end might be told to the server that the parent uses.
         """
         process = os.getpid()
-        if process not in self._opened_by:
-            if self._opened_by:
-                _forget_loop_of_parent()
-            self._opened_by[process] = self._open()
-        return self._opened_by[process]
+        if process in self._opened_by:
+            return self._opened_by[process]
+        from fsspec import asyn  # noqa: PLC0415 - takes 60 ms
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - as above
 
-    def _open(self) -> tuple[Any, str]:
-        from fsspec.core import url_to_fs  # noqa: PLC0415 - takes 60 ms
-
+        if self._opened_by and not hasattr(asyn, "reset_after_fork"):
+            # What fsspec does by itself from 2025.5 on: a thread of the parent is in no child.
+            asyn.reset_lock()
         # fsspec keeps what it opens for good, for each thread again.
         options = {"skip_instance_cache": True, **self._options}
         try:
             filesystem, root = url_to_fs(self._address, **options)
             _refuse_other(self._address, root)
         except Exception as error:
-            if any(each in said(error) for each in secrets_of(self._address)):
-                raise self._unopened(type(error).__name__, error) from None
-            raise self._unopened(with_kind(error), error) from traced(error)
-        return filesystem, root.rstrip("/")
-
-    def _unopened(self, why: str, error: Exception) -> SourceError:
-        return SourceError(
-            f"{quoted(self.url, 1000)} can't be opened: {why}",
-            kind="unusable" if isinstance(error, WRONG_USAGE) else "broken",
-        )
+            tells = any(each in said(error) for each in secrets_of(self._address))
+            why = type(error).__name__ if tells else with_kind(error)
+            raise SourceError(
+                f"{quoted(self.url, 1000)} can't be opened: {why}",
+                kind="unusable" if isinstance(error, WRONG_USAGE) else "broken",
+            ) from (traced(error) if not tells else None)
+        self._opened_by[process] = filesystem, root.rstrip("/")
+        return self._opened_by[process]
 
     @property
     def _fs(self) -> Any:
@@ -126,42 +123,46 @@ class FsspecSource(SourceContext):
 
         Raises:
             SourceError: The file system can't be opened; or there are too many files.
-            OSError: It can't be listed, or nobody could look where a link leads.
+            OSError: It can't be listed, or a look where a link leads failed.
         """
+        from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
+        from fsspec.asyn import AsyncFileSystem  # noqa: PLC0415 - as above
+
         self._fs.invalidate_cache()
-        found = self._find(cancellation or Cancellation())
+        kind = type(self._fs)
+        # The search of fsspec itself leaves out what can't be listed: EIO, a folder not to be read.
+        leaves_out = kind.find is AbstractFileSystem.find
+        if leaves_out or getattr(kind, "_find", None) is AsyncFileSystem._find:
+            found = dict(self._walked(cancellation or Cancellation()))
+        else:
+            found = self._fs.find(self._root, detail=True)
         start = len(self._root) + 1
         has_ranges = _has_ranges(self._fs)
         return tuple(
             _file(path[start:], info, has_ranges=has_ranges) for path, info in sorted(found.items())
         )
 
-    def _find(self, cancellation: Cancellation) -> Mapping[str, Mapping[str, Any]]:
-        """Return all files below; what can't be listed is an error.
-
-        The search of fsspec itself leaves it out: EIO, or a folder that may not be read.
-        """
-        from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
-        from fsspec.asyn import AsyncFileSystem  # noqa: PLC0415 - as above
-
-        kind = type(self._fs)
-        leaves_out = kind.find is AbstractFileSystem.find
-        if leaves_out or getattr(kind, "_find", None) is AsyncFileSystem._find:
-            return dict(self._walked(cancellation))
-        found: Mapping[str, Mapping[str, Any]] = self._fs.find(self._root, detail=True)
-        return found
-
     def _walked(self, cancellation: Cancellation) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        where = f"the listing of {quoted(self.url, 1000)}"
         todo, n_entries, n_text = [self._root], 0, 0
         while todo:
             directory = todo.pop()
-            entries = _listed(self._fs, directory)
+            entries: Sequence[Mapping[str, Any]] = ()
+            with contextlib.suppress(FileNotFoundError):  # it is gone by now
+                entries = self._fs.ls(directory, detail=True)
             n_entries += len(entries)
             n_text += sum(len(entry["name"]) for entry in entries)
-            self._refuse_more(n_entries, n_text, cancellation)
+            if cancellation.is_cancelled:
+                raise SourceError(f"{where} is not wanted any more", kind="unusable")
+            if n_entries > _MAX_ENTRIES or n_text > _MAX_TEXT:
+                problem = f"more than {_MAX_ENTRIES} entries, or names too long"
+                raise SourceError(f"{where} has {problem}: name a folder in it", kind="unusable")
             for entry in entries:
-                path = entry["name"].rstrip("/")
-                info = _target(self._fs, path) if entry.get("islink") else entry
+                path, info = entry["name"].rstrip("/"), entry
+                if entry.get("islink"):  # fsspec lists a size of 0 for what it could not look at
+                    info = {"type": "link"}  # that leads nowhere: a read of it says so
+                    with contextlib.suppress(FileNotFoundError):
+                        info = self._fs.info(path)
                 if info["type"] != "directory":
                     yield path, info
                 elif info is not entry:
@@ -170,15 +171,6 @@ class FsspecSource(SourceContext):
                     )
                 elif path != directory:
                     todo.append(path)
-
-    def _refuse_more(self, n_entries: int, n_text: int, cancellation: Cancellation) -> None:
-        """Raise if the listing is wanted no more, or is longer than any that has an end."""
-        where = f"the listing of {quoted(self.url, 1000)}"
-        if cancellation.is_cancelled:
-            raise SourceError(f"{where} is not wanted any more", kind="unusable")
-        if n_entries > _MAX_ENTRIES or n_text > _MAX_TEXT:
-            problem = f"more than {_MAX_ENTRIES} entries, or names too long"
-            raise SourceError(f"{where} has {problem}: name a folder in it", kind="unusable")
 
     def stat(
         self, name: str, *, timeout: float, cancellation: Cancellation | None = None
@@ -232,7 +224,7 @@ class FsspecSource(SourceContext):
 
     @contextlib.contextmanager
     def _reader(self, path: str, start: int) -> Iterator[Callable[[int, int], bytes]]:
-        """Give what reads a file from here to there, from ``start`` on without a gap.
+        """Yield a function that reads a file from here to there, from ``start`` on without a gap.
 
         Where fsspec would open the file and seek for each block, it is opened once: in an archive,
         to seek is to read all that comes before.
@@ -252,44 +244,23 @@ class FsspecSource(SourceContext):
         """Do nothing: connections end with their file system, and that with this source."""
 
 
-def _listed(fs: Any, directory: str) -> Sequence[Mapping[str, Any]]:
-    try:
-        entries: Sequence[Mapping[str, Any]] = fs.ls(directory, detail=True)
-    except FileNotFoundError:
-        return ()
-    return entries
-
-
-def _target(fs: Any, path: str) -> Mapping[str, Any]:
-    """Return what a link leads to; a listing by fsspec has size 0 for what it could not look at."""
-    try:
-        found: Mapping[str, Any] = fs.info(path)
-    except FileNotFoundError:  # whoever reads it is told so
-        return {"type": "link"}
-    return found
-
-
 def _refuse_unknown(scheme: str) -> None:
     """Raise if there is no such file system, or what it needs is not installed."""
-    import fsspec  # noqa: PLC0415 - takes 60 ms
+    from fsspec.registry import (  # noqa: PLC0415 - takes 60 ms
+        get_filesystem_class,
+        known_implementations,
+    )
 
     try:
-        fsspec.get_filesystem_class(scheme)
+        get_filesystem_class(scheme)
     except ImportError as error:
-        package = _package(scheme, error)
+        module = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
+        if module in {"", "fsspec"}:  # then it is there, and lacks another one
+            cause = error.__cause__
+            name = cause.name if isinstance(cause, ImportError) else None
+            module = (name or f"a package for {scheme}").partition(".")[0]
+        package = _DISTRIBUTIONS.get(module, module)
         raise ImportError(f"{scheme}:// needs {package}: pip install {package}") from error
-
-
-def _package(scheme: str, error: ImportError) -> str:
-    """What to install: the package that has the file system, or what that one lacks."""
-    from fsspec.registry import known_implementations  # noqa: PLC0415 - as above
-
-    module = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
-    if module in {"", "fsspec"}:
-        cause = error.__cause__
-        name = cause.name if isinstance(cause, ImportError) else None
-        module = (name or f"a package for {scheme}").partition(".")[0]
-    return _DISTRIBUTIONS.get(module, module)
 
 
 def _refuse_other(address: str, root: str) -> None:
@@ -307,14 +278,6 @@ def _refuse_other(address: str, root: str) -> None:
             )
 
 
-def _forget_loop_of_parent() -> None:
-    """Do what fsspec does by itself from 2025.5 on: a thread of the parent is in no child."""
-    from fsspec import asyn  # noqa: PLC0415 - as above
-
-    if not hasattr(asyn, "reset_after_fork"):
-        asyn.reset_lock()
-
-
 def _has_ranges(fs: Any) -> bool:
     """Whether a part of a file costs less than all that is before it."""
     from fsspec.archive import AbstractArchiveFileSystem  # noqa: PLC0415 - as above
@@ -323,24 +286,18 @@ def _has_ranges(fs: Any) -> bool:
 
 
 def _file(name: str, info: Mapping[str, Any], *, has_ranges: bool = True) -> RemoteFile:
-    size, version = info.get("size"), _version(info)
+    size = info.get("size")
+    stated = ((key, str(info.get(key, ""))) for key in _VERSIONS)
+    usable = ((key, text) for key, text in stated if text not in _NO_VERSION)
+    version = next((f"{k}={text}" for k, text in usable if not text.startswith("W/")), None)
+    identity = version
+    if version is None:
+        moment = next((f"{key}={info[key]}" for key in _MOMENTS if info.get(key)), None)
+        identity = moment and f"{moment} size={size} ino={info.get('ino')}"
     return RemoteFile(
         name,
         size if isinstance(size, int) else None,
-        version or _moment(info),
+        identity,
         has_ranges=has_ranges,
         is_lasting=version is not None,
     )
-
-
-def _version(info: Mapping[str, Any]) -> str | None:
-    for key in _VERSIONS:
-        version = str(info.get(key, ""))
-        if version not in _NO_VERSION and not version.startswith("W/"):
-            return f"{key}={version}"
-    return None
-
-
-def _moment(info: Mapping[str, Any]) -> str | None:
-    moments = [f"{key}={info[key]}" for key in _MOMENTS if info.get(key)]
-    return f"{moments[0]} size={info.get('size')} ino={info.get('ino')}" if moments else None

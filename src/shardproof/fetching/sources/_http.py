@@ -12,7 +12,7 @@ from shardproof.fetching.sources._source import (
     Response,
     SourceContext,
 )
-from shardproof.fetching.sources._urls import bare, below, has_port_of_none, parted, resource_of
+from shardproof.fetching.sources._urls import bare, below, parted, resource_of
 from shardproof.fetching.sources._web import Web, refuse_unsendable
 
 __all__ = ["HttpSource"]
@@ -51,8 +51,10 @@ class HttpSource(SourceContext):
         parts = parted(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"url: expected http(s)://host/..., found '{shown(bare(url))}'")
-        if has_port_of_none(url):
-            raise ValueError(f"url: expected a port up to 65535 in '{shown(bare(url))}'")
+        try:
+            parts.port  # noqa: B018 - it is looked at only here
+        except ValueError:
+            raise ValueError(f"url: expected a port up to 65535 in '{shown(bare(url))}'") from None
         self.url = bare(url)
         self.resource = resource_of(url)
         self._address = url

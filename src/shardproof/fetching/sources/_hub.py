@@ -4,7 +4,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -12,14 +12,14 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, told
-from shardproof.errors import ManifestError, SourceError
-from shardproof.fetching.sources._forks import begin_in_forks
+from shardproof.errors import ManifestError, RevisionError, SourceError
 from shardproof.fetching.sources._source import (
     Cancellation,
     ReadRequest,
     RemoteFile,
     Response,
     SourceContext,
+    begin_in_forks,
 )
 from shardproof.fetching.sources._urls import bare, shown
 from shardproof.fetching.sources._web import Web, is_sendable
@@ -62,16 +62,8 @@ class _TreeEntry(msgspec.Struct):
     lfs: _Lfs | None = None
 
 
-class SendRequest(Protocol):
-    """Makes a request, which is given seconds for one wait and what cancels it."""
-
-    def __call__(self, request: Callable[[float, Cancellation | None], Result], /) -> Result:
-        """Return what the request returns."""
-        ...
-
-
-def _send_once(request: Callable[[float, Cancellation | None], Result], /) -> Result:
-    return request(_TIMEOUT, None)
+SendRequest = Callable[[Callable[[float, Cancellation | None], Any]], Any]
+"""Makes a request, which is given seconds for one wait and what cancels it."""
 
 
 class HubSource(SourceContext):
@@ -95,7 +87,7 @@ class HubSource(SourceContext):
         ValueError: A token that can't be sent, or a name that no repository has.
 
     Example:
-        >>> from shardproof.testing.faults.hub import serve_hub
+        >>> from shardproof.testing.faults import serve_hub
         >>> with serve_hub() as hub:
         ...     _ = hub.put("data/0.bin", b"1234", repo="org/name")
         ...     source = HubSource("org/name", endpoint=hub.url)
@@ -149,6 +141,7 @@ class HubSource(SourceContext):
         """The commit whose files these are.
 
         Raises:
+            RevisionError: The hub shows no such repository or revision.
             SourceError: The hub doesn't tell.
         """
         return self._found_commit(_TIMEOUT, None)
@@ -159,16 +152,17 @@ class HubSource(SourceContext):
                 self._commit = self._ask_commit(timeout, cancellation)
             return self._commit
 
-    def files(self, send: "SendRequest | None" = None) -> Sequence[RemoteFile]:
+    def files(self, send: SendRequest | None = None) -> Sequence[RemoteFile]:
         """Return what is there, from one listing that is kept.
 
         Args:
             send: Makes each request, of which there are several: tries again where that helps.
 
         Raises:
+            RevisionError: The hub shows no such repository or revision.
             SourceError: The hub doesn't tell.
         """
-        send = send or _send_once
+        send = send or (lambda request: request(_TIMEOUT, None))
         if self._commit is None:
             self._commit = send(self._ask_commit)
         if self._listed is None:
@@ -178,15 +172,21 @@ class HubSource(SourceContext):
 
     def _ask_commit(self, timeout: float, cancellation: Cancellation | None) -> str:
         revision = "" if self.revision is None else f"/revision/{quote(self.revision, safe='')}"
-        return self._page(f"{self._api_url}{revision}", _RepoInfo, timeout, cancellation)[0].sha
+        try:
+            info, _ = self._page(f"{self._api_url}{revision}", _RepoInfo, timeout, cancellation)
+        except SourceError as error:
+            if error.kind != "refused":
+                raise
+            raise RevisionError(error.problem, kind="refused") from error
+        return info.sha
 
-    def _list(self, commit: str, send: "SendRequest") -> Iterator[RemoteFile]:
+    def _list(self, commit: str, send: SendRequest) -> Iterator[RemoteFile]:
         tree = f"{self._api_url}/tree/{commit}/{quote(self._folder)}".rstrip("/")
         page = f"{tree}?recursive=true&expand=false"
         seen, n_entries, n_text = {page}, 0, 0
         while len(seen) <= _MAX_PAGES:
-            get = functools.partial(self._page, page, list[_TreeEntry])
-            entries, following = send(get)
+            entries: list[_TreeEntry]
+            entries, following = send(functools.partial(self._page, page, list[_TreeEntry]))
             n_entries += len(entries)
             n_text += sum(len(entry.path) for entry in entries) + len(following or "")
             if n_entries > _MAX_ENTRIES or n_text > _MAX_TEXT:
@@ -194,7 +194,7 @@ class HubSource(SourceContext):
             yield from (self._file(entry) for entry in entries if entry.type == "file")
             if following is None:
                 return
-            # Whoever leads back would lead on for ever, and the token is for the hub alone.
+            # A page that leads back would lead on for ever, and the token is for the hub alone.
             if following in seen or not _is_at(tree, following):
                 problem = f"the hub's listing of '{shown(self.url)}' leads to {quoted(following)}"
                 raise SourceError(problem, kind="unusable")
@@ -223,21 +223,17 @@ class HubSource(SourceContext):
         if constants.HF_HUB_OFFLINE:
             problem = "HF_HUB_OFFLINE is set, so that the hub is not asked"
             raise SourceError(problem, kind="unusable")
+        silent = f"the hub does not tell of '{shown(self.url)}'"
         try:
             body, following = self._web.text(
                 address, _MAX_PAGE_BYTES, form=form, timeout=timeout, cancellation=cancellation
             )
             return json.decode(body, kind, path=bare(address)), following
         except ManifestError as error:
-            raise SourceError(
-                f"the hub does not tell of '{shown(self.url)}': {told(error)}"
-            ) from error
+            raise SourceError(f"{silent}: {told(error)}") from error
         except SourceError as error:
-            raise SourceError(
-                f"the hub does not tell of '{shown(self.url)}': {error.problem}",
-                kind=error.kind,
-                retry_after=error.retry_after,
-            ) from error
+            problem = f"{silent}: {error.problem}"
+            raise SourceError(problem, kind=error.kind, retry_after=error.retry_after) from error
 
     def _file(self, entry: _TreeEntry) -> RemoteFile:
         name = entry.path.removeprefix(self._folder)

@@ -1,4 +1,4 @@
-"""An address becomes a source."""
+"""Open the source that an address names."""
 
 import re
 from urllib.parse import unquote
@@ -40,11 +40,21 @@ def open_source(url: str) -> HubSource | HttpSource | FsspecSource:
     if not mark or not _SCHEMES.fullmatch(scheme):
         found = quoted(bare(url))
         raise ValueError(f"url: expected hf://, https://, s3://, file:///..., found {found}")
-    if scheme == "hf":
-        return _hub(url)
     if scheme in {"http", "https"}:
         return HttpSource(url)
-    return FsspecSource(url)
+    if scheme != "hf":
+        return FsspecSource(url)
+    match = _HUB.fullmatch(url)
+    if match is None:
+        form = "hf://datasets/org/name[@revision][/folder]"
+        without_query = bare(re.split("[?#]", url, maxsplit=1)[0])  # which may hold a token
+        raise ValueError(f"url: expected {form}, found {quoted(without_query, 200)}")
+    return HubSource(
+        match["repo"],
+        repo_type="dataset" if match["kind"] == "datasets/" else "model",
+        revision=match["revision"] and match["revision"].replace("%2F", "/"),
+        subfolder=match["subfolder"] or "",
+    )
 
 
 def split_name(url: str) -> tuple[str, str]:
@@ -53,39 +63,16 @@ def split_name(url: str) -> tuple[str, str]:
     Raises:
         ValueError: An address that names no file.
     """
-    folder, name = _of_web(url) if is_web(url) else _of_others(url)
+    if is_web(url):
+        parts = parted(url)
+        path, _, last = parts.path.rpartition("/")
+        folder = parts._replace(path=path, fragment="").geturl()
+        folder, name = folder if path or parts.netloc else "", unquote(last)
+    else:
+        folder, _, name = url.rpartition("/")
+        folder = "" if folder.endswith((":/", "://")) else folder
     if not name or "/" in name or not folder:
         raise ValueError(
             f"url: expected one that ends with a file's name, found '{shown(bare(url))}'"
         )
     return folder, name
-
-
-def _of_web(url: str) -> tuple[str, str]:
-    parts = parted(url)
-    path, _, last = parts.path.rpartition("/")
-    folder = parts._replace(path=path, fragment="").geturl()
-    return folder if path or parts.netloc else "", unquote(last)
-
-
-def _of_others(url: str) -> tuple[str, str]:
-    folder, _, name = url.rpartition("/")
-    return "" if folder.endswith((":/", "://")) else folder, name
-
-
-def _hub(url: str) -> HubSource:
-    found = _HUB.fullmatch(url)
-    if found is None:
-        form = "hf://datasets/org/name[@revision][/folder]"
-        raise ValueError(f"url: expected {form}, found {quoted(_hidden(url), 200)}")
-    return HubSource(
-        found["repo"],
-        repo_type="dataset" if found["kind"] == "datasets/" else "model",
-        revision=found["revision"] and found["revision"].replace("%2F", "/"),
-        subfolder=found["subfolder"] or "",
-    )
-
-
-def _hidden(url: str) -> str:
-    """Return an address of the hub that is none: a query in it may hold a token."""
-    return bare(re.split("[?#]", url, maxsplit=1)[0])

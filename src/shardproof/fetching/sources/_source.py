@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 import msgspec
@@ -19,6 +20,7 @@ __all__ = [
     "Response",
     "Source",
     "SourceContext",
+    "begin_in_forks",
     "refuse_other",
 ]
 
@@ -127,7 +129,7 @@ class Response:
             that ends with its connection, whatever ended that.
         is_page: Whether they are a web page, as a login or an error is, under another name.
         has_ranges: Whether a part of the file could be asked for. False where it is known that only
-            whole files are given, so that nobody could go on from what has come.
+            whole files are given, so that no later fetch could go on from what has come.
     """
 
     file: RemoteFile
@@ -192,12 +194,7 @@ class SourceContext:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -210,3 +207,25 @@ def refuse_other(file: object) -> None:
     if not isinstance(file, RemoteFile):
         problem = f"expected a RemoteFile, the source tells {type(file).__name__}"
         raise SourceError(problem, kind="invalid")
+
+
+_begins: set[weakref.WeakMethod[Callable[[], None]]] = set()
+
+
+def begin_in_forks(begin: Callable[[], None]) -> None:
+    """Call a method in each process that is forked from this one, while its object lives.
+
+    A forked process shall use no lock and no connection of its parent: a lock may be held by a
+    thread that only the parent has, and two who share a connection read each other's answers.
+    """
+    _begins.add(weakref.WeakMethod(begin, _begins.discard))
+
+
+def _begin_all() -> None:
+    for each in list(_begins):
+        begin = each()
+        if begin is not None:
+            begin()
+
+
+os.register_at_fork(after_in_child=_begin_all)

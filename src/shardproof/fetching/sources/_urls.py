@@ -1,4 +1,4 @@
-"""Addresses for messages, without what is secret in them, and addresses of files below others."""
+"""Show addresses without what is secret in them, and tell their parts."""
 
 import hashlib
 import re
@@ -9,7 +9,6 @@ __all__ = [
     "bare",
     "below",
     "has_no_host",
-    "has_port_of_none",
     "is_web",
     "parted",
     "resource_of",
@@ -46,7 +45,7 @@ def _bare(url: str) -> str:
 
 
 def has_no_host(url: str) -> bool:
-    """Whether nobody can tell where the host begins, in one of the addresses of a chain.
+    """Whether it can't be told where the host begins, in one of the addresses of a chain.
 
     So it is if a ``/`` in a password seems to end the host, and what is before it to be a port.
     """
@@ -73,7 +72,7 @@ def secrets_of(url: str) -> set[str]:
 
 
 def _chain(url: str) -> list[str]:
-    """The addresses of which one is in another; a ``::`` in a web address is part of it."""
+    """Return the addresses that are one in another; a ``::`` in a web address is part of it."""
     return [url] if is_web(url) else url.split("::")
 
 
@@ -111,15 +110,6 @@ def shown(url: str) -> str:
     if url.isprintable():
         return url
     return "".join(c if c.isprintable() else quote(c, errors="backslashreplace") for c in url)
-
-
-def has_port_of_none(url: str) -> bool:
-    """Whether an address has a port that no host has: above 65535, or no number."""
-    try:
-        urlsplit(url).port  # noqa: B018 - it is looked at only here
-    except ValueError:
-        return True
-    return False
 
 
 def below(url: str, name: str) -> str:

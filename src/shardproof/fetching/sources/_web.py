@@ -1,4 +1,4 @@
-"""Requests over HTTP, by httpx, whose answers are believed only as far as they agree."""
+"""Send requests over HTTP, by httpx, and believe the answers only as far as they agree."""
 
 import contextlib
 import contextvars
@@ -22,8 +22,13 @@ from shardproof.fetching.sources._answers import (
     sendable_tag,
     whole_of,
 )
-from shardproof.fetching.sources._forks import begin_in_forks
-from shardproof.fetching.sources._source import Cancellation, ReadRequest, RemoteFile, Response
+from shardproof.fetching.sources._source import (
+    Cancellation,
+    ReadRequest,
+    RemoteFile,
+    Response,
+    begin_in_forks,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -39,12 +44,16 @@ _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")  # RFC 9110, 5.1
 _HEADER_VALUE = re.compile(r"([!-~]+([ \t]+[!-~]+)*)?")  # RFC 9110, 5.5, of which ASCII
 # Of a connection, of one through a proxy, or through one that speaks SOCKS.
 _OPENED = (".connect_tcp.complete", ".start_tls.complete")
+_LOGGERS = (
+    "httpx",
+    *(f"httpcore.{part}" for part in ("connection", "http11", "proxy", "socks")),
+)
 
 _is_sending = contextvars.ContextVar("_is_sending", default=False)
 
 
 class _OfOurRequests(logging.Filter):
-    """Keeps what the libraries log of our requests: whole addresses, with signatures in them.
+    """Holds back what the libraries log of our requests: whole addresses, with signatures in them.
 
     Addresses and headers are logged while a request is sent, by whatever thread; in threads of our
     own there is nothing else that anybody has asked for.
@@ -56,12 +65,6 @@ class _OfOurRequests(logging.Filter):
 
 
 _SILENT = _OfOurRequests()
-
-
-def _log_no_secrets() -> None:
-    parts = ("connection", "http11", "proxy", "socks")
-    for name in ("httpx", *(f"httpcore.{part}" for part in parts)):
-        logging.getLogger(name).addFilter(_SILENT)
 
 
 def is_sendable(value: str) -> bool:
@@ -93,7 +96,8 @@ class Web:
     """
 
     def __init__(self, headers: Callable[[], Mapping[str, str]]) -> None:
-        _log_no_secrets()
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_SILENT)
         self._headers = headers
         self._begin()
         begin_in_forks(self._begin)
@@ -194,7 +198,7 @@ class Web:
     def _line(self) -> "Iterator[_Line]":
         with self._lock:
             line = self._free.pop() if self._free else None
-        line = line or _new_line()
+        line = line or _Line()
         try:
             yield line
         except BaseException:
@@ -216,12 +220,23 @@ class Web:
 
 
 class _Line:
-    """A client for one request at a time, and the sockets that it has opened."""
+    """A client for one request at a time, and the sockets that it has opened.
+
+    Proxies and certificates are as the environment has them.
+    """
 
     def __init__(self) -> None:
         import httpx  # noqa: PLC0415 - only what talks to servers needs it
 
-        self.client = httpx.Client(verify=_trusted(), event_hooks={"request": [self._check]})
+        try:
+            self.client = httpx.Client(verify=_trusted(), event_hooks={"request": [self._check]})
+        except ImportError as error:
+            raise SourceError(with_kind(error), kind="unusable") from traced(error)
+        except (ValueError, httpx.InvalidURL) as error:
+            # Its text may hold the address of a proxy, and that one a password.
+            problem = "expected addresses in HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY"
+            problem = f"{problem}, found others ({type(error).__name__})"
+            raise SourceError(problem, kind="unusable") from traced(ValueError(problem))
         self.origin: tuple[str, str, int | None] = ("", "", None)
         self.private: set[str] = set()
         self._sockets: list[Any] = []
@@ -244,20 +259,22 @@ class _Line:
 
         # A user and a password count in the first address alone: servers have made the others.
         for auth in (None, *[httpx.Auth()] * _MAX_REDIRECTS):
-            response = self._send(request, auth)
+            token = _is_sending.set(True)
+            try:
+                response = self.client.send(request, stream=True, auth=auth, follow_redirects=False)
+            finally:
+                _is_sending.reset(token)
             if response.next_request is None:
                 return response
-            _pass_over(response)
+            n_bytes = 0
+            with contextlib.closing(response):  # a short body is read: that keeps the connection
+                for chunk in response.iter_raw():
+                    n_bytes += len(chunk)
+                    if n_bytes > _SHORT:
+                        break
             request = response.next_request
         problem = f"it leads nowhere: more than {_MAX_REDIRECTS} redirects"
         raise SourceError(problem, kind="astray")
-
-    def _send(self, request: "httpx.Request", auth: "httpx.Auth | None") -> "httpx.Response":
-        token = _is_sending.set(True)
-        try:
-            return self.client.send(request, stream=True, auth=auth, follow_redirects=False)
-        finally:
-            _is_sending.reset(token)
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Take note of each socket; httpx calls this while it works (extension "trace")."""
@@ -268,7 +285,7 @@ class _Line:
                 self.cut()
 
     def cut(self) -> None:
-        """End every connection, and any that is opened later: who waits for one wakes up."""
+        """End every connection, and any that is opened later; a thread that waits for one wakes."""
         self.is_cut = True
         for each in list(self._sockets):
             with contextlib.suppress(OSError):
@@ -276,7 +293,7 @@ class _Line:
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def _check(self, request: "httpx.Request") -> None:
-        """Before each request, those of a redirect too."""
+        """Refuse a request that leads astray, a redirect's too; send no header to another host."""
         port = request.url.port or 0
         if port > _MAX_PORT:  # the C library would take the lowest 16 bits of it
             problem = f"it leads nowhere: expected a port up to {_MAX_PORT}, found {port}"
@@ -290,38 +307,13 @@ class _Line:
             request.headers.pop(name, None)
 
 
-def _new_line() -> _Line:
-    """Return a line as the environment has it: proxies, certificates."""
-    import httpx  # noqa: PLC0415
-
-    try:
-        return _Line()
-    except ImportError as error:
-        raise SourceError(with_kind(error), kind="unusable") from traced(error)
-    except (ValueError, httpx.InvalidURL) as error:
-        # Its text may hold the address of a proxy, and that one a password.
-        problem = "expected addresses in HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY"
-        problem = f"{problem}, found others ({type(error).__name__})"
-        raise SourceError(problem, kind="unusable") from traced(ValueError(problem))
-
-
-def _pass_over(response: "httpx.Response") -> None:
-    """Have done with an answer: a short body is read, which keeps the connection."""
-    n_bytes = 0
-    with contextlib.closing(response):
-        for chunk in response.iter_raw():
-            n_bytes += len(chunk)
-            if n_bytes > _SHORT:
-                return
-
-
 def _origin(url: "httpx.URL") -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
 @functools.cache
 def _trusted() -> "ssl.SSLContext":
-    """Whose certificates are believed; loading them takes longer than most requests."""
+    """Return the certificates that are believed; loading them takes longer than most requests."""
     import httpx  # noqa: PLC0415
 
     return httpx.create_ssl_context()
@@ -329,7 +321,7 @@ def _trusted() -> "ssl.SSLContext":
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """Turn the errors of the library into ours, and those that it did not foresee.
+    """Turn the errors of the library into ours, those that it did not foresee included.
 
     What a server says may make it raise anything: an IDNAError for a host, a ValueError for an
     address, what its cookies raise.
@@ -339,7 +331,7 @@ def _translated() -> Iterator[None]:
 
     try:
         yield
-    except (SourceError, OSError):
+    except OSError:  # a `SourceError` is one
         raise
     except (httpcore.TimeoutException, httpx.TimeoutException) as error:
         raise SourceError(f"no answer in time ({type(error).__name__})", kind="late") from traced(

@@ -1,11 +1,9 @@
 """One shard on its way: attempts, connections, bytes that are proven before they have a name."""
 
-from shardproof.fetching.transfer._asking import ask, listed
-from shardproof.fetching.transfer._attempts import Goal
+from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._fetch import fetch, fetch_file
 from shardproof.fetching.transfer._fetch_to import FetchResult
-from shardproof.fetching.transfer._limits import Limits
-from shardproof.fetching.transfer._ranges import read_range
+from shardproof.fetching.transfer._requests import ask, import_for, listed, read_range
 
 __all__ = [
     "FetchResult",
@@ -14,6 +12,7 @@ __all__ = [
     "ask",
     "fetch",
     "fetch_file",
+    "import_for",
     "listed",
     "read_range",
 ]

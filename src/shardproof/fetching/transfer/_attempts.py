@@ -1,21 +1,21 @@
-"""Try again: what follows from each failure, how often, after how long, and what is said of it."""
+"""Try again: how often and how long, what follows from each failure, and what is said of it."""
 
+import dataclasses
 import enum
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from shardproof._base.deadline import Deadline
+from shardproof._base.arguments import count, number
 from shardproof._base.messages import printable, shown
-from shardproof._base.work import go_on
+from shardproof._base.work import Deadline, go_on
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, SourceErrorKind
-from shardproof.fetching.transfer._limits import Limits
 
 if TYPE_CHECKING:
     import tenacity
 
-__all__ = ["NEXT_STEPS", "Goal", "NextStep", "retry"]
+__all__ = ["DISTRUSTED", "NEXT_STEPS", "Goal", "Limits", "NextStep", "retry"]
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -24,44 +24,81 @@ Result = TypeVar("Result")
 _TICK = 0.1
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long and how often a fetch tries; every wait has an end.
+
+    Attributes:
+        attempts: How often a file is tried in all, 1 or more. A refusal (401, 403, 404, ...) is
+            taken for a mistake of the server once, then believed.
+        timeout: Seconds for one attempt.
+        min_timeout: Seconds that a `ShardPrefetcher` gives an attempt at least. Once it knows how
+            fast shards come, it gives each four times as long as that, between these two bounds.
+        deadline: Seconds for all of them and the waits between; None for no more than those add
+            up to.
+        stall_timeout: Seconds without progress after which an attempt ends.
+        min_speed: Bytes a second, on average over ``stall_timeout``, below which there is no
+            progress. One byte a second is a stall.
+        max_backoff: Most seconds between two attempts, whatever ``Retry-After`` says. The wait is
+            drawn at random from 0 up to a bound that doubles each time, from 1 s on: full jitter,
+            so that those who failed together don't come back together.
+        connections: Most connections for one large file, where the source gives ranges. Another
+            one than the first is opened only if that brings less than 200 MB/s.
+
+    Raises:
+        TypeError: A number that is none.
+        ValueError: A number out of range.
+
+    Example:
+        >>> Limits(timeout=60, stall_timeout=10).attempts
+        3
+    """
+
+    attempts: int = 3
+    timeout: float = 600.0
+    min_timeout: float = 60.0
+    deadline: float | None = None
+    stall_timeout: float = 30.0
+    min_speed: float = 1024.0
+    max_backoff: float = 60.0
+    connections: int = 4
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if name in {"attempts", "connections"}:
+                value = count(name, value, 1, 1000)
+            elif value is not None or name != "deadline":
+                value = number(name, value, 0.0 if name in {"min_speed", "max_backoff"} else 1e-3)
+            object.__setattr__(self, name, value)
+
+
 class NextStep(enum.Enum):
-    """What a fetch does after a failed attempt."""
+    """What a fetch does after a failed attempt.
 
-    RETRY = "ask again, and go on from the bytes that came"
-    RETRY_ONCE = "ask once more, and go on: what was said is most likely meant"
-    RESTART = "ask again, from the first byte"
-    RESTART_ONCE = "ask once more, from the first byte"
-    RESTART_WHOLE = "ask again, for the whole file over one connection"
-    GIVE_UP = "leave the bytes that came to a later fetch"
-    DISCARD = "give up, and believe no byte that came"
+    Whether it begins again from the first byte is another question, which `DISTRUSTED` answers:
+    each of these steps is taken with bytes that may be right, and with bytes that may not.
+    """
 
-    @property
-    def keeps_bytes(self) -> bool:
-        """Whether the bytes that came may be right."""
-        return self in {NextStep.RETRY, NextStep.RETRY_ONCE, NextStep.GIVE_UP}
-
-    @property
-    def is_last_chance(self) -> bool:
-        """Whether the same answer is believed when it comes twice."""
-        return self in {NextStep.RETRY_ONCE, NextStep.RESTART_ONCE}
-
-    @property
-    def is_end(self) -> bool:
-        """Whether nothing is tried again."""
-        return self in {NextStep.GIVE_UP, NextStep.DISCARD}
+    RETRY = "ask again"
+    RETRY_ONCE = "ask once more: what was said is most likely meant"
+    GIVE_UP = "ask no more"
 
 
 NEXT_STEPS: Mapping[SourceErrorKind, NextStep] = {
     "broken": NextStep.RETRY,
     "late": NextStep.RETRY,
     "refused": NextStep.RETRY_ONCE,
-    "astray": NextStep.RESTART_ONCE,
-    "other-bytes": NextStep.RESTART,
-    "no-parts": NextStep.RESTART_WHOLE,
+    "astray": NextStep.RETRY_ONCE,
+    "other-bytes": NextStep.RETRY,
+    "no-parts": NextStep.RETRY,
     "unusable": NextStep.GIVE_UP,
-    "invalid": NextStep.DISCARD,
+    "invalid": NextStep.GIVE_UP,
 }
 """What follows from what went wrong."""
+
+DISTRUSTED: Set[SourceErrorKind] = {"astray", "other-bytes", "no-parts", "invalid"}
+"""After these no byte that came is believed: a file is begun again, and nothing of it is kept."""
 
 
 class Goal(NamedTuple):
@@ -87,9 +124,9 @@ def retry(
         FetchError: No attempt succeeded; the last one's `SourceError` is the cause.
         Cancelled: The work is not wanted any more.
     """
-    log = _AttemptLog(goal, limits, deadline)
+    log = _AttemptLog(goal, limits.attempts, deadline)
     try:
-        for attempt in log.attempts():
+        for attempt in _attempts(log, limits, deadline):
             with attempt:
                 log.current = deadline.within(limits.timeout)
                 return work(log.current)
@@ -98,70 +135,72 @@ def retry(
         raise log.failure(error) from error
 
 
+def _attempts(log: "_AttemptLog", limits: Limits, deadline: Deadline) -> "tenacity.Retrying":
+    """Return the attempts to loop over; each takes in the error that ends it."""
+    import tenacity  # noqa: PLC0415 - only what fetches needs it
+
+    stop: Any = tenacity.stop_after_attempt(limits.attempts)
+    if deadline.end is not None:
+        stop |= tenacity.stop_before_delay(deadline.left(1e9))
+    jitter = tenacity.wait_random_exponential(multiplier=1, max=limits.max_backoff)
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        error = _error_of(state)
+        if error is None or error.retry_after is None:
+            return jitter(state)
+        return max(0.0, min(error.retry_after, limits.max_backoff))
+
+    def sleep(seconds: float) -> None:
+        # In small steps: `Event.wait` would not notice an interrupt that comes at a bad moment.
+        end = time.monotonic() + seconds
+        while not deadline.stop.is_set() and (left := end - time.monotonic()) > 0:
+            go_on()
+            time.sleep(min(left, _TICK))
+
+    return tenacity.Retrying(
+        retry=lambda state: log.allows_another(_error_of(state)),
+        stop=stop,
+        wait=wait,
+        sleep=sleep,
+        after=lambda state: log.add(_error_of(state)),
+        before_sleep=lambda state: logger.info("Retrying in %.1fs", state.upcoming_sleep),
+        reraise=True,
+    )
+
+
+def _error_of(state: "tenacity.RetryCallState") -> SourceError | None:
+    error = state.outcome.exception() if state.outcome else None
+    return error if isinstance(error, SourceError) else None
+
+
 class _AttemptLog:
-    """What ended each attempt, and so whether and when there is another one.
+    """What ended each attempt, and so whether there is another one.
 
     Attributes:
         current: The deadline of the attempt that is under way.
     """
 
-    def __init__(self, goal: Goal, limits: Limits, deadline: Deadline) -> None:
-        self._goal, self._limits, self._deadline = goal, limits, deadline
+    def __init__(self, goal: Goal, n_attempts: int, deadline: Deadline) -> None:
+        self._goal, self._n_attempts = goal, n_attempts
         self._causes: list[str] = []
         self._last: SourceError | None = None
-        self._is_last_chance = False
         self.current = deadline
 
-    def attempts(self) -> "tenacity.Retrying":
-        """Return the attempts to loop over; each takes in the error that ends it."""
-        import tenacity  # noqa: PLC0415 - only what fetches needs it
-
-        stop: Any = tenacity.stop_after_attempt(self._limits.attempts)
-        if self._deadline.end is not None:
-            stop |= tenacity.stop_before_delay(self._deadline.left(1e9))
-        jitter = tenacity.wait_random_exponential(multiplier=1, max=self._limits.max_backoff)
-
-        def wait(state: "tenacity.RetryCallState") -> float:
-            error = _error_of(state)
-            if not isinstance(error, SourceError) or error.retry_after is None:
-                return jitter(state)
-            return max(0.0, min(error.retry_after, self._limits.max_backoff))
-
-        return tenacity.Retrying(
-            retry=self._is_worth_it,
-            stop=stop,
-            wait=wait,
-            sleep=self._sleep,
-            after=self._failed,
-            before_sleep=lambda state: logger.info("Retrying in %.1fs", state.upcoming_sleep),
-            reraise=True,
-        )
-
-    def _is_worth_it(self, state: "tenacity.RetryCallState") -> bool:
-        error = _error_of(state)
-        if not isinstance(error, SourceError):
+    def allows_another(self, error: SourceError | None) -> bool:
+        """Whether another attempt may help after this error."""
+        if error is None:
             return False
-        step = NEXT_STEPS[error.kind]
-        return not step.is_end and not (step.is_last_chance and self._is_last_chance)
+        step, before = NEXT_STEPS[error.kind], self._last and NEXT_STEPS[self._last.kind]
+        is_believed = step is before is NextStep.RETRY_ONCE
+        return step is not NextStep.GIVE_UP and not is_believed
 
-    def _sleep(self, seconds: float) -> None:
-        """Wait, or until it is cancelled; an interrupt at any moment is one (`Event` has gaps)."""
-        end = time.monotonic() + seconds
-        while not self._deadline.stop.is_set() and (left := end - time.monotonic()) > 0:
-            go_on()
-            time.sleep(min(left, _TICK))
-
-    def _failed(self, state: "tenacity.RetryCallState") -> None:
-        error = _error_of(state)
-        if isinstance(error, SourceError):
-            self._add(error)
-
-    def _add(self, error: SourceError) -> None:
-        """Say why an attempt failed."""
+    def add(self, error: SourceError | None) -> None:
+        """Take in why an attempt failed, and say so."""
+        if error is None:
+            return
         self._last = error
         self._causes.append(error.problem)
-        self._is_last_chance = NEXT_STEPS[error.kind].is_last_chance
-        which = f"(attempt {len(self._causes)}/{self._limits.attempts})"
+        which = f"(attempt {len(self._causes)}/{self._n_attempts})"
         what = f"Could not download {shown(self._goal.label)}"
         if error.kind == "late":
             label, seconds = shown(self._goal.label), self.current.spent()
@@ -171,13 +210,9 @@ class _AttemptLog:
     def failure(self, error: SourceError) -> FetchError:
         """Return the error that all attempts come to."""
         if error is not self._last:  # tenacity tells of those only that it tries again
-            self._add(error)
+            self.add(error)
         n = len(self._causes)
         problem = f"ailed to download {shown(self._goal.label)} after {n} attempt" + "s" * (n > 1)
         logger.error("F%s: %s", printable(problem), shown(self._goal.path))
         kind = FetchTimeoutError if error.kind == "late" else FetchError
         return kind(f"f{problem}", url=self._goal.url, path=self._goal.path, causes=self._causes)
-
-
-def _error_of(state: "tenacity.RetryCallState") -> BaseException | None:
-    return state.outcome.exception() if state.outcome else None

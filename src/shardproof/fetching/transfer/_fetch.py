@@ -7,17 +7,16 @@ from collections.abc import Callable
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.threads import Stop
 from shardproof._base.work import apart, to_waiter
 from shardproof.fetching.sources._open import open_source, split_name
 from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source
-from shardproof.fetching.transfer._attempts import Goal
+from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._fetch_to import FetchResult, fetch_to
 from shardproof.fetching.transfer._file_fetch import OnBytes
-from shardproof.fetching.transfer._imports import import_for
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.transfer._requests import import_for
 
 __all__ = ["fetch", "fetch_file"]
 
@@ -60,7 +59,7 @@ def fetch(
 
     Example:
         >>> import shardproof
-        >>> from shardproof.testing.faults.hub import serve_hub
+        >>> from shardproof.testing.faults import serve_hub
         >>> with serve_hub({"train/0.bin": b"1234"}) as hub:
         ...     fetched = shardproof.fetch(f"{hub.url}/train/0.bin", output_dir)
         >>> fetched.path.name, fetched.path.read_bytes(), fetched.proven
@@ -86,15 +85,13 @@ def fetch(
             if isinstance(opened, str):
                 opened = open_source(address or opened)
                 stack.callback(opened.close)
-            return _fetched(
+            return fetch_file(
                 opened,
                 name,
                 target,
-                file=None,
                 digest=digest,
                 limits=limits,
                 cancellation=cancellation,
-                own=own,
                 on_bytes=on_bytes,
             )
 
@@ -114,7 +111,6 @@ def fetch_file(
     limits: Limits = Limits(),  # noqa: B008 - frozen
     cancellation: Cancellation | None = None,
     on_bytes: OnBytes | None = None,
-    label: str | None = None,
 ) -> FetchResult:
     """Fetch one file of a source to a path of its own, whole and proven.
 
@@ -137,7 +133,6 @@ def fetch_file(
         cancellation: Ends the fetch with an error, from another thread.
         on_bytes: Called with how many bytes are here, and of how many where that is known, in the
             caller's thread.
-        label: What messages call it; its name by default.
 
     Raises:
         FetchError: It could not be fetched; each attempt's cause is told. `FetchTimeoutError` if
@@ -146,7 +141,7 @@ def fetch_file(
 
     Example:
         >>> from shardproof.fetching import fetch_file, open_source
-        >>> from shardproof.testing.faults.hub import serve_hub
+        >>> from shardproof.testing.faults import serve_hub
         >>> with serve_hub({"train/0.bin": b"1234"}) as hub:
         ...     with open_source(f"{hub.url}/train") as source:
         ...         fetched = fetch_file(source, "0.bin", output_dir / "first.bin")
@@ -156,51 +151,26 @@ def fetch_file(
     refuse_empty(path=path)
     _refuse_name(name)
     target = os.path.abspath(path)
-    return apart(
-        lambda own: _fetched(
-            source,
-            name,
-            target,
-            file=file,
-            digest=digest,
-            limits=limits,
-            cancellation=cancellation,
-            own=own,
-            on_bytes=on_bytes,
-            label=label,
-        )
-    )
+
+    def work(own: Stop) -> FetchResult:
+        import_for(source)
+        stop = own if cancellation is None else Stop()
+        with (cancellation or Cancellation()).register(stop.set):
+            return fetch_to(
+                source,
+                name,
+                target,
+                goal=Goal(quoted(name), f"{source.url}/{name}", target),
+                file=file,
+                digest=digest,
+                limits=limits,
+                stop=stop,
+                on_bytes=to_waiter(on_bytes),
+            )
+
+    return apart(work)
 
 
 def _refuse_name(name: str) -> None:
     for refusal in refusals([name]):
         raise ValueError(f"name: {quoted(name)} is refused: {refusal.reason}")
-
-
-def _fetched(
-    source: Source,
-    name: str,
-    target: str,
-    *,
-    file: RemoteFile | None,
-    digest: str | None,
-    limits: Limits,
-    cancellation: Cancellation | None,
-    own: Stop,
-    on_bytes: OnBytes | None,
-    label: str | None = None,
-) -> FetchResult:
-    import_for(source)
-    stop = own if cancellation is None else Stop()
-    with (cancellation or Cancellation()).register(stop.set):
-        return fetch_to(
-            source,
-            name,
-            target,
-            goal=Goal(label or quoted(name), f"{source.url}/{name}", target),
-            file=file,
-            digest=digest,
-            limits=limits,
-            stop=stop,
-            on_bytes=to_waiter(on_bytes),
-        )

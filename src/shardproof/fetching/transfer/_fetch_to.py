@@ -2,28 +2,31 @@
 
 import contextlib
 import dataclasses
+import logging
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from shardproof._base import digest as _digest
 from shardproof._base import files
-from shardproof._base.deadline import Deadline
-from shardproof._base.messages import told
-from shardproof._base.work import Cancelled, go_on
+from shardproof._base.messages import shown, told
+from shardproof._base.names import OPEN_FLAGS, file_type
+from shardproof._base.work import Cancelled, Deadline, go_on
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
 from shardproof.fetching.sources._source import RemoteFile, Source
-from shardproof.fetching.transfer._asking import ask, with_parsed_digest
-from shardproof.fetching.transfer._attempts import Goal
+from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._file_fetch import FileFetch, OnBytes
 from shardproof.fetching.transfer._kept import drop_parts, key_in, own_part, sweep_parts
-from shardproof.fetching.transfer._limits import Limits
 from shardproof.fetching.transfer._partial_file import PartialFile
-from shardproof.fetching.transfer._present import digest_of_present
+from shardproof.fetching.transfer._requests import ask, with_parsed_digest
 
 __all__ = ["FetchResult", "fetch_to"]
+
+logger = logging.getLogger("shardproof.fetching")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,11 +66,12 @@ def fetch_to(
     parts: str | None = None,
     is_asked: bool = False,
 ) -> FetchResult:
-    """Do what `fetch_file` says; messages tell of ``goal``, and parts are in ``parts``.
+    """Fetch a file as `fetch_file` says; messages tell of ``goal``, and parts are in ``parts``.
 
     With ``is_asked``, ``file`` is what the source has told, which it may be asked again.
     """
-    work = FileFetch(source, name, limits, on_bytes, is_asked=is_asked or file is None)
+    report = on_bytes or (lambda _n_bytes, _size: None)
+    work = FileFetch(source, name, limits, report, is_asked=is_asked or file is None)
     deadline = Deadline(limits.deadline, stop)
     wanted = with_parsed_digest(file, digest)
     try:
@@ -76,7 +80,7 @@ def fetch_to(
             wanted = msgspec.structs.replace(asked, digest=wanted.digest or asked.digest)
         parts = parts or os.path.dirname(target)
         key = key_in(parts, goal.path)
-        found = digest_of_present(target, wanted, goal, deadline)
+        found = _digest_of_present(target, wanted, goal, deadline)
         if found is None:
             files.make_directories(os.path.dirname(target))
             names = os.listdir(parts)
@@ -86,8 +90,8 @@ def fetch_to(
                 part = own.opened(work.provenance_of(wanted), names, deadline)
                 with _telling_what_is_kept(part, goal):
                     wanted, found = work.run(part, wanted, goal, deadline)
-                # Somebody may have been faster.
-                digest_of_present(target, RemoteFile(name, digest=found), goal, deadline)
+                # Another process may have been faster.
+                _digest_of_present(target, RemoteFile(name, digest=found), goal, deadline)
                 own.publish(target)
         drop_parts(parts, key.__eq__)  # also of others who were killed meanwhile
         return FetchResult(
@@ -134,3 +138,53 @@ def _kept(part: PartialFile) -> str:
         return ""
     size = "" if part.size is None else f" of {part.size}"
     return f"; {part.n_bytes}{size} bytes are kept, and the next try goes on from there"
+
+
+def _digest_of_present(
+    target: str, wanted: RemoteFile, goal: Goal, deadline: Deadline
+) -> str | None:
+    """Return the digest of what is there, if it is right; move it aside, if it is wrong.
+
+    Raises:
+        FetchError: Something is there that is no regular file.
+        Cancelled: It is not wanted any more.
+        SourceError: The time is up.
+    """
+    try:
+        status = os.stat(target, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        problem = f"expected a regular file or nothing, found a {file_type(status.st_mode)}"
+        raise FetchError(f"{problem}; move it away", url=goal.url, path=goal.path)
+    if wanted.size is None and wanted.digest is None:
+        return None
+    found = _proven(target, wanted, deadline)
+    if found is None:
+        deadline.raise_if_stopped()
+        aside = files.move_aside(target)
+        logger.warning(
+            "'%s' was not the right one, and is '%s' now", shown(target), shown(str(aside))
+        )
+    return found
+
+
+def _proven(target: str, wanted: RemoteFile, deadline: Deadline) -> str | None:
+    """Return ``"sha256:<hex>"`` of a file with the right size and digest; None of any other."""
+    fd = os.open(target, OPEN_FLAGS)
+    try:
+        size = os.fstat(fd).st_size
+        if wanted.size not in {None, size}:
+            return None
+        found = other = _digest.of_file(fd, "sha256", size, go_on=deadline.raise_if_stopped)
+        if wanted.digest is not None:
+            expected = _digest.parse(wanted.digest)
+            if expected.algorithm != found.algorithm:
+                other = _digest.of_file(
+                    fd, expected.algorithm, size, go_on=deadline.raise_if_stopped
+                )
+            if not _digest.same(expected, other):
+                return None
+        return str(found)
+    finally:
+        os.close(fd)

@@ -1,22 +1,21 @@
-"""The attempts at one file: what is requested, what comes, and what is begun anew."""
+"""Attempt to fetch one file: what is requested, what is believed, and what is begun anew."""
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable
 
 import msgspec
 
-from shardproof._base.deadline import Deadline
-from shardproof._base.messages import printable, shown
+from shardproof._base.messages import printable, quoted, shown
+from shardproof._base.work import Deadline
 from shardproof.errors import SourceError
-from shardproof.fetching.sources._source import RemoteFile, Response, Source
-from shardproof.fetching.transfer._agreement import agree, as_given
-from shardproof.fetching.transfer._asking import stat_once
-from shardproof.fetching.transfer._attempts import NEXT_STEPS, Goal, NextStep, retry
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.sources._source import RemoteFile, Source
+from shardproof.fetching.transfer._attempts import DISTRUSTED, Goal, Limits, retry
 from shardproof.fetching.transfer._partial_file import PartialFile
 from shardproof.fetching.transfer._record import Provenance
 from shardproof.fetching.transfer._relay import ResponseStarted, relay
+from shardproof.fetching.transfer._requests import stat_once
 from shardproof.fetching.transfer._spans import Spans, is_worth_sharing
 
 __all__ = ["FileFetch", "OnBytes"]
@@ -27,36 +26,29 @@ OnBytes = Callable[[int, int | None], None]
 """Called with how many bytes are here, and of how many, where that is known."""
 
 
+@dataclasses.dataclass(slots=True)
 class FileFetch:
     """Fetches one file into a part, and counts what that costs.
 
-    Args:
+    Attributes:
         source: Where it comes from.
         name: What it is called there.
         limits: How long and how often to try.
         on_bytes: Called with how far it is.
         is_asked: Whether what is known of the file is the source's word, which may be asked again.
-
-    Attributes:
         n_attempts: How many attempts it took until now.
         n_bytes: How many bytes came, those for nothing too.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        name: str,
-        limits: Limits,
-        on_bytes: OnBytes | None,
-        *,
-        is_asked: bool,
-    ) -> None:
-        self._source, self._name, self._limits = source, name, limits
-        self._is_asked = is_asked
-        self._on_bytes = on_bytes or _ignore
-        self._connections = limits.connections
-        self._asked: RemoteFile | None = None
-        self.n_attempts = self.n_bytes = 0
+    source: Source
+    name: str
+    limits: Limits
+    on_bytes: OnBytes
+    is_asked: bool
+    n_attempts: int = 0
+    n_bytes: int = 0
+    _gives_no_parts: bool = dataclasses.field(default=False, init=False)
+    _asked: RemoteFile | None = dataclasses.field(default=None, init=False)
 
     def run(
         self, part: PartialFile, wanted: RemoteFile, goal: Goal, deadline: Deadline
@@ -72,27 +64,31 @@ class FileFetch:
             logger.info(
                 "Going on with %s: %d bytes of it are here", shown(goal.label), part.n_bytes
             )
-            self._on_bytes(part.n_bytes, part.size)
+            self.on_bytes(part.n_bytes, part.size)
 
         def attempt(deadline: Deadline) -> tuple[RemoteFile, str]:
             self.n_attempts += 1
             return self._attempt(part, wanted, goal, deadline)
 
-        return retry(attempt, goal, self._limits, deadline)
+        return retry(attempt, goal, self.limits, deadline)
 
     def _attempt(
         self, part: PartialFile, wanted: RemoteFile, goal: Goal, deadline: Deadline
     ) -> tuple[RemoteFile, str]:
         was_left = part.is_left
         try:
-            self._asked = self._asked or self._ask_again(wanted, deadline)
+            if self._asked is None and not self.is_asked:
+                self._asked = wanted  # what the caller said stays
+            elif self._asked is None:  # what the source said has turned out to be wrong
+                asked = stat_once(self.source, self.name, self.limits, deadline)
+                digest = wanted.digest or asked.digest
+                self._asked = msgspec.structs.replace(asked, digest=digest)
             self._transfer(part, self._asked, deadline)
-            return as_given(self._asked, part.identity), part.prove(self._asked, deadline)
+            return _as_given(self._asked, part.identity), part.prove(self._asked, deadline)
         except SourceError as error:
-            step = NEXT_STEPS[error.kind]
-            if step is NextStep.RESTART_WHOLE:
-                self._connections = 1
-            if step.keeps_bytes:
+            if error.kind == "no-parts":
+                self._gives_no_parts = True
+            if error.kind not in DISTRUSTED:
                 raise
             part.restart()
             self._asked = None
@@ -106,55 +102,103 @@ class FileFetch:
 
     def provenance_of(self, wanted: RemoteFile) -> Provenance:
         """Return which file a part is of, as far as that is known before it comes."""
-        url = self._source.url.encode(errors="backslashreplace").decode()
+        url = self.source.url.encode(errors="backslashreplace").decode()
         return Provenance(
             source=url,
-            resource=getattr(self._source, "resource", url),
-            name=self._name,
+            resource=getattr(self.source, "resource", url),
+            name=self.name,
             size=wanted.size,
             digest=wanted.digest,
         )
 
-    def _ask_again(self, wanted: RemoteFile, deadline: Deadline) -> RemoteFile:
-        """What the source said has turned out to be wrong; what a caller said stays."""
-        if not self._is_asked:
-            return wanted
-        asked = stat_once(self._source, self._name, self._limits, deadline)
-        return msgspec.structs.replace(asked, digest=wanted.digest or asked.digest)
-
     def _transfer(self, part: PartialFile, wanted: RemoteFile, deadline: Deadline) -> None:
         if part.n_bytes and part.identity is None and wanted.digest is None:
-            part.restart()  # nobody can say whether the rest would be of the same file
+            part.restart()  # the rest might be of another file
         part.expect(wanted.size)
         if part.n_bytes and part.size is not None and not part.missing():
             return
-        known = RemoteFile(self._name, part.size, part.identity) if part.n_bytes else None
-        connections = self._connections if wanted.has_ranges else 1
+        known = RemoteFile(self.name, part.size, part.identity) if part.n_bytes else None
+        has_parts = wanted.has_ranges and not self._gives_no_parts
+        connections = self.limits.connections if has_parts else 1
         gaps = part.missing()
         if gaps in ([], [(0, wanted.size)]) and not is_worth_sharing(wanted.size, connections):
             gaps = [(0, None)]
         spans = Spans(gaps, connections)
         events = relay(
-            self._source, self._name, spans, known=known, limits=self._limits, deadline=deadline
+            self.source, self.name, spans, known=known, limits=self.limits, deadline=deadline
         )
         with contextlib.closing(events):
             for event in events:
                 if isinstance(event, ResponseStarted):
-                    agree(part, event, wanted, is_alone=spans.connections == 1)
-                    self._write_down(part, event.response, wanted)
+                    _agree(part, event, wanted, is_alone=spans.connections == 1)
+                    self._begin_record(part, event, wanted)
                 else:
                     self.n_bytes += part.write(event.at, event.chunks)
-                    self._on_bytes(part.n_bytes, part.size)
+                    self.on_bytes(part.n_bytes, part.size)
         if part.size is not None and part.missing():
             raise SourceError(f"it ended after {part.n_bytes} of {part.size} bytes")
 
-    def _write_down(self, part: PartialFile, response: Response, wanted: RemoteFile) -> None:
+    def _begin_record(self, part: PartialFile, event: ResponseStarted, wanted: RemoteFile) -> None:
         """Let another fetch go on from here, if it could tell that it is the same file."""
+        response = event.response
         identity = response.file.identity if response.file.is_lasting else None
         if response.has_ranges and (identity is not None or wanted.digest is not None):
             known = self.provenance_of(wanted)
             part.begin_record(msgspec.structs.replace(known, size=part.size, identity=identity))
 
 
-def _ignore(n_bytes: int, size: int | None) -> None:
-    """Do nothing with it."""
+def _agree(
+    part: PartialFile, event: ResponseStarted, wanted: RemoteFile, *, is_alone: bool
+) -> None:
+    """Compare what a response says with what is known, before any byte of it is taken.
+
+    Raises:
+        SourceError: They are not of the same file, or not the bytes that were requested.
+    """
+    file, start = event.response.file, event.response.start
+    if start != event.asked:
+        if start or not is_alone:
+            problem = f"asked for bytes from {event.asked} on, it gives bytes from {start} on"
+            raise SourceError(problem, kind="no-parts")
+        part.restart()  # the whole file instead: it has changed, or there are no ranges
+    part.expect(wanted.size)
+    part.expect(file.size)
+    if part.identity not in {None, file.identity}:
+        raise SourceError("the file has changed at the source", kind="other-bytes")
+    if wanted.digest is None and _are_two(wanted.identity, file.identity):
+        expected, found = quoted(str(wanted.identity), 100), quoted(str(file.identity), 100)
+        problem = f"expected the file that is {expected}, the source gives {found}"
+        raise SourceError(problem, kind="other-bytes")
+    part.identity = file.identity
+    if not is_alone and file.identity is None and wanted.digest is None:
+        problem = "parts of a file that has neither entity tag nor digest may be of two files"
+        raise SourceError(problem, kind="no-parts")
+    if event.response.is_page and wanted.digest is None:
+        raise SourceError("it gives a web page: a login, or an error", kind="other-bytes")
+    if not event.response.is_framed and part.size is None and wanted.digest is None:
+        problem = "nobody says how long it is, so that nobody could say whether all of it came"
+        raise SourceError(f"{problem}: give its digest", kind="unusable")
+
+
+def _as_given(wanted: RemoteFile, identity: str | None) -> RemoteFile:
+    """Return the wanted file as the source names it: proven bytes are it, whatever their name."""
+    is_other = _are_two(wanted.identity, identity)
+    return msgspec.structs.replace(wanted, identity=identity) if is_other else wanted
+
+
+def _are_two(one: str | None, other: str | None) -> bool:
+    """Whether two identities are of two files; those of two kinds can't be compared."""
+    if one is None or other is None:
+        return False
+    one, other = str(one), str(other)  # a source of the user's may say a number
+    if _kind_of(one) != _kind_of(other):
+        return False
+    # Some stores list a tag without the quotes that it has elsewhere.
+    return one.replace('"', "") != other.replace('"', "")
+
+
+def _kind_of(identity: str) -> str:
+    """Return which kind an identity is of: an entity tag, a store's own word, or a digest."""
+    if identity.startswith('"'):
+        return '"'
+    return identity.partition("=")[0] if "=" in identity else ""

@@ -1,13 +1,13 @@
-"""A shard on its way: the bytes that are there, their digest, and whether they are all."""
+"""Write a file as its bytes come, in any order, and prove that they are all and the right ones."""
 
 import bisect
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shardproof._base import digest, files
-from shardproof._base.deadline import Deadline
+from shardproof._base.work import Deadline
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._record import Extent, PartRecord, Provenance, hash_of
@@ -19,7 +19,7 @@ _BLOCK = 2**20
 _SYNC_BYTES = 16 * 2**20
 _RECORD_BYTES = 256 * 2**20
 """After so many its record is synced: what a power cut may cost of what came, and no more."""
-_MAX_UNSIZED = 2**34  # bytes of a file whose size nobody knows
+_MAX_UNSIZED = 2**34  # bytes of a file whose size is not known
 _MAX_SPANS = 1000  # of what is taken over; what is missing between two is a request
 
 
@@ -92,19 +92,21 @@ class PartialFile:
             self._record.begin(provenance, proven)
 
     def _take(self, extent: Extent, fd: int, deadline: Deadline) -> bool:
-        """The digest of the whole goes on, too, where an extent follows what is proven."""
+        """Take in an extent; go on with the digest of the whole where it follows what is proven."""
         if len(self._have) == _MAX_SPANS:
             return False
         start, stop, expected = extent
         sha256 = self._sha256.copy() if start == self._hashed else None
         found = hash_of(start, stop)
-        for at, block in _blocks(fd, start, stop):
+        at = start
+        while at < stop and (block := os.pread(fd, min(_BLOCK, stop - at), at)):
             deadline.raise_if_stopped()
             found.update(block)
             if sha256 is not None:
                 sha256.update(block)
             if fd != self._fd:
                 _write_all(self._fd, [block], at, len(block))
+            at += len(block)
         if found.hexdigest() != expected:
             return False
         self._add(start, stop)
@@ -148,14 +150,6 @@ class PartialFile:
         if self._record is not None:
             self._record.add(at, chunks, n_bytes)
         self._add(at, at + n_bytes)
-        self._sync_now_and_then(n_bytes)
-        if at == self._hashed:
-            for chunk in chunks:
-                self._sha256.update(chunk)
-            self._hashed += n_bytes
-        return n_bytes
-
-    def _sync_now_and_then(self, n_bytes: int) -> None:
         self._unsynced += n_bytes
         self._unrecorded += n_bytes
         if self._unsynced >= _SYNC_BYTES:
@@ -164,6 +158,11 @@ class PartialFile:
         if self._unrecorded >= _RECORD_BYTES and self._record is not None:
             self._record.sync()
             self._unrecorded = 0
+        if at == self._hashed:
+            for chunk in chunks:
+                self._sha256.update(chunk)
+            self._hashed += n_bytes
+        return n_bytes
 
     def _add(self, start: int, stop: int) -> None:
         first = bisect.bisect_left(self._have, start, key=lambda span: span[1])
@@ -187,38 +186,23 @@ class PartialFile:
         if not size and wanted.size is None and wanted.digest is None:
             problem = "expected a shard, found an empty file: nobody said that it is empty"
             raise SourceError(problem, kind="other-bytes")
-        found = f"sha256:{self._hash_the_rest(size, deadline)}"
-        if wanted.digest is not None:
-            self._compare(digest.parse(wanted.digest), found, size, deadline)
-        return found
-
-    def _hash_the_rest(self, size: int, deadline: Deadline) -> str:
-        """What came out of order is read back, from memory most likely."""
-        while self._hashed < size:
+        while self._hashed < size:  # what came out of order is read back, from memory most likely
             deadline.raise_if_stopped()
             block = os.pread(self._fd, min(_BLOCK, size - self._hashed), self._hashed)
             if not block:
                 raise OSError(f"the temporary file became shorter than {size} bytes")
             self._sha256.update(block)
             self._hashed += len(block)
-        return str(self._sha256.hexdigest())
-
-    def _compare(self, expected: digest.Digest, sha256: str, size: int, deadline: Deadline) -> None:
-        found = digest.parse(sha256)
-        if expected.algorithm != found.algorithm:
-            found = digest.of_file(
-                self._fd, expected.algorithm, size, go_on=deadline.raise_if_stopped
-            )
-        if not digest.same(expected, found):
-            problem = f"expected the digest {expected}, found {found} of {size} bytes"
-            raise SourceError(problem, kind="other-bytes")
-
-
-def _blocks(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-    """Yield what is there, block by block, and where."""
-    while start < stop and (block := os.pread(fd, min(_BLOCK, stop - start), start)):
-        yield start, block
-        start += len(block)
+        sha256 = found = digest.Digest("sha256", self._sha256.hexdigest())
+        if wanted.digest is not None:
+            promised = digest.parse(wanted.digest)
+            if promised.algorithm != "sha256":
+                go_on = deadline.raise_if_stopped
+                found = digest.of_file(self._fd, promised.algorithm, size, go_on=go_on)
+            if not digest.same(promised, found):
+                problem = f"expected the digest {promised}, found {found} of {size} bytes"
+                raise SourceError(problem, kind="other-bytes")
+        return str(sha256)
 
 
 def _write_all(fd: int, chunks: Sequence[bytes], at: int, n_bytes: int) -> None:

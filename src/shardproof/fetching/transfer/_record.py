@@ -1,4 +1,4 @@
-"""What is written down of a part: of which file it is, and which of its bytes have come.
+"""Write down of a part which file it is of, and which of its bytes have come.
 
 The first line names the file. Each other line is about some bytes, and has their hash; it is
 appended after they were written, so that a process may be killed at any moment. No line is
@@ -87,7 +87,7 @@ class PartRecord:
     """The record of one part, while it is written.
 
     Args:
-        path: Where it is; in a directory in which nobody else writes.
+        path: Where it is; in a directory in which no other process writes.
     """
 
     def __init__(self, path: str) -> None:
@@ -96,7 +96,7 @@ class PartRecord:
 
     @property
     def is_begun(self) -> bool:
-        """Whether somebody could go on from the part."""
+        """Whether another fetch could go on from the part."""
         return self._fd is not None
 
     def begin(self, provenance: Provenance, extents: Sequence[Extent] = ()) -> None:
@@ -129,7 +129,7 @@ class PartRecord:
             files.sync(self._fd)
 
     def forget(self) -> None:
-        """Nothing of what came is known any more."""
+        """Remove the record: nothing of what came is known any more."""
         if self._fd is not None:
             self.close()
             files.remove(self._path)

@@ -1,7 +1,7 @@
-"""Threads that read from a source, and a consumer that waits for them no longer than it will.
+"""Read from a source in threads, for a consumer that waits for them no longer than it will.
 
-A thread that waits for a network can't be told to stop; what it waits for can be cut. So whoever
-wants the bytes does not read them: it takes them from a queue, watches the deadline, and cuts.
+A thread that waits for a network can't be told to stop, but its connection can be cut. So the
+consumer does not read: it takes the bytes from a queue, watches the deadline, and cuts.
 """
 
 import contextlib
@@ -14,9 +14,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from shardproof._base import threads as _threads
-from shardproof._base.deadline import Deadline
-from shardproof._base.mailbox import Mailbox
 from shardproof._base.messages import shown, traced, with_kind
+from shardproof._base.threads import Mailbox
+from shardproof._base.work import Deadline
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import (
     Cancellation,
@@ -26,7 +26,7 @@ from shardproof.fetching.sources._source import (
     Source,
     refuse_other,
 )
-from shardproof.fetching.transfer._limits import Limits
+from shardproof.fetching.transfer._attempts import Limits
 from shardproof.fetching.transfer._spans import ByteSpan, Spans
 
 __all__ = ["BytesReceived", "ResponseStarted", "call", "relay"]
@@ -61,13 +61,9 @@ class BytesReceived(NamedTuple):
     n_bytes: int
 
 
-class _Ended(NamedTuple):
-    """A thread is done, or an error ended it."""
-
-    error: SourceError | None
-
-
 Event = ResponseStarted | BytesReceived
+Ended = SourceError | None
+"""What a thread tells at its end: the error that ended it, or None."""
 
 
 class _Readers:
@@ -80,7 +76,7 @@ class _Readers:
         self._known, self._timeout = known, timeout
         self.cancellation = Cancellation()
         self._n_started = 0
-        self.events: Mailbox[Event | _Ended] = Mailbox()
+        self.events: Mailbox[Event | Ended] = Mailbox()
         self._room: Mailbox[None] = Mailbox()
         for _ in range(_QUEUED):
             self._room.put(None)
@@ -102,9 +98,9 @@ class _Readers:
             while not self.cancellation.is_cancelled and (span := self._spans.take()):
                 self._read(span)
         except BaseException as error:  # SystemExit, too: a source may call what ends a program
-            self._put(_Ended(_as_source_error(error)))
+            self._put(_as_source_error(error))
         else:
-            self._put(_Ended(None))
+            self._put(None)
 
     def _read(self, span: ByteSpan) -> None:
         request = ReadRequest(self._name, span.at, span.stop, self._known, self._timeout)
@@ -116,12 +112,13 @@ class _Readers:
             for chunks, n_bytes in _batches(response.chunks):
                 at = span.at
                 wanted = self._spans.advance(span, n_bytes)
-                self._put(BytesReceived(at, _first(chunks, n_bytes, wanted), wanted))
+                first = chunks if n_bytes == wanted else [b"".join(chunks)[:wanted]]
+                self._put(BytesReceived(at, first, wanted))
                 if self.cancellation.is_cancelled or wanted < n_bytes:
                     break
         self._spans.done(span)
 
-    def _put(self, event: Event | _Ended) -> None:
+    def _put(self, event: Event | Ended) -> None:
         while not self.cancellation.is_cancelled:
             with contextlib.suppress(queue.Empty):
                 self._room.get(timeout=_TICK)
@@ -134,13 +131,17 @@ class _Readers:
 
 
 def _batches(chunks: Iterator[bytes]) -> Iterator[tuple[list[bytes], int]]:
-    """Small chunks together, unless they come slowly; what came before an error comes too."""
+    """Yield small chunks together, unless they come slowly; an error comes after what came."""
     batch: list[bytes] = []
     n_bytes, began = 0, 0.0  # the first chunk comes at once
     failure = None
     try:
         for chunk in chunks:
-            _refuse_no_bytes(chunk)
+            try:
+                memoryview(chunk)
+            except TypeError:
+                problem = f"expected bytes, the source gives {type(chunk).__name__}"
+                raise SourceError(problem, kind="invalid") from None
             batch.append(chunk)
             n_bytes += len(chunk)
             if (
@@ -156,18 +157,6 @@ def _batches(chunks: Iterator[bytes]) -> Iterator[tuple[list[bytes], int]]:
         yield batch, n_bytes
     if failure is not None:
         raise failure
-
-
-def _refuse_no_bytes(chunk: object) -> None:
-    try:
-        memoryview(chunk)  # type: ignore[arg-type] # as it may turn out
-    except TypeError:
-        problem = f"expected bytes, the source gives {type(chunk).__name__}"
-        raise SourceError(problem, kind="invalid") from None
-
-
-def _first(chunks: Sequence[bytes], n_bytes: int, wanted: int) -> Sequence[bytes]:
-    return chunks if n_bytes == wanted else [b"".join(chunks)[:wanted]]
 
 
 def relay(
@@ -193,10 +182,10 @@ def relay(
         while running:
             event = pace.next(readers.events)
             readers.taken()
-            if isinstance(event, _Ended):
+            if isinstance(event, SourceError):
+                raise event
+            if event is None:
                 running -= 1
-                if event.error is not None:
-                    raise event.error
                 continue
             if isinstance(event, BytesReceived) and pace.count(event.n_bytes) < _FAST:
                 running += readers.start(spans.connections)
@@ -207,7 +196,7 @@ def relay(
 
 
 class _Pace:
-    """Whether enough comes, in time."""
+    """Waits for events, and gives up when too little comes, or too late."""
 
     def __init__(self, limits: Limits, deadline: Deadline) -> None:
         self._limits, self._deadline = limits, deadline
@@ -230,22 +219,18 @@ class _Pace:
             Cancelled: It is not wanted any more.
         """
         while True:
-            self._look()
+            self._deadline.raise_if_stopped()
+            seconds = time.monotonic() - self._since
+            if seconds >= self._limits.stall_timeout:
+                if self._came < max(1.0, self._limits.min_speed * seconds):
+                    problem = f"stalled: {self._came} bytes in {seconds:.3g}s"
+                    raise SourceError(problem, kind="late")
+                self._since, self._came = time.monotonic(), 0
+                self._first = None
             try:
                 return events.get(timeout=max(1e-3, self._deadline.left(_TICK)))
             except queue.Empty:
                 pass
-
-    def _look(self) -> None:
-        self._deadline.raise_if_stopped()
-        seconds = time.monotonic() - self._since
-        if seconds < self._limits.stall_timeout:
-            return
-        if self._came < max(1.0, self._limits.min_speed * seconds):
-            problem = f"stalled: {self._came} bytes in {seconds:.3g}s"
-            raise SourceError(problem, kind="late")
-        self._since, self._came = time.monotonic(), 0
-        self._first = None
 
 
 def call(work: Callable[[Cancellation], Result], limits: Limits, deadline: Deadline) -> Result:
@@ -277,7 +262,7 @@ def call(work: Callable[[Cancellation], Result], limits: Limits, deadline: Deadl
 
 
 def _as_source_error(error: BaseException) -> SourceError:
-    """Whatever a transport raises, its fetch has failed; a thing that is not there is not there."""
+    """Return any error of a transport as one of the source: its fetch has failed."""
     if isinstance(error, SourceError):
         return error
     is_refused = isinstance(error, FileNotFoundError)

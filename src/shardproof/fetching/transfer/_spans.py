@@ -1,4 +1,4 @@
-"""Which bytes of a file are still to be fetched, and which connection fetches which of them."""
+"""Share out the bytes of a file that are still to be fetched among connections."""
 
 import dataclasses
 import threading
@@ -21,8 +21,8 @@ class ByteSpan:
 class Spans:
     """What is to be fetched, shared out among connections.
 
-    The first takes what is missing first; who comes later, or is done early, takes over half of
-    the longest span that somebody is at.
+    The first connection takes what is missing first. One that comes later, or is done early, takes
+    over half of the longest span that another one is at.
 
     Args:
         spans: The missing bytes.
@@ -37,11 +37,17 @@ class Spans:
         self.connections = max(1, min(connections, useful))
 
     def take(self) -> ByteSpan | None:
-        """Return bytes that nobody fetches yet, or half of what somebody does; None if none are."""
+        """Return bytes that no connection fetches yet, or half of what one does; None if none."""
         with self._lock:
-            span = self._waiting.pop(0) if self._waiting else _halved(self._taken)
-            if span is not None:
-                self._taken.append(span)
+            if self._waiting:
+                span = self._waiting.pop(0)
+            else:
+                longest = max(self._taken, key=_length, default=None)
+                if longest is None or longest.stop is None or _length(longest) < MIN_SPAN // 2:
+                    return None
+                span = ByteSpan(longest.at + _length(longest) // 2, longest.stop)
+                longest.stop = span.at
+            self._taken.append(span)
             return span
 
     def advance(self, span: ByteSpan, n_bytes: int) -> int:
@@ -53,20 +59,9 @@ class Spans:
             return n_bytes
 
     def done(self, span: ByteSpan) -> None:
-        """Give nothing of it away any more."""
+        """Take a span off the list of those that are shared."""
         with self._lock:
             self._taken.remove(span)
-
-
-def _halved(spans: list[ByteSpan]) -> ByteSpan | None:
-    """Take the second half of the longest span."""
-    longest = max(spans, key=_length, default=None)
-    if longest is None or longest.stop is None or _length(longest) < MIN_SPAN // 2:
-        return None
-    middle = longest.at + _length(longest) // 2
-    half = ByteSpan(middle, longest.stop)
-    longest.stop = middle
-    return half
 
 
 def _length(span: ByteSpan) -> int:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import tenacity  # here, since no thread that reads is to import anything
 
 from shardproof._base.messages import told
 from shardproof._base.names import NotRegularError, open_inside, open_root
@@ -130,7 +131,11 @@ class OpenShards:
             shard = self._take(index)
             try:
                 n_read = self._submitted(shard.fd, reads) if reads.are_small else None
-                return _read_each(shard.fd, reads) if n_read is None else n_read
+                if n_read is None:
+                    n_read = np.zeros(len(reads.offset), np.int64)
+                    for place, offset in enumerate(reads.offset.tolist()):
+                        n_read[place] = os.preadv(shard.fd, (reads.memory_of(place),), offset)
+                return n_read
             finally:
                 self._give_back(shard)
         return np.zeros(len(reads.offset), np.int64)
@@ -138,7 +143,7 @@ class OpenShards:
     def _submitted(self, fd: int, reads: BufferReads) -> Rows | None:
         with self._lock:
             queue = self._queues.pop() if self._queues else None
-        queue = queue or apart(lambda _: self._new_queue())
+        queue = queue or apart(self._new_queue)
         if queue is None:
             return None
         addresses = reads.memory.ctypes.data + reads.start
@@ -147,7 +152,7 @@ class OpenShards:
             self._queues.append(queue)
         return n_read
 
-    def _new_queue(self) -> Submissions | None:
+    def _new_queue(self, _: object) -> Submissions | None:
         queue = open_submissions()
         if queue is not None:
             self._all_queues.append(queue)
@@ -162,8 +167,12 @@ class OpenShards:
         """
         try:
             n_read = self._read_patiently(piece)
-        except (OSError, NotRegularError) as error:
-            raise self._failed(piece, _said(error), 0, getattr(error, "errno", None)) from error
+        except NotRegularError as error:
+            problem = f"expected a regular file, found a {error.found}"
+            raise self._failed(piece, problem, 0) from error
+        except OSError as error:
+            problem = error.strerror or told(error)
+            raise self._failed(piece, problem, 0, error.errno) from error
         if n_read < piece.destination.n_bytes:
             raise self._failed(piece, "it is shorter than when it was validated", n_read)
 
@@ -185,7 +194,6 @@ class OpenShards:
         except OSError as error:
             if not _may_pass(error):
                 raise
-        import tenacity  # noqa: PLC0415 - only what fails needs it
 
         def read_anew() -> int:
             self._forget(piece.shard)
@@ -230,7 +238,9 @@ class OpenShards:
             other.n_readers += 1
             if other is not shard:
                 os.close(shard.fd)
-            self._close_oldest()
+            unused = [old for old, file in self._open.items() if not file.n_readers]
+            for old in unused[: max(0, len(self._open) - _MAX_OPEN)]:
+                os.close(self._open.pop(old).fd)
         return other
 
     def _give_back(self, shard: "_SharedFile") -> None:
@@ -238,11 +248,6 @@ class OpenShards:
             shard.n_readers -= 1
             if shard.forgotten and not shard.n_readers:
                 os.close(shard.fd)
-
-    def _close_oldest(self) -> None:
-        unused = [index for index, shard in self._open.items() if not shard.n_readers]
-        for index in unused[: max(0, len(self._open) - _MAX_OPEN)]:
-            os.close(self._open.pop(index).fd)
 
     def _forget(self, index: int) -> None:
         """Open this shard anew next time."""
@@ -259,19 +264,6 @@ class _SharedFile:
 
     def __init__(self, fd: int) -> None:
         self.fd, self.n_readers, self.forgotten = fd, 0, False
-
-
-def _read_each(fd: int, reads: BufferReads) -> Rows:
-    n_read = np.zeros(len(reads.offset), np.int64)
-    for place, offset in enumerate(reads.offset.tolist()):
-        n_read[place] = os.preadv(fd, (reads.memory_of(place),), offset)
-    return n_read
-
-
-def _said(error: OSError | NotRegularError) -> str:
-    if isinstance(error, NotRegularError):
-        return f"expected a regular file, found a {error.found}"
-    return error.strerror or told(error)
 
 
 def _may_pass(error: BaseException) -> bool:

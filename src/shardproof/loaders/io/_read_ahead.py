@@ -1,65 +1,21 @@
-"""One iteration: windows are planned one by one, read ahead by threads, delivered as batches."""
+"""One iteration: windows are read ahead by threads, and delivered as batches."""
 
 import dataclasses
 import functools
 import operator
+import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import NamedTuple
 
-from shardproof._base.work import Crew, apart, is_collecting, later
+from shardproof._base.crew import Crew
+from shardproof._base.work import apart, is_collecting, later
 from shardproof.loaders.io._buffers import BufferPool
 from shardproof.loaders.io._open_shards import OpenShards
-from shardproof.loaders.io._read_plan import PlannedReads, ReadPlan
+from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.loaders.io._row_source import Batch, RowSource, batch_of
 from shardproof.loaders.order._epoch_plan import EpochPlan, Window
 from shardproof.loaders.order._selection import Rows
 
-__all__ = ["PlannedWindow", "ReadAhead", "WindowRead"]
-
-
-class PlannedWindow(NamedTuple):
-    """A window of the rank, and how its rows are read; nothing is read or held for it yet.
-
-    Attributes:
-        number: Which window of the rank.
-        plan: How its rows are read.
-        batch_rows: Which rows each batch has.
-    """
-
-    number: int
-    plan: ReadPlan
-    batch_rows: list[Rows]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class WindowRead:
-    """One window on its way into memory; its parts are begun in order, the last has its batches.
-
-    Attributes:
-        number: Which window of the rank.
-        source: Where its rows come from.
-        batch_rows: Which rows each batch has.
-        reads: How they are read.
-        pool: Which memory the buffers go back to.
-    """
-
-    number: int
-    source: RowSource
-    batch_rows: list[Rows]
-    reads: PlannedReads
-    pool: BufferPool
-
-    def read(self, shards: OpenShards, part: int = 0, n_parts: int = 1) -> list[Batch]:
-        """Read one part; with the last, return the batches over memory that all parts fill."""
-        self.reads.read(shards, part, n_parts)
-        if part < n_parts - 1:
-            return []
-        batches = []
-        for rows, buffer in zip(self.batch_rows, self.reads.buffers, strict=True):
-            act = buffer.array(len(rows), self.source.selection.dtype)
-            batches.append(batch_of(self.source, rows, act))
-            self.pool.give_back(buffer)
-        return batches
+__all__ = ["ReadAhead", "WindowRead"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,88 +39,104 @@ class ReadAhead:
     def batches(self, first: int) -> Generator[Batch, None, None]:
         """Yield the batches from one on; threads and descriptors last as long as the generator."""
         shards = self.source.open()
-        planner: _Planner = Crew(operator.call, 1, "shardproof-planner")
         readers: _Readers = Crew(operator.call, self.workers, "shardproof-reader")
         try:
             # One window, in its parts, is read while the one before is delivered.
-            reads = self._reads(shards, planner, first)
+            reads = self._reads(shards, first)
             for batches in readers.results(reads, depth=self.workers + 1):
                 batches.reverse()
                 while batches:  # popped, so that its memory is the caller's alone
                     yield batches.pop()
         finally:
             try:
-                _end(planner, readers, shards)
+                _end(readers, shards)
             finally:
-                _end(planner, readers, shards)  # what an interrupt has cut short
+                _end(readers, shards)  # what an interrupt has cut short
 
-    def _reads(self, shards: OpenShards, planner: "_Planner", first: int) -> Iterator["_Read"]:
-        """Yield what reads each part of each window, in order.
-
-        A window that one thread reads is planned by that thread; one that several read is planned
-        by a thread before them, once for all. The caller's thread does neither.
-        """
-        windows = self._windows(first)
-        if self.workers == 1 or self.plan.window_rows == self.plan.batch_size:
-            for window in windows:
-                yield functools.partial(self._read_whole, shards, window)
-            return
-        for planned in planner.results(windows, depth=2):
-            reads = self._into_memory(planned)
-            for part in range(self.workers):
-                yield functools.partial(reads.read, shards, part, self.workers)
-
-    def _windows(self, first: int) -> Iterator["_Plan"]:
-        """Yield what plans each window from that of a batch on."""
+    def _reads(self, shards: OpenShards, first: int) -> Iterator[Callable[[], list[Batch]]]:
+        """Yield what reads each part of each window, in order, from that of a batch on."""
+        n_parts = self.workers if self.plan.window_rows > self.plan.batch_size else 1
         per_window = self.plan.window_rows // self.plan.batch_size
         n_batches = self.plan.n_batches(self.rank)
         for number in range(first // per_window, -(-n_batches // per_window)):
             n_skipped = max(0, first - number * per_window)
             if number * per_window + n_skipped >= n_batches:
                 return
-            yield functools.partial(self._planned, number, n_skipped)
+            window = WindowRead(self, shards, number, n_skipped)
+            for part in range(n_parts):
+                yield functools.partial(window.read, part, n_parts)
 
-    def _read_whole(self, shards: OpenShards, window: "_Plan") -> list[Batch]:
-        return self._into_memory(window()).read(shards)
-
-    def _planned(self, number: int, n_skipped: int) -> PlannedWindow:
-        window, size = self._window(number, n_skipped), self.plan.batch_size
-        rows = window.delivered
-        batch_rows = [rows[at : at + size] for at in range(0, len(rows), size)]
-        return PlannedWindow(number, ReadPlan.of(self.source.selection, window, size), batch_rows)
-
-    def _window(self, number: int, n_skipped: int) -> Window:
+    def window(self, number: int, n_skipped: int) -> Window:
         """Return what is delivered of a window, after some batches that were delivered before."""
-        plan, rank = self.plan, self.rank
-        window = plan.window(number, rank)
-        start = n_skipped * plan.batch_size
-        stop = plan.n_delivered(rank) - number * plan.window_rows
+        window = self.plan.window(number, self.rank)
+        start = n_skipped * self.plan.batch_size
+        stop = self.plan.n_delivered(self.rank) - number * self.plan.window_rows
         if start or stop < len(window.rows):
             return window.part(start, max(0, stop))
         return window
 
-    def _into_memory(self, window: PlannedWindow) -> WindowRead:
-        buffers = [self.pool.take() for _ in window.batch_rows]
-        reads = window.plan.into(buffers)
-        return WindowRead(window.number, self.source, window.batch_rows, reads, self.pool)
+
+class WindowRead:
+    """Reads one window into memory, in parts that are begun in order.
+
+    The thread that begins first plans the reads of all parts, so that the caller's plans nothing.
+
+    Args:
+        ahead: What is delivered, and to whom.
+        shards: What is read.
+        number: Which window of the rank.
+        n_skipped: How many of its batches were delivered before.
+
+    Attributes:
+        number: Which window of the rank.
+    """
+
+    def __init__(self, ahead: ReadAhead, shards: OpenShards, number: int, n_skipped: int) -> None:
+        self._ahead, self._shards = ahead, shards
+        self.number, self._n_skipped = number, n_skipped
+        self._lock = threading.Lock()
+        self._plan: ReadPlan | None = None
+        self._batch_rows: list[Rows] = []
+
+    def read(self, part: int, n_parts: int) -> list[Batch]:
+        """Read one part; with the last, return the batches over memory that all parts fill."""
+        plan = self._planned()
+        plan.read(self._shards, part, n_parts)
+        if part < n_parts - 1:
+            return []
+        source, pool = self._ahead.source, self._ahead.pool
+        batches = []
+        for rows, buffer in zip(self._batch_rows, plan.buffers, strict=True):
+            act = buffer.array(len(rows), source.selection.dtype)
+            batches.append(batch_of(source, rows, act))
+            pool.give_back(buffer)
+        return batches
+
+    def _planned(self) -> ReadPlan:
+        """Plan the reads, once: the parts that come meanwhile wait for it."""
+        with self._lock:
+            if self._plan is None:
+                window = self._ahead.window(self.number, self._n_skipped)
+                rows, size = window.delivered, self._ahead.plan.batch_size
+                self._batch_rows = [rows[at : at + size] for at in range(0, len(rows), size)]
+                buffers = [self._ahead.pool.take() for _ in self._batch_rows]
+                selection = self._ahead.source.selection
+                self._plan = ReadPlan.of(selection, window, buffers, size)
+            return self._plan
 
 
-_Plan = Callable[[], PlannedWindow]
-_Read = Callable[[], list[Batch]]
-_Planner = Crew[_Plan, PlannedWindow]
-_Readers = Crew[_Read, list[Batch]]
+_Readers = Crew[Callable[[], list[Batch]], list[Batch]]
 
 
-def _end(planner: _Planner, readers: _Readers, shards: OpenShards) -> None:
+def _end(readers: _Readers, shards: OpenShards) -> None:
     if is_collecting():
-        later(lambda: _close(planner, readers, shards))
+        later(lambda: _close(readers, shards))
     else:
-        _close(planner, readers, shards)
+        _close(readers, shards)
 
 
-def _close(planner: _Planner, readers: _Readers, shards: OpenShards) -> None:
+def _close(readers: _Readers, shards: OpenShards) -> None:
     """End the threads, and then close what they read from."""
-    planner.end()
     readers.end()
     if shards.is_open:
         apart(shards.close)

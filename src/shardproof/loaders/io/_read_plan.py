@@ -6,7 +6,7 @@ in a file are read by one call, wherever each of them goes (readv(2)).
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -15,69 +15,50 @@ from shardproof.loaders.io._buffers import Buffer
 from shardproof.loaders.io._destinations import RowVectors, Vectors, vectors
 from shardproof.loaders.io._open_shards import BufferReads, OpenShards, ShardRead
 from shardproof.loaders.order._epoch_plan import Window
-from shardproof.loaders.order._selection import Rows, Runs, Selection
+from shardproof.loaders.order._selection import Runs, Selection
 
-__all__ = ["PlannedReads", "ReadPlan"]
+__all__ = ["ReadPlan"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The reads that bring some rows into buffers, whichever these will be.
+    """The reads that bring some rows into buffers; several threads may do a part of them each.
 
     Attributes:
         runs: Rows that lie together, in the order of the files, which is that of reading.
         row_bytes: Bytes of a row.
-        buffer: Into which buffer each row goes; None if all go into one, in order.
-        offset: Where in it, in bytes.
+        buffers: Where the rows go; this memory is kept alive here.
+        goals: Where each row goes; None if all go into the first buffer, in order.
     """
 
     runs: Runs
     row_bytes: int
-    buffer: Rows | None
-    offset: Rows | None
+    buffers: tuple[Buffer, ...]
+    goals: Vectors | None
 
     @classmethod
-    def of(cls, selection: Selection, window: Window, buffer_rows: int) -> Self:
+    def of(
+        cls, selection: Selection, window: Window, buffers: Sequence[Buffer], buffer_rows: int
+    ) -> Self:
         """Return the plan for the rows of a window.
 
         Args:
             selection: Of which rows those of the window are.
             window: Their numbers, and which of them comes when.
-            buffer_rows: Rows of a buffer, each of which but the last is filled.
+            buffers: Where they go: together with room for all, each but the last filled.
+            buffer_rows: Rows of a buffer.
         """
         runs = selection.runs(window.rows)
         runs = runs.part(np.argsort(runs.place, kind="stable"))
-        size, n_rows = selection.row_bytes, len(window.rows)
-        if window.order is None and n_rows <= buffer_rows:
-            return cls(runs, size, None, None)
-        places = np.arange(n_rows)
-        if window.order is not None:
-            places[window.order] = places.copy()
-        buffer, place = np.divmod(places, buffer_rows)
-        return cls(runs, size, buffer, place * size)
-
-    def into(self, buffers: Sequence[Buffer]) -> "PlannedReads":
-        """Return the reads into some buffers, which have room for all rows together."""
-        if self.buffer is None or self.offset is None:
-            return PlannedReads(self, tuple(buffers), None)
-        addresses = np.array([each.address for each in buffers], np.uintp)
-        goals = vectors(addresses[self.buffer] + self.offset.astype(np.uintp), self.row_bytes)
-        return PlannedReads(self, tuple(buffers), goals)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PlannedReads:
-    """The reads of a plan into some buffers; several threads may do a part of them each.
-
-    Attributes:
-        plan: What is read.
-        buffers: Where the rows go; this memory is kept alive here.
-        goals: Where each row goes; None if all go into the first buffer, in order.
-    """
-
-    plan: ReadPlan
-    buffers: tuple[Buffer, ...]
-    goals: Vectors | None
+        size, goals = selection.row_bytes, None
+        if window.order is not None or len(buffers) > 1:
+            places = np.arange(len(window.rows))
+            if window.order is not None:
+                places[window.order] = places.copy()
+            buffer, place = np.divmod(places, buffer_rows)
+            addresses = np.array([each.address for each in buffers], np.uintp)
+            goals = vectors(addresses[buffer] + (place * size).astype(np.uintp), size)
+        return cls(runs, size, tuple(buffers), goals)
 
     def read(self, shards: OpenShards, part: int = 0, n_parts: int = 1) -> None:
         """Read the rows, or one of several parts of them.
@@ -85,30 +66,19 @@ class PlannedReads:
         Raises:
             ShardReadError: A shard can't be read.
         """
-        runs = self.plan.runs
-        first, last = (len(runs.shard) * at // n_parts for at in (part, part + 1))
-        for some in _by_shard(runs.part(slice(first, last))):
-            if self.goals is None:
-                self._read_in_order(shards, some)
-            else:
-                self._read_scattered(shards, some, self.goals)
-
-    def _read_in_order(self, shards: OpenShards, runs: Runs) -> None:
-        size = self.plan.row_bytes
-        starts, lengths = runs.start * size, (runs.stop - runs.start) * size
-        reads = BufferReads(self.buffers[0].bytes, runs.offset, starts, lengths)
-        shards.read_each(int(runs.shard[0]), reads)
-
-    def _read_scattered(self, shards: OpenShards, runs: Runs, goals: Vectors) -> None:
-        size, shard = self.plan.row_bytes, int(runs.shard[0])
-        spans = zip(runs.offset.tolist(), runs.start.tolist(), runs.stop.tolist(), strict=True)
-        for offset, start, stop in spans:
-            shards.read(ShardRead(shard, offset, RowVectors(goals[start:stop], size)))
-
-
-def _by_shard(runs: Runs) -> Iterator[Runs]:
-    """Take apart runs that are in the order of the files."""
-    if len(runs.shard):
+        first, last = (len(self.runs.shard) * at // n_parts for at in (part, part + 1))
+        if first == last:
+            return
+        runs, size = self.runs.part(slice(first, last)), self.row_bytes
         cuts = (np.flatnonzero(np.diff(runs.shard)) + 1).tolist()
-        for start, stop in itertools.pairwise([0, *cuts, len(runs.shard)]):
-            yield runs.part(slice(start, stop))
+        for begin, end in itertools.pairwise([0, *cuts, len(runs.shard)]):
+            some = runs.part(slice(begin, end))  # in one shard
+            shard = int(some.shard[0])
+            if self.goals is None:
+                starts, lengths = some.start * size, (some.stop - some.start) * size
+                memory = self.buffers[0].bytes
+                shards.read_each(shard, BufferReads(memory, some.offset, starts, lengths))
+                continue
+            spans = zip(some.offset.tolist(), some.start.tolist(), some.stop.tolist(), strict=True)
+            for offset, start, stop in spans:
+                shards.read(ShardRead(shard, offset, RowVectors(self.goals[start:stop], size)))

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.names import real_root
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
 from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.errors import ShardReadError
 from shardproof.loaders.io._destinations import Contiguous
 from shardproof.loaders.io._open_shards import OpenShards, ShardRead
 from shardproof.loaders.order._selection import LayerChoice, Rows, Selection, TokenChoice
-from shardproof.saev import LABELS_FILE, Metadata, promise
+from shardproof.saev import LABELS_FILE, Metadata, read_manifest
 
 __all__ = ["UNLABELLED", "Batch", "RowSource", "WholeBatch", "batch_of", "open_source"]
 
@@ -97,26 +97,19 @@ def open_source(path: str | os.PathLike[str], layer: LayerChoice, tokens: TokenC
 
 
 def _opened(root: str, layer: LayerChoice, tokens: TokenChoice) -> RowSource:
-    manifest = promise(root)
+    manifest = read_manifest(root)
     check(manifest, level="complete").raise_for_findings()
     names = [file.name for file in manifest.files]
-    selection = Selection(Metadata.load(root), layer, tokens)
+    selection, labels = Selection(Metadata.load(root), layer, tokens), None
     status = os.stat(root)
-    return RowSource(
-        root,
-        (status.st_dev, status.st_ino),
-        tuple(name for name in names if name != LABELS_FILE),
-        selection,
-        _read_labels(root, selection.metadata) if LABELS_FILE in names else None,
-    )
-
-
-def _read_labels(root: str, metadata: Metadata) -> npt.NDArray[np.uint8]:
-    labels = np.empty((metadata.n_examples, metadata.content_tokens_per_example), np.uint8)
-    with contextlib.closing(OpenShards(root, [LABELS_FILE])) as files:
-        if labels.size:
-            files.read(ShardRead(0, 0, Contiguous(labels.data.cast("B"))))
-    return labels
+    if LABELS_FILE in names:
+        metadata = selection.metadata
+        labels = np.empty((metadata.n_examples, metadata.content_tokens_per_example), np.uint8)
+        with contextlib.closing(OpenShards(root, [LABELS_FILE])) as files:
+            if labels.size:
+                files.read(ShardRead(0, 0, Contiguous(labels.data.cast("B"))))
+    shards = tuple(name for name in names if name != LABELS_FILE)
+    return RowSource(root, (status.st_dev, status.st_ino), shards, selection, labels)
 
 
 def batch_of(source: RowSource, rows: Rows, act: npt.NDArray[Any]) -> Batch:

@@ -81,29 +81,24 @@ class Submissions:
                 what it still holds must not pass for an answer to the next reads.
         """
         try:
-            return self._read(fd, offsets, addresses, n_bytes)
+            requests = np.zeros(len(offsets), _REQUEST)
+            requests["data"] = np.arange(len(offsets))
+            requests["opcode"], requests["fd"] = _READ, fd
+            requests["buffer"], requests["n_bytes"] = addresses, n_bytes
+            requests["offset"] = offsets
+            results = np.empty(len(offsets), np.int64)
+            for start in range(0, len(requests), _AT_ONCE):
+                some = requests[start : start + _AT_ONCE]
+                places = some.ctypes.data + np.arange(len(some)) * _REQUEST.itemsize
+                count = _call(self._submit, self._queue, len(some), places.ctypes.data)
+                _call(self._get_events, self._queue, count, count, self._events.ctypes.data, None)
+                done = self._events[:count]
+                results[done["data"].astype(np.int64)] = done["result"]
+                results[some["data"][count:].astype(np.int64)] = 0
         except BaseException:
             self.close()
             raise
-
-    def _read(self, fd: int, offsets: Numbers, addresses: Numbers, n_bytes: Numbers) -> Numbers:
-        requests = np.zeros(len(offsets), _REQUEST)
-        requests["data"] = np.arange(len(offsets))
-        requests["opcode"], requests["fd"] = _READ, fd
-        requests["buffer"], requests["n_bytes"] = addresses, n_bytes
-        requests["offset"] = offsets
-        results = np.empty(len(offsets), np.int64)
-        for start in range(0, len(requests), _AT_ONCE):
-            self._read_some(requests[start : start + _AT_ONCE], results)
         return results
-
-    def _read_some(self, requests: npt.NDArray[np.void], results: Numbers) -> None:
-        places = requests.ctypes.data + np.arange(len(requests)) * _REQUEST.itemsize
-        count = _call(self._submit, self._queue, len(requests), places.ctypes.data)
-        _call(self._get_events, self._queue, count, count, self._events.ctypes.data, None)
-        done = self._events[:count]
-        results[done["data"].astype(np.int64)] = done["result"]
-        results[requests["data"][count:].astype(np.int64)] = 0
 
 
 def open_submissions() -> Submissions | None:

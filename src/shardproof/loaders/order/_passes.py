@@ -114,8 +114,8 @@ class Passes:
                 self._write("position", loaded or self._next_start())
                 self._table["number"] += 1
                 self._table["of_wish"] = self._table["wish"]
-                for name in ("seed", "turn", "n_workers"):
-                    self._table[name] = getattr(turn, name if name != "turn" else "number")
+                self._table["seed"], self._table["turn"] = turn.seed, turn.number
+                self._table["n_workers"] = turn.n_workers
             self._table["joined"][turn.worker] = self._table["number"]
             position = self._read("position")
             self._table["loaded"][turn.worker] = (loaded or position).epoch
@@ -129,7 +129,8 @@ class Passes:
         asked when all workers have entered.
         """
         with self._locked():
-            if not self._is_of(turn) or not self._has_all(turn):
+            joined = self._table["joined"][: turn.n_workers]
+            if not self._is_of(turn) or not (joined == self._table["number"]).all():
                 return None
             epochs = self._table["loaded"][: turn.n_workers]
             is_over = bool(self._table["is_over"][: turn.n_workers].all())
@@ -166,9 +167,6 @@ class Passes:
     def _is_of(self, turn: WorkerTurn) -> bool:
         return bool(self._table["seed"] == turn.seed and self._table["turn"] == turn.number)
 
-    def _has_all(self, turn: WorkerTurn) -> bool:
-        return bool((self._table["joined"][: turn.n_workers] == self._table["number"]).all())
-
     def _is_finished(self) -> bool:
         table = self._table
         n_workers = int(table["n_workers"])
@@ -191,11 +189,8 @@ class Passes:
         if n_parts > _MAX_PARTS:
             raise ValueError(f"delivered: expected at most {_MAX_PARTS} parts, found {n_parts}")
         row = self._table[name]
-        row["epoch"], row["n_batches"], row["n_before"] = (
-            position.epoch,
-            position.n_batches,
-            n_parts,
-        )
+        row["epoch"], row["n_batches"] = position.epoch, position.n_batches
+        row["n_before"] = n_parts
         for number, part in enumerate(position.before):
             row["before"][number] = part.world_size, part.n_batches
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import PCG64, SeedSequence  # numpy would import it later, in a thread that reads
 
 from shardproof.loaders.order._selection import Rows
 
@@ -43,7 +44,7 @@ def permutation(n: int, *key: int) -> Rows:
     sorting them takes a fifth of the time of sorting numbers by random keys, and knows no ties.
     """
     n_bits = max(1, (n - 1).bit_length())
-    bits = np.random.PCG64(np.random.SeedSequence(key)).random_raw(n)
+    bits = PCG64(SeedSequence(key)).random_raw(n)
     numbers = (bits >> n_bits << n_bits) | np.arange(n, dtype=np.uint64)
     numbers.sort()
     return (numbers & np.uint64((1 << n_bits) - 1)).astype(np.int64)
@@ -90,12 +91,10 @@ class ShuffledExamples:
         first = int(np.searchsorted(self._ends, start, side="right"))
         last = int(np.searchsorted(self._ends, stop - 1, side="right")) + 1
         before = int(self._ends[first - 1]) if first else 0
-        found = self._rows_of(self._examples[first:last])
-        return found[start - before : stop - before]
-
-    def _rows_of(self, examples: Rows) -> Rows:
+        examples = self._examples[first:last]
         rows = examples[:, None] * self._rows_per_example + np.arange(self._rows_per_example)
-        return rows.reshape(-1) if self._kept is None else rows[self._kept[examples]]
+        found: Rows = rows.reshape(-1) if self._kept is None else rows[self._kept[examples]]
+        return found[start - before : stop - before]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

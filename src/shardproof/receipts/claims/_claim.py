@@ -5,7 +5,7 @@ import logging
 import os
 import secrets
 import time
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import msgspec
 
@@ -15,44 +15,35 @@ from shardproof._base.messages import shown, told
 from shardproof.errors import ClaimLostError, UnsyncedError
 from shardproof.receipts.claims._claim_files import ClaimFiles, ClaimRecord, encode_claim
 
-__all__ = ["Claim", "ClaimTerms", "warn_of_claim"]
+__all__ = ["Claim", "clearing_up"]
 
 logger = logging.getLogger("shardproof.receipts")
-
-
-class ClaimTerms(NamedTuple):
-    """On what terms a worker claims the shards of one plan.
-
-    Attributes:
-        root: Real absolute path of the plan directory.
-        plan_hash: The plan's.
-        heartbeat: Seconds between two signs of life.
-        stale_after: Seconds without one after which a claim is taken over.
-    """
-
-    root: str
-    plan_hash: str
-    heartbeat: float
-    stale_after: float
 
 
 class Claim:
     """One worker's claim on one shard.
 
     Args:
-        terms: Whose claim, and for how long it may be silent.
         claim_files: The claims of the plan directory.
         index: The shard.
         generation: One more than that of the claim before it.
+        plan_hash: The plan's name.
+        stale_after: Seconds without a sign of life after which it may be taken over.
 
     Attributes:
+        index: The shard.
         workspace: Path of the directory in which this claim alone writes.
     """
 
     def __init__(
-        self, terms: ClaimTerms, claim_files: ClaimFiles, index: int, generation: int
+        self,
+        claim_files: ClaimFiles,
+        index: int,
+        generation: int,
+        *,
+        plan_hash: str,
+        stale_after: float,
     ) -> None:
-        self.terms = terms
         self.index = index
         self._files = claim_files
         self._generation = generation
@@ -60,12 +51,12 @@ class Claim:
         self._fd = -1
         self._record = ClaimRecord(
             shard_index=index,
-            plan_hash=terms.plan_hash,
+            plan_hash=plan_hash,
             token=secrets.token_hex(16),
             owner=owner_text(),
             process=this_process(),
             claimed_at=time.time(),
-            stale_after=terms.stale_after,
+            stale_after=stale_after,
         )
         self.workspace = self._path.removesuffix("json") + self._record.token
 
@@ -104,8 +95,9 @@ class Claim:
         holder = self._files.holder(self.index)
         if holder is None or holder.record is None or holder.record.token != self._record.token:
             by = shown(holder.owner, 300) if holder else "nobody: its file is gone"
-            problem = f"shard {self.index} of '{shown(self.terms.root)}' was taken over by {by}"
-            raise ClaimLostError(problem, path=self.terms.root, index=self.index)
+            root = self._files.root
+            problem = f"shard {self.index} of '{shown(root)}' was taken over by {by}"
+            raise ClaimLostError(problem, path=root, index=self.index)
 
     def withdraw(self) -> None:
         """Remove this claim and what was written under it; raise nothing."""
@@ -137,10 +129,8 @@ class Claim:
 
     def give_back(self) -> None:
         """Release the claim; log what can't be removed, which others take over when it is stale."""
-        try:
+        with clearing_up(self.index):
             self.release()
-        except OSError as error:
-            warn_of_claim(self.index, error)
 
     def close(self) -> None:
         """Give the descriptor back; the claim stays."""
@@ -149,6 +139,10 @@ class Claim:
             os.close(fd)
 
 
-def warn_of_claim(index: int, error: OSError) -> None:
-    """Log that a claim could not be removed."""
-    logger.warning("The claim on shard %d could not be removed: %s", index, told(error))
+@contextlib.contextmanager
+def clearing_up(index: int) -> Iterator[None]:
+    """Log that a claim could not be removed, and go on: no work fails by what others left."""
+    try:
+        yield
+    except OSError as error:
+        logger.warning("The claim on shard %d could not be removed: %s", index, told(error))

@@ -9,22 +9,29 @@ from collections.abc import Iterator
 import msgspec
 
 from shardproof._base import files
+from shardproof._base.arguments import checked
 from shardproof._base.liveness import is_gone, is_here
 from shardproof._base.names import OPEN_FLAGS, file_type
-from shardproof._base.opening import is_link, names_in
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import is_link, names_in, refuse_empty
 from shardproof.errors import ManifestError
-from shardproof.receipts.plan._layout import CLAIMS, told_of
+from shardproof.receipts.plan._directories import CLAIMS, told_of
 
-__all__ = ["ClaimFiles", "ClaimRecord", "ObservedClaim", "claims_in", "encode_claim"]
+__all__ = [
+    "LAST_GENERATION",
+    "ClaimFiles",
+    "ClaimRecord",
+    "ObservedClaim",
+    "claims_in",
+    "encode_claim",
+]
 
 # Each generation has one name: of two, one would be listed and the other one read.
 _NUMBERS = r"shard_([0-9]{6})\.([0-9]{4}|[1-9][0-9]{4,8})\."
 _FILE = re.compile(_NUMBERS + "json")
 _WORKSPACE = re.compile(_NUMBERS + "[0-9a-f]{32}")
-_LAST_GENERATION = 999_999_999
+LAST_GENERATION = 999_999_999
 _MAX_BYTES = 4096
-_ENCODED_BYTES = 2048  # more than any claim has: MAX_HASH characters of a plan, escaped
+_ENCODED_BYTES = 2048  # more than any claim has: 128 characters of a plan's name, escaped
 
 
 class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +59,11 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObservedClaim(msgspec.Struct, frozen=True):
-    """A claim's file as it was found.
+    """A claim on a shard, as its file was found; `claims_in` and `claim_pending` look at them.
 
     Attributes:
         generation: The higher, the later.
-        content: Its bytes; all that counts to see whether it changes.
+        content: The file's bytes; all that counts to see whether it changes.
         record: What it says; None where that can't be told.
     """
 
@@ -92,6 +99,7 @@ class ClaimFiles:
     """
 
     def __init__(self, root: str) -> None:
+        self.root = root
         self.directory = os.path.join(root, CLAIMS)
 
     def refuse_link(self) -> None:
@@ -111,21 +119,8 @@ class ClaimFiles:
 
     def holder(self, index: int) -> ObservedClaim | None:
         """Return the claim that holds a shard; None where none does."""
-        generations = [generation for generation, _ in self.files_of(index)]
-        return self.read(index, max(generations)) if generations else None
-
-    def generation_after(self, index: int, earlier: ObservedClaim | None) -> int:
-        """Return the generation of a claim that is made after another one.
-
-        Raises:
-            OSError: There is none, since somebody made a file of the last one.
-        """
-        if earlier is None:
-            return 1
-        if earlier.generation >= _LAST_GENERATION:
-            problem = f"expected generations below {_LAST_GENERATION}; move this file away"
-            raise OSError(errno.EINVAL, problem, self.path_of(index, earlier.generation))
-        return earlier.generation + 1
+        found = self._entries(_FILE, index)
+        return self.read(index, found[-1][0]) if found else None
 
     def read(self, index: int, generation: int) -> ObservedClaim | None:
         """Return one claim; None where it is gone.
@@ -140,7 +135,10 @@ class ClaimFiles:
             return None
         try:
             with told_of(path):
-                _refuse_other(os.fstat(fd).st_mode, path)
+                mode = os.fstat(fd).st_mode
+                if not stat.S_ISREG(mode):
+                    problem = f"expected a claim's file, found a {file_type(mode)}; move it away"
+                    raise OSError(errno.EINVAL, problem, path)
                 content = os.pread(fd, _MAX_BYTES, 0)
                 if _decoded(content) is None:  # perhaps it was being rewritten
                     content = os.pread(fd, _MAX_BYTES, 0)
@@ -148,29 +146,27 @@ class ClaimFiles:
             os.close(fd)
         return ObservedClaim(generation, content, _decoded(content))
 
-    def files_of(self, index: int) -> list[tuple[int, str]]:
-        """Return generation and path of each of a shard's claims, lowest first."""
-        return self._entries(_FILE, index)
-
-    def workspaces_of(self, index: int) -> list[tuple[int, str]]:
-        """Return generation and path of each directory that a claim on a shard writes in."""
-        return self._entries(_WORKSPACE, index)
-
     def remove_up_to(self, index: int, generation: int) -> None:
         """Remove a shard's claims up to a generation, the highest last, and their directories."""
-        for found, path in self.workspaces_of(index):
+        for found, path in self._entries(_WORKSPACE, index):
             if found <= generation:
                 files.remove_tree(path)
-        for found, path in self.files_of(index):
+        for found, path in self._entries(_FILE, index):
             if found <= generation:
                 files.remove(path)
 
     def newest(self) -> dict[int, int]:
-        """Return the highest generation of each shard that has claims; of one listing."""
-        found = sorted((index, generation) for index, generation, _ in self._matches(_FILE))
-        return dict(found)
+        """Return the highest generation of each shard that has claims; of one listing.
+
+        Raises:
+            ManifestError: The directory of claims is a link.
+            OSError: It could not be looked at (EIO, ESTALE, ...).
+        """
+        self.refuse_link()
+        return dict(sorted((index, number) for index, number, _ in self._matches(_FILE)))
 
     def _entries(self, pattern: re.Pattern[str], index: int) -> list[tuple[int, str]]:
+        """Return generation and path of each that a shard has, lowest first."""
         return sorted(
             (generation, os.path.join(self.directory, name))
             for found, generation, name in self._matches(pattern)
@@ -183,22 +179,27 @@ class ClaimFiles:
                 yield int(match[1]), int(match[2]), name
 
 
-def _refuse_other(mode: int, path: str) -> None:
-    if not stat.S_ISREG(mode):
-        problem = f"expected a claim's file, found a {file_type(mode)}; move it away"
-        raise OSError(errno.EINVAL, problem, path)
-
-
-def claims_in(root: str) -> Iterator[tuple[int, ObservedClaim]]:
+@checked
+def claims_in(plan_dir: str | os.PathLike[str]) -> Iterator[tuple[int, ObservedClaim]]:
     """Yield for each shard that is claimed its number and the claim that holds it.
+
+    Args:
+        plan_dir: The directory that holds ``plan.json``.
 
     Raises:
         ManifestError: The directory of claims is a link.
         OSError: It could not be looked at (EIO, ESTALE, ...).
+
+    Example:
+        >>> import shardproof
+        >>> from shardproof import receipts
+        >>> with shardproof.ReceiptStore(plan_dir).claim(1) as work:
+        ...     work.mark_empty()
+        ...     [(index, claim.is_dead) for index, claim in receipts.claims_in(plan_dir)]
+        [(1, False)]
     """
-    refuse_empty(root=root)
-    claim_files = ClaimFiles(root)
-    claim_files.refuse_link()
+    refuse_empty(plan_dir=plan_dir)
+    claim_files = ClaimFiles(os.fspath(plan_dir))
     for index, generation in claim_files.newest().items():
         found = claim_files.read(index, generation) or claim_files.holder(index)
         if found is not None:

@@ -11,7 +11,7 @@ by the kernel for minutes, say) may still move its outputs into place after it l
 whole even then, and the shard is judged by receipt and sizes like any other.
 """
 
-import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,9 +21,9 @@ from shardproof._base.liveness import ObservedSilence
 from shardproof._base.messages import shown
 from shardproof._base.opening import is_link, is_there
 from shardproof.errors import ManifestError, ShardClaimedError
-from shardproof.receipts.claims._claim import Claim, ClaimTerms, warn_of_claim
-from shardproof.receipts.claims._claim_files import ClaimFiles, ObservedClaim
-from shardproof.receipts.plan._layout import RECEIPTS
+from shardproof.receipts.claims._claim import Claim, clearing_up
+from shardproof.receipts.claims._claim_files import LAST_GENERATION, ClaimFiles, ObservedClaim
+from shardproof.receipts.plan._directories import RECEIPTS, PlanHeader
 
 __all__ = ["Claims", "refuse_times"]
 
@@ -45,13 +45,23 @@ class Claims:
     """The claims of one plan directory, as one worker sees them.
 
     Args:
-        terms: Whose claims, and for how long they may be silent.
+        header: Whose claims.
+        heartbeat: Seconds between two signs of life.
+        stale_after: Seconds without one after which a claim is taken over.
         clock: What time is measured by.
     """
 
-    def __init__(self, terms: ClaimTerms, clock: Callable[[], float]) -> None:
-        self._terms = terms
-        self._files = ClaimFiles(terms.root)
+    def __init__(
+        self,
+        header: PlanHeader,
+        heartbeat: float,
+        stale_after: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._header = header
+        self._heartbeat = heartbeat
+        self._stale_after = stale_after
+        self._files = ClaimFiles(header.root)
         self._silence: ObservedSilence[int, ObservedClaim] = ObservedSilence(clock)
         self._is_swept = False
 
@@ -67,7 +77,12 @@ class Claims:
         earlier = self._files.holder(index)
         if earlier is not None and not self._is_abandoned(index, earlier):
             raise self._claimed(index, earlier.owner)
-        claim = Claim(self._terms, self._files, index, self._files.generation_after(index, earlier))
+        generation = 1 if earlier is None else earlier.generation + 1
+        if generation > LAST_GENERATION:  # somebody made a file of the last one
+            problem = f"expected generations below {LAST_GENERATION}; move this file away"
+            raise OSError(errno.EINVAL, problem, self._files.path_of(index, generation - 1))
+        plan_hash, stale_after = self._header.plan_hash, self._stale_after
+        claim = Claim(self._files, index, generation, plan_hash=plan_hash, stale_after=stale_after)
         try:
             if not claim.publish():
                 raise self._claimed(index, "a worker that was faster")
@@ -80,13 +95,7 @@ class Claims:
             raise
 
     def generations(self) -> dict[int, int]:
-        """Return the highest generation of each shard that is claimed; of one listing.
-
-        Raises:
-            ManifestError: The directory of claims is a link.
-            OSError: It could not be looked at (EIO, ESTALE, ...).
-        """
-        self._files.refuse_link()
+        """Return the highest generation of each shard that is claimed; raises as `newest`."""
         return self._files.newest()
 
     def refuse_held(self, index: int, generation: int) -> None:
@@ -124,7 +133,7 @@ class Claims:
             self._sweep()
         for index, generation in self.generations().items():
             found = None
-            with _clearing_up(index):
+            with clearing_up(index):
                 found = self._files.read(index, generation)
             if found is not None and found.is_dead:
                 yield index, found
@@ -136,18 +145,18 @@ class Claims:
         gone, somebody cleared up after it, and what is there now is another worker's. What may not
         be removed, as another user's, stays.
         """
-        with _clearing_up(index):
+        with clearing_up(index):
             if self._is_unchanged(index, dead):
                 self._files.remove_up_to(index, dead.generation)
 
     def pause(self) -> None:
         """Sleep until another look at the claims of others is worthwhile."""
-        time.sleep(min(1.0, self._terms.heartbeat))
+        time.sleep(min(1.0, self._heartbeat))
 
     def _sweep(self) -> None:
         """Once: make the directories, and remove what writers left that were killed."""
         self._files.refuse_link()
-        receipts = os.path.join(self._terms.root, RECEIPTS)
+        receipts = os.path.join(self._header.root, RECEIPTS)
         if is_link(receipts):
             problem = "expected a directory of receipts, found a symbolic link; move it away"
             raise ManifestError(problem, path=receipts)
@@ -162,21 +171,13 @@ class Claims:
         if found.is_dead:
             return True
         allowed = found.record.stale_after if found.record else 0.0
-        longest = max(self._terms.stale_after, min(allowed, _MAX_SILENCE))
+        longest = max(self._stale_after, min(allowed, _MAX_SILENCE))
         return self._silence.seconds(index, found) >= longest
 
     def _is_unchanged(self, index: int, earlier: ObservedClaim) -> bool:
         return self._files.read(index, earlier.generation) == earlier
 
     def _claimed(self, index: int, owner: str) -> ShardClaimedError:
-        problem = f"shard {index} of '{shown(self._terms.root)}': claimed by {shown(owner, 300)}"
-        return ShardClaimedError(problem, path=self._terms.root, index=index)
-
-
-@contextlib.contextmanager
-def _clearing_up(index: int) -> Iterator[None]:
-    """Log what fails, and go on: no work fails by what others left."""
-    try:
-        yield
-    except OSError as error:
-        warn_of_claim(index, error)
+        root = self._header.root
+        problem = f"shard {index} of '{shown(root)}': claimed by {shown(owner, 300)}"
+        return ShardClaimedError(problem, path=root, index=index)

@@ -1,7 +1,7 @@
 """Which shard gets which files: always the same, and about as many bytes for each."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import msgspec
@@ -38,10 +38,9 @@ def assign(files: Sequence[InputFile], n_shards: int) -> tuple[Assignment, ...]:
     """
     ordered = sorted(files, key=lambda file: (-file.size, file.path))
     deal = _dealt_by_rows if len(ordered) < n_shards else _dealt_by_size
-    shards = deal(ordered, n_shards)
     return tuple(
         Assignment(index, tuple(sorted(shard, key=lambda file: file.path)), n_bytes)
-        for index, (shard, n_bytes) in enumerate(shards)
+        for index, (shard, n_bytes) in enumerate(deal(ordered, n_shards))
     )
 
 
@@ -61,15 +60,7 @@ def _dealt_by_size(ordered: Sequence[InputFile], n_shards: int) -> _Dealt:
 
 
 def _dealt_by_rows(ordered: Sequence[InputFile], n_shards: int) -> _Dealt:
-    return [
-        ([part], part_bytes)
-        for file, n_parts in zip(ordered, _shares(ordered, n_shards), strict=True)
-        for part, part_bytes in _parts(file, n_parts)
-    ]
-
-
-def _shares(ordered: Sequence[InputFile], n_shards: int) -> list[int]:
-    """Return how many shards each file is dealt out to; the largest parts are divided first."""
+    """Give each file shards of its own; the file with the largest parts gets the next one."""
     shares = [1] * len(ordered)
     heap = [(Fraction(-file.size), 1, place) for place, file in enumerate(ordered)]
     heapq.heapify(heap)
@@ -78,13 +69,12 @@ def _shares(ordered: Sequence[InputFile], n_shards: int) -> list[int]:
         shares[place] += 1
         part = Fraction(-ordered[place].size, shares[place])
         heapq.heapreplace(heap, (part, shares[place], place))
-    return shares
-
-
-def _parts(file: InputFile, n_parts: int) -> Iterator[tuple[InputFile, int]]:
-    if n_parts == 1:
-        yield file, file.size
-        return
-    for remainder in range(n_parts):
-        part = msgspec.structs.replace(file, row_modulus=n_parts, row_remainder=remainder)
-        yield part, file.size // n_parts + (remainder < file.size % n_parts)
+    dealt: _Dealt = []
+    for file, n_parts in zip(ordered, shares, strict=True):
+        if n_parts == 1:
+            dealt.append(([file], file.size))
+            continue
+        for remainder in range(n_parts):
+            rows = msgspec.structs.replace(file, row_modulus=n_parts, row_remainder=remainder)
+            dealt.append(([rows], file.size // n_parts + (remainder < file.size % n_parts)))
+    return dealt

@@ -12,17 +12,15 @@ import os
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 
 from shardproof._base.arguments import plain_number
 from shardproof._base.messages import quoted
 
-__all__ = ["HASH_DIGITS", "canonical_json", "canonical_path", "hash_of", "plain"]
+__all__ = ["canonical_json", "canonical_path", "hash_of", "plain"]
 
-HASH_DIGITS = 16
-"""Hexadecimal digits of a plan's or a run's name: 64 bits."""
-
+_HASH_DIGITS = 16  # 64 bits
 _MAX_EXACT = 2**53
 _MAX_DEPTH = 64
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -35,7 +33,7 @@ def hash_of(value: object) -> str:
         TypeError: It holds something that JSON has no word for.
         ValueError: It holds NaN, infinity, or an integer that other readers of JSON would round.
     """
-    return hashlib.sha256(canonical_json(value)).hexdigest()[:HASH_DIGITS]
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:_HASH_DIGITS]
 
 
 def canonical_json(value: object) -> bytes:
@@ -49,19 +47,17 @@ def plain(value: object, where: str = "$", depth: int = 0) -> object:
     if depth > _MAX_DEPTH:
         raise ValueError(f"{where}: expected at most {_MAX_DEPTH} levels")
     if isinstance(value, Mapping):
-        return dict(_items(value, where, depth))
+        items = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: expected keys of type str, found {quoted(key)}")
+            items[str(key)] = plain(item, f"{where}.{key}", depth + 1)
+        return items
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return [plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
     if isinstance(value, os.PathLike):
         return canonical_path(os.fsdecode(value))
     return _scalar(plain_number(value), where)
-
-
-def _items(value: Mapping[object, object], where: str, depth: int) -> Iterator[tuple[str, object]]:
-    for key, item in value.items():
-        if not isinstance(key, str):
-            raise TypeError(f"{where}: expected keys of type str, found {quoted(key)}")
-        yield str(key), plain(item, f"{where}.{key}", depth + 1)
 
 
 def _scalar(value: object, where: str) -> object:

@@ -1,7 +1,14 @@
-"""The files that a data-prep run reads, and by what each is known again."""
+"""The files that a data-prep run reads, and by what each is known again.
 
+`pathlib.Path.glob` takes a directory that may not be listed for an empty one, and so a plan would
+be made of a part of the corpus. Here that is an error.
+"""
+
+import fnmatch
 import os
+import re
 import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,13 +18,15 @@ from shardproof._base import digest
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import OPEN_FLAGS, refusals
-from shardproof._base.opening import real_path
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import is_directory, is_regular, real_path, refuse_empty
 from shardproof.errors import ReceiptError
 from shardproof.receipts.plan._canonical import canonical_path
-from shardproof.receipts.plan._patterns import files_below
+from shardproof.receipts.plan._directories import told_of
 
-__all__ = ["Identity", "InputFile", "describe", "identity_of", "input_files"]
+__all__ = ["Identity", "InputFile", "describe", "files_below", "identity_of", "input_files"]
+
+_ANYWHERE = "**"
+_HAS_PATTERN = re.compile(r"[*?\[]")
 
 Identity = Literal["mtime", "digest", "size"]
 """By what a local file is known again, beside its path and size."""
@@ -100,11 +109,79 @@ def input_files(
     names = files_below(os.fspath(base), pattern)
     files = [describe(base / name, name, identity) for name in names]
     if not files:
-        raise ReceiptError(f"expected files '{shown(pattern)}' below '{shown(base)}', found none")
-    if refused := refusals([file.path for file in files]):
+        problem = f"expected files '{shown(pattern)}' below '{shown(base)}', found none"
+        raise ReceiptError(problem, path=base)
+    if refused := refusals(names):
         lines = "".join(f"\n  - {quoted(name)}: {reason}" for _, name, reason in refused)
-        raise ReceiptError(f"names below '{shown(base)}' that no plan can hold:{lines}")
+        problem = f"names below '{shown(base)}' that no plan can hold:{lines}"
+        raise ReceiptError(problem, path=base)
     return files
+
+
+def files_below(root: str, pattern: str) -> list[str]:
+    """Return the relative paths of the regular files that a pattern means, sorted.
+
+    Files and directories whose names begin with a dot are left out. Links to files count, and so do
+    links to directories, but not where the pattern says ``**``.
+
+    Args:
+        root: The directory; where there is none, there are no files.
+        pattern: Parts between slashes. ``*`` is any text, ``?`` any character, ``[abc]`` one of
+            these, ``[!abc]`` none of them; ``**`` is any number of directories, none included.
+
+    Raises:
+        ValueError: No pattern, or an absolute one.
+        OSError: A directory could not be listed, or a file not be looked at.
+    """
+    parts = [part for part in pattern.split("/") if part not in {"", "."}]
+    if not parts or pattern.startswith("/"):
+        problem = "expected a pattern relative to the directory"
+        raise ValueError(f"pattern: {problem}, such as '**/*.txt', found {quoted(pattern)}")
+    if pattern.endswith("/") or not is_directory(root):
+        return []
+    parts += ["*"] if parts[-1] == _ANYWHERE else []
+    names = set(_matching(root, parts))
+    return sorted(name for name in names if is_regular(os.path.join(root, name)))
+
+
+def _matching(root: str, parts: Sequence[str]) -> Iterator[str]:
+    """Yield what is below a directory and fits; some of it more than once.
+
+    Several ``**`` lead to one place by many ways, of which one is gone.
+    """
+    waiting, seen = [("", 0)], set()
+    while waiting:
+        place, n = waiting.pop()
+        if (place, n) in seen:
+            continue
+        seen.add((place, n))
+        if parts[n] == _ANYWHERE:
+            entries = _entries(os.path.join(root, place))
+            below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            waiting += [(place, n + 1), *((os.path.join(place, name), n) for name in below)]
+            continue
+        if _HAS_PATTERN.search(parts[n]):
+            fits = re.compile(fnmatch.translate(parts[n])).match
+            entries = _entries(os.path.join(root, place))
+            names = [entry.name for entry in entries if fits(entry.name)]
+        else:
+            names = [] if parts[n].startswith(".") else [parts[n]]
+        paths = [os.path.join(place, name) for name in names]
+        if n + 1 == len(parts):
+            yield from paths
+        else:
+            waiting += [(path, n + 1) for path in paths if is_directory(os.path.join(root, path))]
+
+
+def _entries(directory: str) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(directory) as found:
+            return [entry for entry in found if not entry.name.startswith(".")]
+    except OSError as error:
+        problem = "the directory could not be listed, and what is in it may belong to the plan"
+        advice = "make it readable, or leave it out by the pattern"
+        text = f"{error.strerror}: {problem}; {advice}"
+        raise type(error)(error.errno, text, directory) from error
 
 
 def describe(path: Path, name: str, identity: Identity) -> InputFile:
@@ -116,12 +193,14 @@ def describe(path: Path, name: str, identity: Identity) -> InputFile:
     """
     fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)
     try:
-        status = os.fstat(fd)
-        size = status.st_size
-        if not stat.S_ISREG(status.st_mode):
-            raise ReceiptError(f"expected a regular file, found something else at '{shown(path)}'")
+        with told_of(str(path)):
+            status = os.fstat(fd)
+            size = status.st_size
+            if not stat.S_ISREG(status.st_mode):
+                problem = f"expected a regular file, found something else at '{shown(path)}'"
+                raise ReceiptError(problem, path=path)
+            etag = str(digest.of_file(fd, "sha256", size)) if identity == "digest" else None
         mtime = status.st_mtime if identity == "mtime" else None
-        etag = str(digest.of_file(fd, "sha256", size)) if identity == "digest" else None
         return InputFile(path=name, size=size, local_path=str(path), mtime=mtime, etag=etag)
     finally:
         os.close(fd)

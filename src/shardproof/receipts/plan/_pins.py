@@ -5,11 +5,9 @@ what the name stood for when the plan was made: so it is found out, written down
 """
 
 import hashlib
-import operator
 import os
 import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,13 +16,11 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told, traced
-from shardproof._base.opening import mode_of, real_path
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import mode_of, real_path, refuse_empty
 from shardproof.errors import ManifestError, ManifestPermissionError, RevisionError
 from shardproof.receipts.plan._canonical import canonical_json
+from shardproof.receipts.plan._directories import MAX_PLAN_BYTES, PLAN_FILE, plan_dirs
 from shardproof.receipts.plan._input_files import describe, input_files
-from shardproof.receipts.plan._layout import MAX_PLAN_BYTES, PLAN_FILE
-from shardproof.receipts.plan._search import plan_dirs
 
 __all__ = ["Pin", "pin_files", "pin_hub"]
 
@@ -160,43 +156,36 @@ def _unresolved(
     return RevisionError("\n".join(lines))
 
 
-def _recorded(
-    repo_id: str, revision: str | None, kind: RepoType, output_dir: str | os.PathLike[str] | None
-) -> Pin | None:
-    """Return the pin of the newest plan that has one for this name and request."""
-    if output_dir is None:
-        return None
-    wanted = (kind, repo_id, revision)
-    pins = (
-        (created_at, pin)
-        for created_at, pins in _plans_with_pins(output_dir)
-        for pin in pins
-        if (pin.kind, pin.name, pin.requested) == wanted
-    )
-    _, newest = max(pins, key=operator.itemgetter(0), default=("", None))
-    return newest
-
-
-class _Pins(msgspec.Struct):
+class _PinsOfAPlan(msgspec.Struct):
     """What is looked at in an earlier plan."""
 
     created_at: str = ""
     pins: tuple[Pin, ...] = ()
 
 
-def _plans_with_pins(output_dir: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[Pin, ...]]]:
+def _recorded(
+    repo_id: str, revision: str | None, kind: RepoType, output_dir: str | os.PathLike[str] | None
+) -> Pin | None:
+    """Return the pin of the newest plan that has one for this name and request."""
+    if output_dir is None:
+        return None
     try:
         found = plan_dirs(real_path(output_dir))
     except FileNotFoundError:
-        return  # there was no run yet
+        return None  # there was no run yet
+    newest: tuple[str, Pin] | None = None
     for plan_dir in found:
         try:
-            plan = json.read(os.fspath(plan_dir), PLAN_FILE, _Pins, max_bytes=MAX_PLAN_BYTES)
+            plan = json.read(str(plan_dir), PLAN_FILE, _PinsOfAPlan, max_bytes=MAX_PLAN_BYTES)
         except ManifestPermissionError:
             raise  # it may be the newest, and then an older one is wrong
         except ManifestError:
             continue  # a plan that can't be read pins nothing
-        yield plan.created_at, plan.pins
+        for pin in plan.pins:
+            is_meant = (pin.kind, pin.name, pin.requested) == (kind, repo_id, revision)
+            if is_meant and (newest is None or plan.created_at > newest[0]):
+                newest = plan.created_at, pin
+    return newest[1] if newest else None
 
 
 @checked

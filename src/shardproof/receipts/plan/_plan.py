@@ -10,15 +10,20 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.arguments import as_int, checked, count
-from shardproof._base.messages import quoted
+from shardproof._base.messages import quoted, shown
 from shardproof._base.names import real_root, refusals
-from shardproof._base.paths import refuse_empty
+from shardproof._base.opening import refuse_empty
 from shardproof.errors import ManifestError, ReceiptError
 from shardproof.receipts.plan._assignment import METHOD, Assignment, assign
 from shardproof.receipts.plan._canonical import canonical_json, canonical_path, hash_of, plain
-from shardproof.receipts.plan._header import refuse_version
+from shardproof.receipts.plan._directories import (
+    MAX_KINDS,
+    MAX_PLAN_BYTES,
+    MAX_SHARDS,
+    PLAN_FILE,
+    refuse_version,
+)
 from shardproof.receipts.plan._input_files import InputFile, identity_of
-from shardproof.receipts.plan._layout import MAX_KINDS, MAX_PLAN_BYTES, MAX_SHARDS, PLAN_FILE
 from shardproof.receipts.plan._pins import Pin
 
 __all__ = ["Plan", "encode_plan", "make_plan", "resolved_tokenizer"]
@@ -133,20 +138,25 @@ def make_plan(
         (4, 16)
     """
     count("n_shards", n_shards, 1, MAX_SHARDS)
-    _refuse_name(dataset_name)
-    files = list(map(_with_int_as_size, files))
-    _refuse_files(files)
+    reasons = [reason for _, _, reason in refusals([dataset_name])]
+    reasons += ["it has a slash"] if "/" in dataset_name else []
+    if reasons:
+        problem = f"dataset_name: {quoted(dataset_name)} can't be a directory: {reasons[0]}"
+        raise ReceiptError(problem)
+    files = _whole_files(files)
+    known = sorted(map(identity_of, files), key=canonical_json)
+    fingerprint = f"sha256:{hashlib.sha256(canonical_json(known)).hexdigest()}"
     resolved = resolved_tokenizer(tokenizer)
     settings = msgspec.convert(plain(config or {}, "config"), dict[str, Any])
     constraints = {**(determinism or {}), "assignment": METHOD}
     parts = {
         "dataset_name": dataset_name,
         "num_shards": n_shards,
-        "source_fingerprint": _fingerprint(files),
+        "source_fingerprint": fingerprint,
         "resolved_tokenizer": resolved,
         "determinism_constraints": constraints,
         "config_hash": hash_of(settings),
-        "file_paths": sorted(str(identity_of(file)["path"]) for file in files),
+        "file_paths": sorted(str(identity["path"]) for identity in known),
     }
     return Plan(
         version="1.0",
@@ -154,7 +164,7 @@ def make_plan(
         plan_hash=hash_of(parts),
         dataset_name=dataset_name,
         n_shards=n_shards,
-        source_fingerprint=_fingerprint(files),
+        source_fingerprint=fingerprint,
         config_hash=hash_of(settings),
         determinism_constraints=constraints,
         resolved_tokenizer=resolved,
@@ -163,6 +173,27 @@ def make_plan(
         pins=tuple(pins),
         kinds=_told_apart(kinds),
     )
+
+
+def _whole_files(files: Sequence[InputFile]) -> list[InputFile]:
+    """Return the files, their sizes as integers of Python; refuse what no plan can be made of."""
+    if not files:
+        raise ReceiptError("expected source files, found none")
+    whole: dict[str, InputFile] = {}
+    for file in files:
+        where = file.local_path or file.path
+        size = as_int(f"size of '{shown(where)}'", file.size)
+        path = canonical_path(file.path)
+        if path in whole:
+            raise ReceiptError(f"the source file '{shown(where)}' is named twice", path=where)
+        if size < 0:
+            problem = f"expected a size of 0 or more of '{shown(where)}', found {size}"
+            raise ReceiptError(problem, path=where)
+        if file.row_modulus is not None:
+            problem = f"expected whole files, found only some rows of '{shown(where)}'"
+            raise ReceiptError(problem, path=where)
+        whole[path] = file if size is file.size else msgspec.structs.replace(file, size=size)
+    return list(whole.values())
 
 
 def _told_apart(kinds: Sequence[str]) -> tuple[str, ...]:
@@ -175,19 +206,9 @@ def _told_apart(kinds: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(kinds)))
 
 
-def _with_int_as_size(file: InputFile) -> InputFile:
-    size = as_int("size", file.size)
-    return file if size is file.size else msgspec.structs.replace(file, size=size)
-
-
 def _now() -> str:
     now = datetime.datetime.now(datetime.UTC)
     return now.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _fingerprint(files: Sequence[InputFile]) -> str:
-    known = sorted(map(identity_of, files), key=canonical_json)
-    return f"sha256:{hashlib.sha256(canonical_json(known)).hexdigest()}"
 
 
 def resolved_tokenizer(tokenizer: Mapping[str, object] | None) -> dict[str, Any]:
@@ -203,33 +224,6 @@ def resolved_tokenizer(tokenizer: Mapping[str, object] | None) -> dict[str, Any]
         how = "pin_hub or pin_files find it out: tokenizer=pin_hub(...).tokenizer()"
         raise ReceiptError(f"{problem} {quoted(revision)}; {how}")
     return resolved
-
-
-def _refuse_name(dataset_name: str) -> None:
-    reasons = [reason for _, _, reason in refusals([dataset_name])]
-    if "/" in dataset_name:
-        reasons.append("it has a slash")
-    if reasons:
-        raise ReceiptError(
-            f"dataset_name: {quoted(dataset_name)} can't be a directory: {reasons[0]}"
-        )
-
-
-def _refuse_files(files: Sequence[InputFile]) -> None:
-    if not files:
-        raise ReceiptError("expected source files, found none")
-    seen: set[str] = set()
-    for file in files:
-        path = canonical_path(file.path)
-        if path in seen:
-            raise ReceiptError(f"the source file {quoted(file.path)} is named twice")
-        if file.size < 0:
-            raise ReceiptError(
-                f"expected a size of 0 or more of {quoted(file.path)}, found {file.size}"
-            )
-        if file.row_modulus is not None:
-            raise ReceiptError(f"expected whole files, found only some rows of {quoted(file.path)}")
-        seen.add(path)
 
 
 def encode_plan(plan: Plan) -> bytes:

@@ -2,26 +2,30 @@
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from shardproof._base import fanout
 from shardproof._base.names import open_root
-from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
-from shardproof.receipts.plan._header import read_header
-from shardproof.receipts.plan._layout import PLAN_FILE, RECEIPTS, Scope, receipt_index, receipt_name
-from shardproof.receipts.verdict._outputs import provable
-from shardproof.receipts.verdict._quick import UsualFile, is_plain, usual_files
-from shardproof.receipts.verdict._verdict import (
-    may_not_read,
-    open_receipts,
-    promised,
-    read_receipt,
-    why_foreign,
+from shardproof.receipts.plan._directories import (
+    PLAN_FILE,
+    RECEIPTS,
+    PlanHeader,
+    read_header,
+    receipt_name,
 )
+from shardproof.receipts.verdict._outputs import provable
+from shardproof.receipts.verdict._quick import is_plain, usual_files
+from shardproof.receipts.verdict._records import open_receipts
+from shardproof.receipts.verdict._verdict import judge_receipt
 
 __all__ = ["read_manifest"]
+
+_RECEIPT = re.compile(r"shard_([0-9]{6})\.json")
+
+_Promises = tuple[list[PromisedFile], list[Contradiction]]
 
 
 def read_manifest(root: str) -> Manifest:
@@ -39,79 +43,52 @@ def read_manifest(root: str) -> Manifest:
         OSError: The file system failed, or a receipt may not be read.
     """
     header = read_header(root)
-    scope = Scope(root, header.plan_hash, header.kinds)
     files: list[PromisedFile] = []
     damaged: list[Contradiction] = []
-    for promises, problems in _all_promises(scope, header.n_shards):
-        files += promises
-        damaged += problems
+    root_fd = open_root(root)
+    try:
+        with open_receipts(root, root_fd) as receipts_fd:
+            if receipts_fd is not None:
+                read = functools.partial(_promises, header, receipts_fd)
+                for _, parts in fanout.over_threads(read, _listed(receipts_fd)):
+                    for promises, problems in parts:
+                        files += promises
+                        damaged += problems
+    finally:
+        os.close(root_fd)
     return Manifest(
         root=Path(root), path=Path(root, PLAN_FILE), format="receipts", files=files, damaged=damaged
     )
 
 
-_Promises = tuple[list[PromisedFile], list[Contradiction]]
-
-
-def _all_promises(scope: Scope, n_shards: int) -> Iterator[_Promises]:
-    root_fd = open_root(scope.root)
-    try:
-        with open_receipts(scope.root, root_fd) as receipts_fd:
-            if receipts_fd is None:
-                return
-            read = functools.partial(_promises, scope, receipts_fd, n_shards)
-            for _, parts in fanout.over_threads(read, _listed(receipts_fd)):
-                yield from parts
-    finally:
-        os.close(root_fd)
-
-
 def _listed(receipts_fd: int) -> list[int]:
     """Return the shards that have a receipt, ascending."""
-    names = os.listdir(receipts_fd)
-    return sorted(index for name in names if (index := receipt_index(name)) is not None)
+    matches = map(_RECEIPT.fullmatch, os.listdir(receipts_fd))
+    return sorted(int(match[1]) for match in matches if match)
 
 
-def _promises(
-    scope: Scope, receipts_fd: int, n_shards: int, indices: Sequence[int]
-) -> list[_Promises]:
-    usual = usual_files(scope, receipts_fd, indices)
-    return [
-        _promise_of(scope, index, files) if index < n_shards else _beyond(index, n_shards)
-        for index, files in zip(indices, usual, strict=True)
-    ]
+def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> list[_Promises]:
+    promises: list[PromisedFile] = []
+    damaged: list[Contradiction] = []
 
+    def refuse(index: int, expected: str, found: str) -> None:
+        mismatch = Mismatch(expected=expected, found=found)
+        damaged.append(Contradiction(f"{RECEIPTS}/{receipt_name(index)}", mismatch))
 
-def _promise_of(scope: Scope, index: int, files: Iterable[UsualFile] | None) -> _Promises:
-    # A file of 0 bytes may be an empty shard's, which owes none.
-    if files is None or not all(file.bytes and is_plain(file.path) for file in files):
-        return _read_closely(scope, index)
-    return [
-        PromisedFile(name=file.path, size=file.bytes, digest=provable(file.checksum))
-        for file in files
-    ], []
-
-
-def _read_closely(scope: Scope, index: int) -> _Promises:
-    name = f"{RECEIPTS}/{receipt_name(index)}"
-    try:
-        receipt = read_receipt(scope.root, index)
-        if foreign := why_foreign(scope, receipt, index):
-            return [], [
-                Contradiction(
-                    name, Mismatch(expected="a receipt of this plan and shard", found=foreign)
-                )
+    for index, files in zip(indices, usual_files(header, receipts_fd, indices), strict=True):
+        if index >= header.n_shards:
+            refuse(index, f"receipts of {header.n_shards} shards", f"one of shard {index}")
+        # A file of 0 bytes may be an empty shard's, which owes none.
+        elif files and all(file.bytes and is_plain(file.path) for file in files):
+            promises += [
+                PromisedFile(name=file.path, size=file.bytes, digest=provable(file.checksum))
+                for file in files
             ]
-        is_done = receipt.status == "completed"
-        return promised(scope, receipt, os.path.join(scope.root, name)) if is_done else [], []
-    except ManifestNotFoundError:
-        return [], []
-    except ManifestPermissionError as error:
-        raise may_not_read(error) from error
-    except ManifestError as error:
-        return [], [Contradiction(name, Mismatch(expected="a receipt", found=error.problem))]
-
-
-def _beyond(index: int, n_shards: int) -> _Promises:
-    mismatch = Mismatch(expected=f"receipts of {n_shards} shards", found=f"one of shard {index}")
-    return [], [Contradiction(f"{RECEIPTS}/{receipt_name(index)}", mismatch)]
+        else:
+            said = judge_receipt(header, index)
+            promises += said.files
+            if said.status == "foreign":
+                refuse(index, "a receipt of this plan and shard", said.reason)
+            elif said.status == "damaged":
+                refuse(index, "a receipt", said.reason)
+    return [(promises, damaged)]

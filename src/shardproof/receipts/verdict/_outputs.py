@@ -93,7 +93,7 @@ def _output(kind: str, file: object, path: str, field: str) -> Output:
 
 
 def kind_of(name: str) -> str:
-    """Return what an output is called in a receipt if nobody says: by its suffix."""
+    """Return what a receipt calls an output of which no kind was given: its suffix."""
     is_packed = name.endswith(f".{_JSONL}{_PACKED}")
     return _JSONL if is_packed else PurePosixPath(name).suffix[1:] or name
 
@@ -122,7 +122,7 @@ def why_lacking(named: Collection[str], kinds: Collection[str] | None) -> str | 
 
     Args:
         named: The kinds that a receipt names.
-        kinds: Those that its shard owes. Where nobody says, Nemotron's law holds: of ``bin`` and
+        kinds: Those that its shard owes. Without any, Nemotron's law holds: of ``bin`` and
             ``idx`` both or neither.
     """
     owed_kinds = kinds or (() if _PAIRED.isdisjoint(named) else _PAIR)

@@ -6,13 +6,13 @@ seen by counting quotation marks. Whatever is unusual is left to the closer look
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from shardproof._base.names import OPEN_FLAGS
-from shardproof.receipts.plan._layout import Scope
+from shardproof.receipts.plan._directories import PlanHeader
 from shardproof.receipts.verdict._outputs import why_lacking
 
 __all__ = ["UsualFile", "is_plain", "not_plainly_done", "usual_files"]
@@ -56,8 +56,8 @@ _REGULAR_FOR_ALL = 0o100444
 
 
 def usual_files(
-    scope: Scope, receipts_fd: int, indices: Sequence[int]
-) -> Iterator[Iterable[UsualFile] | None]:
+    header: PlanHeader, receipts_fd: int, indices: Sequence[int]
+) -> Iterator[Collection[UsualFile] | None]:
     """Yield for each shard the files that its receipt records as completed; None: look closer.
 
     They are only given of a receipt of this plan and shard that has the usual fields, each once,
@@ -68,7 +68,7 @@ def usual_files(
     string. A duplicate brings at least two more, and so does nothing else but an escaped mark.
 
     Args:
-        scope: Whose receipts are looked at.
+        header: Whose receipts are looked at.
         receipts_fd: A descriptor of the directory of receipts.
         indices: The shards.
     """
@@ -96,11 +96,11 @@ def usual_files(
             + _N_OF_A_FILE * len(files)
         )
         is_usual = (
-            receipt.plan_hash == scope.plan_hash
+            receipt.plan_hash == header.plan_hash
             and receipt.shard_index == index
             and len(data) < _USUAL_BYTES
             and data.count(b'"') == 2 * n_keys_and_strings
-            and why_lacking(receipt.files, scope.kinds or receipt.kinds) is None
+            and why_lacking(receipt.files, header.kinds or receipt.kinds) is None
             and _name_each_once(receipt)
         )
         yield files if is_usual and files else None
@@ -116,7 +116,7 @@ def _name_each_once(receipt: _Usual) -> bool:
 
 
 def not_plainly_done(
-    scope: Scope, root_fd: int, receipts_fd: int, indices: Sequence[int], names: list[str]
+    header: PlanHeader, root_fd: int, receipts_fd: int, indices: Sequence[int], names: list[str]
 ) -> list[int]:
     """Return the shards that are not done beyond doubt, at level ``complete``.
 
@@ -125,7 +125,7 @@ def not_plainly_done(
     read.
 
     Args:
-        scope: Whose receipts are looked at.
+        header: Whose receipts are looked at.
         root_fd: A descriptor of the plan directory.
         receipts_fd: A descriptor of the directory of receipts.
         indices: The shards.
@@ -133,7 +133,7 @@ def not_plainly_done(
     """
     lstat, plain = os.lstat, is_plain
     odd = []
-    for index, files in zip(indices, usual_files(scope, receipts_fd, indices), strict=True):
+    for index, files in zip(indices, usual_files(header, receipts_fd, indices), strict=True):
         if files is None:
             odd.append(index)
             continue

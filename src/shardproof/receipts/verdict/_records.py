@@ -3,43 +3,53 @@
 The fields are those of NVIDIA-NeMo/Nemotron's data_prep, whose receipts are read as they are.
 """
 
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 
 from shardproof._base import json
-from shardproof.errors import ManifestError, ReceiptError
+from shardproof._base.messages import told
+from shardproof._base.names import OPEN_FLAGS, file_type
+from shardproof._base.opening import mode_of, permission_denied
+from shardproof.errors import ManifestError, ManifestPermissionError, ReceiptError
 from shardproof.receipts.plan._canonical import plain
-from shardproof.receipts.plan._layout import MAX_RECEIPT_BYTES
+from shardproof.receipts.plan._directories import (
+    MAX_RECEIPT_BYTES,
+    RECEIPTS,
+    receipt_name,
+    told_of,
+)
 
 __all__ = [
     "OUTPUT_FILE",
     "OWN_FIELDS",
-    "SCHEMA_VERSION",
     "Receipt",
-    "Status",
     "decode_receipt",
     "encode_receipt",
+    "open_receipts",
+    "read_receipt",
 ]
 
 OUTPUT_FILE = "output_file"
 """The field by which Nemotron finds the output of a shard of JSON lines."""
 
-SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 1
 """Of the fields below. A receipt that doesn't say, as Nemotron's, has these."""
-
-Status = Literal["started", "completed", "failed"]
 
 
 class _Fields(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a receipt that this version knows; see `Receipt`."""
 
-    status: Status
+    status: Literal["started", "completed", "failed"]
     plan_hash: str
     shard_index: int
     run_hash: str | None = None
     dataset_name: str | None = None
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = _SCHEMA_VERSION
     started_at: float | None = None
     completed_at: float | None = None
     failed_at: float | None = None
@@ -81,7 +91,7 @@ class Receipt(_Fields, frozen=True, kw_only=True):
 _FIELDS = frozenset(_Fields.__struct_fields__)
 
 OWN_FIELDS = _FIELDS | {OUTPUT_FILE}
-"""Fields that say what became of a shard: nobody else may write them."""
+"""Fields that say what became of a shard: `ClaimedShard.record` does not write them."""
 
 
 def decode_receipt(data: bytes, path: str) -> Receipt:
@@ -93,8 +103,8 @@ def decode_receipt(data: bytes, path: str) -> Receipt:
     if len(data) > MAX_RECEIPT_BYTES:
         raise ManifestError(f"expected at most {MAX_RECEIPT_BYTES} bytes, found more", path=path)
     known = json.decode(data, _Fields, path=path)
-    if known.schema_version != SCHEMA_VERSION:
-        problem = f"expected schema_version {SCHEMA_VERSION}, found {known.schema_version}"
+    if known.schema_version != _SCHEMA_VERSION:
+        problem = f"expected schema_version {_SCHEMA_VERSION}, found {known.schema_version}"
         raise ManifestError(problem, path=path, field="$.schema_version")
     said = json.fields_in(data, path=path)
     extra = {name: value for name, value in said.items() if name not in _FIELDS}
@@ -115,3 +125,57 @@ def encode_receipt(receipt: Receipt) -> bytes:
     if len(data) > MAX_RECEIPT_BYTES:
         raise ReceiptError(f"expected a receipt of at most {MAX_RECEIPT_BYTES} bytes")
     return data + b"\n"
+
+
+def read_receipt(root: str, index: int) -> Receipt:
+    """Return a shard's receipt.
+
+    Raises:
+        ManifestNotFoundError: There is none.
+        ManifestError: It can't be read.
+        OSError: The file system failed.
+    """
+    path = os.path.join(_receipts_dir(root), receipt_name(index))
+    with told_of(path):
+        name = f"{RECEIPTS}/{receipt_name(index)}"
+        data = json.read_bytes(root, name, max_bytes=MAX_RECEIPT_BYTES)
+    return decode_receipt(data, path)
+
+
+@contextlib.contextmanager
+def open_receipts(root: str, root_fd: int) -> Iterator[int | None]:
+    """Yield a descriptor of the directory of receipts; None where there is none yet.
+
+    Raises:
+        ManifestError: It is something else than a directory.
+    """
+    try:
+        fd = os.open(RECEIPTS, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=root_fd)
+    except FileNotFoundError:
+        yield None
+        return
+    except PermissionError as error:
+        path = os.path.join(root, RECEIPTS)
+        raise ManifestPermissionError(permission_denied(), path=path) from error
+    except NotADirectoryError as error:
+        problem = f"expected a directory of receipts: {told(error)}"
+        raise ManifestError(problem, path=_receipts_dir(root)) from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _receipts_dir(root: str) -> str:
+    """Return the path of the directory of receipts.
+
+    Raises:
+        ManifestError: It is a link, which could lead anywhere, or something else.
+        OSError: It could not be looked at (EIO, ESTALE, ...).
+    """
+    path = os.path.join(root, RECEIPTS)
+    mode = mode_of(path)
+    if mode and not stat.S_ISDIR(mode):
+        problem = f"expected a directory of receipts, found a {file_type(mode)}"
+        raise ManifestError(problem, path=path)
+    return path

@@ -10,30 +10,20 @@ from shardproof._base.lazy import attached
 from shardproof.testing._extras import extra
 
 if TYPE_CHECKING:
-    from shardproof.testing.contracts._format import FormatContract, FormatUnderTest
-    from shardproof.testing.contracts._loader import (
-        MakeDir,
-        OpenLoader,
-        ShardLoaderContract,
-        ShardsDir,
-    )
+    from shardproof.testing.contracts._format import FormatContract
+    from shardproof.testing.contracts._loader import SampleDir, ShardLoaderContract
     from shardproof.testing.contracts._order import ResumableLoaderContract, SeededLoaderContract
     from shardproof.testing.contracts._samples import fingerprint
-    from shardproof.testing.contracts._validator import FindProblems, ValidatorContract
-    from shardproof.testing.contracts._writer import Write, WriterContract
+    from shardproof.testing.contracts._validator import ValidatorContract
+    from shardproof.testing.contracts._writer import WriterContract
 
 __all__ = [
-    "FindProblems",
     "FormatContract",
-    "FormatUnderTest",
-    "MakeDir",
-    "OpenLoader",
     "ResumableLoaderContract",
+    "SampleDir",
     "SeededLoaderContract",
     "ShardLoaderContract",
-    "ShardsDir",
     "ValidatorContract",
-    "Write",
     "WriterContract",
     "fingerprint",
 ]
@@ -41,17 +31,12 @@ __all__ = [
 _get, __dir__ = attached(
     __name__,
     {
-        "FindProblems": "_validator",
         "FormatContract": "_format",
-        "FormatUnderTest": "_format",
-        "MakeDir": "_loader",
-        "OpenLoader": "_loader",
         "ResumableLoaderContract": "_order",
+        "SampleDir": "_loader",
         "SeededLoaderContract": "_order",
         "ShardLoaderContract": "_loader",
-        "ShardsDir": "_loader",
         "ValidatorContract": "_validator",
-        "Write": "_writer",
         "WriterContract": "_writer",
         "fingerprint": "_samples",
     },

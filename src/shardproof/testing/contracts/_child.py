@@ -1,22 +1,38 @@
-"""Run code that may hang, or be killed, in a process of its own, and learn how it ended."""
+"""Run code that may hang or be killed in a process of its own; see how it ends, what it leaves."""
 
+import contextlib
 import faulthandler
+import gc
 import json
 import os
 import select
 import signal
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
-__all__ = ["Outcome", "Raised", "refusal", "returned", "run_in_child"]
+__all__ = [
+    "ChildResult",
+    "Raised",
+    "Traces",
+    "left_behind",
+    "refusal",
+    "returned",
+    "run_in_child",
+    "snapshot",
+    "traces",
+]
+
+_PATIENCE = 2.0  # seconds for a thread that was told to end
 
 
-class Outcome(NamedTuple):
+class ChildResult(NamedTuple):
     """How a child ended; one of the four is set, or none where it returned None.
 
     Attributes:
@@ -48,7 +64,7 @@ class Raised(NamedTuple):
     report: str
 
 
-def run_in_child(function: Callable[[], Any], *, deadline: float) -> Outcome:
+def run_in_child(function: Callable[[], Any], *, deadline: float) -> ChildResult:
     """Call a function in a forked process and say how that went.
 
     Args:
@@ -70,15 +86,17 @@ def run_in_child(function: Callable[[], Any], *, deadline: float) -> Outcome:
         os.close(reading)
         status = _end(pid, patience=5.0 if message else 0.0)
     if message is None:
-        return Outcome(exceeded=deadline)
+        return ChildResult(exceeded=deadline)
     if message:
         kind, content = json.loads(message)
-        return Outcome(value=content) if kind == "value" else Outcome(error=Raised(*content))
+        return (
+            ChildResult(value=content) if kind == "value" else ChildResult(error=Raised(*content))
+        )
     number = os.waitstatus_to_exitcode(status)
-    return Outcome(killed_by=signal.Signals(-number).name if number < 0 else f"exit({number})")
+    return ChildResult(killed_by=signal.Signals(-number).name if number < 0 else f"exit({number})")
 
 
-def returned(outcome: Outcome) -> Any:
+def returned(outcome: ChildResult) -> Any:
     """Return what a child returned; any other end fails the test."""
     if outcome.error:
         pytest.fail(outcome.error.report, pytrace=False)
@@ -89,7 +107,7 @@ def returned(outcome: Outcome) -> Any:
     return outcome.value
 
 
-def refusal(outcome: Outcome) -> Raised:
+def refusal(outcome: ChildResult) -> Raised:
     """Return what a child raised: an ordinary exception; any other end fails the test."""
     if outcome.error is None:
         returned(outcome)
@@ -113,35 +131,26 @@ def _be_the_child(function: Callable[[], Any], writing: int) -> NoReturn:
 
 def _message(function: Callable[[], Any]) -> str:
     try:
-        return _told(function)
+        try:
+            return json.dumps(["value", function()])
+        except BaseException as error:  # whatever it is, the parent judges it
+            return _error(error)
     except BaseException as error:  # of a signal's handler, while another error was told
         return _error(error)
 
 
-def _told(function: Callable[[], Any]) -> str:
-    try:
-        return json.dumps(["value", function()])
-    except BaseException as error:  # whatever it is, the parent judges it
-        return _error(error)
-
-
 def _error(error: BaseException) -> str:
-    _forget_signal_handlers()
-    kinds = [kind.__name__ for kind in type(error).__mro__]
-    number = getattr(error, "errno", None)
-    report = "".join(traceback.format_exception(error))
-    return json.dumps(["error", [kinds, str(error), number, report]])
-
-
-def _forget_signal_handlers() -> None:
-    """Those of Python may raise at any time, as that of torch's workers for SIGCHLD does."""
+    # Python's handlers may raise at any time, as that of torch's workers for SIGCHLD does.
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    report = "".join(traceback.format_exception(error))
+    return json.dumps(["error", [kinds, str(error), getattr(error, "errno", None), report]])
 
 
 def _receive(reading: int, deadline: float) -> str | None:
-    """The child's line, nothing where it died without one, None where it is late."""
+    """Return the child's line, nothing where it died without one, None where it is late."""
     end = time.monotonic() + deadline
     received = b""
     # Not until the end of the file: what the child started may hold the pipe open.
@@ -167,3 +176,59 @@ def _end(pid: int, patience: float) -> int:
         except (ProcessLookupError, PermissionError):
             continue
     return status if ended else os.waitpid(pid, 0)[1]
+
+
+class Traces(NamedTuple):
+    """What this process holds."""
+
+    threads: frozenset[str]
+    processes: frozenset[str]
+    descriptors: frozenset[str]
+
+
+def traces() -> Traces:
+    """Return what this process holds now.
+
+    Descriptors are those of Linux' ``/proc/self/fd`` (proc(5)).
+    """
+    threads = {f"thread {thread.name!r} {thread.ident}" for thread in threading.enumerate()}
+    processes, descriptors = set(), set()
+    for task in Path("/proc/self/task").iterdir():
+        # A thread may end while it is looked at; what it started is then another's child.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            processes |= {f"process {pid}" for pid in (task / "children").read_text().split()}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that listed them
+            descriptors.add(f"descriptor {name} of {os.readlink(f'/proc/self/fd/{name}')}")
+    return Traces(frozenset(threads), frozenset(processes), frozenset(descriptors))
+
+
+def left_behind(before: Traces) -> list[str]:
+    """Return what is there now and was not before; what is about to end gets two seconds."""
+    end = time.monotonic() + _PATIENCE
+    while (found := _new_since(before)) and time.monotonic() < end:
+        gc.collect()
+        time.sleep(0.01)
+    return found
+
+
+def _new_since(before: Traces) -> list[str]:
+    now = traces()
+    return [new for old, kind in zip(before, now, strict=True) for new in sorted(kind - old)]
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Return type and mode, size, and time of change of everything below a directory."""
+    found = {}
+    for path in [os.fspath(root), *_below(root)]:
+        status = os.lstat(path)
+        found[path] = (status.st_mode, status.st_size, status.st_mtime_ns)
+    return found
+
+
+def _below(directory: str | os.PathLike[str]) -> Iterator[str]:
+    with contextlib.suppress(PermissionError), os.scandir(directory) as entries:
+        for entry in entries:
+            yield entry.path
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(entry.path)

@@ -14,15 +14,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardproof.testing.contracts._child import Raised, refusal, returned, run_in_child
-from shardproof.testing.contracts._traces import left_behind, snapshot, traces
-from shardproof.testing.contracts.strategies import hostile_json, hostile_names, twins
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.contracts._child import (
+    Raised,
+    left_behind,
+    refusal,
+    returned,
+    run_in_child,
+    snapshot,
+    traces,
+)
+from shardproof.testing.contracts.strategies import hostile_json, hostile_names, twin_names
+from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.samples._capabilities import without_root_override
-from shardproof.testing.samples.saev._directories import restore_modes
-from shardproof.testing.samples.saev._layout import Layout, layout
-from shardproof.testing.samples.saev._states import ShardState, apply_states
-from shardproof.testing.samples.saev._writing import write_layout
+from shardproof.testing.samples._directories import restore_modes, write_layout
+from shardproof.testing.samples._layout import Layout
+from shardproof.testing.samples._states import ShardState, apply_states
 
 __all__ = ["FormatContract", "FormatUnderTest"]
 
@@ -81,7 +87,7 @@ class FormatContract:
     @pytest.fixture
     def root(self, tmp_path: Path) -> Iterator[Path]:
         """A whole directory of three shards, by its real path."""
-        whole = self.write_dir(layout(n_shards=3), tmp_path / "whole")
+        whole = self.write_dir(Layout(n_shards=3), tmp_path / "whole")
         yield Path(os.path.realpath(whole, strict=True))  # noqa: TID251 - it raises
         restore_modes(tmp_path)
 
@@ -168,7 +174,7 @@ class FormatContract:
     def test_no_shard_is_opened(self, form: FormatUnderTest, root: Path) -> None:
         """A manifest is read without its shards, of which there may be a hundred thousand."""
         shards = {str(shard) for shard in self.shard_files(root)}
-        with faults(root) as fs:
+        with FileSystemFaults(root) as fs:
             form.recognizes(str(root))
             form.read_manifest(str(root))
         opened = {str(call.path) for call in fs.calls if call.operation == "open"}
@@ -209,7 +215,7 @@ class FormatContract:
         """EIO: the manifest may be whole, and no one is to write it anew."""
 
         def read_with_eio() -> str:
-            with faults(root) as fs:
+            with FileSystemFaults(root) as fs:
                 fs.fail("open", errno.EIO, match=self.manifest_name)
                 try:
                     form.read_manifest(str(root))
@@ -236,7 +242,7 @@ class FormatContract:
         """Two names that are one file on some file systems."""
         path, (name, other, *_) = root / self.manifest_name, self._names(root)
         text = path.read_text(encoding="utf-8")
-        texts = twins().map(lambda pair: _renamed(text, {name: pair[0], other: pair[1]}))
+        texts = twin_names().map(lambda pair: _renamed(text, {name: pair[0], other: pair[1]}))
         self._refuses_all(form, root, texts)
 
     def test_nothing_from_the_manifest_is_executed(self, form: FormatUnderTest, root: Path) -> None:

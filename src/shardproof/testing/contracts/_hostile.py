@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what nobody may write: names, and JSON, that readers must refuse."""
+"""Hypothesis strategies for names, and for JSON, that every reader must refuse."""
 
 import json
 import re
@@ -7,10 +7,9 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from shardproof.testing.samples.saev._content import manifest_files
-from shardproof.testing.samples.saev._layout import layout
+from shardproof.testing.samples._layout import Layout
 
-__all__ = ["hostile_json", "hostile_names", "twins"]
+__all__ = ["hostile_json", "hostile_names", "twin_names"]
 
 _NUMBER = re.compile(r"(?<![\w\".])\d+(\.\d+)?(?![\w\".])")
 """A whole number of a document: a part of one may be replaced by what makes another number."""
@@ -45,14 +44,14 @@ def hostile_names() -> st.SearchStrategy[str]:
     )
 
 
-def twins() -> st.SearchStrategy[tuple[str, str]]:
+def twin_names() -> st.SearchStrategy[tuple[str, str]]:
     """Return a strategy for two names that are one file on some file systems.
 
     Equal, or equal after case folding or after the normal form NFC (Unicode Standard Annex 15).
 
     Example:
         >>> from hypothesis import find
-        >>> len(find(twins(), lambda pair: pair[0] != pair[1]))
+        >>> len(find(twin_names(), lambda pair: pair[0] != pair[1]))
         2
     """
     names = st.text("aéß", min_size=1, max_size=5)
@@ -85,30 +84,25 @@ def hostile_json(document: object = None) -> st.SearchStrategy[bytes]:
         b'{"n": NaN}'
     """
     if document is None:
-        document = json.loads(manifest_files(layout(n_shards=2))["shards.json"])
+        document = json.loads(Layout(n_shards=2).read_bytes("shards.json"))
     text = json.dumps(document, allow_nan=False)
-    return st.one_of(
-        st.integers(0, len(text) - 1).map(lambda end: text[:end].encode()),
-        _replaced_numbers(text),
-        st.sampled_from([*_repeated_members(text), *_not_json(text)]),
-    )
-
-
-def _replaced_numbers(text: str) -> st.SearchStrategy[bytes]:
-    """One number of the document becomes one that no reader should take."""
-    numbers = [match.span() for match in _NUMBER.finditer(text)]
+    # One number of the document becomes one that no reader should take.
     bad = st.sampled_from(["NaN", "Infinity", "-Infinity", "1e400", "-", "01", "1.", "0x1", "+1"])
-    if not numbers:
-        return st.nothing()
-    return st.builds(
+    numbers = [match.span() for match in _NUMBER.finditer(text)]
+    replaced = st.builds(
         lambda span, number: f"{text[: span[0]]}{number}{text[span[1] :]}".encode(),
         st.sampled_from(numbers),
         bad,
     )
+    return st.one_of(
+        st.integers(0, len(text) - 1).map(lambda end: text[:end].encode()),
+        replaced if numbers else st.nothing(),
+        st.sampled_from([*_repeated_members(text), *_not_json(text)]),
+    )
 
 
 def _repeated_members(text: str) -> Iterable[bytes]:
-    """Each simple member of an object stands twice: whoever reads takes the first or the last."""
+    """Put each simple member of an object twice: a reader takes the first, or the last."""
     for member in re.finditer(r'"[^"]*": ("[^"]*"|[\d.]+|true|false|null)', text):
         yield f"{text[: member.end()]}, {member[0]}{text[member.end() :]}".encode()
 

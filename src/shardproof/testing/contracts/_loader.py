@@ -1,7 +1,6 @@
 """What every loader of shards owes its users."""
 
 import contextlib
-import dataclasses
 import errno
 import fnmatch
 import os
@@ -12,26 +11,32 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shardproof.testing.contracts._child import Outcome, refusal, returned, run_in_child
+from shardproof.testing.contracts._child import (
+    ChildResult,
+    left_behind,
+    refusal,
+    returned,
+    run_in_child,
+    snapshot,
+    traces,
+)
 from shardproof.testing.contracts._samples import fingerprint
-from shardproof.testing.contracts._traces import left_behind, snapshot, traces
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.samples._capabilities import without_root_override
-from shardproof.testing.samples.saev._directories import restore_modes
-from shardproof.testing.samples.saev._layout import Layout, layout
-from shardproof.testing.samples.saev._states import ShardState, apply_states
-from shardproof.testing.samples.saev._writing import write_layout
+from shardproof.testing.samples._directories import restore_modes, write_layout
+from shardproof.testing.samples._layout import Layout
+from shardproof.testing.samples._states import ShardState, apply_states
 
-__all__ = ["MakeDir", "OpenLoader", "ShardLoaderContract", "ShardsDir"]
+__all__ = ["MakeDir", "OpenLoader", "SampleDir", "ShardLoaderContract"]
 
 OpenLoader = Callable[..., Any]
 
-_WHOLE = layout(n_shards=4)
+_WHOLE = Layout(n_shards=4)
 # 1 MiB a shard, in many samples: more than a loader holds of what it was not asked for yet.
-_LARGE = layout(n_shards=4, examples_per_shard=512, d_model=64)
+_LARGE = Layout(n_shards=4, examples_per_shard=512, d_model=64)
 
 
-class ShardsDir(NamedTuple):
+class SampleDir(NamedTuple):
     """A directory made for one test."""
 
     path: Path
@@ -39,7 +44,7 @@ class ShardsDir(NamedTuple):
     """Absolute path of each shard, be it there or not."""
 
 
-MakeDir = Callable[[Layout], ShardsDir]
+MakeDir = Callable[[Layout], SampleDir]
 
 
 class ShardLoaderContract:
@@ -114,17 +119,17 @@ class ShardLoaderContract:
         """Return a function that writes a layout in this loader's format."""
         numbers = iter(range(1000))
 
-        def make(value: Layout) -> ShardsDir:
-            whole = dataclasses.replace(value, states=(ShardState.OK,) * value.n_shards)
+        def make(value: Layout) -> SampleDir:
+            whole = value.replace([ShardState.OK] * value.n_shards)
             path = self.write_dir(whole, tmp_path / f"contract-{next(numbers)}")
             shards = self.shard_files(path)
             apply_states(shards, value.states)
-            return ShardsDir(path, shards)
+            return SampleDir(path, shards)
 
         yield make
         restore_modes(tmp_path)
 
-    def look(self, function: Callable[[], Any]) -> Outcome:
+    def look(self, function: Callable[[], Any]) -> ChildResult:
         """Call a function in a child in which ``chmod 0`` counts for root too."""
         with without_root_override():
             return run_in_child(function, deadline=self.deadline)
@@ -166,7 +171,7 @@ class ShardLoaderContract:
         self, open_loader: OpenLoader, make_dir: MakeDir
     ) -> None:
         """One process reads two directories in turns."""
-        one, other = (make_dir(dataclasses.replace(_WHOLE, d_model=n)).path for n in (8, 16))
+        one, other = (make_dir(_WHOLE.replace(d_model=n)).path for n in (8, 16))
 
         def in_turns() -> list[list[str]]:
             with self.opened(open_loader, one) as a, self.opened(open_loader, other) as b:
@@ -203,7 +208,7 @@ class ShardLoaderContract:
     def test_all_problems_are_named_at_once(
         self, open_loader: OpenLoader, make_dir: MakeDir
     ) -> None:
-        """Whoever restores one shard at a time waits in the job queue for each."""
+        """A user who restores one shard at a time waits in the job queue for each."""
         path, shards = make_dir(_in_states([ShardState.OK, *self.refused, ShardState.OK]))
         error = refusal(self.look(lambda: self.close(open_loader(path))))
         unnamed = [shard.name for shard in shards[1:-1] if str(shard) not in error.text]
@@ -252,11 +257,11 @@ class ShardLoaderContract:
     def test_what_could_not_be_looked_at_is_not_missing(
         self, open_loader: OpenLoader, make_dir: MakeDir
     ) -> None:
-        """EIO from a shard: it may be whole, and nobody should make it anew."""
+        """EIO from a shard: it may be whole, and must not be made anew."""
         path, shards = make_dir(_WHOLE)
 
         def with_eio() -> list[str]:
-            with faults(path) as fs:
+            with FileSystemFaults(path) as fs:
                 fs.fail("open", errno.EIO, match=shards[1].name)
                 return self.deliver(open_loader, path)
 
@@ -296,7 +301,7 @@ class ShardLoaderContract:
         whole = returned(self.look(lambda: self.deliver(open_loader, path)))
 
         def with_fault() -> list[str]:
-            with faults(path) as fs:
+            with FileSystemFaults(path) as fs:
                 if fault == "eio":
                     fs.fail("read", errno.EIO, times=None, match=shards[1].name, optional=True)
                 else:
@@ -306,7 +311,7 @@ class ShardLoaderContract:
         self._assert_right_or_raised(self.look(with_fault), whole, shards)
 
     def _assert_right_or_raised(
-        self, outcome: Outcome, whole: list[str], shards: list[Path]
+        self, outcome: ChildResult, whole: list[str], shards: list[Path]
     ) -> None:
         if outcome.error is None:
             found = Counter(returned(outcome))
@@ -363,7 +368,7 @@ _DURING: dict[str, Callable[[Path], None]] = {
 
 def _in_states(states: Sequence[ShardState]) -> Layout:
     n_examples = len(states) * _WHOLE.examples_per_shard
-    return dataclasses.replace(_WHOLE, states=tuple(states), n_examples=n_examples)
+    return _WHOLE.replace(states, n_examples=n_examples)
 
 
 def _with_second(state: ShardState) -> Layout:

@@ -15,9 +15,9 @@ import pytest
 from shardproof.testing.contracts._child import returned
 from shardproof.testing.contracts._loader import MakeDir, OpenLoader, ShardLoaderContract
 from shardproof.testing.contracts._samples import fingerprint
-from shardproof.testing.samples.saev._layout import layout
+from shardproof.testing.samples._layout import Layout
 
-__all__ = ["OpenSeededLoader", "ResumableLoaderContract", "SeededLoaderContract"]
+__all__ = ["ResumableLoaderContract", "SeededLoaderContract"]
 
 OpenSeededLoader = Callable[..., Any]
 
@@ -45,7 +45,7 @@ class SeededLoaderContract(ShardLoaderContract):
         self, open_seeded_loader: OpenSeededLoader, make_dir: MakeDir
     ) -> Callable[[int], list[str]]:
         """Return a function that gives the order of a seed, from a loader and a process anew."""
-        path = make_dir(layout(n_shards=8)).path
+        path = make_dir(Layout(n_shards=8)).path
 
         def order(seed: int) -> list[str]:
             opened = functools.partial(open_seeded_loader, seed=seed)
@@ -73,11 +73,15 @@ class SeededLoaderContract(ShardLoaderContract):
         self, open_seeded_loader: OpenSeededLoader, make_dir: MakeDir
     ) -> None:
         """The global generators of random numbers are neither read nor moved."""
-        path = make_dir(layout(n_shards=8)).path
+        path = make_dir(Layout(n_shards=8)).path
         opened = functools.partial(open_seeded_loader, seed=_SEEDS[0])
 
         def with_global_seed(seed: int) -> list[str]:
-            _seed_global_generators(seed)
+            random.seed(seed)
+            if "numpy" in sys.modules:
+                sys.modules["numpy"].random.seed(seed)
+            if "torch" in sys.modules:
+                sys.modules["torch"].manual_seed(seed)
             before = _global_states()
             order = self.deliver(opened, path)
             assert _global_states() == before, "a global generator was moved"
@@ -87,14 +91,6 @@ class SeededLoaderContract(ShardLoaderContract):
             returned(self.look(functools.partial(with_global_seed, seed))) for seed in (1, 2)
         )
         assert one == other, "the order depends on a global generator"
-
-
-def _seed_global_generators(seed: int) -> None:
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
 
 
 def _global_states() -> list[str]:
@@ -127,20 +123,26 @@ class ResumableLoaderContract(ShardLoaderContract):
         self, open_loader: OpenLoader, make_dir: MakeDir, stop: str
     ) -> None:
         """What came before the stop and what comes after it are an undisturbed run."""
-        path = make_dir(layout(n_shards=4)).path
+        path = make_dir(Layout(n_shards=4)).path
         whole = returned(self.look(lambda: self.deliver(open_loader, path)))
         n_taken = {"at-once": 0, "after-one": 1, "half-way": len(whole) // 2}.get(
             stop, len(whole) - 1
         )
         first, state = returned(self.look(lambda: self._stopped(open_loader, path, n_taken)))
-        rest = returned(self.look(lambda: self._resumed(open_loader, path, state)))
+
+        def resumed() -> list[str]:
+            with self.opened(open_loader, path) as loader:
+                self.restore(loader, json.loads(state))
+                return [self.fingerprint(sample) for sample in self.samples(loader)]
+
+        rest = returned(self.look(resumed))
         assert [*first, *rest] == whole, f"stopped after {n_taken} of {len(whole)} samples"
 
     def test_a_run_may_be_resumed_again_and_again(
         self, open_loader: OpenLoader, make_dir: MakeDir
     ) -> None:
         """A week-long job is stopped more than once."""
-        path = make_dir(layout(n_shards=4)).path
+        path = make_dir(Layout(n_shards=4)).path
         whole = returned(self.look(lambda: self.deliver(open_loader, path)))
         step = max(1, len(whole) // 3)
         found: list[str] = []
@@ -167,8 +169,3 @@ class ResumableLoaderContract(ShardLoaderContract):
             run = iter(self.samples(loader))
             taken = [self.fingerprint(sample) for sample in islice(run, n_taken)]
             return taken, json.dumps(self.state_of(loader, n_before + len(taken)))
-
-    def _resumed(self, open_loader: OpenLoader, path: Path, state: str) -> list[str]:
-        with self.opened(open_loader, path) as loader:
-            self.restore(loader, json.loads(state))
-            return [self.fingerprint(sample) for sample in self.samples(loader)]

@@ -1,4 +1,4 @@
-"""What a sample is, for whoever only wants to know whether two are the same."""
+"""Text for a sample, by which two are known to be equal."""
 
 import array
 import hashlib

@@ -19,8 +19,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     It ends whatever Python waits for: a named pipe that nobody writes to, a lock, another thread.
     Code of C that never returns to Python it can't end; for that take another process, as
-    `shardproof.testing.contracts` does. Who holds the error back is interrupted again after as many
-    seconds, and at the end of the context it is raised all the same.
+    `shardproof.testing.contracts` does. Code that holds the error back is interrupted again after
+    as many seconds, and at the end of the context it is raised all the same.
 
     Limits nest: the one that ends first counts. It uses SIGALRM; somebody else's timer, as of
     pytest-timeout, rings inside too, and handler and timer are put back at the end.
@@ -34,8 +34,8 @@ def time_limit(seconds: float) -> Iterator[None]:
         ValueError: No number of seconds above 0.
 
     Example:
-        >>> from shardproof.testing import layout, shards_dir, time_limit
-        >>> with shards_dir(layout(fifo=[0])) as path, time_limit(0.1):
+        >>> from shardproof.testing import Layout, shards_dir, time_limit
+        >>> with shards_dir(Layout(fifo=[0])) as path, time_limit(0.1):
         ...     (path / "acts000000.bin").read_bytes()
         Traceback (most recent call last):
         TimeoutError: expected an end within 0.1 s, found none...
@@ -84,7 +84,7 @@ class _Alarm:
         signal.setitimer(signal.ITIMER_REAL, self._step)
 
     def _pass(self, seconds: float) -> bool:
-        """So much time is over; return whether somebody else's timer rings."""
+        """Count down; return whether somebody else's timer rings."""
         self._left -= seconds
         if not self._their_left:
             return False
@@ -102,17 +102,13 @@ class _Alarm:
         self._left = self._seconds if is_ours else self._left
         self.has_rung |= is_ours
         self._wind()
-        if is_theirs:
-            self._ring_theirs(number, frame)
-        if is_ours:
-            raise self.error()
-
-    def _ring_theirs(self, number: int, frame: FrameType | None) -> None:
-        if callable(self._handler):
+        if is_theirs and callable(self._handler):
             self._handler(number, frame)
-        elif self._handler is not signal.SIG_IGN:
+        elif is_theirs and self._handler is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+        if is_ours:
+            raise self.error()
 
     def end(self) -> None:
         """Put back what was there before; it may ring once more at the beginning of this."""

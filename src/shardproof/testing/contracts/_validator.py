@@ -1,9 +1,8 @@
 """What every validator of shards directories owes its users."""
 
-import dataclasses
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +10,25 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from shardproof.testing.contracts._child import returned, run_in_child
-from shardproof.testing.contracts._traces import left_behind, snapshot, traces
+from shardproof.testing.contracts._child import (
+    left_behind,
+    returned,
+    run_in_child,
+    snapshot,
+    traces,
+)
 from shardproof.testing.contracts.stateful import ShardsDirMachine
 from shardproof.testing.contracts.strategies import layouts
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.samples._capabilities import without_root_override
-from shardproof.testing.samples.saev._directories import shards_dir
-from shardproof.testing.samples.saev._layout import Layout, layout
-from shardproof.testing.samples.saev._oracle import expected_findings
-from shardproof.testing.samples.saev._states import ShardState
+from shardproof.testing.samples._directories import shards_dir
+from shardproof.testing.samples._layout import Layout
+from shardproof.testing.samples._oracle import expected_findings
+from shardproof.testing.samples._states import ShardState
 
-__all__ = ["FindProblems", "ValidatorContract"]
+__all__ = ["ValidatorContract"]
 
 FindProblems = Callable[[Any, str], Iterable[tuple[str, Path]]]
-
-
-def _plain_cases(states: Collection[ShardState]) -> Iterator[Layout]:
-    """Two shards, and five, in each state, between whole ones."""
-    for state in states:
-        for bad in ([state, state], [state] * 5):
-            found = (ShardState.OK, *bad, ShardState.OK)
-            yield dataclasses.replace(layout(len(found)), states=found)
 
 
 class ValidatorContract:
@@ -70,7 +66,7 @@ class ValidatorContract:
 
     def test_a_fifo_is_not_waited_for(self, find_problems: FindProblems) -> None:
         """open(2) of a FIFO waits for a writer, who will not come."""
-        with shards_dir(layout(fifo=[1])) as path:
+        with shards_dir(Layout(fifo=[1])) as path:
             run_in = self.levels[0]
             self.look(lambda: self._find(find_problems, path, run_in))
 
@@ -86,12 +82,16 @@ class ValidatorContract:
         def agrees(value: Layout) -> None:
             with shards_dir(value) as path:
                 for level in self.levels:
-                    expected = expected_findings(value, path, level)
+                    expected = expected_findings(value, path, level=level)
                     found = self._find(find_problems, path, level)
                     assert found == sorted([k, str(p)] for k, p in expected), f"at {level}"
 
-        for value in _plain_cases(self.states):
-            agrees = example(value=value)(agrees)  # chance leaves out a state now and then
+        # Chance leaves out a state now and then: two shards, and five, in each, between whole ones.
+        for state in self.states:
+            for n_bad in (2, 5):
+                states = (ShardState.OK, *[state] * n_bad, ShardState.OK)
+                value = Layout.of(states)
+                agrees = example(value=value)(agrees)
         self.look(agrees)
 
     def test_it_says_so_while_the_directory_changes(self, find_problems: FindProblems) -> None:
@@ -109,14 +109,14 @@ class ValidatorContract:
     @pytest.mark.parametrize("kind", [str, Path])
     def test_paths_are_absolute(self, find_problems: FindProblems, kind: type) -> None:
         """However the directory is named."""
-        value = layout(missing=[0], empty=[2])
+        value = Layout(missing=[0], empty=[2])
         with shards_dir(value) as path:
 
             def from_its_parent() -> list[list[str]]:
                 os.chdir(path.parent)
                 return self._find(find_problems, kind(path.name), self.levels[0])
 
-            expected = expected_findings(value, path, self.levels[0])
+            expected = expected_findings(value, path, level=self.levels[0])
             assert self.look(from_its_parent) == sorted([k, str(p)] for k, p in expected)
 
     @pytest.mark.parametrize("call", ["open", "stat"])
@@ -125,11 +125,11 @@ class ValidatorContract:
 
         A validator may say so by an error of its own instead.
         """
-        value = layout(n_shards=4, missing=[2])
+        value = Layout(n_shards=4, missing=[2])
         with shards_dir(value) as path:
 
             def with_eio() -> list[list[str]]:
-                with faults(path) as fs:
+                with FileSystemFaults(path) as fs:
                     fs.fail(call, errno.EIO, times=None, match="acts000001.bin", optional=True)
                     try:
                         return self._find(find_problems, path, self.levels[0])
@@ -144,7 +144,7 @@ class ValidatorContract:
     def test_nothing_is_left_behind(self, find_problems: FindProblems) -> None:
         """No thread, process or descriptor, and the directory as it was."""
         every = [state for state in self.states if state is not ShardState.SWAPPED]
-        value = Layout(states=tuple(every), n_examples=4 * len(every))
+        value = Layout.of(every, n_examples=4 * len(every))
         with shards_dir(value) as path:
             files = snapshot(path)
 

@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
-from shardproof.testing.contracts._child import Outcome, returned, run_in_child
-from shardproof.testing.contracts._traces import left_behind, traces
-from shardproof.testing.faults.file_system import faults
+from shardproof.testing.contracts._child import (
+    ChildResult,
+    left_behind,
+    returned,
+    run_in_child,
+    traces,
+)
+from shardproof.testing.faults import FileSystemFaults
 
-__all__ = ["Write", "WriterContract"]
+__all__ = ["WriterContract"]
 
 Write = Callable[[Path, bytes], Any]
 
@@ -67,7 +72,7 @@ class WriterContract:
         _reset(target, old)
         return target
 
-    def look(self, function: Callable[[], Any]) -> Outcome:
+    def look(self, function: Callable[[], Any]) -> ChildResult:
         """Call a function in a child."""
         return run_in_child(function, deadline=self.deadline)
 
@@ -119,7 +124,7 @@ class WriterContract:
         """write(2) may take fewer bytes than it was given: the rest is not lost."""
 
         def write_short() -> str:
-            with faults(target.parent) as fs:
+            with FileSystemFaults(target.parent) as fs:
                 fs.short("write", 7, times=None, optional=True)
                 return _try(write, target)
 
@@ -134,7 +139,7 @@ class WriterContract:
         """
 
         def calls() -> list[str]:
-            with faults(target.parent) as fs:
+            with FileSystemFaults(target.parent) as fs:
                 write(target, _NEW)
                 return [call.operation for call in fs.calls]
 
@@ -198,7 +203,7 @@ class WriterContract:
             before = traces()
             _try(write, target)
             for call in ("write", "fsync"):
-                with faults(target.parent) as fs:
+                with FileSystemFaults(target.parent) as fs:
                     fs.fail(call, errno.ENOSPC, optional=True)
                     _try(write, target)
             return left_behind(before)
@@ -213,7 +218,7 @@ class WriterContract:
             _reset(target, old)
 
             def write_with_fault(nth: int = nth) -> tuple[str, bool]:
-                with faults(target.parent) as fs:
+                with FileSystemFaults(target.parent) as fs:
                     fault = fs.fail("any", number, nth=nth, times=times, optional=True)
                     return _try(write, target), fault.reached
 
@@ -228,8 +233,8 @@ class WriterContract:
             _reset(target, old)
 
             def write_until_killed(nth: int = nth) -> None:
-                with faults(target.parent) as fs:
-                    fs.kill("any", nth=nth, optional=True)
+                with FileSystemFaults(target.parent) as fs:
+                    fs.kill("any", nth=nth)
                     _written(write, target)
 
             outcome = self.look(write_until_killed)

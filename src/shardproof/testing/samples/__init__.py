@@ -1,1 +1,13 @@
-"""Sample directories: described by one value, written, and judged by an oracle."""
+"""Sample directories: described by one value, written, and judged by an oracle.
+
+What every format has is in ``shardproof.testing``; what only one has, in the module of its name.
+
+Nothing here imports anything of shardproof but the kit's own modules: samples and their oracle must
+not share the code that they help to judge.
+"""
+
+from shardproof._base.lazy import attached
+
+__all__ = ["checkpoint", "receipts", "saev"]
+
+__getattr__, __dir__ = attached(__name__, dict.fromkeys(__all__, ""))

@@ -1,15 +1,12 @@
-"""Arguments of what makes samples: a wrong one is told in one line, by the name that was written.
-
-This module imports nothing of shardproof: it must not share the code that it helps to judge.
-"""
+"""Arguments of what makes samples: a wrong one is told in one line, by the name it was given."""
 
 import difflib
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-__all__ = ["integer", "integers", "member", "refuse_unknown"]
+__all__ = ["integer", "integers", "member", "refuse_unknown", "taken_states"]
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -76,12 +73,36 @@ def refuse_unknown(function: str, unknown: Iterable[str], known: Iterable[str]) 
 
 def _expected(found: str, known: list[str]) -> str:
     near, likely = (difflib.get_close_matches(found, known, 1, cutoff) for cutoff in (0.9, 0.7))
-    for name in [*near, *_beginnings(found, known), *likely]:
+    # One begins with the other: `missing` and `missing_ranks`.
+    start = f"{found}_"
+    alike = [name for name in known if name.startswith(start) or start.startswith(f"{name}_")]
+    for name in [*near, *alike, *likely]:
         return f"there is no {found!r}; did you mean '{name}'?"
     return f"expected one of {', '.join(known)}, found {found!r}"
 
 
-def _beginnings(found: str, known: list[str]) -> list[str]:
-    """Those with which it begins, or that begin with it: ``missing`` and ``missing_ranks``."""
-    start = f"{found}_"
-    return [name for name in known if name.startswith(start) or start.startswith(f"{name}_")]
+def taken_states(
+    said: dict[str, Any], n_shards: int, keywords: Mapping[str, E], otherwise: E
+) -> tuple[E, ...]:
+    """Take the keywords that name states out of those that were said; return each shard's state.
+
+    Args:
+        said: What was said; ``None`` is as good as nothing.
+        n_shards: How many shards there are.
+        keywords: Which keyword names which state; a state may have several.
+        otherwise: The state of shards that are not named.
+
+    Raises:
+        TypeError: An index that is no integer, or something else than a list of indices.
+        ValueError: An index out of range, or named twice.
+    """
+    names: dict[int, str] = {}
+    for name in keywords:
+        for index in integers(name, said.pop(name, None)):
+            if not 0 <= index < n_shards:
+                raise ValueError(f"{name}: expected indices from 0 below {n_shards}, found {index}")
+            if index in names:
+                raise ValueError(f"{name}: shard {index} is already named under {names[index]}")
+            names[index] = name
+    named = {index: keywords[name] for index, name in names.items()}
+    return tuple(named.get(index, otherwise) for index in range(n_shards))

@@ -63,8 +63,8 @@ class NotFakedError(BaseException):
     """A call that would have left the fake file system for the real one, and was not made.
 
     It is no `OSError`, which a loader takes for a bad file, and no `Exception`, which many a loader
-    takes for a reason to skip a sample: the test would pass and prove nothing. Where somebody holds
-    it back all the same, as a worker thread may, it is raised once more at the end of the context.
+    takes for a reason to skip a sample: the test would pass and prove nothing. Where code holds it
+    back all the same, as a worker thread may, it is raised once more at the end of the context.
     """
 
 
@@ -160,21 +160,15 @@ def _place(number: Any) -> Any:
     return number - _FIRST + _N_STREAMS if is_ours else number
 
 
-def _refuse(call: str, arguments: Iterable[object]) -> None:
-    if World.active:
-        World.active.refuse(call, arguments)
-
-
 def _unfaked(module: Any, name: str, n_arguments: int) -> Callable[..., Any]:
     """The real function, for what is real."""
     real = getattr(module, name)
 
     @functools.wraps(real)
     def call(_self: object, *args: Any, **kwargs: Any) -> Any:
-        _refuse(
-            f"{module.__name__}.{name}",
-            itertools.islice(itertools.chain(args, kwargs.values()), n_arguments),
-        )
+        if World.active:
+            first = itertools.islice(itertools.chain(args, kwargs.values()), n_arguments)
+            World.active.refuse(f"{module.__name__}.{name}", first)
         return real(*args, **kwargs)
 
     return call

@@ -2,9 +2,9 @@
 
 ::
 
-    from shardproof.testing.faults.file_system import faults
+    from shardproof.testing.faults import FileSystemFaults
 
-    with faults(path) as fs:
+    with FileSystemFaults(path) as fs:
         fs.fail("read", errno.EIO, nth=2, times=1, match="acts*.bin")
         with pytest.raises(OSError, match="acts000001.bin"):
             list(MyLoader(path))
@@ -13,15 +13,254 @@ Calls are intercepted where Python code makes them: in this process, on all its 
 below one directory. The files are real, and so is every call for which nothing is planned.
 """
 
-from shardproof.testing.faults.file_system._faults import OPERATIONS, Faults, When, faults
-from shardproof.testing.faults.file_system._schedule import Call, Fault, Outcome
+import errno as errors
+import os
+import threading
+from pathlib import PurePath
+from typing import Self, TypedDict, Unpack
 
-__all__ = [
-    "OPERATIONS",
-    "Call",
-    "Fault",
-    "Faults",
-    "Outcome",
-    "When",
-    "faults",
-]
+from shardproof.testing.faults._arguments import expect, expect_count, expect_number
+from shardproof.testing.faults.file_system import _patches
+from shardproof.testing.faults.file_system._paths import Root
+from shardproof.testing.faults.file_system._schedule import (
+    ANY,
+    Call,
+    FaultKind,
+    Outcome,
+    PlannedFault,
+    Schedule,
+)
+
+__all__ = ["OPERATIONS", "Call", "FileSystemFaults", "Outcome", "PlannedFault"]
+
+OPERATIONS = (
+    "chmod",
+    "fsync",
+    "link",
+    "mkdir",
+    "mmap",
+    "open",
+    "read",
+    "readdir",
+    "rename",
+    "rmdir",
+    "scandir",
+    "stat",
+    "truncate",
+    "unlink",
+    "write",
+)
+"""What a fault can be planned for; besides these there is ``"any"``, which means each of them."""
+
+_FEWEST_BYTES = {"read": 0, "write": 1}  # 0 is the end of a file; who writes would write forever
+
+
+class _When(TypedDict, total=False):
+    nth: int
+    times: int | None
+    match: str | None
+    optional: bool
+
+
+class FileSystemFaults:
+    """A context manager in which calls about files below one directory do as planned.
+
+    The directory is known by the path given here, made absolute, and by its real one: a call counts
+    if its path begins with one of these, or if its descriptor's does. A symbolic link elsewhere
+    that leads into the directory is not recognised; one in it that leads out counts as what it is
+    called. Contexts nest, and may overlap. A call that lies below two roots suffers for both.
+
+    All verbs take the same keywords, which say what calls suffer:
+
+    * ``nth``: the first of the matching calls, counted from 1 when the fault is planned;
+    * ``times``: how many, one after the other; None, the default, for all from then on;
+    * ``match``: a pattern for the file's name, or for as many last parts of its path as the pattern
+      has (`pathlib.PurePath.match`); either path of a rename or a link will do. None, the default,
+      for every file;
+    * ``optional``: whether it is all right that no such call comes.
+
+    On leaving the context every fault must have taken effect at least once, unless it was planned
+    with ``optional=True``: a test whose fault never bit proves nothing. Otherwise an AssertionError
+    says which did not, and what calls there were. An exception that leaves the context becomes its
+    cause; to an AssertionError the text is added as a note.
+
+    Where several faults meet at one call, it waits for each that is slow; then it dies; or it
+    raises the error that was planned first; or it moves as few bytes as the shortest allows.
+
+    Args:
+        path: The directory. It and everything below it suffers, nothing else.
+
+    Raises:
+        OSError: It is not there, or is no directory.
+
+    Example:
+        >>> import errno
+        >>> from shardproof import validate
+        >>> with FileSystemFaults(shards_dir) as fs:
+        ...     fault = fs.fail("open", errno.EIO, match="acts000001.bin")
+        ...     report = validate(shards_dir)
+        >>> tuple(finding.path.name for finding in report.findings)
+        ('acts000001.bin',)
+        >>> fault
+        fail('open', EIO, nth=1, match='acts000001.bin')
+        >>> fault.reached
+        True
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._schedule = Schedule(Root(path))
+        self._entered = False
+
+    def fail(self, operation: str, errno: int, **when: Unpack[_When]) -> PlannedFault:
+        """Make calls raise the OSError that the real one raises for an error; nothing is done.
+
+        Args:
+            operation: One of `OPERATIONS`, or ``"any"``.
+            errno: A number of the module `errno`. EINTR reaches the code under test as an
+                InterruptedError, which in reality Python keeps from it (PEP 475). The buffers of
+                `open` repeat such a call, so it needs a ``times``.
+            **when: Which calls: ``nth``, ``times``, ``match``, ``optional``, as said above.
+
+        Raises:
+            TypeError: An argument of another type.
+            ValueError: An operation or a number that there is not.
+
+        Example:
+            >>> import errno
+            >>> with FileSystemFaults(shards_dir) as fs:
+            ...     stale = fs.fail("open", errno.ESTALE, times=1)
+            ...     open(shards_dir / "shards.json")
+            Traceback (most recent call last):
+            OSError: [Errno 116] Stale file handle: ...
+        """
+        expect("errno", errno, int)
+        if errno not in errors.errorcode:
+            raise ValueError(f"errno: expected a number of the module errno, found {errno}")
+        if errno == errors.EINTR and when.get("times") is None:
+            raise ValueError("times: expected a number for EINTR, which would be repeated forever")
+        return self._plan(PlannedFault(FaultKind.FAIL, operation, errno, **when))
+
+    def slow(self, operation: str, seconds: float, **when: Unpack[_When]) -> PlannedFault:
+        """Make calls wait before they are made; leaving the context ends all waits.
+
+        Args:
+            operation: One of `OPERATIONS`, or ``"any"``.
+            seconds: How long one call waits.
+            **when: Which calls: ``nth``, ``times``, ``match``, ``optional``, as said above.
+
+        Raises:
+            TypeError: An argument of another type.
+            ValueError: An operation or a number that there is not.
+
+        Example:
+            >>> from shardproof import validate
+            >>> with FileSystemFaults(shards_dir) as fs:
+            ...     fault = fs.slow("stat", 0.001, match="acts*.bin")
+            ...     report = validate(shards_dir)
+            >>> report.ok, fault.reached
+            (True, True)
+        """
+        expect_number("seconds", seconds, threading.TIMEOUT_MAX)
+        return self._plan(PlannedFault(FaultKind.SLOW, operation, seconds, **when))
+
+    def short(self, operation: str, n_bytes: int, **when: Unpack[_When]) -> PlannedFault:
+        r"""Make each call deliver a part of what it was asked for, as read(2) and write(2) may.
+
+        The rest is there for the next call. What the buffers of `open` do about it, they do: they
+        ask again. A call that finds no more than ``n_bytes`` anyway is not reached.
+
+        Args:
+            operation: ``"read"`` or ``"write"``.
+            n_bytes: The most that one call moves. With 0 a read finds the end of the file.
+            **when: Which calls: ``nth``, ``times``, ``match``, ``optional``, as said above.
+
+        Raises:
+            TypeError: An argument of another type.
+            ValueError: An operation that moves no bytes, or a number that there is not.
+
+        Example:
+            >>> path = shards_dir / "shards.json"
+            >>> with FileSystemFaults(shards_dir) as fs, open(path, "rb", 0) as file:
+            ...     fault = fs.short("read", 3)
+            ...     file.read(100)
+            b'[\n '
+        """
+        if operation not in _FEWEST_BYTES:
+            raise ValueError(f"operation: expected 'read' or 'write', found {operation!r}")
+        expect_count("n_bytes", n_bytes, _FEWEST_BYTES[operation])
+        return self._plan(PlannedFault(FaultKind.SHORT, operation, n_bytes, **when))
+
+    def kill(self, operation: str, **when: Unpack[_When]) -> PlannedFault:
+        """Make a call end the process by SIGKILL, before anything is done.
+
+        For a child that the test forks: nothing is flushed, no ``finally`` runs. That the call came
+        is seen from how the child ended, so the fault is always optional.
+
+        Args:
+            operation: One of `OPERATIONS`, or ``"any"``.
+            **when: Which call: ``nth``, ``match``, as said above.
+
+        Raises:
+            TypeError: An argument of another type.
+            ValueError: An operation or a number that there is not.
+
+        Example:
+            ::
+
+                pid = os.fork()
+                if pid == 0:
+                    with FileSystemFaults(directory) as fs:
+                        fs.kill("any", nth=nth)
+                        my_writer(directory / "acts000000.bin")
+                    os._exit(0)
+                killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+        """
+        when["optional"] = True
+        return self._plan(PlannedFault(FaultKind.KILL, operation, 0, **when))
+
+    def _plan(self, fault: PlannedFault) -> PlannedFault:
+        expect("operation", fault.operation, str)
+        if fault.operation not in {*OPERATIONS, ANY}:
+            known = ", ".join((*OPERATIONS, ANY))
+            raise ValueError(f"operation: expected one of {known}, found {fault.operation!r}")
+        expect_count("nth", fault.nth, 1)
+        if fault.times is not None:
+            expect_count("times", fault.times, 1)
+        if fault.match is not None:
+            expect("match", fault.match, str)
+            if not PurePath(fault.match).parts:
+                raise ValueError(f"match: expected a pattern, found {fault.match!r}")
+        expect("optional", fault.optional, bool)
+        if self._schedule.closed.is_set():
+            raise RuntimeError(f"{fault.kind}: the context is left, no more calls will come")
+        self._schedule.add(fault)
+        return fault
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """All calls so far, in the order in which they began, whatever is planned."""
+        return self._schedule.calls()
+
+    @property
+    def reached(self) -> bool:
+        """Whether every fault that is planned took effect."""
+        return all(fault.reached for fault in self._schedule.faults)
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError("FileSystemFaults: a context can be entered once; make a new one")
+        self._entered = True
+        _patches.start(self._schedule)
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        __tracebackhide__ = True  # pytest shows the line that leaves the context
+        _patches.stop(self._schedule)
+        self._schedule.closed.set()
+        complaint = self._schedule.complaint()
+        if complaint is None:
+            return
+        if isinstance(error, AssertionError):
+            error.add_note(complaint)
+        elif error is None or isinstance(error, Exception):
+            raise AssertionError(complaint) from error

@@ -1,14 +1,13 @@
-"""What stands in for the functions of `os`."""
+"""What stands in for the functions of `os`, and for the entries that `os.scandir` yields."""
 
 import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
-from shardproof.testing.faults.file_system._calls import remember, through
+from shardproof.testing.faults.file_system._calls import remember, through, watched
 from shardproof.testing.faults.file_system._paths import absolute
-from shardproof.testing.faults.file_system._scandir import scanning
 
 __all__ = ["stand_ins"]
 
@@ -33,10 +32,6 @@ def _by_path(operation: str, real: _Function, *, descriptors_named: bool = True)
         return through([(operation, (path,))], lambda _: real(*args, **keywords), names=names)
 
     return call
-
-
-def _by_path_not_naming_descriptors(operation: str, real: _Function) -> _Function:
-    return _by_path(operation, real, descriptors_named=False)
 
 
 def _opening(operation: str, real: _Function) -> _Function:
@@ -74,7 +69,7 @@ def _by_two_paths(operation: str, real: _Function) -> _Function:
 
 
 def _making_symlink(operation: str, real: _Function) -> _Function:
-    """The first argument is what the link says: no file is asked for by that name."""
+    """Make it for ``symlink``, whose first argument is a text, and no file that is asked for."""
 
     def call(*args: Any, **keywords: Any) -> Any:
         text, place = _argument(args, keywords, 0, "src"), _argument(args, keywords, 1, "dst")
@@ -86,7 +81,7 @@ def _making_symlink(operation: str, real: _Function) -> _Function:
 
 
 def _moving(operation: str, real: _Function) -> _Function:
-    """For what moves bytes between a descriptor and a buffer, a list of them, or new bytes."""
+    """Make it for what moves bytes between a descriptor and a buffer, several, or new bytes."""
 
     def call(*args: Any) -> Any:
         descriptor, amount, *_ = *args, None, None  # too few are for the real one to refuse
@@ -102,7 +97,7 @@ def _moving(operation: str, real: _Function) -> _Function:
 
 
 def _copying(source: int, target: int, count: int, names: str) -> _Make:
-    """For what moves bytes between two descriptors; both ends are counted."""
+    """Make it for what moves bytes between two descriptors; both ends are counted."""
     name = names.split()
 
     def make(_operation: str, real: _Function) -> _Function:
@@ -133,7 +128,7 @@ def _named(*places: Any) -> list[Any]:
 
 
 def _size(amount: Any) -> int | None:
-    """How many bytes; None for a wrong argument, which the real call will refuse."""
+    """Return how many bytes; None for a wrong argument, which the real call will refuse."""
     if isinstance(amount, int):
         return amount
     with contextlib.suppress(TypeError):
@@ -155,11 +150,113 @@ def _buffers(amount: Any) -> Sequence[Any]:
     return amount if isinstance(amount, list | tuple) else [amount]
 
 
+def _scanning(operation: str, real: _Function) -> _Function:
+    """Make the function; below a root, its entries are counted where they ask about a file."""
+
+    def scandir(path: Any = None) -> Any:
+        directory = absolute("." if path is None else path)
+        if directory is None or not watched(directory):
+            return real(path)
+        name = os.fspath(path) if isinstance(path, os.PathLike) else path
+        names = () if isinstance(path, int) else (name,)
+        entries = through([(operation, (directory,))], lambda _: real(path), names=names)
+        return _Scan(entries, directory, names)
+
+    return scandir
+
+
+class _Scan:
+    """What `os.scandir` returns; each step is counted."""
+
+    def __init__(self, entries: Any, directory: str, names: Sequence[Any]) -> None:
+        self._entries = entries
+        self._directory = directory
+        self._names = names
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        parts = [("readdir", (self._directory,))]
+        entry = through(parts, lambda _: next(self._entries, None), names=self._names)
+        if entry is None:
+            raise StopIteration
+        return _Entry(entry, self._directory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._entries.close()
+
+
+class _Entry:
+    """An `os.DirEntry` that asks for each type and status as if the listing had not told it.
+
+    There are file systems that tell no type in a listing (readdir(3), d_type); there every entry
+    does this.
+    """
+
+    def __init__(self, entry: Any, directory: str) -> None:
+        self._entry = entry
+        self._absolute = os.path.join(directory, os.fsdecode(entry.name))
+        self._known: set[bool] = set()
+
+    # isinstance(entry, os.DirEntry) looks here; the class itself can't be inherited from.
+    @property  # type: ignore[misc] # a property in place of an attribute is the trick
+    def __class__(self) -> type:
+        return type(self._entry)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._entry, name)
+
+    def __fspath__(self) -> Any:
+        return self._entry.path
+
+    def __repr__(self) -> str:
+        return repr(self._entry)
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        return self._whether(self._entry.is_dir, follow_symlinks=follow_symlinks)
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        return self._whether(self._entry.is_file, follow_symlinks=follow_symlinks)
+
+    def is_symlink(self) -> bool:
+        return self._whether(lambda **_: self._entry.is_symlink(), follow_symlinks=False)
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        status: os.stat_result = self._ask(self._entry.stat, follow_symlinks=follow_symlinks)
+        return status
+
+    def _whether(self, question: Callable[..., Any], *, follow_symlinks: bool) -> bool:
+        try:
+            return bool(self._ask(question, follow_symlinks=follow_symlinks))
+        except FileNotFoundError:  # which the real entries take for a no
+            return False
+
+    def _ask(self, question: Callable[..., Any], *, follow_symlinks: bool) -> Any:
+        if follow_symlinks in self._known:  # an entry asks the file system once
+            return question(follow_symlinks=follow_symlinks)
+        answer = through(
+            [("stat", (self._absolute,))],
+            lambda _: question(follow_symlinks=follow_symlinks),
+            names=(self._entry.path,),
+        )
+        self._known.add(follow_symlinks)
+        return answer
+
+
+_by_path_not_naming_descriptors = functools.partial(_by_path, descriptors_named=False)
+
 _TABLE: Sequence[tuple[str, _Make, str]] = (
     ("open", _opening, "open"),
     ("stat", _by_path, "stat lstat"),
     ("stat", _by_descriptor, "fstat"),
-    ("scandir", scanning, "scandir"),
+    ("scandir", _scanning, "scandir"),
     ("scandir", _by_path_not_naming_descriptors, "listdir"),
     ("read", _moving, "read readinto pread readv preadv"),
     ("write", _moving, "write pwrite writev pwritev"),

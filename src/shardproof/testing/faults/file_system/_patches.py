@@ -2,23 +2,27 @@
 
 import builtins
 import contextlib
+import functools
 import glob
 import io
 import mmap
 import os
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
-from shardproof.testing.faults.file_system._calls import join, leave
-from shardproof.testing.faults.file_system._classes import FileIO, Mmap
-from shardproof.testing.faults.file_system._numpy import reading, telling_files
-from shardproof.testing.faults.file_system._open import opening
+from shardproof.testing.faults.file_system._calls import join, leave, through, watched
+from shardproof.testing.faults.file_system._open import FileIO, Mmap, opening
 from shardproof.testing.faults.file_system._os import stand_ins
+from shardproof.testing.faults.file_system._paths import absolute
 from shardproof.testing.faults.file_system._schedule import LOCK, Schedule
 
 __all__ = ["start", "stop"]
+
+_fstat = os.fstat
+
+_UNREAD = 0xAA
 
 _installed = contextlib.ExitStack()
 
@@ -43,7 +47,7 @@ def start(schedule: Schedule) -> None:
 def stop(schedule: Schedule) -> None:
     """Undo `start`; the last one takes the stand-ins away.
 
-    Whoever still holds one may go on using it: it makes the real call.
+    Code that still holds one may go on using it: it makes the real call.
     """
     with LOCK:
         if leave(schedule):
@@ -51,9 +55,15 @@ def stop(schedule: Schedule) -> None:
 
 
 def _install() -> None:
-    replaced = {id(real): stand_in for real, stand_in in _pairs() if real not in _ours}
+    pairs: list[tuple[Any, Any]] = [(getattr(os, name), made) for name, made in stand_ins()]
+    pairs += [(open_, opening(open_)) for open_ in {builtins.open, io.open}]
+    pairs += [(FileIO.__mro__[1], FileIO), (Mmap.__mro__[1], Mmap)]
+    replaced = {id(real): stand_in for real, stand_in in pairs if real not in _ours}
     _ours.update(replaced.values())
-    for holder in _holders():
+    early = [sys.modules[name] for name in _EARLY if name in sys.modules]
+    # From Python 3.13 on, classes in there hold functions of os; pathlib uses them.
+    classes = [value for value in vars(glob).values() if isinstance(value, type)]
+    for holder in (os, builtins, io, mmap, *early, *classes):
         for name, value in list(vars(holder).items()):
             is_static = isinstance(value, staticmethod)
             stand_in = replaced.get(id(value.__func__ if is_static else value))
@@ -63,36 +73,19 @@ def _install() -> None:
     _put_into_numpy()
 
 
-def _pairs() -> Iterator[tuple[Any, Any]]:
-    """Each function or class, and what stands in for it."""
-    for name, stand_in in stand_ins():
-        yield getattr(os, name), stand_in
-    for open_ in {builtins.open, io.open}:
-        yield open_, opening(open_)
-    yield FileIO.__mro__[1], FileIO
-    yield Mmap.__mro__[1], Mmap
-
-
-def _holders() -> list[Any]:
-    modules = [sys.modules[name] for name in _EARLY if name in sys.modules]
-    # From Python 3.13 on, classes in there hold functions of os; pathlib uses them.
-    classes = [value for value in vars(glob).values() if isinstance(value, type)]
-    return [os, builtins, io, mmap, *modules, *classes]
-
-
 def _put(holder: Any, name: str, stand_in: Any) -> None:
     before = vars(holder)[name]
+
+    def put_back() -> None:
+        if vars(holder)[name] is stand_in:  # or else another patch is over it, to be undone
+            setattr(holder, name, before)
+
     setattr(holder, name, stand_in)
-    _installed.callback(_put_back, holder, name, stand_in, before)
-
-
-def _put_back(holder: Any, name: str, stand_in: Any, before: Any) -> None:
-    if vars(holder)[name] is stand_in:  # otherwise somebody patched over it, who will undo that
-        setattr(holder, name, before)
+    _installed.callback(put_back)
 
 
 def _mark_as_supporting(replaced: dict[int, Any]) -> None:
-    """Code may ask ``os.open in os.supports_dir_fd``."""
+    """Let code ask ``os.open in os.supports_dir_fd``."""
     for functions in (
         os.supports_dir_fd,
         os.supports_effective_ids,
@@ -105,10 +98,63 @@ def _mark_as_supporting(replaced: dict[int, Any]) -> None:
 
 
 def _put_into_numpy() -> None:
-    """What is imported later is not reached."""
+    """Replace what numpy reads and asks with; what is imported later is not reached."""
     numpy: Any = sys.modules.get("numpy")
     files: Any = sys.modules.get("numpy.lib.format")
     if hasattr(numpy, "fromfile") and hasattr(files, "write_array"):
         home = sys.modules[files.write_array.__globals__["__name__"]]  # depends on numpy's version
-        _put(numpy, "fromfile", reading(numpy, numpy.fromfile))
-        _put(home, "isfileobj", telling_files(home.isfileobj))
+        _put(numpy, "fromfile", _reading(numpy, numpy.fromfile))
+        _put(home, "isfileobj", _telling_files(home.isfileobj))
+
+
+def _reading(numpy: Any, real: Callable[..., Any]) -> Callable[..., Any]:
+    """Make what stands in for ``numpy.fromfile``; one call of it is one read.
+
+    The real one takes no notice of errors: with a ``count`` it returns fewer items; without one as
+    many as the file holds, and those that were not read are what the memory held before. (Found by
+    strace's fault injection with numpy 1.26 and 2.4.) Here they are bytes 0xAA.
+    """
+
+    @functools.wraps(real)
+    def fromfile(
+        file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, **like: Any
+    ) -> Any:
+        if sep or not watched(file):
+            return real(file, dtype, count, sep, offset, **like)
+        if isinstance(file, str | bytes | os.PathLike):
+            with open(file, "rb") as opened:
+                return fromfile(opened, dtype, count, sep, offset, **like)
+        item = numpy.dtype(dtype)
+        held = max(0, _fstat(file.fileno()).st_size - file.tell() - offset) // (item.itemsize or 1)
+        n_items = held if count < 0 else min(count, held)
+        size: int = n_items * item.itemsize
+        found = []
+
+        def read(limit: int | None) -> int:
+            if limit is None or limit:  # fread(3) asks again after a short read
+                found.append(real(file, dtype, count, sep, offset, **like))
+                return size
+            nothing = real(file, dtype, 0, sep, offset, **like)
+            if count < 0:
+                nothing = numpy.empty(n_items, item)
+                nothing.view(numpy.uint8).fill(_UNREAD)
+            found.append(nothing)
+            return 0
+
+        through([("read", (absolute(file),))], read, size=size, instead=lambda: read(0))
+        return found[0]
+
+    return fromfile
+
+
+def _telling_files(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Make what stands in for numpy's ``isfileobj``, by which ``numpy.save`` decides how to write.
+
+    To be told that a file is none makes it call the file's own ``write``.
+    """
+
+    @functools.wraps(real)
+    def isfileobj(file: Any) -> bool:
+        return bool(real(file)) and not (watched(file) and file.writable())
+
+    return isfileobj

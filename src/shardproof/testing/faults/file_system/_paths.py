@@ -37,15 +37,12 @@ def absolute(place: object, dir_fd: object = None) -> str | None:
 
 def _path_of_descriptor(descriptor: object) -> str:
     path = _readlink(f"/proc/self/fd/{descriptor}")
-    return path.removesuffix(_DELETED) if path.endswith(_DELETED) and not _is_there(path) else path
-
-
-def _is_there(path: str) -> bool:
-    try:
-        _lstat(path)
-    except FileNotFoundError:
-        return False
-    return True
+    if path.endswith(_DELETED):
+        try:
+            _lstat(path)  # a file may be called so
+        except FileNotFoundError:
+            return path.removesuffix(_DELETED)
+    return path
 
 
 class Root:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from shardproof.testing.faults.file_system._paths import Root
 
-__all__ = ["ANY", "LOCK", "Call", "Fault", "Kind", "Outcome", "Schedule", "Turn"]
+__all__ = ["ANY", "LOCK", "Call", "FaultKind", "Outcome", "PlannedFault", "Schedule", "Turn"]
 
 ANY = "any"
 
 # Never held while a file is touched or somebody sleeps. The same thread may come back: a signal
-# handler or a finalizer that writes. And whoever forks must not leave it locked in the child.
+# handler or a finalizer that writes. And a fork must not leave it locked in the child.
 LOCK = threading.RLock()
 os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
@@ -55,7 +55,7 @@ class Call:
     target: Path | None = None
 
 
-class Kind(enum.StrEnum):
+class FaultKind(enum.StrEnum):
     """What a planned fault does; also the name of the method that plans it."""
 
     FAIL = "fail"
@@ -64,9 +64,9 @@ class Kind(enum.StrEnum):
     KILL = "kill"
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class Fault:
-    """One planned fault, as `Faults.fail`, `Faults.slow`, `Faults.short`, `Faults.kill` return it.
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
+class PlannedFault:
+    """One planned fault, as `FileSystemFaults.fail` and the other verbs return it.
 
     Its repr is the call that planned it.
 
@@ -75,20 +75,21 @@ class Fault:
         n_calls: How many calls came, since it was planned, that it could have been for.
     """
 
-    kind: Kind
+    kind: FaultKind
     operation: str
-    value: float = 0
+    value: float
+    _: dataclasses.KW_ONLY
     nth: int = 1
     times: int | None = None
     match: str | None = None
     optional: bool = False
-    reached: bool = False
-    n_calls: int = 0
+    reached: bool = dataclasses.field(default=False, init=False)
+    n_calls: int = dataclasses.field(default=0, init=False)
 
     def __repr__(self) -> str:
         said = [repr(self.operation)]
-        if self.kind is not Kind.KILL:
-            is_error = self.kind is Kind.FAIL
+        if self.kind is not FaultKind.KILL:
+            is_error = self.kind is FaultKind.FAIL
             said.append(errno.errorcode[int(self.value)] if is_error else str(self.value))
         when = {"nth": self.nth, "times": self.times, "match": self.match}
         said += [f"{name}={value!r}" for name, value in when.items() if value is not None]
@@ -107,29 +108,21 @@ class Fault:
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Turn:
-    """One call while it is made, in the eyes of one schedule.
-
-    Attributes:
-        operation: What it does.
-        paths: To which files.
-        faults: What it suffers.
-        closed: Set when the schedule ends.
-        outcome: What became of it.
-    """
+    """One call while it is made, in the eyes of one schedule."""
 
     operation: str
     paths: Sequence[Path]
-    faults: Sequence[Fault]
-    closed: threading.Event
+    faults: Sequence[PlannedFault]  # what it suffers
+    closed: threading.Event  # set when the schedule ends
     outcome: Outcome = Outcome.RUNNING
 
-    def planned(self, kind: Kind) -> list[Fault]:
+    def planned(self, kind: FaultKind) -> list[PlannedFault]:
         """Return the faults of one kind."""
         return [fault for fault in self.faults if fault.kind is kind]
 
     def wait(self) -> None:
         """Sleep for as long as planned, or until the schedule ends."""
-        for fault in self.planned(Kind.SLOW):
+        for fault in self.planned(FaultKind.SLOW):
             fault.reached = True
             self.closed.wait(fault.value)
 
@@ -140,21 +133,15 @@ class Turn:
 
 
 class Schedule:
-    """The faults planned for one root, and the calls made there.
-
-    Attributes:
-        root: The directory.
-        faults: All that is planned.
-        closed: Set when the context is left.
-    """
+    """The faults planned for one root, and the calls made there."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
-        self.faults: list[Fault] = []
-        self.closed = threading.Event()
+        self.faults: list[PlannedFault] = []
+        self.closed = threading.Event()  # set when the context is left
         self._turns: list[Turn] = []
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: PlannedFault) -> None:
         """Plan a fault for the calls that come from now on."""
         with LOCK:
             self.faults.append(fault)

@@ -33,50 +33,28 @@ _BLOCK = 2**20
 
 
 class Incoming(NamedTuple):
-    """One request as it came.
-
-    Attributes:
-        method: ``"GET"``, ``"HEAD"``, ...
-        target: What stood in the request line, undecoded, with its query.
-        headers: Names in lower case; what came repeatedly is joined with ``", "``.
-        body: What was sent along.
-        connection: The number of the connection, from 1.
-    """
+    """One request as it came."""
 
     method: str
-    target: str
-    headers: Mapping[str, str]
+    target: str  # what stood in the request line, undecoded, with its query
+    headers: Mapping[str, str]  # names in lower case; what came repeatedly is joined with ", "
     body: bytes
-    connection: int
+    connection: int  # its number, from 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Content:
-    """The bytes of one file, from memory or from a file that is read only when it is sent.
+    """The bytes of one file, from memory or from a file that is read only when it is sent."""
 
-    Attributes:
-        source: The bytes, or the absolute path where they are.
-        size: Their number.
-        sha256: Their digest, in hexadecimal.
-        modified: Seconds since the epoch.
-        identity: What `os.stat` said of the path when it was read; () for bytes.
-    """
-
-    source: bytes | Path
+    source: bytes | Path  # the bytes, or the absolute path where they are
     size: int
-    sha256: str
-    modified: float
-    identity: tuple[int, ...] = ()
+    sha256: str  # in hexadecimal
+    modified: float  # seconds since the epoch
+    identity: tuple[int, ...] = ()  # what `os.stat` said of the path when it was read
 
     @classmethod
     def of(cls, source: bytes | os.PathLike[str]) -> Self:
-        """Take bytes or a regular file, which is read through once, for its digest.
-
-        Raises:
-            TypeError: Neither bytes nor a path.
-            ValueError: A path at which there is no regular file.
-            OSError: The file could not be read.
-        """
+        """Take bytes or a regular file, which is read through once, for its digest."""
         if isinstance(source, bytes):
             return cls(source, len(source), hashlib.sha256(source).hexdigest(), time.time())
         if not isinstance(source, os.PathLike):
@@ -101,7 +79,7 @@ class Content:
         return b"".join(self.blocks(start, stop))
 
     def is_as_put(self) -> bool:
-        """Whether the file is still the one that was read for its digest."""
+        """Return whether the file is still the one that was read for its digest."""
         if isinstance(self.source, bytes):
             return True
         try:
@@ -165,34 +143,21 @@ class End(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wire:
-    """What goes over the wire: a header, pieces of a body, and an end.
+    """What goes over the wire: a header, pieces of a body, and an end."""
 
-    Attributes:
-        status: The number in the status line; None for no status line and no header.
-        headers: Beyond Date and Server.
-        body: Not sent in answer to HEAD, unless there is no header either.
-        end: What follows.
-    """
-
-    status: int | None
-    headers: tuple[Header, ...] = ()
-    body: Iterable[Piece] = ()
+    status: int | None  # None for no status line and no header
+    headers: tuple[Header, ...] = ()  # beyond Date and Server
+    body: Iterable[Piece] = ()  # not sent in answer to HEAD, unless there is no header either
     end: End = End.KEEP
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """The right answer to a request.
-
-    Attributes:
-        status: The number in the status line.
-        headers: Beyond Date, Server and Content-Length.
-        part: The body.
-    """
+    """The right answer to a request."""
 
     status: int
-    headers: tuple[Header, ...]
-    part: Part
+    headers: tuple[Header, ...]  # beyond Date, Server and Content-Length
+    part: Part  # the body
 
     def wire(self) -> Wire:
         """Return it as it goes over the wire unharmed."""
@@ -225,7 +190,9 @@ def answer_file(incoming: Incoming, content: Content, etag: str, *headers: Heade
     tag = f'"{etag}"'
     modified = email.utils.formatdate(content.modified, usegmt=True)
     said = (("ETag", tag), ("Last-Modified", modified), ("Accept-Ranges", "bytes"), *headers)
-    if _is_known(incoming.headers.get("if-none-match", ""), tag):
+    # Weak comparison (RFC 9110, 13.1.2).
+    kept = incoming.headers.get("if-none-match", "").split(",")
+    if not {tag, "*"}.isdisjoint(each.strip().removeprefix("W/") for each in kept):
         return Answer(304, said, Part(content, 0, 0))
     said = (("Content-Type", "application/octet-stream"), *said)
     wanted = incoming.headers.get("range") if incoming.method == "GET" else None
@@ -240,17 +207,11 @@ def answer_file(incoming: Incoming, content: Content, etag: str, *headers: Heade
     return Answer(206, (*said, ("Content-Range", span)), Part(content, asked.start, asked.stop))
 
 
-def _is_known(if_none_match: str, tag: str) -> bool:
-    """Whether the client has it: weak comparison (RFC 9110, 13.1.2)."""
-    known = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
-    return bool(known & {tag, "*"})
-
-
 _RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)", re.IGNORECASE)
 
 
 def _range(value: str, size: int) -> range | None:
-    """The bytes that are asked for; none for a header to ignore; empty where there are none."""
+    """Return the bytes that are asked for, which may be none; None for a header to ignore."""
     found = _RANGE.fullmatch(value)
     if found is None or not any(found.groups()):
         return None

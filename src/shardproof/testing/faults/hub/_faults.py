@@ -7,15 +7,16 @@ import enum
 import fnmatch
 import math
 
+from shardproof.testing.faults._arguments import expect, expect_count
 from shardproof.testing.faults.hub._answers import Answer, Incoming
 
-__all__ = ["OTHER_HOST", "Fault", "Rule", "Script", "known_fault"]
+__all__ = ["OTHER_HOST", "HubFault", "Rule", "Script", "known_fault"]
 
 OTHER_HOST = "localhost"
-"""The hub calls itself 127.0.0.1: to a client this is somebody else, and yet nobody outside."""
+"""The hub calls itself 127.0.0.1: to a client this is another host, and yet none outside."""
 
 
-class Fault(enum.StrEnum):
+class HubFault(enum.StrEnum):
     """The faults, by name; "half" is the first half of the body, unless ``at`` says where."""
 
     STATUS_401 = "status-401"
@@ -50,7 +51,7 @@ class Fault(enum.StrEnum):
     """The right Content-Length, half of the body, the end of the connection."""
     TRUNCATED_WITHOUT_LENGTH = "truncated-without-length"
     """No Content-Length, half of the body, the end of the connection."""
-    CHUNKED_CUT = "chunked-cut"
+    CHUNKED_TRUNCATED = "chunked-truncated"
     """A chunked body that ends within a chunk."""
     CHUNKED_BAD_SIZE = "chunked-bad-size"
     """A chunked body whose second chunk has the size ``zz``."""
@@ -66,7 +67,7 @@ class Fault(enum.StrEnum):
     LENGTH_NOT_A_NUMBER = "length-not-a-number"
     """The whole body, and ``Content-Length: many``."""
 
-    BIT_FLIP = "bit-flip"
+    FLIPPED = "flipped"
     """One bit of the body is wrong: the lowest one of the byte in the middle, or ``at``."""
     HTML_PAGE = "html-page"
     """A web page of exactly the size of the body, with the right status."""
@@ -117,86 +118,82 @@ class Fault(enum.StrEnum):
 
 
 _AT = {
-    Fault.RESET_IN_BODY,
-    Fault.TRUNCATED,
-    Fault.TRUNCATED_WITHOUT_LENGTH,
-    Fault.CHUNKED_CUT,
-    Fault.CHUNKED_BAD_SIZE,
-    Fault.BIT_FLIP,
-    Fault.STALL_IN_BODY,
+    HubFault.RESET_IN_BODY,
+    HubFault.TRUNCATED,
+    HubFault.TRUNCATED_WITHOUT_LENGTH,
+    HubFault.CHUNKED_TRUNCATED,
+    HubFault.CHUNKED_BAD_SIZE,
+    HubFault.FLIPPED,
+    HubFault.STALL_IN_BODY,
 }
 _OPTIONS = {
     "at": _AT,
-    "retry_after": {Fault.STATUS_429, Fault.STATUS_503},
-    "interval": {Fault.DRIP},
+    "retry_after": {HubFault.STATUS_429, HubFault.STATUS_503},
+    "interval": {HubFault.DRIP},
 }
 _OF_RANGES = {
-    Fault.RANGE_WRONG_START,
-    Fault.RANGE_WRONG_TOTAL,
-    Fault.RANGE_OTHER_ETAG,
-    Fault.RANGE_IGNORED,
-    Fault.RANGE_REFUSED,
+    HubFault.RANGE_WRONG_START,
+    HubFault.RANGE_WRONG_TOTAL,
+    HubFault.RANGE_OTHER_ETAG,
+    HubFault.RANGE_IGNORED,
+    HubFault.RANGE_REFUSED,
 }
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Rule:
-    """One line of the script: what goes wrong, for which requests, and how often.
-
-    Attributes:
-        pattern: For one of the names that a request has.
-        fault: What goes wrong.
-        times: How many attempts suffer; None for all.
-        after: How many go well before that.
-        method: The method of the requests; None for all.
-        at: Bytes of the body before the harm is done; None for half of them.
-        retry_after: The value of the Retry-After header; None for ``"0"``.
-        interval: Seconds between two bytes; None for 0.2.
+    """One line of the script: what goes wrong, for which requests, and how often; see `Hub.fault`.
 
     Raises:
         TypeError: A number that is none.
-        ValueError: An unknown fault, an option that it does not have, a value out of range, a
-            method that is not in capitals.
+        ValueError: An option that the fault does not have, a value out of range, a method that is
+            not in capitals.
     """
 
-    pattern: str
-    fault: Fault
+    match: str
+    fault: HubFault
+    nth: int = 1
     times: int | None = None
-    after: int = 0
     method: str | None = "GET"
     at: int | None = None
     retry_after: str | None = None
     interval: float | None = None
 
     def __post_init__(self) -> None:
-        _refuse_other_than("pattern", self.pattern, str)
-        _refuse_other_than("method", self.method, str)
-        if self.method and self.method != self.method.upper():
-            raise ValueError(f"method: expected {self.method.upper()!r}, found {self.method!r}")
+        expect("match", self.match, str)
+        if self.method is not None:
+            expect("method", self.method, str)
+            if self.method != self.method.upper():
+                raise ValueError(f"method: expected {self.method.upper()!r}, found {self.method!r}")
         for name, faults in _OPTIONS.items():
             if getattr(self, name) is not None and self.fault not in faults:
                 known = ", ".join(sorted(faults))
                 raise ValueError(f"{name}: {self.fault} has no such option; {known} has")
-        for name, least in (("times", 1), ("after", 0), ("at", 0)):
-            _refuse_count(name, getattr(self, name), least)
-        _refuse_other_than("interval", self.interval, float, int)
-        if self.interval is not None and not 0 < self.interval < math.inf:
-            raise ValueError(f"interval: expected seconds, found {self.interval!r}")
-        _refuse_other_than("retry_after", self.retry_after, str)
-        if not (self.retry_after or "").isascii() or not (self.retry_after or "").isprintable():
-            raise ValueError(f"retry_after: expected a line of ASCII, found {self.retry_after!r}")
+        expect_count("nth", self.nth, 1)
+        for name, least in (("times", 1), ("at", 0)):
+            if getattr(self, name) is not None:
+                expect_count(name, getattr(self, name), least)
+        if self.interval is not None:
+            expect("interval", self.interval, int, float)
+            if not 0 < self.interval < math.inf:
+                raise ValueError(f"interval: expected seconds, found {self.interval!r}")
+        if self.retry_after is not None:
+            expect("retry_after", self.retry_after, str)
+            line = self.retry_after
+            if not (line.isascii() and line.isprintable()):
+                raise ValueError(f"retry_after: expected a line of ASCII, found {line!r}")
 
     def concerns(self, names: tuple[str, ...], incoming: Incoming, right: Answer) -> bool:
-        """Whether this can happen here: what is to go wrong must go right without it."""
+        """Return whether it can happen here: what is to go wrong must go right without it."""
         if self.method not in {None, incoming.method}:
             return False
-        if not any(fnmatch.fnmatchcase(name, self.pattern) for name in names):
+        if not any(fnmatch.fnmatchcase(name, self.match) for name in names):
             return False
         if self.fault in _OF_RANGES:
             return right.status == 206
-        if self.fault is Fault.RANGE_UNASKED:
+        if self.fault is HubFault.RANGE_UNASKED:
             return right.status == 200 and right.part.size > 1
-        if self.fault is Fault.REDIRECT_TO_OTHER_HOST:
+        if self.fault is HubFault.REDIRECT_TO_OTHER_HOST:
             return not incoming.headers.get("host", "").startswith(OTHER_HOST)
         return right.status in {200, 206, 302}
 
@@ -229,37 +226,22 @@ class Script:
         """
         for rule in self._rules:
             if rule.concerns(names, incoming, right):
-                seen = self._seen[rule, names[-1]]
                 self._seen[rule, names[-1]] += 1
-                if rule.after <= seen and (rule.times is None or seen < rule.after + rule.times):
+                late = self._seen[rule, names[-1]] - rule.nth
+                if late >= 0 and (rule.times is None or late < rule.times):
                     return rule
         return None
 
 
-def known_fault(fault: str) -> Fault:
+def known_fault(fault: str) -> HubFault:
     """Return the fault of this name.
 
     Raises:
         ValueError: There is none; the nearest names are told.
     """
     try:
-        return Fault(fault)
+        return HubFault(fault)
     except ValueError:
-        near = difflib.get_close_matches(str(fault), list(Fault), cutoff=0.4)
+        near = difflib.get_close_matches(str(fault), list(HubFault), cutoff=0.4)
         hint = f"; near it: {', '.join(near)}" if near else ""
         raise ValueError(f"fault: expected the name of one, found {fault!r}{hint}") from None
-
-
-def _refuse_other_than(name: str, value: object, *types: type) -> None:
-    if value is not None and not isinstance(value, types):
-        expected = "a str" if types[0] is str else "a number"
-        raise TypeError(f"{name}: expected {expected}, found {type(value).__name__}")
-
-
-def _refuse_count(name: str, value: object, least: int) -> None:
-    if value is None:
-        return
-    if type(value) is not int:
-        raise TypeError(f"{name}: expected an integer, found {type(value).__name__}")
-    if value < least:
-        raise ValueError(f"{name}: expected at least {least}, found {value}")

@@ -30,65 +30,38 @@ _DATE = "2024-01-01T00:00:00.000Z"
 
 
 class Found(NamedTuple):
-    """The right answer to a request, and by what names the script may call the request.
-
-    Attributes:
-        answer: The answer.
-        names: The path of the request first; attempts are counted for the last one.
-        file: The name under which what it asks for was put; None if it asks for no file.
-    """
+    """The right answer to a request, and by what names the script may call the request."""
 
     answer: Answer
-    names: tuple[str, ...]
-    file: str | None = None
+    names: tuple[str, ...]  # the path of the request first; attempts are counted for the last one
+    file: str | None = None  # the name under which what it asks for was put, if that is a file
 
 
-class Call(NamedTuple):
-    """A request about a commit of a repository and a path in it.
-
-    Attributes:
-        incoming: The request.
-        query: What follows the question mark.
-        repo: The repository.
-        commit: The commit.
-        path: The path of a file or a directory; empty for the root.
-        hosts: Where the hub is, and where it has large files.
-    """
+class RepoRequest(NamedTuple):
+    """A request about a commit of a repository and a path in it."""
 
     incoming: Incoming
-    query: Query
+    query: Query  # what follows the question mark
     repo: Repo
     commit: Commit
-    path: str
-    hosts: tuple[str, str]
+    path: str  # of a file or a directory; empty for the root
+    hosts: tuple[str, str]  # where the hub is, and where it has large files
 
 
 class Repos:
-    """All repositories of a hub.
-
-    Args:
-        hosts: Where the hub is, and where it has large files; no slash at the end.
-    """
+    """All repositories of a hub, which is at one of two hosts and has large files at the other."""
 
     def __init__(self, hosts: tuple[str, str]) -> None:
         self._hosts = hosts
         self._repos: dict[tuple[str, str], Repo] = {}
 
     def repo(self, repo_type: str, name: str) -> Repo:
-        """Return a repository, which is made where there is none.
-
-        Raises:
-            ValueError: No repository can be called so.
-        """
+        """Return a repository, which is made where there is none."""
         key = _key(repo_type, name)
         return self._repos.setdefault(key, Repo(*key))
 
     def known(self, repo_type: str, name: str) -> Repo:
-        """Return a repository into which something was put.
-
-        Raises:
-            ValueError: There is none; the nearest is told.
-        """
+        """Return a repository into which something was put; of others, say which is nearest."""
         kind, _ = key = _key(repo_type, name)
         if repo := self._repos.get(key):
             return repo
@@ -102,13 +75,7 @@ class Repos:
                 yield from (path, f"{kind}/{name}/{path}", place)
 
     def find(self, incoming: Incoming, parts: list[str], query: Query) -> Found | None:
-        """Answer a request that the Hub would understand; give None for others.
-
-        Args:
-            incoming: The request.
-            parts: What stands between the slashes of its path, decoded.
-            query: What follows the question mark.
-        """
+        """Answer a request that the Hub would understand; give None for others."""
         place = _place(parts)
         if place is None:
             return None
@@ -117,14 +84,15 @@ class Repos:
         repo = self._repos.get((kind, "/".join(rest[:2]))) or self._repos.get((kind, rest[0]))
         if repo is None:
             return Found(_refuse(404, "RepoNotFound", "Repository not found."), (path,))
-        operation, revision, *inner = _completed(rest[repo.name.count("/") + 1 :])
-        act = _OPERATIONS.get((area, operation), _nothing)
+        asked = rest[repo.name.count("/") + 1 :]
+        operation, revision, *inner = [*asked, *["revision", "main"][len(asked) :]]
         commit = repo.commit(revision)
         if commit is None:
             return Found(_refuse(404, "RevisionNotFound", "Revision not found."), (path,))
-        call = Call(incoming, query, repo, commit, "/".join(inner), self._hosts)
+        call = RepoRequest(incoming, query, repo, commit, "/".join(inner), self._hosts)
         file = call.path if operation == "resolve" and call.path in commit.files else None
-        right = act(call)
+        act = _OPERATIONS.get((area, operation))
+        right = act(call) if act else _refuse(404, "", "Nothing is here.")
         if file is None or (right.status == 302 and incoming.method == "GET"):
             return Found(right, (path,), file)  # a redirect only leads to the GET that counts
         return Found(right, (path, file, f"{kind}/{repo.name}/{file}"), file)
@@ -146,17 +114,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _place(parts: list[str]) -> tuple[str, str, list[str]] | None:
-    """Tell area, kind of repository and what follows; None for a path that is not the Hub's."""
+    """Return area, kind of repository and what follows; None for a path that is not the Hub's."""
     if len(parts) > 2 and parts[0] in _AREAS and parts[1] in _KINDS:
         return parts[0], parts[1], parts[2:]
     if "resolve" not in parts[1:]:
         return None
     return ("", parts[0], parts[1:]) if parts[0] in _KINDS else ("", "models", parts)
-
-
-def _completed(rest: list[str]) -> list[str]:
-    """What follows a repository, with what is meant where nothing is said."""
-    return [*rest, *["revision", "main"][len(rest) :]]
 
 
 def _refuse(status: int, code: str, message: str, *headers: Header) -> Answer:
@@ -172,14 +135,12 @@ def _tell(value: object, *headers: Header) -> Answer:
     return answer(200, json.dumps(value).encode(), *headers, content_type="application/json")
 
 
-def _nothing(_: Call) -> Answer:
-    return _refuse(404, "", "Nothing is here.")
-
-
-def _resolve(call: Call) -> Answer:
+def _resolve(call: RepoRequest) -> Answer:
     commit = ("X-Repo-Commit", call.commit.sha)
-    if refusal := _refuse_stranger(call):
-        return refusal
+    shown = call.incoming.headers.get("authorization")
+    if call.repo.token is not None and shown != f"Bearer {call.repo.token}":
+        text = "Access to this repository is restricted."
+        return _refuse(403 if shown else 401, "GatedRepo", text)
     file = call.commit.files.get(call.path)
     if file is None:
         return _refuse(404, "EntryNotFound", "Entry not found.", commit)
@@ -196,31 +157,24 @@ def _resolve(call: Call) -> Answer:
     )
 
 
-def _refuse_stranger(call: Call) -> Answer | None:
-    shown = call.incoming.headers.get("authorization")
-    if call.repo.token is None or shown == f"Bearer {call.repo.token}":
-        return None
-    return _refuse(403 if shown else 401, "GatedRepo", "Access to this repository is restricted.")
-
-
-def _large_file(call: Call) -> Answer:
+def _large_file(call: RepoRequest) -> Answer:
     file = call.commit.files.get(call.path)
     return _file_answer(call, file) if file else answer(404, b"Nothing is here.\n")
 
 
-def _file_answer(call: Call, file: File) -> Answer:
+def _file_answer(call: RepoRequest, file: File) -> Answer:
     name = quote(posixpath.basename(call.path))
     shown = f"inline; filename*=UTF-8''{name}; filename=\"{name}\";"
     headers = (("X-Repo-Commit", call.commit.sha), ("Content-Disposition", shown))
     return answer_file(call.incoming, file.content, file.etag, *headers)
 
 
-def _info(call: Call) -> Answer:
-    blobs = _is_true(call.query.get("blobs"))
-    siblings = [
-        {"rfilename": path} | (_sibling(file) if blobs else {})
-        for path, file in sorted(call.commit.files.items())
-    ]
+def _info(call: RepoRequest) -> Answer:
+    siblings: list[Json] = [{"rfilename": path} for path in sorted(call.commit.files)]
+    if _is_true(call.query.get("blobs")):
+        for sibling in siblings:
+            file = call.commit.files[sibling["rfilename"]]
+            sibling |= {"size": file.content.size, "blobId": file.blob_id, **_lfs("sha256", file)}
     return _tell(
         {
             "_id": sha1(call.repo.name.encode())[:24],
@@ -240,18 +194,15 @@ def _info(call: Call) -> Answer:
     )
 
 
-def _sibling(file: File) -> Json:
-    told: Json = {"size": file.content.size, "blobId": file.blob_id}
-    if file.pointer is not None:
-        told["lfs"] = {
-            "sha256": file.content.sha256,
-            "size": file.content.size,
-            "pointerSize": len(file.pointer),
-        }
-    return told
+def _lfs(digest: str, file: File) -> Json:
+    """Return what is told of a large file besides; its digest has one name or another."""
+    if file.pointer is None:
+        return {}
+    size, pointer_size = file.content.size, len(file.pointer)
+    return {"lfs": {digest: file.content.sha256, "size": size, "pointerSize": pointer_size}}
 
 
-def _tree(call: Call) -> Answer:
+def _tree(call: RepoRequest) -> Answer:
     recursive = _is_true(call.query.get("recursive"))
     known = call.commit.listings
     if (call.path, recursive) not in known:
@@ -288,44 +239,37 @@ def _entries(commit: Commit, under: str, recursive: bool) -> Iterator[Json]:
 
 
 def _file_entry(path: str, file: File) -> Json:
-    size = file.content.size
-    told: Json = {"type": "file", "path": path, "size": size, "oid": file.blob_id}
-    if file.pointer is not None:
-        pointer_size = len(file.pointer)
-        told["lfs"] = {"oid": file.content.sha256, "size": size, "pointerSize": pointer_size}
-    return told
+    told = {"type": "file", "path": path, "size": file.content.size, "oid": file.blob_id}
+    return told | _lfs("oid", file)
 
 
 def _folder_entry(path: str) -> Json:
     return {"type": "directory", "path": path, "size": 0, "oid": sha1(f"tree {path}".encode())}
 
 
-def _dated(entry: Json, call: Call) -> Json:
+def _dated(entry: Json, call: RepoRequest) -> Json:
     """An entry with its last commit, if the request wants to know that."""
     if not _is_true(call.query.get("expand")):
         return entry
     return entry | {"lastCommit": {"id": call.commit.sha, "title": "put", "date": _DATE}}
 
 
-def _paths_info(call: Call) -> Answer:
+def _paths_info(call: RepoRequest) -> Answer:
     try:
         form = parse_qs(call.incoming.body.decode(), max_num_fields=10**4)
     except ValueError:
         return _refuse(400, "", "Invalid form.")
     asked = call._replace(query=form)
-    return _tell(
-        [_dated(entry, asked) for path in form.get("paths", []) for entry in _at(asked, path)]
-    )
+    files, found = call.commit.files, []
+    for path in form.get("paths", []):
+        if path in files:
+            found.append(_dated(_file_entry(path, files[path]), asked))
+        elif any(name.startswith(f"{path}/") for name in files):
+            found.append(_dated(_folder_entry(path), asked))
+    return _tell(found)
 
 
-def _at(call: Call, path: str) -> list[Json]:
-    if path in call.commit.files:
-        return [_file_entry(path, call.commit.files[path])]
-    inside = any(name.startswith(f"{path}/") for name in call.commit.files)
-    return [_folder_entry(path)] if inside else []
-
-
-def _refs(call: Call) -> Answer:
+def _refs(call: RepoRequest) -> Answer:
     heads = [
         {"name": name, "ref": f"refs/heads/{name}", "targetCommit": sha}
         for name, sha in call.repo.heads()
@@ -333,12 +277,13 @@ def _refs(call: Call) -> Answer:
     return _tell({"branches": heads, "converts": [], "tags": [], "pullRequests": []})
 
 
-def _commits(call: Call) -> Answer:
-    commit = {"id": call.commit.sha, "title": "put", "message": "", "date": _DATE}
-    return _tell([commit | {"authors": [{"user": "shardproof"}]}])
+def _commits(call: RepoRequest) -> Answer:
+    authors = [{"user": "shardproof"}]
+    told = {"id": call.commit.sha, "title": "put", "message": "", "date": _DATE, "authors": authors}
+    return _tell([told])
 
 
-_OPERATIONS: dict[tuple[str, str], Callable[[Call], Answer]] = {
+_OPERATIONS: dict[tuple[str, str], Callable[[RepoRequest], Answer]] = {
     ("", "resolve"): _resolve,
     ("cdn", "resolve"): _large_file,
     ("api", "revision"): _info,

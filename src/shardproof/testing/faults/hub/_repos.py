@@ -20,17 +20,11 @@ _SMALL = {"", ".csv", ".json", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class File:
-    """A file of a repository.
-
-    Attributes:
-        content: Its bytes.
-        pointer: What git holds in place of a large file's bytes; None for a small file.
-        blob_id: The SHA-1 by which git knows what it holds.
-    """
+    """A file of a repository."""
 
     content: Content
-    pointer: bytes | None
-    blob_id: str
+    pointer: bytes | None  # what git holds in place of a large file's bytes
+    blob_id: str  # the SHA-1 by which git knows what it holds
 
     @classmethod
     def of(cls, path: str, content: Content, lfs: bool | None) -> "File":
@@ -61,18 +55,12 @@ class Commit:
 
 
 class Repo:
-    """One repository; what is put between two requests makes one commit of a branch.
-
-    Attributes:
-        kind: ``"datasets"`` or ``"models"``.
-        name: ``"owner/name"``.
-        token: What a client must show to get a file; None for nothing.
-    """
+    """One repository; what is put between two requests makes one commit of a branch."""
 
     def __init__(self, kind: str, name: str) -> None:
-        self.kind = kind
-        self.name = name
-        self.token: str | None = None
+        self.kind = kind  # "datasets" or "models"
+        self.name = name  # "owner/name"
+        self.token: str | None = None  # what a client must show to get a file
         self._branches: dict[str, dict[str, File]] = {"main": {}}
         self._heads: dict[str, Commit] = {}
         self._commits: dict[str, Commit] = {}

@@ -3,6 +3,7 @@
 import contextlib
 import email.utils
 import fcntl
+import functools
 import http.client
 import http.server
 import itertools
@@ -14,32 +15,37 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, cast
 
-from shardproof.testing.faults.hub._answers import End, Incoming, Part, Pause, Piece, Wire, answer
-from shardproof.testing.faults.hub._log import Tally
+from shardproof.testing.faults.hub._answers import End, Incoming, Pause, Piece, Wire, answer
 
-__all__ = ["Server"]
+__all__ = ["Server", "Tally"]
 
 _AT_ONCE = 2**20  # bytes handed to the kernel in one call
 _TICKS = 100  # a limited rate is spread over so many portions a second
 _MOST_BODY = 2**20  # bytes of a request's body
 
 
+class Tally:
+    """How many bytes of one answer's body were handed to the kernel.
+
+    A portion is counted before it is sent, and what was not sent is taken off afterwards: a client
+    that has received the last byte finds all of them counted.
+    """
+
+    __slots__ = ("sent",)
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+
 class Server:
     """Two listening sockets on 127.0.0.1, and a thread for each connection.
 
     The two answer alike. Their ports differ, so that a client takes them for two servers, and keeps
-    to itself on the way to one what it may tell the other.
-
-    Args:
-        respond: Says what to send in answer to a request; called in the connection's thread.
-        rate: Bytes a second on each connection; None for no limit.
-        latency: Seconds between a request and the first byte of its answer.
-
-    Attributes:
-        ports: The ports of the two sockets.
+    to itself on the way to one what it may tell the other. ``respond`` says what to send in answer
+    to a request, in the connection's thread; ``rate`` is in bytes a second on each connection,
+    ``latency`` in seconds between a request and the first byte of its answer.
     """
 
     def __init__(
@@ -57,7 +63,12 @@ class Server:
         self._connections: dict[int, socket.socket] = {}
         self._threads: list[threading.Thread] = []
         with contextlib.ExitStack() as stack:
-            self._listeners = [stack.enter_context(_listener()) for _ in range(2)]
+            address = "127.0.0.1", 0
+            self._listeners = [
+                stack.enter_context(socket.create_server(address, backlog=128)) for _ in range(2)
+            ]
+            for listener in self._listeners:
+                listener.setblocking(False)  # a client may go between being announced and accepted
             self._wake, self._waked = map(stack.enter_context, socket.socketpair())
             self._sockets = stack.pop_all()
         self.ports = tuple(int(listener.getsockname()[1]) for listener in self._listeners)
@@ -117,12 +128,6 @@ class Server:
             connection.close()
 
 
-def _listener() -> socket.socket:
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-    listener.setblocking(False)  # a client may go between being announced and being accepted
-    return listener
-
-
 def _thread(name: str, target: Callable[..., None], *args: object) -> threading.Thread:
     return threading.Thread(target=target, args=args, name=f"shardproof hub: {name}", daemon=True)
 
@@ -151,10 +156,12 @@ class _Connection(http.server.BaseHTTPRequestHandler):
 
     def exchange(self) -> None:
         """Answer one request."""
-        body = self._request_body()
-        if body is None:
+        length = self.headers.get("Content-Length", "0").strip()
+        is_number = length.isascii() and length.isdigit() and len(length) < 10
+        if "Transfer-Encoding" in self.headers or not is_number or int(length) > _MOST_BODY:
             self.send_error(413)
             return
+        body = self.rfile.read(int(length))
         names = {name.lower() for name in self.headers}
         headers = {name: ", ".join(self.headers.get_all(name, ())) for name in names}
         incoming = Incoming(str(self.command), self.path, headers, body, self.number)
@@ -168,14 +175,6 @@ class _Connection(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = exchange  # noqa: N815 - so the base class calls them
     do_DELETE = do_PATCH = do_PUT = exchange  # noqa: N815
-
-    def _request_body(self) -> bytes | None:
-        """What was sent along with the request; none for what has no honest length."""
-        length = self.headers.get("Content-Length", "0").strip()
-        honest = length.isascii() and length.isdigit() and len(length) < 10
-        if "Transfer-Encoding" in self.headers or not honest or int(length) > _MOST_BODY:
-            return None
-        return self.rfile.read(int(length))
 
     def _head(self, status: int, wire: Wire) -> bytes:
         reason = http.client.responses.get(status, "")
@@ -209,30 +208,26 @@ class _Connection(http.server.BaseHTTPRequestHandler):
             elif isinstance(piece.content.source, bytes):
                 self._send_bytes(piece.content.source, piece.start, piece.stop, tally)
             else:
-                self._send_file(piece.content.source, piece, tally)
+                out = self.connection.fileno()
+                with open(piece.content.source, "rb", buffering=0) as file:
+                    send = functools.partial(os.sendfile, out, file.fileno())
+                    self._send_all(send, piece.start, piece.stop, tally)
 
     def _send_bytes(self, data: bytes, start: int, stop: int, tally: Tally) -> None:
         view = memoryview(data)
-        self._send_all(
-            lambda at, size: self.connection.send(view[at : at + size]), start, stop, tally
-        )
-
-    def _send_file(self, path: Path, part: Part, tally: Tally) -> None:
-        out = self.connection.fileno()
-        with open(path, "rb", buffering=0) as file:
-            self._send_all(
-                lambda at, size: os.sendfile(out, file.fileno(), at, size),
-                part.start,
-                part.stop,
-                tally,
-            )
+        send = self.connection.send
+        self._send_all(lambda at, size: send(view[at : at + size]), start, stop, tally)
 
     def _send_all(
         self, send: Callable[[int, int], int], start: int, stop: int, tally: Tally
     ) -> None:
         """Call ``send(offset, size)``, which tells how much it sent, until all is sent."""
         while start < stop:
-            size = self._portion(stop - start)
+            size = min(stop - start, _AT_ONCE)
+            if self.owner.rate is not None:
+                size = min(size, max(1, int(self.owner.rate / _TICKS)))
+                self.due = max(self.due, time.monotonic()) + size / self.owner.rate
+                self._wait(self.due - time.monotonic())
             tally.sent += size
             sent = 0
             try:
@@ -243,15 +238,6 @@ class _Connection(http.server.BaseHTTPRequestHandler):
                 raise OSError("the file became shorter while it was sent")
             start += sent
 
-    def _portion(self, left: int) -> int:
-        """How much may be sent at once, when its time has come."""
-        size = min(left, _AT_ONCE)
-        if self.owner.rate is not None:
-            size = min(size, max(1, int(self.owner.rate / _TICKS)))
-            self.due = max(self.due, time.monotonic()) + size / self.owner.rate
-            self._wait(self.due - time.monotonic())
-        return size
-
     def _wait(self, seconds: float) -> None:
         if self.owner.closing.wait(max(0.0, seconds)):
             raise ConnectionAbortedError("the hub closes")
@@ -261,10 +247,10 @@ def _wait_for_client(connection: socket.socket) -> None:
     """Wait until the client's kernel has confirmed every byte, or the client has gone."""
     gone = select.poll()
     gone.register(connection, select.POLLRDHUP)
-    while _unacknowledged(connection) and not gone.poll(1):
+    while _n_unconfirmed(connection) and not gone.poll(1):
         pass
 
 
-def _unacknowledged(connection: socket.socket) -> int:
+def _n_unconfirmed(connection: socket.socket) -> int:
     # tcp(7), SIOCOUTQ, which has the number of TIOCOUTQ.
     return int(struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0])

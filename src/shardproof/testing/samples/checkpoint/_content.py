@@ -1,43 +1,43 @@
-"""What is in the files of a checkpoint before any damage.
-
-This module imports nothing of shardproof: it must not share the code that it helps to judge.
-"""
+"""What is in the shards of a checkpoint, whole or as their states say, and in its metadata."""
 
 import hashlib
+import itertools
 import struct
 from collections.abc import Iterator
 from typing import Any
 
-from shardproof.testing.samples.checkpoint._layout import CheckpointLayout
-from shardproof.testing.samples.checkpoint._needs import rank_lied_about
+from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples.checkpoint._states import (
     CheckpointMetadataState,
     CheckpointShardState,
 )
-from shardproof.testing.samples.checkpoint._tensors import ITEM_SIZES, CheckpointTensor
+from shardproof.testing.samples.checkpoint._tensors import (
+    ITEM_SIZES,
+    CheckpointTensor,
+    rank_lied_about,
+)
 
 __all__ = [
     "checkpoint_document",
     "checkpoint_entry",
-    "checkpoint_shard_bytes",
-    "checkpoint_tensor_bytes",
-    "header_size",
-    "offsets",
-    "shard_bytes_at",
+    "harmed_shard",
+    "shard_bytes",
+    "tensor_bytes",
 ]
 
 _MAGIC = 0x53484152
 _ALIGNMENT = 64
 _MIB = 2**20
+_NEAR = 1000
 
 
-def checkpoint_tensor_bytes(value: CheckpointLayout, rank: int, name: str) -> bytes:
+def tensor_bytes(layout: Layout, rank: int, name: str) -> bytes:
     """Return the bytes of a tensor: other ones for each rank, name, step and seed.
 
     None of its numbers is a NaN or infinite, and its last byte is odd, so that zeros show.
 
     Args:
-        value: The checkpoint; what became of it does not matter.
+        layout: The checkpoint; what became of it does not matter.
         rank: Whose tensor.
         name: Which one.
 
@@ -45,15 +45,15 @@ def checkpoint_tensor_bytes(value: CheckpointLayout, rank: int, name: str) -> by
         KeyError: The rank has no such tensor.
 
     Example:
-        >>> len(checkpoint_tensor_bytes(checkpoint_layout(), 0, "layers.0.weight"))
+        >>> len(tensor_bytes(Layout(format="checkpoint"), 0, "layers.0.weight"))
         48
     """
-    tensor = {tensor.name: tensor for tensor in value.tensors[rank]}[name]
-    return _tensor_bytes(value, rank, tensor, value.step)
+    tensor = {tensor.name: tensor for tensor in layout.tensors[rank]}[name]
+    return _tensor_bytes(layout, rank, tensor, layout.step)
 
 
-def _tensor_bytes(value: CheckpointLayout, rank: int, tensor: CheckpointTensor, step: int) -> bytes:
-    text = f"{tensor.name} of rank {rank}, step {step}, seed {value.seed}"
+def _tensor_bytes(layout: Layout, rank: int, tensor: CheckpointTensor, step: int) -> bytes:
+    text = f"{tensor.name} of rank {rank}, step {step}, seed {layout.seed}"
     content = bytearray(hashlib.shake_256(text.encode()).digest(tensor.size))
     _make_numbers(content, tensor.dtype)
     if content:
@@ -71,77 +71,139 @@ def _make_numbers(content: bytearray, dtype: str) -> None:
         content[width - 1 :: width] = content[width - 1 :: width].translate(small)
 
 
-def checkpoint_shard_bytes(value: CheckpointLayout, rank: int) -> bytes:
+def shard_bytes(layout: Layout, rank: int) -> bytes:
     """Return what is in the whole shard of a rank.
 
     Args:
-        value: The checkpoint. Of what became of it only what was so from the beginning matters:
+        layout: The checkpoint. Of what became of it only what was so from the beginning matters:
             ``unchecked`` shards have no checksum, ``overlapping`` and ``holes`` are there too.
         rank: Whose shard.
 
     Example:
-        >>> checkpoint_shard_bytes(checkpoint_layout(), 2)[:8].hex(" ", 4)
+        >>> shard_bytes(Layout(format="checkpoint"), 2)[:8].hex(" ", 4)
         '52414853 02000000'
     """
-    return shard_bytes_at(value, rank, value.step)
+    return _shard_bytes_at(layout, rank, layout.step)
 
 
-def shard_bytes_at(value: CheckpointLayout, rank: int, step: int) -> bytes:
+def _shard_bytes_at(layout: Layout, rank: int, step: int) -> bytes:
     """Return what would be in the whole shard of a rank, had it been saved at another step."""
-    data = _data(value, rank, step)
-    checksum = _checksum(value, rank, data).encode()
+    data = _data(layout, rank, step)
+    checksum = _checksum(layout, rank, data).encode()
     start = struct.pack("<Iii", _MAGIC, rank, len(checksum)) + checksum
-    return start + struct.pack("<iq", len(value.tensors[rank]), len(data)) + data
+    return start + struct.pack("<iq", len(layout.tensors[rank]), len(data)) + data
 
 
-def _data(value: CheckpointLayout, rank: int, step: int) -> bytes:
-    start = header_size(value, rank)
-    placed = [*zip(value.tensors[rank], offsets(value, rank), strict=True)]
+def _data(layout: Layout, rank: int, step: int) -> bytes:
+    start = _header_size(layout, rank)
+    placed = [*zip(layout.tensors[rank], _offsets(layout, rank), strict=True)]
     data = bytearray(max((offset + tensor.size for tensor, offset in placed), default=start))
     for tensor, offset in placed:
-        data[offset : offset + tensor.size] = _tensor_bytes(value, rank, tensor, step)
+        data[offset : offset + tensor.size] = _tensor_bytes(layout, rank, tensor, step)
     return bytes(data[start:])
 
 
-def _checksum(value: CheckpointLayout, rank: int, data: bytes) -> str:
-    if value.states[rank] is CheckpointShardState.UNCHECKED:
+def _checksum(layout: Layout, rank: int, data: bytes) -> str:
+    if layout.states[rank] is CheckpointShardState.UNCHECKED:
         return ""
-    if value.digest == "sha256":
+    if layout.algorithm == "sha256":
         return hashlib.sha256(data).hexdigest()
     leaves = [data[start : start + _MIB] for start in range(0, len(data), _MIB)]
     tree = b"".join(hashlib.sha256(leaf).digest() for leaf in leaves)
     return f"sha256-tree:{hashlib.sha256(tree).hexdigest()}"
 
 
-def header_size(value: CheckpointLayout, rank: int) -> int:
+def _header_size(layout: Layout, rank: int) -> int:
     """Return at which byte of a rank's shard the data begin."""
-    return 24 + len(_checksum(value, rank, b""))
+    return 24 + len(_checksum(layout, rank, b""))
 
 
-def offsets(value: CheckpointLayout, rank: int) -> Iterator[int]:
+def _offsets(layout: Layout, rank: int) -> Iterator[int]:
     """Yield where each tensor of a rank begins; wrongly, if that is the metadata's state."""
-    state = value.metadata
-    lied_about = rank == rank_lied_about(state, value.tensors)
+    state = layout.metadata
+    lied_about = rank == rank_lied_about(state, layout.tensors)
     has_hole = lied_about and state is CheckpointMetadataState.HOLES
     overlaps = lied_about and state is CheckpointMetadataState.OVERLAPPING
-    end = header_size(value, rank) + (_ALIGNMENT if has_hole else 0)
-    for tensor in value.tensors[rank]:
+    end = _header_size(layout, rank) + (_ALIGNMENT if has_hole else 0)
+    for tensor in layout.tensors[rank]:
         offset = -(-end // _ALIGNMENT) * _ALIGNMENT
         yield offset
         end = offset if overlaps else offset + tensor.size
 
 
-def checkpoint_entry(value: CheckpointLayout, rank: int) -> dict[str, Any]:
+def harmed_shard(layout: Layout, rank: int) -> bytes:
+    """Return the bytes of a shard, as far as its state is one of bytes and not one of the file."""
+    whole, state = shard_bytes(layout, rank), layout.states[rank]
+    if state in _FIELDS:
+        form, number, at = _FIELDS[state]
+        return _with_field(whole, form, number, at=at)
+    harmed = whole
+    after_checksum = _header_size(layout, rank) - 24
+    match state:
+        case CheckpointShardState.FLIPPED:
+            harmed = _flipped(whole, _middle_of_last(layout, rank))
+        case CheckpointShardState.FLIPPED_HEADER:
+            harmed = _flipped(whole, _header_size(layout, rank) // 2)
+        case CheckpointShardState.FLIPPED_PADDING:
+            harmed = _flipped(whole, _header_size(layout, rank))
+        case CheckpointShardState.ZERO_TAIL:
+            harmed = whole[: _middle_of_last(layout, rank)].ljust(len(whole), b"\0")
+        case CheckpointShardState.STALE:
+            # The last step before with other bytes, else the next: a few may be the same by chance.
+            step = layout.step
+            steps = itertools.chain(
+                range(step - 1, max(-1, step - _NEAR), -1), range(step + 1, step + _NEAR)
+            )
+            others = (_shard_bytes_at(layout, rank, each) for each in steps)
+            harmed = next(other for other in others if other != whole)
+        case CheckpointShardState.WRONG_RANK:
+            harmed = _with_field(whole, "<i", rank + 1, at=4)
+        case CheckpointShardState.WRONG_COUNT:
+            n_tensors = len(layout.tensors[rank])
+            harmed = _with_field(whole, "<i", n_tensors + 1, at=12 + after_checksum)
+        case CheckpointShardState.NEGATIVE_DATA:
+            harmed = _with_field(whole, "<q", -1, at=16 + after_checksum)
+        case CheckpointShardState.HUGE_DATA:
+            harmed = _with_field(whole, "<q", 2**63 - 1, at=16 + after_checksum)
+    return harmed
+
+
+_FIELDS: dict[str, tuple[str, int, int]] = {
+    CheckpointShardState.WRONG_MAGIC: (">I", 0x53484152, 0),
+    CheckpointShardState.NEGATIVE_CHECKSUM: ("<i", -1, 8),
+    CheckpointShardState.HUGE_CHECKSUM: ("<i", 2**31 - 1, 8),
+}
+"""Fields of the header that say another number, and where."""
+
+
+def _with_field(whole: bytes, form: str, number: int, *, at: int) -> bytes:
+    field = struct.pack(form, number)
+    return whole[:at] + field + whole[at + len(field) :]
+
+
+def _flipped(whole: bytes, place: int) -> bytes:
+    return whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+
+
+def _middle_of_last(layout: Layout, rank: int) -> int:
+    """The middle byte of the last tensor that has any."""
+    placed = zip(layout.tensors[rank], _offsets(layout, rank), strict=True)
+    *_, (tensor, offset) = [each for each in placed if each[0].size]
+    middle: int = offset + tensor.size // 2
+    return middle
+
+
+def checkpoint_entry(layout: Layout, rank: int) -> dict[str, Any]:
     """Return what the metadata, when whole, say of a rank's shard."""
-    shard = checkpoint_shard_bytes(value, rank)
-    start = header_size(value, rank)
-    placed = zip(value.tensors[rank], offsets(value, rank), strict=True)
-    checked = value.states[rank] is not CheckpointShardState.UNCHECKED
+    shard = shard_bytes(layout, rank)
+    start = _header_size(layout, rank)
+    placed = zip(layout.tensors[rank], _offsets(layout, rank), strict=True)
+    checked = layout.states[rank] is not CheckpointShardState.UNCHECKED
     return {
         "rank": rank,
-        "file": value.shard_name(rank),
+        "file": layout.shard_name(rank),
         "file_size": len(shard),
-        "checksum": _checksum(value, rank, shard[start:]),
+        "checksum": _checksum(layout, rank, shard[start:]),
         "tensors": [_described(shard, *each, checked=checked) for each in placed],
     }
 
@@ -161,17 +223,17 @@ def _described(
     }
 
 
-def checkpoint_document(value: CheckpointLayout) -> dict[str, Any]:
+def checkpoint_document(layout: Layout) -> dict[str, Any]:
     """Return what is in the whole metadata file, but for its own checksum."""
     return {
         "schema_version": 1,
-        "world_size": value.world_size,
-        "step": value.step,
+        "world_size": layout.n_shards,
+        "step": layout.step,
         "timestamp": "2025-01-01T00:00:00Z",
         "sharding": {
             "strategy": "full",
-            "shard_count": value.world_size,
+            "shard_count": layout.n_shards,
             "precision": "mixed",
         },
-        "shards": [checkpoint_entry(value, rank) for rank in range(value.world_size)],
+        "shards": [checkpoint_entry(layout, rank) for rank in range(layout.n_shards)],
     }

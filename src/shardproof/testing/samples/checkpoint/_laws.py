@@ -1,7 +1,4 @@
-"""What metadata of a checkpoint must say to be believed, law by law.
-
-This module imports nothing of shardproof: an oracle must not share the code that it judges.
-"""
+"""What metadata of a checkpoint must say to be believed, law by law."""
 
 import hashlib
 import json
@@ -62,17 +59,8 @@ def lawful_metadata(text: bytes, prefix: str) -> dict[str, Any]:
     seal = _SEAL.fullmatch(text[-74:])
     digest = hashlib.sha256(text[:-74]).hexdigest().encode()
     demand(seal is not None and seal[1] == digest, f"checksum {digest!r} at the end", text[-74:])
-    document: dict[str, Any] = _parsed(text)
-    _refuse_fields(document, _METADATA)
-    _refuse_head(document)
-    for rank, shard in enumerate(document["shards"]):
-        _refuse_shard(shard, rank, prefix)
-    return document
-
-
-def _parsed(text: bytes) -> Any:
     try:
-        return json.loads(
+        document: dict[str, Any] = json.loads(
             text.decode("utf-8"),
             object_pairs_hook=_once,
             parse_constant=_refuse_number,
@@ -80,6 +68,11 @@ def _parsed(text: bytes) -> Any:
         )
     except RecursionError as error:
         raise ValueError("expected JSON, found one nested too deeply") from error
+    _refuse_fields(document, _METADATA)
+    _refuse_head(document)
+    for rank, shard in enumerate(document["shards"]):
+        _refuse_shard(shard, rank, prefix)
+    return document
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""Metadata that break one law each, under their own right checksum unless that is the law.
-
-This module imports nothing of shardproof: it must not share the code that it helps to judge.
-"""
+"""Metadata that break one law each, under their own right checksum unless that is the law."""
 
 import copy
 import json
@@ -9,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples.checkpoint._content import checkpoint_document
-from shardproof.testing.samples.checkpoint._layout import CheckpointLayout
 from shardproof.testing.samples.checkpoint._metadata import signed, wrapping_shape
 from shardproof.testing.samples.checkpoint._tensors import ITEM_SIZES
 
@@ -26,13 +23,13 @@ _FAR: tuple[object, ...] = (-1, 2**63, 10**30)
 _HEX = "0123456789abcdef" * 4
 
 
-def metadata_lies(value: CheckpointLayout) -> Iterator[bytes]:
+def metadata_lies(layout: Layout) -> Iterator[bytes]:
     """Yield metadata files of a checkpoint that no reader may believe.
 
     Args:
-        value: The checkpoint, whose first rank has two tensors or more, the first with data.
+        layout: The checkpoint, whose first rank has two tensors or more, the first with data.
     """
-    truth = checkpoint_document(value)
+    truth = checkpoint_document(layout)
     for path, wrongs in [*_wrong_values(truth), *_wrong_texts(truth), *_wrong_tensors(truth)]:
         for wrong in wrongs:
             if (told := signed(_told(truth, path, wrong))) != signed(truth):
@@ -44,9 +41,9 @@ def metadata_lies(value: CheckpointLayout) -> Iterator[bytes]:
     yield from _mislaid_checksums(truth)
 
 
-def misnamed(value: CheckpointLayout, name: str) -> bytes:
+def misnamed(layout: Layout, name: str) -> bytes:
     """Return metadata by which the first rank's shard has another name."""
-    return signed(_told(checkpoint_document(value), ("shards", 0, "file"), name))
+    return signed(_told(checkpoint_document(layout), ("shards", 0, "file"), name))
 
 
 def _told(truth: dict[str, Any], path: _Path, wrong: object) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""The kit's own reader of checkpoints: slow, all in memory, and by the standard library alone.
-
-This module imports nothing of shardproof: an oracle must not share the code that it judges.
-"""
+"""The kit's own reader of checkpoints: slow, all in memory, and by the standard library alone."""
 
 import hashlib
 import os
@@ -10,14 +7,13 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from shardproof.testing.samples._oracle import refuse_level
 from shardproof.testing.samples.checkpoint._laws import demand, lawful_metadata
 
 __all__ = ["is_whole_checkpoint", "read_checkpoint"]
 
-_LEVELS = ("present", "complete", "valid")
 
-
-def is_whole_checkpoint(prefix: str | os.PathLike[str], level: str = "valid") -> bool:
+def is_whole_checkpoint(prefix: str | os.PathLike[str], *, level: str = "valid") -> bool:
     """Return whether a checkpoint is whole, as it lies on disk.
 
     It knows the format (docs/checkpoint-format.md) and not what was meant to be written: use it on
@@ -32,12 +28,12 @@ def is_whole_checkpoint(prefix: str | os.PathLike[str], level: str = "valid") ->
         ValueError: Another level.
 
     Example:
-        >>> with checkpoint_dir(checkpoint_layout(truncated_ranks=[1])) as prefix:
-        ...     is_whole_checkpoint(prefix, "present"), is_whole_checkpoint(prefix)
+        >>> from shardproof.testing import Layout, shards_dir
+        >>> with shards_dir(Layout(format="checkpoint", truncated=[1])) as prefix:
+        ...     is_whole_checkpoint(prefix, level="present"), is_whole_checkpoint(prefix)
         (True, False)
     """
-    if level not in _LEVELS:
-        raise ValueError(f"level: expected one of {', '.join(_LEVELS)}, found {level!r}")
+    refuse_level(level)
     try:
         _read(Path(prefix), level)
     except (OSError, ValueError):
@@ -57,7 +53,8 @@ def read_checkpoint(prefix: str | os.PathLike[str]) -> list[dict[str, bytes]]:
         ValueError: The checkpoint is not whole, and why.
 
     Example:
-        >>> with checkpoint_dir(checkpoint_layout(world_size=2)) as prefix:
+        >>> from shardproof.testing import Layout, shards_dir
+        >>> with shards_dir(Layout(2, format="checkpoint")) as prefix:
         ...     first, second = read_checkpoint(prefix)
         >>> len(second["layers.1.weight"])
         48
@@ -79,7 +76,7 @@ def _read(prefix: Path, level: str) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a regular file: whoever opens a named pipe may wait for ever."""
+    """Return the bytes of a regular file; to open a named pipe may take for ever."""
     real, directory = _real(path), _real(path.parent)
     demand(os.path.dirname(real) == directory, f"a file in {directory}", real)
     demand(stat.S_ISREG(os.stat(real).st_mode), "a regular file", real)

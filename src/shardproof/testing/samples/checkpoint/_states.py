@@ -1,7 +1,4 @@
-"""What can become of one rank's shard of a checkpoint, and of the file that speaks for all.
-
-This module imports nothing of shardproof: it must not share the code that it helps to judge.
-"""
+"""What can become of one rank's shard of a checkpoint, and of the file that speaks for all."""
 
 import enum
 
@@ -11,7 +8,7 @@ __all__ = ["CheckpointMetadataState", "CheckpointShardState"]
 class CheckpointShardState(enum.StrEnum):
     """What became of the shard of one rank."""
 
-    WHOLE = "whole"
+    OK = "ok"
     """As it was saved."""
     MISSING = "missing"
     """Gone, or never copied."""
@@ -34,8 +31,8 @@ class CheckpointShardState(enum.StrEnum):
     OUTSIDE = "outside"
     """A symbolic link to a whole shard outside the directory."""
     FIFO = "fifo"
-    """A named pipe; whoever opens it without O_NONBLOCK waits for a writer (fifo(7)): so read what
-    has one inside a `time_limit`."""
+    """A named pipe; open(2) without O_NONBLOCK waits for a writer (fifo(7)): so read what has one
+    inside a `time_limit`."""
     UNREADABLE = "unreadable"
     """Nobody may read it (``chmod 0``)."""
     SWAPPED = "swapped"
@@ -67,7 +64,7 @@ class CheckpointMetadataState(enum.StrEnum):
     otherwise: only the law that is broken can tell.
     """
 
-    WHOLE = "whole"
+    OK = "ok"
     """As it was saved."""
     MISSING = "missing"
     """Not there."""

@@ -1,13 +1,23 @@
-"""What a tensor of a checkpoint is, without its bytes.
+"""What a tensor of a checkpoint is, without its bytes, and in which states its shard can be."""
 
-This module imports nothing of shardproof: it must not share the code that it helps to judge.
-"""
-
+import collections
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["ITEM_SIZES", "CheckpointTensor", "as_tensor"]
+from shardproof.testing.samples.checkpoint._states import (
+    CheckpointMetadataState,
+    CheckpointShardState,
+)
+
+__all__ = [
+    "ITEM_SIZES",
+    "CheckpointTensor",
+    "as_tensor",
+    "can_be",
+    "rank_lied_about",
+    "refuse_impossible",
+]
 
 ITEM_SIZES = {
     "bool": 1,
@@ -43,6 +53,9 @@ class CheckpointTensor(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        return repr(tuple(self))  # as it is given: the repr of a layout is a call
+
     @property
     def size(self) -> int:
         """How many bytes it has."""
@@ -59,31 +72,81 @@ def as_tensor(given: tuple[str, str, Iterable[int]]) -> CheckpointTensor:
     """
     name, dtype, shape = given
     tensor = CheckpointTensor(name, dtype, tuple(shape))
-    _refuse_name(tensor.name)
-    if tensor.dtype not in ITEM_SIZES:
-        raise ValueError(f"dtype: expected one of {', '.join(ITEM_SIZES)}, found {dtype!r}")
-    _refuse_shape(tensor.shape)
-    return tensor
-
-
-def _refuse_name(name: object) -> None:
     if type(name) is not str:
         raise TypeError(f"name: expected str, found {name!r}")
-    if not name or not _is_utf8(name):
+    if not name or any("\ud800" <= letter <= "\udfff" for letter in name):
         raise ValueError(f"name: expected UTF-8 text that is not empty, found {name!r}")
-
-
-def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _refuse_shape(shape: tuple[object, ...]) -> None:
-    for length in shape:
+    if dtype not in ITEM_SIZES:
+        raise ValueError(f"dtype: expected one of {', '.join(ITEM_SIZES)}, found {dtype!r}")
+    for length in tensor.shape:
         if type(length) is not int:
             raise TypeError(f"shape: expected lengths of type int, found {length!r}")
         if length < 0:
             raise ValueError(f"shape: expected lengths of 0 or more, found {length}")
-    if len(shape) > _MAX_DIMENSIONS:
-        raise ValueError(
-            f"shape: expected {_MAX_DIMENSIONS} dimensions or less, found {len(shape)}"
-        )
+    if len(tensor.shape) > _MAX_DIMENSIONS:
+        found = len(tensor.shape)
+        raise ValueError(f"shape: expected {_MAX_DIMENSIONS} dimensions or less, found {found}")
+    return tensor
+
+
+_Tensors = Sequence[CheckpointTensor]
+
+_SHARD_NEEDS: dict[str, tuple[int, int]] = {
+    CheckpointShardState.FLIPPED_PADDING: (1, 0),
+    CheckpointShardState.FLIPPED: (1, 1),
+    CheckpointShardState.ZERO_TAIL: (1, 1),
+    CheckpointShardState.STALE: (1, 1),
+}
+"""How many tensors a rank must have, and how many with one element or more; by default none."""
+
+# Not in one table with those: a state of shards is equal to that of metadata of the same name.
+_METADATA_NEEDS = {
+    CheckpointMetadataState.HOLES: (1, 0),
+    CheckpointMetadataState.UNKNOWN_DTYPE: (1, 0),
+    CheckpointMetadataState.OVERFLOWING: (1, 1),
+    CheckpointMetadataState.OVERLAPPING: (2, 2),
+}
+
+
+def can_be(state: str, tensors: _Tensors) -> bool:
+    """Return whether the shard of these tensors can be in a state."""
+    if state == CheckpointShardState.STALE and not any(map(_varies, tensors)):
+        return False
+    return _has(tensors, _SHARD_NEEDS.get(state, (0, 0)))
+
+
+def _varies(tensor: CheckpointTensor) -> bool:
+    """Whether its bytes are other ones at other steps: the last is odd, so one bool is the same."""
+    return tensor.size > (tensor.dtype == "bool")
+
+
+def rank_lied_about(state: CheckpointMetadataState, tensors: Sequence[_Tensors]) -> int | None:
+    """Return the first rank whose tensors such metadata can lie about; None if there is none."""
+    for rank, each in enumerate(tensors):
+        # All that is seen may be the last tensor, and it must be another one in a stale shard.
+        *_, last = [True, *(_varies(tensor) for tensor in each if tensor.size)]
+        if state is CheckpointMetadataState.OVERLAPPING and not last:
+            continue
+        if _has(each, _METADATA_NEEDS.get(state, (0, 0))):
+            return rank
+    return None
+
+
+def _has(tensors: _Tensors, needs: tuple[int, int]) -> bool:
+    n_with_data = sum(tensor.size > 0 for tensor in tensors)
+    return len(tensors) >= needs[0] and n_with_data >= needs[1]
+
+
+def refuse_impossible(
+    states: Sequence[str], metadata: CheckpointMetadataState, tensors: Sequence[_Tensors]
+) -> None:
+    """Raise a ValueError where a state would leave everything as it was."""
+    for rank, (state, each) in enumerate(zip(states, tensors, strict=True)):
+        counts = collections.Counter(tensor.name for tensor in each)
+        if twins := sorted(name for name, count in counts.items() if count > 1):
+            raise ValueError(f"tensors: expected one {twins[0]!r} in rank {rank}, found more")
+        if not can_be(state, each):
+            where = f"data in the shard of rank {rank} that it can change"
+            raise ValueError(f"{state}: expected {where}, found none")
+    if rank_lied_about(metadata, tensors) is None:
+        raise ValueError(f"metadata: too few tensors with data for {metadata} to be a lie")

@@ -1,35 +1,25 @@
-"""Plan directories of data-prep runs, whole and damaged, and what a right reader says of them.
+"""Plan directories of data-prep runs, whole and damaged: what only this format has.
 
 This package imports nothing of shardproof outside the kit: it must not share the code that it helps
 to judge.
 """
 
-from shardproof.testing.samples.receipts._content import output_bytes, plan_bytes, receipt_bytes
-from shardproof.testing.samples.receipts._directories import (
+from shardproof.testing.samples.receipts._content import ReceiptState, output_bytes, receipt_bytes
+from shardproof.testing.samples.receipts._format import (
+    FORMAT,
     MakeReceiptsDir,
-    receipts_dir,
+    ReceiptsOptions,
+    expected_pending,
     receipts_dir_maker,
 )
-from shardproof.testing.samples.receipts._layout import (
-    ReceiptsKeywords,
-    ReceiptsLayout,
-    receipts_layout,
-)
-from shardproof.testing.samples.receipts._oracle import expected_pending
-from shardproof.testing.samples.receipts._states import ReceiptState
-from shardproof.testing.samples.receipts._writing import write_receipts
 
 __all__ = [
+    "FORMAT",
     "MakeReceiptsDir",
     "ReceiptState",
-    "ReceiptsKeywords",
-    "ReceiptsLayout",
+    "ReceiptsOptions",
     "expected_pending",
     "output_bytes",
-    "plan_bytes",
     "receipt_bytes",
-    "receipts_dir",
     "receipts_dir_maker",
-    "receipts_layout",
-    "write_receipts",
 ]

@@ -1,17 +1,13 @@
-"""What is in the files of a plan directory: the plan, the receipts, and the outputs when whole.
+"""What is in the files of a plan directory: the plan, the receipts, and the outputs when whole."""
 
-This module imports nothing of shardproof: it must not share the code that it helps to judge.
-"""
-
+import enum
 import hashlib
 import json
-from collections.abc import Callable
 from typing import Any
 
-from shardproof.testing.samples.receipts._layout import ReceiptsLayout
-from shardproof.testing.samples.receipts._states import ReceiptState
+from shardproof.testing.samples._layout import Layout
 
-__all__ = ["output_bytes", "plan_bytes", "receipt_bytes"]
+__all__ = ["ReceiptState", "output_bytes", "receipt_bytes", "whole_bytes"]
 
 _SIZES = {"bin": 96, "idx": 40}
 _N_ROWS = 4
@@ -19,11 +15,82 @@ _BEGAN = 1735689600.0  # Unix time of the first second of 2025
 _OTHER_PLAN = "0123456789abcdef"
 
 
-def output_bytes(value: ReceiptsLayout, index: int, kind: str) -> bytes:
+class ReceiptState(enum.StrEnum):
+    """What became of one shard of a data-prep run: of its receipt, or of the outputs it names."""
+
+    OK = "ok"
+    """Done: its receipt says so, and its two outputs are whole."""
+    ABSENT = "absent"
+    """Not begun: there is no receipt, and no output."""
+    STARTED = "started"
+    """Begun by a job that was killed; its outputs look whole."""
+    FAILED = "failed"
+    """Ended by an exception; its outputs look whole."""
+    CORRUPT = "corrupt"
+    """The receipt is no JSON."""
+    TORN = "torn"
+    """The receipt is cut in the middle."""
+    BLANK = "blank"
+    """The receipt has 0 bytes."""
+    FOREIGN = "foreign"
+    """The receipt is one of another plan."""
+    MISPLACED = "misplaced"
+    """The receipt is one of another shard."""
+    TWICE = "twice"
+    """The receipt says first that it failed, and then, by the same key, that it completed."""
+    UNLISTED = "unlisted"
+    """The receipt says completed, with rows, and has no list of files."""
+    NAMELESS = "nameless"
+    """The receipt says completed, with rows, and its list of files is empty."""
+    ONLY_BIN = "only_bin"
+    """The receipt names the first output alone, and there is no second one."""
+    ONLY_IDX = "only_idx"
+    """The receipt names the second output alone, and there is no first one."""
+    EMPTY_SHARD = "empty_shard"
+    """Done: it has no rows, and so the outputs it names with 0 bytes are not there."""
+    MISSING_BIN = "missing_bin"
+    """The first output is gone, as after a purge of a scratch file system."""
+    MISSING_IDX = "missing_idx"
+    """The second output is gone."""
+    MISSING = "missing"
+    """Both outputs are gone, and the receipt is not."""
+    EMPTY = "empty"
+    """The first output has 0 bytes."""
+    TRUNCATED = "truncated"
+    """The first output is cut in the middle."""
+    EXTENDED = "extended"
+    """The first output has one byte more."""
+    FLIPPED = "flipped"
+    """One bit in the middle of the first output is another; the size is right."""
+    DIRECTORY = "directory"
+    """A directory in the place of the first output."""
+    UNREADABLE = "unreadable"
+    """Nobody may read the first output (``chmod 0``)."""
+    ESCAPING = "escaping"
+    """The receipt names a file outside the plan directory, where a whole one is."""
+    PLACEHOLDER = "placeholder"
+    """Whole, with ``"xxh64:unknown"`` in the place of digests: nothing can be proven."""
+
+
+def whole_bytes(layout: Layout, name: str) -> bytes:
+    """Return what is in a whole file of the directory: in its plan, a receipt, or an output."""
+    digits, _, suffix = name.removeprefix("receipts/").removeprefix("shard_").partition(".")
+    index = int(digits) if digits.isdecimal() else layout.n_shards
+    options = layout.options
+    if name == "plan.json":
+        return _plan(layout)
+    if index < layout.n_shards and name == options.receipt_name(index):
+        return json.dumps(_completed(layout, index)).encode()
+    if index < layout.n_shards and name in {options.bin_name(index), options.idx_name(index)}:
+        return output_bytes(layout, index, suffix)
+    raise ValueError(f"name: expected plan.json, or that of a receipt or an output, found {name!r}")
+
+
+def output_bytes(layout: Layout, index: int, kind: str) -> bytes:
     """Return what is in a shard's whole output: no two outputs of any plan have the same bytes.
 
     Args:
-        value: The directory; what became of the shard does not matter.
+        layout: The directory; what became of the shard does not matter.
         index: The shard.
         kind: ``"bin"``, which has 96 bytes, or ``"idx"``, which has 40.
 
@@ -31,37 +98,29 @@ def output_bytes(value: ReceiptsLayout, index: int, kind: str) -> bytes:
         KeyError: Another kind.
 
     Example:
-        >>> len(output_bytes(receipts_layout(), 0, "bin"))
+        >>> len(output_bytes(Layout(format="receipts"), 0, "bin"))
         96
     """
-    text = f"{kind} of shard {index} of plan {value.plan_hash}"
+    text = f"{kind} of shard {index} of plan {layout.plan_hash}"
     return hashlib.shake_256(text.encode()).digest(_SIZES[kind])
 
 
-def plan_bytes(value: ReceiptsLayout) -> bytes:
-    """Return the text of ``plan.json``, with the fields of NVIDIA-NeMo/Nemotron's data_prep.
+def _plan(layout: Layout) -> bytes:
+    """The text of ``plan.json``, with the fields of NVIDIA-NeMo/Nemotron's data_prep.
 
     It says too that each shard owes outputs of the kinds ``bin`` and ``idx``.
-
-    Args:
-        value: What became of its shards does not matter.
-
-    Example:
-        >>> import json
-        >>> json.loads(plan_bytes(receipts_layout(n_shards=8)))["num_shards"]
-        8
     """
     plan = {
         "version": "1.0",
         "created_at": "2025-01-01T00:00:00Z",
-        "plan_hash": value.plan_hash,
-        "dataset_name": value.dataset_name,
-        "num_shards": value.n_shards,
-        "source_fingerprint": f"sha256:{hashlib.sha256(value.plan_hash.encode()).hexdigest()}",
+        "plan_hash": layout.plan_hash,
+        "dataset_name": layout.dataset_name,
+        "num_shards": layout.n_shards,
+        "source_fingerprint": f"sha256:{hashlib.sha256(layout.plan_hash.encode()).hexdigest()}",
         "config_hash": hashlib.sha256(b"no settings").hexdigest()[:16],
         "determinism_constraints": {},
         "resolved_tokenizer": {"type": "none"},
-        "file_assignments": [_assignment(index) for index in range(value.n_shards)],
+        "file_assignments": [_assignment(index) for index in range(layout.n_shards)],
         "pins": [],
         "kinds": ["bin", "idx"],
     }
@@ -74,133 +133,86 @@ def _assignment(index: int) -> dict[str, Any]:
     return {"shard_index": index, "files": [source], "total_bytes": 1000}
 
 
-def receipt_bytes(value: ReceiptsLayout, index: int) -> bytes | None:
+def receipt_bytes(layout: Layout, index: int) -> bytes | None:
     """Return the text of a shard's receipt in its state; None where there is none.
 
     Example:
-        >>> receipt_bytes(receipts_layout(blank=[0], absent=[1]), 0)
+        >>> receipt_bytes(Layout(format="receipts", blank=[0], absent=[1]), 0)
         b''
     """
-    state = value.states[index]
+    state = layout.states[index]
     if state is ReceiptState.ABSENT:
         return None
-    receipt = _completed(value, index)
-    _CHANGES.get(state, _leave)(receipt)
+    receipt = _completed(layout, index)
+    if state in {ReceiptState.STARTED, ReceiptState.FAILED}:
+        _end_otherwise(receipt, state)
+    else:
+        _lie(receipt, state)
     text = json.dumps(receipt).encode()
-    return _SPELLINGS.get(state, bytes)(text)
+    if state is ReceiptState.CORRUPT:
+        return text.replace(b'"', b"'")  # as Python prints a dict
+    if state is ReceiptState.TORN:
+        return text[: len(text) // 2]
+    if state is ReceiptState.BLANK:
+        return b""
+    if state is ReceiptState.TWICE:
+        return b'{"status": "failed", ' + text[1:]
+    return text
 
 
-def _completed(value: ReceiptsLayout, index: int) -> dict[str, Any]:
+def _completed(layout: Layout, index: int) -> dict[str, Any]:
+    names = {"bin": layout.bin_name(index), "idx": layout.idx_name(index)}
+    files = {}
+    for kind, name in names.items():
+        content = output_bytes(layout, index, kind)
+        checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        files[kind] = {"path": name, "bytes": len(content), "checksum": checksum}
     return {
         "status": "completed",
-        "plan_hash": value.plan_hash,
+        "plan_hash": layout.plan_hash,
         "shard_index": index,
-        "run_hash": value.run_hash,
-        "dataset_name": value.dataset_name,
+        "run_hash": layout.run_hash,
+        "dataset_name": layout.dataset_name,
         "schema_version": 1,
         "completed_at": _BEGAN + index,
         "stats": {"num_sequences": _N_ROWS},
-        "files": {
-            "bin": _recorded(value.bin_name(index), output_bytes(value, index, "bin")),
-            "idx": _recorded(value.idx_name(index), output_bytes(value, index, "idx")),
-        },
+        "files": files,
     }
 
 
-def _recorded(name: str, content: bytes) -> dict[str, Any]:
-    checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    return {"path": name, "bytes": len(content), "checksum": checksum}
+def _end_otherwise(receipt: dict[str, Any], state: str) -> None:
+    """Let a shard's work have ended in another way, or not yet."""
+    if state == ReceiptState.STARTED:
+        receipt |= {"status": "started", "started_at": receipt.pop("completed_at")}
+        del receipt["stats"], receipt["files"]
+    else:
+        # With the list of files, which nobody may take for a proof of anything.
+        receipt |= {"status": "failed", "failed_at": receipt.pop("completed_at")}
+        receipt |= {"error_type": "OSError", "error_message": "[Errno 28] No space left on device"}
+        receipt["traceback"] = "Traceback (most recent call last):\n  ...\n"
 
 
-def _leave(_receipt: dict[str, Any]) -> None:
-    pass
-
-
-def _start(receipt: dict[str, Any]) -> None:
-    receipt |= {"status": "started", "started_at": receipt.pop("completed_at")}
-    del receipt["stats"], receipt["files"]
-
-
-def _fail(receipt: dict[str, Any]) -> None:
-    # With the list of files, which nobody may take for a proof of anything.
-    receipt |= {"status": "failed", "failed_at": receipt.pop("completed_at")}
-    receipt |= {"error_type": "OSError", "error_message": "[Errno 28] No space left on device"}
-    receipt["traceback"] = "Traceback (most recent call last):\n  ...\n"
-
-
-def _swap_plan(receipt: dict[str, Any]) -> None:
-    receipt["plan_hash"] = _OTHER_PLAN
-
-
-def _swap_shard(receipt: dict[str, Any]) -> None:
-    receipt["shard_index"] = receipt["shard_index"] - 1 if receipt["shard_index"] else 1
-
-
-def _unlist(receipt: dict[str, Any]) -> None:
-    del receipt["files"]
-
-
-def _unname(receipt: dict[str, Any]) -> None:
-    receipt["files"] = {}
-
-
-def _unname_idx(receipt: dict[str, Any]) -> None:
-    del receipt["files"]["idx"]
-
-
-def _unname_bin(receipt: dict[str, Any]) -> None:
-    del receipt["files"]["bin"]
-
-
-def _empty(receipt: dict[str, Any]) -> None:
-    receipt["stats"]["num_sequences"] = 0
-    for file in receipt["files"].values():
-        file |= {"bytes": 0, "checksum": "xxh64:empty"}
-
-
-def _escape(receipt: dict[str, Any]) -> None:
-    receipt["files"]["bin"]["path"] = "../" + receipt["files"]["bin"]["path"]
-
-
-def _prove_nothing(receipt: dict[str, Any]) -> None:
-    for file in receipt["files"].values():
-        file["checksum"] = "xxh64:unknown"
-
-
-_CHANGES: dict[ReceiptState, Callable[[dict[str, Any]], None]] = {
-    ReceiptState.STARTED: _start,
-    ReceiptState.FAILED: _fail,
-    ReceiptState.FOREIGN: _swap_plan,
-    ReceiptState.MISPLACED: _swap_shard,
-    ReceiptState.UNLISTED: _unlist,
-    ReceiptState.NAMELESS: _unname,
-    ReceiptState.ONLY_BIN: _unname_idx,
-    ReceiptState.ONLY_IDX: _unname_bin,
-    ReceiptState.EMPTY_SHARD: _empty,
-    ReceiptState.ESCAPING: _escape,
-    ReceiptState.PLACEHOLDER: _prove_nothing,
-}
-
-
-def _no_json(text: bytes) -> bytes:
-    return text.replace(b'"', b"'")  # as Python prints a dict
-
-
-def _cut(text: bytes) -> bytes:
-    return text[: len(text) // 2]
-
-
-def _blank(_text: bytes) -> bytes:
-    return b""
-
-
-def _say_twice(text: bytes) -> bytes:
-    return b'{"status": "failed", ' + text[1:]
-
-
-_SPELLINGS: dict[ReceiptState, Callable[[bytes], bytes]] = {
-    ReceiptState.CORRUPT: _no_json,
-    ReceiptState.TORN: _cut,
-    ReceiptState.BLANK: _blank,
-    ReceiptState.TWICE: _say_twice,
-}
+def _lie(receipt: dict[str, Any], state: str) -> None:
+    """Let a completed shard's receipt say what a state says."""
+    files = receipt["files"]
+    if state == ReceiptState.FOREIGN:
+        receipt["plan_hash"] = _OTHER_PLAN
+    elif state == ReceiptState.MISPLACED:
+        receipt["shard_index"] = receipt["shard_index"] - 1 if receipt["shard_index"] else 1
+    elif state == ReceiptState.UNLISTED:
+        del receipt["files"]
+    elif state == ReceiptState.NAMELESS:
+        receipt["files"] = {}
+    elif state == ReceiptState.ONLY_BIN:
+        del files["idx"]
+    elif state == ReceiptState.ONLY_IDX:
+        del files["bin"]
+    elif state == ReceiptState.EMPTY_SHARD:
+        receipt["stats"]["num_sequences"] = 0
+        for file in files.values():
+            file |= {"bytes": 0, "checksum": "xxh64:empty"}
+    elif state == ReceiptState.ESCAPING:
+        files["bin"]["path"] = "../" + files["bin"]["path"]
+    elif state == ReceiptState.PLACEHOLDER:
+        for file in files.values():
+            file["checksum"] = "xxh64:unknown"

@@ -1,1 +1,0 @@
-"""Remove old checkpoints, and what interrupted processes left beside them."""

@@ -1,0 +1,212 @@
+"""Open the files of a checkpoint: shards, metadata and records, none of which is believed.
+
+The size and the header of a shard are compared with the metadata before it is read.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from shardproof._base import json
+from shardproof._base.messages import joined, quoted, told
+from shardproof.checkpoint.format._layout import (
+    ShardHeader,
+    header_size,
+    metadata_name,
+    pack_header,
+    parse_header,
+    record_name,
+)
+from shardproof.checkpoint.format._metadata import (
+    BROKEN,
+    CheckpointMetadata,
+    RankRecord,
+    ShardEntry,
+    broken_by_shard,
+    decode,
+    refuse,
+    unseal,
+)
+from shardproof.checkpoint.storage._local_storage import NotRegularFileError
+from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_at, unfinished_of
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, StoredFile
+from shardproof.errors import CheckpointError, CheckpointNotFoundError
+
+__all__ = [
+    "header_mismatch",
+    "implied_header",
+    "open_file",
+    "open_shard",
+    "read_at",
+    "read_into",
+    "read_metadata",
+    "read_record",
+    "refuse_other_file",
+    "small_enough",
+]
+
+_SHOWN = 3
+_LONGEST_PATH = 4096
+
+
+def read_metadata(location: Location, name: str | None = None) -> CheckpointMetadata:
+    """Read the metadata of a checkpoint.
+
+    Args:
+        location: Where it is.
+        name: Of the file, where it has another than the usual one.
+
+    Raises:
+        CheckpointNotFoundError: There is none; the text says what to type, where that is seen.
+        CheckpointError: It can't be read, or breaks a law of the format.
+    """
+    try:
+        data, path = _read(location, name or metadata_name(location.name))
+    except CheckpointNotFoundError as error:
+        if name is None and (tip := _advice(location)):
+            raise CheckpointNotFoundError(f"{error.problem}; {tip}", path=error.path) from error
+        raise
+    return decode(data, path=path, prefix_name=location.name)
+
+
+def read_record(location: Location, rank: int) -> RankRecord:
+    """Read what a rank recorded of its shard; raise as `read_metadata`."""
+    data, path = _read(location, record_name(location.name, rank))
+    record = unseal(data, RankRecord, path=path)
+    found = record.shard.rank
+    foreign = [] if found == rank else [f"rank: expected {rank}, found {found}"]
+    refuse(BROKEN, [*foreign, *broken_by_shard(record.shard, location.name)], path=path)
+    return record
+
+
+def _read(location: Location, name: str) -> tuple[bytes, str]:
+    with open_file(location.storage, location.beside(name)) as file:
+        if file.size > json.MAX_BYTES:
+            problem = f"expected at most {json.MAX_BYTES} bytes, found {file.size}"
+            raise CheckpointError(problem, path=file.path)
+        return read_at(file, 0, file.size), file.path
+
+
+def small_enough(data: bytes, path: str) -> bytes:
+    """Return the bytes of a JSON file that is to be written, unless no reader takes so many."""
+    if len(data) > json.MAX_BYTES:
+        problem = (
+            f"it would have {len(data)} bytes, and at most {json.MAX_BYTES} are read: "
+            "save fewer and larger tensors"
+        )
+        raise CheckpointError(problem, path=path)
+    return data
+
+
+def _advice(location: Location) -> str:
+    """Return what to do where there is no metadata file for a prefix; at best what to type."""
+    if location.name.endswith(metadata_name("")):
+        prefix = location.path.removesuffix(metadata_name(""))
+        return f"expected a prefix, found the name of a metadata file: give {_shown(prefix)}"
+    try:
+        return _what_is_inside(location) or joined([*map(str, unfinished_at(location))])
+    except OSError:  # that there is no such file was seen, all the same
+        return ""
+
+
+def _what_is_inside(location: Location) -> str:
+    try:
+        prefixes = prefixes_in(location.path, location.storage)
+    except NotADirectoryError:
+        return ""
+    there = [_shown(found.path) for found in prefixes.committed]
+    if there:
+        more = f" (or another of {len(there)})" if len(there) > _SHOWN else ""
+        shown = " or ".join(there[:_SHOWN])
+        return f"expected a prefix, found a directory: give {shown}{more}"
+    unfinished = [str(step) for step in unfinished_of(prefixes)]
+    return f"it is a directory without a checkpoint: {unfinished[0]}" if unfinished else ""
+
+
+def _shown(path: str) -> str:
+    return quoted(path, _LONGEST_PATH)
+
+
+@contextlib.contextmanager
+def open_file(storage: CheckpointStorage, path: str) -> Iterator[StoredFile]:
+    """Open a file of a checkpoint, and close it in the end.
+
+    Raises:
+        CheckpointNotFoundError: It is not there.
+        CheckpointError: It can't be opened, or is no regular file.
+    """
+    try:
+        file = storage.open(path)
+    except FileNotFoundError as error:
+        raise CheckpointNotFoundError("there is no such file", path=path) from error
+    except NotRegularFileError as error:
+        problem = f"expected a regular file, found {told(error)}; restore it"
+        raise CheckpointError(problem, path=path) from error
+    except OSError as error:
+        raise CheckpointError(f"it can't be opened: {told(error)}", path=path) from error
+    with contextlib.closing(file):
+        yield file
+
+
+@contextlib.contextmanager
+def open_shard(location: Location, entry: ShardEntry) -> Iterator[StoredFile]:
+    """Open a shard as `open_file` does, if its size and header are those the metadata implies."""
+    with open_file(location.storage, location.beside(entry.file)) as file:
+        refuse_other_file(file, entry)
+        yield file
+
+
+def refuse_other_file(file: StoredFile, entry: ShardEntry) -> None:
+    """Raise `CheckpointError` unless size and header are those that the metadata implies."""
+    if file.size != entry.file_size:
+        problem = f"expected {entry.file_size} bytes, found {file.size}; restore it"
+        raise CheckpointError(problem, path=file.path)
+    header = implied_header(entry)
+    if mismatch := header_mismatch(header, read_at(file, 0, header_size(header.checksum))):
+        expected, found = mismatch
+        problem = f"expected {expected} in its header, found {found}; restore it"
+        raise CheckpointError(problem, path=file.path)
+
+
+def read_at(file: StoredFile, offset: int, n_bytes: int) -> bytes:
+    """Read a number of bytes from an offset on, or fewer where the file ends."""
+    buffer = memoryview(bytearray(min(n_bytes, max(0, file.size - offset))))
+    at = 0
+    while at < len(buffer):
+        n = read_into(file, buffer[at:], offset + at)
+        at += n
+    return bytes(buffer)
+
+
+def read_into(file: StoredFile, view: memoryview, offset: int) -> int:
+    """Read at least one byte into a view; a file that ends there is a `CheckpointError`."""
+    try:
+        n = file.read_into(view, offset)
+    except OSError as error:
+        problem = f"it can't be read at {offset}: {told(error)}"
+        raise CheckpointError(problem, path=file.path) from error
+    if not n:
+        problem = f"it became shorter while it was read: it ends before byte {offset}"
+        raise CheckpointError(problem, path=file.path)
+    return n
+
+
+def implied_header(entry: ShardEntry) -> ShardHeader:
+    """Return the header that a shard has, if it is the one that the metadata names."""
+    length = entry.file_size - header_size(entry.checksum)
+    return ShardHeader(entry.rank, entry.checksum, len(entry.tensors), length)
+
+
+def header_mismatch(expected: ShardHeader, begin: bytes) -> tuple[str, str] | None:
+    """Return the expected and the found header of a shard in words, where they differ."""
+    if begin == pack_header(expected):
+        return None
+    try:
+        found = parse_header(begin)
+    except ValueError as error:
+        return "what the metadata implies", f"another: {told(error)}"
+    if found.rank != expected.rank:
+        return f"rank {expected.rank}", f"rank {found.rank}: files were swapped or copied"
+    if found.checksum != expected.checksum:
+        stated = quoted(found.checksum)
+        return f"the checksum {expected.checksum}", f"{stated}: another step's shard, or damage"
+    return str(expected), str(found)

@@ -1,0 +1,224 @@
+"""Shards of tokens as files: which two a shard is, and how they are opened and read."""
+
+import dataclasses
+import os
+import stat
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardproof._base.arguments import accepted_fields, count
+from shardproof._base.liveness import Mark, mark_of
+from shardproof._base.messages import quoted, shown, told
+from shardproof._base.names import NotRegularError, open_inside, open_root, refusals
+from shardproof._base.opening import real_path, refuse_empty
+from shardproof.datasets.tokens._npy import (
+    HeaderError,
+    NpyHeader,
+    little_endian,
+    read_header,
+    read_into,
+    wrong_size,
+)
+from shardproof.errors import ShardReadError
+
+__all__ = ["IDS", "AnyPath", "Items", "TokenFiles", "TokenShard", "mark_at", "open_tokens"]
+
+AnyPath = str | os.PathLike[str]
+
+IDS = np.dtype("<u8")
+"""How ids are stored."""
+
+_DIRECTORY_VARIABLE = "DATASET_BINS_PATH"
+_MAX_INDEX = 10**9
+_MAX_LENGTH = 2**48
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFiles:
+    """The files of the token shards in one directory: which they are, and what they must hold.
+
+    Attributes:
+        sequence_length: Tokens of a sequence.
+        shards_path: Directory of the shards; None for ``$DATASET_BINS_PATH``. From then on it is
+            the real absolute path.
+        token_dtype: Type of a token in the files, which are little-endian.
+        file_prefix: The tokens are in ``<file_prefix>_000003.npy``.
+        ids_prefix: The ids are in ``<ids_prefix>_000003.npy``; None for ``sample_ids`` beside
+            ``train``, and for ``sample_ids_<file_prefix>`` beside anything else.
+        allow_length_mismatch: Whether to take as many sequences as have both tokens and an id,
+            and say so in the log, where their numbers disagree.
+
+    Raises:
+        ValueError: A number out of range, a prefix that no file name may begin with, a type that
+            is no integer's, or no directory.
+        TypeError: A value of the wrong type.
+
+    Example:
+        >>> files = TokenFiles(sequence_length=2048, shards_path=output_dir, file_prefix="anneal")
+        >>> [path.name for path in files.paths(3)]
+        ['anneal_000003.npy', 'sample_ids_anneal_000003.npy']
+    """
+
+    sequence_length: int
+    shards_path: AnyPath | None = None
+    token_dtype: npt.DTypeLike = np.uint32
+    file_prefix: str = "train"
+    ids_prefix: str | None = None
+    allow_length_mismatch: bool = False
+
+    def __post_init__(self) -> None:
+        found = accepted_fields(self)
+        refuse_empty(shards_path=self.shards_path)
+        found["sequence_length"] = count("sequence_length", self.sequence_length, 1, _MAX_LENGTH)
+        if self.ids_prefix is None:
+            beside = "" if self.file_prefix == "train" else f"_{self.file_prefix}"
+            found["ids_prefix"] = f"sample_ids{beside}"
+        _refuse_prefixes(found["file_prefix"], found["ids_prefix"])
+        path = self.shards_path
+        path = os.environ.get(_DIRECTORY_VARIABLE) if path is None else path
+        if not path:
+            expected = f"expected a directory, or ${_DIRECTORY_VARIABLE} to name one"
+            raise ValueError(f"shards_path: {expected}")
+        found["shards_path"] = real_path(path)
+        found["token_dtype"] = little_endian(self.token_dtype)
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def root(self) -> str:
+        """Real absolute path of the directory."""
+        return str(self.shards_path)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of a token as it is stored."""
+        return np.dtype(self.token_dtype)
+
+    def paths(self, shard_index: int) -> tuple[Path, Path]:
+        """Return the absolute paths of a shard's tokens and ids, which need not be there.
+
+        Args:
+            shard_index: Number of the shard.
+
+        Raises:
+            ValueError: The number is out of range.
+        """
+        return TokenShard(self, shard_index).paths
+
+
+def _refuse_prefixes(*prefixes: str) -> None:
+    for refused in refusals([f"{prefix}_000000.npy" for prefix in prefixes]):
+        raise ValueError(f"prefix: {quoted(prefixes[refused.entry])} is refused: {refused.reason}")
+    for prefix in prefixes:
+        if not prefix or "/" in prefix:
+            raise ValueError(
+                f"prefix: expected the beginning of a file name, found {quoted(prefix)}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TokenShard:
+    """One shard of those files, by its number."""
+
+    files: TokenFiles
+    index: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", count("shard_index", self.index, 0, _MAX_INDEX))
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Names of the two files: tokens, ids."""
+        number = f"{self.index:06d}.npy"
+        return f"{self.files.file_prefix}_{number}", f"{self.files.ids_prefix}_{number}"
+
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        """Absolute paths of the two files: tokens, ids."""
+        tokens, ids = self.names
+        return Path(self.files.root, tokens), Path(self.files.root, ids)
+
+    def marks(self) -> tuple[Mark | None, ...]:
+        """Return what tells the two files that are there from others."""
+        return tuple(map(mark_at, self.paths))
+
+
+def mark_at(path: AnyPath) -> Mark | None:
+    """Return what tells the file that is there from others; None if there is none."""
+    try:
+        return mark_of(os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return None
+
+
+class Items:
+    """The items of one open file; it closes when nothing refers to it any more."""
+
+    def __init__(self, fd: int, header: NpyHeader, path: str) -> None:
+        self._fd, self._header, self._path = fd, header, path
+        self._finalizer = weakref.finalize(self, os.close, fd)
+
+    @property
+    def n_items(self) -> int:
+        return self._header.n_items
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._header.dtype
+
+    @property
+    def n_in_header(self) -> int | None:
+        """As how many items the header can be read; None if it is no whole number of them."""
+        n, rest = divmod(self._header.start, self._header.dtype.itemsize)
+        return None if rest else n
+
+    def close(self) -> None:
+        self._finalizer()
+
+    def read(self, first: int, n_items: int) -> npt.NDArray[Any]:
+        items = np.empty(n_items, self._header.dtype)
+        self.fill(items, first)
+        return items
+
+    def fill(self, items: npt.NDArray[Any], first: int) -> None:
+        if not self._finalizer.alive:
+            raise ValueError(f"'{shown(self._path)}' is closed")
+        offset = self._header.start + first * self._header.dtype.itemsize
+        read_into(self._fd, items, offset, self._path)
+
+
+def open_tokens(shard: TokenShard) -> tuple[Items, Items]:
+    """Open both files, which are looked at again: another one may have the name since the look."""
+    types = dict(zip(shard.names, (shard.files.dtype, IDS), strict=True))
+    dir_fd = open_root(shard.files.root)
+    try:
+        tokens, ids = (_open(shard.files.root, dir_fd, *file) for file in types.items())
+    finally:
+        os.close(dir_fd)
+    return tokens, ids
+
+
+def _open(root: str, dir_fd: int, name: str, dtype: np.dtype[Any]) -> Items:
+    path = os.path.join(root, name)
+    try:
+        fd = open_inside(name, root=root, dir_fd=dir_fd)
+        try:
+            header = read_header(fd)
+            status = os.fstat(fd)
+            is_regular = stat.S_ISREG(status.st_mode)
+            if not is_regular or header.dtype != dtype or wrong_size(header, status.st_size):
+                raise ShardReadError("it was just replaced by something else", path=path)
+            return Items(fd, header, path)
+        except BaseException:
+            os.close(fd)
+            raise
+    except (HeaderError, NotRegularError) as error:
+        raise ShardReadError(told(error), path=path) from error
+    except ShardReadError:
+        raise
+    except OSError as error:
+        raise ShardReadError(error.strerror or told(error), path=path, errno=error.errno) from error

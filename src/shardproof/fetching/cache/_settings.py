@@ -1,0 +1,150 @@
+"""What a user says of a cache: where it is, and what becomes of shards that nobody needs any more.
+
+Each source has a directory of its own, four below the user's cache:
+``<kind>_shards/<owner>/<name>/<split>``. Since none is in another, no shard of one source has the
+path of another's.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, SupportsIndex
+from urllib.parse import quote, urlsplit
+
+from shardproof._base.arguments import as_int
+from shardproof._base.messages import quoted
+from shardproof._base.opening import refuse_empty
+from shardproof.fetching.sources._urls import WITHOUT_USERS, resource_of
+
+__all__ = ["CLEANUP_VARIABLE", "Cleanup", "cache_root", "cleanup_policy"]
+
+CLEANUP_VARIABLE = "HF_SHARD_CACHE_CLEANUP"
+
+Cleanup = Literal["auto", "keep"] | int
+"""``"auto"``: they are removed; ``"keep"``: they stay; or how many bytes of shards may stay."""
+
+_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_MAX_BYTES = 200
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def cache_root(
+    cache_dir: str | os.PathLike[str],
+    source_url: str,
+    split: str | None = None,
+    *,
+    resource: str | None = None,
+) -> Path:
+    """Return the directory for the shards of one source.
+
+    Args:
+        cache_dir: The user's cache.
+        source_url: Where the source is, without credentials; or the name of one that has no URL.
+        split: The part of a data set that is meant; ``"all"`` by default.
+        resource: What tells it from other sources that have the same URL, as their queries do.
+
+    Example:
+        >>> cache_root("data", "hf://datasets/org/name@v1", "train").as_posix()
+        'data/hf_shards/org/name@v1/train'
+        >>> cache_root("data", "https://example.org/a/b").as_posix()
+        'data/http_shards/example.org_443/a+b/all'
+    """
+    refuse_empty(cache_dir=cache_dir)
+    kind, owner, name = _source(source_url)
+    if resource is not None:
+        said_by_url = {source_url, resource_of(source_url), resource_of(f"{source_url}/")}
+        if resource not in said_by_url:  # its digest only: it may be a secret
+            digest = hashlib.blake2b(resource.encode(errors="surrogatepass"), digest_size=8)
+            name += f"?{digest.hexdigest()}"
+    return Path(cache_dir, f"{kind}_shards", _part(owner), _part(name), _part(split or "all"))
+
+
+def _source(url: str) -> tuple[str, str, str]:
+    """Return the kind of a source, its owner and its name."""
+    scheme, separator, rest = url.partition("://")
+    scheme = scheme.lower()
+    if not separator:
+        return "own", "", url
+    if scheme == "hf":
+        repository, at, revision = rest.removeprefix("datasets/").partition("@")
+        owner, slash, name = repository.partition("/")
+        if not slash:
+            owner, name = "", repository
+        if not rest.startswith("datasets/"):
+            owner = f"{owner}/"  # such as 'models/', which is no owner's name
+        return "hf", owner, name + at + revision
+    if scheme in _DEFAULT_PORTS:
+        where = urlsplit(url)
+        host = f"{where.hostname or ''}_{where.port or _DEFAULT_PORTS[scheme]}"
+        return "http", host, _directory(rest.removeprefix(where.netloc).removeprefix("/"))
+    user_and_host, _, path = rest.partition("/")
+    user, at, host = user_and_host.rpartition("@")
+    if f"{scheme}://" not in WITHOUT_USERS:
+        user = user.partition(":")[0]
+    return _part(scheme), user + at + host, _directory(path)
+
+
+def _directory(path: str) -> str:
+    """Return a path without the slash at its end, so that it is the same with and without one."""
+    return path[:-1] if len(path) > 1 and path[-1] == "/" and path[-2] != "/" else path
+
+
+def _part(text: str) -> str:
+    """Return a safe file name for a text, and for no other text."""
+    if text in {"", "_"}:
+        return "%5F" if text else "_"
+    safe = quote(text, safe="/@", errors="surrogatepass").replace("/", "+").replace("~", "%7E")
+    if safe.startswith("."):
+        safe = f"%2E{safe[1:]}"
+    if len(safe) > _MAX_BYTES:
+        digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16)
+        safe = f"{safe[:_MAX_BYTES]}~{digest.hexdigest()}"
+    return safe
+
+
+def cleanup_policy(
+    cleanup: Cleanup | None = None, environ: Mapping[str, str] | None = None
+) -> Cleanup:
+    """Return what a user wants: the argument, else the environment variable, else ``"auto"``.
+
+    Args:
+        cleanup: ``"auto"``, ``"keep"``, a number of bytes, or None to go by the environment.
+        environ: The environment; None for that of this process. ``HF_SHARD_CACHE_CLEANUP`` in it
+            may be ``auto``, ``keep``, or a size such as ``500000000000``, ``500GB`` or ``465GiB``.
+
+    Raises:
+        TypeError: The argument is something else.
+        ValueError: So is its value, or the variable's; the text says which, and what may be there.
+
+    Example:
+        >>> cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": "2GiB"})
+        2147483648
+    """
+    if cleanup is None:
+        environ = os.environ if environ is None else environ
+        return _from_text(environ.get(CLEANUP_VARIABLE, "").strip() or "auto")
+    if isinstance(cleanup, bool) or not isinstance(cleanup, (SupportsIndex, str)):
+        found = type(cleanup).__name__
+        raise TypeError(f"cleanup: expected 'auto', 'keep' or a number of bytes, found {found}")
+    if isinstance(cleanup, SupportsIndex):
+        cleanup = as_int("cleanup", cleanup)
+    if cleanup not in {"auto", "keep"} and not (isinstance(cleanup, int) and cleanup > 0):
+        problem = f"expected 'auto', 'keep' or a number of bytes over 0, found {quoted(cleanup)}"
+        raise ValueError(f"cleanup: {problem}")
+    return cleanup
+
+
+def _from_text(text: str) -> Cleanup:
+    if text == "auto":
+        return "auto"
+    if text == "keep":
+        return "keep"
+    size = re.fullmatch(r"(?a:(\d{1,18}))\s?([a-z]*)", text, re.IGNORECASE)
+    unit = _UNITS.get(size[2].lower()) if size else None
+    if size is None or unit is None or not int(size[1]):
+        problem = f"expected 'auto', 'keep' or a size such as '500GB', found {quoted(text)}"
+        raise ValueError(f"{CLEANUP_VARIABLE}: {problem}")
+    return int(size[1]) * unit

@@ -1,0 +1,193 @@
+"""Ask a source what it has, or for some bytes of a file that stays where it is."""
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from shardproof._base import digest as _digest
+from shardproof._base.messages import quoted, shown, told
+from shardproof._base.threads import Stop
+from shardproof._base.work import Deadline
+from shardproof.errors import SourceError
+from shardproof.fetching.sources._fsspec import FsspecSource
+from shardproof.fetching.sources._http import HttpSource
+from shardproof.fetching.sources._hub import HubSource
+from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source, refuse_other
+from shardproof.fetching.transfer._attempts import Goal, Limits, retry
+from shardproof.fetching.transfer._relay import BytesReceived, call, relay
+from shardproof.fetching.transfer._spans import Spans
+
+__all__ = ["ask", "import_for", "listed", "read_range", "stat_once", "with_parsed_digest"]
+
+_ALWAYS = ("filelock", "tenacity")
+_WEB = ("anyio", "encodings.idna", "httpcore", "httpx")
+_HUB = ("huggingface_hub.constants", "huggingface_hub.utils")
+_FSSPEC = ("fsspec.archive", "fsspec.asyn", "fsspec.core", "fsspec.implementations.chained")
+
+Result = TypeVar("Result")
+
+
+def import_for(source: Source) -> None:
+    """Import what fetching from a source takes, before a thread of ours begins to.
+
+    A fork while a thread imports leaves the child with half of a module, or with a lock that stays
+    held. So it is imported where the caller waits for it: no import is under way once the caller
+    goes on, and may fork. What a source's own transport imports as it goes is left out.
+    """
+    if isinstance(source, HubSource):
+        _import_all(*_ALWAYS, *_WEB, *_HUB)
+    elif isinstance(source, HttpSource):
+        _import_all(*_ALWAYS, *_WEB)
+    elif isinstance(source, FsspecSource):
+        _import_all(*_ALWAYS, *_FSSPEC)
+    else:
+        _import_all(*_ALWAYS)
+
+
+@functools.cache  # what is not installed is not looked for again
+def _import_all(*names: str) -> None:
+    for name in names:
+        with contextlib.suppress(ImportError):  # its use says what is missing
+            importlib.import_module(name)
+
+
+def ask(source: Source, name: str, *, goal: Goal, limits: Limits, deadline: Deadline) -> RemoteFile:
+    """Return what the source tells of a file, asked as often as ``limits`` say.
+
+    Raises:
+        FetchError: It can't be asked, or refuses to tell.
+        Cancelled: It is not wanted any more.
+    """
+    import_for(source)
+    return retry(lambda own: stat_once(source, name, limits, own), goal, limits, deadline)
+
+
+def stat_once(source: Source, name: str, limits: Limits, deadline: Deadline) -> RemoteFile:
+    """Return what the source tells of a file, asked once.
+
+    Raises:
+        SourceError: It doesn't tell, or what it tells can't be read.
+        Cancelled: It is not wanted any more.
+    """
+    timeout = deadline.left(limits.stall_timeout)
+    file = call(
+        lambda cancellation: source.stat(name, timeout=timeout, cancellation=cancellation),
+        limits,
+        deadline,
+    )
+    if file is not None:
+        refuse_other(file)
+    try:
+        return with_parsed_digest(file, None)
+    except ValueError as error:  # a source's word, and no argument
+        problem = (
+            f"what '{shown(source.url)}' states of {quoted(name)} can't be read: {told(error)}"
+        )
+        raise SourceError(problem, kind="refused") from None
+
+
+def with_parsed_digest(file: RemoteFile | None, digest: str | None) -> RemoteFile:
+    """Return what is known of a file, with the digest that goes before, if there is one.
+
+    Raises:
+        ValueError: The digest can't be parsed.
+    """
+    wanted = file or RemoteFile("")
+    digest = wanted.digest if digest is None else digest
+    parsed = None if digest is None else str(_digest.parse(digest))
+    return msgspec.structs.replace(wanted, digest=parsed)
+
+
+def listed(source: Source, limits: Limits, deadline: Deadline, path: str) -> Sequence[RemoteFile]:
+    """Return what is there, as far as the source can list it: a web server can't.
+
+    Args:
+        source: The source that is asked.
+        limits: How long and how often.
+        deadline: Of all requests together.
+        path: What it is for, for messages.
+
+    Raises:
+        FetchError: It can't be asked, or refuses to tell.
+        Cancelled: It is not wanted any more.
+    """
+    import_for(source)
+    goal = Goal("the listing", source.url, path)
+    if not isinstance(source, HubSource):
+        # Other sources don't tell how far they are, so that a stall can't be seen.
+        limits = dataclasses.replace(limits, stall_timeout=limits.timeout)
+
+    def send(request: Callable[[float, Cancellation | None], Result], /) -> Result:
+        def once(deadline: Deadline) -> Result:
+            timeout = deadline.left(limits.stall_timeout)
+            return call(lambda cancellation: request(timeout, cancellation), limits, deadline)
+
+        return retry(once, goal, limits, deadline)
+
+    if isinstance(source, HubSource):
+        return source.files(send)
+    if isinstance(source, FsspecSource):
+        return send(lambda _, cancellation: source.files(cancellation))
+    return send(lambda *_: source.files())
+
+
+def read_range(
+    source: Source,
+    name: str,
+    start: int,
+    stop: int,
+    *,
+    known: RemoteFile | None = None,
+    digest: str | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+) -> bytes:
+    """Return some bytes of a file that stays where it is.
+
+    Args:
+        source: Where it is.
+        name: What it is called there.
+        start: The first byte.
+        stop: The byte behind the last one.
+        known: What an earlier answer said of the file; it must be the same one still.
+        digest: Of these bytes, where it is known.
+        limits: How long and how often to try.
+
+    Raises:
+        FetchError: They could not be read.
+        Cancelled: They are not wanted any more.
+    """
+    import_for(source)
+    goal = Goal(f"bytes {start} to {stop} of {quoted(name)}", f"{source.url}/{name}", "memory")
+
+    def once(deadline: Deadline) -> bytes:
+        spans = Spans([(start, stop)], 1)
+        taken: list[bytes] = []
+        events = relay(source, name, spans, known=known, limits=limits, deadline=deadline)
+        with contextlib.closing(events):
+            for event in events:
+                if isinstance(event, BytesReceived):
+                    taken += event.chunks
+                elif event.response.start != start:
+                    raise SourceError("it gives no parts of files", kind="unusable")
+                elif known is not None and known.identity not in {
+                    None,
+                    event.response.file.identity,
+                }:
+                    raise SourceError("the file has changed at the source", kind="unusable")
+        data = b"".join(taken)
+        if len(data) != stop - start:
+            raise SourceError(f"expected {stop - start} bytes, found {len(data)}")
+        if digest is not None:
+            wanted = _digest.parse(digest)
+            found = _digest.begin(wanted.algorithm, len(data))
+            found.update(data)
+            if not _digest.same(wanted, _digest.Digest(wanted.algorithm, found.hexdigest())):
+                raise SourceError(f"expected bytes whose digest is {digest}, found others")
+        return data
+
+    return retry(once, goal, limits, Deadline(limits.deadline, Stop()))

@@ -1,0 +1,187 @@
+"""The verdicts on a plan's shards: each by its own receipt, and by those that name its outputs.
+
+Where two receipts name one output, one of the two shards wrote over the other's, though by its own
+receipt and sizes each of them looks done. So outputs are counted over all receipts; and where one
+is named twice, neither shard is done until its own receipt is another.
+"""
+
+import functools
+import os
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from shardproof._base.liveness import Stamp, settled_stamp_of
+from shardproof._base.messages import quoted
+from shardproof._base.names import open_root
+from shardproof._base.work import go_on
+from shardproof.receipts.plan._directories import RECEIPTS, PlanHeader
+from shardproof.receipts.verdict._quick import usual_files
+from shardproof.receipts.verdict._records import open_receipts
+from shardproof.receipts.verdict._verdict import Verdict, judge_receipt, look_at, verdict
+from shardproof.report import Level
+
+__all__ = ["PlanVerdicts"]
+
+
+class _Named(NamedTuple):
+    """What a completed receipt says, as far as it matters here."""
+
+    completed_at: float | None = None
+    names: tuple[str, ...] = ()
+    folded: frozenset[str] = frozenset()
+
+
+class PlanVerdicts:
+    """The verdicts on the shards of a plan, and what is known of the outputs that receipts name.
+
+    Args:
+        header: Whose receipts.
+        clock: What time is measured by.
+    """
+
+    def __init__(self, header: PlanHeader, clock: Callable[[], float]) -> None:
+        self._header = header
+        self._clock = clock
+        self._by_name: dict[str, set[int]] = {}
+        self._looked: tuple[float, float] | None = None  # when the last full look began, and ended
+        self._stamp_before: Stamp | None = None  # of the directory, when that look began
+        self._spoilt: dict[int, tuple[_Named, str]] = {}
+        self._n_compared: dict[str, int] = {}  # how many that name an output, each with each
+
+    def one(self, index: int, level: Level) -> Verdict:
+        """Return the verdict on one shard, from a closer look."""
+        found = verdict(self._header, index, level)
+        twin = self._twin_of_done(index) if found.completed else None
+        return found if twin is None else twin
+
+    def unless_completed(self, index: int, level: Level) -> Verdict | None:
+        """Return the verdict on a shard that is not done; None if it is, which takes less time."""
+        found, _ = look_at(self._header, [index], level)
+        return found[0] if found else self._twin_of_done(index)
+
+    def all(self, level: Level, workers: int | None, *, pending: bool) -> list[Verdict]:
+        """Return the verdicts on all shards, or on those that are not done, ascending."""
+        indices = range(self._header.n_shards)
+        found, names = look_at(self._header, indices, level, workers, pending=pending)
+        # All at once, since most of the time no two are one file; no name has a control character.
+        if len(set(_folded("\n".join(names)).split("\n"))) >= len(names):
+            return found
+        # Of shards that others wrote over, those that are not done by their own receipt stay so.
+        by_index = {one.index: one for one in found if one.completed}
+        by_index |= self._twins()
+        by_index |= {one.index: one for one in found if not one.completed}
+        return [by_index[index] for index in sorted(by_index)]
+
+    def _twins(self) -> dict[int, Verdict]:
+        """Read all receipts; return the verdicts on shards whose outputs others name too."""
+        self._read_all()
+        shared = [indices for indices in self._by_name.values() if len(indices) > 1]
+        candidates = sorted(set().union(*shared))
+        says = functools.cache(self._says)
+        found = {index: self._twin_of(index, says) for index in candidates}
+        return {index: twin for index, twin in found.items() if twin is not None}
+
+    def _twin_of_done(self, index: int) -> Verdict | None:
+        """Return why a shard that looks done is not; None where no other names its own outputs.
+
+        The first call reads all receipts, and so does one after any got its name since.
+        """
+        if self._is_outdated():
+            self._read_all()
+        return self._twin_of(index, functools.cache(self._says))
+
+    def _is_outdated(self) -> bool:
+        """Whether receipts may have changed since the last look, and that is worth another one.
+
+        What is asked of each of many shards while others work must not read all for each: at most
+        every other moment goes into that, and what a look found is never much older than a look
+        takes.
+        """
+        if self._looked is None:
+            return True
+        began, ended = self._looked
+        if self._clock() - ended < ended - began:
+            return False
+        stamp = self._stamp()
+        return stamp is None or stamp != self._stamp_before
+
+    def _stamp(self) -> Stamp | None:
+        """Return the stamp of the directory of receipts; None while it may miss a change.
+
+        A directory that just changed may change again without another time.
+        """
+        try:
+            status = os.lstat(os.path.join(self._header.root, RECEIPTS))
+        except OSError:
+            return None
+        return settled_stamp_of(status)
+
+    def _twin_of(self, index: int, says: Callable[[int], _Named]) -> Verdict | None:
+        """Compare a shard with all that name its outputs; ``says`` reads each receipt once."""
+        go_on()
+        said = says(index)
+        is_spoilt = self._is_spoilt(index, said)
+        for name in said.names:
+            folded = _folded(name)
+            others = self._by_name.setdefault(folded, set())
+            others.add(index)
+            # One look spoils all that name it. If each looked, that would be the square of them.
+            if is_spoilt and self._n_compared.get(folded) == len(others):
+                continue
+            for other in sorted(others - {index}):
+                go_on()
+                if folded in says(other).folded:
+                    self._spoil(index, said, name, other)
+                    self._spoil(other, says(other), name, index)
+            self._n_compared[folded] = len(others)
+        if not self._is_spoilt(index, said):
+            return None
+        return Verdict(index, False, "completed", self._spoilt[index][1])
+
+    def _is_spoilt(self, index: int, said: _Named) -> bool:
+        return index in self._spoilt and self._spoilt[index][0] == said
+
+    def _spoil(self, index: int, said: _Named, name: str, other: int) -> None:
+        """Note why a receipt is not believed, unless that is known; an earlier one's is past."""
+        if not self._is_spoilt(index, said):
+            why = f"completed, but its output {quoted(name)} is that of shard {other} too"
+            advice = "one of them wrote over the other's: give each outputs of its own"
+            self._spoilt[index] = said, f"{why}, by its receipt; {advice}"
+
+    def _read_all(self) -> None:
+        began, stamp = self._clock(), self._stamp()
+        by_name: dict[str, set[int]] = {}
+        root_fd = open_root(self._header.root)
+        try:
+            with open_receipts(self._header.root, root_fd) as receipts_fd:
+                if receipts_fd is not None:
+                    for index, names in self._all_names(receipts_fd):
+                        for name in names:
+                            by_name.setdefault(_folded(name), set()).add(index)
+        finally:
+            os.close(root_fd)
+        self._by_name, self._n_compared = by_name, {}
+        self._looked, self._stamp_before = (began, self._clock()), stamp
+
+    def _all_names(self, receipts_fd: int) -> Iterator[tuple[int, Sequence[str]]]:
+        indices = range(self._header.n_shards)
+        usual = usual_files(self._header, receipts_fd, indices)
+        for index, files in zip(indices, usual, strict=True):
+            go_on()
+            # A file of 0 bytes may be an empty shard's, which owes none.
+            if files and all(file.bytes for file in files):
+                yield index, [file.path for file in files]
+            else:
+                yield index, self._says(index).names
+
+    def _says(self, index: int) -> _Named:
+        said = judge_receipt(self._header, index)
+        names = tuple(file.name for file in said.files)
+        return _Named(said.completed_at, names, frozenset(map(_folded, names)))
+
+
+def _folded(name: str) -> str:
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

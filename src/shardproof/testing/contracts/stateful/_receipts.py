@@ -1,0 +1,263 @@
+"""A data-prep run that lives: workers claim shards, die, come too late, and all that is checked."""
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from shardproof.testing.contracts.stateful._model import (
+    ModelClock,
+    ModelPlan,
+    ModelWork,
+    ModelWorker,
+)
+from shardproof.testing.contracts.stateful._store_under_test import StoreUnderTest
+
+__all__ = ["ReceiptsMachine"]
+
+_PLACES = st.integers(0, 11)  # modulo how many there are
+_DAYS = st.sampled_from([0, 1, -1])
+_SHARES = st.sampled_from([1.1, 0.9, 0.0])
+_ERRORS = st.sampled_from([None, ValueError, KeyboardInterrupt])
+_NO_RECEIPTS = (b"", b"{", b"null", b"[]", b'{"status": "completed"}', b"\0" * 100)
+
+
+class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
+    """Runs workers on a plan directory, and holds what the store says against a model.
+
+    Workers are opened, claim shards, write, complete, fail and are killed; one that shows no sign
+    of life is taken over, and may yet come back to complete what it lost; the wall clock jumps by a
+    day; outputs are purged, receipts corrupted, and plans made beside the first. After each step
+    ``pending`` and ``is_completed`` must be exactly what the model says, and the outputs of what is
+    done must be one worker's whole bytes.
+
+    By itself it runs `shardproof.ReceiptStore`. To run it over a store of your own, override the
+    methods of `StoreUnderTest`::
+
+        class Machine(ReceiptsMachine):
+            def open_store(self, path, clock):
+                return MyStore(path, clock=clock)
+
+            ...
+
+
+        TestMyStore = Machine.TestCase
+
+    A claim is demanded to fall to another worker once that has met it unchanged in two attempts
+    that lie ``stale_after`` apart by its own clock, and never before.
+
+    Attributes:
+        max_plans: How many plans there are in the end.
+    """
+
+    max_plans = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stack = contextlib.ExitStack()
+        self._clock = ModelClock()
+        self._n_works = 0
+        self._base = Path()
+        self._plans: dict[int, ModelPlan] = {}
+        self._plan: ModelPlan
+        self._workers: list[ModelWorker] = []
+        self._works: list[ModelWork] = []
+
+    @initialize(n_shards=st.integers(1, 3))
+    def make_first_plan(self, n_shards: int) -> None:
+        """Begin with a plan of which nothing is done, and a clock that is not the machine's."""
+        base = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="shardproof-"))
+        self._base = Path(base)
+        self._stack.enter_context(self._clock.on_the_wall())
+        self._open_plan(n_shards, seed=0)
+
+    def _open_plan(self, n_shards: int, seed: int) -> None:
+        path = self.new_plan(self._base, n_shards, seed)
+        self._plan = ModelPlan(path, n_shards, self.open_store(path, self._clock.read))
+        self._plans[seed] = self._plan
+
+    @rule(who=_PLACES, place=_PLACES)
+    def claim_one(self, who: int, place: int) -> None:
+        """Let a worker, old or new, try to claim a shard."""
+        known = [None, *(worker for worker in self._workers if worker.plan is self._plan)]
+        worker = known[who % len(known)]
+        index = place % self._plan.n_shards
+        busy = any(work.worker is worker and work.index == index for work in self._works)
+        self._try_claim(self._new_worker() if worker is None or busy else worker, index)
+
+    @precondition(lambda self: self._plan.pending)
+    @rule(place=_PLACES, share=_SHARES, days=_DAYS)
+    def take_over(self, place: int, share: float, days: int) -> None:
+        """Let a new worker meet a claim, wait, and take the shard over; if not too soon."""
+        index = self._plan.pending[place % len(self._plan.pending)]
+        if index not in self._plan.holders:
+            self._try_claim(self._new_worker(), index)
+        self._meet_twice(index, share, days)
+
+    @precondition(lambda self: self._works or self._plan.free)
+    @rule(place=_PLACES, far=st.integers(0, 2), first=st.booleans(), error=_ERRORS)
+    def come_late(
+        self, place: int, far: int, first: bool, error: type[BaseException] | None
+    ) -> None:
+        """Let a worker end after it was taken over: before the other has completed, or after."""
+        late = self._some_work(place)
+        if not late.is_lost:
+            for step in (self._begin, self._write)[:far]:
+                step(late)
+            self._plan = late.worker.plan
+            self._meet_twice(late.index, 1.1, 0)
+            if not first:
+                self._end(self._works[-1], None)
+        self._end(late, error)
+
+    def _meet_twice(self, index: int, share: float, days: int) -> None:
+        worker = self._new_worker()
+        self._try_claim(worker, index)
+        self.let_time_pass(share, days)
+        self._try_claim(worker, index)
+
+    @rule(share=_SHARES, days=_DAYS)
+    def let_time_pass(self, share: float, days: int) -> None:
+        """Let no worker show life for a while; and the wall clock jump, which decides nothing."""
+        self._clock.now += share * self.stale_after
+        self._clock.days = days
+
+    def _some_work(self, place: int) -> ModelWork:
+        if not self._works:
+            free = self._plan.free
+            self._try_claim(self._new_worker(), free[place % len(free)])
+        return self._works[place % len(self._works)]
+
+    def _new_worker(self) -> ModelWorker:
+        worker = ModelWorker(self._plan, self.open_store(self._plan.path, self._clock.read))
+        self._workers.append(worker)
+        return worker
+
+    def _try_claim(self, worker: ModelWorker, index: int) -> None:
+        expected = worker.may_claim(index, self._clock.now, self.stale_after)
+        handle = self.claim(worker.store, index)
+        assert (handle is not None) == expected, f"shard {index}: claimed? expected {expected}"
+        if expected:
+            self._n_works += 1
+            names = self.output_names(index)
+            outputs = {name: f"{name} {self._n_works:08}".encode() for name in names}
+            work = ModelWork(worker, index, handle, outputs)
+            worker.plan.holders[index] = work
+            self._works.append(work)
+
+    @precondition(lambda self: self._works or self._plan.free)
+    @rule(place=_PLACES)
+    def write_outputs(self, place: int) -> None:
+        """Let a worker begin and write its outputs, which thereby are in no way done."""
+        self._write(self._some_work(place))
+
+    def _write(self, work: ModelWork) -> bool:
+        """Begin and write, unless that was done; return False if the claim is known to be lost."""
+        if not self._begin(work):
+            return False
+        # A directory that was taken away is one of the ways to learn that the claim was lost.
+        with contextlib.suppress(Exception) if work.is_lost else contextlib.nullcontext():
+            for name, content in () if work.is_written else work.outputs.items():
+                self.write(work.handle, name, content)
+        work.is_written = True
+        return True
+
+    def _begin(self, work: ModelWork) -> bool:
+        is_lost = work.is_lost
+        work.is_begun = work.is_begun or self.begin(work.handle)
+        if not work.is_begun:
+            assert is_lost, f"shard {work.index}: expected that the claim holds"
+            self._works.remove(work)
+        return work.is_begun
+
+    @precondition(lambda self: self._works or self._plan.free)
+    @rule(place=_PLACES, error=_ERRORS)
+    def end_work(self, place: int, error: type[BaseException] | None) -> None:
+        """Let a worker complete, fail, or be interrupted: then the shard is free at once."""
+        self._end(self._some_work(place), error)
+
+    def _end(self, work: ModelWork, error: type[BaseException] | None) -> None:
+        """End work; if it lost its claim, it must learn so, and nothing of it counts."""
+        is_lost = work.is_lost
+        if not self._write(work):
+            return
+        if error is not None:
+            self.fail(work.handle, error("a reason"))
+        elif self.complete(work.handle) == is_lost:
+            raise AssertionError(f"shard {work.index}: completed, and its claim lost? {is_lost}")
+        self._works.remove(work)
+        if not is_lost:
+            del work.worker.plan.holders[work.index]
+            if error is None:
+                work.worker.plan.done[work.index] = work.outputs
+
+    @precondition(lambda self: self._works or self._plan.free)
+    @rule(place=_PLACES, halfway=st.booleans())
+    def crash_worker(self, place: int, halfway: bool) -> None:
+        """Kill a worker with all that it works on, perhaps while it writes."""
+        victim = self._some_work(place)
+        if halfway and not victim.is_written and not victim.is_lost:
+            self._begin(victim)
+            name, content = next(iter(victim.outputs.items()))
+            self.write(victim.handle, name, content[:3])
+        for work in [work for work in self._works if work.worker is victim.worker]:
+            self.crash(work.handle)
+            self._works.remove(work)
+        self._workers.remove(victim.worker)
+
+    @rule(seed=st.integers(0, 8))
+    def replan(self, seed: int) -> None:
+        """Let the inputs change: another plan begins afresh, an earlier one goes on."""
+        seed %= self.max_plans
+        if seed in self._plans:
+            self._plan = self._plans[seed]
+        else:
+            self._open_plan(self._plan.n_shards, seed)
+
+    @precondition(lambda self: self._plan.done)
+    @rule(place=_PLACES, which=_PLACES, length=st.sampled_from([None, 0, 3]))
+    def purge(self, place: int, which: int, length: int | None) -> None:
+        """Remove an output of a shard that is done, or cut it."""
+        index = sorted(self._plan.done)[place % len(self._plan.done)]
+        names = list(self._plan.done.pop(index))
+        path = self._plan.path / names[which % len(names)]
+        if length is None:
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:length])
+
+    @rule(place=_PLACES, text=st.sampled_from(_NO_RECEIPTS))
+    def corrupt(self, place: int, text: bytes) -> None:
+        """Let a power cut spoil a receipt, or the next one that is written there."""
+        index = place % self._plan.n_shards
+        receipt = self.receipt_file(self._plan.path, index)
+        receipt.parent.mkdir(parents=True, exist_ok=True)
+        receipt.write_bytes(text)
+        self._plan.done.pop(index, None)
+
+    @invariant()
+    def says_what_is_so(self) -> None:
+        """Nothing is skipped that is not done, and nothing is done twice."""
+        for plan in self._plans.values():
+            for store in (plan.onlooker, self.open_store(plan.path, self._clock.read)):
+                assert list(self.pending(store)) == plan.pending
+            for index in range(plan.n_shards):
+                assert self.is_completed(plan.onlooker, index) == (index in plan.done)
+
+    @invariant()
+    def outputs_are_those_of_one_worker(self) -> None:
+        """What is done is whole, no matter who did it."""
+        for plan in self._plans.values():
+            for outputs in plan.done.values():
+                for name, content in outputs.items():
+                    found = (plan.path / name).read_bytes()
+                    assert found == content, f"{name}: expected {content!r}"
+
+    def teardown(self) -> None:
+        """End what still runs, and remove the directory."""
+        for work in self._works:
+            self.crash(work.handle)
+        self._stack.close()
+        super().teardown()

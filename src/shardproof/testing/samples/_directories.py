@@ -1,0 +1,205 @@
+"""Sample directories with an end: for ``@given``, and what the pytest fixtures hand out."""
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from shardproof.testing.samples._capabilities import without_root_override
+from shardproof.testing.samples._layout import Layout, SampleFormat, layout_of
+
+__all__ = [
+    "MakeShardsDir",
+    "layout_of_maker",
+    "restore_modes",
+    "shards_dir",
+    "shards_dir_maker",
+    "write_layout",
+    "writer",
+]
+
+
+class MakeShardsDir(Protocol):
+    """What the fixtures ``make_shards_dir`` and ``shards_dir_factory`` give: call it for a path."""
+
+    def __call__(
+        self,
+        n_shards: int = 3,
+        *,
+        format: str | SampleFormat = "saev",  # noqa: A002 - the one word for it
+        empty_shards: Iterable[int] | None = None,
+        missing_shards: Iterable[int] | None = None,
+        unreadable_shards: Iterable[int] | None = None,
+        directory_shards: Iterable[int] | None = None,
+        **keywords: Any,
+    ) -> Path:
+        """Write a new shards directory and return its path.
+
+        Args:
+            n_shards: How many shards the manifest lists.
+            format: ``"saev"``, ``"receipts"``, ``"checkpoint"``, or one of your own.
+            empty_shards: As ``empty``: indices of shards of 0 bytes; None, as for all of these,
+                means none.
+            missing_shards: As ``missing``: indices of shards that are listed and not there.
+            unreadable_shards: As ``unreadable``: shards that nobody may read (``chmod 0``).
+            directory_shards: As ``directory``: shards in whose place there is a directory.
+            **keywords: Those of `Layout`: states (``missing``, ``dangling``, ``truncated``, ...),
+                ``seed``, and the format's options (of saev ``examples_per_shard``, ``n_examples``,
+                ``layers``, ...).
+
+        Returns:
+            An absolute path, of saev one that ends in ``saev/shards/<hash>``; each call has its
+            own.
+
+        Raises:
+            TypeError: An argument that it does not have; a count or an index that is no integer.
+            ValueError: An index out of range or named twice, or a shape that no directory can have.
+        """
+        ...
+
+
+def write_layout(layout: Layout, to: str | os.PathLike[str]) -> Path:
+    """Write a sample directory that the format's own reader accepts, and return its path.
+
+    What is in its files, before any damage, says ``layout.read_bytes``.
+
+    Args:
+        layout: What to write.
+        to: The directory below which it is made, as ``saev/shards/<hash>`` or
+            ``runs/<run>/datasets/corpus/<plan>``; the files of a checkpoint are made in it. Made
+            itself if need be.
+
+    Returns:
+        The directory, absolute; of a checkpoint the prefix, with which the paths of its files
+        begin.
+
+    Raises:
+        FileExistsError: A directory of this shape is there already.
+        OSError: It could not be written.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as base:
+        ...     path = write_layout(Layout(n_shards=3), base)
+        ...     path.parts[-3:-1], len(list(path.glob("acts*.bin")))
+        (('saev', 'shards'), 3)
+    """
+    return layout.format.write(layout, Path(os.path.abspath(to)))
+
+
+@contextlib.contextmanager
+def shards_dir(layout: Layout) -> Iterator[Path]:
+    """Write a sample directory in a temporary place, and remove it at the end.
+
+    For use inside a property test, where a fixture would be shared by all examples. A layout with
+    unreadable shards is unreadable for root too, inside the context (`without_root_override`).
+
+    Args:
+        layout: What to write.
+
+    Yields:
+        What `write_layout` returns.
+
+    Example:
+        >>> with shards_dir(Layout(n_shards=3, missing=[1])) as path:
+        ...     sorted(os.listdir(path))
+        ['acts000000.bin', 'acts000002.bin', 'metadata.json', 'shards.json']
+    """
+    with contextlib.ExitStack() as stack:
+        base = stack.enter_context(tempfile.TemporaryDirectory(prefix="shardproof-"))
+        stack.callback(restore_modes, base)
+        if layout.is_unreadable:
+            stack.enter_context(without_root_override())
+        yield write_layout(layout, Path(base, layout.format.folder(layout)))
+
+
+@contextlib.contextmanager
+def writer(
+    new_base: Callable[[], Path], *, drop_root_override: bool = True
+) -> Iterator[Callable[..., Path]]:
+    """Yield a function that writes layouts; restore the modes of all that it made at the end.
+
+    Args:
+        new_base: Makes a new, empty directory; called for each layout without a place of its own.
+        drop_root_override: Whether the first directory with unreadable shards makes the rest of the
+            context one `without_root_override`.
+
+    Yields:
+        Called with a layout, and with where to write it unless in a new directory.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def write(layout: Layout, to: str | os.PathLike[str] | None = None) -> Path:
+            place = new_base() / layout.format.folder(layout) if to is None else Path(to)
+            stack.callback(restore_modes, os.path.abspath(place))
+            if drop_root_override and layout.is_unreadable:
+                stack.enter_context(without_root_override())
+            return write_layout(layout, place)
+
+        yield write
+
+
+@contextlib.contextmanager
+def shards_dir_maker(
+    new_base: Callable[[], Path], *, drop_root_override: bool = True
+) -> Iterator[MakeShardsDir]:
+    """Yield what the fixtures give; see `writer`."""
+    with writer(new_base, drop_root_override=drop_root_override) as write:
+        yield lambda n_shards=3, **keywords: write(layout_of_maker(n_shards, **keywords))
+
+
+def layout_of_maker(
+    n_shards: int = 3,
+    *,
+    format: str | SampleFormat = "saev",  # noqa: A002 - the one word for it
+    **keywords: Any,
+) -> Layout:
+    """Return the layout that is meant by the arguments of `MakeShardsDir`."""
+    return layout_of(
+        "make_shards_dir",
+        format,
+        {"n_shards": n_shards, **keywords},
+        missing_shards="missing",
+        empty_shards="empty",
+        unreadable_shards="unreadable",
+        directory_shards="directory",
+    )
+
+
+def restore_modes(path: str | os.PathLike[str]) -> None:
+    """Give the owner back read, write and search on a directory and on everything below it.
+
+    Symbolic links are not followed. Threads that wait at a named pipe are let go: they would keep
+    the process from ending.
+
+    Args:
+        path: The directory; one that no longer exists is no error.
+
+    Raises:
+        OSError: A mode could not be changed or read.
+    """
+    try:
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            return
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    _allow(path, 0o700)
+    with os.scandir(path) as entries:
+        found = list(entries)
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            restore_modes(entry.path)
+        else:
+            _allow(entry.path, 0o600)
+            if stat.S_ISFIFO(os.stat(entry.path, follow_symlinks=False).st_mode):
+                os.close(os.open(entry.path, os.O_RDWR | os.O_NONBLOCK))  # a writer, for a moment
+
+
+def _allow(path: str | os.PathLike[str], bits: int) -> None:
+    # A symbolic link has all bits itself, so it is left alone.
+    mode = stat.S_IMODE(os.stat(path, follow_symlinks=False).st_mode)
+    if mode & bits != bits:
+        os.chmod(path, mode | bits)

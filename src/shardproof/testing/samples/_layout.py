@@ -1,0 +1,343 @@
+"""One value that describes a sample directory of any format."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, SupportsIndex
+
+from shardproof.testing.samples._keywords import integer, member, refuse_unknown, taken_states
+from shardproof.testing.samples._states import ShardState
+
+__all__ = ["FORMATS", "Layout", "SampleFormat", "SampleOptions", "layout_of", "sample_format"]
+
+
+class FormatName(StrEnum):
+    """The formats of the kit; each is a module beside this one."""
+
+    SAEV = "saev"
+    RECEIPTS = "receipts"
+    CHECKPOINT = "checkpoint"
+
+
+FORMATS = tuple(name.value for name in FormatName)
+"""The formats of the kit, by name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleOptions:
+    """What a sample directory is like when it is whole; each format has a class of its own.
+
+    A format's options are further fields with defaults, and each is a keyword of `Layout`.
+
+    Attributes:
+        n_shards: How many shards the directory lists.
+        seed: Another seed makes other bytes.
+
+    Raises:
+        TypeError: A number that is no integer.
+        ValueError: A number below its least.
+    """
+
+    least_shards: ClassVar[int] = 0
+    n_shards: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.settle("n_shards", integer("n_shards", self.n_shards, at_least=self.least_shards))
+        self.settle("seed", integer("seed", self.seed))
+
+    def settle(self, name: str, value: object) -> None:
+        """Set a field, although the value is frozen: only while it is made."""
+        object.__setattr__(self, name, value)
+
+    def implied(self) -> Mapping[str, object]:
+        """Return the options that follow from the others where they are not given."""
+        return {}
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether there is an unreadable file that is no shard."""
+        return False
+
+    @property
+    def shard_names(self) -> tuple[str, ...]:
+        """File name of each shard, in order."""
+        return tuple(map(self.shard_name, range(self.n_shards)))
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Name of each file that the directory promises, in its order."""
+        return self.shard_names
+
+    def shard_name(self, index: int) -> str:
+        """Return the file name of one shard; `shard_names` makes all of them, each time."""
+        raise NotImplementedError
+
+
+def _refuse_nothing(_layout: "Layout") -> None:
+    pass
+
+
+def _no_folder(_layout: "Layout") -> str:
+    return ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleFormat:
+    """What the kit knows of one on-disk format: ``Layout(format=...)`` takes it, or its name.
+
+    With one for a format of your own, `Layout`, `write_layout`, `shards_dir`, `expected_findings`,
+    the fixture ``make_shards_dir`` and the strategy ``layouts`` serve that format too.
+
+    Attributes:
+        name: What it is called.
+        options: The class of its options, a `SampleOptions` that names the files.
+        manifest_names: Returns the names of the files that promise the others.
+        read_bytes: Returns the bytes of a whole file of the directory by its name.
+        write: Writes the directory below a path, and returns where it is.
+        states: What can become of a shard; the first is that of a whole one. The same harm has the
+            same word as in `ShardState`, which is the default.
+        problems: Yields kind and file name of every problem that a correct validator reports at a
+            level, in order; the last argument is whether the manifest states digests. By default
+            what each `ShardState` shows.
+        unproven: Yields the names of files without a problem of which nothing is proven. By default
+            all of them at ``valid``, where the manifest states no digests.
+        refuse: Raises a ValueError for what can't be.
+        folder: Returns where below a new directory a sample is written.
+        is_prefix: Whether its path is what the paths of its files begin with, and no directory.
+    """
+
+    name: str
+    options: type[Any]
+    manifest_names: Callable[["Layout"], Sequence[str]]
+    read_bytes: Callable[["Layout", str], bytes]
+    write: Callable[["Layout", Path], Path]
+    states: type[StrEnum] = ShardState
+    problems: Callable[["Layout", str, bool], Iterable[tuple[str, str]]] | None = None
+    unproven: Callable[["Layout", str, bool], Iterable[str]] | None = None
+    refuse: Callable[["Layout"], None] = _refuse_nothing
+    folder: Callable[["Layout"], str] = _no_folder
+    is_prefix: bool = False
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Let those of the kit be pickled by their name: layouts are sent to other processes."""
+        if self.name in FORMATS and sample_format(self.name) is self:
+            return sample_format, (self.name,)
+        return super().__reduce_ex__(protocol)
+
+
+def sample_format(name: str | SampleFormat) -> SampleFormat:
+    """Return one of the kit's formats by its name; one of your own as it is.
+
+    Raises:
+        ValueError: The kit has no such format.
+
+    Example:
+        >>> sample_format("saev").states.MISSING
+        <ShardState.MISSING: 'missing'>
+    """
+    if isinstance(name, SampleFormat):
+        return name
+    module = f"shardproof.testing.samples.{member('format', name, FormatName)}"
+    found: SampleFormat = importlib.import_module(module).FORMAT
+    return found
+
+
+@dataclasses.dataclass(frozen=True, init=False, repr=False)
+class Layout:
+    """One sample directory of any format as a value, whose repr is the call; nothing is written.
+
+    Each state of the format but that of a whole shard is a keyword, and takes the indices of the
+    shards in that state; all others are whole. So is each of the format's options. Both are
+    attributes too: ``layout.options.d_model`` is ``layout.d_model``.
+
+    Args:
+        n_shards: How many shards the directory lists; of a checkpoint, how many ranks there are.
+        format: ``"saev"``, ``"receipts"``, ``"checkpoint"``, or a `SampleFormat` of your own.
+        seed: Another seed makes other bytes.
+        **keywords: States, such as ``missing=[1]``, and options.
+
+    Attributes:
+        format: The format.
+        states: The state of each shard, in order.
+        options: What the directory is like when whole.
+
+    Raises:
+        TypeError: Another keyword, or a count or an index that is no integer.
+        ValueError: No such format; an index out of range or named twice, one single swapped shard,
+            or a shape that no directory of the format can have.
+
+    Example:
+        >>> Layout(n_shards=4, missing=[1], empty=[2])
+        Layout(n_shards=4, missing=[1], empty=[2])
+        >>> Layout(format="checkpoint", truncated=[0]).file_names[0]
+        'model_shard_0.shard'
+    """
+
+    format: SampleFormat
+    states: tuple[StrEnum, ...]
+    options: Any
+
+    def __init__(
+        self,
+        n_shards: int = 3,
+        *,
+        format: str | SampleFormat = "saev",  # noqa: A002 - the one word for it
+        seed: int = 0,
+        **keywords: Any,
+    ) -> None:
+        said = {"n_shards": n_shards, "seed": seed, **keywords}
+        self._settle(*_parsed("Layout", format, said))
+
+    @classmethod
+    def of(
+        cls,
+        states: Iterable[str],
+        *,
+        format: str | SampleFormat = "saev",  # noqa: A002 - the one word for it
+        **options: Any,
+    ) -> "Layout":
+        """Return the layout of which each shard's state is given, in order.
+
+        Example:
+            >>> Layout.of(["ok", "missing"])
+            Layout(n_shards=2, missing=[1])
+        """
+        form = sample_format(format)
+        found = tuple(form.states(state) for state in states)
+        made = cls.__new__(cls)
+        made._settle(form, found, form.options(n_shards=len(found), **options))
+        return made
+
+    def replace(self, states: Iterable[str] | None = None, **options: Any) -> "Layout":
+        """Return this layout with other options, or with other states, one for each shard.
+
+        Example:
+            >>> Layout(missing=[1], d_model=2).replace(["ok"] * 2, labels=True)
+            Layout(n_shards=2, d_model=2, labels=True)
+        """
+        said = dict(self._said()) | options
+        return Layout.of(self.states if states is None else states, format=self.format, **said)
+
+    def _settle(self, form: SampleFormat, states: tuple[StrEnum, ...], options: Any) -> None:
+        for name, value in (("format", form), ("states", states), ("options", options)):
+            object.__setattr__(self, name, value)  # before anybody else has it
+        if len(self.indices("swapped")) == 1:
+            raise ValueError("swapped: expected none, or two or more, found one")
+        form.refuse(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an option, or what follows from the options."""
+        if name == "options" or name.startswith("__"):  # not there yet: in a copy, in a pickle
+            raise AttributeError(name)
+        return getattr(self.options, name)
+
+    def __repr__(self) -> str:
+        said: dict[str, object] = {"n_shards": self.n_shards}
+        if self.format.name != "saev":
+            said["format"] = self.format
+        for state in [*self.format.states][1:]:
+            if indices := self.indices(state):
+                said[state.value] = [*indices]
+        said |= self._said()
+        return f"Layout({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Print the call for Hypothesis and IPython too, which would list a dataclass's fields."""
+        printer.text(repr(self))
+
+    def _said(self) -> Iterator[tuple[str, object]]:
+        """The options that make this value, without those left at their default; the seed last."""
+        implied = self.options.implied()
+        fields = [each for each in dataclasses.fields(self.options) if each.name != "n_shards"]
+        for field in sorted(fields, key=lambda field: field.name == "seed"):
+            value = getattr(self.options, field.name)
+            if value != implied.get(field.name, field.default):
+                yield field.name, value.value if isinstance(value, StrEnum) else value
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards the directory lists."""
+        return len(self.states)
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Name of each file that the directory promises, in its order."""
+        names: tuple[str, ...] = self.options.file_names
+        return names
+
+    @property
+    def manifest_names(self) -> tuple[str, ...]:
+        """Name of each file that promises the others."""
+        return tuple(self.format.manifest_names(self))
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether there is a file that nobody may read."""
+        return "unreadable" in self.states or self.options.is_unreadable
+
+    def indices(self, state: str) -> tuple[int, ...]:
+        """Return which shards are in this state."""
+        return tuple(index for index, found in enumerate(self.states) if found == state)
+
+    def read_bytes(self, name: str) -> bytes:
+        """Return the bytes of a whole file of the directory, whatever became of it.
+
+        Args:
+            name: One of ``file_names`` or ``manifest_names``.
+
+        Raises:
+            ValueError: There is no such file.
+
+        Example:
+            >>> len(Layout(n_shards=2).read_bytes("acts000001.bin"))
+            1024
+        """
+        return self.format.read_bytes(self, name)
+
+
+def layout_of(
+    function: str,
+    format: str | SampleFormat,  # noqa: A002 - the one word for it
+    keywords: Mapping[str, Any],
+    *,
+    also: Iterable[str] = ("format",),
+    **aliases: str,
+) -> Layout:
+    """Return the layout of the keywords of a function.
+
+    Args:
+        function: Its name, for errors.
+        format: The format.
+        keywords: What it was called with.
+        also: Names of further arguments that it has.
+        **aliases: Its other names of states, and which.
+    """
+    made = Layout.__new__(Layout)
+    made._settle(*_parsed(function, format, keywords, aliases, also))
+    return made
+
+
+def _parsed(
+    function: str,
+    name: str | SampleFormat,
+    keywords: Mapping[str, Any],
+    aliases: Mapping[str, str] = {},
+    also: Iterable[str] = ("format",),
+) -> tuple[SampleFormat, tuple[StrEnum, ...], Any]:
+    form = sample_format(name)
+    whole, *others = form.states
+    names = {state.value: state for state in others}
+    names |= {alias: form.states(word) for alias, word in aliases.items()}
+    options = {field.name for field in dataclasses.fields(form.options)}
+    known = {*options, *names, *also}
+    refuse_unknown(function, keywords.keys() - known, sorted(known))
+    said = dict(keywords)
+    n_shards = integer("n_shards", said.pop("n_shards"), at_least=form.options.least_shards)
+    states = taken_states(said, n_shards, names, whole)
+    return form, states, form.options(n_shards=n_shards, **said)

@@ -1,0 +1,154 @@
+"""What can become of a shard, and how a whole file is brought there."""
+
+import enum
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["ShardState", "apply_states", "temporary_of"]
+
+
+class ShardState(enum.StrEnum):
+    """What became of one shard."""
+
+    OK = "ok"
+    """Whole."""
+    MISSING = "missing"
+    """Listed and not there, as after a purge of a scratch file system."""
+    EMPTY = "empty"
+    """0 bytes."""
+    UNREADABLE = "unreadable"
+    """Nobody may read it (``chmod 0``)."""
+    DIRECTORY = "directory"
+    """A directory in its place."""
+    DANGLING = "dangling"
+    """A symbolic link to nothing."""
+    LOOP = "loop"
+    """A symbolic link to itself."""
+    OUTSIDE = "outside"
+    """A symbolic link to a whole file outside the shards directory."""
+    LINKED = "linked"
+    """A symbolic link to a whole file inside the shards directory: nothing is wrong with it."""
+    FIFO = "fifo"
+    """A named pipe; open(2) without O_NONBLOCK waits for a writer (fifo(7)): so read what has one
+    inside a `time_limit`."""
+    SOCKET = "socket"
+    """A socket; open(2) answers ENXIO."""
+    TRUNCATED = "truncated"
+    """Cut in the middle, inside a value."""
+    EXTENDED = "extended"
+    """One byte longer than it was."""
+    FLIPPED = "flipped"
+    """One bit in the middle is another; the size is right."""
+    SWAPPED = "swapped"
+    """Has the bytes of another: the swapped shards of a directory hand theirs on in a ring."""
+    SPARSE = "sparse"
+    """Has its size and was never written: one hole, which reads as zeros."""
+    LEFTOVER = "leftover"
+    """Whole, with a half-written temporary file beside it: nothing is wrong with it."""
+    UNFINISHED = "unfinished"
+    """Only the half-written temporary file is there, under its temporary name."""
+
+
+def apply_states(paths: Sequence[Path], states: Sequence[str]) -> None:
+    """Bring whole files into their states.
+
+    It knows nothing of what is in the files, so it serves every format. Beside the files, a
+    directory ``linked`` holds what linked ones link to, ``<directory>-elsewhere`` what those link
+    to that lead outside, and ``<name>.tmp`` is a temporary file.
+
+    Args:
+        paths: The shards, whole, in one directory.
+        states: The state of each.
+
+    Raises:
+        ValueError: Another number of states, or one single swapped shard.
+        OSError: A file could not be changed.
+    """
+    if len(paths) != len(states):
+        raise ValueError(f"states: expected {len(paths)}, one a file, found {len(states)}")
+    pairs = [*zip(paths, map(ShardState, states), strict=True)]
+    swapped = [path for path, state in pairs if state is ShardState.SWAPPED]
+    if len(swapped) == 1:
+        raise ValueError("swapped: expected none, or two or more, found one")
+    if swapped:  # each file gets the name of the one before it, and the first that of the last
+        aside = temporary_of(swapped[0])
+        os.rename(swapped[0], aside)
+        for path, following in zip(swapped, [*swapped[1:], aside], strict=True):
+            os.rename(following, path)
+    for path, state in pairs:
+        if state in _REPLACED:
+            _replace(path, state)
+        elif state in _LINKED:
+            _link(path, state)
+        else:
+            _change(path, state)
+
+
+def temporary_of(path: Path) -> Path:
+    """Return under which name a writer that was killed leaves a file."""
+    return path.with_name(path.name + ".tmp")
+
+
+_REPLACED = {ShardState.MISSING, ShardState.DIRECTORY, ShardState.FIFO, ShardState.SOCKET}
+_LINKED = {ShardState.DANGLING, ShardState.LOOP, ShardState.OUTSIDE, ShardState.LINKED}
+
+
+def _replace(path: Path, state: ShardState) -> None:
+    """Remove a file, and put what is no file in its place."""
+    os.unlink(path)
+    if state is ShardState.DIRECTORY:
+        path.mkdir()
+    elif state is ShardState.FIFO:
+        os.mkfifo(path)
+    elif state is ShardState.SOCKET:
+        # Not bind(2): the path of a test's directory is often longer than its 107 bytes.
+        os.mknod(path, stat.S_IFSOCK | 0o600)
+
+
+def _link(path: Path, state: ShardState) -> None:
+    """Put a symbolic link in the place of a file."""
+    if state is ShardState.DANGLING:
+        path.unlink()
+        path.symlink_to(path.name + ".gone")
+    elif state is ShardState.LOOP:
+        path.unlink()
+        path.symlink_to(path.name)
+    else:
+        # The directory's own name begins that of the other: a comparison of text takes it for
+        # inside.
+        elsewhere = path.parent.with_name(path.parent.name + "-elsewhere")
+        target = (elsewhere if state is ShardState.OUTSIDE else path.parent / "linked") / path.name
+        target.parent.mkdir(exist_ok=True)
+        os.replace(path, target)
+        path.symlink_to(os.path.relpath(target, path.parent))
+
+
+def _change(path: Path, state: ShardState) -> None:
+    """Change a file's mode or its bytes."""
+    if state is ShardState.EMPTY:
+        os.truncate(path, 0)
+    elif state is ShardState.UNREADABLE:
+        os.chmod(path, 0)
+    elif state is ShardState.TRUNCATED:
+        size = path.stat().st_size
+        os.truncate(path, min(size // 2 + 1, size - 1))
+    elif state is ShardState.EXTENDED:
+        with path.open("ab") as file:
+            file.write(b"\0")
+    elif state is ShardState.FLIPPED:
+        with path.open("r+b") as file:
+            file.seek(path.stat().st_size // 2)
+            (byte,) = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+    elif state is ShardState.SPARSE:
+        size = path.stat().st_size
+        os.truncate(path, 0)
+        os.truncate(path, size)
+    elif state in {ShardState.LEFTOVER, ShardState.UNFINISHED}:
+        whole = path.read_bytes()
+        temporary_of(path).write_bytes(whole[: len(whole) // 2])
+        if state is ShardState.UNFINISHED:
+            path.unlink()

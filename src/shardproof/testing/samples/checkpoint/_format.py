@@ -1,0 +1,359 @@
+"""Checkpoints in one file a rank as a format of the kit: described, written, judged."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from shardproof.testing.samples._directories import writer
+from shardproof.testing.samples._keywords import integer, member
+from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, layout_of
+from shardproof.testing.samples._oracle import LEVELS, refuse_level
+from shardproof.testing.samples._states import ShardState, apply_states
+from shardproof.testing.samples.checkpoint._content import (
+    checkpoint_document,
+    checkpoint_entry,
+    harmed_shard,
+    shard_bytes,
+)
+from shardproof.testing.samples.checkpoint._metadata import elsewhere, metadata_bytes, signed
+from shardproof.testing.samples.checkpoint._states import (
+    CheckpointMetadataState,
+    CheckpointShardState,
+)
+from shardproof.testing.samples.checkpoint._tensors import (
+    CheckpointTensor,
+    as_tensor,
+    refuse_impossible,
+)
+
+__all__ = [
+    "FORMAT",
+    "CheckpointOptions",
+    "ExpectedProblem",
+    "MakeCheckpoint",
+    "checkpoint_dir_maker",
+    "expected_problems",
+]
+
+_ALGORITHMS = ("sha256", "sha256-tree")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointOptions(SampleOptions):
+    """What a checkpoint is like; another seed makes other tensors.
+
+    Attributes:
+        tensors: For each rank the tensors that it has, each as (name, dtype, shape). By default
+            three small ones.
+        metadata: What became of the metadata file, a `CheckpointMetadataState`.
+        prefix: The name with which all of its files begin.
+        step: When in the training it was saved.
+        algorithm: How its shards are proven: ``"sha256"`` or ``"sha256-tree"``.
+
+    Raises:
+        TypeError: A step that is no integer.
+        ValueError: A prefix that is no name; tensors for more ranks or fewer, or that the format
+            can't say.
+    """
+
+    least_shards = 1
+    tensors: tuple[tuple[CheckpointTensor, ...], ...] = None  # type: ignore[assignment] # implied
+    metadata: CheckpointMetadataState = CheckpointMetadataState.OK
+    prefix: str = "model"
+    step: int = 1
+    algorithm: str = "sha256"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.settle("step", integer("step", self.step, at_least=0))
+        self.settle("metadata", member("metadata", self.metadata, CheckpointMetadataState))
+        given: Any = self.tensors
+        tensors: Any = self.implied()["tensors"] if given is None else given
+        self.settle("tensors", tuple(tuple(map(as_tensor, each)) for each in tensors))
+        if not self.prefix or {"/", "\0"} & {*self.prefix}:
+            raise ValueError(f"prefix: expected a name without a directory, found {self.prefix!r}")
+        if self.algorithm not in _ALGORITHMS:
+            known = ", ".join(_ALGORITHMS)
+            raise ValueError(f"algorithm: expected one of {known}, found {self.algorithm!r}")
+        if (n_ranks := len(self.tensors)) != self.n_shards:
+            raise ValueError(f"tensors: expected those of {self.n_shards} ranks, found {n_ranks}")
+
+    def implied(self) -> Mapping[str, object]:
+        """Return three small tensors for each rank."""
+        return {
+            "tensors": tuple(
+                (
+                    CheckpointTensor(f"layers.{rank}.weight", "float32", (4, 3)),
+                    CheckpointTensor(f"layers.{rank}.bias", "bfloat16", (5,)),
+                    CheckpointTensor(f"layers.{rank}.n_updates", "int64", ()),
+                )
+                for rank in range(self.n_shards)
+            )
+        }
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether the metadata file is unreadable."""
+        return self.metadata is CheckpointMetadataState.UNREADABLE
+
+    @property
+    def note_names(self) -> tuple[str, ...]:
+        """What each rank leaves for the one who writes the metadata, in order."""
+        return tuple(f"{self.prefix}_shard_{rank}.tensors.json" for rank in range(self.n_shards))
+
+    @property
+    def metadata_name(self) -> str:
+        """The file that speaks for all."""
+        return f"{self.prefix}.metadata.json"
+
+    def shard_name(self, index: int) -> str:
+        """Return one rank's file; `shard_names` makes all of them, each time."""
+        return f"{self.prefix}_shard_{index}.shard"
+
+
+def _read_bytes(layout: Layout, name: str) -> bytes:
+    options: CheckpointOptions = layout.options
+    if name == options.metadata_name:
+        return signed(checkpoint_document(layout))
+    digits = name.removeprefix(f"{options.prefix}_shard_").removesuffix(".shard")
+    rank = int(digits) if digits.isdecimal() else options.n_shards
+    if rank >= options.n_shards or name != options.shard_name(rank):
+        expected = f"{options.metadata_name}, or that of a shard"
+        raise ValueError(f"name: expected {expected}, found {name!r}")
+    return shard_bytes(layout, rank)
+
+
+def _write(layout: Layout, to: Path) -> Path:
+    options: CheckpointOptions = layout.options
+    to.mkdir(parents=True, exist_ok=True)
+    paths = [to / name for name in options.shard_names]
+    for rank, path in enumerate(paths):
+        _write_new(path, harmed_shard(layout, rank))
+    apply_states(paths, [_FILES.get(state, ShardState.OK) for state in layout.states])
+    _write_metadata(layout, to)
+    if options.metadata is CheckpointMetadataState.UNFINISHED:
+        for rank, name in enumerate(options.note_names):
+            note = {"step": options.step, "shard": checkpoint_entry(layout, rank)}
+            _write_new(to / name, signed(note))
+    if options.metadata is CheckpointMetadataState.ESCAPING:
+        path = Path(os.path.normpath(to / elsewhere(layout)))
+        path.parent.mkdir(exist_ok=True)
+        _write_new(path, shard_bytes(layout, layout.n_shards - 1))
+    return to / options.prefix
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(content)
+
+
+_FILES: dict[str, ShardState] = {
+    CheckpointShardState.MISSING: ShardState.MISSING,
+    CheckpointShardState.EMPTY: ShardState.EMPTY,
+    CheckpointShardState.TRUNCATED: ShardState.TRUNCATED,
+    CheckpointShardState.EXTENDED: ShardState.EXTENDED,
+    CheckpointShardState.DIRECTORY: ShardState.DIRECTORY,
+    CheckpointShardState.OUTSIDE: ShardState.OUTSIDE,
+    CheckpointShardState.FIFO: ShardState.FIFO,
+    CheckpointShardState.UNREADABLE: ShardState.UNREADABLE,
+    CheckpointShardState.SWAPPED: ShardState.SWAPPED,
+}
+"""What becomes of a file is what becomes of any shard's."""
+
+_METADATA_FILES = {
+    CheckpointMetadataState.DIRECTORY: ShardState.DIRECTORY,
+    CheckpointMetadataState.UNREADABLE: ShardState.UNREADABLE,
+}
+
+
+def _write_metadata(layout: Layout, root: Path) -> None:
+    text, state = metadata_bytes(layout), layout.metadata
+    pruned = ".pruned" if state is CheckpointMetadataState.PRUNED else ""
+    path = root / (layout.metadata_name + pruned)
+    if text is not None:
+        _write_new(path, text)
+        apply_states([path], [_METADATA_FILES.get(state, ShardState.OK)])
+
+
+class ExpectedProblem(NamedTuple):
+    """Why a checkpoint is not whole."""
+
+    rank: int | None
+    """Whose shard it is about; None for the metadata file."""
+    kind: str
+    """Of a shard a value of `shardproof.FindingKind`, or ``unproven``; of the metadata file
+    ``missing``, ``not-regular``, ``unreadable`` or ``refused``."""
+
+
+def expected_problems(layout: Layout, *, level: str = "valid") -> tuple[ExpectedProblem, ...]:
+    """Return every problem of a checkpoint; none, if it is whole as far as the level looks.
+
+    Where the metadata file has a problem there is no other one: nothing else is believed then.
+    Unreadable files are expected to be unreadable: for root that takes `without_root_override`.
+
+    Args:
+        layout: What was written.
+        level: ``"present"``: each shard that the metadata name is there, a regular file inside the
+            directory, not empty, opens; ``"complete"``: and has the size and the header that the
+            metadata imply; ``"valid"``: and its data have the checksum, so that a shard without one
+            is not proven.
+
+    Raises:
+        ValueError: Another level.
+
+    Example:
+        >>> layout = Layout(4, format="checkpoint", missing=[1], flipped=[2])
+        >>> for problem in expected_problems(layout):
+        ...     print(problem.rank, problem.kind)
+        1 missing
+        2 digest
+        >>> expected_problems(Layout(format="checkpoint", flipped=[2]), level="complete")
+        ()
+    """
+    refuse_level(level)
+    if layout.metadata != "ok":
+        return (ExpectedProblem(None, _METADATA.get(layout.metadata, "refused")),)
+    ring = layout.indices(CheckpointShardState.SWAPPED)
+    following = dict(zip(ring, ring[1:] + ring[:1], strict=True))
+    problems = []
+    for rank, state in enumerate(layout.states):
+        kind = _KINDS[level].get(state)
+        if kind == "structure" and state == CheckpointShardState.SWAPPED:
+            sizes = {len(shard_bytes(layout, each)) for each in (rank, following[rank])}
+            kind = "structure" if len(sizes) == 1 else "size"
+        if kind:
+            problems.append(ExpectedProblem(rank, kind))
+    return tuple(problems)
+
+
+_METADATA = {
+    CheckpointMetadataState.MISSING: "missing",
+    CheckpointMetadataState.UNFINISHED: "missing",
+    CheckpointMetadataState.PRUNED: "missing",
+    CheckpointMetadataState.UNREADABLE: "unreadable",
+    CheckpointMetadataState.DIRECTORY: "not-regular",
+}
+
+_PRESENT: dict[str, str] = {
+    CheckpointShardState.MISSING: "missing",
+    CheckpointShardState.EMPTY: "empty",
+    CheckpointShardState.UNREADABLE: "unreadable",
+    CheckpointShardState.DIRECTORY: "not-regular",
+    CheckpointShardState.OUTSIDE: "not-regular",
+    CheckpointShardState.FIFO: "not-regular",
+}
+_COMPLETE: dict[str, str] = _PRESENT | {
+    CheckpointShardState.TRUNCATED: "size",
+    CheckpointShardState.EXTENDED: "size",
+    CheckpointShardState.FLIPPED_HEADER: "structure",
+    CheckpointShardState.SWAPPED: "structure",
+    CheckpointShardState.STALE: "structure",
+    CheckpointShardState.WRONG_MAGIC: "structure",
+    CheckpointShardState.WRONG_RANK: "structure",
+    CheckpointShardState.NEGATIVE_CHECKSUM: "structure",
+    CheckpointShardState.HUGE_CHECKSUM: "structure",
+    CheckpointShardState.WRONG_COUNT: "structure",
+    CheckpointShardState.NEGATIVE_DATA: "structure",
+    CheckpointShardState.HUGE_DATA: "structure",
+}
+_VALID: dict[str, str] = _COMPLETE | {
+    CheckpointShardState.FLIPPED: "digest",
+    CheckpointShardState.FLIPPED_PADDING: "digest",
+    CheckpointShardState.ZERO_TAIL: "digest",
+    CheckpointShardState.UNCHECKED: "unproven",
+}
+_KINDS: dict[str, Mapping[str, str]] = dict(zip(LEVELS, (_PRESENT, _COMPLETE, _VALID), strict=True))
+
+
+def _problems(layout: Layout, level: str, _digests: bool) -> Iterator[tuple[str, str]]:
+    for rank, kind in expected_problems(layout, level=level):
+        if kind != "unproven":
+            name = layout.metadata_name if rank is None else layout.options.shard_name(rank)
+            yield kind, name
+
+
+def _unproven(layout: Layout, level: str, _digests: bool) -> Iterator[str]:
+    for rank, kind in expected_problems(layout, level=level):
+        if kind == "unproven":
+            yield layout.options.shard_name(rank)
+
+
+FORMAT = SampleFormat(
+    name="checkpoint",
+    states=CheckpointShardState,
+    options=CheckpointOptions,
+    manifest_names=lambda layout: (layout.metadata_name,),
+    read_bytes=_read_bytes,
+    write=_write,
+    problems=_problems,
+    unproven=_unproven,
+    refuse=lambda layout: refuse_impossible(layout.states, layout.metadata, layout.tensors),
+    folder=lambda layout: f"step_{layout.step}",
+    is_prefix=True,
+)
+
+
+class MakeCheckpoint(Protocol):
+    """What the fixture ``make_checkpoint`` gives: call it for a prefix."""
+
+    def __call__(
+        self,
+        world_size: int = 3,
+        step: int = 1,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        tensors: Iterable[Iterable[tuple[str, str, Iterable[int]]]] | None = None,
+        **keywords: Any,
+    ) -> Path:
+        """Write a new checkpoint and return its prefix.
+
+        Args:
+            world_size: As ``n_shards``: how many ranks there are.
+            step: When in the training it was saved.
+            directory: Where, made if need be; so several checkpoints share a tree. By default a new
+                directory ``step_<step>``.
+            tensors: For each rank the tensors that it has.
+            **keywords: Those of `Layout` with ``format="checkpoint"``: states (``missing``,
+                ``truncated``, ..., also as ``missing_ranks``), ``metadata``, ``prefix``,
+                ``algorithm``, ``seed``.
+
+        Returns:
+            An absolute path that ends in ``step_1/model``: the paths of all files begin with it.
+
+        Raises:
+            TypeError: An argument that it does not have; a number or a rank that is no integer.
+            ValueError: No ranks, or a rank out of range or named twice; a state that these tensors
+                can't be in.
+            FileExistsError: There is a checkpoint of this prefix in the directory.
+        """
+        ...
+
+
+@contextlib.contextmanager
+def checkpoint_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeCheckpoint]:
+    """Yield what the fixture gives; restore the modes of all that it made at the end."""
+    _, *harmed = CheckpointShardState
+    aliases = {f"{state}_ranks": state.value for state in harmed}
+    with writer(new_base) as write:
+
+        def make(
+            world_size: int = 3,
+            step: int = 1,
+            *,
+            directory: str | os.PathLike[str] | None = None,
+            **keywords: Any,
+        ) -> Path:
+            if "n_shards" in keywords:
+                raise TypeError(
+                    "make_checkpoint: there is no 'n_shards'; did you mean 'world_size'?"
+                )
+            n_shards = integer("world_size", world_size, at_least=1)
+            said = {"n_shards": n_shards, "step": step, **keywords}
+            others = ("world_size", "directory")
+            layout = layout_of("make_checkpoint", FORMAT, said, also=others, **aliases)
+            return write(layout, directory)
+
+        yield make

@@ -1,0 +1,271 @@
+"""Plan directories of data-prep runs as a format of the kit: described, written, judged."""
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+from shardproof.testing.samples._directories import writer
+from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, layout_of
+from shardproof.testing.samples._oracle import refuse_level
+from shardproof.testing.samples._states import ShardState, apply_states
+from shardproof.testing.samples.receipts._content import (
+    ReceiptState,
+    output_bytes,
+    receipt_bytes,
+    whole_bytes,
+)
+
+__all__ = [
+    "FORMAT",
+    "MakeReceiptsDir",
+    "ReceiptsOptions",
+    "expected_pending",
+    "receipts_dir_maker",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReceiptsOptions(SampleOptions):
+    """What a plan directory is like: another seed makes another plan."""
+
+    least_shards = 1
+
+    @property
+    def dataset_name(self) -> str:
+        """Name of the data set."""
+        return "corpus"
+
+    @property
+    def run_hash(self) -> str:
+        """The run that the plan is part of: 16 hexadecimal digits."""
+        return self._hash("run")
+
+    @property
+    def plan_hash(self) -> str:
+        """The plan's name, which does not depend on what became of its shards."""
+        return self._hash("plan")
+
+    def _hash(self, what: str) -> str:
+        text = f"{what} of {self.n_shards} shards, seed {self.seed}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def directory(self) -> PurePosixPath:
+        """The plan directory, relative to the output directory."""
+        return PurePosixPath("runs", self.run_hash, "datasets", self.dataset_name, self.plan_hash)
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The outputs of each shard, in order, relative to the plan directory."""
+        both = ((self.bin_name(i), self.idx_name(i)) for i in range(self.n_shards))
+        return tuple(name for names in both for name in names)
+
+    @property
+    def receipt_names(self) -> tuple[str, ...]:
+        """Each shard's receipt, relative to the plan directory, in order."""
+        return tuple(map(self.receipt_name, range(self.n_shards)))
+
+    @property
+    def bin_names(self) -> tuple[str, ...]:
+        """Each shard's first output, relative to the plan directory, in order."""
+        return tuple(map(self.bin_name, range(self.n_shards)))
+
+    @property
+    def idx_names(self) -> tuple[str, ...]:
+        """Each shard's second output, relative to the plan directory, in order."""
+        return tuple(map(self.idx_name, range(self.n_shards)))
+
+    def shard_name(self, index: int) -> str:
+        """Return the name of the output that states are about, the first."""
+        return self.bin_name(index)
+
+    def receipt_name(self, index: int) -> str:
+        """Return the name of one receipt; `receipt_names` makes all of them, each time."""
+        return f"receipts/shard_{index:06}.json"
+
+    def bin_name(self, index: int) -> str:
+        """Return the name of one first output; `bin_names` makes all of them, each time."""
+        return f"shard_{index:06}.bin"
+
+    def idx_name(self, index: int) -> str:
+        """Return the name of one second output; `idx_names` makes all of them, each time."""
+        return f"shard_{index:06}.idx"
+
+
+def _write(layout: Layout, to: Path) -> Path:
+    options: ReceiptsOptions = layout.options
+    root = to / options.directory
+    (root / "receipts").mkdir(parents=True)
+    (root / "plan.json").write_bytes(whole_bytes(layout, "plan.json"))
+    for index, state in enumerate(layout.states):
+        text = receipt_bytes(layout, index)
+        if text is not None:
+            (root / options.receipt_name(index)).write_bytes(text)
+        if state not in {ReceiptState.ABSENT, ReceiptState.EMPTY_SHARD}:
+            first, second = root / options.bin_name(index), root / options.idx_name(index)
+            first.write_bytes(output_bytes(layout, index, "bin"))
+            second.write_bytes(output_bytes(layout, index, "idx"))
+            _harm(first, second, ReceiptState(state))
+    return root
+
+
+_FIRST = {
+    ReceiptState.ONLY_IDX: ShardState.MISSING,
+    ReceiptState.MISSING_BIN: ShardState.MISSING,
+    ReceiptState.MISSING: ShardState.MISSING,
+    ReceiptState.EMPTY: ShardState.EMPTY,
+    ReceiptState.TRUNCATED: ShardState.TRUNCATED,
+    ReceiptState.EXTENDED: ShardState.EXTENDED,
+    ReceiptState.FLIPPED: ShardState.FLIPPED,
+    ReceiptState.DIRECTORY: ShardState.DIRECTORY,
+    ReceiptState.UNREADABLE: ShardState.UNREADABLE,
+}
+"""What becomes of the first output is what becomes of any shard."""
+
+
+def _harm(first: Path, second: Path, state: ReceiptState) -> None:
+    apply_states([first], [_FIRST.get(state, ShardState.OK)])
+    if state in {ReceiptState.ONLY_BIN, ReceiptState.MISSING_IDX, ReceiptState.MISSING}:
+        second.unlink()
+    if state is ReceiptState.ESCAPING:
+        os.rename(first, first.parent.with_name(first.name))
+
+
+_ALWAYS_DONE = {ReceiptState.OK, ReceiptState.EMPTY_SHARD}
+_COMPLETE = _ALWAYS_DONE | {ReceiptState.FLIPPED, ReceiptState.PLACEHOLDER}
+_DONE = {
+    "present": _COMPLETE | {ReceiptState.TRUNCATED, ReceiptState.EXTENDED},
+    "complete": _COMPLETE,
+    "valid": _ALWAYS_DONE,
+}
+
+
+def expected_pending(layout: Layout, *, level: str = "complete") -> tuple[int, ...]:
+    """Return the shards that are not done, ascending.
+
+    A shard is done when its receipt can be read, is of this plan and of this shard, says completed,
+    names both outputs, and each is as the level demands. An empty shard owes no outputs of 0
+    bytes. Whatever is unclear is not done: to do it again costs time, to skip it costs data.
+
+    Unreadable outputs are expected to be unreadable: for root that takes `without_root_override`.
+
+    Args:
+        layout: What was written.
+        level: ``"present"``: each output is there, a regular file inside the plan directory, not
+            empty, opens; ``"complete"``: and has the recorded size; ``"valid"``: and has the
+            recorded digest, so that none is done of which nothing can be proven.
+
+    Raises:
+        ValueError: Another level.
+
+    Example:
+        >>> layout = Layout(4, format="receipts", started=[1], truncated=[2], flipped=[3])
+        >>> expected_pending(layout, level="present"), expected_pending(layout)
+        ((1,), (1, 2))
+    """
+    refuse_level(level)
+    done = _DONE[level]
+    return tuple(index for index, state in enumerate(layout.states) if state not in done)
+
+
+_LYING = {
+    ReceiptState.CORRUPT,
+    ReceiptState.TORN,
+    ReceiptState.BLANK,
+    ReceiptState.FOREIGN,
+    ReceiptState.MISPLACED,
+    ReceiptState.TWICE,
+    ReceiptState.UNLISTED,
+    ReceiptState.NAMELESS,
+    ReceiptState.ONLY_BIN,
+    ReceiptState.ONLY_IDX,
+    ReceiptState.ESCAPING,
+}
+"""Those in which the receipt itself is a problem; one that only says started promises nothing."""
+
+_PRESENT: dict[str, str] = {
+    ReceiptState.MISSING_BIN: "missing",
+    ReceiptState.MISSING: "missing",
+    ReceiptState.EMPTY: "empty",
+    ReceiptState.DIRECTORY: "not-regular",
+    ReceiptState.UNREADABLE: "unreadable",
+}
+_WITH_SIZES = _PRESENT | {ReceiptState.TRUNCATED: "size", ReceiptState.EXTENDED: "size"}
+_FIRST_FOUND = {
+    "present": _PRESENT,
+    "complete": _WITH_SIZES,
+    "valid": _WITH_SIZES | {ReceiptState.FLIPPED: "digest"},
+}
+"""What is wrong with the first output at each level."""
+
+
+def _problems(layout: Layout, level: str, _digests: bool) -> Iterator[tuple[str, str]]:
+    options: ReceiptsOptions = layout.options
+    for index, state in enumerate(layout.states):
+        if state in _LYING:
+            yield "structure", options.receipt_name(index)
+        if kind := _FIRST_FOUND[level].get(state):
+            yield kind, options.bin_name(index)
+        if state in {ReceiptState.MISSING_IDX, ReceiptState.MISSING}:
+            yield "missing", options.idx_name(index)
+
+
+def _unproven(layout: Layout, level: str, _digests: bool) -> Iterator[str]:
+    for index in layout.indices(ReceiptState.PLACEHOLDER) if level == "valid" else ():
+        yield layout.options.bin_name(index)
+        yield layout.options.idx_name(index)
+
+
+FORMAT = SampleFormat(
+    name="receipts",
+    states=ReceiptState,
+    options=ReceiptsOptions,
+    manifest_names=lambda layout: ("plan.json", *layout.receipt_names),
+    read_bytes=whole_bytes,
+    write=_write,
+    problems=_problems,
+    unproven=_unproven,
+)
+
+
+class MakeReceiptsDir(Protocol):
+    """What the fixture ``make_receipts_dir`` gives: call it for a path."""
+
+    def __call__(
+        self, n_shards: int = 3, *, missing_outputs: Iterable[int] | None = None, **keywords: Any
+    ) -> Path:
+        """Write a new plan directory of a data-prep run and return its path.
+
+        Args:
+            n_shards: How many shards the plan has.
+            missing_outputs: As ``missing``: indices of shards whose receipt says completed, and
+                whose outputs are gone.
+            **keywords: Those of `Layout` with ``format="receipts"``: other states (``started``,
+                ``torn``, ...), ``seed``.
+
+        Returns:
+            An absolute path that ends in ``runs/<run>/datasets/corpus/<plan>``; each call has an
+            output directory of its own, ``path.parents[4]``.
+
+        Raises:
+            TypeError: An argument that it does not have; a number or an index that is no integer.
+            ValueError: No shards, or an index out of range or named twice.
+        """
+        ...
+
+
+@contextlib.contextmanager
+def receipts_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeReceiptsDir]:
+    """Yield what the fixture gives; restore the modes of all that it made at the end."""
+    with writer(new_base) as write:
+
+        def make(n_shards: int = 3, **keywords: Any) -> Path:
+            said = {"n_shards": n_shards, **keywords}
+            aliases = {"missing_outputs": "missing"}
+            return write(layout_of("make_receipts_dir", FORMAT, said, also=(), **aliases))
+
+        yield make

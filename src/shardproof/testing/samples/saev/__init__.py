@@ -1,1 +1,0 @@
-"""Directories of saev's data, whole and damaged, and what a right validator says of them."""

@@ -1,0 +1,215 @@
+"""One layout for every format: what all have, and what a format of somebody else gets."""
+
+import copy
+import dataclasses
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
+
+from shardproof import ManifestError, ShardInfo, validate
+from shardproof.testing import (
+    Layout,
+    MakeShardsDir,
+    SampleFormat,
+    ShardState,
+    expected_files,
+    expected_findings,
+    expected_unproven,
+    shards_dir,
+    without_root_override,
+    write_layout,
+)
+from shardproof.testing.contracts.strategies import hostile_manifests, layouts
+from shardproof.testing.samples import checkpoint, receipts, saev
+from shardproof.testing.samples._layout import FORMATS
+from tests.helpers import ROOT
+
+LEVELS: Any = ("present", "complete", "valid")
+CASES = [
+    Layout(missing=[1], d_model=2, labels=True),
+    Layout(format="receipts", started=[1], seed=3),
+    Layout(2, format="checkpoint", truncated=[1], step=7, prefix="weights"),
+]
+
+
+def formats_of_the_kit() -> list[SampleFormat]:
+    return [saev.FORMAT, receipts.FORMAT, checkpoint.FORMAT]
+
+
+def test_all_formats_are_here() -> None:
+    assert [form.name for form in formats_of_the_kit()] == [*FORMATS]
+
+
+@pytest.mark.parametrize("form", formats_of_the_kit(), ids=repr)
+def test_the_same_harm_has_the_same_word(form: SampleFormat) -> None:
+    """Words that mean what another word of `ShardState` means are no states."""
+    words = {str(state) for state in form.states}
+    assert next(iter(form.states)) == "ok"
+    assert {"ok", "missing", "empty", "unreadable", "directory", "truncated", "extended"} <= words
+    assert not words & {"whole", "completed", "short", "long", "emptied", "cut", "grown", "gone"}
+
+
+@pytest.mark.parametrize("value", CASES, ids=repr)
+def test_a_layout_is_a_value(value: Layout, tmp_path: Path) -> None:
+    assert eval(repr(value)) == value
+    assert copy.deepcopy(value) == pickle.loads(pickle.dumps(value)) == value
+    assert len({value, value.replace(value.states)}) == 1
+    assert value != value.replace(["ok"] * value.n_shards)
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = value.nonsense
+    with pytest.raises(AttributeError):
+        value.states = ()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", CASES, ids=repr)
+def test_what_is_read_is_what_is_written(value: Layout, tmp_path: Path) -> None:
+    whole = value.replace(["ok"] * value.n_shards)
+    path = write_layout(whole, tmp_path)
+    directory = path.parent if value.format.is_prefix else path
+    names = {os.path.relpath(file, directory) for file in directory.rglob("*") if not file.is_dir()}
+    assert names == {*whole.file_names, *whole.manifest_names}
+    for name in names:
+        assert (directory / name).read_bytes() == value.read_bytes(name), name
+    sizes = {file.name: file.size for file in expected_files(value)}
+    assert sizes == {name: (directory / name).stat().st_size for name in value.file_names}
+    with pytest.raises(ValueError, match="found 'nonsense'"):
+        value.read_bytes("nonsense")
+
+
+def test_another_seed_makes_other_bytes() -> None:
+    for name in FORMATS:
+        one, other = (Layout(format=name, seed=seed) for seed in (0, 1))
+        assert one.read_bytes(one.file_names[0]) != other.read_bytes(one.file_names[0])
+        assert repr(other).endswith("seed=1)")
+
+
+def test_a_format_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match="format: there is no 'receipt'; did you mean 'receipts'"):
+        Layout(format="receipt")
+    with pytest.raises(ValueError, match="formats: expected one or more"):
+        layouts([])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_of_receipts_the_report_is_what_the_oracle_expects(level: Any) -> None:
+    for state in receipts.ReceiptState:
+        value = Layout.of(["ok", state, state, "ok"], format="receipts")
+        with without_root_override(), shards_dir(value) as path:
+            report = validate(path, level=level)
+            found = sorted((finding.kind.value, finding.path) for finding in report.findings)
+            assert found == sorted(expected_findings(value, path, level=level)), state
+            assert report.unproven == expected_unproven(value, path, level=level), state
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts(["checkpoint"], metadata=st.just("ok")))
+def test_of_checkpoints_too(value: Layout) -> None:
+    with shards_dir(value) as prefix:
+        for level in LEVELS:
+            report = validate(prefix, level=level)
+            found = sorted((finding.kind.value, finding.path) for finding in report.findings)
+            assert found == sorted(expected_findings(value, prefix, level=level))
+            assert report.unproven == expected_unproven(value, prefix, level=level)
+
+
+class TestFixture:
+    @pytest.mark.parametrize("name", FORMATS)
+    def test_any_format(self, name: str, make_shards_dir: MakeShardsDir) -> None:
+        assert validate(make_shards_dir(format=name), level="valid").ok
+        path = make_shards_dir(4, format=name, missing_shards=[1], truncated=[2])
+        kinds = {finding.kind.value for finding in validate(path, level="complete").findings}
+        assert kinds == {"missing", "size"}
+
+    def test_a_state_that_the_format_has_not(self, make_shards_dir: MakeShardsDir) -> None:
+        with pytest.raises(TypeError, match=r"^make_shards_dir: .*'torn'"):
+            make_shards_dir(torn=[1])
+
+
+class TestStrategies:
+    @settings(max_examples=50, deadline=None)
+    @given(layouts(FORMATS, states=["missing", "truncated"]))
+    def test_all_formats_at_once(self, value: Layout) -> None:
+        assert {str(state) for state in value.states} <= {"ok", "missing", "truncated"}
+        assert eval(repr(value)) == value
+
+    @pytest.mark.parametrize("name", FORMATS)
+    def test_each_shrinks_to_one_shard(self, name: str) -> None:
+        least = find(layouts([name]), lambda value: "truncated" in value.states)
+        assert least == Layout(1, format=name, truncated=[0])
+
+    @settings(max_examples=200)
+    @given(hostile_manifests("saev"))
+    def test_no_reader_may_accept_a_hostile_manifest(self, text: bytes) -> None:
+        with shards_dir(Layout(1)) as path:
+            (path / "shards.json").write_bytes(text)
+            with pytest.raises(ManifestError):
+                ShardInfo.load(path)
+
+
+@pytest.fixture
+def mine() -> SampleFormat:
+    """What docs/testing-kit.md writes."""
+    page = (ROOT / "docs" / "testing-kit.md").read_text()
+    (text,) = re.findall(r'```python title="my_format.py"\n(.*?)```', page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(text, names)
+    form = names["FORMAT"]
+    assert isinstance(form, SampleFormat)
+    return form
+
+
+class TestAFormatOfOnesOwn:
+    def test_it_has_a_layout_and_an_oracle(self, mine: SampleFormat) -> None:
+        value = Layout(4, format=mine, missing=[1], truncated=[2])
+        assert repr(value) == "Layout(n_shards=4, format='mine', missing=[1], truncated=[2])"
+        with shards_dir(value) as path:
+            assert json.loads((path / "index.json").read_bytes()) == [*value.file_names]
+            assert [kind for kind, _ in expected_findings(value, path)] == ["missing"]
+            assert [kind for kind, _ in expected_findings(value, path, level="complete")] == [
+                "missing",
+                "size",
+            ]
+            unproven = expected_unproven(value, path, level="valid")
+            assert unproven == (path / "0.bin", path / "3.bin")
+
+    def test_the_fixture_makes_it(self, mine: SampleFormat, make_shards_dir: MakeShardsDir) -> None:
+        path = make_shards_dir(2, format=mine, missing=[0])
+        assert sorted(os.listdir(path)) == ["1.bin", "index.json"]
+
+    def test_the_strategy_draws_it(self, mine: SampleFormat) -> None:
+        least = find(layouts([mine]), lambda value: "fifo" in value.states)
+        assert least == Layout(1, format=mine, fifo=[0])
+        assert set(least.states) == {ShardState.FIFO}
+
+    def test_the_strategy_tells_its_least_number_of_shards(self, mine: SampleFormat) -> None:
+        class Pairs(mine.options):  # type: ignore[name-defined,misc]
+            least_shards = 2
+
+        form = dataclasses.replace(mine, options=Pairs)
+        with pytest.raises(ValueError, match="max_shards: expected 2 or more, found 1"):
+            layouts([form], max_shards=1)
+
+    def test_a_copy_keeps_it_though_it_has_the_name_of_another(self) -> None:
+        value = Layout(format=dataclasses.replace(saev.FORMAT, folder=lambda _: "shards"))
+        assert copy.deepcopy(value) == value
+        assert copy.deepcopy(value) != Layout()
+
+
+@pytest.mark.once
+def test_a_layout_imports_its_own_format_only() -> None:
+    code = "from shardproof.testing import Layout; Layout(); import sys; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name for name in run.stdout.split() if name.startswith("shardproof.testing.")}
+    assert "shardproof.testing.samples.saev" in loaded
+    others = ("receipts", "checkpoint")
+    assert not {name for name in loaded if name.startswith("shardproof.testing.faults")}
+    assert not {f"shardproof.testing.samples.{name}" for name in others} & loaded
