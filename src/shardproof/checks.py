@@ -120,7 +120,7 @@ def _looks(
 
 
 def _list(dir_fd: int, workers: int | None) -> Regular | None:
-    """Names of the directory's regular files; None where it holds nothing else.
+    """Return the names of the directory's regular files; None where it holds nothing else.
 
     Only a help: of a name that is not among them, the type is asked for before it is opened.
     """
@@ -270,7 +270,7 @@ def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[
 
 
 def _unproven(manifest: Manifest, level: Level, findings: Sequence[Finding]) -> Iterator[Path]:
-    """Files that look whole, and about which there is nothing at this level to prove."""
+    """Yield files that look whole, and about which there is nothing at this level to prove."""
     if level == "present" or (level == "complete" and manifest.probe is not None):
         return
     broken = {finding.path for finding in findings}

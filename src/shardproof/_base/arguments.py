@@ -207,7 +207,7 @@ def _accepted(
 
 @functools.cache
 def _signature_of(function: Callable[..., Any]) -> _Signature:
-    """To be called late: a hint may name a class that is defined after the function."""
+    """Return the signature, late: a hint may name a class that is defined after the function."""
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     hints = typing.get_type_hints(function)

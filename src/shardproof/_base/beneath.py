@@ -185,7 +185,7 @@ def _folder_by_one_call(name: str, dir_fd: int) -> int | None:
 
 @functools.cache
 def _openat2() -> Callable[[int, bytes], int] | None:
-    """The call, which the C library has no name for; None where there is no Linux."""
+    """Return the call, for which the C library has no name; None where there is no Linux."""
     if sys.platform != "linux":
         return None
     import ctypes  # noqa: PLC0415 - 5 ms, and most directories have no folders

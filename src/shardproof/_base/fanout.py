@@ -128,12 +128,12 @@ def _chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
 
 
 def max_threads() -> int:
-    """At most `MAX_THREADS`, fewer where the process may not have that many files open."""
+    """Return `MAX_THREADS`, or fewer where the process may not have that many files open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_THREADS * 4 if soft == resource.RLIM_INFINITY else soft
     return max(1, min(MAX_THREADS, limit // 4))
 
 
 def available_cpus() -> int:
-    """How many processors this process may use: sched_getaffinity(2)."""
+    """Return how many processors this process may use: sched_getaffinity(2)."""
     return len(os.sched_getaffinity(0))

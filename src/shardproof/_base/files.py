@@ -230,7 +230,7 @@ def _link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = Non
 
 
 def _write_new(path: str | os.PathLike[str], data: bytes) -> Inode | None:
-    """Which file was made; None where something is there."""
+    """Return which file was made; None where something is there."""
     try:
         fd = os.open(path, _NEW, 0o666)
     except FileExistsError:
@@ -257,7 +257,7 @@ def begin_to_sync(fd: int) -> None:
 
 @functools.cache
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """The system call, where there is one."""
+    """Return the system call, where there is one."""
     import ctypes  # noqa: PLC0415 - only large writes need it
 
     try:
@@ -438,7 +438,7 @@ def _is_taken_back(directory: str) -> bool:
 
 
 def _missing(path: str) -> list[str]:
-    """A path and those above it, as far as there are no directories, the deepest first."""
+    """Return a path and those above it that are no directories yet, the deepest first."""
     missing: list[str] = []
     while not is_directory(path) and path not in missing[-1:]:
         missing.append(path)

@@ -120,7 +120,7 @@ def fields_in(data: bytes, *, path: str) -> dict[str, Any]:
 
 
 def _n_keys(value: object) -> int:
-    """How many keys the text of ``value`` must have at least: the required ones.
+    """Return how many keys the text of ``value`` must have at least: the required ones.
 
     Each key brings one colon, and a colon inside a string only adds to them: so a text with just
     that many colons has no duplicate key, and need not be read a second time to know it.
@@ -162,7 +162,7 @@ def _refuse_duplicate_keys(data: bytes, path: str) -> None:
 
 
 def _line_of_second(key: str, data: bytes) -> int | None:
-    """The line on which a flat object has ``key`` again; None where it is spelled otherwise.
+    """Return the line on which a flat object has ``key`` again; None if it is spelled otherwise.
 
     Of a long key neither, as a pattern takes a hundred times its length of memory.
     """
@@ -197,7 +197,7 @@ def _wrong_value(error: msgspec.ValidationError, data: bytes, path: str) -> Mani
 
 
 def _locate(field: str, data: bytes) -> tuple[int | None, str | None]:
-    """The line of the top-level item that ``field`` speaks of, and the value that stands there.
+    """Return the line of the top-level item that ``field`` names, and the value that stands there.
 
     Either is None where it can't be told: the text may be broken further on.
     """
@@ -231,7 +231,7 @@ def _line_at(data: bytes, offset: int) -> int:
 
 
 def _int(digits: str) -> int | float:
-    """An integer, for showing: Python refuses to read one of thousands of digits."""
+    """Return an integer, for showing: Python refuses to read one of thousands of digits."""
     return int(digits) if len(digits) <= 20 else float(digits)
 
 

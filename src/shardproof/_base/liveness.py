@@ -114,7 +114,7 @@ os.register_at_fork(after_in_child=_known.clear)
 
 
 def _here() -> str:
-    """The kernel's boot and this process's namespaces; asked again only where it wasn't told."""
+    """Return the kernel's boot and this process's namespaces; ask again where it wasn't told."""
     pid = os.getpid()
     if pid not in _known and (here := _asked()):
         _known[pid] = here
@@ -149,7 +149,7 @@ def _counts_as_we_do() -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When a process began, in ticks since boot; no text of a zombie, None if nothing is shown.
+    """Return when a process began, in ticks since boot; no text of a zombie, None if not shown.
 
     One whose first thread has ended is shown as a zombie while others of it still hold its files.
     """

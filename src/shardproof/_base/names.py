@@ -113,7 +113,7 @@ def _why_refused(name: str) -> str | None:
 
 
 def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
-    """Names that some file systems can't tell from an earlier one: equal after NFC and case.
+    """Yield names that some file systems can't tell from an earlier one: equal after NFC and case.
 
     Of those that are not refused anyway: to fold a long name takes the square of its length.
     """

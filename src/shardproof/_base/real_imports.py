@@ -44,7 +44,7 @@ def _can_load_pyfakefs() -> bool:
 
 
 def _patcher() -> "Any":
-    """What fakes the file system at this moment, or None."""
+    """Return what fakes the file system at this moment, or None."""
     pyfakefs = sys.modules.get("pyfakefs.fake_filesystem_unittest")
     patcher = pyfakefs and pyfakefs.Patcher.PATCHER
     return patcher if patcher and patcher.is_patching else None

@@ -90,7 +90,7 @@ def _summary(report: "Report") -> str:
 
 @contextlib.contextmanager
 def _logged(*, quiet: bool) -> Iterator[None]:
-    """What the source does not have is logged."""
+    """Show what is logged: what the source does not have."""
     logger = logging.getLogger("shardproof.fetching")
     # Without a handler, Python prints warnings.
     handler = logging.NullHandler() if quiet else logging.StreamHandler(sys.stderr)

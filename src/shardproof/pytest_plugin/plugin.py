@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _refuse_bare_option(config: pytest.Config) -> None:
-    """With a space, pytest takes the path for one of tests and moves its rootdir there."""
+    """Refuse a space: pytest takes the path for one of tests, and moves its rootdir there."""
     from_environment = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     if "--shards-dir" in (*config.invocation_params.args, *from_environment):
         raise pytest.UsageError(
@@ -217,7 +217,7 @@ def _looked(look: Callable[[Path], bool], path: Path) -> tuple[bool, OSError | N
 
 
 def _looks(terminalreporter: pytest.TerminalReporter) -> dict[str, pytest.TestReport]:
-    """The last report about each directory; from pytest-xdist's workers too."""
+    """Return the last report about each directory; from pytest-xdist's workers too."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
     return {
         str(dict(report.user_properties)["shards_dir"]): report

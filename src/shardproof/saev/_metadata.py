@@ -163,7 +163,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         return hashlib.sha256(text).hexdigest()[:8]
 
     def _object(self) -> Mapping[str, Any]:
-        """What the file holds: where it was read, in its order, with all its fields."""
+        """Return what the file holds: where it was read, in its order, with all its fields."""
         ours = msgspec.structs.asdict(self)
         file = ours.pop("_file")
         return _fields(file) | ours if file else ours

@@ -103,7 +103,7 @@ class StageSource:
                 raise ShardReadError(_CHANGED, path=os.path.join(self.root, name))
 
     def surplus_in(self, root: str) -> list[str]:
-        """Names of files that a copy's promise would consist of too, though this one does not."""
+        """Return names of files of which a copy's promise would consist too, but not this one's."""
         files = {file.name for file in (*self.parts, *self.promised)}
         names = _parts_of(self.form, root, self.prefix)
         return [name for name in names if name not in {self.listing, *files}]

@@ -132,7 +132,7 @@ def _card(source: Source, files: Sequence[RemoteFile], limits: Limits) -> dict[s
 
 
 def _text(source: Source, file: RemoteFile, limits: Limits) -> str:
-    """What a file of the card holds, which is the one that was listed."""
+    """Return what a file of the card holds, which is the one that was listed."""
     where = f"the dataset card '{shown(source.url)}/{shown(file.name)}'"
     if file.size is None or file.size > _MAX_CARD_BYTES:
         problem = f"expected at most {_MAX_CARD_BYTES} bytes, found {file.size or 'no size'}"

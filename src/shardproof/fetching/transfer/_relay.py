@@ -126,7 +126,7 @@ class _Readers:
                 return
 
     def taken(self) -> None:
-        """There is room for one more event."""
+        """Make room for one more event."""
         self._room.put(None)
 
 

@@ -84,14 +84,14 @@ class EpochPlan:
         return -(-self.stream.n_rows // (self.window_rows * self.world_size))
 
     def n_rows(self, rank: int) -> int:
-        """How many rows a rank is dealt, before any are left out."""
+        """Return how many rows a rank is dealt, before any are left out."""
         if not self.n_windows:
             return 0
         start, stop = self._bounds(self.n_windows - 1, rank)
         return (self.n_windows - 1) * self.window_rows + stop - start
 
     def n_batches(self, rank: int) -> int:
-        """How many batches a rank has."""
+        """Return how many batches a rank has."""
         ranks = range(self.world_size) if self.even_batches else [rank]
         counts = [self.n_rows(each) for each in ranks]
         size = self.batch_size
@@ -103,13 +103,13 @@ class EpochPlan:
         return self.n_batches(self.world_size - 1)
 
     def n_left(self, n_batches: int) -> int:
-        """How many rows are left when each rank has delivered so many batches."""
+        """Return how many rows are left when each rank has delivered so many batches."""
         done = n_batches * self.batch_size
         ranks = range(self.world_size)
         return self.stream.n_rows - sum(min(self.n_rows(rank), done) for rank in ranks)
 
     def n_delivered(self, rank: int) -> int:
-        """How many rows a rank delivers in an epoch."""
+        """Return how many rows a rank delivers in an epoch."""
         return min(self.n_rows(rank), self.n_batches(rank) * self.batch_size)
 
     def after(self, n_batches: int) -> Stream:

@@ -154,7 +154,7 @@ class Claims:
         time.sleep(min(1.0, self._heartbeat))
 
     def _sweep(self) -> None:
-        """Once: make the directories, and remove what writers left that were killed."""
+        """Make the directories, and remove what killed writers left; once."""
         self._files.refuse_link()
         receipts = os.path.join(self._header.root, RECEIPTS)
         if is_link(receipts):

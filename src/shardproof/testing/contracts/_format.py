@@ -327,7 +327,7 @@ def _promised(manifest: Any) -> list[tuple[str, int | None, str | None]]:
 
 
 def _probe(manifest: Any, file: Any) -> Any:
-    """What the format's structural probe says of a file, if it has one."""
+    """Return what the format's structural probe says of a file, if it has one."""
     if manifest.probe is None:
         return None
     fd = os.open(os.path.join(manifest.root, file.name), os.O_RDONLY | os.O_CLOEXEC)

@@ -33,7 +33,7 @@ _WRONG_TYPES: tuple[object, ...] = (None, True, False, 1.5, [], ["completed"], {
 
 
 def _told(receipt: dict[str, Any], lie: _Lie) -> bytes:
-    """The receipt with other values in some fields."""
+    """Return the receipt with other values in some fields."""
     told = copy.deepcopy(receipt)
     for (*parents, last), value in lie.items():
         inner = told

@@ -74,7 +74,7 @@ class _Alarm:
         )
 
     def start(self) -> None:
-        """From now on it may ring, even before this returns."""
+        """Let it ring from now on, even before this returns."""
         self._is_on = True
         signal.signal(signal.SIGALRM, self._ring)
         self._wind()

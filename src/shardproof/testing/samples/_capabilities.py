@@ -48,7 +48,7 @@ def without_root_override() -> Iterator[None]:
 
 
 def _effective() -> int:
-    """The first 32 capabilities of the calling thread; none where there is no such notion."""
+    """Return the first 32 capabilities of the calling thread; none where there are none."""
     return 0 if _libc() is None else _get()[_EFFECTIVE]
 
 

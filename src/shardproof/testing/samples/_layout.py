@@ -252,7 +252,7 @@ class Layout:
         printer.text(repr(self))
 
     def _said(self) -> Iterator[tuple[str, object]]:
-        """The options that make this value, without those left at their default; the seed last."""
+        """Yield the options that make this value, without those at their default; the seed last."""
         implied = self.options.implied()
         fields = [each for each in dataclasses.fields(self.options) if each.name != "n_shards"]
         for field in sorted(fields, key=lambda field: field.name == "seed"):

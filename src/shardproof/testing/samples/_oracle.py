@@ -168,7 +168,7 @@ def _seen_problems(layout: Layout, level: str, digests: bool) -> Iterator[tuple[
 
 
 def _left(whole: bytes, state: str, other: bytes) -> bytes:
-    """The bytes of a shard of the right size, as its state left them.
+    """Return the bytes of a shard of the right size, as its state left them.
 
     They may be the right ones: a shard that holds no example is all zeros, written or not.
     """

@@ -248,7 +248,7 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
 
     @invariant()
     def outputs_are_those_of_one_worker(self) -> None:
-        """What is done is whole, no matter who did it."""
+        """Require that what is done is whole, no matter who did it."""
         for plan in self._plans.values():
             for outputs in plan.done.values():
                 for name, content in outputs.items():

@@ -161,7 +161,7 @@ def _place(number: Any) -> Any:
 
 
 def _unfaked(module: Any, name: str, n_arguments: int) -> Callable[..., Any]:
-    """The real function, for what is real."""
+    """Return the real function, for what is real."""
     real = getattr(module, name)
 
     @functools.wraps(real)
@@ -175,7 +175,7 @@ def _unfaked(module: Any, name: str, n_arguments: int) -> Callable[..., Any]:
 
 
 def _either(name: str) -> Callable[..., Any]:
-    """The faked function, or the real one for a real descriptor."""
+    """Return the faked function, or the real one for a real descriptor."""
     real, fake = getattr(os, name), getattr(FakeOsModule, name)
 
     @functools.wraps(real)

@@ -123,7 +123,7 @@ def _place(parts: list[str]) -> tuple[str, str, list[str]] | None:
 
 
 def _refuse(status: int, code: str, message: str, *headers: Header) -> Answer:
-    """An error as the Hub says it: the client reads its kind from the header."""
+    """Answer an error as the Hub says it: the client reads its kind from the header."""
     body = json.dumps({"error": message}).encode()
     said = [("X-Error-Message", message), *headers]
     if code:
@@ -248,7 +248,7 @@ def _folder_entry(path: str) -> Json:
 
 
 def _dated(entry: Json, call: RepoRequest) -> Json:
-    """An entry with its last commit, if the request wants to know that."""
+    """Return an entry with its last commit, if the request wants to know that."""
     if not _is_true(call.query.get("expand")):
         return entry
     return entry | {"lastCommit": {"id": call.commit.sha, "title": "put", "date": _DATE}}

@@ -186,7 +186,7 @@ def _flipped(whole: bytes, place: int) -> bytes:
 
 
 def _middle_of_last(layout: Layout, rank: int) -> int:
-    """The middle byte of the last tensor that has any."""
+    """Return where the middle byte is of the last tensor that has any."""
     placed = zip(layout.tensors[rank], _offsets(layout, rank), strict=True)
     *_, (tensor, offset) = [each for each in placed if each[0].size]
     middle: int = offset + tensor.size // 2

@@ -47,7 +47,7 @@ def misnamed(layout: Layout, name: str) -> bytes:
 
 
 def _told(truth: dict[str, Any], path: _Path, wrong: object) -> dict[str, Any]:
-    """The document with another value in one place."""
+    """Return the document with another value in one place."""
     told = copy.deepcopy(truth)
     inner: Any = told
     for part in path[:-1]:
@@ -125,7 +125,7 @@ def _objects() -> tuple[_Path, ...]:
 
 
 def _other_fields(truth: dict[str, Any], path: _Path) -> Iterator[dict[str, Any]]:
-    """One field less, and one more."""
+    """Yield the document with one field less, and one more."""
     inner: Any = truth
     for part in path:
         inner = inner[part]

@@ -91,7 +91,7 @@ def _lie(layout: Layout, document: dict[str, Any]) -> None:
 
 
 def _harmed(text: bytes, state: CheckpointMetadataState) -> bytes:
-    """The whole text, as a state left it."""
+    """Return the whole text, as a state left it."""
     match state:
         case CheckpointMetadataState.EMPTY:
             return b""

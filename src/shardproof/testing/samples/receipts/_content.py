@@ -106,7 +106,7 @@ def output_bytes(layout: Layout, index: int, kind: str) -> bytes:
 
 
 def _plan(layout: Layout) -> bytes:
-    """The text of ``plan.json``, with the fields of NVIDIA-NeMo/Nemotron's data_prep.
+    """Return the text of ``plan.json``, with the fields of NVIDIA-NeMo/Nemotron's data_prep.
 
     It says too that each shard owes outputs of the kinds ``bin`` and ``idx``.
     """
