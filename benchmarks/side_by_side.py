@@ -45,11 +45,13 @@ def look(place: Path, _: Path, level: shardproof.Level) -> Run:
     return lambda: shardproof.validate(place / "saev" / "shards" / "bench", level=level)
 
 
-def epoch(place: Path, _: Path, kind: str, n_batches: str = "") -> Run:
+def epoch(place: Path, _: Path, kind: str, n_batches: str = "", n: str = "2") -> Run:
     loader_class = getattr(shardproof, kind)
+    known = inspect.signature(loader_class).parameters
+    workers = {"workers" if "workers" in known else "n_threads": int(n)}
 
     def run() -> None:
-        loader = loader_class(place / "large", layer=0, batch_size=4096)
+        loader = loader_class(place / "large", layer=0, batch_size=4096, **workers)
         for number, _ in enumerate(loader, start=1):
             if str(number) == n_batches:
                 break
@@ -129,6 +131,7 @@ CONTENDERS: dict[str, tuple[str, Callable[..., Run], tuple[str, ...]]] = {
     "loaders: ordered, 256 MiB": ("loaders", epoch, ("OrderedDataLoader",)),
     "loaders: shuffled, 256 MiB": ("loaders", epoch, ("ShuffledDataLoader",)),
     "loaders: shuffled, first batch": ("loaders", epoch, ("ShuffledDataLoader", "1")),
+    "loaders: shuffled, 4 workers": ("loaders", epoch, ("ShuffledDataLoader", "", "4")),
     "loaders: indexed, 64 batches of 256": ("loaders", examples, ()),
     "receipts: pending of 10 000": ("receipts", pending, ()),
     "receipts: 40 shards claimed and made": ("receipts", claims, ()),

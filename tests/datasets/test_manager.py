@@ -35,8 +35,9 @@ from shardproof.fetching import (
     ReadRequest,
     RemoteFile,
     Response,
+    open_source,
 )
-from shardproof.fetching.transfer import _relay
+from shardproof.fetching.transfer import _relay, import_for
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers import ROOT
 from tests.helpers.forking import PATIENCE, ended, forked
@@ -70,6 +71,14 @@ def hub() -> Iterator[Hub]:
         for index in range(N_SHARDS):
             put(hub, index)
         yield hub
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _clients_are_imported() -> None:
+    """As the first manager would do it; Python's development mode tells of steps that long."""
+    for address in ("http://127.0.0.1/t", "file:///t"):
+        with open_source(address) as source:
+            import_for(source)
 
 
 @pytest.fixture(autouse=True)
@@ -420,8 +429,10 @@ class TestCancelled:
 import asyncio, threading
 from shardproof.datasets.tokens._manager import ShardedDatasetManager
 
+# Not in the loop: it imports, and in its development mode Python tells of steps that take long.
+shards = ShardedDatasetManager({LENGTH}, 0, 1, "{hub.url}/t", shards_path={str(tmp_path)!r})
+
 async def main():
-    shards = ShardedDatasetManager({LENGTH}, 0, 1, "{hub.url}/t", shards_path={str(tmp_path)!r})
     await shards.initialize_datasets(0)
     print("ready", flush=True)
     await shards.swap_datasets()

@@ -35,10 +35,14 @@ class FoundError(Exception):
 once = settings(max_examples=300, derandomize=True, database=None)
 
 
-def drawn(strategy: st.SearchStrategy[Any]) -> list[Any]:
-    """What a property test of 300 examples sees."""
+def drawn(strategy: st.SearchStrategy[Any], start: int | None = None) -> list[Any]:
+    """What a property test of 300 examples sees; those of another start are others."""
     found: list[Any] = []
-    once(given(strategy)(lambda value: found.append(value)))()  # noqa: PLW0108 - no builtins there
+    test = given(strategy)(lambda value: found.append(value))  # noqa: PLW0108 - no builtins there
+    if start is None:
+        once(test)()
+    else:
+        seed(start)(settings(once, derandomize=False, phases=[Phase.generate])(test))()
     return found
 
 
@@ -68,7 +72,8 @@ class TestLayouts:
         assert "value=Layout(n_shards=1, fifo=[0])" in notes
 
     def test_whole_ones_are_common_and_so_are_ruins(self) -> None:
-        values = drawn(layouts(min_shards=1))
+        # Of one start it is a matter of luck.
+        values = [value for start in range(8) for value in drawn(layouts(min_shards=1), start)]
         whole = sum(set(value.states) == {ShardState.OK} for value in values)
         assert len(values) / 5 < whole < len(values) / 2
         assert any(ShardState.OK not in value.states for value in values if value.n_shards > 2)

@@ -59,8 +59,8 @@ class TokenFiles:
 
     Example:
         >>> files = TokenFiles(sequence_length=2048, shards_path=output_dir, file_prefix="anneal")
-        >>> [path.name for path in files.paths(3)]
-        ['anneal_000003.npy', 'sample_ids_anneal_000003.npy']
+        >>> tuple(path.name for path in files.paths(3))
+        ('anneal_000003.npy', 'sample_ids_anneal_000003.npy')
     """
 
     sequence_length: int

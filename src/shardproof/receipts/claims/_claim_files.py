@@ -195,8 +195,9 @@ def claims_in(plan_dir: str | os.PathLike[str]) -> Iterator[tuple[int, ObservedC
         >>> from shardproof import receipts
         >>> with shardproof.ReceiptStore(plan_dir).claim(1) as work:
         ...     work.mark_empty()
-        ...     [(index, claim.is_dead) for index, claim in receipts.claims_in(plan_dir)]
-        [(1, False)]
+        ...     for index, claim in receipts.claims_in(plan_dir):
+        ...         print(index, claim.is_dead)
+        1 False
     """
     refuse_empty(plan_dir=plan_dir)
     claim_files = ClaimFiles(os.fspath(plan_dir))

@@ -157,8 +157,8 @@ def plan_dirs(
 
     Example:
         >>> from shardproof import receipts
-        >>> [path == plan_dir for path in receipts.plan_dirs(plan_dir.parent)]
-        [True]
+        >>> next(receipts.plan_dirs(plan_dir.parent)) == plan_dir
+        True
     """
     refuse_empty(path=path)
     top = os.path.abspath(path)
