@@ -1,6 +1,5 @@
 """Rows by their number."""
 
-import contextlib
 import operator
 import os
 import sys
@@ -159,9 +158,12 @@ class IndexedDataset(DirectoryReader):
                     n_threads=2,
                     name="shardproof-reader",
                 )
-                with contextlib.closing(parts):
+                # Not by `contextlib.closing`, into whose first step a second interrupt may fall.
+                try:
                     for _ in parts:
                         pass
+                finally:
+                    parts.close()
         batch = batch_of(self._source, rows, buffer.array(n_rows, selection.dtype))
         pool.give_back(buffer)
         return as_arrays_of(self._framework, batch, self.metadata.dtype)
