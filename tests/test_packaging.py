@@ -61,6 +61,19 @@ def test_on_a_machine_with_any_one_python_no_test_runs_nowhere(marker: str) -> N
     ]
 
 
+def test_first_cases_are_one_of_each_test(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest((ROOT / "conftest.py").read_text().replace('"pytester"', ""))
+    cases = """
+        import pytest
+        @pytest.mark.parametrize("n", [3, 1, 2])
+        def test_a(n): assert n == 3
+        def test_b(): pass
+    """
+    pytester.makepyfile(cases)
+    pytester.runpytest_subprocess("--first-cases").assert_outcomes(passed=2, deselected=2)
+    pytester.runpytest_subprocess().assert_outcomes(passed=2, failed=2)
+
+
 def _selects(commands: str, marker: str) -> bool:
     """Whether commands run all tests that have this one marker, or none."""
     chosen = re.search(r'pytest.* -m "?([^"}]+)', commands)

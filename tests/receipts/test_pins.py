@@ -55,8 +55,9 @@ def test_the_users_revision_is_asked_for(hub: Hub) -> None:
 def test_a_data_set(hub: Hub) -> None:
     hub.put("x.bin", b"x", repo="org/data", repo_type="dataset")
     assert len(receipts.pin_hub("org/data", repo_type="dataset").revision) == 40
-    with pytest.raises(RevisionError, match="shows no model 'org/data' to you"):
+    with pytest.raises(RevisionError, match="shows no model 'org/data' to you") as caught:
         receipts.pin_hub("org/data")
+    assert caught.value.kind == "refused"
 
 
 def test_the_hub_and_the_token_may_be_given(shard_hub: Hub) -> None:
@@ -200,5 +201,6 @@ class TestFiles:
         assert receipts.pin_files(tmp_path) != before
 
     def test_nothing_is_an_error(self, tmp_path) -> None:
-        with pytest.raises(RevisionError, match="found nothing"):
+        with pytest.raises(RevisionError, match="found nothing") as caught:
             receipts.pin_files(tmp_path / "none")
+        assert caught.value.kind == "refused"

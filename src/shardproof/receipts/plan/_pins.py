@@ -128,7 +128,7 @@ def _ask(api: Any, repo_id: str, revision: str | None, repo_type: RepoType, time
     except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
         wanted = f"'{shown(repo_id)}'" + (f" at '{shown(revision)}'" if revision else "")
         problem = f"the hub shows no {repo_type} {wanted} to you; is the name right, is it private?"
-        raise RevisionError(problem) from traced(error)
+        raise RevisionError(problem, kind="refused") from traced(error)
     if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
         problem = f"expected the hub to name a commit of '{shown(repo_id)}'"
         raise RevisionError(f"{problem}, found {quoted(str(info.sha))}")
@@ -209,7 +209,9 @@ def pin_files(path: str | os.PathLike[str]) -> Pin:
     real = Path(real_path(path))
     mode = mode_of(real, follow=True)
     if not mode:
-        raise RevisionError(f"expected a file or a directory, found nothing at '{shown(real)}'")
+        raise RevisionError(
+            f"expected a file or a directory, found nothing at '{shown(real)}'", kind="refused"
+        )
     is_dir = stat.S_ISDIR(mode)
     files = input_files(real, identity="digest") if is_dir else [describe(real, "", "digest")]
     content = canonical_json([[file.path, file.etag] for file in files])
