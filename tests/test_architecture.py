@@ -59,7 +59,7 @@ INSIDE = {
 DOORS = {"_base", "cli", "formats.signs", "testing.faults", "testing.samples"}
 """What is in these is a door."""
 
-FOR_ALL = {"_base.lazy", "testing._extras"}
+FOR_ALL = {"_base.imports", "testing._extras"}
 """What doors are made of."""
 
 MAY = {
@@ -85,7 +85,7 @@ THIRD_PARTY = {
     "datasets.rows._yaml": {"yaml"},
     "datasets.tokens": {"msgspec", "numpy"},
     "fetching.cache": {"msgspec"},
-    "fetching.cache._state": {"filelock"},
+    "fetching.cache._places": {"filelock"},
     "fetching.sources": {"msgspec"},
     "fetching.sources._answers": {"httpx"},
     "fetching.sources._fsspec": {"fsspec"},

@@ -7,8 +7,7 @@
     shardproof.validate("/scratch/me/saev/shards/abc12345").raise_for_findings()
 """
 
-from shardproof._base import real_imports
-from shardproof._base.lazy import attached
+from shardproof._base import imports as _imports
 
 TYPE_CHECKING = False  # to import typing's takes ten times as long as all else until `take_signals`
 if TYPE_CHECKING:
@@ -116,45 +115,28 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-real_imports.install()
+_imports.install()
 
-_HOME = {
+_HOME = {name: "errors" for name in __all__ if name.endswith("Error")} | {
     "Batch": "loaders",
-    "CheckpointError": "errors",
-    "CheckpointNotFoundError": "errors",
-    "ClaimLostError": "errors",
-    "FetchError": "errors",
-    "FetchTimeoutError": "errors",
     "Finding": "report",
     "FindingKind": "report",
     "IndexedDataset": "loaders",
     "Level": "report",
-    "ManifestError": "errors",
-    "ManifestNotFoundError": "errors",
-    "ManifestPermissionError": "errors",
     "Metadata": "saev",
     "MultiShardCheckpointFormat": "checkpoint",
     "MultiShardLoader": "checkpoint",
     "MultiShardSaver": "checkpoint",
     "OrderedDataLoader": "loaders",
-    "ReceiptError": "errors",
     "ReceiptStore": "receipts",
     "Report": "report",
-    "RevisionError": "errors",
     "Shard": "saev",
-    "ShardClaimedError": "errors",
-    "ShardCompletedError": "errors",
     "ShardFileVerifier": "checkpoint",
     "ShardInfo": "saev",
     "ShardPrefetcher": "fetching",
-    "ShardReadError": "errors",
-    "ShardValidationError": "errors",
     "ShardedDatasetManager": "datasets",
-    "ShardproofError": "errors",
     "SharedShardedDataset": "datasets",
     "ShuffledDataLoader": "loaders",
-    "SourceError": "errors",
-    "UnsyncedError": "errors",
     "VerificationResult": "checkpoint",
     "fetch": "fetching",
     "hf_load_dataset_sharded": "datasets",
@@ -194,7 +176,7 @@ _NOT_LISTED = {
 }
 """What completion at ``shardproof.`` leaves out, since the rooms have it too."""
 
-__getattr__, _ = attached(__name__, _HOME | dict.fromkeys(_ROOMS, ""))
+__getattr__, _ = _imports.attached(__name__, _HOME | dict.fromkeys(_ROOMS, ""))
 
 
 def __dir__() -> list[str]:

@@ -64,7 +64,7 @@ def check(
         level: How hard to look.
         workers: Number of threads; None to decide by how long the file system takes.
         executor: Look from there instead; each chunk of files opens the directory anew.
-        on_progress: Told how far it is, every few hundred files.
+        on_progress: Called with how far it is, every few hundred files.
         list_first: Whether to list the directory, which is faster unless it holds far more files
             than are promised.
 
@@ -73,13 +73,19 @@ def check(
         OSError: The directory itself can't be looked at.
     """
     question = _Question(os.fspath(manifest.root), level, manifest.probe)
+    findings: list[Finding] = []
+    n_done, n_files = 0, len(manifest.files)
     dir_fd = open_root(question.root)
     try:
         # Closed before the descriptor, which the threads use until they are joined.
         with contextlib.closing(
             _looks(question, dir_fd, manifest.files, workers, executor, list_first=list_first)
         ) as runs:
-            findings = list(_collect(runs, len(manifest.files), on_progress))
+            for n_looks, broken in runs:
+                findings += broken
+                n_done += n_looks
+                if on_progress is not None:
+                    on_progress(n_done, n_files)
     finally:
         os.close(dir_fd)
     n_broken = len(findings)  # one for each file at most; what follows is about the manifest
@@ -87,16 +93,9 @@ def check(
     if level != "present":
         findings += _structural(manifest, manifest.contradictions())
     unproven = tuple(_unproven(manifest, level, findings))
-    n_files = len(manifest.files)
-    return Report(
-        manifest.root,
-        manifest.format,
-        level,
-        n_files,
-        tuple(findings),
-        unproven,
-        n_files - n_broken - len(unproven),
-    )
+    n_proven = n_files - n_broken - len(unproven)
+    found = tuple(findings)
+    return Report(manifest.root, manifest.format, level, n_files, found, unproven, n_proven)
 
 
 def _looks(
@@ -124,30 +123,19 @@ def _list(dir_fd: int, workers: int | None) -> Regular | None:
 
     Only a help: of a name that is not among them, the type is asked for before it is opened.
     """
+
+    def other_names(entries: Sequence["os.DirEntry[str]"]) -> list[str]:
+        return [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
+
     try:
         with os.scandir(dir_fd) as iterator:
             entries = list(iterator)
         # Threads, because a file system without d_type has to be asked about each entry.
-        runs = fanout.over_threads(_other_names, entries, workers)
+        runs = fanout.over_threads(other_names, entries, workers)
         others = {name for _, names in runs for name in names}
     except OSError:
         return frozenset()
     return frozenset(entry.name for entry in entries) - others if others else None
-
-
-def _other_names(entries: Sequence["os.DirEntry[str]"]) -> list[str]:
-    return [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
-
-
-def _collect(
-    runs: fanout.Done[Finding], n_files: int, on_progress: OnProgress | None
-) -> Iterator[Finding]:
-    n_done = 0
-    for n_looks, findings in runs:
-        yield from findings
-        n_done += n_looks
-        if on_progress is not None:
-            on_progress(n_done, n_files)
 
 
 def _look_from_afar(question: _Question, files: Sequence[PromisedFile]) -> list[Finding]:
@@ -208,7 +196,19 @@ def _not_plainly_kept(
 def _look_closely(question: _Question, dir_fd: int, file: PromisedFile) -> _BrokenPromise | None:
     try:
         fd = open_inside(file.name, root=question.root, dir_fd=dir_fd)
-        return _examine(question, fd, file)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise NotRegularError(file_type(status.st_mode))
+            if not status.st_size:
+                expected = "more than 0 bytes" if file.size is None else f"{file.size} bytes"
+                is_kept = file.size == 0
+                return None if is_kept else _BrokenPromise(FindingKind.EMPTY, expected, "0 bytes")
+            if question.level == "present":
+                return None
+            return _examine(question, fd, status.st_size, file)
+        finally:
+            os.close(fd)
     except NotRegularError as error:
         return _BrokenPromise(FindingKind.NOT_REGULAR, "a regular file", error.found)
     except FileNotFoundError as error:
@@ -218,49 +218,23 @@ def _look_closely(question: _Question, dir_fd: int, file: PromisedFile) -> _Brok
         return _BrokenPromise(FindingKind.UNREADABLE, "a readable file", found, error.errno)
 
 
-def _examine(question: _Question, fd: int, file: PromisedFile) -> _BrokenPromise | None:
-    """Look at an open file, and close it."""
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            found = file_type(status.st_mode)
-            return _BrokenPromise(FindingKind.NOT_REGULAR, "a regular file", found)
-        if not status.st_size:
-            return _empty(file)
-        if question.level == "present":
-            return None
-        return _incomplete(question, fd, status.st_size, file) or _invalid(question, fd, file)
-    finally:
-        os.close(fd)
-
-
-def _empty(file: PromisedFile) -> _BrokenPromise | None:
-    expected = "more than 0 bytes" if file.size is None else f"{file.size} bytes"
-    return None if file.size == 0 else _BrokenPromise(FindingKind.EMPTY, expected, "0 bytes")
-
-
-def _incomplete(
-    question: _Question, fd: int, size: int, file: PromisedFile
-) -> _BrokenPromise | None:
+def _examine(question: _Question, fd: int, size: int, file: PromisedFile) -> _BrokenPromise | None:
+    """Look at size, structure and digest, as far as the level asks."""
     if file.size is not None and size != file.size:
         # Interned: where one shard was cut, all of 100 000 may have been, to the same size.
         expected, found = f"{file.size} bytes", f"{size} bytes"
         return _BrokenPromise(FindingKind.SIZE, sys.intern(expected), sys.intern(found))
     mismatch = question.probe(file, fd, size) if question.probe else None
-    if mismatch is None:
-        return None
-    return _BrokenPromise(FindingKind.STRUCTURE, mismatch.expected, mismatch.found)
-
-
-def _invalid(question: _Question, fd: int, file: PromisedFile) -> _BrokenPromise | None:
+    if mismatch is not None:
+        return _BrokenPromise(FindingKind.STRUCTURE, mismatch.expected, mismatch.found)
     if question.level != "valid" or file.digest is None:
         return None
     promised = digest.parse(file.digest)
     size = os.fstat(fd).st_size
-    found = digest.of_file(fd, promised.algorithm, size, start=file.digest_from)
-    if digest.same(promised, found):
+    computed = digest.of_file(fd, promised.algorithm, size, start=file.digest_from)
+    if digest.same(promised, computed):
         return None
-    return _BrokenPromise(FindingKind.DIGEST, str(promised), str(found))
+    return _BrokenPromise(FindingKind.DIGEST, str(promised), str(computed))
 
 
 def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from shardproof._base.messages import printable, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from shardproof.report import Report
 
@@ -72,6 +72,9 @@ class ShardproofError(Exception):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # that of OSError shows errno and filename, not the text
 
     def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, ...]]:
         # Exception's own __reduce__ calls the class with `args`, which loses keyword arguments.
@@ -130,8 +133,6 @@ class ManifestNotFoundError(ManifestError, FileNotFoundError):
         super().__init__(problem, path=path)
         self.errno, self.filename = errno.ENOENT, self.path
 
-    __str__ = Exception.__str__
-
 
 class ManifestPermissionError(ManifestError, PermissionError):
     """The manifest, or the directory that holds it, may not be read by this user."""
@@ -139,8 +140,6 @@ class ManifestPermissionError(ManifestError, PermissionError):
     def __init__(self, problem: str, *, path: str | os.PathLike[str]) -> None:
         super().__init__(problem, path=path)
         self.errno, self.filename = errno.EACCES, self.path
-
-    __str__ = Exception.__str__
 
 
 class ShardValidationError(ShardproofError, FileNotFoundError):
@@ -190,8 +189,6 @@ class ShardReadError(ShardproofError, OSError):
         super().__init__(text)
         self.errno = errno
 
-    __str__ = Exception.__str__
-
 
 class UnsyncedError(ShardproofError, OSError):
     """What was written is there, whole and under its name, but may not survive a power cut.
@@ -212,8 +209,6 @@ class UnsyncedError(ShardproofError, OSError):
             f"could not be synced: {said}; see to the disk, then write it again"
         )
         self.errno = errno
-
-    __str__ = Exception.__str__
 
 
 class FetchError(ShardproofError, OSError, RuntimeError):
@@ -241,25 +236,17 @@ class FetchError(ShardproofError, OSError, RuntimeError):
         self.url = url
         self.path = os.fspath(path)
         self.causes = tuple(causes)
-        where = f"Could not fetch '{shown(url)}' to '{shown(self.path)}': " if url else ""
-        super().__init__(where + problem + "".join(_told(self.causes)))
-
-    __str__ = Exception.__str__
-
-
-def _told(causes: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each cause; for one of several attempts that follow each other, one line."""
-    n_before = 0
-    for cause, equal in itertools.groupby(causes):
-        first, n_before = n_before + 1, n_before + len(list(equal))
-        which = f"attempt {first}" if first == n_before else f"attempts {first} to {n_before}"
-        yield f"\n  - {which}: {cause}"
+        text = f"Could not fetch '{shown(url)}' to '{shown(self.path)}': " if url else ""
+        text, n_before = text + problem, 0
+        for cause, equal in itertools.groupby(self.causes):
+            first, n_before = n_before + 1, n_before + len(list(equal))
+            which = f"attempt {first}" if first == n_before else f"attempts {first} to {n_before}"
+            text += f"\n  - {which}: {cause}"
+        super().__init__(text)
 
 
 class FetchTimeoutError(FetchError, TimeoutError):
     """A shard can't be fetched in the time that it was given."""
-
-    __str__ = Exception.__str__
 
 
 SourceErrorKind = Literal[
@@ -316,13 +303,9 @@ class CheckpointError(ShardproofError):
         self.path = os.fspath(path)
         super().__init__(f"Checkpoint file '{shown(self.path)}': {problem}")
 
-    __str__ = Exception.__str__
-
 
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
     """There is no checkpoint, or one of its shards is gone."""
-
-    __str__ = Exception.__str__
 
 
 class ReceiptError(ShardproofError):

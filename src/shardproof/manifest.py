@@ -65,12 +65,12 @@ class Manifest:
         probe: The format's structural probe, if it has one; asked from level ``complete`` on.
         contradictions: Asked from ``complete`` on: which laws does the manifest itself break?
         damaged: Parts of the manifest that can't be read, where it has parts and the others can:
-            findings at every level, since nobody knows what they promise.
+            findings at every level, since what they promise is unknown.
 
     Raises:
         ManifestError: A name that could lead out of the root or to two files at once, a size below
             zero, a digest that can't be parsed; all of them in one error.
-        OSError: The locale has no bytes for a name (EILSEQ): nobody can look at that file.
+        OSError: The locale has no bytes for a name (EILSEQ), so that no look at it is possible.
     """
 
     root: Path
@@ -97,13 +97,12 @@ class Manifest:
 
 def refuse_names(names: Sequence[str], path: Path | str) -> None:
     """Raise one `ManifestError` that lists every name that no path may be made of."""
-    refused = refusals(names)
-    if refused:
-        raise ManifestError(listed("names that are refused", refused, _refusal), path=path)
 
+    def line(refusal: Refusal) -> str:
+        return f"{quoted(refusal.name)} (entry {refusal.entry}): {refusal.reason}"
 
-def _refusal(refused: Refusal) -> str:
-    return f"{quoted(refused.name)} (entry {refused.entry}): {refused.reason}"
+    if refused := refusals(names):
+        raise ManifestError(listed("names that are refused", refused, line), path=path)
 
 
 def _why_impossible(file: PromisedFile) -> str | None:

@@ -39,7 +39,7 @@ _TITLES = {
 }
 
 # What open(2) and stat(2) answer for a reason that lies in the file or its permissions. Any other
-# errno (EIO, ESTALE, EMFILE, ETIMEDOUT, ...) says that nobody could look.
+# errno (EIO, ESTALE, EMFILE, ETIMEDOUT, ...) says that no look was possible.
 _ABOUT_THE_FILE = {
     errno.ENOENT,
     errno.EACCES,
@@ -52,7 +52,7 @@ _ABOUT_THE_FILE = {
 
 
 def is_conclusive(number: int | None) -> bool:
-    """Whether an errno, or none, tells something about a file, and not that nobody could look."""
+    """Whether an errno, or none, tells something about the file, and not that a look failed."""
     return number is None or number in _ABOUT_THE_FILE
 
 
@@ -106,7 +106,7 @@ class Report:
             states nothing that the level could prove: at ``complete`` no size and no structure, at
             ``valid`` no digest.
         n_proven: How many of the promised files are as promised, as far as the level asks; None
-            where nobody counted them.
+            where they were not counted.
     """
 
     path: Path
@@ -136,35 +136,6 @@ class Report:
     def __str__(self) -> str:
         return "\n".join(lines_of(self))
 
-    def _success(self) -> str:
-        proven = self.n_files - len(self.unproven)
-        if self.unproven:
-            return self._counts(proven, self._lacking())
-        return f"{self.level}: {proven} of {self.n_files} files of '{shown(self.path)}'"
-
-    def _lacking(self) -> str:
-        lacking = "digest" if self.level == "valid" else "size or structure"
-        return f"{len(self.unproven)} without a {lacking}"
-
-    def _counts(self, proven: int, *others: str) -> str:
-        counts = ", ".join([f"{proven} proven", *others])
-        return f"{self.level}: {counts}, of {self.n_files} files of '{shown(self.path)}'"
-
-    def _failure_lines(self) -> Iterator[str]:
-        yield f"Shard validation failed in '{shown(self.path)}':"
-        for kind, title in _TITLES.items():
-            paths = [finding.path for finding in self.findings if finding.kind is kind]
-            if paths:
-                yield ""
-                yield f"{title} ({len(paths)}):"
-                yield from (f"  - {shown(path)}" for path in paths)
-        if self.n_proven is not None and (self.level == "valid" or self.unproven):
-            broken = self.n_files - self.n_proven - len(self.unproven)
-            # None are where the findings are about the manifest or a receipt, not what it promises.
-            others = [f"{broken} not as promised"] if broken else []
-            yield ""
-            yield self._counts(self.n_proven, self._lacking(), *others)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values, for `json.dumps`."""
         return {
@@ -192,7 +163,23 @@ class Report:
 
 def lines_of(report: Report) -> Iterator[str]:
     """Yield the text of a report line by line; there may be millions."""
-    if report.findings:
-        yield from report._failure_lines()
-    else:
-        yield report._success()
+    n_files, n_unproven = report.n_files, len(report.unproven)
+    of_files = f"of {n_files} files of '{shown(report.path)}'"
+    lacking = "digest" if report.level == "valid" else "size or structure"
+    unproven = f"{n_unproven} without a {lacking}, "
+    if not report.findings:
+        counts = f"proven, {unproven}" if n_unproven else ""
+        yield f"{report.level}: {n_files - n_unproven} {counts}{of_files}"
+        return
+    yield f"Shard validation failed in '{shown(report.path)}':"
+    for kind, title in _TITLES.items():
+        paths = [finding.path for finding in report.findings if finding.kind is kind]
+        if paths:
+            yield from ("", f"{title} ({len(paths)}):")
+            yield from (f"  - {shown(path)}" for path in paths)
+    if report.n_proven is not None and (report.level == "valid" or n_unproven):
+        # None are broken where the findings are about the manifest itself, or a receipt.
+        n_broken = n_files - report.n_proven - n_unproven
+        broken = f"{n_broken} not as promised, " if n_broken else ""
+        yield ""
+        yield f"{report.level}: {report.n_proven} proven, {unproven}{broken}{of_files}"

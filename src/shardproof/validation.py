@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -70,7 +70,8 @@ def validate(
         count("workers", workers, 1)
         if executor is not None:
             raise ValueError("expected workers or executor, found both")
-    with _on_progress(progress) as on_progress:
+    chosen = bar("shards") if progress is True else contextlib.nullcontext(progress or None)
+    with chosen as on_progress:
         if executor is not None:  # the user's own is used from the user's own thread
             return _looked(path, level, None, executor, on_progress)
         return apart(lambda _: _looked(path, level, workers, None, to_waiter(on_progress)))
@@ -84,42 +85,30 @@ def _looked(
     on_progress: OnProgress | None,
 ) -> Report:
     located = formats.locate(path)
-    with _unless_replaced(located.root):
-        manifest = formats.detect(located.path).read_manifest(located.path)
-        report = check(
-            manifest, level=level, workers=workers, executor=executor, on_progress=on_progress
-        )
-    return dataclasses.replace(report, path=Path(located.path))
-
-
-@contextlib.contextmanager
-def _unless_replaced(root: str) -> Iterator[None]:
-    """Let nothing be told of a directory if another one has its name in the end, or had meanwhile.
-
-    It is held open meanwhile, so that no other one gets its number.
-
-    Raises:
-        OSError: Another one has; or nobody could look.
-    """
-    fd = open_root(root)
+    fd = open_root(located.root)  # held open, so that no other directory gets its number
     try:
         before = os.fstat(fd)
         try:
-            yield
+            manifest = formats.detect(located.path).read_manifest(located.path)
+            report = check(
+                manifest, level=level, workers=workers, executor=executor, on_progress=on_progress
+            )
         except ManifestError:
-            _refuse_another(root, before)
+            _refuse_another(located.root, before)
             raise
-        _refuse_another(root, before)
+        _refuse_another(located.root, before)
     finally:
         os.close(fd)
+    return dataclasses.replace(report, path=Path(located.path))
 
 
 def _refuse_another(root: str, before: os.stat_result) -> None:
+    """Refuse a look at a directory if another one has its name in the end, or had meanwhile."""
     try:
-        status = os.stat(root, follow_symlinks=False)
+        after = os.stat(root, follow_symlinks=False)
     except FileNotFoundError as error:
         raise replaced(root) from error
-    if not os.path.samestat(status, before) or _has_moved(before, status):
+    if not os.path.samestat(after, before) or _has_moved(before, after):
         raise replaced(root)
 
 
@@ -128,16 +117,8 @@ def _has_moved(before: os.stat_result, after: os.stat_result) -> bool:
 
     So it was seen on ext4 and tmpfs; kernels before 6.13 don't tell within some milliseconds. Other
     rights change the status too, and are no reason. `touch -a` and setxattr(2) of the directory
-    itself can't be told from a move: then nobody could look, and somebody looks again.
+    itself can't be told from a move: then another look is needed.
     """
     is_same = (before.st_mtime_ns, before.st_mode) == (after.st_mtime_ns, after.st_mode)
     is_same = is_same and (before.st_uid, before.st_gid) == (after.st_uid, after.st_gid)
     return is_same and before.st_ctime_ns != after.st_ctime_ns
-
-
-def _on_progress(
-    progress: bool | OnProgress,
-) -> contextlib.AbstractContextManager[OnProgress | None]:
-    if progress is True:
-        return bar("shards")
-    return contextlib.nullcontext(progress or None)

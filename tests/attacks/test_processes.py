@@ -27,7 +27,7 @@ from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.receipts.claims import _claim, _claims
-from shardproof.staging import _job, _place, _proofs, stage
+from shardproof.staging import _job, _proofs, _stage, stage
 from tests.attacks.tally import Harm, Tally
 from tests.helpers.crowd import NAMES, data_of, read, remove
 from tests.helpers.forking import forked
@@ -394,11 +394,11 @@ def test_control_files_that_are_believed_when_they_are_there(tmp_path: Path, mon
         finally:
             os.close(fd)
 
-    def in_place(home: _place.CopyDirectory) -> None:
+    def in_place(home: _stage.CopyDirectory) -> None:
         home.place = home.final
-        _place._make_own(home.final)
+        _stage._make_own(home.final)
 
-    monkeypatch.setattr(_place.CopyDirectory, "_choose_place", in_place)
+    monkeypatch.setattr(_stage.CopyDirectory, "_choose_place", in_place)
     monkeypatch.setattr(files, "being_written", written_in_place)
     monkeypatch.setattr(_proofs.Proofs, "_fits", lambda *_: True)
     monkeypatch.setattr(_job.StageJob, "_doubted", lambda _: [])

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from shardproof import MultiShardSaver, ShardproofError, ShardValidationError, testing
-from shardproof.staging import _job, _place, _proofs, _source, stage
+from shardproof.staging import _job, _proofs, _source, _stage, stage
 from shardproof.testing.faults import FileSystemFaults
 from tests.attacks.tally import Tally
 from tests.helpers import power
@@ -276,15 +276,15 @@ def test_kills(kind: str, begin: str, tmp_path: Path, tally: Tally) -> None:
     kill(Disk(kind, tmp_path), begin, tally, 6)
 
 
-def at_once_in_place(home: _place.CopyDirectory) -> None:
+def at_once_in_place(home: _stage.CopyDirectory) -> None:
     home.place = home.final
-    _place._make_own(home.final)
+    _stage._make_own(home.final)
 
 
 def test_control_a_copy_that_is_made_under_its_name(tmp_path: Path, monkeypatch) -> None:
     skip_where_not_permitted()
     disk = Disk("checkpoint", tmp_path)
-    monkeypatch.setattr(_place.CopyDirectory, "_choose_place", at_once_in_place)
+    monkeypatch.setattr(_stage.CopyDirectory, "_choose_place", at_once_in_place)
     control = Tally("control", is_exhaustive=False)
     kill(disk, "fresh", control, 12, look_twice=False)
     assert control.harms["torn"]

@@ -68,7 +68,7 @@ FUNCTIONS = checked_functions()
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_hint_of_ours_is_understood_and_has_words(name: str) -> None:
-    for argument in arguments._signature_of(FUNCTIONS[name]).arguments.values():
+    for argument in arguments._signature_of(FUNCTIONS[name])[1].values():
         words = arguments._expected(argument.hint)
         assert words
         assert "typing" not in words
@@ -441,7 +441,12 @@ def fetched(n: Number, path: Path) -> Any:
     )
     names = ["a", "b", "c"]
     with shardproof.ShardPrefetcher(
-        f"file://{path}", names, path / "cache", lookahead=n(1), cleanup=n(1000), limits=limits
+        f"file://{path}",
+        names,
+        path / "cache",
+        lookahead=n(1),
+        max_cache_bytes=n(1000),
+        limits=limits,
     ) as prefetcher:
         return [found.read_bytes() for found in prefetcher], limits == fetching.Limits(
             attempts=2,
@@ -462,7 +467,7 @@ def rows_read(n: Number, path: Path) -> Any:
         source=f"file://{path}",
         prefetch=n(2),
         skip=n(2),
-        cleanup=n(30000),
+        max_cache_bytes=n(30000),
     )
     spec = f"txt:{path / 'lines.txt'}"
     lines = datasets.load_dataset_from_spec(spec, skip=n(1)).skip(n(1))
@@ -511,7 +516,7 @@ def of_a_saev_directory(n: Number, path: Path) -> Any:
 
 
 def cleaned(n: Number, path: Path) -> Any:
-    return cleanup_policy(n(500)), hash_of({"n": n(3)})
+    return cleanup_policy(None, n(500)), hash_of({"n": n(3)})
 
 
 CALLS = (
@@ -550,11 +555,11 @@ def test_all_functions_with_numbers_were_called_so(tmp_path, monkeypatch) -> Non
 
     wanted = set()
     for function in FUNCTIONS.values():
-        signature = arguments._signature_of(function)
-        for name, argument in signature.arguments.items():
+        _, hints = arguments._signature_of(function)
+        for name, argument in hints.items():
             if argument.numbers & {int, float}:
                 wanted.add((arguments._name_of_function(function, ()), name))
-            monkeypatch.setitem(signature.arguments, name, Told(*argument))
+            monkeypatch.setitem(hints, name, Told(*argument))
     for n, call in enumerate(CALLS):
         place = tmp_path / str(n)
         place.mkdir()

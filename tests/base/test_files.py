@@ -637,6 +637,42 @@ class TestNamedAndNotClearedUp:
         assert os.listdir(tmp_path) == ["x"]
 
 
+def interrupt_at(place: int):
+    """Trace lines of `files`, and interrupt at one of them."""
+    n_lines = 0
+
+    def trace(frame, event: str, _):
+        nonlocal n_lines
+        if frame.f_code.co_filename != files.__file__:
+            return None
+        n_lines += event == "line"
+        if event == "line" and n_lines == place:
+            raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def test_no_line_of_a_publication_leaves_a_temporary_file_where_an_interrupt_falls(
+    tmp_path: Path,
+) -> None:
+    is_interrupted, place = True, 0
+    before = sys.gettrace()
+    while is_interrupted:
+        place += 1
+        try:
+            sys.settrace(interrupt_at(place))
+            with files.being_published(tmp_path / f"{place}") as fd:
+                os.write(fd, b"new")
+            is_interrupted = False
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        assert not any(map(files.is_temporary, os.listdir(tmp_path))), place
+    assert place > 20
+
+
 class TestWithdrawn:
     """What `publish` made is taken back by whatever comes after, and nothing else is."""
 

@@ -22,7 +22,7 @@ from shardproof.testing.samples.checkpoint import (
     expected_problems,
     read_checkpoint,
 )
-from shardproof.testing.samples.checkpoint._lies import metadata_lies
+from shardproof.testing.samples.checkpoint._metadata import metadata_lies
 
 LEVELS = ("present", "complete", "valid")
 LYING = {

@@ -31,7 +31,7 @@ from shardproof.checkpoint import (
     from_safetensors,
     to_safetensors,
 )
-from shardproof.checkpoint.safetensors._headers import SafetensorsHeader, read_header
+from shardproof.checkpoint.safetensors._headers import SafetensorsFile, read_header
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
@@ -104,7 +104,7 @@ def write_file(path: Path, header: object, data: bytes = b"", length: int | None
     return path
 
 
-def read_file(path: Path) -> SafetensorsHeader:
+def read_file(path: Path) -> SafetensorsFile:
     with open(path, "rb") as file:
         return read_header(file.fileno(), str(path))
 

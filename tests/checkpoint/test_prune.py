@@ -220,6 +220,25 @@ class TestWhatIsSavedMeanwhileStays:
         assert prune("memory://looks", keep=1, storage=storage) == []
         assert latest_checkpoint("memory://looks") == "memory:///looks/10/model"
 
+    def test_metadata_that_are_being_written_are_no_remains(self, caplog) -> None:
+        """Where a file is not replaced at one moment, another save may be at them."""
+        for step in (10, 20):
+            save(f"memory://begun/{step}/model", step)
+        metadata = "/begun/10/model.metadata.json"
+
+        class Late(FsspecStorage):
+            def open(self, path: str):
+                if "20/model_shard" in path:
+                    self._fs.pipe_file(metadata, b"{")
+                return super().open(path)
+
+        storage = Late(FsspecStorage.from_url("memory://")._fs)
+        assert prune("memory://begun", keep=1, storage=storage) == []
+        assert caplog.text == ""
+        assert storage._fs.cat_file(metadata) == b"{"
+        assert prune("memory://begun", keep=1) == []
+        assert "Passing over a checkpoint" in caplog.text
+
     def test_where_nothing_can_be_moved_one_looks_before_each_shard(self) -> None:
         for step in (10, 20):
             save(f"memory://shards/{step}/model", step)

@@ -1,6 +1,7 @@
 """Datasets shard by shard: the rows, where they go on, and what is fetched and kept for it."""
 
 import contextlib
+import enum
 import errno
 import io
 import itertools
@@ -33,6 +34,7 @@ from shardproof.datasets.rows._row_counts import CountsFile
 from shardproof.datasets.rows._rows import ShardedRows
 from shardproof.datasets.rows._specs import TextSpec
 from shardproof.errors import FetchError, ShardReadError, SourceError
+from shardproof.fetching.sources import CallableSource
 from shardproof.fetching.transfer._attempts import Limits
 from shardproof.testing.faults import FileSystemFaults, Hub
 
@@ -171,6 +173,22 @@ def test_a_state_is_of_the_row_that_came_last(load: Load) -> None:
     assert list(load(skip=state["total_rows"])) == ROWS[6:]
 
 
+def test_a_state_is_plain_whatever_text_names_the_files(tmp_path: Path) -> None:
+    class Name(enum.StrEnum):
+        FIRST = "first.parquet"
+        SECOND = "second.parquet"
+
+    def fetch(name: str, dest: Path) -> None:
+        dest.write_bytes(next(shards([5])))
+
+    rows = hf_load_dataset_sharded(
+        "org/name", cache_dir=tmp_path, source=CallableSource(fetch, list(Name)), data_files=None
+    )
+    state = rows.state_dict()
+    assert state["shard"] == "first.parquet"
+    assert set(map(type, state.values())) == {str, int}
+
+
 def test_a_skip_holds_for_each_epoch_and_a_state_for_one(load: Load) -> None:
     rows = load(skip=4)
     assert list(rows) == list(rows) == ROWS[4:]
@@ -198,6 +216,17 @@ def test_a_state_needs_nothing_of_the_shards_before_it(load: Load, repo: Hub) ->
     assert list(rows) == ROWS[8:]
     names = {request.file for request in repo.requests[n_before:]}
     assert names.isdisjoint(NAMES[:3])
+
+
+def test_a_wrong_variable_is_refused_where_it_counts(
+    load: Load, repo: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "garbage")
+    assert list(load(cleanup="keep")) == ROWS
+    plan = resolve_resume_plan("hf:org/name", 6, cache_dir=tmp_path, endpoint=repo.url)
+    assert plan.data_files == (NAMES[3],)
+    with pytest.raises(ValueError, match="HF_SHARD_CACHE_CLEANUP: expected 'auto', 'keep' or"):
+        load()
 
 
 def test_numbers_of_rows_are_asked_for_once(load: Load, repo: Hub, tmp_path: Path) -> None:
@@ -328,7 +357,9 @@ def test_a_repository_that_is_not_there(load: Load, repo: Hub, tmp_path: Path) -
         ({"skip": N_ROWS + 1}, ValueError, f"at most {N_ROWS}, the rows of all 4 files"),
         ({"prefetch": -1}, ValueError, "prefetch: expected 0 or more"),
         ({"cleanup": True}, TypeError, "cleanup"),
-        ({"cleanup": 0}, ValueError, "cleanup"),
+        ({"cleanup": "never"}, ValueError, "cleanup: expected 'auto', 'keep' or None"),
+        ({"max_cache_bytes": 0}, ValueError, "max_cache_bytes: expected 1 or more, found 0"),
+        ({"cleanup": "keep", "max_cache_bytes": 9}, ValueError, "which removes nothing"),
         ({"split": "a/b"}, ValueError, "split 'a/b': it has a slash"),
         ({"data_files": [1]}, TypeError, "data_files"),
     ],

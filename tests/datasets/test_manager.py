@@ -37,6 +37,7 @@ from shardproof.fetching import (
     Response,
     open_source,
 )
+from shardproof.fetching.cache import Lease
 from shardproof.fetching.transfer import _relay, import_for
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers import ROOT
@@ -1035,6 +1036,28 @@ class TestRanks:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.1):
                         await shards.initialize_datasets(0)
+
+        run(main())
+        assert_clean(tmp_path)
+
+    def test_a_close_that_another_thread_overtakes(self, tmp_path, monkeypatch) -> None:
+        async def main() -> None:
+            shards = manager("http://127.0.0.1:9", tmp_path, 1, 2, wait_timeout=0.01)
+            for index in (0, 1):
+                with pytest.raises(FetchTimeoutError):
+                    await shards.create_dataset(index)
+            other = threading.Thread(target=shards.close)
+
+            def overtaken(lease: Lease) -> None:
+                monkeypatch.setattr(Lease, "release", real)
+                other.start()
+                other.join(PATIENCE)
+                real(lease)
+
+            real = Lease.release
+            monkeypatch.setattr(Lease, "release", overtaken)
+            shards.close()
+            assert not other.is_alive()
 
         run(main())
         assert_clean(tmp_path)

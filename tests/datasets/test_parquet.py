@@ -118,6 +118,14 @@ def test_columns_that_are_not_wanted_are_not_read(write: Callable[[bytes], Path]
     assert str(path) in str(caught.value)
 
 
+def test_of_all_columns_none_is_looked_up(
+    write: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The schema of thousands takes longer to make than the file to open."""
+    monkeypatch.delattr(pq.ParquetFile, "schema_arrow")
+    assert rows_of(write(parquet(5))) == table(5).to_pylist()
+
+
 def test_batches_are_as_large_as_asked_until_the_row_group_ends(
     write: Callable[[bytes], Path],
 ) -> None:

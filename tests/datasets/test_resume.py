@@ -696,13 +696,16 @@ class TestPrefetcher:
             assert prefetcher.wait_for("1.bin").read_bytes() == DATA
         assert got(shards).starts[-1] > 0
 
-    @pytest.mark.parametrize(("cleanup", "n_kept"), [("auto", 0), ("keep", 1), (10**6, 0)])
+    @pytest.mark.parametrize(
+        ("stays", "n_kept"),
+        [({"cleanup": "auto"}, 0), ({"cleanup": "keep"}, 1), ({"max_cache_bytes": 10**6}, 0)],
+    )
     def test_what_is_not_wanted_any_more_goes_as_shards_do(
-        self, shards: Hub, tmp_path: Path, cleanup: Any, n_kept: int
+        self, shards: Hub, tmp_path: Path, stays: Any, n_kept: int
     ) -> None:
         self.close_while_the_second_one_comes(shards, tmp_path)
 
-        with self.prefetcher(shards, tmp_path, lookahead=0, cleanup=cleanup) as prefetcher:
+        with self.prefetcher(shards, tmp_path, lookahead=0, **stays) as prefetcher:
             prefetcher.wait_for("2.bin")
 
         assert len(self.kept(tmp_path)) == n_kept

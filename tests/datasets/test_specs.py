@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -119,6 +120,12 @@ def test_a_huge_text_is_refused_unread() -> None:
     with pytest.raises(ValueError, match="at most 100000 characters, found 1000000") as caught:
         parse_dataset_specs("hf:o/n,," * 125_000)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("repo_id", ["", None])
+def test_a_repository_that_is_not_named(repo_id: Any) -> None:
+    with pytest.raises(ValueError, match="the repo_id is missing"):
+        HubSpec(repo_id)
 
 
 def test_a_spec_that_is_no_text() -> None:

@@ -18,13 +18,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from shardproof import ManifestError, ShardReadError, ShardValidationError
 from shardproof._base.liveness import Heartbeat
-from shardproof.datasets.tokens import _ranks
+from shardproof.datasets.tokens import _ranks, _token_files
 from shardproof.datasets.tokens._manager import ShardedDatasetManager
 from shardproof.datasets.tokens._token_checks import sequence_id
 from shardproof.datasets.tokens._token_files import TokenFiles, TokenShard
@@ -69,6 +70,21 @@ class TestReading:
                 assert dataset[index].tolist() == row.tolist()
                 assert dataset[index].dtype == dtype
                 assert dataset.sample_id(index) == sequence_id(row)
+
+    def test_an_interrupt_as_a_file_is_opened_closes_no_descriptor_twice(
+        self, path, monkeypatch
+    ) -> None:
+        class Interrupted(_token_files.Items):
+            def __init__(self, *args: Any) -> None:
+                super().__init__(*args)
+                begun.append(self)
+                raise KeyboardInterrupt
+
+        begun: list[_token_files.Items] = []
+        monkeypatch.setattr(_token_files, "Items", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            opened(path)
+        begun.pop().close()
 
     def test_an_id_is_the_digest_that_others_write(self) -> None:
         import hashlib

@@ -104,7 +104,7 @@ def test_what_broke_and_has_one_goes_on(tmp_path: Path) -> None:
 def test_an_end_that_may_be_none_is_not_believed(tmp_path: Path) -> None:
     source = Scripted(gives(OLD[:20], size=None, is_framed=False))
 
-    with pytest.raises(FetchError, match=r"nobody says how long it is.*: give its digest"):
+    with pytest.raises(FetchError, match=r"its length is not known.*: give its digest"):
         source.fetch(tmp_path)
 
     assert len(source.asked) == 1

@@ -460,7 +460,7 @@ class TestDiscard:
     def test_not_under_another_policy(self, new_cache, root) -> None:
         put(new_cache(), remote())
         assert not new_cache(cleanup="keep").discard(NAME)
-        assert not new_cache(cleanup=100).discard(NAME)
+        assert not new_cache(max_cache_bytes=100).discard(NAME)
         assert files(root) == [NAME]
 
     def test_what_an_earlier_run_has_left(self, cache, other, new_cache, root) -> None:
@@ -479,7 +479,7 @@ class TestDiscard:
         n_listings = []
         for n in (2, 20):
             with Cache(
-                tmp_path / str(n), cleanup="auto" if how == "discard_others" else 10
+                tmp_path / str(n), max_cache_bytes=None if how == "discard_others" else 10
             ) as cache:
                 for i in range(n):
                     put(cache, remote(name=f"{i}.bin"))
@@ -653,7 +653,7 @@ class TestLures:
         assert cache.discard(NAME)
         for name in names[:3]:
             assert not cache.discard(name)
-        Cache(root, cleanup=1).close()
+        Cache(root, max_cache_bytes=1).close()
         assert files(root) == sorted(names)
 
 
@@ -666,9 +666,11 @@ def looks(root: Path) -> list[tuple[str, bytes, int]]:
 
 
 class TestDistrust:
-    @pytest.mark.parametrize("cleanup", ["auto", "keep", 100])
-    def test_what_this_package_put_there_goes(self, new_cache, root, cleanup) -> None:
-        cache = new_cache(cleanup=cleanup)
+    @pytest.mark.parametrize(
+        "stays", [{"cleanup": "auto"}, {"cleanup": "keep"}, {"max_cache_bytes": 100}]
+    )
+    def test_what_this_package_put_there_goes(self, new_cache, root, stays) -> None:
+        cache = new_cache(**stays)
         put(cache, remote())
         with cache.hold(NAME):
             cache.distrust(NAME)
@@ -728,7 +730,7 @@ class TestRoom:
     @pytest.fixture
     def small(self, new_cache, root) -> Cache:
         """A cache for 30 bytes, with three shards of 10, used in this order."""
-        cache = new_cache(cleanup=30)
+        cache = new_cache(max_cache_bytes=30)
         for number, name in enumerate(self.NAMES):
             put(cache, RemoteFile(name, 10), b"x" * 10)
             self.used(root, number)
@@ -766,7 +768,7 @@ class TestRoom:
         assert files(root) == ["b", "c"]
 
     def test_what_others_fetch_counts(self, small, new_cache, root) -> None:
-        other = new_cache(cleanup=30)
+        other = new_cache(max_cache_bytes=30)
         with other.hold("d") as theirs, small.hold("new") as lease:
             assert other.make_room(10, theirs)
             assert files(root) == ["b", "c"]

@@ -27,9 +27,9 @@ from shardproof.fetching import (
     Response,
     fetch_file,
 )
-from shardproof.fetching.transfer import _fetch_to, _partial_file, _record, _relay, _spans
+from shardproof.fetching.transfer import _fetch, _partial_file, _record, _relay, _spans
 from shardproof.fetching.transfer._attempts import Goal
-from shardproof.fetching.transfer._fetch_to import fetch_to
+from shardproof.fetching.transfer._fetch import fetch_to
 from shardproof.fetching.transfer._record import Extent
 from shardproof.fetching.transfer._requests import read_range
 from shardproof.testing.faults import FileSystemFaults, Hub, serve_hub
@@ -63,8 +63,10 @@ def left_with_gaps(directory: Path, n: int) -> _partial_file.PartialFile:
     provenance = _record.Provenance(source="", resource="", name="x", digest=DIGEST)
     with open(directory / "x", "w+b", buffering=0) as file:
         file.write(b"x" * 2 * n)
-        part = _partial_file.PartialFile(file.fileno())
+        record = _record.PartRecord(str(directory / "record"))
+        part = _partial_file.PartialFile(file.fileno(), record)
         part.take_over(provenance, extents, file.fileno(), DEADLINE)
+        record.close()
     return part
 
 
@@ -401,7 +403,7 @@ class TestTheDeadline:
         self, n_looks: int, size: int, tmp_path: Path, monkeypatch
     ) -> None:
         (tmp_path / "0.bin").write_bytes(DATA)
-        monkeypatch.setattr(_fetch_to, "Deadline", lambda *_: UpAfter(n_looks))
+        monkeypatch.setattr(_fetch, "Deadline", lambda *_: UpAfter(n_looks))
         file = RemoteFile("0.bin", size, digest="md5:" + "0" * 32)
         source = CallableSource(lambda name, path: path.write_bytes(DATA))
 
@@ -474,7 +476,7 @@ class TestParts:
 
     def test_bytes_in_any_order_have_their_digest(self, tmp_path: Path) -> None:
         with open(tmp_path / "x", "w+b", buffering=0) as file:
-            part = _partial_file.PartialFile(file.fileno())
+            part = _partial_file.PartialFile(file.fileno(), _record.PartRecord(""))
             part.expect(len(DATA))
             for start in (5000, 0, 2500, 7500):
                 part.write(start, [DATA[start : start + 1000], DATA[start + 1000 : start + 2500]])
@@ -487,7 +489,8 @@ class TestParts:
         chance = random.Random(0)
         for _ in range(200):
             with open(tmp_path / "x", "w+b", buffering=0) as file:
-                part, have = _partial_file.PartialFile(file.fileno()), [False] * 20
+                part = _partial_file.PartialFile(file.fileno(), _record.PartRecord(""))
+                have = [False] * 20
                 for _ in range(6):
                     start, n_bytes = chance.randrange(16), chance.randrange(1, 4)
                     part.write(start, [b"x" * n_bytes])
@@ -516,7 +519,7 @@ class TestParts:
         """Whether bytes that came out of order are read back, or all for another digest."""
         digest = f"{algorithm}:{hashlib.new(algorithm, DATA).hexdigest()}"
         with open(tmp_path / "x", "w+b", buffering=0) as file:
-            part = _partial_file.PartialFile(file.fileno())
+            part = _partial_file.PartialFile(file.fileno(), _record.PartRecord(""))
             part.expect(len(DATA))
             part.write(at, [DATA[at:]])
             part.write(0, [DATA[:at]])

@@ -355,7 +355,7 @@ def test_help_shows_no_environment(monkeypatch: Any) -> None:
     assert "hf_secret" not in pydoc.render_doc(cleanup_policy)
     assert inspect.signature(cleanup_policy).parameters["environ"].default is None
     monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "keep")
-    assert cleanup_policy() == "keep"
+    assert cleanup_policy() == ("keep", None)
 
 
 def test_events_and_counts_are_values() -> None:

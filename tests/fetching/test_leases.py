@@ -14,8 +14,7 @@ import pytest
 from shardproof._base import files as _files
 from shardproof.fetching.cache import _leases
 from shardproof.fetching.cache._leases import Leases
-from shardproof.fetching.cache._places import key_of
-from shardproof.fetching.cache._state import StateDirs, make_state
+from shardproof.fetching.cache._places import StateDirs, key_of, make_state
 from tests.helpers.hand_clock import HandClock
 
 NAME = "train/0.bin"
@@ -275,7 +274,7 @@ class TestSilence:
 DIES = """
 import os, sys
 from shardproof.fetching.cache._leases import Leases
-from shardproof.fetching.cache._state import make_state
+from shardproof.fetching.cache._places import make_state
 lease = Leases(make_state(sys.argv[1])).hold("train/0.bin")
 lease.begin_reading()
 lease.part.write_bytes(b"1" * 100)

@@ -195,7 +195,7 @@ def test_what_is_no_file_proves_nothing(proofs, proof, shard, tmp_path, kind: st
 
 
 def test_the_name_of_a_proof_is_that_of_the_file_and_the_shard(proof, shard) -> None:
-    assert proof.filename.startswith(key_of(NAME) + ".")
+    assert ProofFiles("").path_of(proof).startswith(key_of(NAME) + ".")
     assert proof.mark == mark_of(shard.stat()) == (4, shard.stat().st_mtime_ns, shard.stat().st_ino)
 
 

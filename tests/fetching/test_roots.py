@@ -1,5 +1,6 @@
 """Where shards lie, which names they may have, and what becomes of them."""
 
+import errno
 import itertools
 import os
 from pathlib import Path
@@ -7,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from shardproof.fetching import cache
-from shardproof.fetching.cache._places import key_of, place_of
+from shardproof.fetching.cache._places import key_of, make_state, place_of
 from shardproof.fetching.cache._settings import cache_root, cleanup_policy
-from shardproof.fetching.cache._state import make_state
 from shardproof.fetching.sources import HttpSource
 from shardproof.fetching.sources._urls import resource_of
 
@@ -139,44 +139,68 @@ def test_no_password_becomes_a_path() -> None:
 
 
 class TestCleanup:
-    @pytest.mark.parametrize("value", ["auto", "keep", 1, 10**12])
-    def test_an_argument_counts(self, value) -> None:
-        assert cleanup_policy(value, {"HF_SHARD_CACHE_CLEANUP": "nonsense"}) == value
-
     @pytest.mark.parametrize(
-        ("text", "value"),
+        ("cleanup", "most", "wanted"),
         [
-            ("auto", "auto"),
-            ("keep", "keep"),
-            (" keep ", "keep"),
-            ("", "auto"),
-            ("500", 500),
-            ("2GB", 2 * 10**9),
-            ("2 gib", 2**31),
-            ("1TiB", 2**40),
+            ("auto", None, ("auto", None)),
+            ("keep", None, ("keep", None)),
+            (None, 1, ("auto", 1)),
+            ("auto", 10**12, ("auto", 10**12)),
         ],
     )
-    def test_else_the_environment_does(self, text: str, value) -> None:
-        assert cleanup_policy(None, {"HF_SHARD_CACHE_CLEANUP": text}) == value
+    def test_an_argument_counts(self, cleanup, most, wanted) -> None:
+        assert cleanup_policy(cleanup, most, {"HF_SHARD_CACHE_CLEANUP": "nonsense"}) == wanted
+
+    @pytest.mark.parametrize(
+        ("text", "cleanup", "most"),
+        [
+            ("auto", "auto", None),
+            ("keep", "keep", None),
+            (" keep ", "keep", None),
+            ("", "auto", None),
+            ("500", "auto", 500),
+            ("2GB", "auto", 2 * 10**9),
+            ("2 gib", "auto", 2**31),
+            ("1TiB", "auto", 2**40),
+        ],
+    )
+    def test_else_the_environment_does(self, text: str, cleanup, most) -> None:
+        assert cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": text}) == (cleanup, most)
 
     def test_else_it_is_auto(self, monkeypatch) -> None:
         monkeypatch.delenv("HF_SHARD_CACHE_CLEANUP", raising=False)
-        assert cleanup_policy() == "auto"
+        assert cleanup_policy() == ("auto", None)
 
-    @pytest.mark.parametrize("value", [0, -1, "always", ""])
+    @pytest.mark.parametrize("value", ["always", ""])
     def test_a_wrong_value(self, value) -> None:
-        with pytest.raises(ValueError, match=r"cleanup: expected 'auto', 'keep' or a number"):
-            cleanup_policy(value, {})
+        with pytest.raises(ValueError, match=r"cleanup: expected 'auto', 'keep' or None, found"):
+            cleanup_policy(value)
 
-    @pytest.mark.parametrize("value", [True, False, 1.5, b"auto", ["auto"]])
+    @pytest.mark.parametrize("value", [True, False, 0, 500, 1.5, b"auto", ["auto"]])
     def test_a_wrong_type(self, value) -> None:
-        with pytest.raises(TypeError, match="cleanup: expected 'auto', 'keep' or a number"):
-            cleanup_policy(value, {})
+        with pytest.raises(TypeError, match="cleanup: expected"):
+            cleanup_policy(value)
+
+    @pytest.mark.parametrize("value", [0, -1])
+    def test_a_limit_of_nothing(self, value) -> None:
+        with pytest.raises(ValueError, match=f"max_cache_bytes: expected 1 or more, found {value}"):
+            cleanup_policy(None, value)
+
+    @pytest.mark.parametrize("value", [True, 1.5, "500GB", [1]])
+    def test_a_limit_of_a_wrong_type(self, value) -> None:
+        with pytest.raises(TypeError, match="max_cache_bytes: expected int"):
+            cleanup_policy(None, value)
+
+    def test_what_is_to_be_kept_has_no_limit(self) -> None:
+        with pytest.raises(ValueError, match="max_cache_bytes: expected None with cleanup='keep'"):
+            cleanup_policy("keep", 500)
+        with pytest.raises(ValueError, match="max_cache_bytes: expected None with cleanup='keep'"):
+            cleanup_policy("keep", 10**5000)  # which has too many digits to be shown
 
     @pytest.mark.parametrize("text", ["0", "-5", "1.5GB", "5 XB", "AUTO", "5GB5", "٣", "9" * 30])
     def test_a_wrong_variable(self, text: str) -> None:
         with pytest.raises(ValueError, match="HF_SHARD_CACHE_CLEANUP: expected 'auto', 'keep' or"):
-            cleanup_policy(None, {"HF_SHARD_CACHE_CLEANUP": text})
+            cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": text})
 
 
 class TestPlaces:
@@ -223,6 +247,19 @@ class TestPlaces:
         ):
             pass
         assert caught.value.filename == str(tmp_path / "a")
+
+    def test_a_directory_that_can_not_be_made_is_not_taken_for_one_that_is_not_there(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        def refuse(*_, **__) -> None:
+            raise NotADirectoryError(errno.ENOTDIR, "so says the file system", "a")
+
+        monkeypatch.setattr(os, "mkdir", refuse)
+        with (
+            pytest.raises(NotADirectoryError, match="so says the file system"),
+            place_of(str(tmp_path), "a/x.bin", make=True),
+        ):
+            pass
 
     def test_no_descriptor_is_left(self, tmp_path) -> None:
         (tmp_path / "a").symlink_to(tmp_path)

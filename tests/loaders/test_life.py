@@ -26,7 +26,7 @@ from shardproof import (
     ShardValidationError,
     ShuffledDataLoader,
 )
-from shardproof.loaders.io import _destinations, _read_ahead
+from shardproof.loaders.io import _memory, _read_ahead
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.testing import Layout, shards_dir
 from shardproof.testing.contracts._child import returned, run_in_child
@@ -446,12 +446,12 @@ def c_library(monkeypatch):
     """What the C library's preadv answers, where a test decides about it."""
 
     def install(answer):
-        real = _destinations._preadv
+        real = _memory._preadv
 
         def preadv(fd, address, count, offset):
             return answer(lambda n=count: real(fd, address, n, offset))
 
-        monkeypatch.setattr(_destinations, "_preadv", preadv)
+        monkeypatch.setattr(_memory, "_preadv", preadv)
 
     return install
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardproof import ShuffledDataLoader
-from shardproof.loaders.order._streams import permutation
+from shardproof.loaders.order._orders import permutation
 from tests.helpers.loading import counted, flat, taken
 from tests.helpers.memmaps import rows
 

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
-from shardproof.loaders.io import _buffers
-from shardproof.loaders.io._buffers import Buffer
+from shardproof.loaders.io import _memory
+from shardproof.loaders.io._memory import Buffer
 from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.testing import Layout, shards_dir
 from tests.helpers.loading import counted, flat, selections, taken, whole_layouts, with_dtype
@@ -186,7 +186,7 @@ def test_nobody_holds_a_batch_but_the_caller(kind, shards_dir_factory):
 @pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader])
 def test_memory_is_used_again(kind, shards_dir_factory, monkeypatch):
     made = []
-    monkeypatch.setattr(_buffers, "Buffer", lambda *size: made.append(size) or Buffer(*size))
+    monkeypatch.setattr(_memory, "Buffer", lambda *size: made.append(size) or Buffer(*size))
     path = shards_dir_factory(n_shards=3, examples_per_shard=64)
     loader = kind(path, layer=6, batch_size=8, **({} if kind is OrderedDataLoader else POOL))
     for _ in range(3):
@@ -197,7 +197,7 @@ def test_memory_is_used_again(kind, shards_dir_factory, monkeypatch):
 
 def test_memory_for_rows_by_number_is_used_again(shards_dir_factory, monkeypatch):
     made = []
-    monkeypatch.setattr(_buffers, "Buffer", lambda *size: made.append(size) or Buffer(*size))
+    monkeypatch.setattr(_memory, "Buffer", lambda *size: made.append(size) or Buffer(*size))
     dataset = IndexedDataset(shards_dir_factory(n_shards=3), layer=6)
     for _ in range(9):
         assert len(dataset[[1, 2, 3]]["act"]) == 3

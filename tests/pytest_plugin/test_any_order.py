@@ -117,8 +117,8 @@ import sys
 {first}
 import shardproof, importlib
 importlib.reload(shardproof)
-importlib.reload(sys.modules["shardproof._base.real_imports"]).install()
-n = sum(type(finder).__module__ == "shardproof._base.real_imports" for finder in sys.meta_path)
+importlib.reload(sys.modules["shardproof._base.imports"]).install()
+n = sum(type(finder).__module__ == "shardproof._base.imports" for finder in sys.meta_path)
 assert n == {n}, sys.meta_path
 """
 NOT_INSTALLED = """

@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import pickle
+import select
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,8 @@ from shardproof.testing import (
     without_root_override,
     write_layout,
 )
-from shardproof.testing.samples._directories import restore_modes, shards_dir_maker
+from shardproof.testing.samples._directories import restore_modes, shards_dir_maker, writer
+from shardproof.testing.samples._layout import FORMATS
 
 KIND = {
     ShardState.MISSING: FindingKind.MISSING,
@@ -319,6 +322,34 @@ class TestShardsDir:
         with shards_dir(Layout()) as path:
             shutil.rmtree(path.parents[1])
 
+    @pytest.mark.parametrize("form", FORMATS)
+    def test_a_link_in_the_place_of_its_folder_is_not_followed(
+        self, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").touch(mode=0o400)
+        (tmp_path / "temporary").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+        with shards_dir(Layout(format=form)):
+            (folder,) = (tmp_path / "temporary").glob("*/*")
+            folder.rename(folder.with_name("aside"))
+            folder.symlink_to(tmp_path)
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o400
+
+    @pytest.mark.parametrize("form", FORMATS)
+    def test_pipes_beside_its_folder_get_a_writer_too(
+        self, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        poll = select.poll()
+        with shards_dir(Layout(format=form)):
+            (base,) = tmp_path.iterdir()
+            os.mkfifo(base / "pipe")
+            reader = os.open(base / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+            poll.register(reader)
+            assert poll.poll(0) == []
+        assert poll.poll(0) == [(reader, select.POLLHUP)]  # a writer came, and went
+        os.close(reader)
+
 
 class TestRestoreModes:
     def test_all_the_way_down(self, tmp_path: Path) -> None:
@@ -344,6 +375,25 @@ class TestRestoreModes:
         os.mkfifo(inside / "fifo", 0o400)
         restore_modes(inside)
         assert stat.S_IMODE((outside / "file").stat().st_mode) == 0o400
+
+    def test_a_link_that_came_later_is_not_followed(self, tmp_path: Path) -> None:
+        base, outside = tmp_path / "base", tmp_path / "outside"
+        outside.mkdir()
+        (outside / "file").touch(mode=0o400)
+        with shards_dir_maker(lambda: base) as make:
+            make()
+            base.rename(tmp_path / "aside")
+            base.symlink_to(outside)
+        assert stat.S_IMODE((outside / "file").stat().st_mode) == 0o400
+
+    def test_a_link_that_was_given_is_where_it_leads(self, tmp_path: Path) -> None:
+        link, inside = tmp_path / "link", tmp_path / "inside"
+        inside.mkdir()
+        link.symlink_to(inside)
+        with writer(lambda: tmp_path) as write:
+            path = write(Layout(1, format="checkpoint", unreadable=[0]), link)
+        assert path.parent == link
+        assert stat.S_IMODE((inside / "model_shard_0.shard").stat().st_mode) == 0o600
 
     def test_what_is_gone_is_no_error(self, tmp_path: Path) -> None:
         restore_modes(tmp_path / "gone")

@@ -969,10 +969,9 @@ class TestLoading:
         assert not loaded & HEAVY
         assert {name for name in loaded if name.startswith("shardproof.")} == {
             "shardproof._base",
-            "shardproof._base.lazy",
+            "shardproof._base.imports",
             "shardproof._base.messages",
             "shardproof._base.opening",
-            "shardproof._base.real_imports",
             "shardproof.formats",
             "shardproof.formats.signs",
             "shardproof.pytest_plugin",

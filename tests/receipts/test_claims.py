@@ -45,13 +45,13 @@ def store(tmp_path) -> ReceiptStore:
 def other(store, clock, monkeypatch) -> ReceiptStore:
     """Another worker, on a machine that can't tell whether a process of this one is gone."""
     monkeypatch.setattr(_claim_files, "is_gone", lambda _: False)
-    return ReceiptStore(store.path, heartbeat=10.0, stale_after=100.0, clock=clock)
+    return ReceiptStore(store.path, heartbeat=10.0, stale_after=100.0, _clock=clock)
 
 
 @pytest.fixture
 def patient(store, clock, monkeypatch) -> ReceiptStore:
     monkeypatch.setattr(_claim_files, "is_gone", lambda _: False)
-    return ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, clock=clock)
+    return ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, _clock=clock)
 
 
 def entries(store: ReceiptStore) -> list[str]:
@@ -177,7 +177,7 @@ class TestTakeover:
         store.claim(0)
         clock = HandClock()
         workers = [
-            ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, clock=clock)
+            ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, _clock=clock)
             for _ in range(16)
         ]
         for worker in workers:
@@ -279,7 +279,7 @@ class TestLost:
     def test_after_the_winner_has_done_it(self, store, lost) -> None:
         with self.winner as work:
             work.output("shard_000000.bin").write_bytes(b"winner's")
-        with pytest.raises(ClaimLostError, match="nobody: its file is gone"):
+        with pytest.raises(ClaimLostError, match="no longer claimed: the claim's file is gone"):
             lost.__exit__(None, None, None)
         assert (store.path / "shard_000000.bin").read_bytes() == b"winner's"
         assert store.is_completed(0, level="valid")
@@ -428,7 +428,7 @@ class TestLeftovers:
         assert not any(path.exists() for path in leftovers)
 
     def test_a_claim_that_is_made_meanwhile_is_left_alone(self, store, monkeypatch) -> None:
-        """Its worker found more to do than the one who judged the shard and calls it done."""
+        """Its worker found more to do than the worker that judged the shard to be done."""
         complete(store, 0)
         (store.path / "shard_000000.bin").write_bytes(b"rotten")  # of the same size
         self.die_at(store, 0)
@@ -749,9 +749,9 @@ class TestWorkersElsewhere:
     def test_one_that_another_worker_takes_over(
         self, other, holder, elsewhere, monkeypatch, clock
     ) -> None:
-        """Who did that lives."""
+        """The worker that took it over lives."""
         holder.claim(1)
-        third = ReceiptStore(other.path, heartbeat=10.0, stale_after=100.0, clock=clock)
+        third = ReceiptStore(other.path, heartbeat=10.0, stale_after=100.0, _clock=clock)
         refused(third, 1)
         clock.now += 100
         taken = []
@@ -819,7 +819,7 @@ class TestOfAnotherUser:
     def test_a_claim_that_may_not_be_read_is_told_of(
         self, store, dead, make_shard_faults, caplog
     ) -> None:
-        """Its shard is done, so that nobody needs to know who has it."""
+        """Its shard is done, so that no worker needs to know the holder."""
         make_shard_faults(store.path).fail(
             "open", errno.EACCES, match="claims/shard_000000.0001.json"
         )

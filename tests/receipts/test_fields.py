@@ -1,4 +1,4 @@
-"""What stands at the top of a receipt beside our own fields: for Nemotron, and for whoever asks."""
+"""What stands at the top of a receipt beside our own fields: for Nemotron and other readers."""
 
 import json
 

@@ -178,12 +178,19 @@ class TestDamagedReceipts:
 
 def test_a_receipt_that_is_gone_when_it_is_read(store, monkeypatch) -> None:
     """As where a writer removes it before it moves the new one in."""
-    monkeypatch.setattr(_manifest, "_listed", lambda _: [0, 1, 2])
+    real = _manifest.usual_files
+
+    def usual_files(header, receipts_fd, indices):
+        receipt_path(store, indices[0]).unlink()
+        return real(header, receipts_fd, indices)
+
+    monkeypatch.setattr(_manifest, "usual_files", usual_files)
     assert found(store) == []
+    assert not receipt_path(store, 0).exists()
 
 
 def test_a_receipt_that_may_not_be_read(store) -> None:
-    """Whoever wrote it may have done the work: no finding, which is told to be made again."""
+    """Its writer may have done the work: so no finding has the shard made again."""
     receipt_path(store, 0).chmod(0)
     with without_root_override(), pytest.raises(PermissionError, match="permission denied"):
         shardproof.validate(store.path)

@@ -53,7 +53,7 @@ def is_done(store: ReceiptStore) -> bool:
 
 @pytest.mark.parametrize("kind", ["bin", "idx"])
 class TestOneOfTwo:
-    """Whoever reads the one needs the other."""
+    """A reader of the one needs the other."""
 
     def test_where_the_receipt_said_what_it_owes(self, store, kind) -> None:
         said = json.loads(receipt_path(store, 0).read_bytes())

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from shardproof import RevisionError, receipts
@@ -26,10 +27,11 @@ def commit_of(hub: Hub, revision: str | None = None) -> str:
     return hf.HfApi(endpoint=hub.url, token=False).model_info(NAME, revision=revision).sha
 
 
-def record(output_dir, pin: receipts.Pin) -> None:
+def record(output_dir, pin: receipts.Pin, **changes: str) -> None:
     """Let an earlier run write down what was pinned."""
     tokenizer = pin.tokenizer()
     plan = receipts.make_plan("corpus", [source("a")], n_shards=1, tokenizer=tokenizer, pins=[pin])
+    plan = msgspec.structs.replace(plan, **changes)
     receipts.open_run(output_dir, datasets=["corpus"], tokenizer=tokenizer).store(plan)
 
 
@@ -155,14 +157,10 @@ class TestOffline:
         with pytest.raises(RevisionError, match="no earlier plan"):
             receipts.pin_hub(NAME, offline="reuse", output_dir=tmp_path)
 
-    def test_the_newest_plan_counts_and_broken_ones_do_not(
-        self, down, tmp_path, monkeypatch
-    ) -> None:
-        from shardproof.receipts.plan import _plan
-
+    def test_the_newest_plan_counts_and_broken_ones_do_not(self, down, tmp_path) -> None:
         for day, commit in enumerate("dfe", 1):
-            monkeypatch.setattr(_plan, "_now", lambda day=day: f"2026-01-0{day % 3 + 1}T00:00:00Z")
-            record(tmp_path, receipts.Pin(kind="model", name=NAME, revision=commit * 40))
+            pin = receipts.Pin(kind="model", name=NAME, revision=commit * 40)
+            record(tmp_path, pin, created_at=f"2026-01-0{day % 3 + 1}T00:00:00Z")
         broken = tmp_path / "runs" / "x" / "datasets" / "x" / "x"
         broken.mkdir(parents=True)
         (broken / "plan.json").write_text("{")

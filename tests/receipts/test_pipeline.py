@@ -1,4 +1,4 @@
-"""A run that is killed, damaged and resumed ends with the bytes of one that nobody disturbed."""
+"""A run that is killed, damaged and resumed ends with the bytes of an undisturbed one."""
 
 import random
 import signal

@@ -96,7 +96,7 @@ def test_several_that_force_at_once_where_there_was_none(tmp_path) -> None:
 
 
 class TestPowerCuts:
-    """A fresh directory is there after one, or nobody is told that it was made."""
+    """A fresh directory is there after one, or `open_run` fails."""
 
     @pytest.fixture
     def synced(self, tmp_path, monkeypatch) -> list[str]:

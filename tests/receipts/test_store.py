@@ -1,6 +1,7 @@
 """One definition of done: what is asked in two ways is answered in one."""
 
 import errno
+import inspect
 import json
 import logging
 import math
@@ -435,6 +436,11 @@ class TestArguments:
             new_store(tmp_path / "new", heartbeat=heartbeat, stale_after=stale_after)
         assert list((tmp_path / "new").rglob("plan.json")) == []
 
+    def test_users_give_no_clock(self) -> None:
+        names = inspect.signature(ReceiptStore).parameters
+        public = {name for name in names if not name.startswith("_")}
+        assert public == {"plan_dir", "heartbeat", "stale_after", "plan"}
+
     def test_the_longest_silence(self, store) -> None:
         ReceiptStore(store.path, heartbeat=28_800.0, stale_after=86_400.0)
 
@@ -594,7 +600,7 @@ class TestOneOutputOfTwo:
         assert not store.is_completed(2)
 
     def test_one_that_comes_later_and_is_not_asked_for(self, twice) -> None:
-        store = ReceiptStore(twice.path, clock=HandClock())
+        store = ReceiptStore(twice.path, _clock=HandClock())
         assert store.is_completed(2)
         self.make(ReceiptStore(twice.path), 3, "y.bin")
         assert not store.is_completed(2)
@@ -605,7 +611,7 @@ class TestOneOutputOfTwo:
         """Between two changes of the directory its time may stay the same."""
         directory, now = twice.path / "receipts", time.time()
         os.utime(directory, (now, now))
-        store = ReceiptStore(twice.path, clock=HandClock())
+        store = ReceiptStore(twice.path, _clock=HandClock())
         assert store.is_completed(2)
         self.make(ReceiptStore(twice.path), 3, "y.bin")
         os.utime(directory, (now, now))
@@ -620,7 +626,7 @@ class TestOneOutputOfTwo:
             return real(*args)
 
         monkeypatch.setattr(_plan_verdicts, "usual_files", usual_files)
-        store = ReceiptStore(twice.path, clock=HandClock())
+        store = ReceiptStore(twice.path, _clock=HandClock())
         assert [store.is_completed(index) for index in (2, 2, 2)] == [True] * 3
         assert len(looks) == 1
         self.make(ReceiptStore(twice.path), 3, "z.bin")
@@ -637,7 +643,7 @@ class TestOneOutputOfTwo:
             clock.now += 10
             return real(*args)
 
-        store = ReceiptStore(twice.path, clock=clock)
+        store = ReceiptStore(twice.path, _clock=clock)
         monkeypatch.setattr(_plan_verdicts, "usual_files", usual_files)
         n_looks = []
         for second in range(21):

@@ -198,7 +198,7 @@ class TestFolders:
 
     @pytest.fixture
     def outside(self, store) -> Path:
-        """A directory in which somebody else has files of the same names."""
+        """A directory in which another program has files of the same names."""
         path = store.path.parent / "outside"
         path.mkdir()
         for name in ("x.bin", "shard_000000.json"):
@@ -427,7 +427,7 @@ class SpeechlessError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class FrozenError(Exception):
-    """Nobody can add a note to it."""
+    """No note can be added to it."""
 
     what: str
 

@@ -51,7 +51,7 @@ class Worker:
         self.pid = forked(self._work)
 
     def _work(self) -> None:
-        os.fsync = lambda _: None  # nobody pulls the plug
+        os.fsync = lambda _: None  # no power cut is tried here
         if not self.is_known:
             _claim.this_process = str
         store = ReceiptStore(self.plan_dir, heartbeat=0.2, stale_after=2.0)
@@ -122,7 +122,7 @@ def test_every_shard_is_done_once(plan_dir, seed: int) -> None:
         for kind in KINDS:
             path = plan_dir / f"shard_{index:06d}.{kind}"
             assert path.read_bytes() == content(index, by)  # whole, and of one worker
-        # Who did it has said so, and nobody else; or was killed before it could.
+        # The worker that did it has said so, and no other; or it was killed before it could.
         assert tokens == [by] or (tokens == [] and by_token[by].is_killed)
 
     for worker in workers:
@@ -133,7 +133,7 @@ def test_every_shard_is_done_once(plan_dir, seed: int) -> None:
 
 def test_a_worker_that_was_held_up_does_not_spoil_what_another_did(plan_dir) -> None:
     now = 0.0
-    other = ReceiptStore(plan_dir, heartbeat=1.0, stale_after=10.0, clock=lambda: now)
+    other = ReceiptStore(plan_dir, heartbeat=1.0, stale_after=10.0, _clock=lambda: now)
 
     def held_up() -> None:
         work = ReceiptStore(plan_dir, heartbeat=1.0, stale_after=10.0).claim(3)
@@ -161,7 +161,7 @@ def test_a_worker_that_was_held_up_does_not_spoil_what_another_did(plan_dir) -> 
 
 def test_a_worker_that_shows_life_keeps_its_shard(plan_dir) -> None:
     now = 0.0
-    other = ReceiptStore(plan_dir, heartbeat=1.0, stale_after=10.0, clock=lambda: now)
+    other = ReceiptStore(plan_dir, heartbeat=1.0, stale_after=10.0, _clock=lambda: now)
     reading, writing = os.pipe()
 
     def at_work() -> None:

@@ -562,7 +562,7 @@ class TestMetadata:
         for n in range(300):
             path.write_text(json.dumps(fields | {f"field {n}": 0}))
             Metadata.load(future)
-        assert _metadata._tell.cache_info().currsize < 300
+        assert _metadata._warn_once.cache_info().currsize < 300
 
     def test_unknown_fields_are_no_finding_on_the_command_line(self, future: Path) -> None:
         command = [sys.executable, "-Werror", "-m", "shardproof", "validate", str(future)]

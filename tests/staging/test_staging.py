@@ -30,7 +30,7 @@ from shardproof import (
     ShardValidationError,
     testing,
 )
-from shardproof.staging import _copies, _job, _place, stage
+from shardproof.staging import _copies, _job, _stage, stage
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.forking import PATIENCE, ended, forked
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
@@ -92,7 +92,7 @@ class TestCopy:
         store = new_store(tmp_path, 3)
         for index in (0, 2):
             complete(store, index)
-        (store.path / "notes.txt").write_text("nobody promised this")
+        (store.path / "notes.txt").write_text("not promised")
         copy = stage(store.path, to, level="valid")
         expected = content(store.path)
         del expected["notes.txt"]
@@ -588,7 +588,7 @@ class TestReceiptsThatAreGone:
         ids=["before it is looked at", "while it is removed"],
     )
     def test_one_that_came_back_stays(self, store, to, monkeypatch, place, name: str) -> None:
-        """Who began earlier must not remove what another process has brought since."""
+        """A process that began earlier must not remove what another one has brought since."""
         copy = stage(store.path, to)
         receipt_path(store, 1).unlink()
         later: list[Path] = []
@@ -781,7 +781,7 @@ class TestName:
         target, name = {
             "copying": (_copies.StagedFiles, "_transfer"),
             "checking": (_job.StageJob, "_check"),
-            "done": (_place._files, "move"),
+            "done": (_stage._files, "move"),
         }[moment]
         monkeypatch.setattr(target, name, first(getattr(target, name)))
         assert stage(shards_dir, to, workers=1) == copy

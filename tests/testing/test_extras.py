@@ -46,8 +46,9 @@ def test_a_missing_package_is_told_with_its_extra(package: str, module: str, nam
 @pytest.mark.once
 def test_others_need_none() -> None:
     blocked = "sys.modules.update(dict.fromkeys(['hypothesis', 'pyfakefs', 'pytest']))"
-    ours = "from shardproof.testing.faults import FileSystemFaults, damage, serve_hub"
-    assert not run(f"import sys; {blocked}; {ours}")
+    faults = "from shardproof.testing.faults import FileSystemFaults, damage, serve_hub"
+    samples = "from shardproof.testing.contracts import fingerprint; fingerprint([1, 2.0])"
+    assert not run(f"import sys; {blocked}; {faults}; {samples}")
 
 
 @pytest.mark.once

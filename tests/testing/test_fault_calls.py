@@ -15,14 +15,16 @@ import os
 import shutil
 import sys
 import tarfile
+import types
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shardproof.testing.faults import OPERATIONS, FileSystemFaults, Outcome
-from shardproof.testing.faults.file_system import _os
+from shardproof.testing.faults.file_system import _os, _patches
 
 Action = Callable[[Path], object]
 
@@ -384,6 +386,22 @@ def test_a_wrong_argument_is_for_the_real_function_to_refuse(wrong: Action, root
     assert {call.outcome for call in fs.calls} <= {Outcome.RAISED}
 
 
+def test_an_argument_given_twice_counts_by_its_position(root: Path) -> None:
+    given: dict[str, Path] = {"path": root / "b"}
+    with FileSystemFaults(root) as fs, pytest.raises(TypeError):
+        os.stat(root / "a", **given)
+    assert [call.path for call in fs.calls] == [root / "a"]
+
+
+def test_a_short_copy_refuses_an_argument_given_twice(root: Path) -> None:
+    with (root / "a").open("rb") as source, (root / "b").open("r+b") as target:
+        given = {"src": source.fileno()}
+        with FileSystemFaults(root) as fs:
+            fs.short("read", 1, optional=True)
+            with pytest.raises(TypeError, match="src"):
+                os.copy_file_range(source.fileno(), target.fileno(), 5, **given)
+
+
 @pytest.mark.parametrize("kind", ["pipe", "deleted", "cwd"])
 def test_a_descriptor_without_a_name(
     kind: str, root: Path, monkeypatch: pytest.MonkeyPatch
@@ -612,3 +630,40 @@ def test_all_is_as_it_was_afterwards(root: Path) -> None:
     after = everything_patched()
     assert sum(one is not other for one, other in zip(before, inside, strict=True)) > 40
     assert all(one is other for one, other in zip(before, after, strict=True))
+
+
+def enter_and_be_interrupted(root: Path, place: tuple[str, int] | None) -> list[tuple[str, int]]:
+    """Enter a context, with an interrupt at a line of its set-up; return the lines that ran."""
+    seen: list[tuple[str, int]] = []
+
+    def trace(frame: types.FrameType, event: str, _argument: object) -> Any:
+        code = frame.f_code
+        if code.co_filename != _patches.__file__ or code.co_name not in {"_install", "_put"}:
+            return None
+        if event == "line":
+            seen.append((code.co_name, frame.f_lineno))
+            if seen[-1] == place:
+                sys.settrace(before)
+                raise KeyboardInterrupt
+        return trace
+
+    fs, before = FileSystemFaults(root), sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with fs:
+            sys.settrace(before)
+    finally:
+        sys.settrace(before)
+    return seen
+
+
+def test_all_is_as_it_was_after_an_interrupt_on_entering(root: Path) -> None:
+    before, supported = everything_patched(), set(os.supports_dir_fd)
+    lines = sorted(set(enter_and_be_interrupted(root, None)))
+    assert {name for name, _ in lines} == {"_install", "_put"}
+    for place in lines:
+        with pytest.raises(KeyboardInterrupt):
+            enter_and_be_interrupted(root, place)
+        after = everything_patched()
+        assert all(one is other for one, other in zip(before, after, strict=True)), place
+        assert supported == os.supports_dir_fd, place

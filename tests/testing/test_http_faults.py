@@ -7,6 +7,7 @@ import http.client
 import re
 import socket
 import time
+import tracemalloc
 import urllib.request
 import zlib
 from collections.abc import Iterator
@@ -454,7 +455,7 @@ HARMLESS = {
     HubFault.REDIRECT_TO_OTHER_HOST,
     HubFault.UNSAFE_FILE_NAME,
 }
-"""Who looks at nothing is not harmed by these; who does look is tested by them."""
+"""A client that checks nothing is not harmed by these; one that checks is tested by them."""
 ENDLESS = {HubFault.ENDLESS_BODY, HubFault.GZIP_BOMB}
 
 
@@ -464,6 +465,30 @@ def outcome(hub: Hub, have: bytes, patience: float) -> str:
     except (OSError, http.client.HTTPException):
         return "error"
     return "right" if found == DATA else "fooled"
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_other_bytes_of_a_large_file_are_never_in_memory(
+    hub: Hub, tmp_path: Path, place: str
+) -> None:
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(2**24)
+    url = hub.put("large", path if place == "disk" else path.read_bytes())
+    hub.fault("large", HubFault.RANGE_OTHER_ETAG)
+    tracemalloc.start()
+    try:
+        request = urllib.request.Request(url, headers={"Range": "bytes=1-"})
+        with urllib.request.urlopen(request, timeout=DEADLINE) as response:
+            size = 0
+            while block := response.read(2**16):
+                size += len(block)
+                assert not block.strip(b"\xff")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size == 2**24 - 1
+    assert peak < 2**23
 
 
 @pytest.mark.parametrize("fault", [fault for fault in HubFault if fault not in ENDLESS])

@@ -1,5 +1,6 @@
 """Wrong arguments of what makes samples are told in one line, by the name that was written."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardproof.testing import Layout
+from shardproof.testing import Layout, expected_findings
 from shardproof.testing.faults.fake import fake_shards_dir_maker
 from shardproof.testing.samples._directories import shards_dir_maker
 from shardproof.testing.samples.checkpoint import checkpoint_dir_maker
@@ -184,3 +185,19 @@ def test_a_state_of_metadata() -> None:
     text = "^metadata: there is no 'trunctated'; did you mean 'truncated'"
     with pytest.raises(ValueError, match=text):
         Layout(format="checkpoint", metadata="trunctated")
+
+
+def test_a_level_is_told_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"^level: there is no 'vaild'; did you mean 'valid'\?$"):
+        expected_findings(Layout(), "/data", level="vaild")
+
+
+@pytest.mark.parametrize("wrong", [None, 1, b"valid", ["valid"], np.array(["valid"])], ids=repr)
+def test_what_is_no_word_is_quoted_as_it_is(wrong: Any) -> None:
+    found = f"found {wrong!r}"
+    with pytest.raises(ValueError, match=re.escape(f"complete, valid, {found}")):
+        expected_findings(Layout(), "/data", level=wrong)
+    with pytest.raises(ValueError, match=re.escape(f"sha256, sha256-tree, {found}")):
+        Layout(format="checkpoint", algorithm=wrong)
+    with pytest.raises(ValueError, match=re.escape(f"saev, receipts, checkpoint, {found}")):
+        Layout(format=wrong)

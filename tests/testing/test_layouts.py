@@ -155,6 +155,10 @@ class TestStrategies:
                 ShardInfo.load(path)
 
 
+def manifest_names(_: Layout) -> list[str]:
+    return ["index.json"]
+
+
 @pytest.fixture
 def mine() -> SampleFormat:
     """What docs/testing-kit.md writes."""
@@ -202,6 +206,17 @@ class TestAFormatOfOnesOwn:
         value = Layout(format=dataclasses.replace(saev.FORMAT, folder=lambda _: "shards"))
         assert copy.deepcopy(value) == value
         assert copy.deepcopy(value) != Layout()
+
+    def test_one_of_functions_is_sent_to_other_processes(self) -> None:
+        form = SampleFormat(
+            name="mine",
+            options=saev.SaevOptions,
+            manifest_names=manifest_names,
+            read_bytes=Layout.read_bytes,
+            write=write_layout,
+        )
+        value = Layout(2, format=form, missing=[1])
+        assert pickle.loads(pickle.dumps(value)) == value
 
 
 @pytest.mark.once

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import Phase, find, given, seed, settings
 from hypothesis import strategies as st
@@ -133,6 +134,10 @@ class TestLayouts:
     ) -> None:
         with pytest.raises(error, match=text):
             layouts(**arguments)
+
+    def test_integers_of_numpy_will_do(self) -> None:
+        strategy = layouts(min_shards=np.int64(2), max_shards=np.uint8(3))
+        assert {value.n_shards for value in drawn(strategy)} == {2, 3}
 
 
 @given(...)

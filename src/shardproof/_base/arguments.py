@@ -137,15 +137,10 @@ def accepted_fields(owner: Any) -> dict[str, Any]:
 
 
 class _Argument(NamedTuple):
-    """What a hint asks for.
-
-    Attributes:
-        hint: All of it.
-        numbers: Which of int, float and bool will do.
-    """
+    """What a hint asks for."""
 
     hint: Any
-    numbers: frozenset[type]
+    numbers: frozenset[type]  # which of int, float and bool will do
 
     @classmethod
     def of(cls, hint: Any) -> "_Argument":
@@ -160,7 +155,9 @@ class _Argument(NamedTuple):
             return plain
         found = type(value).__name__ if name in _SECRETS else _shown(value)
         problem = f"{name}: expected {_cut(_expected(self.hint))}, found {found}"
-        words = _words_of(self.hint)
+        literals = (hint for hint in _choices(self.hint) if typing.get_origin(hint) is Literal)
+        choices = itertools.chain.from_iterable(map(typing.get_args, literals))
+        words = [choice for choice in choices if isinstance(choice, str)]
         if words and isinstance(value, str):
             near = difflib.get_close_matches(value[:_MAX_SHOWN], words, 1)
             hint = f"; did you mean {_shown(near[0])}?" if near else ""
@@ -169,24 +166,17 @@ class _Argument(NamedTuple):
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    return any(_is_one(value, choice) for choice in _choices(hint))
-
-
-def _is_one(value: Any, choice: Any) -> bool:
-    """Look at the first items of a sequence: beartype picks one by the global random generator."""
-    origin, items = typing.get_origin(choice), typing.get_args(choice)
-    if origin is not Sequence and items[1:] != (...,):
-        return is_bearable(value, choice, conf=_CONF)
-    if not is_bearable(value, origin):
-        return False
-    return all(_fits(item, items[0]) for item in itertools.islice(value, _MAX_ITEMS))
-
-
-class _Signature(NamedTuple):
-    """The arguments of a function: those that may be given by position, and those with hints."""
-
-    positions: Sequence[str]
-    arguments: Mapping[str, _Argument]
+    for choice in _choices(hint):
+        origin, items = typing.get_origin(choice), typing.get_args(choice)
+        if origin is not Sequence and items[1:] != (...,):
+            if is_bearable(value, choice, conf=_CONF):
+                return True
+        elif is_bearable(value, origin):
+            # The first items, since beartype picks one by the global random generator.
+            first = itertools.islice(value, _MAX_ITEMS)
+            if all(_fits(item, items[0]) for item in first):
+                return True
+    return False
 
 
 def _accepted(
@@ -206,13 +196,16 @@ def _accepted(
 
 
 @functools.cache
-def _signature_of(function: Callable[..., Any]) -> _Signature:
-    """Return the signature, late: a hint may name a class that is defined after the function."""
+def _signature_of(function: Callable[..., Any]) -> tuple[Sequence[str], Mapping[str, _Argument]]:
+    """Return the names of the arguments that may be given by position, and what hints ask for.
+
+    Late: a hint may name a class that is defined after the function.
+    """
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     hints = typing.get_type_hints(function)
     arguments = {name: _Argument.of(hints[name]) for name in names if name in hints}
-    return _Signature(names[: code.co_argcount], arguments)
+    return names[: code.co_argcount], arguments
 
 
 @functools.cache
@@ -232,27 +225,18 @@ def _choices(hint: Any) -> Iterator[Any]:
         yield hint
 
 
-def _words_of(hint: Any) -> list[str]:
-    """Return the texts that a hint lets one choose from."""
-    literals = [choice for choice in _choices(hint) if typing.get_origin(choice) is Literal]
-    values = itertools.chain.from_iterable(map(typing.get_args, literals))
-    return [value for value in values if isinstance(value, str)]
-
-
 def _expected(hint: Any) -> str:
     """Return a hint in words: ``'present', 'complete' or 'valid'``."""
-    *others, last = itertools.chain.from_iterable(map(_words, _choices(hint)))
+    words: list[str] = []
+    for choice in _choices(hint):
+        if typing.get_origin(choice) is Literal:
+            words += map(repr, typing.get_args(choice))
+        elif isinstance(choice, type) and not typing.get_args(choice):
+            words.append("None" if choice is types.NoneType else choice.__name__)
+        else:
+            words.append(re.sub(r"\b(?:\w+\.)+", "", str(choice)))  # without its module
+    *others, last = words
     return f"{', '.join(others)} or {last}" if others else last
-
-
-def _words(choice: Any) -> list[str]:
-    if typing.get_origin(choice) is Literal:
-        return list(map(repr, typing.get_args(choice)))
-    if choice is types.NoneType:
-        return ["None"]
-    if isinstance(choice, type) and not typing.get_args(choice):
-        return [choice.__name__]
-    return [re.sub(r"\b(?:\w+\.)+", "", str(choice))]  # Sequence[str], without its module
 
 
 def _shown(value: object) -> str:

@@ -18,13 +18,12 @@ import sys
 import types
 from collections.abc import Callable
 
-__all__ = ["MAX_LINKS", "OpenAt", "OutsideError", "open_beneath"]
+from shardproof._base.opening import MAX_LINKS
+
+__all__ = ["OpenAt", "OutsideError", "open_beneath"]
 
 OpenAt = Callable[[str, int], int | None]
 """Opens what has a name of one part in the directory of a descriptor; None for a symbolic link."""
-
-MAX_LINKS = 40
-"""Links that one name may lead through: as many as Linux follows (path_resolution(7))."""
 
 # Where there is no O_PATH, as on macOS, a folder on the way has to be readable.
 _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -61,15 +60,17 @@ def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int) -> int:
         OSError: A folder or a link could not be opened or read.
     """
     folder, _, base = name.rpartition("/")
-    folder_fd = _folder_by_one_call(folder, dir_fd) if folder else None
     fd = None
     if not folder:
         fd = open_at(base, dir_fd)
-    elif folder_fd is not None:
-        try:
-            fd = open_at(base, folder_fd)
-        finally:
-            os.close(folder_fd)
+    # Another function there (of a fake file system, of planned faults) sees the calls of a walk.
+    elif (call := _openat2()) is not None and isinstance(os.open, types.BuiltinFunctionType):
+        folder_fd = call(dir_fd, os.fsencode(folder))
+        if folder_fd >= 0:
+            try:
+                fd = open_at(base, folder_fd)
+            finally:
+                os.close(folder_fd)
     return _Walk(root, dir_fd).open(name, open_at) if fd is None else fd
 
 
@@ -89,7 +90,11 @@ class _Walk:
             while True:
                 part = self._parts.pop(0)
                 if part == "..":
-                    self._up()
+                    if self._folders:
+                        os.close(self._folders.pop()[1])
+                        self._parts = self._parts or ["."]
+                    else:
+                        self._come_back(self._path("..", *self._parts))
                 elif self._parts:
                     self._enter(part)
                 elif (fd := open_at(part, self._at)) is not None:
@@ -105,13 +110,6 @@ class _Walk:
 
     def _path(self, *parts: str) -> str:
         return os.path.join(self._root, *(name for name, _ in self._folders), *parts)
-
-    def _up(self) -> None:
-        if self._folders:
-            os.close(self._folders.pop()[1])
-            self._parts = self._parts or ["."]
-        else:
-            self._come_back(self._path("..", *self._parts))
 
     def _enter(self, part: str) -> None:
         try:
@@ -142,20 +140,18 @@ class _Walk:
 
     def _come_back(self, path: str) -> None:
         """Walk on in the directory, if that is where a path leads that leaves it."""
-        real = self._real(path)
-        if os.path.commonpath([self._root, real]) != self._root:
-            raise OutsideError(real)
-        self._return_to_root()
-        self._parts = _parts_of(os.path.relpath(real, self._root))
-
-    def _real(self, path: str) -> str:
         while True:
             try:
-                return os.path.realpath(path, strict=True)  # noqa: TID251 - it raises
+                real = os.path.realpath(path, strict=True)  # noqa: TID251 - it raises
+                break
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
                 self._count(path)  # something on the way was a link, and is none any more
+        if os.path.commonpath([self._root, real]) != self._root:
+            raise OutsideError(real)
+        self._return_to_root()
+        self._parts = _parts_of(os.path.relpath(real, self._root))
 
     def _count(self, path: str) -> None:
         self._n_links += 1
@@ -173,19 +169,12 @@ def _parts_of(text: str) -> list[str]:
     return [*parts, "."] if not parts or text.endswith(("/", "/.")) else parts
 
 
-def _folder_by_one_call(name: str, dir_fd: int) -> int | None:
-    """Open a folder inside a directory by one call, links on the way included; None if it fails."""
-    call = _openat2()
-    # Another function there (of a fake file system, of planned faults) sees the calls of a walk.
-    if call is None or not isinstance(os.open, types.BuiltinFunctionType):
-        return None
-    fd = call(dir_fd, os.fsencode(name))
-    return None if fd < 0 else fd
-
-
 @functools.cache
 def _openat2() -> Callable[[int, bytes], int] | None:
-    """Return the call, for which the C library has no name; None where there is no Linux."""
+    """Return what opens a folder, links on the way included; None where there is no Linux.
+
+    It returns a number below 0 where that fails. The C library has no name for this call.
+    """
     if sys.platform != "linux":
         return None
     import ctypes  # noqa: PLC0415 - 5 ms, and most directories have no folders

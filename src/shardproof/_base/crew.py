@@ -28,7 +28,7 @@ def in_threads(
     """Yield what the work returns for each item, in the items' order, or raise what it raised.
 
     Threads exist only while the generator does: closing it, or dropping it, ends them; where the
-    collector of garbage does, they are told, and end soon. Work that has begun is ended by `go_on`,
+    collector of garbage does, they end soon after. Work that has begun is ended by `go_on`,
     or by itself; what is not begun is not done.
 
     Args:
@@ -58,12 +58,10 @@ class Crew(Generic[Item, Result]):
 
     The owner ends it twice, the second time in a ``finally`` of the first: an interrupt that cuts
     the first short leaves nothing then. Should both be cut short, the threads end by themselves
-    once nobody holds the crew any more.
+    once the crew is no longer referenced.
 
-    Args:
-        work: Called in several threads at once; it does not hold the crew.
-        n_threads: How many threads, at most; no more than the first items need.
-        name: What their names begin with.
+    Arguments are those of `in_threads`; no more threads begin than the first items need. The work
+    does not hold the crew.
     """
 
     def __init__(self, work: Callable[[Item], Result], n_threads: int, name: str) -> None:
@@ -102,7 +100,7 @@ class Crew(Generic[Item, Result]):
         return self._early.pop(number).get()
 
     def end(self) -> None:
-        """Tell the threads to stop, and wait until they have ended."""
+        """Stop the threads, and wait until they have ended."""
         self._threads.stop.set()
         self._jobs.todo.put(None)
         self._threads.end()
@@ -119,7 +117,7 @@ class _Jobs(Generic[Item, Result]):
         self._waiter = current.waiter
 
     def run(self, stop: Stop) -> None:
-        """Do what is to be done, until there is no more or it is told to stop."""
+        """Do what is to be done, until there is no more or ``stop`` is set."""
         current.stop, current.waiter = stop, self._waiter
         while not stop.is_set():
             try:

@@ -62,11 +62,8 @@ def parse(text: str) -> Digest:
 def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
     """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do.
 
-    Args:
-        algorithm: By which.
-        size: Of the file; for ``git-sha1`` only.
-        threads: How many an ``update`` may use; by default one for each processor. Only blake3 and
-            sha256-tree use more than one, and only for many MiB at once.
+    An ``update`` uses at most ``threads`` threads, by default one for each processor. Only blake3
+    and sha256-tree use more than one, and only for many MiB at once.
 
     Raises:
         ValueError: The package that computes it is not installed.
@@ -97,14 +94,9 @@ def of_file(
     start: int = 0,
     go_on: Callable[[], None] = lambda: None,
 ) -> Digest:
-    """Return the digest of a file's first ``size`` bytes: bounded, even while the file grows.
+    """Return the digest of a file's bytes up to ``size``: bounded, even while the file grows.
 
-    Args:
-        fd: Of the file.
-        algorithm: By which.
-        size: Where to end.
-        start: Where to begin.
-        go_on: Called before each piece; raises if the digest is wanted no more.
+    ``go_on`` is called before each piece; it raises if the digest is wanted no more.
     """
     digest = begin(algorithm, size)
     buffer = memoryview(bytearray(max(0, min(_CHUNK, size - start))))
@@ -126,10 +118,7 @@ class TreeDigest:
 
     Each leaf is the digest of one MiB, the last of what is left; the root is the digest of all
     leaves. It takes bytes by ``update``, as those of hashlib do, the fastest in pieces of many MiB.
-    Threads run only within ``update``, and have ended when it returns.
-
-    Args:
-        threads: How many; by default one for each processor.
+    Threads, by default one for each processor, run only within ``update``.
     """
 
     digest_size = 32

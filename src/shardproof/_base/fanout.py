@@ -2,7 +2,7 @@
 
 A look at a file takes microseconds on a warm local disk, where threads only fight for the
 interpreter's lock, and a millisecond on a busy network file system, where 64 of them wait together.
-Nobody knows beforehand which it is, and it changes half-way when the cached part ends: so a few
+Which it is can't be known beforehand, and changes half-way when the cached part ends: so a few
 looks are timed every now and then, and the median decides about the next run.
 """
 
@@ -11,7 +11,7 @@ import resource
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from shardproof._base.crew import Crew
 from shardproof._base.work import go_on
@@ -24,10 +24,10 @@ MAX_THREADS = 64
 SLOW_SECONDS = 100e-6
 """Median time of a look from which on threads are faster."""
 
-_SAMPLE = 3
-_SEQUENTIAL_RUN = 512
+_SAMPLE = 3  # an odd number, whose median is not moved by one slow look
+_SEQUENTIAL_RUN = 512  # short: if the file system is slow by now, these look one after the other
 _THREADED_RUN = 16384
-_CHUNK_SECONDS = 0.2
+_CHUNK_SECONDS = 0.2  # that an interrupt waits for, at most
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -53,63 +53,38 @@ def over_threads(
         threads: How many threads; None to decide by the time that looks take.
         chunk: Most items that a thread takes at once; an interrupt waits until it did them.
     """
-    pool = _Pool(work, threads or max_threads(), chunk)
+    n_threads = threads or max_threads()
+    crew = Crew(work, n_threads, "shardproof")
+    start = 0
     try:
-        start = 0
-        while start < len(items):
+        while start < len(items):  # how is decided anew for each run
             go_on()
-            for n_items, results in _run(work, items, start, threads, pool):
-                start += n_items
-                yield n_items, results
+            seconds, in_threads = 0.0, threads != 1
+            if threads is None:
+                times, results = [], []
+                for item in items[start : start + _SAMPLE]:
+                    begin = time.perf_counter()
+                    results += work((item,))
+                    times.append(time.perf_counter() - begin)
+                yield len(times), results
+                start += len(times)
+                seconds = sorted(times)[len(times) // 2]
+                in_threads = seconds > SLOW_SECONDS
+            run = items[start : start + (_THREADED_RUN if in_threads else _SEQUENTIAL_RUN)]
+            start += len(run)
+            if in_threads:
+                # Each thread takes at once what keeps it for a moment only.
+                fair = -(-len(run) // (2 * n_threads))
+                brief = int(_CHUNK_SECONDS / seconds) if seconds else chunk
+                chunks = _chunks(run, max(1, min(chunk, fair, brief)))
+                yield from zip(map(len, chunks), crew.results(chunks), strict=True)
+            elif run:
+                yield len(run), work(run)
     finally:
         try:
-            pool.end()
+            crew.end()
         finally:
-            pool.end()  # what an interrupt has cut short
-
-
-def _run(
-    work: Work[Item, Result],
-    items: Sequence[Item],
-    start: int,
-    threads: int | None,
-    pool: "_Pool[Item, Result]",
-) -> Done[Result]:
-    """Look at the next items; how is decided anew for each run."""
-    seconds, in_threads = 0.0, threads != 1
-    if threads is None:
-        sample = items[start : start + _SAMPLE]
-        times, results = [], []
-        for item in sample:
-            begin = time.perf_counter()
-            results += work((item,))
-            times.append(time.perf_counter() - begin)
-        yield len(sample), results
-        start += len(sample)
-        seconds = sorted(times)[len(times) // 2]
-        in_threads = seconds > SLOW_SECONDS
-    run = items[start : start + (_THREADED_RUN if in_threads else _SEQUENTIAL_RUN)]
-    if in_threads:
-        yield from pool.run(run, seconds)
-    elif run:
-        yield len(run), work(run)
-
-
-class _Pool(Generic[Item, Result]):
-    """Threads that begin with the first run, and look at chunks of items."""
-
-    def __init__(self, work: Work[Item, Result], threads: int, chunk: int) -> None:
-        self._threads = threads
-        self._chunk = chunk
-        self._crew = Crew(work, threads, "shardproof")
-        self.end = self._crew.end
-
-    def run(self, items: Sequence[Item], seconds: float) -> Done[Result]:
-        """Look in threads, each of which takes at once what keeps it for a moment only."""
-        fair = -(-len(items) // (2 * self._threads))
-        brief = int(_CHUNK_SECONDS / seconds) if seconds else self._chunk
-        chunks = _chunks(items, max(1, min(self._chunk, fair, brief)))
-        yield from zip(map(len, chunks), self._crew.results(chunks), strict=True)
+            crew.end()  # what an interrupt has cut short
 
 
 def over_executor(

@@ -46,7 +46,6 @@ __all__ = [
     "remove_tree",
     "rewrite",
     "sweep_leftovers",
-    "sweep_opened",
     "sync",
     "telling_where",
     "withdraw",
@@ -62,6 +61,8 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV
 # What renameat2(2) answers where the kernel, its filter of calls, or the file system lacks it.
 _NO_SUCH_CALL = {errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ENOTSUP}
 _RENAME_NOREPLACE = 1
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 _MAX_NAME_BYTES = 255  # NAME_MAX: limits.h(0p)
 
@@ -79,7 +80,7 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     directory = os.path.dirname(os.path.abspath(path))
     temporary = os.path.join(directory, _temporary_name())
     try:
-        _write_and_sync(temporary, path, data)
+        _fill(os.open(temporary, _NEW, 0o666), path, data)
         os.replace(temporary, path)
     except BaseException:
         _discard(temporary)
@@ -97,11 +98,7 @@ def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterato
     """Yield the descriptor of a temporary file that gets the name ``path`` when the context ends.
 
     If it ends by an exception, the temporary file goes, and ``path`` is as it was. Without ``sync``
-    that holds until a power cut: for what nobody believes after one.
-
-    Raises:
-        UnsyncedError: ``path`` is the new file, but may not be after a power cut.
-        OSError: It could not be written; ``path`` is as before and nothing is left beside it.
+    that holds until a power cut: for files that are not trusted after one. Raises as `write_whole`.
     """
     directory = os.path.dirname(os.path.abspath(path))
     temporary = os.path.join(directory, _temporary_name())
@@ -118,7 +115,7 @@ def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterato
 
 @contextlib.contextmanager
 def telling_where(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let an error of a call that has but a descriptor name the file: on a full disk, which one."""
+    """Name the file in an error of a call that has but a descriptor: on a full disk, which one."""
     try:
         yield
     except OSError as error:
@@ -169,7 +166,7 @@ def aside_name(name: str) -> str:
 
 
 def publish(path: str | os.PathLike[str], data: bytes) -> bool:
-    """Make ``path`` hold ``data`` if nothing is there; of several who try, one succeeds.
+    """Make ``path`` hold ``data`` if nothing is there; of several processes that try, one succeeds.
 
     By a hard link, which is atomic on NFS too, where its answer may be lost: so the count of links
     says whether it was made (open(2), on O_EXCL). Where there are no hard links, by a rename that
@@ -188,7 +185,7 @@ def publish(path: str | os.PathLike[str], data: bytes) -> bool:
     temporary = os.path.join(directory, _temporary_name())
     made = None
     try:
-        made = _write_and_sync(temporary, path, data)
+        made = _fill(os.open(temporary, _NEW, 0o666), path, data)
         is_made = _link(temporary, path)
         if is_made is None:
             is_made = _renamed(temporary, os.path.abspath(path))
@@ -249,7 +246,7 @@ def rewrite(fd: int, data: bytes) -> None:
 
 
 def begin_to_sync(fd: int) -> None:
-    """Let the disk begin with what was written until now, so that `sync` has less to wait for."""
+    """Begin to bring what was written to the disk, so that `sync` has less to wait for."""
     start = _sync_file_range()
     if start is not None:
         start(fd, 0, 0, 2)  # all of it, SYNC_FILE_RANGE_WRITE: sync_file_range(2)
@@ -295,13 +292,10 @@ def move_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -
 def move_new(source: str, name: str, *, dir_fd: int) -> bool:
     """Give a file that was synced its final name if nothing has it, for good.
 
-    Of several who try, one succeeds; perhaps more where there are no hard links, and the system
-    can't rename without replacing.
+    Of several processes that try, one succeeds; perhaps more where there are no hard links, and the
+    system can't rename without replacing.
 
-    Args:
-        source: Its path.
-        name: Its new name, in the directory of ``dir_fd``.
-        dir_fd: A descriptor of that directory, on the same file system.
+    The name is one in the directory of ``dir_fd``, on the same file system.
 
     Returns:
         Whether it has the name now.
@@ -321,7 +315,7 @@ def move_new(source: str, name: str, *, dir_fd: int) -> bool:
 
 
 def _path_in(dir_fd: int, name: str) -> str:
-    """Return the path of a file in a directory that is open; its name where nobody tells more."""
+    """Return the path of a file in a directory that is open; its name where /proc does not tell."""
     with contextlib.suppress(OSError):
         return os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), name)
     return name
@@ -400,7 +394,12 @@ def make_directories(path: str | os.PathLike[str]) -> None:
         NotADirectoryError: Something else is in the way.
         OSError: One could not be looked at, made or synced, and is not there, nor those below it.
     """
-    for directory in reversed(_missing(os.path.abspath(path))):
+    missing: list[str] = []
+    above = os.path.abspath(path)
+    while not is_directory(above) and above not in missing[-1:]:
+        missing.append(above)
+        above = os.path.dirname(above)
+    for directory in reversed(missing):
         try:
             os.mkdir(directory)
         except FileExistsError:
@@ -408,26 +407,19 @@ def make_directories(path: str | os.PathLike[str]) -> None:
                 number = errno.ENOTDIR
                 raise NotADirectoryError(number, os.strerror(number), directory) from None
             _sync_name(directory)
-        else:
-            _sync_or_take_back(directory)
-
-
-def _sync_or_take_back(directory: str) -> None:
-    """Bring a directory that was made to the disk, or remove it.
-
-    Whoever tries again would take it for one that is there for good; and to sync it again proves
-    nothing (fsync(2)).
-    """
-    try:
-        with telling_where(directory):
-            _sync_parent(directory)
-    except OSError as error:
-        if not _is_taken_back(directory):
-            raise UnsyncedError(directory, error.errno) from error
-        raise
-    except BaseException:
-        _is_taken_back(directory)
-        raise
+            continue
+        # What can't be synced is removed: the next attempt would take it for one that is there for
+        # good; and to sync it again proves nothing (fsync(2)).
+        try:
+            with telling_where(directory):
+                _sync_parent(directory)
+        except OSError as error:
+            if not _is_taken_back(directory):
+                raise UnsyncedError(directory, error.errno) from error
+            raise
+        except BaseException:
+            _is_taken_back(directory)
+            raise
 
 
 def _is_taken_back(directory: str) -> bool:
@@ -435,15 +427,6 @@ def _is_taken_back(directory: str) -> bool:
         os.rmdir(directory)
         return True
     return False
-
-
-def _missing(path: str) -> list[str]:
-    """Return a path and those above it that are no directories yet, the deepest first."""
-    missing: list[str] = []
-    while not is_directory(path) and path not in missing[-1:]:
-        missing.append(path)
-        path = os.path.dirname(path)
-    return missing
 
 
 def remove(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> None:
@@ -458,66 +441,56 @@ def remove_if(path: str, is_it: Callable[[os.stat_result], bool]) -> bool:
     It loses its name before it is looked at, so what came there meanwhile is not removed for it.
 
     Raises:
-        OSError: It could not be moved, or nobody could look.
+        OSError: It could not be moved, or not be looked at.
     """
     directory, name = os.path.split(path)
     temporary = os.path.join(directory, _temporary_name())
     with contextlib.suppress(FileNotFoundError), _opened_directory(directory) as dir_fd:
         os.rename(path, temporary)
-        return _discard_if(temporary, is_it, name, dir_fd)
+        try:
+            is_removed = is_it(os.lstat(temporary))
+        except BaseException:
+            _rename_new(temporary, name, dir_fd)
+            raise
+        # It gets its name again, unless a newer one has that by now.
+        if is_removed or not _rename_new(temporary, name, dir_fd):
+            _discard(temporary)
+        return is_removed
     return False
-
-
-def _discard_if(
-    temporary: str, is_it: Callable[[os.stat_result], bool], name: str, dir_fd: int
-) -> bool:
-    """Remove a file, or give it its name again; not if a newer one has it by now."""
-    try:
-        is_removed = is_it(os.lstat(temporary))
-    except BaseException:
-        _rename_new(temporary, name, dir_fd)
-        raise
-    if is_removed or not _rename_new(temporary, name, dir_fd):
-        _discard(temporary)
-    return is_removed
 
 
 def remove_tree(path: str | os.PathLike[str]) -> None:
     """Remove a directory of this package with all that is in it; a link in it is not followed.
 
-    Somebody else may remove it too.
+    Another process may remove it too.
 
     Raises:
         OSError: Something could not be removed, be it that it is listed and can't be found.
     """
     top = os.fspath(path)
+
+    # As `shutil.rmtree` does of itself from Python 3.13 on: pass over what is gone below.
+    def pass_over(_call: object, path: str, raised: tuple[object, OSError, object]) -> None:
+        error = raised[1]
+        if path == top or not isinstance(error, FileNotFoundError):
+            error.filename = path
+            raise error
+
     try:
         if sys.version_info >= (3, 13):
             shutil.rmtree(top)
         else:
-            shutil.rmtree(top, onerror=functools.partial(_unless_gone_below, top))
+            shutil.rmtree(top, onerror=pass_over)
     except FileNotFoundError:
         if is_there(top):
             raise
-
-
-def _unless_gone_below(
-    top: str, _call: object, path: str, raised: tuple[object, OSError, object]
-) -> None:
-    """Do as `shutil.rmtree` does of itself from Python 3.13 on: pass over what is gone."""
-    error = raised[1]
-    if path == top or not isinstance(error, FileNotFoundError):
-        error.filename = path
-        raise error
 
 
 @contextlib.contextmanager
 def passing_directory(prefix: str, within: str | os.PathLike[str] | None = None) -> Iterator[str]:
     """Yield a new directory, which goes with all that is in it when the context ends.
 
-    Args:
-        prefix: What its name begins with.
-        within: Where; by default where the system has such directories.
+    It lies ``within`` another one; by default where the system has such directories.
 
     Raises:
         OSError: It could not be made, or not be removed, though that was tried twice.
@@ -528,15 +501,8 @@ def passing_directory(prefix: str, within: str | os.PathLike[str] | None = None)
     finally:
         try:
             remove_tree(directory)
-        except OSError:  # nobody else removes it, and what failed once may work now
+        except OSError:  # nothing else removes it, and what failed once may work now
             remove_tree(directory)
-
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-
-
-def _write_and_sync(temporary: str, path: str | os.PathLike[str], data: bytes) -> Inode:
-    return _fill(os.open(temporary, _NEW, 0o666), path, data)
 
 
 def _fill(fd: int, path: str | os.PathLike[str], data: bytes) -> Inode:
@@ -590,32 +556,28 @@ def _temporary_name() -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name is that of a temporary file of this package, whoever's it is."""
+    """Whether a name is that of a temporary file of this package, of any process."""
     return _LEFTOVER.fullmatch(name) is not None
 
 
 def sweep_leftovers(
-    directory: str | os.PathLike[str], names: Iterable[str] | None = None
+    directory: str | os.PathLike[str] | int, names: Iterable[str] | None = None
 ) -> list[str]:
     """Remove temporary files of this package whose writer is dead; return their names.
 
     Only a writer that runs or ran here can be known to be dead: on this host, since it was started,
     and among the processes that this one can see. What others left stays, and so does what a
     version of this package left whose names don't tell. What can't be removed stays too, as another
-    user's in a directory like ``/tmp``: no work fails by what somebody else has left.
+    user's in a directory like ``/tmp``: no work fails by what another user has left.
 
     Args:
-        directory: Where.
-        names: What is there, for who has just looked.
+        directory: Where; or a descriptor of it, wherever its path leads by now.
+        names: What is there, where that is known.
     """
     leftovers = sorted(_dead_leftovers(os.listdir(directory) if names is None else names))
+    if isinstance(directory, int):
+        return [name for name in leftovers if _discard(name, dir_fd=directory)]
     return [name for name in leftovers if _discard(os.path.join(directory, name))]
-
-
-def sweep_opened(dir_fd: int) -> list[str]:
-    """Do as `sweep_leftovers` in a directory that is open, wherever its path leads by now."""
-    leftovers = sorted(_dead_leftovers(os.listdir(dir_fd)))
-    return [name for name in leftovers if _discard(name, dir_fd=dir_fd)]
 
 
 def _dead_leftovers(names: Iterable[str]) -> Iterator[str]:
@@ -634,7 +596,7 @@ def being_published(
 ) -> Iterator[int]:
     """Yield the descriptor of a new file that gets the name ``path`` if nothing has it then.
 
-    Whoever removes the temporary name meanwhile decides that it never gets it.
+    If the temporary name is removed meanwhile, the file never gets it.
 
     Args:
         path: Its name when the context ends.
@@ -655,6 +617,7 @@ def being_published(
         _discard(temporary)
 
 
+# A function of its own: no handler, nor an outer `finally`, covers the line of an inner `try`.
 def _name_new(source: str, directory: str, name: str) -> None:
     dir_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -51,7 +51,7 @@ def read(root: str, name: str, kind: type[T], *, max_bytes: int = MAX_BYTES) -> 
 
 
 def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
-    """Return what a JSON file holds, for a caller who decodes it; raises as `read`."""
+    """Return what a JSON file holds, for a caller that decodes it; raises as `read`."""
     path = os.path.join(root, name)
     try:
         dir_fd = open_root(root)
@@ -94,12 +94,19 @@ def decode(data: bytes, kind: type[T], *, path: str) -> T:
         value = msgspec.json.decode(data, type=kind)
         if not data.isascii():
             data.decode()  # msgspec looks only at the text of fields that it knows
-        if data.count(b":") != _n_keys(value) and not _has_unique_keys(data):
+        if data.count(b":") != _n_keys(value):
             _refuse_duplicate_keys(data, path)
     except msgspec.ValidationError as error:
         raise _wrong_value(error, data, path) from None
     except msgspec.DecodeError as error:
-        raise _malformed(error, data, path) from None
+        reason = told(error)
+        at = re.search(r" ?\(byte (\d+)\)", reason)
+        if at is None:
+            problem = f"not JSON: {reason} (after {len(data)} bytes)"
+            raise ManifestError(problem, path=path) from None
+        offset = int(at[1])
+        problem = f"not JSON: {reason}; found {quoted(data[offset : offset + 20])}"
+        raise ManifestError(problem, path=path, line=_line_at(data, offset)) from None
     except UnicodeDecodeError:
         raise ManifestError("expected UTF-8, found other bytes", path=path) from None
     except RecursionError:
@@ -136,19 +143,14 @@ def _n_required(kind: type) -> int:
     return sum(field.required for field in msgspec.structs.fields(kind))
 
 
-def _has_unique_keys(data: bytes) -> bool:
-    """Whether no key stands twice, where that is quickly known; False where it isn't.
-
-    Of a key that stands twice one is lost in decoding, with its quotation marks. Without escapes
-    nothing else changes their number.
-    """
-    if b"\\" in data:
-        return False
-    again = msgspec.json.encode(msgspec.json.decode(data))
-    return again.count(b'"') == data.count(b'"')
-
-
 def _refuse_duplicate_keys(data: bytes, path: str) -> None:
+    # Of a key that stands twice one is lost in decoding, with its quotation marks. Without escapes
+    # nothing else changes their number, so that no slower look is needed.
+    if b"\\" not in data:
+        again = msgspec.json.encode(msgspec.json.decode(data))
+        if again.count(b'"') == data.count(b'"'):
+            return
+
     def refuse(pairs: list[tuple[str, Any]]) -> None:
         seen: set[str] = set()
         for key, _ in pairs:
@@ -174,16 +176,6 @@ def _line_of_second(key: str, data: bytes) -> int | None:
         if len(hits) > 1:
             return _line_at(data, hits[1])
     return None
-
-
-def _malformed(error: msgspec.DecodeError, data: bytes, path: str) -> ManifestError:
-    reason = told(error)
-    at = re.search(r" ?\(byte (\d+)\)", reason)
-    if at is None:
-        return ManifestError(f"not JSON: {reason} (after {len(data)} bytes)", path=path)
-    offset = int(at[1])
-    problem = f"not JSON: {reason}; found {quoted(data[offset : offset + 20])}"
-    return ManifestError(problem, path=path, line=_line_at(data, offset))
 
 
 def _wrong_value(error: msgspec.ValidationError, data: bytes, path: str) -> ManifestError:

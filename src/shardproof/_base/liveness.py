@@ -114,38 +114,28 @@ os.register_at_fork(after_in_child=_known.clear)
 
 
 def _here() -> str:
-    """Return the kernel's boot and this process's namespaces; ask again where it wasn't told."""
+    """Return the kernel's boot and this process's namespaces, which are known once it has them."""
     pid = os.getpid()
-    if pid not in _known and (here := _asked()):
-        _known[pid] = here
-    return _known.get(pid, "")
-
-
-def _asked() -> str:
+    if pid in _known:
+        return _known[pid]
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
         numbers = os.stat("/proc/self/ns/pid").st_ino
-        return f"{boot}/{numbers}{_times()}" if _counts_as_we_do() else ""
+        # /proc may have the numbers of a namespace around this process's own.
+        with open("/proc/self/status", "rb") as file:
+            pids = next((line.split()[1:] for line in file if line.startswith(b"NSpid:")), None)
+        is_own = os.readlink("/proc/self") == str(pid) if pids is None else len(pids) == 1
+        if not is_own:
+            return ""
+        try:
+            times = f"-{os.stat('/proc/self/ns/time').st_ino}"
+        except FileNotFoundError:  # the kernel has no namespaces of times
+            times = ""
     except OSError:
         return ""
-
-
-def _times() -> str:
-    """Return the namespace of times as text; none where the kernel has no such namespaces."""
-    try:
-        return f"-{os.stat('/proc/self/ns/time').st_ino}"
-    except FileNotFoundError:
-        return ""
-
-
-def _counts_as_we_do() -> bool:
-    """Whether /proc has the numbers of this process's own namespace, and not of one around it."""
-    with open("/proc/self/status", "rb") as file:
-        for line in file:
-            if line.startswith(b"NSpid:"):
-                return len(line.split()) == 2
-    return os.readlink("/proc/self") == str(os.getpid())
+    _known[pid] = f"{boot}/{numbers}{times}"
+    return _known[pid]
 
 
 def _started(pid: int) -> str | None:

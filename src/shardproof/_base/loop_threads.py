@@ -28,11 +28,8 @@ class LoopThreads:
     async def run(self, work: Callable[[threading.Event], Result], name: str) -> Result:
         """Return what the work returns; raise what it raises.
 
-        If the wait is cancelled, the work is told to stop, and it has ended when this returns.
-
-        Args:
-            work: Takes an event that is set when it is to stop.
-            name: Of the thread.
+        If the wait is cancelled, the event that the work takes is set, and it has ended when this
+        returns. The name is that of the thread.
         """
         loop, stop = asyncio.get_running_loop(), threads.Stop()
         future: asyncio.Future[Result] = loop.create_future()
@@ -47,7 +44,7 @@ class LoopThreads:
                 tell(lambda: future.set_result(result))
 
         def tell(set_it: Callable[[], None]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no wait is left
                 loop.call_soon_threadsafe(lambda: None if future.done() else set_it())
 
         thread = threading.Thread(target=run, name=name, daemon=True)
@@ -57,16 +54,21 @@ class LoopThreads:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             stop.set()
-            await _ended(future)
+            # However often this wait is cancelled, too; what the work raises by then is lost.
+            while not future.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()
             raise
         finally:
-            stop.set()  # where nobody awaits it any more
+            stop.set()  # where no coroutine awaits it any more
             if not threads.is_collecting():
                 thread.join()
                 del self._running[thread]
 
     def end(self) -> None:
-        """Tell all work to stop, and join its threads, but for the one that calls it."""
+        """Stop all work, and join its threads, but for the one that calls it."""
         running = dict(self._running)
         for stop in running.values():
             stop.set()
@@ -75,20 +77,11 @@ class LoopThreads:
                 thread.join()
 
 
-async def _ended(future: "asyncio.Future[Result]") -> None:
-    """Wait until it is done, however often that is cancelled; what it raises is not told."""
-    while not future.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([future])
-    if not future.cancelled():
-        future.exception()
-
-
 def in_thread(method: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
     """Return a coroutine function that does as a method does, in a thread of its own.
 
     The thread has ended when the coroutine returns. Where the wait for it is cancelled, the work is
-    told to stop first.
+    stopped first.
 
     Args:
         method: One that is `checked`; its twin has its name with ``_async`` behind it.

@@ -1,8 +1,8 @@
 r"""Text from outside, quoted and cut; lists that are shortened.
 
 A name, a path, a header, what another library says: none of it may move the cursor, paint the
-terminal, begin a line of its own in a report, or fill a log. So whoever makes a message puts each
-such text into it by one of these: `shown` for paths and addresses, `quoted` for all other text,
+terminal, begin a line of its own in a report, or fill a log. So each such text is put into a
+message by one of these: `shown` for paths and addresses, `quoted` for all other text,
 `told` for exceptions, `plain` for what a server says in a line; `traced` for the exception as a
 cause. A test walks the whole source for messages that don't.
 
@@ -14,7 +14,7 @@ Example:
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import TypeVar
 
 __all__ = [
@@ -78,32 +78,25 @@ def told(error: BaseException) -> str:
 def traced(error: BaseException) -> BaseException | None:
     """Return an error as the cause of one of ours, or its like where its text is not to be shown.
 
-    A traceback and a log print the whole chain as it is, and whoever reads them has our text too.
-    But a cause also tells that nobody could look, or that what was given is wrong: the like of
-    such an error has its number, or its class and what `told` makes of it. Others have none.
+    A traceback and a log print the whole chain as it is, beside our text. But a cause also tells
+    that a look failed, or that what was given is wrong: the like of such an error has its number,
+    or its class and what `told` makes of it. Others have none.
     """
-    if all(map(_is_clean, _chain(error))):
+    link: BaseException | None = error
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:  # what a traceback of it shows
+        seen.add(id(link))
+        has_more = hasattr(link, "__notes__") or isinstance(link, BaseExceptionGroup)
+        if has_more or told(link) != said(link):
+            break
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    else:
         return error
     if isinstance(error, OSError):
         is_known = error.errno in errno.errorcode
         return OSError(error.errno, os.strerror(error.errno or 0)) if is_known else None
     kinds = (kind for kind in WRONG_USAGE if isinstance(error, kind))
     return next((kind(told(error)) for kind in kinds), None)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that its traceback shows before it."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        hidden = None if error.__suppress_context__ else error.__context__
-        error = error.__cause__ or hidden
-
-
-def _is_clean(error: BaseException) -> bool:
-    has_more = hasattr(error, "__notes__") or isinstance(error, BaseExceptionGroup)
-    return not has_more and told(error) == said(error)
 
 
 def plain(text: str) -> str:
@@ -121,10 +114,7 @@ def with_kind(error: BaseException) -> str:
 def listed(title: str, cases: Sequence[_Case], line: Callable[[_Case], str] = str) -> str:
     """Return a title, how many cases it has, and a line for each; of very many only the first.
 
-    Args:
-        title: What they are.
-        cases: All of them.
-        line: Makes the line of one; nothing is made of those that are not shown.
+    ``line`` is not called for those that are not shown.
     """
     first = "".join(f"\n  - {line(case)}" for case in cases[:_SHOWN])
     more = f"\n  and {len(cases) - _SHOWN} more" if len(cases) > _SHOWN else ""

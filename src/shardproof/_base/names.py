@@ -130,20 +130,21 @@ def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
 
 
 def refuse_unspelled(names: Sequence[str], source: str | os.PathLike[str]) -> None:
-    """Raise where the locale has no bytes for a name: nobody can look at such a file from here.
+    """Raise where the locale has no bytes for a name: no look at such a file is possible from here.
 
-    It may be whole. So a manifest with such a name is neither refused nor damaged: who makes again
-    what is, would make it again in vain.
-
-    Args:
-        names: Names that `refusals` accepted.
-        source: The file that lists them.
+    It may be whole. So a manifest with such a name is neither refused nor damaged: a job that makes
+    damaged shards again would make it again in vain.
 
     Raises:
         OSError: EILSEQ, and in words what to do.
     """
     encoding = sys.getfilesystemencoding()
-    unspelled = [] if encoding == "utf-8" else [name for name in names if not _has_bytes(name)]
+    unspelled = []
+    for name in () if encoding == "utf-8" else names:
+        try:
+            os.fsencode(name)
+        except UnicodeEncodeError:
+            unspelled.append(name)
     if unspelled:
         problem = (
             f"the locale's encoding {quoted(encoding)} has no bytes for {len(unspelled)} of the "
@@ -152,20 +153,12 @@ def refuse_unspelled(names: Sequence[str], source: str | os.PathLike[str]) -> No
         raise OSError(errno.EILSEQ, problem, os.fspath(source))
 
 
-def _has_bytes(name: str) -> bool:
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def real_root(path: str | os.PathLike[str]) -> str:
     """Return where a directory with a manifest really is.
 
     Raises:
         ManifestPermissionError: A directory on the way may not be entered.
-        OSError: Nobody could look.
+        OSError: A look was not possible.
     """
     try:
         return real_path(path)
@@ -216,7 +209,7 @@ def open_inside(name: str, *, root: str, dir_fd: int) -> int:
 
     Nothing but a regular file is opened: opening a FIFO may block or wake its writer, and opening
     a device may act on it (open(2)). Only what is put in the place of a regular file between the
-    look at it and the call is opened, without waiting for anybody (`OPEN_FLAGS`), and refused then.
+    look at it and the call is opened, without a wait (`OPEN_FLAGS`), and refused then.
 
     Args:
         name: A name that `refusals` accepted.

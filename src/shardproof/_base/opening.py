@@ -1,4 +1,4 @@
-"""What is at a path: there, not there, or nobody could look.
+"""What is at a path: there, not there, or a look was not possible.
 
 `os.path.exists`, `isdir` and their kin, `Path.is_file`, `glob` and `os.walk` answer "not there" for
 EIO, ESTALE, EACCES and EMFILE as well, and so a damaged disk becomes a smaller data set. They are
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 __all__ = [
     "EMPTY",
+    "MAX_LINKS",
     "is_directory",
     "is_link",
     "is_regular",
@@ -35,16 +36,14 @@ EMPTY = "expected a path, found an empty text: is a variable not set? The curren
 # A look that ends so has been made: no path of such a name leads to anything.
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
-_MAX_LINKS = 40  # that one path may lead through, as on Linux (path_resolution(7))
+MAX_LINKS = 40
+"""Links that one name may lead through: as many as Linux follows (path_resolution(7))."""
 
 
 def refuse_empty(**paths: str | os.PathLike[str] | None) -> None:
     """Refuse an empty path, which the operating system's modules take for the current directory.
 
-    ``Path("")`` is ``Path(".")`` and can't be told from it.
-
-    Args:
-        paths: By the name of the argument; None for one that was not given.
+    ``Path("")`` is ``Path(".")`` and can't be told from it. None is a path that was not given.
 
     Raises:
         ValueError: One is empty.
@@ -64,13 +63,10 @@ def mode_of(
 ) -> int:
     """Return the ``st_mode`` of what is at a path; 0 where nothing is.
 
-    Args:
-        path: Where to look.
-        follow: Whether a symbolic link is followed; one that leads nowhere is then nothing.
-        dir_fd: A descriptor of the directory that a relative path begins at.
+    With ``follow`` a symbolic link that leads nowhere is nothing, too.
 
     Raises:
-        OSError: Nobody could look (EIO, ESTALE, EACCES, ELOOP, ...).
+        OSError: A look was not possible (EIO, ESTALE, EACCES, ELOOP, ...).
     """
     try:
         return os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode
@@ -81,38 +77,22 @@ def mode_of(
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether anything is at a path, be it a link that leads nowhere.
-
-    Raises:
-        OSError: Nobody could look.
-    """
+    """Whether anything is at a path, be it a link that leads nowhere."""
     return mode_of(path) != 0
 
 
 def is_directory(path: str | os.PathLike[str]) -> bool:
-    """Whether a directory is at a path, or behind a link there.
-
-    Raises:
-        OSError: Nobody could look.
-    """
+    """Whether a directory is at a path, or behind a link there."""
     return stat.S_ISDIR(mode_of(path, follow=True))
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
-    """Whether a regular file is at a path, or behind a link there.
-
-    Raises:
-        OSError: Nobody could look.
-    """
+    """Whether a regular file is at a path, or behind a link there."""
     return stat.S_ISREG(mode_of(path, follow=True))
 
 
 def is_link(path: str | os.PathLike[str]) -> bool:
-    """Whether a symbolic link is at a path.
-
-    Raises:
-        OSError: Nobody could look.
-    """
+    """Whether a symbolic link is at a path."""
     return stat.S_ISLNK(mode_of(path))
 
 
@@ -120,22 +100,30 @@ def real_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of what a path leads to, without symbolic links.
 
     Parts that are not there are kept as they are. So is a path whose links lead round in a circle:
-    whoever opens it is told so.
+    to open it is then an error.
 
     Raises:
-        OSError: Nobody could look at a part of it.
+        OSError: A look at a part of it was not possible.
     """
     whole = os.fspath(path) if os.path.isabs(path) else os.path.join(os.getcwd(), path)
     real, rest, n_links = "/", _reversed_parts(whole), 0
     while rest:
         part = rest.pop()
-        here = os.path.dirname(real) if part == ".." else os.path.join(real, part)
-        target = None if part == ".." else _target_of(here)
+        if part == "..":
+            real = os.path.dirname(real)
+            continue
+        here, target = os.path.join(real, part), None
+        if is_link(here):
+            try:
+                target = os.readlink(here)
+            except OSError as error:
+                if error.errno not in _NOT_THERE | {errno.EINVAL}:  # or it is no link any more
+                    raise
         if target is None:
             real = here
             continue
         n_links += 1
-        if n_links > _MAX_LINKS:
+        if n_links > MAX_LINKS:
             return whole
         real = "/" if os.path.isabs(target) else real
         rest += _reversed_parts(target)
@@ -144,18 +132,6 @@ def real_path(path: str | os.PathLike[str]) -> str:
 
 def _reversed_parts(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part not in {"", "."}]
-
-
-def _target_of(path: str) -> str | None:
-    """Return what a symbolic link says; None of anything else, and of nothing."""
-    if not stat.S_ISLNK(mode_of(path)):
-        return None
-    try:
-        return os.readlink(path)
-    except OSError as error:
-        if error.errno in _NOT_THERE | {errno.EINVAL}:
-            return None  # it is no link any more
-        raise
 
 
 def names_in(directory: str | os.PathLike[str]) -> list[str]:

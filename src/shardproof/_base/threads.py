@@ -1,10 +1,10 @@
-"""Threads that are started, told to stop and awaited, whatever interrupts come meanwhile.
+"""Threads that are started, stopped and awaited, whatever interrupts come meanwhile.
 
 Python raises KeyboardInterrupt wherever the main thread happens to be. A lock that is written in
 Python (`threading.Event`, `threading.Condition`, those of `concurrent.futures`) then stays held for
 ever: its ``__enter__`` has taken it, and the block that would give it back has not begun. Starting
 a thread and setting an event wait in such locks. So here the main thread enters none: a thread is
-started by another one, on which no interrupt is ever raised; what is told is told by a plain
+started by another one, on which no interrupt is ever raised; a message is a plain
 attribute; and what is waited for is a lock of the interpreter's own, which is taken or is not.
 
 The collector of garbage runs in any thread, too, between any two steps. What it finds is closed
@@ -43,7 +43,7 @@ def is_main() -> bool:
 
 
 class _Told:
-    """What was told of the latest collection, as it began or as it ended."""
+    """What is known of the latest collection: that it began, or that it ended."""
 
     __slots__ = ("start",)
 
@@ -83,14 +83,7 @@ class Mailbox(Generic[Item]):
         self._wake()
 
     def get(self, timeout: float) -> Item:
-        """Take the oldest item.
-
-        Args:
-            timeout: Seconds to wait for one.
-
-        Raises:
-            queue.Empty: None came.
-        """
+        """Take the oldest item; raise ``queue.Empty`` if none comes within ``timeout`` seconds."""
         end = time.monotonic() + timeout
         while True:
             with contextlib.suppress(IndexError):
@@ -98,12 +91,12 @@ class Mailbox(Generic[Item]):
                 break
             if not self._is_empty.acquire(timeout=max(0.0, end - time.monotonic())):
                 raise queue.Empty
-        if self._items:  # of two that came at once, the second wakes nobody
+        if self._items:  # of two that came at once, the second wakes no thread
             self._wake()
         return item
 
     def _wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # somebody has done it already
+        with contextlib.suppress(RuntimeError):  # another thread has done it already
             self._is_empty.release()
 
 
@@ -135,13 +128,13 @@ class Stop(threading.Event):
             while not self._is_told:
                 self._gate.get(max(0.0, end - time.monotonic()))
         if self._is_told:
-            self._gate.put(None)  # for the next one who waits
+            self._gate.put(None)  # for the next thread that waits
         return self.is_set()
 
     def when_gone(self, owner: object) -> weakref.ref[object]:
-        """Set it, too, once nobody holds the owner any more; this wakes no thread that waits.
+        """Set it, too, once the owner is no longer referenced; this wakes no thread that waits.
 
-        It works as long as somebody holds the reference that this returns.
+        It works as long as the reference that this returns is held.
         """
         # No function in Python, as above: what is kept is the reference itself, which is true.
         return weakref.ref(owner, functools.partial(setattr, self, "_is_told"))
@@ -195,7 +188,7 @@ class Thread:
         return bool(self._ended or not self._handles)
 
     def end(self) -> None:
-        """Tell it to stop, and wait until it has ended.
+        """Set `stop`, and wait until the thread has ended.
 
         Interrupted, it is to be called again: then nothing of the wait is lost.
         """
@@ -211,7 +204,7 @@ class Threads:
     """Some threads that run one function, from when they begin until they have ended.
 
     Args:
-        run: What each of them does; it takes what tells it to stop.
+        run: What each of them does; it takes the event that stops it.
         name: What their names begin with.
     """
 
@@ -247,7 +240,7 @@ class Threads:
     def _start_each(self, n_threads: int) -> None:
         for number in range(n_threads):
             name = f"{self._name}-{number}" if n_threads > 1 else self._name
-            # Daemons, so that an interpreter that ends does not wait before it tells them.
+            # Daemons, so that an interpreter that ends does not wait before it stops them.
             thread = threading.Thread(target=self._run, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -285,10 +278,10 @@ class Threads:
         return self._is_launched and len(self._ended) + is_inside == len(self._threads)
 
     def end(self) -> None:
-        """Tell them to stop, and wait until they have ended, but for the one that calls it.
+        """Set `stop`, and wait until they have ended, but for the one that calls it.
 
         Interrupted, it is to be called again: then nothing of the wait is lost. Where the collector
-        calls it, they are only told; and in a forked process there are none.
+        calls it, there is no wait; and in a forked process there are none.
         """
         self.stop.set()
         if is_collecting() or os.getpid() != self._pid:

@@ -2,8 +2,8 @@
 
 Python raises KeyboardInterrupt between any two steps of the main thread: between opening a file and
 noting its descriptor, or in the midst of clearing up. So what opens, locks or writes is done in
-other threads. The main thread only waits for them, in one place; an interrupt of that wait tells
-the work to stop, and goes on to the caller when the work has ended and cleared up by itself.
+other threads. The main thread only waits for them, in one place; an interrupt of that wait stops
+the work, and goes on to the caller when the work has ended and cleared up by itself.
 """
 
 import atexit
@@ -59,11 +59,6 @@ class Interrupts:
         self.n = 0
         self.is_awaited = False
 
-    @property
-    def is_impatient(self) -> bool:
-        """Whether somebody has interrupted more than once, and will not wait."""
-        return self.n > 1
-
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
         """Have the first interrupt counted, and not raised, until the context ends."""
@@ -75,7 +70,7 @@ class Interrupts:
 
 
 interrupts = Interrupts()
-"""The command counts what its handlers of signals are told here."""
+"""The count of interrupts, which the signal handlers of the command keep."""
 
 
 class _Current(threading.local):
@@ -90,7 +85,7 @@ current = _Current()
 
 
 def go_on() -> None:
-    """Return, unless the work that this thread is at was told to stop; costs a tenth of a µs.
+    """Return, unless the work that this thread is at was stopped; costs a tenth of a µs.
 
     Raises:
         Cancelled: It was.
@@ -170,12 +165,12 @@ def apart(work: Callable[[Stop], Result]) -> Result:
 
     Where no thread can be had, as when the interpreter ends, it is done in this one.
 
-    An interrupt tells it to stop, and is raised once it has ended by itself. A second one does not
+    An interrupt stops it, and is raised once it has ended by itself. A second one does not
     change that, unless the command listens to signals: then it is raised at once, and so is a
     third one anywhere.
 
     Args:
-        work: Takes what tells it to stop; so does `go_on`, which it may call in between.
+        work: Takes the event that stops it; `go_on`, which it may call in between, looks at that.
     """
     if not threads.is_main():
         return _in_this_thread(work)
@@ -224,7 +219,7 @@ def stoppable(work: Callable[[], Result], stop: threading.Event) -> Result:
 
 
 def _end(thread: Thread) -> None:
-    if not interrupts.is_impatient:
+    if interrupts.n <= 1:  # after a second one, nothing is awaited
         thread.end()
 
 
@@ -233,7 +228,7 @@ _at_it: set[Thread] = set()
 
 
 def later(work: Callable[[], object]) -> None:
-    """Do some work in a thread of its own, which nobody waits for; this takes no lock.
+    """Do some work in a thread of its own, without a wait for it; this takes no lock.
 
     What the collector of garbage finds is closed in this way: see `shardproof._base.threads`. Where
     no thread can be had, the next one does it, too, or the interpreter as it ends.
@@ -256,20 +251,16 @@ def _do_left(_: object) -> None:
         work()
 
 
+@atexit.register
 def _finish_left() -> None:
     for thread in tuple(_at_it):
         thread.end()
     _do_left(None)
 
 
-def _forget_left() -> None:
-    """Forget in a forked process what is left: the threads of its parent do it."""
-    _left.clear()
-    _at_it.clear()
-
-
-atexit.register(_finish_left)
-os.register_at_fork(after_in_child=_forget_left)
+# A forked process forgets what is left: the threads of its parent do it.
+os.register_at_fork(after_in_child=_left.clear)
+os.register_at_fork(after_in_child=_at_it.clear)
 
 
 class Closeable(Protocol):
@@ -288,15 +279,13 @@ def close_at_exit(one: Closeable) -> None:
     _open.add(one)
 
 
+# While closing still works: later, the modules that it needs have lost their names, and daemon
+# threads stand still, so that a wait for one never ends. What is registered last is called first.
+@atexit.register
 def _close_all() -> None:
     for one in list(_open):
         with contextlib.suppress(ValueError):  # a daemon thread is in the midst of it
             one.close()
-
-
-# While closing still works: later, the modules that it needs have lost their names, and daemon
-# threads stand still, so that a wait for one never ends. What is registered last is called first.
-atexit.register(_close_all)
 
 
 class _Waiter:
@@ -329,7 +318,7 @@ class _Waiter:
 def to_waiter(call: Callable[P, object] | None) -> Callable[P, None] | None:
     """Return a callable for work that is `apart`: it calls in the thread that waits for the work.
 
-    Should the call raise an error, the work is told to stop, and the error goes to the caller.
+    Should the call raise an error, the work is stopped, and the error goes to the caller.
 
     Args:
         call: What to call; None for nothing.

@@ -18,8 +18,7 @@ from shardproof.checkpoint.format._metadata import (
     unseal,
 )
 from shardproof.checkpoint.load._shard_reader import Framework, tensors_in
-from shardproof.checkpoint.save._inputs import tensors_of
-from shardproof.checkpoint.save._shard_writer import Algorithm, ShardWriter
+from shardproof.checkpoint.save._shard_writer import Algorithm, ShardWriter, tensors_of
 from shardproof.checkpoint.storage._reading import refuse_other_file
 from shardproof.errors import CheckpointError
 
@@ -96,12 +95,23 @@ class MultiShardCheckpointFormat:
         """
         view = memoryview(data).cast("B")
         if entry is None:
-            entry, view = _entry_behind(view)
+            try:
+                header = parse_header(bytes(view[:_MOST_OF_HEADER]))
+            except ValueError as error:
+                raise CheckpointError(f"it is no shard: {told(error)}", path=_PATH) from None
+            end = header_size(header.checksum) + header.data_length
+            if header.data_length < 0 or not end < len(view):
+                problem = (
+                    f"expected {header.data_length} bytes of data and an entry of metadata behind "
+                    f"them, found {len(view)} bytes in all; of a shard without one, give entry="
+                )
+                raise CheckpointError(problem, path=_PATH)
+            entry, view = unseal(bytes(view[end:]), RankRecord, path=_PATH).shard, view[:end]
         prefix_name = entry.file.removesuffix(shard_name("", entry.rank))
         refuse(BROKEN, broken_by_shard(entry, prefix_name), path=_PATH)
         file = _Memory(view)
         refuse_other_file(file, entry)
-        return tensors_in(file, entry, framework=self._framework)
+        return tensors_in(file, entry, self._framework)
 
 
 class _Memory:
@@ -119,19 +129,3 @@ class _Memory:
 
     def close(self) -> None:
         self._view.release()
-
-
-def _entry_behind(view: memoryview) -> tuple[ShardEntry, memoryview]:
-    """Return the entry that stands behind a shard, and the shard."""
-    try:
-        header = parse_header(bytes(view[:_MOST_OF_HEADER]))
-    except ValueError as error:
-        raise CheckpointError(f"it is no shard: {told(error)}", path=_PATH) from None
-    end = header_size(header.checksum) + header.data_length
-    if header.data_length < 0 or not end < len(view):
-        problem = (
-            f"expected {header.data_length} bytes of data and an entry of metadata behind them, "
-            f"found {len(view)} bytes in all; of a shard without one, give entry="
-        )
-        raise CheckpointError(problem, path=_PATH)
-    return unseal(bytes(view[end:]), RankRecord, path=_PATH).shard, view[:end]

@@ -1,11 +1,11 @@
 """Remove old checkpoints, and never the last whole one.
 
 Others may save meanwhile: what a save has put in the place of a checkpoint is never touched.
-A removal makes a folder, sees that nobody has a seal, and then that the checkpoint is still the one
+A removal makes a folder, sees that there is no seal, and then that the checkpoint is still the one
 that is to go. From then on a file goes by being moved into that folder, which fails where there is
 none: the metadata first, which say from there what is to go, then shards and records. A save takes
 such folders away before a shard gets its name, and before shards are looked at for a seal: from
-then on nobody moves anything. What a kill left in a folder, the next removal finishes.
+then on no removal moves anything. What a kill left in a folder, the next removal finishes.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from shardproof.checkpoint.storage._storage import (
     holding,
     storage_of,
 )
-from shardproof.checkpoint.verify._latest import is_whole, newest_first
+from shardproof.checkpoint.verify._directories import is_whole, newest_first
 from shardproof.checkpoint.verify._verifier import refuse_blind
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Level
@@ -56,15 +56,15 @@ def prune(
     """Remove the checkpoints of old steps; return the prefixes that were removed.
 
     The newest ``keep`` steps that have a whole checkpoint stay, and all that is newer. What is
-    older goes, whole or torn. Shards without metadata stay: somebody may be saving them. Without a
-    whole checkpoint nothing goes.
+    older goes, whole or torn. Shards without metadata stay: a save may still run. Without a whole
+    checkpoint nothing goes.
 
     A removal that is interrupted leaves the checkpoint whole, or without its metadata file, and
     the next call finishes it; the log tells of one that another user began and that this one may
     not finish. Only files that a metadata file names are removed, unless a save that has begun
     since has put another in their place; and what a kill of a save has left beside a checkpoint.
-    One at which somebody saves is passed over. Nothing goes where a link leads to, be it that one
-    is put in the place of a subdirectory meanwhile.
+    One at which a save is under way is passed over. Nothing goes where a link leads to, be it that
+    one is put in the place of a subdirectory meanwhile.
 
     Args:
         path: A directory: checkpoints are in it, or in its direct subdirectories.
@@ -73,7 +73,7 @@ def prune(
         level: How hard to look before a checkpoint counts as whole.
 
     Raises:
-        OSError: Something can't be listed, looked at or removed.
+        OSError: Something can't be listed, looked at or removed; the next call finishes it.
         TypeError: An argument of the wrong type.
         ValueError: ``keep`` below 1.
 
@@ -97,9 +97,9 @@ def prune(
                 if location := _finish(folder):
                     removed.append(location)
             except PermissionError as error:
-                logger.warning("Passing over a removal that somebody else began: %s", told(error))
+                logger.warning("Passing over a removal that another user began: %s", told(error))
         removed += filter(_finish_given_up, prefixes.half_removed)
-        kept: set[int] = set()
+        kept: set[int] = set()  # steps, of each of which there may be several checkpoints
         for candidate in newest_first(prefixes.committed):
             step = candidate.metadata.step
             if step in kept:
@@ -113,11 +113,7 @@ def prune(
 
 
 def _remove(location: Location, metadata: CheckpointMetadata) -> bool:
-    """Remove a checkpoint, unless another one is in its place; say whether it was removed.
-
-    Raises:
-        OSError: Something could not be looked at or removed; the next call finishes it.
-    """
+    """Remove a checkpoint, unless another one is in its place; say whether it was removed."""
     if not _is_still(location, metadata):
         return False
     if isinstance(location.storage, Exclusive):
@@ -133,7 +129,7 @@ def _remove(location: Location, metadata: CheckpointMetadata) -> bool:
 
 
 def _finish_given_up(location: Location) -> bool:
-    """Remove a checkpoint whose metadata file was renamed; return and raise as `_remove`."""
+    """Remove a checkpoint whose metadata file was renamed; say whether it was removed."""
     remains = pruned_name(location.name)
     metadata = _what_was(location, remains)
     if metadata is None:
@@ -142,7 +138,14 @@ def _finish_given_up(location: Location) -> bool:
         location.storage.remove(location.beside(remains))
         return False
     if isinstance(location.storage, Exclusive):
-        return _move_out(location, remains, lambda: _is_given_up(location))
+
+        def may_go() -> bool:
+            if remains not in _names(location):
+                return False
+            take_away(location, "seal")  # those that killed saves left
+            return not _is_saved_again(location)
+
+        return _move_out(location, remains, may_go)
     for shard in metadata.shards:  # files can't be moved: each goes after a last look
         if _is_saved_again(location):
             break
@@ -156,8 +159,8 @@ def _finish_given_up(location: Location) -> bool:
 def _finish(folder: Location) -> Location | None:
     """Remove what the metadata in a folder name, and the folder; return what was removed.
 
-    Of a file that was in one, only that goes. Where metadata are torn, nobody knows what they
-    named: that stays, and is no half of a removal any more. Raises as `_remove`.
+    Of a file that was in one, only that goes. What torn metadata named is not known: it stays,
+    and is no half of a removal any more.
     """
     storage, end, location = folder.storage, pruned_name(""), None
     if folder.path.endswith(".tmp"):
@@ -167,9 +170,18 @@ def _finish(folder: Location) -> Location | None:
         metadata = _what_was(Location(storage, f"{folder.path}/{name.removesuffix(end)}"), name)
         if not isinstance(storage, Exclusive):
             return None
-        if metadata is not None:
-            location = Location(storage, folder.beside(name.removesuffix(end)))
-            _move_shards(location, metadata, folder.path)
+        if metadata is None:
+            continue
+        location = Location(storage, folder.beside(name.removesuffix(end)))
+        storage.sync_directory(location.directory)  # no power cut brings metadata alone back
+        found = storage.list(location.directory)
+        there = {file for file, is_directory in found if not is_directory}
+        if metadata_name(location.name) in there:  # of a saver that knows nothing of folders
+            continue
+        for shard in metadata.shards:
+            if not _is_of_another(location, shard):
+                for file in there & {shard.file, record_name(location.name, shard.rank)}:
+                    _move(storage, location.beside(file), f"{folder.path}/{file}")
     try:
         remove_folder(storage, folder.path)
     except CheckpointError as error:
@@ -182,19 +194,11 @@ def _is_still(location: Location, metadata: CheckpointMetadata) -> bool:
         return read_metadata(location, metadata_name(location.name)) == metadata
     except CheckpointError as error:
         refuse_blind(error)
-        return False
+        return False  # maybe another save writes it: these are no remains, of which a log tells
 
 
 def _is_saved_again(location: Location) -> bool:
     return metadata_name(location.name) in _names(location)
-
-
-def _is_given_up(location: Location) -> bool:
-    """Return whether no save has begun anew; seals that killed saves left are removed first."""
-    if pruned_name(location.name) not in _names(location):
-        return False
-    take_away(location, "seal")
-    return not _is_saved_again(location)
 
 
 def _names(location: Location) -> set[str]:
@@ -227,25 +231,11 @@ def _move_out(location: Location, name: str, may_go: Callable[[], bool]) -> bool
             is_moved = _move(storage, location.beside(name), target)
     except BaseException:
         with contextlib.suppress(OSError):
-            if isinstance(storage, Exclusive):  # empty, it stops others, who may not remove it
+            if isinstance(storage, Exclusive):  # empty, it stops others, which may not remove it
                 storage.remove_directory(folder)
         raise
     _finish(Location(storage, folder))
     return is_moved
-
-
-def _move_shards(location: Location, metadata: CheckpointMetadata, folder: str) -> None:
-    storage = location.storage
-    if isinstance(storage, Exclusive):
-        # No power cut brings metadata without shards back.
-        storage.sync_directory(location.directory)
-    there = {name for name, is_directory in storage.list(location.directory) if not is_directory}
-    if metadata_name(location.name) in there:  # of a saver that knows nothing of folders
-        return
-    for shard in metadata.shards:
-        if not _is_of_another(location, shard):
-            for name in there & {shard.file, record_name(location.name, shard.rank)}:
-                _move(storage, location.beside(name), f"{folder}/{name}")
 
 
 def _move(storage: CheckpointStorage, path: str, target: str) -> bool:

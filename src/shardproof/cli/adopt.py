@@ -1,38 +1,34 @@
 """The command ``shardproof adopt``: what other tools fetched need not be fetched again."""
 
-import contextlib
 import json
-import logging
-import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shardproof._base.messages import printable, shown, told
-from shardproof.cli.exits import COULD_NOT_LOOK, FINDINGS, NO_PROMISE, end_with, errors_end_it, warn
-from shardproof.cli.paths import given_text
-
-if TYPE_CHECKING:
-    from shardproof.report import Report
+from shardproof.cli.exits import (
+    COULD_NOT_LOOK,
+    FINDINGS,
+    NO_PROMISE,
+    end_with,
+    errors_end_it,
+    log_shown,
+    warn,
+)
+from shardproof.cli.paths import QuietOption, argument, given_text
 
 __all__ = ["adopt"]
 
 
 def adopt(  # noqa: PLR0917 - typer makes options of them
-    directory: Annotated[
-        str,
-        typer.Argument(
-            metavar="DIR", parser=given_text, help="Where the shards of one source are kept."
-        ),
-    ],
+    directory: Annotated[str, argument("DIR", "Where the shards of one source are kept.")],
     source: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="URL",
             parser=given_text,
-            help="Who can prove them: hf://, https://, s3://...",
+            help="What can prove them: hf://, https://, s3://...",
         ),
     ] = None,
     match: Annotated[
@@ -45,9 +41,7 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
         int | None, typer.Option(min=1, help="Files read at once. By default the processors.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only errors; the exit code says the rest.")
-    ] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Take over shards that other tools fetched: proven, or on your word. Nothing is removed.
 
@@ -57,22 +51,20 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
     """
     from shardproof import fetching  # noqa: PLC0415 - not for the other commands
 
-    with errors_end_it("look at", directory, refused=COULD_NOT_LOOK), _logged(quiet=quiet):
+    shown_log = log_shown("fetching", is_on=not quiet)  # what the source does not have
+    with errors_end_it("look at", directory, refused=COULD_NOT_LOOK), shown_log:
         try:
             report = fetching.adopt(
                 directory, source, match=match, trust=not proven_only, workers=workers
             )
         except (FileNotFoundError, NotADirectoryError) as error:
             end_with(told(error), NO_PROMISE)
-    _tell(report, as_json=as_json, quiet=quiet)
-    raise typer.Exit(report.exit_code if report.n_files else FINDINGS)
-
-
-def _tell(report: "Report", *, as_json: bool, quiet: bool) -> None:
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))
     elif not quiet:
-        typer.echo(printable(_summary(report)))
+        n_unproven, n_findings = len(report.unproven), len(report.findings)
+        counts = f"{report.n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"
+        typer.echo(printable(f"{counts}: '{shown(report.path)}'"))
     for finding in report.findings:
         what = f"expected {finding.expected}, found {finding.found}"
         warn(f"not taken over: {shown(finding.path)}: {what}")
@@ -80,22 +72,4 @@ def _tell(report: "Report", *, as_json: bool, quiet: bool) -> None:
         warn(f"nothing to take over in '{shown(report.path)}'")
     for path in () if quiet else report.unproven:
         warn(f"on your word, not proven: {shown(path)}")
-
-
-def _summary(report: "Report") -> str:
-    n_unproven, n_findings = len(report.unproven), len(report.findings)
-    counts = f"{report.n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"
-    return f"{counts}: '{shown(report.path)}'"
-
-
-@contextlib.contextmanager
-def _logged(*, quiet: bool) -> Iterator[None]:
-    """Show what is logged: what the source does not have."""
-    logger = logging.getLogger("shardproof.fetching")
-    # Without a handler, Python prints warnings.
-    handler = logging.NullHandler() if quiet else logging.StreamHandler(sys.stderr)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
+    raise typer.Exit(report.exit_code if report.n_files else FINDINGS)

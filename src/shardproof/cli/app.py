@@ -2,7 +2,7 @@
 
 Exit codes: 0 every promise kept; 1 findings; 2 no readable promise, or wrong usage; 3 something
 could not be looked at (EIO, ESTALE), or said; 130 interrupted, 143 ended by SIGTERM, 129 by SIGHUP:
-in order, with nothing left behind; 141 nobody reads what is printed. Of several directories the
+in order, with nothing left behind; 141 what is printed has no reader. Of several directories the
 highest counts.
 """
 
@@ -39,12 +39,10 @@ class _Commands(TyperGroup):
     """Commands that say on one line, and escaped, what is wrong with how they are used."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
-        """Read the options that stand before the command."""
         with _escaped():
             return super().make_context(*args, **options)
 
     def invoke(self, *args: Any, **options: Any) -> Any:
-        """Read the options of the command, and run it."""
         with _escaped():
             return super().invoke(*args, **options)
 
@@ -69,7 +67,7 @@ app = typer.Typer(
     help="Shards directories that prove themselves before a job reads them.",
     epilog="Exit codes: 0 kept, 1 findings, 2 no readable promise or wrong usage, "
     "3 could not look (EIO, ESTALE, a host that can't be reached) or print, 130 interrupted, "
-    "143 ended by SIGTERM (129: SIGHUP), 141 nobody reads the output.",
+    "143 ended by SIGTERM (129: SIGHUP), 141 the output has no reader.",
 )
 
 

@@ -1,6 +1,7 @@
 """The command ``shardproof demo``: what the reports look like, on two directories of its own."""
 
 import contextlib
+import functools
 import os
 import tempfile
 from pathlib import Path
@@ -13,15 +14,7 @@ from shardproof._base import files
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_directory, is_there, names_in, real_path
 from shardproof._base.work import apart
-from shardproof.cli.exits import (
-    COULD_NOT_LOOK,
-    KEPT,
-    code_of,
-    end_with,
-    outcome_of,
-    warn,
-    words_of,
-)
+from shardproof.cli.exits import COULD_NOT_LOOK, KEPT, code_of, end_with, outcome_of, warn, words_of
 from shardproof.cli.paths import given_path
 from shardproof.cli.validate import show_reports
 
@@ -44,7 +37,14 @@ def demo(
     143 ended by SIGTERM (129: SIGHUP).
     """
     try:
-        code = _demonstrate_in_passing() if to is None else _demonstrate_and_keep(to)
+        if to is None:
+            code = _demonstrate_in_passing()
+        else:
+            if is_there(to) and (not is_directory(to) or names_in(to)):
+                problem = f"expected a new or empty directory, found '{shown(to)}'"
+                raise typer.BadParameter(problem)
+            code = _demonstrate(to)
+            typer.echo(f"\nBoth directories are kept in '{shown(real_path(to))}'.")
     except OSError as error:
         if to is not None:
             end_with(words_of(error, "look at", to), code_of(error))
@@ -74,16 +74,8 @@ def _remove(directories: list[str]) -> None:
         files.remove_tree(directory)
 
 
-def _demonstrate_and_keep(to: Path) -> int:
-    if is_there(to) and (not is_directory(to) or names_in(to)):
-        raise typer.BadParameter(f"expected a new or empty directory, found '{shown(to)}'")
-    code = _demonstrate(to)
-    typer.echo(f"\nBoth directories are kept in '{shown(real_path(to))}'.")
-    return code
-
-
 def _demonstrate(base: Path) -> int:
-    """Return 3 where nobody could look, else 0."""
+    """Return 3 where a directory could not be looked at, else 0."""
     from shardproof import testing  # noqa: PLC0415 - only the demo builds directories
 
     healthy = testing.write_layout(testing.Layout(n_shards=6), base / "healthy")
@@ -92,20 +84,17 @@ def _demonstrate(base: Path) -> int:
         base / "damaged",
     )
     with testing.without_root_override():
-        codes = [_show(path) for path in (healthy, damaged)]
+        codes = []
+        for path in (healthy, damaged):
+            typer.echo(f"$ shardproof validate {shown(path)}")
+            outcome = outcome_of(os.fspath(path), functools.partial(shardproof.validate, path))
+            if outcome.error:
+                warn(outcome.error)
+            show_reports([outcome], verbose=False)
+            typer.echo()
+            codes.append(outcome.exit_code)
     typer.echo("The same in a test run or a job prolog, for the damaged one:")
     typer.echo(f"$ pytest --validate-shards --shards-dir={shown(damaged)}")
     if os.geteuid() == 0:
         typer.echo("(Root may read the unreadable file; the demo gave that power up for a moment.)")
     return COULD_NOT_LOOK if max(codes) > 1 else KEPT
-
-
-def _show(path: Path) -> int:
-    """Validate as the command does, and return its exit code."""
-    typer.echo(f"$ shardproof validate {shown(path)}")
-    outcome = outcome_of(os.fspath(path), lambda: shardproof.validate(path))
-    if outcome.error:
-        warn(outcome.error)
-    show_reports([outcome], verbose=False)
-    typer.echo()
-    return outcome.exit_code

@@ -25,7 +25,7 @@ def end_at_once(number: int, _: object) -> None:
 
 
 def take_signals() -> None:
-    """End at once from now on; what is ignored, or handled by somebody, stays so."""
+    """End at once from now on; what is ignored, or has another handler, stays so."""
     for number in ENDING:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, end_at_once)

@@ -1,12 +1,13 @@
 """How every command ends: one mapping from what went wrong to an exit code, and to words.
 
-0 every promise is kept; 1 findings; 2 no readable promise, or wrong usage; 3 somebody could not
-look: the disk failed, or a host can't be reached; 130, 143 and 129 are `signals`'.
+0 every promise is kept; 1 findings; 2 no readable promise, or wrong usage; 3 something could not be
+looked at: the disk failed, or a host can't be reached; 130, 143 and 129 are `signals`'.
 """
 
 import contextlib
 import dataclasses
 import errno
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ __all__ = [
     "code_of",
     "end_with",
     "errors_end_it",
+    "log_shown",
     "may_be_whole",
     "outcome_of",
     "warn",
@@ -86,9 +88,9 @@ class PathOutcome(Generic[R]):
     exit_code: int
 
     @classmethod
-    def failed(cls, path: str, error: BaseException, verb: str = "look at") -> "PathOutcome[R]":
+    def failed(cls, path: str, error: BaseException) -> "PathOutcome[R]":
         """Return the outcome that an error stands for."""
-        return cls(path, None, words_of(error, verb, path), code_of(error))
+        return cls(path, None, words_of(error, "look at", path), code_of(error))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as plain JSON values."""
@@ -148,31 +150,27 @@ def _code_of_fetch(error: BaseException, refused: int) -> int:
     cause = error.__cause__
     if isinstance(cause, UnsyncedError):
         return COULD_NOT_LOOK  # the right bytes are there, perhaps not for good
-    if _is_wrong_usage(cause):
-        return NO_PROMISE
-    return COULD_NOT_LOOK if any(map(_is_not_reached, _causes(error))) else refused
-
-
-def _is_wrong_usage(cause: BaseException | None) -> bool:
-    """Whether no file system can be made of the address, or of the name no file."""
+    # Wrong usage: no file system can be made of the address, or of the name no file.
     if isinstance(cause, SourceError):
-        return cause.kind == "unusable" and isinstance(cause.__cause__, WRONG_USAGE)
-    return isinstance(cause, OSError) and _code_of_system(cause) == NO_PROMISE
+        is_usage = cause.kind == "unusable" and isinstance(cause.__cause__, WRONG_USAGE)
+    else:
+        is_usage = isinstance(cause, OSError) and _code_of_system(cause) == NO_PROMISE
+    if is_usage:
+        return NO_PROMISE
+    return COULD_NOT_LOOK if _is_not_reached(error) else refused
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what it came of, each once."""
+def _is_not_reached(error: BaseException | None) -> bool:
+    """Whether an error is, or came of, one by which a host can't be reached."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
+        if isinstance(error, OSError) and error.errno in _NOT_REACHED:
+            return True
+        if isinstance(error, socket.gaierror) or type(error).__name__ in _NOT_CONNECTED:
+            return True
         seen.append(error)
-        yield error
         error = error.__cause__ or error.__context__
-
-
-def _is_not_reached(error: BaseException) -> bool:
-    if isinstance(error, OSError) and error.errno in _NOT_REACHED:
-        return True
-    return isinstance(error, socket.gaierror) or type(error).__name__ in _NOT_CONNECTED
+    return False
 
 
 def _code_of_system(error: BaseException) -> int:
@@ -185,7 +183,7 @@ def _code_of_system(error: BaseException) -> int:
 
 
 def may_be_whole(number: int | None) -> bool:
-    """Whether a file of which the system gave this errno may be whole: nobody has seen it."""
+    """Whether a file of which the system gave this errno may be whole: it was not seen."""
     return not is_conclusive(number) or number in {errno.EACCES, errno.EPERM}
 
 
@@ -210,6 +208,27 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 def warn(problem: object) -> None:
     """Print what should be known on standard error."""
     typer.echo(printable(str(problem)), err=True)
+
+
+@contextlib.contextmanager
+def log_shown(room: str, *, is_on: bool = True, level: int = logging.WARNING) -> Iterator[None]:
+    """Print on standard error what a room of the library logs meanwhile."""
+    logger = logging.getLogger(f"shardproof.{room}")
+    # Without a handler, Python prints warnings.
+    handler = _Shown() if is_on else logging.NullHandler()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
+
+
+class _Shown(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        warn(record.getMessage())
 
 
 def end_with(problem: str, code: int) -> NoReturn:

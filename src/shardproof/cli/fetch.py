@@ -2,66 +2,42 @@
 
 import logging
 import math
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from shardproof._base.messages import plain
-from shardproof.cli.exits import FINDINGS, errors_end_it, warn
-from shardproof.cli.paths import given_path, given_text, print_path
+from shardproof.cli.exits import FINDINGS, errors_end_it, log_shown, warn
+from shardproof.cli.paths import argument, given_path, print_path
 
 __all__ = ["fetch"]
 
 
-def _finite(seconds: float | None) -> float | None:
-    """Return seconds, unless they never end, which no lower bound keeps out."""
-    if seconds is not None and not math.isfinite(seconds):
-        raise typer.BadParameter(f"expected a finite number of seconds, found {seconds}")
-    return seconds
+def _seconds(text: str) -> Any:
+    """Return an option that is a positive, finite number of seconds."""
+
+    def finite(seconds: float | None) -> float | None:
+        if seconds is not None and not math.isfinite(seconds):
+            raise typer.BadParameter(f"expected a finite number of seconds, found {seconds}")
+        return seconds
+
+    return typer.Option(min=0.001, callback=finite, metavar="SECONDS", help=text)
 
 
 def fetch(  # noqa: PLR0917 - typer makes options of them
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL",
-            parser=given_text,
-            help="Of one file: https://, hf://, s3://, file:///...",
-        ),
-    ],
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", parser=given_path, help="Where it is put.")
-    ],
+    url: Annotated[str, argument("URL", "Of one file: https://, hf://, s3://, file:///...")],
+    directory: Annotated[Path, argument("DIR", "Where it is put.", given_path)],
     digest: Annotated[
-        str | None,
-        typer.Option(metavar="sha256:HEX", help="The digest that proves it."),
+        str | None, typer.Option(metavar="sha256:HEX", help="The digest that proves it.")
     ] = None,
     attempts: Annotated[
         int, typer.Option(min=1, max=1000, metavar="N", help="At most, the first one included.")
     ] = 3,
-    timeout: Annotated[
-        float,
-        typer.Option(min=0.001, callback=_finite, metavar="SECONDS", help="For one attempt."),
-    ] = 600.0,
-    deadline: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001,
-            callback=_finite,
-            metavar="SECONDS",
-            help="For all attempts and waits together.",
-        ),
-    ] = None,
+    timeout: Annotated[float, _seconds("For one attempt.")] = 600.0,
+    deadline: Annotated[float | None, _seconds("For all attempts and waits together.")] = None,
     stall_timeout: Annotated[
-        float,
-        typer.Option(
-            min=0.001,
-            callback=_finite,
-            metavar="SECONDS",
-            help="An attempt ends after so long without progress.",
-        ),
+        float, _seconds("An attempt ends after so long without progress.")
     ] = 30.0,
     connections: Annotated[
         int, typer.Option(min=1, max=1000, metavar="N", help="Most for one large file.")
@@ -88,21 +64,10 @@ def fetch(  # noqa: PLR0917 - typer makes options of them
         stall_timeout=stall_timeout,
         connections=connections,
     )
-    _log_attempts(to_terminal=verbose)
-    with errors_end_it("fetch", url, refused=FINDINGS):
+    shown = log_shown("fetching", is_on=verbose, level=logging.INFO)
+    with shown, errors_end_it("fetch", url, refused=FINDINGS):
         fetched = fetching.fetch(url, directory, digest=digest, limits=limits, progress=not quiet)
     print_path(fetched.path)
     if not fetched.proven and not quiet:
-        warn(f"{_UNPROVEN}; it is {plain(fetched.digest)}")
-
-
-_UNPROVEN = "nobody has stated its digest, so that only its size is right"
-
-
-def _log_attempts(*, to_terminal: bool) -> None:
-    logger = logging.getLogger("shardproof.fetching")
-    # Without a handler, Python prints warnings; and the error at the end has all of it.
-    handler = logging.StreamHandler(sys.stderr) if to_terminal else logging.NullHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+        problem = "no digest of it is known, so that only its size is right"
+        warn(f"{problem}; it is {plain(fetched.digest)}")

@@ -1,17 +1,41 @@
-"""Paths on the command line. Typer's own make the current directory of an empty one."""
+"""What commands are given, and which files or checkpoints a path means.
+
+Typer's own paths make the current directory of an empty one.
+"""
 
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.opening import EMPTY, mode_of
-from shardproof.cli.exits import COULD_NOT_LOOK, end_with, errors_end_it
+from shardproof._base.opening import EMPTY, is_directory, is_there, mode_of
+from shardproof.cli.exits import COULD_NOT_LOOK, NO_PROMISE, end_with, errors_end_it
+from shardproof.errors import CheckpointNotFoundError
+from shardproof.formats.signs import METADATA
 
-__all__ = ["given_directory", "given_path", "given_text", "print_path"]
+__all__ = [
+    "SHOWN",
+    "QuietOption",
+    "argument",
+    "given_directory",
+    "given_path",
+    "given_text",
+    "only_one",
+    "prefixes_of",
+    "print_path",
+]
+
+SHOWN = 20
+"""How many are shown of a long list."""
+
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only errors; the exit code says the rest.")
+]
 
 
 def given_text(text: str) -> str:
@@ -19,17 +43,23 @@ def given_text(text: str) -> str:
     if not text:
         raise typer.BadParameter(EMPTY)
     if "://" not in text and not os.path.isabs(text):
-        _need_current_directory(text)
+        try:
+            os.getcwd()
+        except OSError as error:  # it is gone, as a job's may be
+            problem = f"the current directory can't be told: {told(error)}"
+            end_with(f"Could not look at {quoted(text)}: {problem}", COULD_NOT_LOOK)
     return text
 
 
-def _need_current_directory(text: str) -> None:
-    """End by 3 where it is gone, as a job's may be: what a relative path means can't be told."""
-    try:
-        os.getcwd()
-    except OSError as error:
-        problem = f"the current directory can't be told: {told(error)}"
-        end_with(f"Could not look at {quoted(text)}: {problem}", COULD_NOT_LOOK)
+def argument(metavar: str, text: str, parser: Callable[[str], Any] = given_text) -> Any:
+    """Return the argument of a command that is a path, or an address.
+
+    Args:
+        metavar: What it is called in the help.
+        text: What the help says of it.
+        parser: Makes a value of what was given, or refuses it.
+    """
+    return typer.Argument(metavar=metavar, parser=parser, help=text)
 
 
 def given_path(text: str) -> Path:
@@ -38,7 +68,7 @@ def given_path(text: str) -> Path:
 
 
 def given_directory(text: str) -> Path:
-    """Return a directory that is there; end by 3 where nobody could look."""
+    """Return a directory that is there; end by 3 where it could not be looked at."""
     path = given_path(text)
     with errors_end_it("look at", text):
         mode = mode_of(path, follow=True)
@@ -51,3 +81,51 @@ def given_directory(text: str) -> Path:
 def print_path(path: str | os.PathLike[str]) -> None:
     """Print a path: to a script as the bytes that it is, on a terminal as one line of text."""
     typer.echo(shown(path) if sys.stdout.isatty() else os.fsencode(path))
+
+
+def prefixes_of(path: str) -> list[str]:
+    """Return the prefixes of the checkpoints that a path means.
+
+    Args:
+        path: A prefix, its metadata file, or a directory: every checkpoint in it, and in the
+            directories in it.
+
+    Raises:
+        CheckpointNotFoundError: There are none.
+        OSError: A directory can't be listed, or it can't be seen whether there is one.
+    """
+    if "://" in path:
+        return [path.removesuffix(METADATA)]
+    path = os.path.abspath(path)
+    prefix = path.removesuffix(METADATA)
+    found = [prefix] if is_there(prefix + METADATA) else []
+    has_inside = is_directory(path)
+    if has_inside:
+        prefixes, below = _listed(path)
+        found += prefixes
+        for inner in below:
+            found += _listed(inner)[0]
+    if not found:
+        inside = f"files in it that end with {METADATA}, or " if has_inside else ""
+        problem = f"there is no checkpoint: expected {inside}'{shown(prefix)}{METADATA}'"
+        tip = "a save that was not completed leaves none"
+        raise CheckpointNotFoundError(f"{problem}; {tip}", path=path)
+    return found
+
+
+def _listed(directory: str) -> tuple[list[str], list[str]]:
+    """Return the prefixes in a directory, and its own directories."""
+    with os.scandir(directory) as entries:
+        found = sorted((entry.path, entry.is_dir()) for entry in entries)
+    prefixes = [path.removesuffix(METADATA) for path, _ in found if path.endswith(METADATA)]
+    below = [path for path, is_inner in found if is_inner]
+    return [prefix for prefix in prefixes if not prefix.endswith("/")], below
+
+
+def only_one(found: list[str], path: str, expected: str) -> str:
+    """Return the only one found at a path; of several, name them and end the command."""
+    if len(found) > 1:
+        choices = "".join(f"\n  - {shown(each)}" for each in found[:SHOWN])
+        problem = f"expected {expected}; give one of these:{choices}"
+        end_with(f"'{shown(path)}': {problem}", NO_PROMISE)
+    return found[0]

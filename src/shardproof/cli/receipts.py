@@ -1,4 +1,4 @@
-"""The command ``shardproof receipts``: what is done, what is left, and who is at it."""
+"""The command ``shardproof receipts``: what is done, what is left, and which worker is at it."""
 
 import dataclasses
 import datetime
@@ -14,13 +14,13 @@ from rich.text import Text
 
 from shardproof._base.messages import printable, shown
 from shardproof.cli.exits import FINDINGS, KEPT, PathOutcome, outcome_of, warn
-from shardproof.cli.paths import given_path
+from shardproof.cli.paths import argument, given_path
 from shardproof.cli.terminal import console, print_lines, print_table
 from shardproof.errors import ManifestNotFoundError, ShardproofError
 from shardproof.report import Level
 
 if TYPE_CHECKING:
-    from shardproof.receipts import ObservedClaim, ReceiptStore, Verdict
+    from shardproof.receipts import ReceiptStore
 
 __all__ = ["receipts"]
 
@@ -48,7 +48,6 @@ class _Progress(NamedTuple):
         return FINDINGS if self.rows else KEPT
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
         return {
             "path": str(self.store.path),
             "plan_hash": self.store.plan_hash,
@@ -64,10 +63,10 @@ _Outcome: TypeAlias = PathOutcome[_Progress]
 def receipts(
     directory: Annotated[
         Path,
-        typer.Argument(
-            metavar="DIR",
-            parser=given_path,
-            help="Directory with plan.json and receipts/, or an output directory that holds runs.",
+        argument(
+            "DIR",
+            "Directory with plan.json and receipts/, or an output directory that holds runs.",
+            given_path,
         ),
     ],
     pending: Annotated[
@@ -92,40 +91,52 @@ def receipts(
     not look; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP). Of several plans the highest
     counts.
     """
+    from shardproof.receipts import slurm_array  # noqa: PLC0415 - not for the other commands
+
     if ranges and not pending:
         problem = "it says how --pending prints; give --pending too, or leave --ranges out"
         raise typer.BadParameter(problem, param_hint="--ranges")
     top = os.path.abspath(directory)
     outcomes = _look(top, level)
+    found = [outcome.result for outcome in outcomes if outcome.result is not None]
     for outcome in outcomes:
         if outcome.result is None:
             warn(outcome.error)
     code = max(outcome.exit_code for outcome in outcomes)
     if pending:
-        _print_pending(top, outcomes, ranges=ranges)
+        if len(found) == len(outcomes) > 1:
+            problem = f"expected one plan, found {len(found)} below '{shown(top)}'"
+            raise typer.BadParameter(f"{problem}; name one of them", param_hint="--pending")
+        if len(found) == len(outcomes) and (indices := [row.index for row in found[0].rows]):
+            typer.echo(slurm_array(indices) if ranges else "\n".join(map(str, indices)))
         raise typer.Exit(code if code > FINDINGS else KEPT)
-    if not as_json:
-        _print_tables([outcome.result for outcome in outcomes if outcome.result is not None])
-    elif outcomes[0].path != top:
+    if as_json and outcomes[0].path != top:
         plans = [outcome.to_dict() for outcome in outcomes]
         typer.echo(json.dumps({"path": top, "plans": plans}, indent=2))
-    elif outcomes[0].result is not None:
+    elif as_json and found:
         typer.echo(json.dumps(outcomes[0].to_dict(), indent=2))
+    out = console(wraps=True)
+    for store, rows in [] if as_json else found:
+        n_done, style = store.n_shards - len(rows), "red" if rows else "green"
+        title = f"{n_done} of {store.n_shards} shards completed in '{shown(store.path)}'"
+        print_lines(out, [printable(title)], functools.partial(Text, style=style))
+        if rows:
+            cells = functools.partial(map, _cells, rows)
+            print_table(out, ("Index", "Status", "Reason"), cells)
     raise typer.Exit(code)
 
 
 def _look(top: str, level: Level) -> list[_Outcome]:
     """Look at a plan directory; or where it is none, at all that are below."""
-    from shardproof.receipts import plan_dirs  # noqa: PLC0415 - not for the other commands
+    from shardproof.receipts import plan_dirs  # noqa: PLC0415 - as above
 
     try:
         found = _progress(top, level)
+        return [PathOutcome(top, found, "", found.exit_code)]
     except ManifestNotFoundError as error:
         not_there = error
     except (ShardproofError, OSError) as error:
         return [PathOutcome.failed(top, error)]
-    else:
-        return [PathOutcome(top, found, "", found.exit_code)]
     unseen: list[OSError] = []
     try:
         paths = [str(path) for path in plan_dirs(top, unseen.append)]
@@ -147,46 +158,20 @@ def _progress(path: str, level: Level) -> _Progress:
     store = ReceiptStore(path)
     verdicts = store.verdicts(pending=True, level=level)
     claims = dict(claims_in(store.path))
-    return _Progress(store, [_row(found, claims.get(found.index)) for found in verdicts])
-
-
-def _row(verdict: "Verdict", claim: "ObservedClaim | None") -> _Row:
-    if claim is None:
-        return _Row(verdict.index, verdict.status, verdict.reason)
-    claimant = f"by {shown(claim.owner, 300)}"
-    if claim.record is not None:
-        # By the clocks of two machines, and only to be read by people.
-        seconds = int(min(max(0.0, time.time() - claim.record.claimed_at), _LONGEST))
-        claimant += f", for {datetime.timedelta(seconds=seconds)}"
-    if claim.is_dead:
-        reason = f"{claimant}; that process is gone; {verdict.reason}"
-        return _Row(verdict.index, "dead", reason)
-    return _Row(verdict.index, "claimed", claimant)
-
-
-def _print_pending(top: str, outcomes: list[_Outcome], *, ranges: bool) -> None:
-    from shardproof.receipts import slurm_array  # noqa: PLC0415 - as above
-
-    if any(outcome.result is None for outcome in outcomes):
-        return
-    if len(outcomes) > 1:
-        problem = f"expected one plan, found {len(outcomes)} below '{shown(top)}'; name one of them"
-        raise typer.BadParameter(problem, param_hint="--pending")
-    found = outcomes[0].result
-    if found is not None and (indices := [row.index for row in found.rows]):
-        typer.echo(slurm_array(indices) if ranges else "\n".join(map(str, indices)))
-
-
-def _print_tables(plans: list[_Progress]) -> None:
-    out = console(wraps=True)
-    for plan in plans:
-        store, rows = plan
-        n_done, style = store.n_shards - len(rows), "red" if rows else "green"
-        title = f"{n_done} of {store.n_shards} shards completed in '{shown(store.path)}'"
-        print_lines(out, [printable(title)], functools.partial(Text, style=style))
-        if rows:
-            cells = functools.partial(map, _cells, rows)
-            print_table(out, ("Index", "Status", "Reason"), cells)
+    rows = []
+    for verdict in verdicts:
+        status: str = verdict.status
+        reason = verdict.reason
+        if (claim := claims.get(verdict.index)) is not None:
+            claimant = f"by {shown(claim.owner, 300)}"
+            if claim.record is not None:
+                # By the clocks of two machines, and only to be read by people.
+                seconds = int(min(max(0.0, time.time() - claim.record.claimed_at), _LONGEST))
+                claimant += f", for {datetime.timedelta(seconds=seconds)}"
+            gone = f"{claimant}; that process is gone; {reason}"
+            status, reason = ("dead", gone) if claim.is_dead else ("claimed", claimant)
+        rows.append(_Row(verdict.index, status, reason))
+    return _Progress(store, rows)
 
 
 def _cells(row: _Row) -> tuple[str, str, Text]:

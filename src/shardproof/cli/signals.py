@@ -26,9 +26,9 @@ _LATER = 0.005
 
 
 class Signals:
-    """Counts them, so that a lost one is known, and raises them where nothing waits for them.
+    """Counts the signals, so that a lost one is known; raises those for which nothing waits.
 
-    What repeats that the job ends is not counted.
+    A signal that only repeats that the job ends is not counted.
     """
 
     def __init__(self) -> None:
@@ -45,11 +45,12 @@ class Signals:
         sys.exit(128 + (self._first or signal.SIGINT))
 
     def came(self, number: int, frame: FrameType | None) -> None:
-        """Take in a signal: an interrupt, or the alarm that brings one back; another's is one."""
+        """Take in a signal: an interrupt, or the alarm that brings one back."""
         if number != signal.SIGALRM:
             if interrupts.n and number != signal.SIGINT:
-                return  # whoever ends a job says so to each process, and to all of them
+                return  # a scheduler ends a job by a signal to each process, and one to all of them
             self._first = self._first or number
+        # An alarm with no interrupt to bring back is of another's timer, and counts as one.
         interrupts.n += number != signal.SIGALRM or not interrupts.n
         if interrupts.n == 1 and interrupts.is_awaited:
             return
@@ -59,7 +60,7 @@ class Signals:
         raise KeyboardInterrupt
 
     def reset(self) -> None:
-        """Let it be as if none had come."""
+        """Forget the signals that came."""
         interrupts.n, interrupts.is_awaited, self._first = 0, False, None
 
 
@@ -68,9 +69,9 @@ signals = Signals()
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Raise what ends a command where that does no harm, and count it; ignored ones stay ignored.
+    """Raise signals that end a command where that does no harm; ignored ones stay ignored.
 
-    Not in another thread than the main one, nor where somebody else handles interrupts.
+    Not in another thread than the main one, nor where another handler of interrupts is set.
     """
     is_main = threading.current_thread() is threading.main_thread()
     ours = (signal.default_int_handler, end_at_once)
@@ -97,7 +98,7 @@ def listening() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let an interrupt that a lock turned into an error be an interrupt again."""
+    """Raise the interrupt again that a lock turned into an error."""
     try:
         yield
     except RuntimeError as error:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from shardproof.cli.exits import errors_end_it
-from shardproof.cli.paths import given_directory, given_path, print_path
+from shardproof.cli.paths import argument, given_directory, given_path, print_path
 from shardproof.report import Level
 
 __all__ = ["stage"]
@@ -14,10 +14,7 @@ __all__ = ["stage"]
 
 def stage(
     path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", parser=given_path, help="Shards directory, or prefix of a checkpoint."
-        ),
+        Path, argument("PATH", "Shards directory, or prefix of a checkpoint.", given_path)
     ],
     to: Annotated[
         Path | None,

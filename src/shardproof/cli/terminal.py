@@ -45,54 +45,37 @@ class OutputError(Exception):
 class _Patient(io.FileIO):
     """A descriptor to write to; the other end of a pipe may have made it one that never waits.
 
-    Nothing is written after a write that failed, or was interrupted: its reader may never come.
+    The first write to standard output that fails ends the command. That standard error fails can be
+    said nowhere; the exit code still counts. Nothing is written after a write that was interrupted,
+    or failed: its reader may never come.
     """
 
     _is_lost = False
 
     def write(self, data: Any) -> int:
-        """Write some bytes, and wait until that can be done."""
         if self._is_lost:
             return len(data)
         self._is_lost = True
-        while (n_bytes := super().write(data)) is None:
-            select.select([], [self], [])
+        try:
+            while (n_bytes := super().write(data)) is None:
+                select.select([], [self], [])
+        except OSError as error:
+            if self.fileno() == 1:
+                raise OutputError(error) from error
+            n_bytes = len(data)  # are lost; the next ones may find room
         self._is_lost = False
         return n_bytes
-
-
-class _StandardOutput(_Patient):
-    """Standard output. The first write that fails ends the command."""
-
-    def write(self, data: Any) -> int:
-        """Write some bytes."""
-        try:
-            return super().write(data)
-        except OSError as error:
-            raise OutputError(error) from error
-
-
-class _StandardError(_Patient):
-    """Standard error. There is nowhere to say that it fails; the exit code still counts."""
-
-    def write(self, data: Any) -> int:
-        """Write some bytes, or lose them."""
-        try:
-            return super().write(data)
-        except OSError:
-            self._is_lost = False  # the next ones may find room
-            return len(data)
 
 
 @contextlib.contextmanager
 def standard_streams() -> Iterator[None]:
     """Give the command streams that end it by an exit code of their own, and never a traceback.
 
-    141 without a word where nobody reads any more; 3 and a line on standard error where standard
+    141 without a word where the reader is gone; 3 and a line on standard error where standard
     output is closed, or full.
     """
-    sys.stdout = _stream(_StandardOutput, 1, sys.stdout)
-    sys.stderr = _stream(_StandardError, 2, sys.stderr)
+    sys.stdout = _stream(1, sys.stdout)
+    sys.stderr = _stream(2, sys.stderr)
     try:
         try:
             yield
@@ -104,11 +87,15 @@ def standard_streams() -> Iterator[None]:
         sys.exit(error.exit_code)
 
 
-def _stream(kind: type[io.FileIO], fd: int, old: TextIO | None) -> TextIO:
+def _stream(fd: int, old: TextIO | None) -> TextIO:
     """Return a stream of text for a descriptor; ``old`` is Python's own, None if it is closed."""
     if old is None:
-        _occupy(fd)
-    raw = kind(fd, "wb", closefd=False)
+        # What can't be written to; or a file of a shards directory may get this descriptor.
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        if nothing != fd:
+            os.dup2(nothing, fd)
+            os.close(nothing)
+    raw = _Patient(fd, "wb", closefd=False)
     # A path is bytes and need not be text; it must not end the report in a traceback.
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
@@ -116,14 +103,6 @@ def _stream(kind: type[io.FileIO], fd: int, old: TextIO | None) -> TextIO:
         errors="backslashreplace",
         line_buffering=fd == 2 or raw.isatty(),
     )
-
-
-def _occupy(fd: int) -> None:
-    """Put something there that can't be written to, or a file of a shards directory may get it."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    if nothing != fd:
-        os.dup2(nothing, fd)
-        os.close(nothing)
 
 
 def console(*, wraps: bool) -> Console:
@@ -179,13 +158,11 @@ def _plain(titles: Sequence[str], rows: Callable[[], Iterable[Sequence[_Cell]]])
         widths = [*map(max, widths, lengths)]
     for row in itertools.chain([titles], rows()):
         for cells in itertools.zip_longest(*map(_lines, row), fillvalue=""):
-            filled = map(_filled, cells[:-1], widths)
+            # Not str.ljust(), which counts characters: some take two places.
+            padded = zip(cells[:-1], widths, strict=False)
+            filled = [text + " " * (width - cell_len(text)) for text, width in padded]
             yield "  ".join([*filled, cells[-1]])
 
 
 def _lines(cell: _Cell) -> list[str]:
     return str(cell).split("\n")
-
-
-def _filled(text: str, width: int) -> str:
-    return text + " " * (width - cell_len(text))

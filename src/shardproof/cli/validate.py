@@ -1,9 +1,10 @@
 """The command ``shardproof validate``: a look at every file that is promised."""
 
 import functools
+import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from rich.text import Text
 import shardproof
 from shardproof._base.messages import printable, shown
 from shardproof.cli.exits import COULD_NOT_LOOK, NO_PROMISE, PathOutcome, outcome_of, warn
-from shardproof.cli.paths import given_path
+from shardproof.cli.paths import QuietOption, argument, given_path
 from shardproof.cli.terminal import console, print_lines
 from shardproof.report import Finding, FindingKind, Level, Report, lines_of
 
@@ -24,12 +25,7 @@ __all__ = ["show_reports", "validate"]
 
 def validate(  # noqa: PLR0917 - typer makes options of them
     paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH",
-            parser=given_path,
-            help="Shards directories, or prefixes of checkpoints.",
-        ),
+        list[Path], argument("PATH", "Shards directories, or prefixes of checkpoints.", given_path)
     ],
     level: Annotated[
         Level,
@@ -46,9 +42,7 @@ def validate(  # noqa: PLR0917 - typer makes options of them
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say of each finding what was expected.")
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only errors; the exit code says the rest.")
-    ] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Look at every file that shards directories promise.
 
@@ -72,20 +66,31 @@ def show_reports(outcomes: Sequence[PathOutcome[Report]], *, verbose: bool) -> N
     """Print reports; on a terminal only those with findings, and a table of all."""
     out = console(wraps=False)
     for outcome in outcomes:
-        if outcome.result is not None and not (outcome.result.ok and out.is_terminal):
-            print_lines(out, _lines(outcome.result, verbose=verbose), _painted)
+        report = outcome.result
+        if report is not None and not (report.ok and out.is_terminal):
+            lines = lines_of(report)
+            if verbose and report.findings:
+                lines = itertools.chain(lines, [""], map(_detail, report.findings))
+            print_lines(out, map(printable, lines), _painted)
     if out.is_terminal:
         table = Table("Directory", "Format", "Level", "Files", "Verdict", box=None, pad_edge=False)
         for outcome in outcomes:
-            table.add_row(*_row(outcome))
+            report, about = outcome.result, ("-", "-", "-")
+            if report is None:
+                is_unread = outcome.exit_code == NO_PROMISE
+                verdict = Text("no readable promise" if is_unread else "could not look", "red")
+            elif report.ok:
+                verdict = Text("ok", "green")
+            elif outcome.exit_code == COULD_NOT_LOOK:
+                verdict = Text("could not look at every file", "red")
+            else:
+                n_findings = len(report.findings)
+                verdict = Text(f"{n_findings} finding" + "s" * (n_findings > 1), "bold red")
+            if report is not None:
+                about = report.format, report.level, str(report.n_files)
+            path = Text(shown(os.path.abspath(outcome.path)), overflow="fold")
+            table.add_row(path, *map(Text, about), verdict)
         out.print(Padding(table, (1, 0, 0, 0)))
-
-
-def _lines(report: Report, *, verbose: bool) -> Iterator[str]:
-    yield from map(printable, lines_of(report))
-    if verbose and report.findings:
-        yield ""
-        yield from (printable(_detail(finding)) for finding in report.findings)
 
 
 def _painted(line: str) -> Text:
@@ -113,20 +118,3 @@ _ADVICE = {
     FindingKind.STRUCTURE: "the writer was killed or ran twice: make it again",
     FindingKind.DIGEST: "its bytes changed after it was written: restore it",
 }
-
-
-def _row(outcome: PathOutcome[Report]) -> Iterator[Text]:
-    report = outcome.result
-    yield Text(shown(os.path.abspath(outcome.path)), overflow="fold")
-    about = ("-", "-", "-") if report is None else (report.format, report.level, report.n_files)
-    yield from (Text(str(value)) for value in about)
-    if report is None:
-        is_unread = outcome.exit_code == NO_PROMISE
-        yield Text("no readable promise" if is_unread else "could not look", "red")
-    elif report.ok:
-        yield Text("ok", "green")
-    elif outcome.exit_code == COULD_NOT_LOOK:
-        yield Text("could not look at every file", "red")
-    else:
-        n_findings = len(report.findings)
-        yield Text(f"{n_findings} finding" + "s" * (n_findings > 1), "bold red")

@@ -108,16 +108,12 @@ def adopt(
             stack.enter_context(closing(runs))
             looks = [each for _, some in runs for each in some if each is not None]
         asked.refuse_stopped()
-        return _report(root, looks)
+        findings = tuple(look.finding for look in looks if look.finding)
+        unproven = tuple(look.path for look in looks if not look.finding and not look.is_proven)
+        n_proven = sum(look.is_proven for look in looks)
+        return Report(Path(root), "adopted", "valid", len(looks), findings, unproven, n_proven)
 
     return apart(work)
-
-
-def _report(root: str, looks: Sequence["_Adoption"]) -> Report:
-    findings = tuple(look.finding for look in looks if look.finding)
-    unproven = tuple(look.path for look in looks if not look.finding and not look.is_proven)
-    n_proven = sum(look.is_proven for look in looks)
-    return Report(Path(root), "adopted", "valid", len(looks), findings, unproven, n_proven)
 
 
 class _FoundEntry(NamedTuple):
@@ -150,9 +146,23 @@ def _entries(root: str, match: str) -> Iterator[_FoundEntry]:
 
 def _in_folder(root: str, below: str) -> Iterator[_FoundEntry]:
     """Return what lies in one directory, except what is hidden, moved aside or gone by now."""
+    entries = []
     try:
         folder = _open_folder(root, below)
-        entries = [folder] if isinstance(folder, _FoundEntry) else _listed(folder, below)
+        if isinstance(folder, _FoundEntry):
+            return iter([folder])
+        try:
+            with os.scandir(folder) as found:
+                for entry in sorted(found, key=lambda entry: entry.name):
+                    if below and entry.name == STATE:
+                        problem = "expected the directory of one source, found one in it"
+                        raise ValueError(f"path: {problem}: '{shown(below)}'")
+                    if not entry.name.startswith(".") and not _ASIDE.fullmatch(entry.name):
+                        with contextlib.suppress(FileNotFoundError):
+                            mode = entry.stat(follow_symlinks=False).st_mode
+                            entries.append(_FoundEntry(os.path.join(below, entry.name), mode))
+        finally:
+            os.close(folder)
     except OSError as error:
         if below and isinstance(error, FileNotFoundError):
             return iter(())
@@ -175,24 +185,6 @@ def _open_folder(root: str, below: str) -> int | _FoundEntry:
             os.close(fd)
         fd = inner
     return fd
-
-
-def _listed(fd: int, below: str) -> list[_FoundEntry]:
-    """Return what lies in an open directory, and close it."""
-    entries = []
-    try:
-        with os.scandir(fd) as found:
-            for entry in sorted(found, key=lambda entry: entry.name):
-                if below and entry.name == STATE:
-                    problem = "expected the directory of one source, found one in it"
-                    raise ValueError(f"path: {problem}: '{shown(below)}'")
-                if not entry.name.startswith(".") and not _ASIDE.fullmatch(entry.name):
-                    with contextlib.suppress(FileNotFoundError):
-                        mode = entry.stat(follow_symlinks=False).st_mode
-                        entries.append(_FoundEntry(os.path.join(below, entry.name), mode))
-    finally:
-        os.close(fd)
-    return entries
 
 
 def _look(cache: Cache, asked: "_SourceFiles", trust: bool, entry: _FoundEntry) -> _Adoption | None:
@@ -229,14 +221,7 @@ def _refusal(path: Path, entry: _FoundEntry) -> Finding | None:
 
 
 class _SourceFiles:
-    """What a source tells of files, if there is one.
-
-    Args:
-        source: The source; None if there is none to ask.
-        root: Where the files are, for messages.
-        limits: How long and how often to ask.
-        stop: Ends it.
-    """
+    """What a source tells of files below ``root``, if there is one to ask."""
 
     def __init__(
         self, source: Source | None, root: str, limits: Limits, stop: threading.Event
@@ -250,11 +235,7 @@ class _SourceFiles:
             self._listed = {file.name: file for file in files}
 
     def file(self, name: str) -> RemoteFile | None:
-        """Return what is told of a file; None if the source does not know of it.
-
-        Raises:
-            FetchError: The source can't be asked.
-        """
+        """Return what is told of a file; None if the source does not know of it."""
         if self._source is None:
             return RemoteFile(name)
         listed = self._listed.get(name)

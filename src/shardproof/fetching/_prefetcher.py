@@ -101,10 +101,7 @@ class _Task:
 class _HeldByPrefetcher:
     """What a prefetcher holds, to be given back when it is closed or collected.
 
-    Args:
-        fetcher: What holds leases.
-        cache: What has a thread.
-        source: The source to close; None if it is the user's.
+    The source is None if it is the user's.
     """
 
     is_closed = True  # until it is made, and again from when closing has begun
@@ -150,16 +147,17 @@ class ShardPrefetcher:
     While the reader is at one shard, the next ones come; what it has passed goes. A shard that
     can't be fetched in the background is fetched once more when the reader asks for it, and only
     then becomes its error. Several processes may share one cache: each shard is fetched once, and
-    none is removed while anybody holds it.
+    none is removed while a process holds it.
 
     Args:
         source: Where the shards are: a `Source`, or an address for `open_source`.
         names: The shards, in the order in which they will be read.
         cache_dir: The directory below which they come to lie, in a subtree of the source's own.
         lookahead: How many shards are brought ahead of the reader's; 0 for none.
-        cleanup: ``"auto"``: only the current shard and those ahead stay; ``"keep"``: all stay;
-            an integer: as many bytes as that. None: what ``HF_SHARD_CACHE_CLEANUP`` says, or
-            ``"auto"``.
+        cleanup: ``"auto"``: only the current shard and those ahead stay; ``"keep"``: all stay.
+            Where this and the limit are None: what ``HF_SHARD_CACHE_CLEANUP`` says, or ``"auto"``.
+        max_cache_bytes: How many bytes of shards stay, those that were used last, in place of only
+            those ahead; not with ``"keep"``, which removes nothing. None: no limit of this kind.
         split: A part of the cache's path, as in ``hf_shards/<repo_id>/<split>/<name>``.
         limits: How long and how often a download tries.
         on_event: Called with each `PrefetchEvent`, from several threads.
@@ -190,7 +188,8 @@ class ShardPrefetcher:
         cache_dir: str | os.PathLike[str] = "data",
         *,
         lookahead: int = 1,
-        cleanup: Literal["auto", "keep"] | int | None = None,
+        cleanup: Literal["auto", "keep"] | None = None,
+        max_cache_bytes: int | None = None,
         split: str | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         on_event: Callable[[PrefetchEvent], object] | None = None,
@@ -202,14 +201,14 @@ class ShardPrefetcher:
             lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused]
             raise ValueError(f"names that are refused ({len(refused)}): " + joined(lines))
         count("lookahead", lookahead)
-        policy = cleanup_policy(cleanup)
+        policy = cleanup_policy(cleanup, max_cache_bytes)
         self._names, self._lookahead, self._progress = list(names), lookahead, progress
         self._positions = {name: position for position, name in enumerate(names)}
         self._source = open_source(source) if isinstance(source, str) else source
         resource = getattr(self._source, "resource", None)
         known = resource if isinstance(resource, str) else None  # a user's may be anything
         root = cache_root(cache_dir, self._source.url, split, resource=known)
-        self._cache = apart(lambda _: Cache(root, cleanup=policy))
+        self._cache = apart(lambda _: Cache(root, **policy._asdict()))
         self._fetcher = CachedFetcher(self._source, self._cache, limits, PrefetchTally(on_event))
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -220,13 +219,14 @@ class ShardPrefetcher:
         # A prefetcher that is never closed ends with the process, and leaves nothing behind either.
         weakref.finalize(self, _close, weakref.ref(self._held))
         close_at_exit(self)
-        if isinstance(policy, int):
+        if policy.max_cache_bytes is not None:
             sizes = self._fetcher.sizes(self._names)
             needed = sum(sorted(sizes)[-lookahead - 1 :])
-            if policy < needed:
+            if policy.max_cache_bytes < needed:
                 self.close()
                 problem = f"the {lookahead + 1} largest shards take {needed} bytes together"
-                raise ValueError(f"cleanup: {problem}, more than the limit of {policy}")
+                limit = policy.max_cache_bytes
+                raise ValueError(f"max_cache_bytes: {problem}, more than the limit of {limit}")
 
     @property
     def stats(self) -> PrefetchStats:
@@ -251,24 +251,14 @@ class ShardPrefetcher:
         """
         self._refuse_use()
         if name not in self._positions:
-            raise ValueError(
-                f"name: expected one of the {len(self._names)} shards, found {quoted(name)}"
-            )
+            expected = f"one of the {len(self._names)} shards"
+            raise ValueError(f"name: expected {expected}, found {quoted(name)}")
         began = time.monotonic()
         task = apart(lambda _: self._schedule(self._positions[name]))[name]
         is_ready = task.is_there
         with bar(name) if self._progress else contextlib.nullcontext(lambda *_: None) as show:
             while not task.wait(_TICK):
                 show(*self._fetcher.progress(name))
-        try:
-            path = task.result()
-        except FetchError:
-            path = self._bring_now(name)
-        self._fetcher.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
-        return path
-
-    def _bring_now(self, name: str) -> Path:
-        """Fetch what failed in the background, which may succeed now."""
 
         def bring(stop: Stop) -> CachedShard:
             try:
@@ -277,9 +267,14 @@ class ShardPrefetcher:
                 with self._lock:
                     self._tasks.pop(name, None)
 
-        brought = apart(bring)
-        self._fetcher.tally.tell(brought.event)
-        return brought.path
+        try:
+            path = task.result()
+        except FetchError:  # what failed in the background may succeed now
+            brought = apart(bring)
+            self._fetcher.tally.tell(brought.event)
+            path = brought.path
+        self._fetcher.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
+        return path
 
     def _schedule(self, position: int) -> Mapping[str, _Task]:
         """Let go of what is passed; then begin with what is wanted from here on."""

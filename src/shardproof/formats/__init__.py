@@ -3,7 +3,7 @@
 Imported when they are asked for: pytest's plugin enters this room for `signs` alone.
 """
 
-from shardproof._base.lazy import attached
+from shardproof._base.imports import attached
 
 TYPE_CHECKING = False  # that of typing takes longer than all else here
 if TYPE_CHECKING:

@@ -21,17 +21,16 @@ from shardproof.loaders._reader import (
     refuse_no_torch,
     torch_module,
 )
-from shardproof.loaders.io._buffers import BufferPool
-from shardproof.loaders.io._destinations import Contiguous
+from shardproof.loaders.io._memory import BufferPool, Contiguous
 from shardproof.loaders.io._open_shards import OpenShards, ShardRead
 from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.loaders.io._row_source import UNLABELLED, Batch, WholeBatch, batch_of, open_source
 from shardproof.loaders.order._epoch_plan import Window
-from shardproof.loaders.order._selection import LayerChoice, Rows, TokenChoice
+from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
 __all__ = ["IndexedDataset"]
 
-_KEPT_BYTES = 2**27
+_KEPT_BYTES = 2**27  # of memory for the next batches: three, unless they are larger than that
 _ROWS_FOR_TWO = 1024
 """From so many rows on a second thread takes less time than starting it."""
 
@@ -105,7 +104,10 @@ class IndexedDataset(DirectoryReader):
             TypeError: A slice, or something else that is no number.
             ShardReadError: The shard can't be read.
         """
-        _refuse_slice(index)
+        if isinstance(index, slice):  # type: ignore[unreachable] # type checkers refuse it
+            raise TypeError(
+                "expected a number or a list of numbers, found a slice: give range(...)"
+            )
         if isinstance(index, (Sequence, np.ndarray)):
             return self._rows(index)
         row = self._row(self._checked(operator.index(index)))
@@ -136,9 +138,7 @@ class IndexedDataset(DirectoryReader):
         if outside.size:
             self._checked(int(outside[0]))
         rows = rows.astype(np.int64)  # before adding: a short type has no room for the sum
-        return self._batch(np.where(rows < 0, rows + n_rows, rows))
-
-    def _batch(self, rows: Rows) -> Batch:
+        rows = np.where(rows < 0, rows + n_rows, rows)
         selection, n_rows = self._source.selection, len(rows)
         with self._lock:  # memory for batches of one size, since the next one is often as large
             if self._pool is None or self._pool.n_rows != n_rows:
@@ -160,8 +160,7 @@ class IndexedDataset(DirectoryReader):
                 )
                 # Not by `contextlib.closing`, into whose first step a second interrupt may fall.
                 try:
-                    for _ in parts:
-                        pass
+                    list(parts)
                 finally:
                     parts.close()
         batch = batch_of(self._source, rows, buffer.array(n_rows, selection.dtype))
@@ -217,8 +216,3 @@ class IndexedDataset(DirectoryReader):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_source": self._source, "_framework": self._framework}
-
-
-def _refuse_slice(index: object) -> None:  # which no type checker lets anyone give
-    if isinstance(index, slice):
-        raise TypeError("expected a number or a list of numbers, found a slice: give range(...)")

@@ -11,6 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from shardproof._base.arguments import checked, count, rank_of
+from shardproof._base.messages import quoted, told
 from shardproof.loaders._reader import (
     DirectoryReader,
     Framework,
@@ -18,19 +19,13 @@ from shardproof.loaders._reader import (
     refuse_no_torch,
     torch_module,
 )
-from shardproof.loaders.io._buffers import BufferPool
+from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._read_ahead import ReadAhead
 from shardproof.loaders.io._row_source import Batch, RowSource
 from shardproof.loaders.order._cursor import EpochCursor
 from shardproof.loaders.order._epoch_plan import RankShare
 from shardproof.loaders.order._orders import Order
-from shardproof.loaders.order._state import (
-    DeliveredPart,
-    EpochPosition,
-    LoaderState,
-    differences,
-    read_state,
-)
+from shardproof.loaders.order._state import DeliveredPart, EpochPosition, LoaderState
 
 __all__ = ["BatchLoader", "LoaderOptions"]
 
@@ -111,10 +106,7 @@ class BatchLoader(DirectoryReader):
         return BufferPool(size, self._source.selection.row_bytes, n_kept)
 
     def _arguments(self) -> dict[str, object]:
-        options = {
-            field.name: getattr(self._options, field.name)
-            for field in dataclasses.fields(self._options)
-        }
+        options = dataclasses.asdict(self._options)
         return super()._arguments() | self._order.settings | options
 
     @property
@@ -147,7 +139,7 @@ class BatchLoader(DirectoryReader):
         plan = self._share.plan(start)
         n_done, n_own = start.n_batches, plan.n_batches(rank)
         ahead = ReadAhead(self._source, plan, rank, self._options.workers, self._pool)
-        # Closed here: an interrupt is lost where the interpreter closes what nobody holds.
+        # Closed here: an interrupt is lost where the interpreter closes what has no reference.
         with contextlib.closing(ahead.batches(n_done)) as batches:
             for batch in batches:
                 n_done += 1
@@ -233,8 +225,9 @@ class BatchLoader(DirectoryReader):
         """
         position = self._cursor.position
         now = DeliveredPart(self._options.world_size, position.n_batches)
-        found = self._state(position.epoch, [*position.before, now])
-        state: dict[str, Any] = msgspec.to_builtins(found)
+        state: dict[str, Any] = msgspec.to_builtins(
+            self._state(position.epoch, [*position.before, now])
+        )
         return state
 
     def _state(self, epoch: int, delivered: list[DeliveredPart]) -> LoaderState:
@@ -253,7 +246,7 @@ class BatchLoader(DirectoryReader):
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration begin with the batch after this state, whatever the world size.
+        """Begin the next iteration with the batch after this state, whatever the world size.
 
         Nothing that was delivered before is read. After the end of an epoch comes the next one.
 
@@ -264,8 +257,17 @@ class BatchLoader(DirectoryReader):
             ValueError: The state is of another directory, of other rows or of another order; or it
                 is none.
         """
-        found = read_state(state)
-        if wrong := differences(self._state(0, []), found):
+        try:
+            found = msgspec.convert(state, LoaderState)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"expected what state_dict() returned: {told(error)}") from None
+        own = self._state(found.epoch, found.delivered)
+        wrong = [
+            f"{name}: expected {quoted(getattr(own, name))}, found {quoted(getattr(found, name))}"
+            for name in own.__struct_fields__
+            if getattr(own, name) != getattr(found, name)
+        ]
+        if wrong:
             raise ValueError(f"this state is of another loader: {'; '.join(wrong)}")
         *before, last = found.delivered or [DeliveredPart(self._options.world_size, 0)]
         if any(part.world_size > max(1, self._order.n_rows) for part in found.delivered):

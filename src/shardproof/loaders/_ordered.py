@@ -6,7 +6,7 @@ from shardproof._base.arguments import checked
 from shardproof.loaders._loader import BatchLoader, LoaderOptions
 from shardproof.loaders._reader import Framework
 from shardproof.loaders.io._row_source import open_source
-from shardproof.loaders.order._orders import FileOrder
+from shardproof.loaders.order._orders import Order
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
 __all__ = ["OrderedDataLoader"]
@@ -68,4 +68,5 @@ class OrderedDataLoader(BatchLoader):
             framework=framework,
         )
         source = open_source(shards_dir, layer, tokens)
-        super().__init__(source, FileOrder(source.selection.n_rows, batch_size), options)
+        order = Order(n_rows=source.selection.n_rows, window_rows=batch_size)
+        super().__init__(source, order, options)

@@ -19,11 +19,7 @@ Framework = Literal["numpy", "torch"]
 
 
 class DirectoryReader:
-    """Reads a proven directory; begins anew in each forked process, and ends with the interpreter.
-
-    Args:
-        source: The directory and its wanted rows.
-    """
+    """Reads a proven directory; begins anew in each forked process, ends with the interpreter."""
 
     def __init__(self, source: RowSource) -> None:
         self._source = source
@@ -70,33 +66,22 @@ class DirectoryReader:
 _readers: weakref.WeakSet[DirectoryReader] = weakref.WeakSet()
 
 
-def _start_all() -> None:
+def _start_in_child() -> None:
     for reader in list(_readers):
         reader._start()
 
 
-os.register_at_fork(after_in_child=_start_all)
+os.register_at_fork(after_in_child=_start_in_child)
 
 
 def refuse_no_torch(framework: Framework) -> None:
-    """Raise if tensors are wanted, and there is no torch.
-
-    Raises:
-        ModuleNotFoundError: There is no torch.
-    """
+    """Raise `ModuleNotFoundError` if tensors are wanted, and there is no torch."""
     if framework == "torch":
         torch_module("framework='torch'")
 
 
 def torch_module(wanted: str) -> ModuleType:
-    """Return our module that needs torch.
-
-    Args:
-        wanted: What needs it, for the message.
-
-    Raises:
-        ModuleNotFoundError: There is no torch.
-    """
+    """Return our module that needs torch, or raise `ModuleNotFoundError` with what is wanted."""
     try:
         from shardproof.loaders import _torch  # noqa: PLC0415 - only where it is asked for
     except ModuleNotFoundError as error:
@@ -108,7 +93,7 @@ def torch_module(wanted: str) -> ModuleType:
 
 
 def as_arrays_of(framework: Framework, batch: Batch, dtype: str) -> Batch:
-    """Return a batch as the arrays of a library, over the same memory.
+    """Return a batch of numpy as the arrays of a library, over the same memory.
 
     Args:
         framework: Which library.

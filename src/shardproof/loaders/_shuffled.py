@@ -95,21 +95,23 @@ class ShuffledDataLoader(BatchLoader):
             count("buffer_size", buffer_size, 1)
         ignored = sorted({count("ignore_labels", label, 0, UNLABELLED) for label in ignore_labels})
         source = open_source(shards_dir, layer, tokens)
-        order = _order(source, ignored, seed, buffer_size, batch_size)
+        kept = _rows_kept(source, ignored) if ignored else None
+        n_rows = source.selection.n_rows if kept is None else int(kept.sum())
+        settings = {"seed": seed, "buffer_size": buffer_size, "ignore_labels": ignored}
+        if buffer_size is None:
+            order: Order = RowOrder(
+                n_rows=n_rows, window_rows=batch_size, settings=settings, seed=seed, kept=kept
+            )
+        else:
+            order = PoolOrder(
+                n_rows=n_rows,
+                window_rows=max(1, buffer_size // 2 // batch_size) * batch_size,
+                window_seed=seed,
+                settings=settings,
+                selection=source.selection,
+                kept=kept,
+            )
         super().__init__(source, order, options)
-
-
-def _order(
-    source: RowSource, ignored: list[int], seed: int, buffer_size: int | None, batch_size: int
-) -> Order:
-    selection = source.selection
-    kept = _rows_kept(source, ignored) if ignored else None
-    n_rows = selection.n_rows if kept is None else int(kept.sum())
-    settings = {"seed": seed, "buffer_size": buffer_size, "ignore_labels": ignored}
-    if buffer_size is None:
-        return RowOrder(n_rows, batch_size, settings, seed, kept)
-    window_rows = max(1, buffer_size // 2 // batch_size) * batch_size
-    return PoolOrder(n_rows, window_rows, seed, settings, selection, kept)
 
 
 def _rows_kept(source: RowSource, ignored: list[int]) -> npt.NDArray[np.bool_]:

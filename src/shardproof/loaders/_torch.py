@@ -15,7 +15,7 @@ from shardproof.loaders.io._row_source import Batch, WholeBatch
 from shardproof.loaders.order._passes import Passes, WorkerTurn
 from shardproof.loaders.order._state import EpochPosition
 
-__all__ = ["Divisible", "TorchDataset", "tensors"]
+__all__ = ["TorchDataset", "tensors"]
 
 
 def tensors(batch: Batch, dtype: str) -> Batch:
@@ -26,12 +26,10 @@ def tensors(batch: Batch, dtype: str) -> Batch:
     return cast("Batch", found)
 
 
-def _converted(batch: WholeBatch, **_: object) -> dict[str, Any]:
-    return {name: torch.as_tensor(value) for name, value in batch.items()}
-
-
-default_collate_fn_map[WholeBatch] = _converted
-
+# What torch's own collating looks up by the type of its first sample.
+default_collate_fn_map[WholeBatch] = lambda batch, **_: {
+    name: torch.as_tensor(value) for name, value in batch.items()
+}
 
 _SAY_HOW_MANY = "say torch_dataset(num_workers=...), as many as the DataLoader has"
 
@@ -44,59 +42,32 @@ _LEFT_OUT = (
 )
 
 
-class Divisible(Protocol):
-    """Batches that several workers can share, as loaders are."""
+class _Divisible(Protocol):
+    """Batches that several workers can share: a `BatchLoader`, whose module comes after this."""
 
     @property
-    def epoch(self) -> int:
-        """Which epoch was delivered last, or chosen since then."""
-        ...
-
+    def epoch(self) -> int: ...
     @property
-    def n_batches(self) -> int:
-        """How many batches an epoch has."""
-        ...
-
+    def n_batches(self) -> int: ...
     @property
-    def n_left(self) -> int:
-        """How many batches the next iteration delivers."""
-        ...
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Deliver the batches."""
-        ...
-
-    def of_worker(self, worker: int, n_workers: int, start: EpochPosition) -> Self:
-        """Return the part that one of several workers delivers."""
-        ...
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the iteration is."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration begin after this state."""
-        ...
+    def n_left(self) -> int: ...
+    def __iter__(self) -> Iterator[Batch]: ...
+    def of_worker(self, worker: int, n_workers: int, start: EpochPosition) -> Self: ...
+    def set_epoch(self, epoch: int) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class TorchDataset(torch.utils.data.IterableDataset[Batch]):
     """A loader for ``torch.utils.data.DataLoader(..., batch_size=None)``.
 
     Each of its worker processes takes part as a rank of its own: no row comes twice, none is lost.
-
-    Args:
-        loader: Delivers the batches.
-        passes: The table by which its workers agree.
-        n_workers: How many there will be, if that is known.
+    The workers agree by a table of passes.
     """
 
-    def __init__(self, loader: Divisible, passes: Passes, n_workers: int | None) -> None:
+    def __init__(self, loader: _Divisible, passes: Passes, n_workers: int | None) -> None:
         self._loader, self._passes, self._n_workers = loader, passes, n_workers
-        self._part: Divisible | None = None  # of this worker, once it has one
+        self._part: _Divisible | None = None  # of this worker, once it has one
         self._state: Mapping[str, Any] | None = None
         self._n_passes = 0
         # torch counts on from what was delivered before a load, across the end of an epoch too.
@@ -141,37 +112,38 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
         self._passes.enter(turn, EpochPosition(part.epoch), is_over=is_over)
         return self._after_end(turn) if is_over else self._delivered(part, turn)
 
-    def _part_of(self, turn: WorkerTurn, start: EpochPosition) -> Divisible:
+    def _part_of(self, turn: WorkerTurn, start: EpochPosition) -> _Divisible:
         self._part = self._loader.of_worker(turn.worker, turn.n_workers, start)
         return self._part
 
     def _after_end(self, turn: WorkerTurn) -> Iterator[Batch]:
-        """Decide with the first batch, for which nobody is asked before all have entered."""
+        """Decide with the first batch, which torch asks for when all workers have entered."""
         start = self._passes.after_end(turn)
         if start is None:
             self._passes.finish(turn)
         else:
             yield from self._delivered(self._part_of(turn, start), turn)
 
-    def _delivered(self, part: Divisible, turn: WorkerTurn) -> Iterator[Batch]:
+    def _delivered(self, part: _Divisible, turn: WorkerTurn) -> Iterator[Batch]:
         """Write down the end of a pass as soon as this worker has nothing more to deliver."""
         n_left = part.n_left
         if n_left <= 0:
             self._passes.finish(turn)
-        return self._until_the_last(part, turn, n_left)
 
-    def _until_the_last(self, part: Divisible, turn: WorkerTurn, n_left: int) -> Iterator[Batch]:
-        for number, batch in enumerate(part, start=1):
-            if number == n_left:
-                self._passes.finish(turn)
-            yield batch
+        def until_the_last() -> Iterator[Batch]:
+            for number, batch in enumerate(part, start=1):
+                if number == n_left:
+                    self._passes.finish(turn)
+                yield batch
+
+        return until_the_last()
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader is; in a worker, where its part is."""
         return (self._part or self._loader).state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration begin after this state."""
+        """Begin the next iteration after this state."""
         if torch.utils.data.get_worker_info() is None:
             self._loader.load_state_dict(state)
         else:

@@ -6,6 +6,7 @@ Nothing of the kit is imported before a fixture is used.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -32,6 +33,11 @@ __all__ = [
 ]
 
 
+def _numbered(path: Path) -> Callable[[], Path]:
+    numbers = itertools.count()
+    return lambda: path.with_name(f"{path.name}-{next(numbers)}")
+
+
 @pytest.fixture
 def make_shards_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
     """Make shards directories of any format for one test.
@@ -43,8 +49,7 @@ def make_shards_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
     """
     from shardproof.testing.samples._directories import shards_dir_maker  # noqa: PLC0415 - as above
 
-    bases = (tmp_path / f"shards-dir-{number}" for number in itertools.count())
-    with shards_dir_maker(lambda: next(bases)) as make:
+    with shards_dir_maker(_numbered(tmp_path / "shards-dir")) as make:
         yield make
 
 
@@ -57,9 +62,7 @@ def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mak
     """
     from shardproof.testing.samples._directories import shards_dir_maker  # noqa: PLC0415 - as above
 
-    def new_base() -> Path:
-        return tmp_path_factory.mktemp("shards-dir")
-
+    new_base = functools.partial(tmp_path_factory.mktemp, "shards-dir")
     with shards_dir_maker(new_base, drop_root_override=False) as make:
         yield make
 
@@ -74,8 +77,7 @@ def make_receipts_dir(tmp_path: Path) -> Iterator[MakeReceiptsDir]:
     """
     from shardproof.testing.samples.receipts import receipts_dir_maker  # noqa: PLC0415 - as above
 
-    bases = (tmp_path / f"receipts-dir-{number}" for number in itertools.count())
-    with receipts_dir_maker(lambda: next(bases)) as make:
+    with receipts_dir_maker(_numbered(tmp_path / "receipts-dir")) as make:
         yield make
 
 
@@ -89,8 +91,7 @@ def make_checkpoint(tmp_path: Path) -> Iterator[MakeCheckpoint]:
     """
     from shardproof.testing.samples.checkpoint import checkpoint_dir_maker  # noqa: PLC0415 - as above
 
-    bases = (tmp_path / f"checkpoint-{number}" for number in itertools.count())
-    with checkpoint_dir_maker(lambda: next(bases)) as make:
+    with checkpoint_dir_maker(_numbered(tmp_path / "checkpoint")) as make:
         yield make
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +12,7 @@ from shardproof._base.messages import shown, told
 from shardproof.formats import signs
 
 if TYPE_CHECKING:
-    from shardproof import Level, Report
+    from shardproof import Level
 
 __all__ = [
     "VALIDATION",
@@ -81,16 +81,7 @@ class _Node:
 class ShardsDirectory(_Node, pytest.Directory):
     """A directory of saev's data in the test tree; nothing but its manifest file is collected."""
 
-    doubt: OSError | None = None
-
-    @classmethod
-    def doubted(
-        cls, parent: pytest.Collector, path: Path, doubt: OSError | None
-    ) -> ShardsDirectory:
-        """Return the node; with why it could not be seen whether it is one, where that is so."""
-        node: ShardsDirectory = cls.from_parent(parent, path=path)
-        node.doubt = doubt
-        return node
+    doubt: OSError | None = None  # why it could not be seen whether it is one
 
     def collect(self) -> Iterable[ShardsManifest]:
         """Yield the manifest file, unread."""
@@ -157,8 +148,9 @@ class ShardsItem(_Node, pytest.Item):
         try:
             report = validate(self.root, level=self.config.stash[VALIDATION].level)
         except ManifestNotFoundError:
-            if self._doubt is not None:  # it may have been there when nobody could look
-                raise self._doubt from None
+            doubt = self.parent.doubt if isinstance(self.parent, ShardsManifest) else None
+            if doubt is not None:  # it may have been there when it could not be looked at
+                raise doubt from None
             raise
         self.user_properties += [
             ("shards_files", report.n_files),
@@ -167,17 +159,18 @@ class ShardsItem(_Node, pytest.Item):
         ]
         report.raise_for_findings()
 
-    @property
-    def _doubt(self) -> OSError | None:
-        return self.parent.doubt if isinstance(self.parent, ShardsManifest) else None
-
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the report's text, or the manifest's error: a traceback would say nothing."""
         from shardproof import ShardproofError, ShardValidationError  # noqa: PLC0415 - as above
 
         error = excinfo.value
         if isinstance(error, ShardValidationError):
-            return "\n\n".join([told(error), *_not_looked_at(error.report)])
+            blind = [each for each in error.report.findings if not each.conclusive]
+            if not blind:
+                return told(error)
+            files, reasons = counted(len(blind), "file"), sorted({each.found for each in blind})
+            why = ", ".join(reasons)
+            return f"{told(error)}\n\nOf these, {files} could not be looked at ({why})."
         if isinstance(error, ShardproofError):
             return told(error)
         if isinstance(error, OSError):
@@ -194,13 +187,6 @@ class ShardsItem(_Node, pytest.Item):
             None,
             f"shards directory {shown_path(str(self.root))} ({self.name})",
         )
-
-
-def _not_looked_at(report: Report) -> Iterator[str]:
-    blind = [finding for finding in report.findings if not finding.conclusive]
-    if blind:
-        reasons = ", ".join(sorted({finding.found for finding in blind}))
-        yield f"Of these, {counted(len(blind), 'file')} could not be looked at ({reasons})."
 
 
 class NothingFoundItem(pytest.Item):

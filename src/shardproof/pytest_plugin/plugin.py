@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,35 +66,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker; take part in the run only if that was asked for."""
     config.addinivalue_line("markers", "shards: the validation of a shards directory (shardproof)")
-    _refuse_bare_option(config)
-    level = _level(config)
-    flag = bool(config.getoption("validate_shards"))
-    if flag or config.getini("validate_shards"):
-        validation = _ShardsValidation(level, _named_directories(config), must_find=flag)
-        config.stash[VALIDATION] = validation
-        config.pluginmanager.register(validation, "shardproof-validation")
-    elif config.getoption("shards_dir"):
-        raise pytest.UsageError("--shards-dir does nothing without --validate-shards: give both")
-
-
-def _refuse_bare_option(config: pytest.Config) -> None:
-    """Refuse a space: pytest takes the path for one of tests, and moves its rootdir there."""
+    # With a space, pytest takes the path for one of tests, and moves its rootdir there.
     from_environment = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     if "--shards-dir" in (*config.invocation_params.args, *from_environment):
         raise pytest.UsageError(
             "--shards-dir PATH, with a space, makes pytest look for tests and its configuration in "
             "PATH: write --shards-dir=PATH"
         )
-
-
-def _level(config: pytest.Config) -> Level:
     asked = config.getoption("shards_level")
     where = "ini option shards_level" if asked is None else "--shards-level"
     asked = config.getini("shards_level") if asked is None else asked
-    for level in _LEVELS:
-        if level == asked:
-            return level
-    raise pytest.UsageError(f"{where}: expected one of {', '.join(_LEVELS)}, found {quoted(asked)}")
+    levels = {str(level): level for level in _LEVELS}
+    if asked not in levels:
+        known = ", ".join(levels)
+        raise pytest.UsageError(f"{where}: expected one of {known}, found {quoted(asked)}")
+    flag = bool(config.getoption("validate_shards"))
+    if flag or config.getini("validate_shards"):
+        validation = _ShardsValidation(levels[asked], _named_directories(config), must_find=flag)
+        config.stash[VALIDATION] = validation
+        config.pluginmanager.register(validation, "shardproof-validation")
+    elif config.getoption("shards_dir"):
+        raise pytest.UsageError("--shards-dir does nothing without --validate-shards: give both")
 
 
 def _named_directories(config: pytest.Config) -> list[Path]:
@@ -118,14 +111,14 @@ class _ShardsValidation:
         self._owners: dict[str, ShardsManifest] = {}
 
     def owns(self, node: ShardsManifest) -> bool:
-        """Whether this node is the first for its directory, by whatever path it was reached.
+        """Return whether this node is the first for its directory, by any path that leads there.
 
         Asked when a node is collected, not when it is made: pytest makes nodes that lie beside what
         the command line names, and drops them.
         """
         try:
             real = real_path(node.root)
-        except OSError:  # which its item meets too, and tells
+        except OSError:  # which its item meets too, and reports
             real = os.fspath(node.root)
         return self._owners.setdefault(real, node) is node
 
@@ -138,11 +131,15 @@ class _ShardsValidation:
         Plans and checkpoints are known by names that others use too, and lie beside other things:
         what is in their directories is collected as ever, and `pytest_collect_file` finds them.
         """
-        # Whoever names a directory to pytest, or something in it, wants the tests in it too.
+        # A directory that is named to pytest, or that has something named in it, has its tests run.
         if parent.session.isinitpath(path, with_parents=True):
             return None
         is_data, doubt = _looked(is_there, path / signs.SAEV.manifest_file)
-        return ShardsDirectory.doubted(parent, path, doubt) if is_data or doubt else None
+        if not is_data and doubt is None:
+            return None
+        node: ShardsDirectory = ShardsDirectory.from_parent(parent, path=path)
+        node.doubt = doubt
+        return node
 
     def pytest_collect_file(
         self, file_path: Path, parent: pytest.Collector
@@ -164,16 +161,15 @@ class _ShardsValidation:
         pytest-xdist's workers would not see them.
         """
         report = yield
-        if isinstance(collector, pytest.Session):
-            report.result += [*self._named_nodes(collector)]
-        return report
-
-    def _named_nodes(self, session: pytest.Session) -> Iterator[ShardsManifest]:
-        for root in self._named:
-            path = root / _manifest_name(root)
-            node = ShardsManifest.at(session, path, nodeid=shown_path(path.as_posix()))
+        for root in self._named if isinstance(collector, pytest.Session) else ():
+            try:
+                path = root / signs.manifest_name(root)
+            except OSError:  # which its item meets too, and reports
+                path = root / signs.SAEV.manifest_file
+            node = ShardsManifest.at(collector, path, nodeid=shown_path(path.as_posix()))
             if self.owns(node):  # asked here, before the test tree's: a named one has one id
-                yield node
+                report.result.append(node)
+        return report
 
     @pytest.hookimpl(tryfirst=True)  # before -k, -m and --deselect take items away
     def pytest_collection_modifyitems(
@@ -185,11 +181,34 @@ class _ShardsValidation:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say how many directories were validated, and which failed."""
-        looks = _looks(terminalreporter)
-        if looks or not terminalreporter.config.option.collectonly:
-            terminalreporter.section("shards directories")
-            for line in _summary(self.level, looks):
-                terminalreporter.write_line(line)
+        looks = {}  # the last report about each directory; from pytest-xdist's workers too
+        for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+            if isinstance(report, pytest.TestReport) and report.when == "call":
+                properties = dict(report.user_properties)
+                if "shards_dir" in properties:
+                    looks[str(properties["shards_dir"])] = properties, report.failed
+        if not looks and terminalreporter.config.option.collectonly:
+            return
+        counts = [properties for properties, _ in looks.values()]
+        failed = {
+            root: properties for root, (properties, has_failed) in looks.items() if has_failed
+        }
+        n_files, n_unproven = (
+            sum(_n(each, name) for each in counts) for name in ("shards_files", "shards_unproven")
+        )
+        terminalreporter.section("shards directories")
+        terminalreporter.write_line(
+            f"{self.level}: {counted(len(looks), 'shards directory', 'shards directories')} with "
+            f"{counted(n_files, 'file')} validated, {len(failed)} failed"
+        )
+        if n_unproven:
+            lacking = "digest" if self.level == "valid" else "size or structure"
+            files = counted(n_unproven, "file")
+            terminalreporter.write_line(f"{files} without a {lacking} to prove")
+        for root, properties in failed.items():
+            n_findings = _n(properties, "shards_findings")
+            why = counted(n_findings, "finding") if n_findings else "could not be validated"
+            terminalreporter.write_line(f"FAILED {shown(root)}: {why}")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -200,51 +219,14 @@ def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectRep
     return pytest.CollectReport(collector.nodeid, "passed", None, [*collector.collect()])
 
 
-def _manifest_name(root: Path) -> str:
-    """Return the name of the manifest file of a directory that is named, or what would be one."""
-    try:
-        return signs.manifest_name(root)
-    except OSError:  # which its item meets too, and tells
-        return signs.SAEV.manifest_file
-
-
 def _looked(look: Callable[[Path], bool], path: Path) -> tuple[bool, OSError | None]:
-    """Return what a look says; or why it failed, which an item is to tell."""
+    """Return what a look says; or why it failed, which an item reports."""
     try:
         return look(path), None
     except OSError as error:
         return False, error
 
 
-def _looks(terminalreporter: pytest.TerminalReporter) -> dict[str, pytest.TestReport]:
-    """Return the last report about each directory; from pytest-xdist's workers too."""
-    reports = [report for reports in terminalreporter.stats.values() for report in reports]
-    return {
-        str(dict(report.user_properties)["shards_dir"]): report
-        for report in reports
-        if isinstance(report, pytest.TestReport)
-        and report.when == "call"
-        and "shards_dir" in dict(report.user_properties)
-    }
-
-
-def _summary(level: Level, looks: dict[str, pytest.TestReport]) -> Iterator[str]:
-    failed = {root: report for root, report in looks.items() if report.failed}
-    n_files = sum(_n(report, "shards_files") for report in looks.values())
-    n_unproven = sum(_n(report, "shards_unproven") for report in looks.values())
-    yield (
-        f"{level}: {counted(len(looks), 'shards directory', 'shards directories')} with "
-        f"{counted(n_files, 'file')} validated, {len(failed)} failed"
-    )
-    if n_unproven:
-        lacking = "digest" if level == "valid" else "size or structure"
-        yield f"{counted(n_unproven, 'file')} without a {lacking} to prove"
-    for root, report in failed.items():
-        n_findings = _n(report, "shards_findings")
-        why = counted(n_findings, "finding") if n_findings else "could not be validated"
-        yield f"FAILED {shown(root)}: {why}"
-
-
-def _n(report: pytest.TestReport, name: str) -> int:
-    value = dict(report.user_properties).get(name, 0)
+def _n(properties: dict[str, object], name: str) -> int:
+    value = properties.get(name, 0)
     return value if isinstance(value, int) else 0

@@ -16,11 +16,10 @@ from shardproof.receipts._claimed_shard import ClaimedShard
 from shardproof.receipts._runs import Run, open_run
 from shardproof.receipts._store import ReceiptStore, slurm_array
 from shardproof.receipts.claims._claim_files import ObservedClaim, claims_in
-from shardproof.receipts.plan._assignment import Assignment
 from shardproof.receipts.plan._directories import plan_dirs
 from shardproof.receipts.plan._input_files import InputFile, input_files
 from shardproof.receipts.plan._pins import Pin, pin_files, pin_hub
-from shardproof.receipts.plan._plan import Plan, make_plan
+from shardproof.receipts.plan._plan import Assignment, Plan, make_plan
 from shardproof.receipts.verdict._records import Receipt
 from shardproof.receipts.verdict._verdict import Verdict
 

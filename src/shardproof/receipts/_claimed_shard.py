@@ -191,7 +191,7 @@ class ClaimedShard:
 
     def close(self) -> None:
         """Give the shard back, if that was not done yet."""
-        if self._is_given_back or os.getpid() != self._pid:
+        if self._is_given_back or os.getpid() != self._pid:  # a child's copy is its parent's claim
             return
         try:
             self._end()

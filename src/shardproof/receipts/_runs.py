@@ -120,7 +120,7 @@ def open_run(
     """Return the run of a configuration: the one that is there, or a new one.
 
     Args:
-        output_dir: Where runs are, on a file system that all jobs see and nobody purges.
+        output_dir: Where runs are, on a file system that all jobs see and that is not purged.
         datasets: Name or settings of each data set. This and what follows is values of JSON, and
             paths; it names the run, so nothing that changes from job to job belongs in it.
         tokenizer: ``pin.tokenizer(...)``; its ``resolved_revision`` must be there.
@@ -174,7 +174,7 @@ def _directory_name(name: str, generation: int) -> str:
 
 
 def _make_generation(runs: Path, name: str, generation: int) -> int:
-    """Make a fresh directory that survives a power cut; of two who force at once each gets one."""
+    """Make a fresh directory that survives a power cut; two jobs at once get one each."""
     # Before any is made, so that none is left behind where this fails; `runs` may be a link.
     fd = os.open(runs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -52,7 +52,6 @@ class ReceiptStore:
             longer one counts. A day at most.
         plan: The plan, where the caller has made it: then source files are where it says, and not
             where they were on the machine that wrote ``plan.json``.
-        clock: What time is measured by; for tests.
 
     Attributes:
         path: Absolute path of the plan directory.
@@ -85,7 +84,7 @@ class ReceiptStore:
         heartbeat: float = 30.0,
         stale_after: float = 300.0,
         plan: Plan | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        _clock: Callable[[], float] = time.monotonic,
     ) -> None:
         refuse_empty(plan_dir=plan_dir)
         refuse_times(heartbeat, stale_after)
@@ -96,9 +95,9 @@ class ReceiptStore:
         self.n_shards = header.n_shards
         self._header = header
         self._plan = plan
-        self._verdicts = PlanVerdicts(header, clock)
+        self._verdicts = PlanVerdicts(header, _clock)
         self._heartbeat = heartbeat
-        self._claims = Claims(header, heartbeat, stale_after, clock)
+        self._claims = Claims(header, heartbeat, stale_after, _clock)
 
     def __repr__(self) -> str:
         return f"ReceiptStore({os.fspath(self.path)!r})"
@@ -254,7 +253,7 @@ class ReceiptStore:
         claim = None
         try:
             claim = self._claims.acquire(index)
-            self._refuse_completed(index, level)  # by who had the claim until now
+            self._refuse_completed(index, level)  # the holder before may have done it
             return ClaimedShard(
                 claim,
                 self._header,

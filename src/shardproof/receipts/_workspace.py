@@ -32,9 +32,7 @@ _PASSING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC | 
 class Workspace:
     """The directory in which one claim writes, and the plan directory that its outputs go to.
 
-    Args:
-        path: The directory; it is made when something is written.
-        root: Real absolute path of the plan directory, on the same file system.
+    It is made when something is written, on the file system of the plan directory.
     """
 
     def __init__(self, path: str, root: str) -> None:
@@ -52,12 +50,7 @@ class Workspace:
         return path
 
     def refuse_links(self, name: str) -> None:
-        """Raise if a folder that an output goes to is a link that leads out, or no folder.
-
-        Raises:
-            ReceiptError: One of them is something else, or a link that leads out.
-            OSError: It could not be looked at (EIO, ESTALE, ...).
-        """
+        """Raise `ReceiptError` if a part of the way to an output is no folder, or leads out."""
         with contextlib.suppress(FileNotFoundError), _open_folder_of(name, self._root, make=False):
             pass
 
@@ -65,9 +58,8 @@ class Workspace:
         """Move a file that was written and synced to its name, and sync that name.
 
         Raises:
-            ReceiptError: A folder on the way is something else, or a link that leads out.
+            ReceiptError: As of `refuse_links`.
             UnsyncedError: It has its name, but perhaps not after a power cut.
-            OSError: The file system failed.
         """
         path = os.path.join(self._root, name)
         with _open_folder_of(name, self._root) as fd, told_of(path):

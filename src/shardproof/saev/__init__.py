@@ -6,10 +6,8 @@ of the shape `Metadata.shard_shape`; the last one too, whose rows past its ``n_e
 (``docs/src/developers/protocol.md`` of https://github.com/OSU-NLP-Group/saev).
 """
 
-from shardproof.saev._json_files import LABELS_FILE, METADATA_FILE, SHARDS_FILE
-from shardproof.saev._manifest import read_manifest
-from shardproof.saev._metadata import Metadata
-from shardproof.saev._shard_info import Shard, ShardInfo
+from shardproof.saev._metadata import LABELS_FILE, METADATA_FILE, SHARDS_FILE, Metadata
+from shardproof.saev._shard_info import Shard, ShardInfo, read_manifest
 
 __all__ = [
     "LABELS_FILE",

@@ -1,4 +1,4 @@
-"""What a directory's activations are, and the shape that follows from it."""
+"""What a directory's activations are, and how the two files of JSON are read and written."""
 
 import functools
 import hashlib
@@ -6,28 +6,42 @@ import heapq
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shardproof._base import json
+from shardproof._base import files, json
 from shardproof._base.arguments import accepted_fields, as_int, checked, count
 from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.names import real_root
 from shardproof._base.opening import refuse_empty
-from shardproof.saev._json_files import (
-    MAX_COUNT,
-    METADATA_FILE,
-    AnyPath,
-    Count,
-    Positive,
-    dump,
-    read_bytes,
-)
+from shardproof.errors import ManifestNotFoundError
 
-__all__ = ["Metadata"]
+__all__ = [
+    "LABELS_FILE",
+    "MAX_COUNT",
+    "METADATA_FILE",
+    "SHARDS_FILE",
+    "AnyPath",
+    "Count",
+    "Metadata",
+    "read_json",
+    "write_json",
+]
 
 logger = logging.getLogger("shardproof.saev")
+
+METADATA_FILE = "metadata.json"
+SHARDS_FILE = "shards.json"
+LABELS_FILE = "labels.bin"
+
+MAX_COUNT = 2**53
+"""Exact in every JSON reader (RFC 8259, section 6)."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
+
+AnyPath = str | os.PathLike[str]
 
 _SHOWN = 20
 _MAX_SHARD_BYTES = 2**63 - 1  # off_t
@@ -86,20 +100,15 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
     _file: Any = ""
     """The object of the file as text, where it has other fields than these."""
 
-    _POSITIVE: ClassVar[tuple[str, ...]] = (
-        "content_tokens_per_example",
-        "d_model",
-        "max_tokens_per_shard",
-    )
-
     def __post_init__(self) -> None:
         if isinstance(self.layers, Sequence):
             layers = tuple(as_int("layers", layer) for layer in self.layers)
             msgspec.structs.force_setattr(self, "layers", layers)
         for name, value in accepted_fields(self).items():
             msgspec.structs.force_setattr(self, name, value)
-        for name in (*self._POSITIVE, "n_examples"):
-            count(name, getattr(self, name), int(name in self._POSITIVE), MAX_COUNT)
+        for name in ("content_tokens_per_example", "d_model", "max_tokens_per_shard"):
+            count(name, getattr(self, name), 1, MAX_COUNT)
+        count("n_examples", self.n_examples, 0, MAX_COUNT)
         for layer in self.layers:
             count("layers", layer, -MAX_COUNT, MAX_COUNT)
         if not self.layers or len(set(self.layers)) != len(self.layers):
@@ -182,10 +191,10 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         """
         refuse_empty(shards_dir=shards_dir)
         path = os.path.join(real_root(shards_dir), METADATA_FILE)
-        data = read_bytes(*os.path.split(path))
+        data = read_json(*os.path.split(path))
         metadata = msgspec.structs.replace(json.decode(data, cls, path=path), _file="")
         if unknown := _fields(data).keys() - metadata._object().keys():
-            _tell(path, ", ".join(map(quoted, heapq.nsmallest(_SHOWN, unknown))))
+            _warn_once(path, ", ".join(map(quoted, heapq.nsmallest(_SHOWN, unknown))))
             text = msgspec.json.format(data, indent=-1).decode()
             return msgspec.structs.replace(metadata, _file=text)
         return metadata
@@ -201,7 +210,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
             OSError: It could not be written.
         """
         refuse_empty(shards_dir=shards_dir)
-        dump(self._object(), shards_dir, METADATA_FILE)
+        write_json(self._object(), shards_dir, METADATA_FILE)
 
 
 def _fields(text: str | bytes) -> dict[str, Any]:
@@ -210,11 +219,40 @@ def _fields(text: str | bytes) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=256)
-def _tell(path: str, unknown: str) -> None:
-    """Warn once of a file's unknown fields, given as they are shown.
-
-    Only the last 256 are remembered: a process may look at any number of directories.
-    """
+def _warn_once(path: str, unknown: str) -> None:
+    # Only the last 256 are remembered: a process may look at any number of directories.
     logger.warning(
         "'%s' has fields that are not known here, and are kept: %s", shown(path), printable(unknown)
     )
+
+
+def write_json(value: Any, shards_dir: AnyPath, name: str) -> None:
+    """Write one of the two files, whole or not at all."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    files.sweep_leftovers(shards_dir)
+    files.write_whole(os.path.join(shards_dir, name), text)
+
+
+def read_json(root: str, name: str) -> bytes:
+    """Return the text of one of the two; where it is missing, the error says what is there."""
+    try:
+        return json.read_bytes(root, name, max_bytes=json.MAX_BYTES)
+    except ManifestNotFoundError as error:
+        if error.path == root:
+            raise
+        names = sorted(os.listdir(root))
+        acts = [each for each in names if each.startswith("acts") and each.endswith(".bin")]
+        there = [f"{len(acts)} acts*.bin (the first is {quoted(acts[0])})"] if acts else []
+        there += [each for each in (SHARDS_FILE, METADATA_FILE, LABELS_FILE) if each in names]
+        holds = ", ".join(there) or "no acts*.bin file and no metadata.json"
+        advice = _ADVICE[name] if there else "nothing in it looks like saev's: is the path right?"
+        problem = f"there is no such file. The directory holds {holds}; {advice}"
+        raise ManifestNotFoundError(problem, path=os.path.join(root, name)) from error
+
+
+_ADVICE = {
+    SHARDS_FILE: "saev writes it after each shard, so the directory is half-written, partly purged "
+    "or from an older protocol: make the shards again, or restore the file",
+    METADATA_FILE: "saev writes it before the first shard, so it was deleted since: restore the "
+    "file, or make the shards again",
+}

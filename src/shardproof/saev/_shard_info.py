@@ -1,6 +1,7 @@
-"""The shards of a directory, and how many examples each holds."""
+"""The shards of a directory, how many examples each holds, and what is promised of them."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,20 +11,25 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.arguments import checked, count
+from shardproof._base.messages import shown
 from shardproof._base.names import real_root
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import is_there, permission_denied, refuse_empty
 from shardproof.checks import check
-from shardproof.manifest import Manifest, PromisedFile, refuse_names
-from shardproof.saev._json_files import (
+from shardproof.errors import ManifestPermissionError
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, refuse_names
+from shardproof.saev._metadata import (
+    LABELS_FILE,
     MAX_COUNT,
+    METADATA_FILE,
     SHARDS_FILE,
     AnyPath,
     Count,
-    dump,
-    read_bytes,
+    Metadata,
+    read_json,
+    write_json,
 )
 
-__all__ = ["Shard", "ShardInfo", "read_shards"]
+__all__ = ["Shard", "ShardInfo", "read_manifest"]
 
 
 class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -60,7 +66,16 @@ class ShardInfo:
     shards: Sequence[Shard] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shards", tuple(map(_taken, self.shards)))
+        taken = []
+        for shard in self.shards:
+            if type(shard) is not Shard:
+                raise TypeError(f"shards: expected Shard, found {type(shard).__name__}")
+            if type(shard.name) is not str:
+                raise TypeError(f"name: expected str, found {type(shard.name).__name__}")
+            n_examples = count("n_examples", shard.n_examples, 0, MAX_COUNT)
+            is_int = n_examples is shard.n_examples  # and not one of numpy's
+            taken.append(shard if is_int else Shard(shard.name, n_examples))
+        object.__setattr__(self, "shards", tuple(taken))
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -91,7 +106,7 @@ class ShardInfo:
         """
         refuse_empty(shards_dir=shards_dir)
         root = real_root(shards_dir)
-        shards = read_shards(root)
+        shards = _read_shards(root)
         refuse_names([shard.name for shard in shards], os.path.join(root, SHARDS_FILE))
         return cls(shards)
 
@@ -106,7 +121,7 @@ class ShardInfo:
             OSError: It could not be written.
         """
         refuse_empty(shards_dir=shards_dir)
-        dump(self.shards, shards_dir, SHARDS_FILE)
+        write_json(self.shards, shards_dir, SHARDS_FILE)
 
     @checked
     def validate(self, shards_dir: AnyPath) -> None:
@@ -123,29 +138,68 @@ class ShardInfo:
         refuse_empty(shards_dir=shards_dir)
         root = Path(real_root(shards_dir))
         files = [PromisedFile(name=shard.name) for shard in self.shards]
-        check(
-            Manifest(root=root, path=root / SHARDS_FILE, format="saev", files=files)
-        ).raise_for_findings()
+        manifest = Manifest(root=root, path=root / SHARDS_FILE, format="saev", files=files)
+        check(manifest).raise_for_findings()
 
 
-def _taken(shard: object) -> Shard:
-    if type(shard) is not Shard:
-        raise TypeError(f"shards: expected Shard, found {type(shard).__name__}")
-    if type(shard.name) is not str:
-        raise TypeError(f"name: expected str, found {type(shard.name).__name__}")
-    n_examples = count("n_examples", shard.n_examples, 0, MAX_COUNT)
-    return shard if n_examples is shard.n_examples else Shard(shard.name, n_examples)
+def _read_shards(root: str) -> list[Shard]:
+    """Return the entries of ``shards.json``, with names that may yet be refused."""
+    path = os.path.join(root, SHARDS_FILE)
+    return json.decode(read_json(root, SHARDS_FILE), list[Shard], path=path)
 
 
-def read_shards(root: str) -> list[Shard]:
-    """Return the entries of ``shards.json``, with names that may yet be refused.
+def read_manifest(root: str) -> Manifest:
+    """Return the promise: each listed shard, of the one size that all shards have, and the labels.
+
+    ``labels.bin`` is optional; where it is there, readers use it, so it is promised too.
 
     Args:
         root: Real absolute path of the directory.
 
     Raises:
-        ManifestNotFoundError: There is no such directory or file.
-        ManifestError: It is not what the protocol describes.
+        ManifestError: What is promised can't be read.
+        OSError: The file system failed; also where it can't be seen whether there are labels.
     """
-    path = os.path.join(root, SHARDS_FILE)
-    return json.decode(read_bytes(root, SHARDS_FILE), list[Shard], path=path)
+    shards = _read_shards(root)  # Manifest refuses their names
+    metadata = Metadata.load(root)
+    size = metadata.shard_bytes
+    files = [PromisedFile(name=shard.name, size=size) for shard in shards]
+    labels = os.path.join(root, LABELS_FILE)
+    try:
+        has_labels = is_there(labels)
+    except PermissionError as error:
+        raise ManifestPermissionError(permission_denied(), path=labels) from error
+    if has_labels:
+        files.append(PromisedFile(name=LABELS_FILE, size=metadata.labels_bytes))
+    return Manifest(
+        root=Path(root),
+        path=Path(root, SHARDS_FILE),
+        format="saev",
+        files=files,
+        contradictions=functools.partial(_contradictions, metadata, shards),
+    )
+
+
+def _contradictions(metadata: Metadata, shards: Sequence[Shard]) -> Iterator[Contradiction]:
+    """Yield what a killed or restarted writer leaves: saev's readers trust the metadata alone."""
+    n_examples = sum(shard.n_examples for shard in shards)
+    if n_examples != metadata.n_examples:
+        expected = f"{metadata.n_examples} examples in all, as {METADATA_FILE} says"
+        yield _contradiction(expected, str(n_examples))
+    n_shards = {metadata.n_shards, metadata.n_shards + metadata.has_extra_shard}
+    if len(shards) not in n_shards:
+        counts = " or ".join(map(str, sorted(n_shards)))
+        expected = f"{counts} shards for {metadata.n_examples} examples"
+        yield _contradiction(expected, str(len(shards)))
+    # Readers find example i in file i // examples_per_shard: an entry may not stand elsewhere.
+    room = metadata.examples_per_shard
+    for index, shard in enumerate(shards):
+        rest = min(room, max(0, metadata.n_examples - index * room))
+        if shard.n_examples != rest or shard.name != f"acts{index:06}.bin":
+            expected = f"acts{index:06}.bin with {rest} examples as entry {index}"
+            yield _contradiction(expected, f"{shown(shard.name)} with {shard.n_examples}")
+            return
+
+
+def _contradiction(expected: str, found: str) -> Contradiction:
+    return Contradiction(SHARDS_FILE, Mismatch(expected=expected, found=found))

@@ -29,6 +29,7 @@ OURS = {_LOCKS, PROOFS}
 """Files of a copy that are not its source's."""
 
 _FILE = "a regular file"
+_CHANGED = "it changed while it was copied: stage it when no process writes to it"
 _CHUNK = 2**23
 _BUFFER = 2**20
 
@@ -52,18 +53,12 @@ class BrokenPromiseError(Exception):
 class StagedFiles:
     """The copies of one shards directory's files, made by any number of processes at once.
 
-    Args:
-        source: Real absolute path of the shards directory.
-        target: Absolute path of the directory of the copy, which is this user's alone.
-        hashes: Whether a copy counts only with a digest of its bytes.
-
-    Attributes:
-        stop: Set when another file fails: it ends what is being copied.
+    Where it ``hashes``, a copy counts only with a digest of its bytes.
     """
 
     def __init__(self, source: str, target: str, *, hashes: bool) -> None:
         self.source, self.target = source, target
-        self.stop = Stop()
+        self.stop = Stop()  # set when another file fails: it ends what is being copied
         self._hashes = hashes
         self._distrusted: set[str] = set()
         with contextlib.ExitStack() as stack:
@@ -98,11 +93,7 @@ class StagedFiles:
         return msgspec.structs.replace(file, size=size, digest=file.digest or proof.digest)
 
     def is_at(self, path: str) -> bool:
-        """Whether the directory of the copy is what is at a path.
-
-        Raises:
-            OSError: Nobody could look.
-        """
+        """Whether the directory of the copy is what is at a path."""
         try:
             return os.path.samestat(os.fstat(self._target_fd), os.lstat(path))
         except FileNotFoundError:
@@ -126,10 +117,8 @@ class StagedFiles:
     def bring(self, index: int, file: PromisedFile, *, wait: bool) -> bool:
         """Copy a file, unless it is proven; False where another process is at it.
 
-        Args:
-            index: Its number, the same for every process.
-            file: Which.
-            wait: Whether to wait for the other process, for as long as a copy may take.
+        Its number ``index`` is the same for every process. With ``wait``, the other one is waited
+        for, as long as a copy may take.
 
         Raises:
             BrokenPromiseError: The source's file is not what the manifest states.
@@ -149,9 +138,6 @@ class StagedFiles:
         """Remove the copy of a file that the source no longer has; False if none here made it.
 
         Where the source has one by now, another process may have copied it: that stays.
-
-        Raises:
-            OSError: Nobody could look, there or here; or it can't be removed.
         """
         if mode_of(name, dir_fd=self._source_fd):
             return True
@@ -193,7 +179,13 @@ class StagedFiles:
     def _copy(self, file: PromisedFile) -> None:
         """Make the copy, and write down that it is one."""
         path, target = (os.path.join(root, file.name) for root in (self.source, self.target))
-        fd = self._open(file.name, path)
+        try:
+            fd = open_inside(file.name, root=self.source, dir_fd=self._source_fd)
+        except FileNotFoundError as error:
+            missing = FindingKind.MISSING
+            raise BrokenPromiseError(missing, path, _FILE, "nothing", error.errno) from error
+        except NotRegularError as error:
+            raise BrokenPromiseError(FindingKind.NOT_REGULAR, path, _FILE, error.found) from error
         try:
             before = os.fstat(fd)
             with files.being_written(target, sync=False) as copy:
@@ -207,8 +199,7 @@ class StagedFiles:
                 mark = mark_of(os.fstat(copy))
                 after = os.fstat(fd)
                 if stamp_of(after) != stamp_of(before) or mark[0] != before.st_size:
-                    problem = "it changed while it was copied: stage it when nobody writes to it"
-                    raise ShardReadError(problem, path=path)
+                    raise ShardReadError(_CHANGED, path=path)
                 if file.size not in {None, before.st_size}:
                     wanted, found = f"{file.size} bytes", f"{before.st_size} bytes"
                     raise BrokenPromiseError(FindingKind.SIZE, path, wanted, found)
@@ -220,15 +211,6 @@ class StagedFiles:
         finally:
             os.close(fd)
         self._distrusted.discard(file.name)
-
-    def _open(self, name: str, path: str) -> int:
-        try:
-            return open_inside(name, root=self.source, dir_fd=self._source_fd)
-        except FileNotFoundError as error:
-            missing = FindingKind.MISSING
-            raise BrokenPromiseError(missing, path, _FILE, "nothing", error.errno) from error
-        except NotRegularError as error:
-            raise BrokenPromiseError(FindingKind.NOT_REGULAR, path, _FILE, error.found) from error
 
     def _transfer(self, source: int, copy: int, size: int, file: PromisedFile) -> str | None:
         """Copy so many bytes, and return their digest where one is wanted."""

@@ -26,15 +26,7 @@ logger = logging.getLogger("shardproof.staging")
 
 
 class StageJob:
-    """One process's part in a copy.
-
-    Args:
-        source: What is copied.
-        place: Absolute path of the directory in which it is made.
-        level: How hard to look.
-        threads: How many files to copy at once.
-        on_progress: Told how many files are there, and of how many.
-    """
+    """One process's part in the copy of ``source``, which is made in the directory ``place``."""
 
     def __init__(
         self,
@@ -65,7 +57,7 @@ class StageJob:
         """Return the names of files to copy again, since the disk lost what was proven."""
         try:
             report = self._check()
-        except PermissionError:  # nobody could look: nothing is known to be lost
+        except PermissionError:  # it could not be looked at: nothing is known to be lost
             raise
         except (ManifestError, ShardReadError) as error:
             self._refuse_moved()
@@ -101,7 +93,13 @@ class StageJob:
 
         Several processes at once begin at different places, and so seldom wait for each other.
         """
-        free = self._free()
+        found = os.statvfs(self.place)
+        free = found.f_bavail * found.f_frsize
+        for folder, _, names in tree(self.place):
+            # Unfinished copies of the same files give their room back.
+            for name in filter(_files.is_temporary, names):
+                with contextlib.suppress(FileNotFoundError):
+                    free += os.lstat(os.path.join(folder, name)).st_blocks * 512
         names = [file.name for file in self._all]
         todo = [index for index, name in enumerate(names) if not self.files.is_proven(name)]
         wanted = sum(self.files.source_size(names[index]) for index in todo)
@@ -113,16 +111,6 @@ class StageJob:
             raise OSError(errno.ENOSPC, problem, self.place)
         middle = secrets.randbelow(len(todo)) if todo else 0
         return todo[middle:] + todo[:middle]
-
-    def _free(self) -> int:
-        """Return the bytes that are free, or taken by unfinished copies of the same files."""
-        found = os.statvfs(self.place)
-        in_flight = 0
-        for folder, _, names in tree(self.place):
-            for name in filter(_files.is_temporary, names):
-                with contextlib.suppress(FileNotFoundError):
-                    in_flight += os.lstat(os.path.join(folder, name)).st_blocks * 512
-        return found.f_bavail * found.f_frsize + in_flight
 
     def _bring_all(self, todo: Sequence[int], then: int) -> None:
         """Copy what no other process is copying, then what was left; ``then`` so many follow."""

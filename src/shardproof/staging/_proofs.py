@@ -1,8 +1,8 @@
 """The record of what was proven of a staged copy: a line a file, in ``.shardproof-stage.jsonl``.
 
 A line says what the source's file was like, and what the copy is like. A copy whose line still fits
-is not made again. A line that is cut, or lost, or older than the machine's last start, or that
-nobody here has written, only costs a copy: so neither lines nor copies are synced to the disk.
+is not made again. A line that is cut, or lost, or older than the machine's last start, or of
+another writer, only costs a copy: so neither lines nor copies are synced to the disk.
 """
 
 import contextlib
@@ -24,32 +24,21 @@ _MAX_LINE = 2**16
 
 
 class Proof(msgspec.Struct, frozen=True, gc=False):
-    """One file that was copied, whole.
-
-    Attributes:
-        name: Which.
-        source: The stamp of the source's file.
-        copy: The mark of the copy, whose ctime changes when it gets its name.
-        digest: Of the bytes that were copied, where it was computed.
-        boot: Between which two starts of the machine.
-    """
+    """One file that was copied, whole."""
 
     name: str
     source: Stamp
-    copy: Stamp
-    digest: str | None = None
-    boot: str = ""
+    copy: Stamp  # a mark: its ctime changes when it gets its name
+    digest: str | None = None  # of the bytes that were copied, where it was computed
+    boot: str = ""  # between which two starts of the machine
 
 
 class Proofs:
-    """The lines, which any number of processes add to.
-
-    Args:
-        dir_fd: Descriptor of the copy's directory, for as long as this is used.
-    """
+    """The lines, which any number of processes add to; ``dir_fd`` is the copy's directory."""
 
     def __init__(self, dir_fd: int) -> None:
         self._dir_fd = dir_fd
+        # Where the boot can't be told, only what this process wrote itself counts.
         self._boot = this_process().partition("/")[0] or secrets.token_hex(16)
         self._proofs: dict[str, Proof] = {}
         self._made: set[tuple[str, Stamp]] = set()
@@ -68,11 +57,8 @@ class Proofs:
     def fits(self, name: str, source: Stamp, copy: Stamp, *, hashed: bool) -> bool:
         """Whether a copy was proven that has not changed since, nor has its source.
 
-        Args:
-            name: Which.
-            source: What the source's file is like now.
-            copy: What the copy is like now.
-            hashed: Whether its digest must be known.
+        ``source`` and ``copy`` say what the two are like now. With ``hashed``, a digest of the copy
+        must be known, too.
         """
         if not self._fits(name, source, copy, hashed):
             self._read_on()
@@ -99,9 +85,17 @@ class Proofs:
             finally:
                 os.close(fd)
             self._n_seen = size
-            whole = data.rpartition(b"\n")[0]  # somebody may be writing the rest
+            whole = data.rpartition(b"\n")[0]  # another process may be writing the rest
             self._n_read += len(whole)
-            for proof in filter(None, map(_decoded, whole.split(b"\n"))):
+            for line in whole.split(b"\n"):
+                if len(line) > _MAX_LINE:
+                    continue
+                try:
+                    proof = msgspec.json.decode(line, type=Proof)
+                    if proof.digest is not None:
+                        _digest.parse(proof.digest)
+                except (ValueError, msgspec.DecodeError, RecursionError):
+                    continue  # this package could not have written it
                 self._note(proof)
 
     def add(self, proof: Proof) -> None:
@@ -119,16 +113,3 @@ class Proofs:
     def _note(self, proof: Proof) -> None:
         self._proofs[proof.name] = proof
         self._made.add((proof.name, proof.copy))
-
-
-def _decoded(line: bytes) -> Proof | None:
-    """Return what a line says; None if this package could not have written it."""
-    if len(line) > _MAX_LINE:
-        return None
-    try:
-        proof = msgspec.json.decode(line, type=Proof)
-        if proof.digest is not None:
-            _digest.parse(proof.digest)
-    except (ValueError, msgspec.DecodeError, RecursionError):
-        return None
-    return proof

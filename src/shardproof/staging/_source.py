@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import fnmatch
-import functools
 import hashlib
 import os
 import re
@@ -17,14 +16,14 @@ from shardproof._base.opening import names_in
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.formats.signs import METADATA
-from shardproof.manifest import Manifest, Mismatch, Probe, PromisedFile
+from shardproof.manifest import Manifest, Mismatch, PromisedFile
 from shardproof.report import Level, Report
 from shardproof.staging._copies import OURS
 
 __all__ = ["StageSource"]
 
 _SHOWN_NAME = 100
-_CHANGED = "it changed while it was staged: stage it when nobody writes to it"
+_CHANGED = "it changed while it was staged: stage it when no process writes to it"
 _STRANGE = (
     "expected a copy that promises what its source does, found files of a promise that `stage` did "
     "not put there ({}); remove them, or stage to another directory. The first is"
@@ -65,7 +64,17 @@ class StageSource:
         prefix = "" if located.path == root else os.path.basename(located.path)
         names = _parts_of(form, root, prefix)
         manifest = form.read_manifest(located.path)
-        _refuse_ours(manifest)
+        # A copy has files of its own, which tell what of it is proven.
+        ours = [
+            quoted(file.name)
+            for file in manifest.files
+            if file.name.partition("/")[0] in OURS
+            or _files.is_temporary(os.path.basename(file.name))
+        ]
+        if ours:
+            problem = listed("names that a copy has for files of its own", ours)
+            raise ManifestError(problem, path=manifest.path)
+        # Listed again: a part that came while the promise was read would not be copied.
         if not names or _parts_of(form, root, prefix) != names:
             raise ShardReadError(_CHANGED, path=manifest.path)
         stated = {name: _read(root, name) for name in names if "/" not in name}
@@ -111,9 +120,7 @@ class StageSource:
     def refuse_other(self, copy: Manifest, strange: Sequence[str] = ()) -> None:
         """Raise if a copy does not promise what this promised when it was read.
 
-        Args:
-            copy: What it promises.
-            strange: Names of files of its promise that `stage` did not put there.
+        ``strange`` are the names of files of its promise that `stage` did not put there.
         """
         if list(copy.files) == list(self.manifest.files):
             return
@@ -133,15 +140,13 @@ class StageSource:
 
     def check_copy(self, copy: Manifest, files: Sequence[PromisedFile], level: Level) -> Report:
         """Look at all files of a copy; the format's probe knows only those that are promised."""
-        parts = frozenset(file.name for file in self.parts)
-        probe = copy.probe and functools.partial(_probe, copy.probe, parts)
-        return check(dataclasses.replace(copy, files=files, probe=probe), level=level)
+        parts, known = {file.name for file in self.parts}, copy.probe
 
+        def probe(file: PromisedFile, fd: int, size: int) -> Mismatch | None:
+            return None if known is None or file.name in parts else known(file, fd, size)
 
-def _probe(
-    probe: Probe, parts: Collection[str], file: PromisedFile, fd: int, size: int
-) -> Mismatch | None:
-    return None if file.name in parts else probe(file, fd, size)
+        looked = dataclasses.replace(copy, files=files, probe=probe if known else None)
+        return check(looked, level=level)
 
 
 def _parts_of(form: formats.Format, root: str, prefix: str) -> list[str]:
@@ -161,16 +166,3 @@ def _parts_of(form: formats.Format, root: str, prefix: str) -> list[str]:
 
 def _read(root: str, name: str) -> bytes:
     return json.read_bytes(root, name, max_bytes=json.MAX_BYTES)
-
-
-def _refuse_ours(manifest: Manifest) -> None:
-    """Raise if a promised file has the name of one that tells what of a copy is proven."""
-    names = [file.name for file in manifest.files]
-    ours = [
-        quoted(name)
-        for name in names
-        if name.partition("/")[0] in OURS or _files.is_temporary(os.path.basename(name))
-    ]
-    if ours:
-        problem = listed("names that a copy has for files of its own", ours)
-        raise ManifestError(problem, path=manifest.path)

@@ -6,25 +6,30 @@ has this name only when the whole copy is there and proven; until then ``.unfini
 """
 
 import contextlib
+import errno
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from shardproof import formats
+from shardproof._base import files as _files
 from shardproof._base.arguments import checked, count
-from shardproof._base.opening import real_path, refuse_empty
+from shardproof._base.names import file_type
+from shardproof._base.opening import is_directory, is_there, real_path, refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
 from shardproof.checks import OnProgress
 from shardproof.errors import ShardproofError
 from shardproof.report import Level
+from shardproof.staging._copies import StagedFiles
 from shardproof.staging._job import StageJob
-from shardproof.staging._place import CopyDirectory
 from shardproof.staging._source import StageSource
 
-__all__ = ["stage"]
+__all__ = ["CopyDirectory", "stage"]
 
 _THREADS = 8
+_UNFINISHED = ".unfinished"
 
 
 @checked
@@ -64,8 +69,8 @@ def stage(
         ManifestError: The source's promise can't be read.
         ShardReadError: The source changed while it was copied.
         OSError: The disk is too small, or full; the directory of the copies belongs to another
-            user; somebody added to what the copy promises; the file system failed, be it only in a
-            look. What was copied is used next time.
+            user; files were added to what the copy promises; the file system failed, be it only in
+            a look. What was copied is used next time.
         ValueError: An empty path; an unknown level; ``workers`` below 1.
         TypeError: An argument of the wrong type.
 
@@ -105,3 +110,71 @@ def _staged(
         except (OSError, ShardproofError):
             if not directory.is_finished_by_others():
                 raise
+
+
+class CopyDirectory:
+    """Where a copy is: made, or mended, in ``place``; whole and proven, it has the name ``final``.
+
+    All processes that stage the same directory work in one place. The first that is done renames
+    it; what the others had open goes with it.
+    """
+
+    def __init__(self, to: str, name: str, folders: Iterable[str]) -> None:
+        if not is_directory(to):
+            problem = "expected an existing directory on a local disk"
+            raise NotADirectoryError(errno.ENOTDIR, problem, to)
+        base = os.path.join(to, f"shardproof-{os.geteuid()}")
+        self.final = os.path.join(base, name)
+        self.place = self._unfinished = self.final + _UNFINISHED
+        parts = [folder.split("/") for folder in folders if folder]
+        self._folders = sorted(
+            {"/".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
+        )
+        _make_own(base)
+
+    def prepare(self) -> None:
+        """Make the directory to work in, and those in it."""
+        self._choose_place()
+        for directory in (self.place, *(os.path.join(self.place, part) for part in self._folders)):
+            _make_own(directory)
+            _files.sweep_leftovers(directory)
+
+    def _choose_place(self) -> None:
+        self.place = self._unfinished
+        if not is_there(self.final):
+            _make_own(self._unfinished)
+        if is_there(self.final):
+            self.place = self.final
+            # A process still at work there finds it gone, and then finds the finished copy.
+            with contextlib.suppress(OSError):  # it costs room, no more
+                _files.remove_tree(self._unfinished)
+
+    def is_finished_by_others(self) -> bool:
+        """Whether another process finished the copy while this one was at it."""
+        return self.place != self.final and is_there(self.final)
+
+    def finish(self, files: StagedFiles) -> bool:
+        """Give a proven copy its name; say whether it has it now, or another one has."""
+        try:
+            if self.place != self.final:
+                _files.move(self.place, self.final)
+        except OSError:  # as where another process was faster
+            if not is_there(self.final):
+                raise
+        return files.is_at(self.final)
+
+
+def _make_own(path: str) -> None:
+    """Make a directory for this user alone; refuse what another one may have put there."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    status = os.lstat(path)
+    found = file_type(status.st_mode)
+    mode = stat.S_IMODE(status.st_mode) & 0o777
+    if found == "directory" and status.st_uid == os.geteuid() and not mode & 0o077:
+        return
+    problem = (
+        f"expected a directory of uid {os.geteuid()} with mode 700, found a {found} of uid "
+        f"{status.st_uid} with mode {mode:o}; remove it, or stage to another directory"
+    )
+    raise PermissionError(errno.EPERM, problem, path)

@@ -19,7 +19,7 @@ What builds sample directories here, and the oracle, import nothing else of shar
 not share the code that they help to judge.
 """
 
-from shardproof._base.lazy import attached
+from shardproof._base.imports import attached
 
 TYPE_CHECKING = False  # that of typing takes longer than all else here
 if TYPE_CHECKING:
@@ -60,30 +60,17 @@ __all__ = [
     "write_layout",
 ]
 
+_ORACLE = ["ExpectedFile", "ExpectedFinding"]
+_ORACLE += ["expected_files", "expected_findings", "expected_unproven"]
 _HOMES = {
-    "Damage": "faults",
-    "DamageKind": "faults",
-    "DamageRecord": "faults",
-    "ExpectedFile": "samples._oracle",
-    "ExpectedFinding": "samples._oracle",
-    "Layout": "samples._layout",
-    "MakeShardsDir": "samples._directories",
-    "SampleFormat": "samples._layout",
-    "SampleOptions": "samples._layout",
-    "ShardState": "samples._states",
-    "apply_states": "samples._states",
-    "contracts": "",
-    "damage": "faults",
-    "damaged": "faults",
-    "expected_files": "samples._oracle",
-    "expected_findings": "samples._oracle",
-    "expected_unproven": "samples._oracle",
-    "faults": "",
-    "samples": "",
-    "shards_dir": "samples._directories",
+    **dict.fromkeys(["contracts", "faults", "samples"], ""),
+    **dict.fromkeys(["Damage", "DamageKind", "DamageRecord", "damage", "damaged"], "faults"),
+    **dict.fromkeys(["MakeShardsDir", "shards_dir", "write_layout"], "samples._directories"),
+    **dict.fromkeys(["Layout", "SampleFormat", "SampleOptions"], "samples._layout"),
+    **dict.fromkeys(_ORACLE, "samples._oracle"),
+    **dict.fromkeys(["ShardState", "apply_states"], "samples._states"),
     "time_limit": "contracts._time_limit",
     "without_root_override": "samples._capabilities",
-    "write_layout": "samples._directories",
 }
 """Which module of the kit has a name; none where the name is a room."""
 

@@ -2,42 +2,33 @@
 
 import importlib.util
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["ITEM_SIZES", "can_be", "from_torch", "is_tensor", "name_of", "numpy_dtype", "to_torch"]
+__all__ = [
+    "ITEM_SIZES",
+    "Array",
+    "can_be",
+    "from_torch",
+    "name_of",
+    "numpy_dtype",
+    "to_torch",
+    "view_of",
+]
 
-_NUMPY = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-}
-_RAW = {
-    "bfloat16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
-}
+Array = np.ndarray[Any, np.dtype[Any]]
 
+_NUMPY = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+_FLOAT8 = tuple(f"float8_{kind}" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"))
 _MAX_BYTES = 2**63 - 1
 
-ITEM_SIZES = _NUMPY | _RAW
+ITEM_SIZES = {name: np.dtype(name).itemsize for name in _NUMPY}
+ITEM_SIZES |= {"bfloat16": 2} | dict.fromkeys(_FLOAT8, 1)
 """Bytes of one element, by the name of its type."""
 
 
@@ -63,29 +54,25 @@ def numpy_dtype(name: str) -> "np.dtype[Any]":
     if name in _NUMPY:
         return np.dtype(name).newbyteorder("<")
     if importlib.util.find_spec("ml_dtypes"):
-        import ml_dtypes  # noqa: PLC0415 - where somebody has it
+        import ml_dtypes  # noqa: PLC0415 - where it is installed
 
         if hasattr(ml_dtypes, name):
             dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
             return dtype
-    return np.dtype(f"<u{_RAW[name]}")
+    return np.dtype(f"<u{ITEM_SIZES[name]}")
 
 
-def is_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor of torch; torch is not imported to find out."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+def view_of(array: Array) -> memoryview:
+    """Return the bytes of an array in C order."""
+    return array.reshape(-1).view(np.uint8).data
 
 
-def from_torch(tensor: Any) -> "tuple[str, np.ndarray[Any, np.dtype[np.uint8]]]":
-    """Return the format's name of a tensor's type, and its bytes.
+def from_torch(tensor: Any) -> tuple[str, Array]:
+    """Return the format's name of a tensor's type, and its bytes; raise `TypeError` if it has none.
 
     Nothing is copied of a contiguous tensor in the memory of the processor.
-
-    Raises:
-        TypeError: It is sparse, quantized or without data, or has a type that the format lacks.
     """
-    import torch  # noqa: PLC0415 - somebody has it, since there is a tensor
+    import torch  # noqa: PLC0415 - the caller has it, since there is a tensor
 
     dtype = str(tensor.dtype).removeprefix("torch.")
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
@@ -99,7 +86,7 @@ def from_torch(tensor: Any) -> "tuple[str, np.ndarray[Any, np.dtype[np.uint8]]]"
     return dtype, flat.view(torch.uint8).numpy()
 
 
-def to_torch(array: "np.ndarray[Any, Any]", dtype: str) -> Any:
+def to_torch(array: Array, dtype: str) -> Any:
     """Return the tensor that has the memory of an array, with the type of that name."""
     import torch  # noqa: PLC0415 - the caller asked for its tensors
 

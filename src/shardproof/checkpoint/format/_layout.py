@@ -69,11 +69,7 @@ def pack_header(header: ShardHeader) -> bytes:
 
 
 def parse_header(data: bytes) -> ShardHeader:
-    """Parse the first bytes of a shard file, which may all be lies.
-
-    Raises:
-        ValueError: They are no header; the text says what was expected and found.
-    """
+    """Parse the first bytes of a shard file; raise `ValueError` where they are no header."""
     if len(data) < _START.size:
         raise ValueError(f"expected a header, found {len(data)} bytes")
     magic, rank, length = _START.unpack_from(data)

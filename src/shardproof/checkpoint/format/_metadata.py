@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -41,9 +41,7 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 
-MAX_NAME = 4096
-"""Most characters in the name of a tensor."""
-
+MAX_NAME = 4096  # characters of the name of a tensor
 MAX_DIMENSIONS = 32  # numpy's, before 2.0
 MAX_NUMBER = 2**63 - 1
 _SHOWN = 20
@@ -146,12 +144,9 @@ class RankRecord(
     """What a rank says of its shard to the process that writes the metadata.
 
     Attributes:
-        step: Of the training, where it was told.
-        shard: The rank's entry of the metadata.
         attempt: What is known of the attempt to save: texts, by the source that told them. Two
             shards of which one text differs are of two attempts.
         token: Of this shard alone, drawn by its writer, which knows it again.
-        checksum: Of the record.
     """
 
     step: Count | None
@@ -161,23 +156,17 @@ class RankRecord(
     checksum: str
 
 
-class _Checksummed(Protocol):
-    @property
-    def checksum(self) -> str:
-        """Of the text."""
+Decoded = TypeVar("Decoded")
+Sealed = TypeVar("Sealed", CheckpointMetadata, RankRecord)
 
 
-J = TypeVar("J")
-T = TypeVar("T", bound=_Checksummed)
-
-
-def seal(value: msgspec.Struct) -> bytes:
-    """Return the text of a struct whose last field is ``checksum``, which is computed here."""
+def seal(value: CheckpointMetadata | RankRecord) -> bytes:
+    """Return the text of metadata or of a record, with the checksum that is computed here."""
     body = msgspec.json.encode(msgspec.structs.replace(value, checksum="")).removesuffix(b'"}')
     return body + b"sha256:" + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
 
 
-def unseal(data: bytes, kind: type[T], *, path: str) -> T:
+def unseal(data: bytes, kind: type[Sealed], *, path: str) -> Sealed:
     """Decode a sealed text, and prove it; all that is wrong with it is a `CheckpointError`."""
     if len(data) > json.MAX_BYTES:
         problem = f"expected at most {json.MAX_BYTES} bytes, found {len(data)}"
@@ -192,7 +181,7 @@ def unseal(data: bytes, kind: type[T], *, path: str) -> T:
     return value
 
 
-def decode_json(data: bytes, kind: type[J], *, path: str) -> J:
+def decode_json(data: bytes, kind: type[Decoded], *, path: str) -> Decoded:
     """Decode JSON from outside; what is wrong with it is a `CheckpointError`."""
     try:
         return json.decode(data, kind, path=path)
@@ -209,38 +198,27 @@ def refuse(problem: str, cases: Iterable[str], *, path: str) -> None:
 
 
 def decode(data: bytes, *, path: str, prefix_name: str) -> CheckpointMetadata:
-    """Decode the text of a metadata file; each law that it breaks is listed in one refusal.
-
-    Args:
-        data: The text.
-        path: Of the file; refusals name it.
-        prefix_name: The last part of the prefix by which it was found.
-    """
+    """Decode the text of a metadata file; each law that it breaks is listed in one refusal."""
     metadata = unseal(data, CheckpointMetadata, path=path)
     if (version := metadata.schema_version) != SCHEMA_VERSION:
         problem = f"field $.schema_version: expected {SCHEMA_VERSION}, found {version}"
         raise CheckpointError(problem, path=path)
-    refuse(BROKEN, _broken_laws(metadata, prefix_name), path=path)
-    return metadata
-
-
-def _broken_laws(metadata: CheckpointMetadata, prefix_name: str) -> Iterator[str]:
-    """Yield every law that metadata breaks, in words."""
-    world_size = metadata.world_size
+    problems, world_size = [], metadata.world_size
     if not TIMESTAMP.fullmatch(metadata.timestamp):
         found = quoted(metadata.timestamp)
-        yield f"timestamp: expected one such as 2026-11-21T20:00:00Z, found {found}"
+        problems.append(f"timestamp: expected one such as 2026-11-21T20:00:00Z, found {found}")
     if (count := metadata.sharding.shard_count) != world_size:
-        yield f"sharding.shard_count: expected the world size {world_size}, found {count}"
+        problem = f"sharding.shard_count: expected the world size {world_size}, found {count}"
+        problems.append(problem)
     ranks = [shard.rank for shard in metadata.shards]
-    if len(ranks) != world_size or any(rank != i for i, rank in enumerate(ranks)):
-        yield (
-            f"shards: expected {world_size} with ranks 0, 1, ..., "
-            f"found {len(ranks)} with ranks {quoted(str(ranks[:_SHOWN]))}"
-        )
+    if len(ranks) != world_size or ranks != [*range(world_size)]:
+        found = f"{len(ranks)} with ranks {quoted(str(ranks[:_SHOWN]))}"
+        problems.append(f"shards: expected {world_size} with ranks 0, 1, ..., found {found}")
     for shard in metadata.shards:
-        for problem in broken_by_shard(shard, prefix_name):
-            yield f"shard of rank {shard.rank}: {problem}"
+        broken = broken_by_shard(shard, prefix_name)
+        problems += [f"shard of rank {shard.rank}: {problem}" for problem in broken]
+    refuse(BROKEN, problems, path=path)
+    return metadata
 
 
 def broken_by_shard(shard: ShardEntry, prefix_name: str) -> Iterator[str]:

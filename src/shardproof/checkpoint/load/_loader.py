@@ -11,9 +11,9 @@ from shardproof._base.crew import in_threads
 from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import quoted, shown
 from shardproof._base.work import apart
+from shardproof.checkpoint.format._dtypes import Array
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry
 from shardproof.checkpoint.load._shard_reader import (
-    Array,
     Framework,
     as_framework,
     checked_out,
@@ -22,7 +22,6 @@ from shardproof.checkpoint.load._shard_reader import (
     read_shard,
     read_tensor,
     tensors_in,
-    view_of,
 )
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
@@ -31,9 +30,6 @@ from shardproof.errors import CheckpointError
 __all__ = ["MultiShardLoader"]
 
 _SHOWN = 20
-
-Found = list[tuple[ShardEntry, list[TensorEntry]]]
-"""Shards, and those of their tensors that are wanted."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -154,7 +150,7 @@ class MultiShardLoader:
             mapped: Whether to map files into memory instead of reading them: read-only arrays,
                 read when they are first used. **Should a file become shorter while it is mapped,
                 using it ends the process (SIGBUS in mmap(2))**: no exception can tell. Only for
-                local files that nobody changes.
+                local files that nothing changes.
 
         Raises:
             CheckpointNotFoundError: The checkpoint or a shard is not there.
@@ -205,7 +201,7 @@ class MultiShardLoader:
             for tensor in tensors
         )
 
-    # A function of its own, since the frame of the loop above would keep the last array.
+    # Not in the generator, whose frame would keep the last array.
     def _read_one(self, location: Location, shard: ShardEntry, tensor: TensorEntry) -> Any:
         arrays = apart(lambda _: self._read_some(location, shard, [tensor], {}))
         return as_framework(arrays.pop(tensor.name), tensor, self._framework)
@@ -232,10 +228,9 @@ class MultiShardLoader:
             }
             if self._prove and all(tensor.digest for tensor in tensors):
                 for tensor in tensors:
-                    read_tensor(file, tensor, view_of(arrays[tensor.name]))
+                    read_tensor(file, tensor, arrays[tensor.name])
             else:
-                views = {name: view_of(array) for name, array in arrays.items()}
-                read_shard(file, shard, views, prove=self._prove)
+                read_shard(file, shard, arrays, prove=self._prove)
         return arrays
 
     def _read(
@@ -243,31 +238,27 @@ class MultiShardLoader:
     ) -> dict[str, Any]:
         with open_shard(location, shard) as file:
             return tensors_in(
-                file,
-                shard,
-                framework=self._framework,
-                prove=self._prove,
-                digest_threads=digest_threads,
+                file, shard, self._framework, prove=self._prove, digest_threads=digest_threads
             )
 
 
 def _find_tensors(
     location: Location, names: Sequence[str] | None
-) -> tuple[dict[str, TensorEntry], Found]:
-    """Read metadata to find tensors: by name in the order asked for, and by shard in the file's.
-
-    Raises:
-        CheckpointError: Some are in no shard, or in several; the text lists them.
-        TypeError: One name instead of several.
-    """
+) -> tuple[dict[str, TensorEntry], list[tuple[ShardEntry, list[TensorEntry]]]]:
+    """Read metadata to find tensors: by name in the order asked for, and by shard in the file's."""
     shards = read_metadata(location).shards
     if isinstance(names, str):
         raise TypeError(f"names: expected a list of names, found {quoted(names)}")
     every = [tensor for shard in shards for tensor in shard.tensors]
     counts = Counter(tensor.name for tensor in every)
     wanted = dict.fromkeys(counts if names is None else names)
-    problems = _listed("in no shard", [name for name in wanted if not counts[name]])
-    problems += _listed("in several shards", [name for name in wanted if counts[name] > 1])
+    absent = [name for name in wanted if not counts[name]]
+    repeated = [name for name in wanted if counts[name] > 1]
+    problems = []
+    for title, found in (("in no shard", absent), ("in several shards", repeated)):
+        if found:
+            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            problems.append(f"{title}: {', '.join(map(quoted, found[:_SHOWN]))}{more}")
     if problems:
         text = f"expected each tensor in one shard, found some {' and some '.join(problems)}"
         raise CheckpointError(text, path=location.metadata)
@@ -275,10 +266,3 @@ def _find_tensors(
     some = [(s, [tensor for tensor in s.tensors if tensor.name in wanted]) for s in shards]
     by_shard = [(shard, tensors) for shard, tensors in some if tensors]
     return {name: of_name[name] for name in wanted}, by_shard
-
-
-def _listed(title: str, names: Sequence[str]) -> list[str]:
-    if not names:
-        return []
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return [f"{title}: {', '.join(map(quoted, names[:_SHOWN]))}{more}"]

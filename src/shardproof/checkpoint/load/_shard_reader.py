@@ -9,7 +9,7 @@ import numpy as np
 from shardproof._base import digest
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.work import go_on
-from shardproof.checkpoint.format._dtypes import numpy_dtype, to_torch
+from shardproof.checkpoint.format._dtypes import Array, numpy_dtype, to_torch, view_of
 from shardproof.checkpoint.format._layout import header_size
 from shardproof.checkpoint.format._metadata import ShardEntry, TensorEntry
 from shardproof.checkpoint.storage._local_storage import LocalFile
@@ -18,7 +18,6 @@ from shardproof.checkpoint.storage._storage import Location, StoredFile
 from shardproof.errors import CheckpointError
 
 __all__ = [
-    "Array",
     "Framework",
     "Reading",
     "algorithm_of",
@@ -31,25 +30,19 @@ __all__ = [
     "read_tensor",
     "refuse_other",
     "tensors_in",
-    "view_of",
 ]
 
 _PIECE_BYTES = 2**20  # what the cache of a processor holds between reading and hashing
 _PARALLEL_BYTES = 2**24  # for digests that use several processors
 _UNPROVEN_BYTES = 2**30
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
 Framework = Literal["numpy", "torch"]
 
 
 class Reading:
-    """One pass over a file, with the digest of what was read until now.
+    """One pass over a file, with the digest of what was read until now, if an algorithm is given.
 
-    Args:
-        file: From `open_shard`.
-        algorithm: Of the digest; None for none.
-        digest_threads: As for `read_shard`.
+    By default the digest uses one thread for each processor.
     """
 
     def __init__(
@@ -110,33 +103,25 @@ def algorithm_of(file: StoredFile, entry: ShardEntry) -> str:
 def read_shard(
     file: StoredFile,
     entry: ShardEntry,
-    views: Mapping[str, memoryview],
+    arrays: Mapping[str, Array],
     *,
     prove: bool,
     digest_threads: int | None = None,
 ) -> None:
-    """Read tensors of a shard, and prove all of it by its checksum.
+    """Read tensors of a shard into arrays, by name, and prove all of it by its checksum.
 
-    Args:
-        file: From `open_shard`.
-        entry: The same.
-        views: Where the bytes of each tensor go, by name; what is not wanted is not kept.
-        prove: Whether to prove it; else only what is wanted is read.
-        digest_threads: How many the digest may use; by default one for each processor.
-
-    Raises:
-        Cancelled: The work was told to stop.
-        CheckpointError: It can't be proven, or became shorter meanwhile.
+    What is not wanted is read only to prove it, and not kept. Raises `CheckpointError` where it
+    can't be proven, or became shorter meanwhile.
     """
     algorithm = algorithm_of(file, entry) if prove else None
     reading = Reading(file, algorithm, digest_threads)
     at = header_size(entry.checksum)
     for tensor in entry.tensors:
         end = tensor.offset + tensor.size
-        if tensor.name in views:
+        if tensor.name in arrays:
             if prove:
                 reading.skip(at, tensor.offset)
-            reading.fill(views[tensor.name], tensor.offset)
+            reading.fill(view_of(arrays[tensor.name]), tensor.offset)
         elif prove:
             reading.skip(at, end)
         at = end
@@ -159,21 +144,16 @@ def refuse_other(file: StoredFile, entry: ShardEntry, found: str) -> None:
         raise CheckpointError(problem, path=file.path)
 
 
-def read_tensor(file: StoredFile, tensor: TensorEntry, view: memoryview | None) -> None:
-    """Read one tensor, and prove it by its own digest, which it must have.
+def read_tensor(file: StoredFile, tensor: TensorEntry, array: Array | None) -> None:
+    """Read one tensor, and prove it by its own digest, which it must have; raise as `read_shard`.
 
-    Args:
-        file: From `open_shard`.
-        tensor: Which one.
-        view: Where its bytes go; None to prove them, and keep nothing.
-
-    Raises as `read_shard`.
+    Without an array its bytes are proven, and not kept.
     """
     reading = Reading(file, str(tensor.digest).partition(":")[0])
-    if view is None:
+    if array is None:
         reading.skip(tensor.offset, tensor.offset + tensor.size)
     else:
-        reading.fill(view, tensor.offset)
+        reading.fill(view_of(array), tensor.offset)
     if reading.found != tensor.digest:
         name = quoted(tensor.name)
         problem = f"tensor {name}: expected {tensor.digest}, found {reading.found}; restore it"
@@ -198,23 +178,17 @@ def checked_out(array: Array, tensor: TensorEntry) -> Array:
     return array
 
 
-def view_of(array: Array) -> memoryview:
-    """Return the bytes of an array in C order."""
-    return array.reshape(-1).view(np.uint8).data
-
-
 def tensors_in(
     file: StoredFile,
     shard: ShardEntry,
-    *,
     framework: Framework,
+    *,
     prove: bool = True,
     digest_threads: int | None = None,
 ) -> dict[str, Any]:
     """Read all tensors of a shard into arrays of their own; arguments as for `read_shard`."""
     arrays = {tensor.name: new_array(tensor) for tensor in shard.tensors}
-    views = {name: view_of(array) for name, array in arrays.items()}
-    read_shard(file, shard, views, prove=prove, digest_threads=digest_threads)
+    read_shard(file, shard, arrays, prove=prove, digest_threads=digest_threads)
     return {t.name: as_framework(arrays[t.name], t, framework) for t in shard.tensors}
 
 

@@ -1,12 +1,11 @@
 """Write files of safetensors as a checkpoint: the same bytes, and proven from then on."""
 
-import functools
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,12 +16,18 @@ from shardproof._base.names import refusals
 from shardproof._base.opening import is_directory, read_at, refuse_empty
 from shardproof._base.work import apart
 from shardproof.checkpoint.format._metadata import Sharding, TensorEntry, decode_json, refuse
-from shardproof.checkpoint.safetensors._headers import ENDING, INDEX_ENDING, opened, read_header
+from shardproof.checkpoint.safetensors._headers import (
+    ENDING,
+    INDEX_ENDING,
+    SafetensorsFile,
+    opened,
+    read_header,
+    stamp_of,
+)
 from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._commit import clear_way, make_checkpoint, now
-from shardproof.checkpoint.save._inputs import Tensor, refuse_step, refuse_text
-from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, write_shard
-from shardproof.checkpoint.storage._storage import CheckpointStorage, location_of
+from shardproof.checkpoint.save._commit import clear_way, make_checkpoint, place_to_save
+from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, Tensor, write_shard
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 __all__ = ["from_safetensors"]
@@ -39,19 +44,8 @@ class _Totals(msgspec.Struct, frozen=True):
 
 
 class _Index(msgspec.Struct, frozen=True):
-    """An index: which tensor is in which file."""
-
-    weight_map: dict[str, str]
+    weight_map: dict[str, str]  # which tensor is in which file
     metadata: _Totals = _Totals()
-
-
-class SafetensorsFile(NamedTuple):
-    """A file whose header was read and proven, and the stamp by which it is known again."""
-
-    path: str
-    tensors: tuple[TensorEntry, ...]
-    of_set: str
-    stamp: tuple[int, ...]
 
 
 @checked
@@ -101,10 +95,8 @@ def from_safetensors(
         array([0, 1, 2])
     """
     refuse_empty(source=source, prefix=prefix)
-    refuse_step(step)
     digest.begin(algorithm, 0)  # one that is not installed is refused before any work
-    location = location_of(prefix, storage)
-    refuse_text("prefix", location.name, "a name")
+    location = place_to_save(prefix, storage, step)
     files = _safetensors_files(source)
     attempt = Attempt()
     options = SaveOptions(attempt, algorithm, step=step, overwrite=overwrite)
@@ -112,21 +104,12 @@ def from_safetensors(
     for rank, file in enumerate(files):
         with opened(file.path) as fd:
             tensors = [
-                Tensor(
-                    tensor.name,
-                    tensor.dtype,
-                    tensor.shape,
-                    functools.partial(_pieces, file, fd, tensor),
-                )
-                for tensor in file.tensors
+                Tensor(stored.name, stored.dtype, stored.shape, partial(_pieces, file, fd, stored))
+                for stored in file.tensors
             ]
             write_shard(location, rank, tensors, options)
     sharding = Sharding("unspecified", len(files), "")
-    return apart(
-        lambda _: make_checkpoint(
-            location, sharding, attempt, step=step, timestamp=now(), sync=True
-        )
-    )
+    return apart(lambda _: make_checkpoint(location, sharding, attempt, step=step))
 
 
 def _pieces(file: SafetensorsFile, fd: int, stored: TensorEntry) -> Iterator[memoryview]:
@@ -139,22 +122,13 @@ def _pieces(file: SafetensorsFile, fd: int, stored: TensorEntry) -> Iterator[mem
             break
         yield buffer[:n]
         at += n
-    if at < end or _stamp_of(fd) != file.stamp:
-        problem = "it changed while it was converted: convert it when nobody writes to it"
+    if at < end or stamp_of(fd) != file.stamp:
+        problem = "it changed while it was converted: convert it when nothing writes to it"
         raise CheckpointError(problem, path=file.path)
 
 
-def _stamp_of(fd: int) -> tuple[int, ...]:
-    """Return what tells whether a file was changed or replaced."""
-    found = os.fstat(fd)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
 def _safetensors_files(source: str | os.PathLike[str]) -> list[SafetensorsFile]:
-    """Return the files of a source, sorted by name, each of them and all together proven.
-
-    Arguments and errors are those of `from_safetensors`.
-    """
+    """Return the files of a source, sorted by name, each of them and all together proven."""
     path = os.path.abspath(source)
     if not is_directory(path):
         return _indexed(path) if path.endswith(".json") else [_read_header(path)]
@@ -169,14 +143,22 @@ def _safetensors_files(source: str | os.PathLike[str]) -> list[SafetensorsFile]:
         problem = f"expected files that end with {ENDING}, found none"
         raise CheckpointNotFoundError(problem, path=path)
     files, problems = _read_each(path, names)
-    problems += [f"{quoted(name)}: expected it beside the others" for name in _missing(names)]
+    # The numbers in the names of some files tell that there are others.
+    numbers: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    for match in filter(None, map(_NUMBERED.fullmatch, names)):
+        numbers[match["stem"], match["count"]].add(int(match["number"]))
+    for (stem, n_files), found in numbers.items():
+        absent = (number for number in range(1, int(n_files) + 1) if number not in found)
+        for number in islice(absent, _SHOWN):
+            name = quoted(f"{stem}-{number:05d}-of-{n_files}{ENDING}")
+            problems.append(f"{name}: expected it beside the others")
     refuse("files that can't be converted", problems, path=path)
     return list(files.values())
 
 
 def _read_header(path: str) -> SafetensorsFile:
     with opened(path) as fd:
-        return SafetensorsFile(path, *read_header(fd, path), _stamp_of(fd))
+        return read_header(fd, path)
 
 
 def _read_each(
@@ -198,17 +180,6 @@ def _read_each(
     return files, problems
 
 
-def _missing(names: Sequence[str]) -> Iterator[str]:
-    """Yield the names of files that the numbers in the names of the others imply."""
-    numbers: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
-    for match in filter(None, map(_NUMBERED.fullmatch, names)):
-        numbers[match["stem"], match["count"]].add(int(match["number"]))
-    for (stem, count), found in numbers.items():
-        absent = (number for number in range(1, int(count) + 1) if number not in found)
-        for number in islice(absent, _SHOWN):
-            yield f"{stem}-{number:05d}-of-{count}{ENDING}"
-
-
 def _indexed(path: str) -> list[SafetensorsFile]:
     with opened(path) as fd:
         size = os.fstat(fd).st_size
@@ -218,32 +189,24 @@ def _indexed(path: str) -> list[SafetensorsFile]:
         data = read_at(fd, size)
     index = decode_json(data, _Index, path=path)
     names = sorted(set(index.weight_map.values()))
-    refuse("files that it may not name", _refused_names(names), path=path)
+    refused = [] if names else ["expected at least one, found none"]
+    refused += [f"{quoted(refusal.name)}: {refusal.reason}" for refusal in refusals(names)]
+    deep = [quoted(name) for name in names if "/" in name.strip("/")]
+    refused += [f"{name}: expected a file of the index's own directory" for name in deep]
+    refuse("files that it may not name", refused, path=path)
     files, problems = _read_each(os.path.dirname(path), names)
-    problems += _disagreements(index, files)
-    refuse("the index and the files disagree", problems, path=path)
-    return list(files.values())
-
-
-def _refused_names(names: Sequence[str]) -> Iterator[str]:
-    if not names:
-        yield "expected at least one, found none"
-    for refused in refusals(names):
-        yield f"{quoted(refused.name)}: {refused.reason}"
-    for name in names:
-        if "/" in name.strip("/"):
-            yield f"{quoted(name)}: expected a file of the index's own directory"
-
-
-def _disagreements(index: _Index, files: Mapping[str, SafetensorsFile]) -> Iterator[str]:
     inside = {name: {tensor.name for tensor in file.tensors} for name, file in files.items()}
     for tensor, name in index.weight_map.items():
         if name in inside and tensor not in inside[name]:
-            yield f"{quoted(name)}: expected the tensor {quoted(tensor)}, found none of that name"
+            problem = f"expected the tensor {quoted(tensor)}, found none of that name"
+            problems.append(f"{quoted(name)}: {problem}")
     for name, tensors in inside.items():
         for tensor in sorted(tensors):
             if index.weight_map.get(tensor) != name:
-                yield f"{quoted(name)}: found the tensor {quoted(tensor)}, which isn't indexed here"
+                problem = f"found the tensor {quoted(tensor)}, which isn't indexed here"
+                problems.append(f"{quoted(name)}: {problem}")
     total = sum(tensor.size for file in files.values() for tensor in file.tensors)
-    if index.metadata.total_size not in {None, total}:
-        yield f"total_size: expected {index.metadata.total_size} bytes of tensors, found {total}"
+    if (stated := index.metadata.total_size) not in {None, total}:
+        problems.append(f"total_size: expected {stated} bytes of tensors, found {total}")
+    refuse("the index and the files disagree", problems, path=path)
+    return list(files.values())

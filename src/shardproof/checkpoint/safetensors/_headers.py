@@ -10,7 +10,7 @@ import math
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -40,25 +40,19 @@ __all__ = [
     "TYPES",
     "UNCONVERTIBLE",
     "HeaderEntry",
-    "SafetensorsHeader",
+    "SafetensorsFile",
     "opened",
     "read_header",
+    "stamp_of",
 ]
 
 ENDING = ".safetensors"
 INDEX_ENDING = ".safetensors.index.json"
 
-MAX_HEADER_BYTES = 100_000_000
-"""Of the JSON alone; what safetensors itself refuses to read beyond."""
-
-LENGTH = struct.Struct("<Q")
-"""The first bytes of a file: how many bytes of JSON follow."""
-
-METADATA = "__metadata__"
-"""The one name that no tensor has."""
-
-SET = "shardproof_set"
-"""The text among those of `METADATA` that all files of one set have in common."""
+MAX_HEADER_BYTES = 100_000_000  # of the JSON alone: safetensors itself reads no more
+LENGTH = struct.Struct("<Q")  # the first bytes of a file: how many bytes of JSON follow
+METADATA = "__metadata__"  # the one name that no tensor has
+SET = "shardproof_set"  # the text among those of the metadata that all files of a set share
 
 UNCONVERTIBLE = "tensors that can't be converted; the types that can be are {}"
 
@@ -100,26 +94,21 @@ class _AnyObject(msgspec.Struct, frozen=True):
     """An object with any fields."""
 
 
-class SafetensorsHeader(NamedTuple):
-    """The header of a file.
+class SafetensorsFile(NamedTuple):
+    """A file whose header was read and proven: its tensors in the order in which they lie there.
 
-    Attributes:
-        tensors: In the order in which they lie there.
-        of_set: The set that it is one of; nothing where it doesn't say so.
+    Its set is empty where it names none; its stamp is another one when the file has changed.
     """
 
+    path: str
     tensors: tuple[TensorEntry, ...]
     of_set: str
+    stamp: tuple[int, ...]
 
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[int]:
-    """Open a regular file, and close it in the end; through links, of which hubs' caches are full.
-
-    Raises:
-        CheckpointError: There is none, or something else.
-        OSError: It can't be opened.
-    """
+    """Open a regular file, and close it in the end; through links, as hubs' caches have them."""
     try:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):  # opening a FIFO may wake its writer
@@ -134,30 +123,49 @@ def opened(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def read_header(fd: int, path: str) -> SafetensorsHeader:
-    """Read the header of a file, and prove that it obeys every law.
+def stamp_of(fd: int) -> tuple[int, ...]:
+    """Return what tells whether a file was changed or replaced."""
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
-    It needs memory for the header that is really there, and for at most `json.MAX_ITEMS` values
-    in it.
 
-    Raises:
-        CheckpointError: A law is broken, or a type has no counterpart; all such tensors are listed.
-        OSError: It can't be read.
+def read_header(fd: int, path: str) -> SafetensorsFile:
+    """Read the header of a file, and prove that it obeys every law, or list each that it breaks.
+
+    It needs memory for the header that is really there, and for at most `json.MAX_ITEMS` values.
     """
     size = os.fstat(fd).st_size
     text = _header_text(fd, size, path)
     entries, texts = _decoded(text, path)
-    refuse(UNCONVERTIBLE.format(", ".join(TYPES)), _without_counterpart(entries), path=path)
-    start = LENGTH.size + len(text)
-    laws = _broken_laws(entries, size - start)
-    refuse("its header contradicts itself", laws, path=path)
-    tensors = [
-        TensorEntry(name, TYPES[entry.dtype], entry.shape, start + begin, end - begin, None)
-        for name, entry in entries.items()
-        for begin, end in [entry.data_offsets]
-    ]
-    in_order = sorted(tensors, key=lambda tensor: (tensor.offset, tensor.size))
-    return SafetensorsHeader(tuple(in_order), texts.get(SET, ""))
+    problems = []
+    for name, entry in entries.items():
+        where, axes = quoted(name), len(entry.shape)
+        if entry.dtype not in TYPES:
+            problems.append(f"{where}: found the type {quoted(entry.dtype)}")
+        if not 0 < len(name) <= MAX_NAME:
+            problems.append(f"{where}: expected 1 to {MAX_NAME} characters, found {len(name)}")
+        if axes > MAX_DIMENSIONS:
+            problems.append(f"{where}: expected at most {MAX_DIMENSIONS} dimensions, found {axes}")
+    refuse(UNCONVERTIBLE.format(", ".join(TYPES)), problems, path=path)
+    tensors, at, start = [], 0, LENGTH.size + len(text)
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
+        where, dtype, (begin, end) = quoted(name), TYPES[entry.dtype], entry.data_offsets
+        n_bytes = math.prod(entry.shape) * ITEM_SIZES[dtype]
+        if not can_be(entry.shape, dtype):
+            found = quoted(str(entry.shape))
+            problems.append(f"{where}: expected lengths that an array can have, found {found}")
+        if begin != at:
+            problem = f"expected it to begin at {at}, where others end, found {begin}"
+            problems.append(f"{where}: {problem}")
+        if end - begin != n_bytes:
+            found = f"found {end - begin}"
+            problems.append(f"{where}: expected {n_bytes} bytes by dtype and shape, {found}")
+        tensors.append(TensorEntry(name, dtype, entry.shape, start + begin, n_bytes, None))
+        at = max(at, end)
+    if at != size - start:
+        problems.append(f"expected {at} bytes behind the header, found {size - start}")
+    refuse("its header contradicts itself", problems, path=path)
+    return SafetensorsFile(path, tuple(tensors), texts.get(SET, ""), stamp_of(fd))
 
 
 def _header_text(fd: int, size: int, path: str) -> bytes:
@@ -202,33 +210,3 @@ def _decoded(text: bytes, path: str) -> tuple[dict[str, HeaderEntry], dict[str, 
             problem = f"tensor {quoted(name)}{field}: {error.problem}"
             raise CheckpointError(problem, path=path) from error
     return entries, texts
-
-
-def _without_counterpart(entries: Mapping[str, HeaderEntry]) -> Iterator[str]:
-    for name, entry in entries.items():
-        if entry.dtype not in TYPES:
-            yield f"{quoted(name)}: found the type {quoted(entry.dtype)}"
-        n_letters, n_dimensions = len(name), len(entry.shape)
-        if not 0 < n_letters <= MAX_NAME:
-            yield f"{quoted(name)}: expected 1 to {MAX_NAME} characters, found {n_letters}"
-        if n_dimensions > MAX_DIMENSIONS:
-            expected = f"at most {MAX_DIMENSIONS} dimensions"
-            yield f"{quoted(name)}: expected {expected}, found {n_dimensions}"
-
-
-def _broken_laws(entries: Mapping[str, HeaderEntry], n_bytes: int) -> Iterator[str]:
-    """Yield what is wrong about sizes and places; ``n_bytes`` follow the header."""
-    at = 0
-    for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
-        begin, end = entry.data_offsets
-        size = math.prod(entry.shape) * ITEM_SIZES[TYPES[entry.dtype]]
-        if not can_be(entry.shape, TYPES[entry.dtype]):
-            shown = quoted(str(entry.shape))
-            yield f"{quoted(name)}: expected lengths that an array can have, found {shown}"
-        if begin != at:
-            yield f"{quoted(name)}: expected it to begin at {at}, where others end, found {begin}"
-        if end - begin != size:
-            yield f"{quoted(name)}: expected {size} bytes by dtype and shape, found {end - begin}"
-        at = max(at, end)
-    if at != n_bytes:
-        yield f"expected {at} bytes behind the header, found {n_bytes}"

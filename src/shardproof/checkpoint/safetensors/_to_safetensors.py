@@ -11,7 +11,6 @@ import msgspec
 from shardproof._base import files, opening
 from shardproof._base.arguments import checked
 from shardproof._base.messages import listed, quoted, shown
-from shardproof._base.opening import refuse_empty
 from shardproof.checkpoint.format._dtypes import ITEM_SIZES
 from shardproof.checkpoint.format._layout import header_size
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, refuse
@@ -39,25 +38,20 @@ from shardproof.errors import CheckpointError, UnsyncedError
 
 __all__ = ["to_safetensors"]
 
+_ALREADY_THERE = "files are there already, and are replaced only by overwrite=True"
+_OVERTAKEN = "files that another conversion has put there at the same time; convert it again"
 _MOST_OPEN = 256  # of 1024 that a process may have open in most places
 _SYNC_BYTES = 2**26
 _THEIRS = {ours: theirs for theirs, ours in TYPES.items()}
 
 
 class ConvertedFile(NamedTuple):
-    """A file that is to be written.
+    """The file that a shard becomes: its absolute path, and where in it each tensor goes."""
 
-    Attributes:
-        path: Its absolute path.
-        header: Its first bytes.
-        offsets: Where in it each tensor goes, by name.
-        n_bytes: How many bytes all tensors are.
-    """
-
+    shard: ShardEntry
     path: str
     header: bytes
     offsets: Mapping[str, int]
-    n_bytes: int
 
 
 @checked
@@ -107,7 +101,7 @@ def to_safetensors(
         >>> file.removeprefix(str(output_dir))
         '/release/model-00001-of-00001.safetensors'
     """
-    refuse_empty(prefix=prefix, to=to)
+    opening.refuse_empty(prefix=prefix, to=to)
     location = location_of(prefix, storage)
     metadata = read_metadata(location)
     n_files = len(metadata.shards)
@@ -122,24 +116,23 @@ def to_safetensors(
     index = os.path.join(directory, f"model{INDEX_ENDING}")
     paths = [*(target.path for target in targets), index]
     if not overwrite and (there := [path for path in paths if opening.is_there(path)]):
-        raise _already_there(there, directory)
+        raise _refusal(_ALREADY_THERE, there, directory)
     files.make_directories(directory)
     files.sweep_leftovers(directory)
-    jobs = list(zip(metadata.shards, targets, strict=True))
-    if len(jobs) > _MOST_OPEN:
+    if n_files > _MOST_OPEN:
         for shard in metadata.shards:
             with open_shard(location, shard) as file:
                 refuse_other(file, shard, checksum_found(file, shard))
-    total_size = sum(target.n_bytes for target in targets)
+    total_size = sum(tensor.size for shard in metadata.shards for tensor in shard.tensors)
     said = {"metadata": {"total_size": total_size}, "weight_map": weight_map}
     try:
-        for at in range(0, len(jobs), _MOST_OPEN):
-            _write(location, jobs[at : at + _MOST_OPEN], index, overwrite=overwrite)
+        for at in range(0, n_files, _MOST_OPEN):
+            _write(location, targets[at : at + _MOST_OPEN], index, overwrite=overwrite)
         text = msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
         _make_index(index, text, targets)
-    except FileExistsError as error:  # somebody else was faster
-        path = str(error.filename)
-        raise (_overtaken if overwrite else _already_there)([path], directory) from error
+    except FileExistsError as error:  # another conversion was faster
+        problem = _OVERTAKEN if overwrite else _ALREADY_THERE
+        raise _refusal(problem, [str(error.filename)], directory) from error
     return paths
 
 
@@ -167,17 +160,12 @@ def _weight_map(metadata: CheckpointMetadata, names: Sequence[str], path: str) -
 
 
 def _lay_out(shard: ShardEntry, path: str, of_set: str) -> ConvertedFile:
-    """Return the file that a shard becomes.
-
-    As in files of safetensors' own, the types with the largest elements come first: so each tensor
-    begins at a multiple of its elements' size, without which some readers can't take it.
-
-    Raises:
-        CheckpointError: The header is larger than any reader takes.
-    """
+    """Return the file that a shard becomes."""
     # Some loaders take only files that say for whom they are, and every one takes this.
     fields: dict[str, object] = {METADATA: {"format": "pt", SET: of_set}}
     begins, at = {}, 0
+    # As in files of safetensors' own, the types with the largest elements come first: so each
+    # begins at a multiple of its elements' size, without which some readers can't take it.
     for tensor in sorted(shard.tensors, key=lambda one: (-ITEM_SIZES[one.dtype], one.name)):
         begins[tensor.name], end = at, at + tensor.size
         fields[tensor.name] = HeaderEntry(_THEIRS[tensor.dtype], tensor.shape, (at, end))
@@ -189,31 +177,38 @@ def _lay_out(shard: ShardEntry, path: str, of_set: str) -> ConvertedFile:
         raise CheckpointError(f"{problem}: it has too many tensors for one file", path=path)
     header = LENGTH.pack(len(text)) + text
     offsets = {name: len(header) + begin for name, begin in begins.items()}
-    return ConvertedFile(path, header, offsets, at)
+    return ConvertedFile(shard, path, header, offsets)
 
 
-def _already_there(paths: Sequence[str], directory: str) -> CheckpointError:
-    problem = "files are there already, and are replaced only by overwrite=True"
+def _refusal(problem: str, paths: Sequence[str], directory: str) -> CheckpointError:
     return CheckpointError(listed(problem, [*map(shown, paths)]), path=directory)
 
 
 def _write(
-    location: Location,
-    jobs: Iterable[tuple[ShardEntry, ConvertedFile]],
-    index: str,
-    *,
-    overwrite: bool,
+    location: Location, targets: Iterable[ConvertedFile], index: str, *, overwrite: bool
 ) -> None:
     """Write files, none of which has its name before all of them are proven."""
     new_file = files.being_written if overwrite else files.being_published
     with contextlib.ExitStack() as last, contextlib.ExitStack() as names:
-        for entry, target in jobs:
-            fd = names.enter_context(new_file(target.path))
-            _copy(location, entry, target, fd)
+        for entry, path, header, offsets in targets:
+            fd = names.enter_context(new_file(path))
+            _write_at(fd, path, [memoryview(header)], 0)
+            with open_shard(location, entry) as file:
+                reading = Reading(file, algorithm_of(file, entry))
+                at = synced = header_size(entry.checksum)
+                for tensor in entry.tensors:
+                    reading.skip(at, tensor.offset)
+                    at = tensor.offset + tensor.size
+                    pieces = reading.pieces(tensor.offset, at)
+                    _write_at(fd, path, pieces, offsets[tensor.name])
+                    if at - synced >= _SYNC_BYTES:
+                        files.begin_to_sync(fd)
+                        synced = at
+                refuse_other(file, entry, reading.found)
             files.sync(fd)
         if overwrite:
             files.remove(index)  # or it would speak for some files of before and some of now
-            last.callback(files.remove, index)  # so would that of who was done meanwhile
+            last.callback(files.remove, index)  # so would one that was made meanwhile
 
 
 def _make_index(path: str, data: bytes, targets: Sequence[ConvertedFile]) -> None:
@@ -239,43 +234,16 @@ def _look_again(path: str, made: files.Inode, targets: Sequence[ConvertedFile]) 
 
 
 def _refuse_others(targets: Sequence[ConvertedFile]) -> None:
-    """Raise a `CheckpointError` that lists the files that others have replaced.
-
-    Of the same checkpoint, they are as good.
-    """
+    """Refuse files that others have replaced; those of the same checkpoint are as good."""
     others = []
     for target in targets:
-        try:
-            with opened(target.path) as fd:
-                is_ours = opening.read_at(fd, len(target.header)) == target.header
-        except CheckpointError:  # it is gone, or something else
-            is_ours = False
-        if not is_ours:
-            others.append(target.path)
+        # What can't be opened is gone, or something else is there.
+        with contextlib.suppress(CheckpointError), opened(target.path) as fd:
+            if opening.read_at(fd, len(target.header)) == target.header:
+                continue
+        others.append(target.path)
     if others:
-        raise _overtaken(others, os.path.dirname(others[0]))
-
-
-def _overtaken(paths: Sequence[str], directory: str) -> CheckpointError:
-    problem = "files that somebody else has put there at the same time; convert it again"
-    return CheckpointError(listed(problem, [*map(shown, paths)]), path=directory)
-
-
-def _copy(location: Location, entry: ShardEntry, target: ConvertedFile, fd: int) -> None:
-    """Copy a shard's tensors to their places, and prove that they are those that were written."""
-    _write_at(fd, target.path, [memoryview(target.header)], 0)
-    with open_shard(location, entry) as file:
-        reading = Reading(file, algorithm_of(file, entry))
-        at = synced = header_size(entry.checksum)
-        for tensor in entry.tensors:
-            reading.skip(at, tensor.offset)
-            at = tensor.offset + tensor.size
-            pieces = reading.pieces(tensor.offset, at)
-            _write_at(fd, target.path, pieces, target.offsets[tensor.name])
-            if at - synced >= _SYNC_BYTES:
-                files.begin_to_sync(fd)
-                synced = at
-        refuse_other(file, entry, reading.found)
+        raise _refusal(_OVERTAKEN, others, os.path.dirname(others[0]))
 
 
 def _write_at(fd: int, path: str, pieces: Iterable[memoryview], offset: int) -> None:

@@ -1,8 +1,7 @@
 """Tell the attempts to save a checkpoint apart: by what is known of each, and what it left."""
 
 import os
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted
@@ -10,9 +9,7 @@ from shardproof.checkpoint.format._metadata import RankRecord
 
 __all__ = ["Attempt", "mixed"]
 
-GIVEN = "given"
-"""The source of what the caller said of an attempt."""
-
+_GIVEN = "given"  # the source of what the caller said of an attempt
 _MOST_LEFT = 4096
 _SHOWN = 5
 
@@ -29,25 +26,31 @@ _left_here: dict[str, _Left] = {}
 
 
 class Attempt:
-    """The attempt that a saver is a part of, as far as it is known.
-
-    Args:
-        given: What the caller says that all ranks of the attempt have in common.
-    """
+    """The attempt that a saver is a part of, as far as the caller or the environment tells."""
 
     def __init__(self, given: str | None = None) -> None:
-        self.marks = dict(_known()) if given is None else {GIVEN: given}
         self._left: dict[str, _Left] = {}
-
-    def new_token(self) -> str:
-        """Return a token that no other shard has."""
-        return secrets.token_hex(8)
+        self.marks: dict[str, str] = {}
+        if given is not None:
+            self.marks[_GIVEN] = given
+            return
+        # What the environment tells all ranks of a run alike, and other runs differently: parts of
+        # a heterogeneous job have numbers of their own, and ranks may be tasks of an array.
+        say = os.environ.get
+        if (job := say("SLURM_JOB_ID")) and not say("SLURM_HET_SIZE"):
+            array = say("SLURM_ARRAY_JOB_ID")
+            self.marks["slurm"] = array or f"{job}.{say('SLURM_RESTART_COUNT', '0')}"
+        if (run := say("TORCHELASTIC_RUN_ID", "none")) not in {"", "none"}:
+            self.marks["torchrun"] = run
+        # Of bytes that are no text their numbers are taken: records can hold nothing else.
+        for name, text in self.marks.items():
+            self.marks[name] = os.fsencode(text).decode(errors="backslashreplace")
 
     def has_left(self, path: str, token: str) -> None:
         """Remember a shard that was written here."""
         for left in (self._left, _left_here):
             left.pop(path, None)
-            left[path] = _Left(self.marks.get(GIVEN), token)
+            left[path] = _Left(self.marks.get(_GIVEN), token)
             if len(left) > _MOST_LEFT:
                 del left[next(iter(left))]
 
@@ -58,32 +61,14 @@ class Attempt:
 
     def stranger(self, path: str, record: RankRecord) -> str:
         """Return why a shard is not of this attempt; an empty text if it may be."""
-        given = self.marks.get(GIVEN)
+        given = self.marks.get(_GIVEN)
         left = self._left.get(path) or _left_here.get(path)
         # What was left for another attempt says nothing: ranks are dealt anew after a restart.
         if left and left.token != record.token and given in {None, left.given}:
             return "another attempt saved it after this one did"
-        if given is not None and record.attempt.get(GIVEN) != given:
+        if given is not None and record.attempt.get(_GIVEN) != given:
             return f"expected attempt {quoted(given)}, found {_shown(record.attempt)}"
         return ""
-
-
-def _known() -> Iterator[tuple[str, str]]:
-    """Yield what the environment tells all ranks of a run alike, and other runs differently.
-
-    Of bytes that are no text their numbers are taken: records can hold nothing else.
-    """
-    say = os.environ.get
-    # Parts of a heterogeneous job have numbers of their own, and ranks may be tasks of an array.
-    if (job := say("SLURM_JOB_ID")) and not say("SLURM_HET_SIZE"):
-        array = say("SLURM_ARRAY_JOB_ID")
-        yield "slurm", _as_text(array or f"{job}.{say('SLURM_RESTART_COUNT', '0')}")
-    if (run := say("TORCHELASTIC_RUN_ID", "none")) not in {"", "none"}:
-        yield "torchrun", _as_text(run)
-
-
-def _as_text(found: str) -> str:
-    return os.fsencode(found).decode(errors="backslashreplace")
 
 
 def mixed(records: Sequence[RankRecord]) -> list[str]:

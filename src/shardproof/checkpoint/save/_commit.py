@@ -12,9 +12,10 @@ import contextlib
 import datetime
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from shardproof._base.messages import told
+from shardproof._base.arguments import count
+from shardproof._base.messages import quoted, told
 from shardproof.checkpoint.format._layout import (
     metadata_name,
     new_own_name,
@@ -22,6 +23,7 @@ from shardproof.checkpoint.format._layout import (
     record_name,
 )
 from shardproof.checkpoint.format._metadata import (
+    MAX_NUMBER,
     SCHEMA_VERSION,
     CheckpointMetadata,
     RankRecord,
@@ -33,7 +35,12 @@ from shardproof.checkpoint.format._metadata import (
 from shardproof.checkpoint.save._attempt import Attempt, mixed
 from shardproof.checkpoint.save._leftovers import sweep_leftovers, take_away
 from shardproof.checkpoint.storage._reading import open_shard, read_record, small_enough
-from shardproof.checkpoint.storage._storage import Exclusive, Location
+from shardproof.checkpoint.storage._storage import (
+    CheckpointStorage,
+    Exclusive,
+    Location,
+    location_of,
+)
 from shardproof.checkpoint.verify._verifier import refuse_blind
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
 
@@ -45,6 +52,8 @@ __all__ = [
     "clear_way_and_sweep",
     "make_checkpoint",
     "now",
+    "place_to_save",
+    "refuse_text",
 ]
 
 _UNNAMED = "of {} shards some can't be part of it; save these, and then the metadata again"
@@ -54,14 +63,29 @@ _OVERTAKEN = (
 )
 
 
+def refuse_text(name: str, text: str, expected: str = "text") -> None:
+    """Raise a `ValueError` unless a text can be written in UTF-8, as records and metadata are."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError(f"{name}: expected {expected} in Unicode, found {quoted(text)}")
+
+
+def place_to_save(
+    prefix: str | os.PathLike[str], storage: CheckpointStorage | None, step: int | None
+) -> Location:
+    """Return where a checkpoint goes; refuse a step or a prefix that metadata can't hold."""
+    if step is not None:
+        count("step", step, 0, MAX_NUMBER)
+    location = location_of(prefix, storage)
+    refuse_text("prefix", location.name, "a name")
+    return location
+
+
 @contextlib.contextmanager
 def being_added(location: Location, name: str, *, overwrite: bool, sync: bool) -> Iterator[int]:
     """Write a new file of a checkpoint in the making; give its descriptor.
 
-    Raises:
-        CheckpointError: Another attempt made a checkpoint meanwhile, and it is not to be
-            overwritten; or is just about to.
-        OSError: It could not be written; what has the name is as it was.
+    It is a `CheckpointError` if another attempt made a checkpoint meanwhile, or is about to. If it
+    can't be written, what has the name is as it was.
     """
     storage, path = location.storage, location.beside(name)
     if not isinstance(storage, Exclusive):
@@ -84,25 +108,18 @@ def being_added(location: Location, name: str, *, overwrite: bool, sync: bool) -
         raise
 
 
-def _commit(location: Location, data: bytes, look: Callable[[], object], *, sync: bool) -> None:
-    """Give metadata their name, if nothing has it, and ``look`` sees that all they name is there.
-
-    Raises:
-        CheckpointError: There is a checkpoint; or another attempt is at this prefix.
-    """
+def _commit(location: Location, data: bytes, shards: Sequence[ShardEntry], *, sync: bool) -> None:
+    """Give metadata their name, if nothing has it, and the shards that they name are there."""
     storage, path = location.storage, location.metadata
     if not isinstance(storage, Exclusive):
-        look()
+        _see_that_all_are_there(location, shards)
         _make_way(location, overwrite=False)
         storage.write(path, data, sync=sync)
         return
     seal = location.beside(new_own_name(location.name, "seal"))
-    with (
-        _overtaken(location, path),
-        storage.exclusive_writer(path, seal, sync=sync) as fd,
-    ):
+    with _overtaken(location, path), storage.exclusive_writer(path, seal, sync=sync) as fd:
         take_away(location, "pending", "removal")
-        look()
+        _see_that_all_are_there(location, shards)
         with open(fd, "wb", closefd=False) as file:
             file.write(data)
 
@@ -138,11 +155,7 @@ def clear_way_and_sweep(location: Location, *, overwrite: bool) -> None:
 
 
 def _make_way(location: Location, *, overwrite: bool) -> None:
-    """Give up a checkpoint that is there, and the remains of one that is being removed.
-
-    Raises:
-        CheckpointError: There is one, and it is not to be overwritten.
-    """
+    """Give up a checkpoint that is there, if it may be, and the remains of a removed one."""
     names = {name for name, _ in location.storage.list(location.directory)}
     metadata, pruned = metadata_name(location.name), pruned_name(location.name)
     if metadata in names:
@@ -179,14 +192,14 @@ def make_checkpoint(
     attempt: Attempt,
     *,
     step: int,
-    timestamp: str,
-    sync: bool,
+    timestamp: str | None = None,
+    sync: bool = True,
 ) -> str:
     """Make a checkpoint of the shards of one attempt; return the path of its metadata file.
 
     Raises as `MultiShardSaver.save_metadata`.
     """
-    world_size = sharding.shard_count
+    world_size, timestamp = sharding.shard_count, timestamp or now()
     clear_way_and_sweep(location, overwrite=False)
     shards = _recorded_shards(location, world_size, step, attempt)
     if not sharding.precision:
@@ -198,7 +211,7 @@ def make_checkpoint(
         sharding = Sharding(sharding.strategy, world_size, precision)
     metadata = CheckpointMetadata(SCHEMA_VERSION, world_size, step, timestamp, sharding, shards, "")
     data = small_enough(seal(metadata), location.metadata)
-    _commit(location, data, lambda: _see_that_all_are_there(location, shards), sync=sync)
+    _commit(location, data, shards, sync=sync)
     for shard in shards:
         attempt.forget(location.beside(shard.file))
     # What is not needed now goes as far as possible; the next save or `prune` does the rest.

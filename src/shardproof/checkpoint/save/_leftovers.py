@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 
 from shardproof.checkpoint.format._layout import (
     Kind,
@@ -31,15 +30,9 @@ _RECORD = re.compile(r"(.+)_shard_([0-9]{1,10})\.tensors\.json", re.DOTALL)
 _ABOUT_TO_COME = re.compile(r"(\.shardproof-[0-9a-f]{16}-)(?:pending|seal)-[0-9a-f]{16}\.tmp")
 
 _NO_FOLDER = (
-    "expected a folder of files that were moved there to be removed, found a directory in it or "
-    "something else in its place: see what it is, and remove it"
+    "expected a folder of files that were moved there to be removed, found {}: see what it is, and "
+    "remove it"
 )
-
-_STAYS_FULL = (
-    "expected a folder of files that were moved there to be removed, found one that stays not "
-    "empty though nothing in it can be moved: see what it is, and remove it"
-)
-
 _PAUSE = 0.1  # seconds
 
 
@@ -59,31 +52,28 @@ def sweep_leftovers(storage: CheckpointStorage, directory: str) -> None:
     # Only what was there before metadata are seen: a save that overwrites removes them first.
     for name in _files(storage, directory) if records or coming else ():
         prefix_name = name.removesuffix(metadata_name(""))
-        if prefix_name not in {name, ""}:
-            location = Location(storage, path_in(directory, prefix_name))
-            _remove_records(location, sorted(records[prefix_name]))
-            for file in coming[own_prefix(prefix_name)]:
-                storage.remove(location.beside(file))
+        if prefix_name in {name, ""}:
+            continue
+        location = Location(storage, path_in(directory, prefix_name))
+        # A checkpoint that can't be read keeps its records, and so does a record itself.
+        with contextlib.suppress(CheckpointError):
+            shards = read_metadata(location).shards if records[prefix_name] else ()
+            for rank in sorted(records[prefix_name]):
+                with contextlib.suppress(CheckpointError):
+                    if read_record(location, rank).shard == shards[min(rank, len(shards) - 1)]:
+                        storage.remove(location.beside(record_name(prefix_name, rank)))
+        for file in coming[own_prefix(prefix_name)]:
+            storage.remove(location.beside(file))
 
 
 def _files(storage: CheckpointStorage, directory: str) -> list[str]:
     return sorted(name for name, is_directory in storage.list(directory) if not is_directory)
 
 
-def _remove_records(location: Location, ranks: Sequence[int]) -> None:
-    with contextlib.suppress(CheckpointError):  # a checkpoint that can't be read keeps its records
-        shards = read_metadata(location).shards if ranks else ()
-        for rank in ranks:
-            with contextlib.suppress(CheckpointError):  # so does a record
-                if read_record(location, rank).shard == shards[min(rank, len(shards) - 1)]:
-                    location.storage.remove(location.beside(record_name(location.name, rank)))
-
-
 def take_away(location: Location, *kinds: Kind) -> None:
     """Remove the temporary files of some kinds, and folders of removals.
 
-    Raises:
-        CheckpointError: As of `remove_folder`: shards could be moved into it still.
+    A folder that stays is a `CheckpointError`: shards could be moved into it still.
     """
     prefixes = tuple(own_prefix(location.name, kind) for kind in kinds)
     for name, is_directory in location.storage.list(location.directory):
@@ -96,30 +86,27 @@ def take_away(location: Location, *kinds: Kind) -> None:
 
 
 def remove_folder(storage: CheckpointStorage, folder: str) -> None:
-    """Remove the folder of a removal, with the files that were moved into it meanwhile.
-
-    Raises:
-        CheckpointError: A directory is in it, or a name that nothing has; or something else is in
-            its place.
-    """
+    """Remove the folder of a removal, with the files that were moved into it meanwhile."""
     n_in_vain = 0
     try:
         with holding(storage, os.path.dirname(folder)) as held:
             while isinstance(held, Exclusive) and not held.remove_directory(folder):
                 if n_in_vain == 2:
-                    raise CheckpointError(_STAYS_FULL, path=folder)
+                    found = "one that stays not empty though nothing in it can be moved"
+                    raise CheckpointError(_NO_FOLDER.format(found), path=folder)
                 if _empty(held, folder):
                     n_in_vain = 0
                 else:  # others may have moved what was there, and something else came
                     n_in_vain += 1
                     time.sleep(_PAUSE)
     except (IsADirectoryError, NotADirectoryError) as error:
-        raise CheckpointError(_NO_FOLDER, path=folder) from error
+        found = "a directory in it or something else in its place"
+        raise CheckpointError(_NO_FOLDER.format(found), path=folder) from error
 
 
 def _empty(storage: CheckpointStorage, folder: str) -> bool:
     """Remove the files in a folder; say whether any could be moved."""
-    # NFS leaves a file that somebody reads where it was removed: in the folder it would stay.
+    # NFS leaves a file that a process reads where it was removed: in the folder it would stay.
     outside, is_any_moved = f"{folder}.tmp", False
     for name, is_directory in storage.list(folder):
         if is_directory:

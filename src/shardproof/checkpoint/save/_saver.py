@@ -12,10 +12,15 @@ from shardproof._base.work import apart
 from shardproof.checkpoint.format._layout import MAX_RANK
 from shardproof.checkpoint.format._metadata import MAX_NAME, TIMESTAMP, Sharding
 from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._commit import clear_way_and_sweep, make_checkpoint, now
-from shardproof.checkpoint.save._inputs import refuse_step, refuse_text, tensors_of
-from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, write_shard
-from shardproof.checkpoint.storage._storage import CheckpointStorage, location_of
+from shardproof.checkpoint.save._commit import (
+    clear_way_and_sweep,
+    make_checkpoint,
+    now,
+    place_to_save,
+    refuse_text,
+)
+from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, tensors_of, write_shard
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 
 __all__ = ["MultiShardSaver"]
 
@@ -90,7 +95,7 @@ class MultiShardSaver:
             step: Of the training. Where it is told, `save_metadata` takes in no other step's shard.
             overwrite: Whether a checkpoint that is there is given up: its metadata file is removed
                 before anything is written. It stays where the folder of a removal can't be
-                removed, into which somebody else may still move shards.
+                removed: shards could still be moved into that.
 
         Raises:
             CheckpointError: A checkpoint is there, or was made meanwhile, and is not to be
@@ -102,12 +107,10 @@ class MultiShardSaver:
                 that name, or the prefix's last part, is no Unicode.
         """
         count("rank", rank, 0, MAX_RANK)
-        refuse_step(step)
         options = SaveOptions(self._attempt, self._algorithm, self._sync, step, overwrite)
 
         def save(_: object) -> str:
-            location = location_of(prefix, self._storage)
-            refuse_text("prefix", location.name, "a name")
+            location = place_to_save(prefix, self._storage, step)
             tensors = tensors_of(arrays)
             clear_way_and_sweep(location, overwrite=overwrite)
             return write_shard(location, rank, tensors, options)
@@ -132,8 +135,8 @@ class MultiShardSaver:
 
         To be called by one process, when all have saved. Each shard that it names is there, has
         the size and the header that its rank recorded, and is of this step where that was told,
-        and of this attempt as far as that is known. Of several who make a checkpoint of one prefix
-        at once, at most one succeeds, and the others are told.
+        and of this attempt as far as that is known. Of several calls for one prefix at once, at
+        most one succeeds, and the others raise.
 
         Args:
             prefix: As for `save_shard`.
@@ -144,32 +147,26 @@ class MultiShardSaver:
             timestamp: RFC 3339 in UTC; by default now.
 
         Raises:
-            CheckpointError: A shard is not there or another, or of another attempt; all of them in
-                one error. Or there is a checkpoint already, or another attempt is about to make
-                one.
-            OSError: It could not be written, or nobody could look whether a shard is there. Of
+            CheckpointError: Shards are missing, are not those that were recorded, or are of another
+                attempt: all are listed. Or there is a checkpoint already, or another attempt is
+                about to make one.
+            OSError: It could not be written, or a shard could not be looked at. Of
                 `UnsyncedError` the checkpoint is there, but may not survive a power cut.
             TypeError: An argument of the wrong type.
             ValueError: ``world_size`` below 1, ``step`` below 0, a timestamp that is none, or a
                 text that is no Unicode.
         """
         count("world_size", world_size, 1, MAX_RANK + 1)
-        refuse_step(step)
         if timestamp is not None and not TIMESTAMP.fullmatch(timestamp):
             raise ValueError(f"timestamp: expected one such as {now()}, found {quoted(timestamp)}")
         refuse_text("strategy", strategy)
         refuse_text("precision", precision or "")
-        location = location_of(prefix, self._storage)
-        refuse_text("prefix", location.name, "a name")
+        location = place_to_save(prefix, self._storage, step)
         sharding = Sharding(strategy, world_size, precision or "")
+        attempt, sync = self._attempt, self._sync
         return apart(
             lambda _: make_checkpoint(
-                location,
-                sharding,
-                self._attempt,
-                step=step,
-                timestamp=timestamp or now(),
-                sync=self._sync,
+                location, sharding, attempt, step=step, timestamp=timestamp, sync=sync
             )
         )
 

@@ -1,15 +1,20 @@
-"""Write a shard: header, tensors and digests in one pass over the bytes."""
+"""Write tensors as a shard, in pieces: header, bytes and digests in one pass over them."""
 
 import dataclasses
+import math
 import os
-from collections.abc import Iterable
-from typing import Literal
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from shardproof._base import digest as _digest
 from shardproof._base import files
-from shardproof._base.messages import quoted
+from shardproof._base.messages import quoted, told
 from shardproof._base.work import go_on
-from shardproof.checkpoint.format._dtypes import ITEM_SIZES
+from shardproof.checkpoint.format._dtypes import ITEM_SIZES, Array, from_torch, name_of, view_of
 from shardproof.checkpoint.format._layout import (
     ShardHeader,
     aligned,
@@ -18,34 +23,96 @@ from shardproof.checkpoint.format._layout import (
     record_name,
     shard_name,
 )
-from shardproof.checkpoint.format._metadata import RankRecord, ShardEntry, TensorEntry, seal
+from shardproof.checkpoint.format._metadata import (
+    MAX_NAME,
+    RankRecord,
+    ShardEntry,
+    TensorEntry,
+    seal,
+)
 from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._commit import before_it_is_there, being_added
-from shardproof.checkpoint.save._inputs import Tensor
+from shardproof.checkpoint.save._commit import before_it_is_there, being_added, refuse_text
 from shardproof.checkpoint.storage._reading import small_enough
 from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError
 
 __all__ = [
     "BLOCK_BYTES",
-    "CHECKSUM_PREFIXES",
     "Algorithm",
     "BlockWriter",
     "SaveOptions",
     "ShardWriter",
+    "Tensor",
+    "tensors_of",
     "write_shard",
 ]
 
 Algorithm = Literal["sha256", "sha256-tree", "blake3"]
-
-CHECKSUM_PREFIXES = {"sha256": "", "sha256-tree": "sha256-tree:", "blake3": "blake3:"}
-"""By which a shard's data can be proven, and how the checksum begins."""
 
 BLOCK_BYTES = 2**20
 
 _TENSOR_DIGEST = "xxh3-128"
 _PIECE_BYTES = {"sha256": BLOCK_BYTES, "sha256-tree": 2**24, "blake3": 2**24}
 _SYNC_BYTES = 2**26
+_COPIED_BYTES = 2**24  # at once, of an array in another order
+
+
+class Tensor(NamedTuple):
+    """A tensor to be written; its bytes come little endian in C order, in pieces of any size."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    pieces: Callable[[], Iterable[bytes | memoryview]]
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        return math.prod(self.shape) * ITEM_SIZES[self.dtype]
+
+
+def tensors_of(arrays: Mapping[str, Any]) -> Iterable[Tensor]:
+    """Return arrays of numpy and tensors of torch as what is to be written.
+
+    What a dict holds is looked at at once. Another mapping may make each array when it is asked
+    for: it is asked for one after the other, and none is kept. What the format lacks is a
+    `TypeError`, a name that it doesn't allow a `ValueError`.
+    """
+    for name in arrays:
+        if not isinstance(name, str):
+            raise TypeError(f"arrays: expected names as keys, found {type(name).__name__}")
+        if not 0 < len(name) <= MAX_NAME:
+            expected = f"names of 1 to {MAX_NAME} characters"
+            raise ValueError(f"arrays: expected {expected}, found {len(name)}")
+        refuse_text("arrays", name, "names")
+    tensors = (_tensor_of(str(name), arrays[name]) for name in arrays)
+    return list(tensors) if isinstance(arrays, dict) else tensors
+
+
+def _tensor_of(name: str, array: Any) -> Tensor:
+    torch = sys.modules.get("torch")  # without which there is no tensor of it
+    try:
+        if torch is not None and isinstance(array, torch.Tensor):
+            dtype, raw = from_torch(array)
+            return Tensor(name, dtype, tuple(array.shape), lambda: [view_of(raw)])
+        if not isinstance(array, (np.ndarray, np.generic)) or isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"expected an array, found {type(array).__name__}")
+        numbers = np.asarray(array)
+        return Tensor(name, name_of(numbers.dtype), numbers.shape, lambda: _pieces(numbers))
+    except TypeError as error:
+        raise TypeError(f"arrays[{quoted(name)}]: {told(error)}") from None
+
+
+def _pieces(array: Array) -> Iterator[memoryview]:
+    little = array.dtype.newbyteorder("<")
+    if array.flags.c_contiguous and array.dtype == little:
+        yield view_of(array)
+        return
+    # Block by block, since a copy of all of it may not fit.
+    flat = array.flat
+    step = max(1, _COPIED_BYTES // array.dtype.itemsize)
+    for start in range(0, array.size, step):
+        yield view_of(np.ascontiguousarray(flat[start : start + step], dtype=little))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,11 +131,8 @@ def write_shard(
 ) -> str:
     """Write the shard of a rank, and its record; return its path.
 
-    Raises:
-        Cancelled: The work was told to stop.
-        CheckpointError: A tensor gave other bytes than its shape and type imply; or another attempt
-            at this prefix was faster.
-        OSError: It could not be written; nothing is under its name that was not there before.
+    It is a `CheckpointError` if a tensor gave other bytes than its shape and type imply, or another
+    attempt at this prefix was faster.
     """
     name, overwrite = shard_name(location.name, rank), options.overwrite
     path = location.beside(name)
@@ -78,7 +142,7 @@ def write_shard(
         writer = ShardWriter(fd, path, options.algorithm, sync=options.sync)
         entry = writer.write(rank, name, tensors)
     attempt = options.attempt
-    token = attempt.new_token()
+    token = secrets.token_hex(8)  # which no other shard has
     record = RankRecord(
         step=options.step, shard=entry, attempt=attempt.marks, token=token, checksum=""
     )
@@ -97,11 +161,8 @@ def write_shard(
 class ShardWriter:
     """Write one shard into an empty file, and compute the digests of what is written.
 
-    Args:
-        fd: Of the file.
-        path: How errors name it.
-        algorithm: Of the checksum of all data.
-        sync: Whether to bring what is written to the disk early; the caller waits for it.
+    Errors name the path. With ``sync`` what is written goes to the disk early; the caller waits for
+    it.
     """
 
     def __init__(self, fd: int, path: str, algorithm: Algorithm, *, sync: bool = False) -> None:
@@ -115,6 +176,7 @@ class ShardWriter:
         begin = header_size(self._checksum())
         self._blocks.put(memoryview(bytes(begin)))  # the real one is known in the end
         self._at = begin
+        # Not a loop, whose variable would keep a tensor while the next one is made.
         entries = tuple(map(self._write_tensor, tensors))
         checksum = self._checksum()
         header = ShardHeader(rank, checksum, len(entries), self._at - begin)
@@ -123,7 +185,7 @@ class ShardWriter:
         return ShardEntry(rank, name, self._at, checksum, entries)
 
     def _checksum(self) -> str:
-        return CHECKSUM_PREFIXES[self._algorithm] + str(self._digest.hexdigest())
+        return f"{self._algorithm}:{self._digest.hexdigest()}".removeprefix("sha256:")
 
     def _write_tensor(self, tensor: Tensor) -> TensorEntry:
         self._put(memoryview(bytes(aligned(self._at) - self._at)))
@@ -162,10 +224,6 @@ class BlockWriter:
 
     A write that begins within a page of the page cache makes the kernel take small pages for all of
     it: on ext4 such writes ran at a tenth of the speed.
-
-    Args:
-        fd: Of the file.
-        path: How errors name it.
     """
 
     def __init__(self, fd: int, path: str) -> None:

@@ -37,10 +37,7 @@ def number_of(error: Exception) -> int:
 
 @contextlib.contextmanager
 def _numbered() -> Iterator[None]:
-    """Raise an `OSError` with an errno for what a file system raises where it fails.
-
-    Clients of object stores and hubs raise classes of their own, too. Wrong usage stays as it is.
-    """
+    """Raise an `OSError` with an errno for what a client raises, be it a class of its own."""
     try:
         yield
     except Exception as error:
@@ -86,16 +83,10 @@ class FsspecStorage:
         return str(self._fs.unstrip_protocol(self._inside(path)))
 
     def _inside(self, url: str) -> str:
-        """Return the path in the file system, without its protocol."""
         return str(self._fs._strip_protocol(url))
 
     def open(self, path: str) -> "FsspecFile":
-        """Find a file, for reading.
-
-        Raises:
-            FileNotFoundError: It is not there.
-            OSError: It is no file, or the file system failed.
-        """
+        """Find a file, for reading; raise `OSError` where it is none, or not there."""
         inside = self._inside(path)
         with _numbered():
             self._fs.invalidate_cache(os.path.dirname(inside))
@@ -133,7 +124,7 @@ class FsspecStorage:
 
     @_numbered()
     def modified(self, path: str) -> float | None:
-        """Return when a file was last written; None if it is gone, or nobody knows."""
+        """Return when a file was last written; None if it is gone, or that is not known."""
         try:
             time: datetime.datetime = self._fs.modified(self._inside(path))
         except (FileNotFoundError, NotImplementedError):

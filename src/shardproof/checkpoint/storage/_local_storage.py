@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
 
 from shardproof._base import files
 from shardproof._base.names import NotRegularError, open_inside
@@ -45,44 +44,14 @@ class LocalFile:
         os.close(self.fd)
 
 
-class HeldDirectory(NamedTuple):
-    """An open directory, and the path by which it was asked for.
-
-    A path leads elsewhere once a directory on it was moved away and a link put in its place. So
-    each directory is opened in the one before it. A link in the place of a directory is nothing,
-    as it is in a listing.
-    """
-
-    path: str
-    fd: int
-
-    def enter(self, directory: str) -> int:
-        """Return a descriptor of a directory below this one, or of this one.
-
-        Raises:
-            FileNotFoundError: It is not there, or a link or a file is in its place.
-            OSError: It could not be opened.
-        """
-        fd = os.dup(self.fd)
-        for part in os.path.relpath(directory, self.path).split("/"):
-            try:
-                deeper = os.open(part, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
-            except OSError as error:
-                number = errno.ENOENT if error.errno in _NO_DIRECTORY else error.errno or errno.EIO
-                raise OSError(number, os.strerror(number), directory) from error
-            finally:
-                os.close(fd)
-            fd = deeper
-        return fd
-
-
 class LocalStorage:
     """A storage of checkpoints in directories: each file is written, synced and then renamed.
 
     Of several attempts to save one prefix at once, at most one makes a checkpoint.
     """
 
-    _root: HeldDirectory | None = None
+    _root: tuple[str, int] | None = None
+    """The directory that is held, and its descriptor."""
 
     @contextlib.contextmanager
     def holding(self, directory: str) -> Iterator["LocalStorage"]:
@@ -99,8 +68,7 @@ class LocalStorage:
             return
         try:
             held = copy.copy(self)
-            root = HeldDirectory(directory, fd)
-            object.__setattr__(held, "_root", root)  # it may be a frozen dataclass
+            object.__setattr__(held, "_root", (directory, fd))  # it may be a frozen dataclass
             yield held
         finally:
             os.close(fd)
@@ -112,9 +80,7 @@ class LocalStorage:
     def open(self, path: str) -> LocalFile:
         """Open a regular file of its directory for reading; a link that leads out is refused.
 
-        Raises:
-            FileNotFoundError: It is not there.
-            OSError: It can't be opened; of what is no regular file, the text says what it is.
+        Of what is no regular file, the `OSError` says what it is.
         """
         directory, name = os.path.split(path)
         root = real_path(directory)
@@ -200,7 +166,7 @@ class LocalStorage:
     def make_directories(self, path: str) -> None:
         """Make a directory and those above it.
 
-        Where one is held, who may write to the directory above may write to the new one.
+        Where one is held, all who may write to the directory above may write to the new one.
         """
         with self._at(path) as (dir_fd, name):
             if dir_fd is None:
@@ -216,13 +182,29 @@ class LocalStorage:
             files.sweep_leftovers(directory)
             return
         with self._entered(directory) as fd:
-            files.sweep_opened(fd)
+            files.sweep_leftovers(fd)
 
     def _enter(self, directory: str) -> int:
-        """Return a descriptor of a directory."""
+        """Return a descriptor of a directory: where one is held, of that one or of one below it.
+
+        A path leads elsewhere once a directory on it was moved away and a link put in its place. So
+        each directory is opened in the one before it. A link in the place of a directory is not
+        there, as in a listing: `FileNotFoundError`.
+        """
         if self._root is None:
             return os.open(directory, _OPEN_DIRECTORY)
-        return self._root.enter(directory)
+        path, root_fd = self._root
+        fd = os.dup(root_fd)
+        for part in os.path.relpath(directory, path).split("/"):
+            try:
+                deeper = os.open(part, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+            except OSError as error:
+                number = errno.ENOENT if error.errno in _NO_DIRECTORY else error.errno or errno.EIO
+                raise OSError(number, os.strerror(number), directory) from error
+            finally:
+                os.close(fd)
+            fd = deeper
+        return fd
 
     @contextlib.contextmanager
     def _entered(self, directory: str) -> Iterator[int]:
@@ -261,13 +243,11 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def _share(name: str, dir_fd: int) -> None:
-    """Let a new directory be written to by all who may write to the one above, where possible.
-
-    Not where only an owner may remove what is there: nobody else could remove the new one. Nor
-    where a list says who may: then the group's bits are no group's (acl(5)).
-    """
+    """Let a new directory be written to by all who may write to the one above, where possible."""
     above = os.fstat(dir_fd)
     with contextlib.suppress(OSError):
+        # Where only an owner may remove what is there, no one else could remove the new one; and
+        # where a list says who may, the group's bits are no group's (acl(5)).
         if above.st_mode & stat.S_ISVTX or _ACCESS_LIST in os.listxattr(dir_fd):
             return
         fd = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)

@@ -38,19 +38,12 @@ _UNITS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 class Prefixes(NamedTuple):
-    """The checkpoints of a directory, by their state.
+    """The checkpoints of a directory, by their state."""
 
-    Attributes:
-        committed: Those with a metadata file.
-        half_removed: Those whose metadata file has the name of one that is being removed.
-        removals: Where there are folders into which others are moved, and files from there.
-        unfinished: Those of which there are only shards and records, with the paths of these.
-    """
-
-    committed: Sequence[Location]
-    half_removed: Sequence[Location]
-    removals: Sequence[Location]
-    unfinished: Sequence[tuple[Location, Sequence[str]]]
+    committed: Sequence[Location]  # with a metadata file
+    half_removed: Sequence[Location]  # whose metadata file has the name of one being removed
+    removals: Sequence[Location]  # folders into which others are moved, and files from there
+    unfinished: Sequence[tuple[Location, Sequence[str]]]  # only shards and records: their paths
 
 
 def prefixes_in(path: str | os.PathLike[str], storage: CheckpointStorage | None) -> Prefixes:
@@ -72,10 +65,7 @@ def _listed(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[
 
 
 def _prefixes_among(storage: CheckpointStorage, entries: Sequence[tuple[str, bool]]) -> Prefixes:
-    """Find the checkpoints whose files are among some paths, each with whether it is a directory.
-
-    A file is no folder into which others are moved, and a directory was never in one.
-    """
+    """Find the checkpoints whose files are among paths, each with whether it is a directory."""
     paths = [path for path, _ in entries]
     committed, half_removed = (
         [Location(storage, path.removesuffix(end)) for path in paths if path.endswith(end)]
@@ -87,19 +77,18 @@ def _prefixes_among(storage: CheckpointStorage, entries: Sequence[tuple[str, boo
         for path, is_directory in entries
         if (begin := removal_of(os.path.basename(path), is_directory=is_directory))
     }
-    unfinished: defaultdict[str, list[str]] = defaultdict(list)
+    by_prefix: defaultdict[str, list[str]] = defaultdict(list)
     for path in paths:
         if (found := _OF_A_SHARD.fullmatch(path)) and found[1] not in known:
-            unfinished[found[1]].append(path)
+            by_prefix[found[1]].append(path)
     begun = {location.beside(begin) for location, begin in removals.items()}
-    parts = [(Location(storage, prefix), files) for prefix, files in unfinished.items()]
-    if begun:  # the shards of a checkpoint that is being removed are no unfinished save
-        parts = [
-            (location, files)
-            for location, files in parts
-            if location.beside(own_prefix(location.name, "removal")) not in begun
-        ]
-    return Prefixes(committed, half_removed, [*removals], parts)
+    unfinished = []
+    for prefix, files in by_prefix.items():
+        location = Location(storage, prefix)
+        # The shards of a checkpoint that is being removed are no unfinished save.
+        if not begun or location.beside(own_prefix(location.name, "removal")) not in begun:
+            unfinished.append((location, files))
+    return Prefixes(committed, half_removed, [*removals], unfinished)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,8 +110,11 @@ class UnfinishedStep:
     def __str__(self) -> str:
         n_files = f"{self.n_shards} shard file{'s' * (self.n_shards != 1)}"
         found = n_files if self.n_shards else f"no shard file, records of {self.n_records}"
-        written = "" if self.age is None else f", last written {_in_words(self.age)} ago"
-        # The one who writes the metadata removes the records after it.
+        written = ""
+        if (age := self.age) is not None:
+            words = (f"{age // size:.0f} {name}" for size, name in _UNITS if age >= 2 * size)
+            written = f", last written {next(words, f'{age:.0f} s')} ago"
+        # A save removes the records after it has written the metadata.
         why = ", or its metadata file was removed" if not self.n_records else ""
         which = quoted(self.prefix, _LONGEST_PATH)
         return f"unfinished step {which}: {found}{written}; its save was killed or still runs{why}"
@@ -176,10 +168,3 @@ def unfinished_of(prefixes: Prefixes, only: str | None = None) -> Iterator[Unfin
                 times = [at for at in map(storage.modified, paths) if at is not None]
                 age = max(0.0, clock() - max(times)) if times else None
             yield UnfinishedStep(location.path, n_shards, len(paths) - n_shards, age)
-
-
-def _in_words(seconds: float) -> str:
-    for size, name in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds // size:.0f} {name}"
-    return f"{seconds:.0f} s"

@@ -36,6 +36,7 @@ __all__ = [
     "implied_header",
     "open_file",
     "open_shard",
+    "other_header",
     "read_at",
     "read_into",
     "read_metadata",
@@ -100,40 +101,25 @@ def small_enough(data: bytes, path: str) -> bytes:
 def _advice(location: Location) -> str:
     """Return what to do where there is no metadata file for a prefix; at best what to type."""
     if location.name.endswith(metadata_name("")):
-        prefix = location.path.removesuffix(metadata_name(""))
-        return f"expected a prefix, found the name of a metadata file: give {_shown(prefix)}"
+        given = quoted(location.path.removesuffix(metadata_name("")), _LONGEST_PATH)
+        return f"expected a prefix, found the name of a metadata file: give {given}"
     try:
-        return _what_is_inside(location) or joined([*map(str, unfinished_at(location))])
+        with contextlib.suppress(NotADirectoryError):  # a prefix may be the name of a file, too
+            prefixes = prefixes_in(location.path, location.storage)
+            if there := [quoted(found.path, _LONGEST_PATH) for found in prefixes.committed]:
+                more = f" (or another of {len(there)})" if len(there) > _SHOWN else ""
+                shown = " or ".join(there[:_SHOWN])
+                return f"expected a prefix, found a directory: give {shown}{more}"
+            if step := next(unfinished_of(prefixes), None):
+                return f"it is a directory without a checkpoint: {step}"
+        return joined([*map(str, unfinished_at(location))])
     except OSError:  # that there is no such file was seen, all the same
         return ""
 
 
-def _what_is_inside(location: Location) -> str:
-    try:
-        prefixes = prefixes_in(location.path, location.storage)
-    except NotADirectoryError:
-        return ""
-    there = [_shown(found.path) for found in prefixes.committed]
-    if there:
-        more = f" (or another of {len(there)})" if len(there) > _SHOWN else ""
-        shown = " or ".join(there[:_SHOWN])
-        return f"expected a prefix, found a directory: give {shown}{more}"
-    unfinished = [str(step) for step in unfinished_of(prefixes)]
-    return f"it is a directory without a checkpoint: {unfinished[0]}" if unfinished else ""
-
-
-def _shown(path: str) -> str:
-    return quoted(path, _LONGEST_PATH)
-
-
 @contextlib.contextmanager
 def open_file(storage: CheckpointStorage, path: str) -> Iterator[StoredFile]:
-    """Open a file of a checkpoint, and close it in the end.
-
-    Raises:
-        CheckpointNotFoundError: It is not there.
-        CheckpointError: It can't be opened, or is no regular file.
-    """
+    """Open a file of a checkpoint, and close it in the end; refuse one that can't be opened."""
     try:
         file = storage.open(path)
     except FileNotFoundError as error:
@@ -160,8 +146,7 @@ def refuse_other_file(file: StoredFile, entry: ShardEntry) -> None:
     if file.size != entry.file_size:
         problem = f"expected {entry.file_size} bytes, found {file.size}; restore it"
         raise CheckpointError(problem, path=file.path)
-    header = implied_header(entry)
-    if mismatch := header_mismatch(header, read_at(file, 0, header_size(header.checksum))):
+    if mismatch := other_header(file, entry):
         expected, found = mismatch
         problem = f"expected {expected} in its header, found {found}; restore it"
         raise CheckpointError(problem, path=file.path)
@@ -194,6 +179,11 @@ def implied_header(entry: ShardEntry) -> ShardHeader:
     """Return the header that a shard has, if it is the one that the metadata names."""
     length = entry.file_size - header_size(entry.checksum)
     return ShardHeader(entry.rank, entry.checksum, len(entry.tensors), length)
+
+
+def other_header(file: StoredFile, entry: ShardEntry) -> tuple[str, str] | None:
+    """Do as `header_mismatch` for an open shard."""
+    return header_mismatch(implied_header(entry), read_at(file, 0, header_size(entry.checksum)))
 
 
 def header_mismatch(expected: ShardHeader, begin: bytes) -> tuple[str, str] | None:

@@ -97,8 +97,8 @@ class Dated(Protocol):
 class Exclusive(Protocol):
     """A storage where, of several who save one prefix at once, at most one makes a checkpoint.
 
-    What it raises is an `OSError`; `FileNotFoundError` for a source or a temporary name that
-    somebody removed.
+    What it raises is an `OSError`; `FileNotFoundError` for a source or a temporary name that was
+    removed meanwhile.
     """
 
     def exclusive_writer(
@@ -173,14 +173,10 @@ def path_in(directory: str, name: str) -> str:
 
 
 def location_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) -> Location:
-    """Return where a prefix is: in the storage that is given, else by what it looks like.
-
-    Raises:
-        ValueError: It ends with a separator, or is empty: files would have no names.
-    """
+    """Return where a prefix is: in the storage that is given, else by what it looks like."""
     refuse_empty(prefix=prefix)
     path = os.fspath(prefix)
-    if path.rpartition("/")[2] in {"", ".", ".."}:
+    if path.rpartition("/")[2] in {"", ".", ".."}:  # files would have no names
         example = os.path.join(path, "model")
         problem = f"expected a path that ends with a name, such as '{shown(example)}', found"
         raise ValueError(f"prefix: {problem} '{shown(path)}'")

@@ -15,7 +15,6 @@ from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import shown, told
 from shardproof._base.work import apart, go_on
 from shardproof.checkpoint.format._layout import (
-    header_size,
     own_prefix,
     pruned_name,
     record_name,
@@ -27,19 +26,8 @@ from shardproof.checkpoint.load._shard_reader import checksum_found
 from shardproof.checkpoint.storage._fsspec_storage import number_of
 from shardproof.checkpoint.storage._local_storage import NotRegularFileError
 from shardproof.checkpoint.storage._prefixes import unfinished_at
-from shardproof.checkpoint.storage._reading import (
-    header_mismatch,
-    implied_header,
-    open_file,
-    read_at,
-    read_metadata,
-)
-from shardproof.checkpoint.storage._storage import (
-    CheckpointStorage,
-    Location,
-    StoredFile,
-    location_of,
-)
+from shardproof.checkpoint.storage._reading import open_file, other_header, read_metadata
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Finding, FindingKind, Level, Report
 
@@ -121,14 +109,15 @@ def verify(location: Location, level: Level) -> VerificationResult:
         shards = read_metadata(location).shards
     except CheckpointError as error:
         finding = _unread(error, "metadata of a checkpoint")
+        world_size, warnings = None, []
+        if not is_unseen(finding):
+            world_size = 0
+            try:
+                warnings = [str(step) for step in unfinished_at(location)]
+            except OSError as problem:
+                warnings = [f"{shown(location.directory)}: it can't be looked at: {told(problem)}"]
         found = [InspectedShard(error.path, finding)]
-        if is_unseen(finding):
-            return _result(location, level, 0, found, _strays(location, None))
-        try:
-            unfinished = [str(step) for step in unfinished_at(location)]
-        except OSError as problem:
-            unfinished = [f"{shown(location.directory)}: it can't be looked at: {told(problem)}"]
-        return _result(location, level, 0, found, unfinished or _strays(location, 0))
+        return _result(location, level, 0, found, warnings or _strays(location, world_size))
     n_threads = None  # it depends on the time that one takes
     if len(shards) <= _FEW and sum(shard.file_size for shard in shards) <= _SMALL_BYTES:
         n_threads = 1  # which takes less time than to start more
@@ -144,13 +133,7 @@ def verify(location: Location, level: Level) -> VerificationResult:
 
 
 class InspectedShard(NamedTuple):
-    """A shard that was inspected.
-
-    Attributes:
-        path: Its absolute path or URL.
-        finding: What is wrong, if anything is.
-        is_unproven: Whether it states nothing by which the level could prove it.
-    """
+    """A shard that was inspected: what is wrong, and whether it states nothing to prove it by."""
 
     path: str
     finding: Finding | None
@@ -188,45 +171,34 @@ def _result(
 def _inspect(location: Location, shard: ShardEntry, level: Level) -> InspectedShard:
     """Say whether a shard is the one that the metadata names."""
     go_on()
-    path = location.beside(shard.file)
+    path, finding = location.beside(shard.file), None
+    size, stated = f"{shard.file_size} bytes", shard.checksum
     try:
         with open_file(location.storage, path) as file:
-            finding = _look_inside(file, shard, level)
+            at = Path(file.path)
+            if not file.size:
+                finding = Finding(FindingKind.EMPTY, at, size, "0 bytes")
+            elif level == "present":
+                pass  # nothing more is asked
+            elif file.size != shard.file_size:
+                finding = Finding(FindingKind.SIZE, at, size, f"{file.size} bytes")
+            elif wrong := other_header(file, shard):
+                finding = Finding(FindingKind.STRUCTURE, at, *wrong)
+            elif level == "valid" and stated and (found := checksum_found(file, shard)) != stated:
+                finding = Finding(FindingKind.DIGEST, at, stated, found)
     except CheckpointError as error:
         finding = _unread(error, "a regular file")
-    return InspectedShard(path, finding, level == "valid" and not shard.checksum)
-
-
-def _look_inside(file: StoredFile, shard: ShardEntry, level: Level) -> Finding | None:
-    path = Path(file.path)
-    if not file.size:
-        return Finding(FindingKind.EMPTY, path, f"{shard.file_size} bytes", "0 bytes")
-    if level == "present":
-        return None
-    if file.size != shard.file_size:
-        expected, found = f"{shard.file_size} bytes", f"{file.size} bytes"
-        return Finding(FindingKind.SIZE, path, expected, found)
-    begin = read_at(file, 0, header_size(shard.checksum))
-    if mismatch := header_mismatch(implied_header(shard), begin):
-        return Finding(FindingKind.STRUCTURE, path, *mismatch)
-    if level == "valid" and shard.checksum:
-        checksum = checksum_found(file, shard)
-        if checksum != shard.checksum:
-            return Finding(FindingKind.DIGEST, path, shard.checksum, checksum)
-    return None
+    return InspectedShard(path, finding, level == "valid" and not stated)
 
 
 def _strays(location: Location, world_size: int | None) -> list[str]:
-    """Return sentences about files of this prefix that no metadata names.
-
-    Without a world size they may name any shard.
-    """
+    """Return sentences about files of this prefix that no metadata names."""
     try:
         found = dict(sorted(location.storage.list(location.directory)))
     except OSError as error:
         return [f"{shown(location.directory)}: it can't be listed: {told(error)}"]
     sentences = []
-    if world_size is not None:
+    if world_size is not None:  # else the metadata, which were not seen, may name any shard
         names = shard_name, record_name
         known = {name(location.name, rank) for rank in range(world_size) for name in names}
         pattern = re.compile(re.escape(location.name) + r"_shard_-?\d+\.(shard|tensors\.json)")

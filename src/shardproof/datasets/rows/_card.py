@@ -15,7 +15,15 @@ from shardproof.datasets.rows._conventions import SPLIT_NAME
 from shardproof.datasets.rows._yaml import yaml_field
 from shardproof.errors import SourceError
 
-__all__ = ["CARD_FILES", "Config", "config_of", "configs_of", "told_default", "yaml_block"]
+__all__ = [
+    "CARD_FILES",
+    "Config",
+    "config_of",
+    "configs_of",
+    "first_of",
+    "told_default",
+    "yaml_block",
+]
 
 CARD_FILES = ("README.md", ".huggingface.yaml")
 """Where a card is; the second goes before the first."""
@@ -25,6 +33,7 @@ _NO_NAME = re.compile(r"[<>:/\\|?*]")
 _MISSING = object()
 _UNREAD = ("columns", "filters", "fragment_scan_options", "on_bad_files")
 _TO_DO = "Mend the card, or name the files: data_files"
+_SHOWN = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +44,7 @@ class Config:
         name: What it is called.
         directory: What its patterns are below; empty for the repository.
         patterns: Of each split; None where the card leaves it to the names of the files.
-        is_default: Whether the card says so.
+        is_default: Whether the card calls it so.
         unread: Fields that change the rows, and are not read here.
     """
 
@@ -57,10 +66,7 @@ def configs_of(texts: Mapping[str, str], url: str) -> list[Config]:
 
     Args:
         texts: The YAML of each of `CARD_FILES` that there is.
-        url: Of the repository.
-
-    Raises:
-        SourceError: The card can't be understood; the text says where.
+        url: Of the repository, for the error that says where the card can't be understood.
 
     Example:
         >>> card = "configs: [{config_name: en, data_files: en/*.parquet}]"
@@ -84,12 +90,9 @@ def _field(
 
 
 def told_default(texts: Mapping[str, str], url: str) -> str | None:
-    """Return the only configuration that ``dataset_info`` tells of; None if there is not one.
+    """Return the only configuration that ``dataset_info`` names; None if there is not one.
 
     Where no configuration is the default one, it is.
-
-    Raises:
-        SourceError: The card can't be understood; the text says where.
 
     Example:
         >>> told_default({"README.md": "dataset_info: {config_name: en}"}, "hf://datasets/org/name")
@@ -109,32 +112,27 @@ def told_default(texts: Mapping[str, str], url: str) -> str | None:
 def _configs(value: Any, where: str) -> list[Config]:
     if not isinstance(value, list):
         _refuse(where, "configs", "a list", value)
-    configs = [_config(item, where, f"configs[{n}]") for n, item in enumerate(value)]
+    configs = []
+    for n, item in enumerate(value):
+        field, patterns = f"configs[{n}]", None
+        if not isinstance(item, dict):
+            _refuse(where, field, "fields, of which one is config_name", item)
+        name, directory = item.get("config_name"), item.get("data_dir") or ""
+        if not isinstance(name, str) or not name or _NO_NAME.search(name):
+            _refuse(where, f"{field}.config_name", "a name that can be that of a file", name)
+        if not isinstance(directory, str):
+            _refuse(where, f"{field}.data_dir", "a directory", directory)
+        if not isinstance(item.get("default") or False, bool):
+            _refuse(where, f"{field}.default", "true or false", item["default"])
+        if "data_files" in item:
+            patterns = _patterns(item["data_files"], where, f"{field}.data_files")
+        unread = tuple(unread for unread in _UNREAD if item.get(unread) is not None)
+        is_default = bool(item.get("default"))
+        configs.append(Config(name, directory.removesuffix("/"), patterns, is_default, unread))
     times = Counter(config.name for config in configs)
     if twice := [name for name, n in times.items() if n > 1]:
         _refuse(where, "configs", "configurations of different names", twice[0])
     return configs
-
-
-def _config(item: Any, where: str, field: str) -> Config:
-    if not isinstance(item, dict):
-        _refuse(where, field, "fields, of which one is config_name", item)
-    name, directory = item.get("config_name"), item.get("data_dir") or ""
-    if not isinstance(name, str) or not name or _NO_NAME.search(name):
-        _refuse(where, f"{field}.config_name", "a name that can be that of a file", name)
-    if not isinstance(directory, str):
-        _refuse(where, f"{field}.data_dir", "a directory", directory)
-    if not isinstance(item.get("default") or False, bool):
-        _refuse(where, f"{field}.default", "true or false", item["default"])
-    return Config(
-        name,
-        directory.removesuffix("/"),
-        _patterns(item["data_files"], where, f"{field}.data_files")
-        if "data_files" in item
-        else None,
-        bool(item.get("default")),
-        tuple(unread for unread in _UNREAD if item.get(unread) is not None),
-    )
 
 
 def _patterns(value: Any, where: str, field: str) -> dict[str, list[str]]:
@@ -173,20 +171,14 @@ def _refuse(where: str, field: str, expected: str, found: object) -> NoReturn:
 def config_of(
     configs: Sequence[Config], name: str | None, url: str, told: str | None = None
 ) -> Config:
-    """Return the configuration that is meant.
+    """Return the configuration of a name; without a name, the default one.
 
-    Args:
-        configs: Those of the card, one or more.
-        name: Of one of them; None for the default one: the only one, the one that the card calls
-            so, or the one whose name is ``default``, or the one that is told of.
-        url: Of the repository.
-        told: See `told_default`.
+    That is the only one; else the one that the card calls so, or whose name is ``default``; else
+    the one that `told_default` returned.
 
     Raises:
-        SourceError: There is none, or several; the text says which there are.
+        SourceError: There is none, or several may be meant; the text names those that there are.
     """
-    there = ", ".join(quoted(config.name) for config in configs[:20])
-    more = f" and {len(configs) - 20} more" if len(configs) > 20 else ""
     defaults = [config for config in configs if config.is_default or config.name == "default"]
     if len(configs) == 1:
         defaults = list(configs)
@@ -199,9 +191,13 @@ def config_of(
     meant = [config for config in configs if config.name == name] if name else defaults
     if not meant:
         what = f"no configuration {quoted(name)}" if name else "no default configuration"
+        problem = f"its card has {what}, but: {first_of([config.name for config in configs])}"
         to_do = "Give one of them as name (<config> in a spec)"
-        problem = (
-            f"'{shown(url)}' does not have it: its card has {what}, but: {there}{more}. {to_do}"
-        )
-        raise SourceError(problem, kind="unusable")
+        raise SourceError(f"'{shown(url)}' does not have it: {problem}. {to_do}", kind="unusable")
     return meant[0]
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return names for a message; of very many only the first."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(quoted, names[:_SHOWN])) + more

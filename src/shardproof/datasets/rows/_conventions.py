@@ -1,6 +1,6 @@
 """What the library datasets makes of the names of files: which are data, of which split and format.
 
-Where nothing else tells, words in names do; in which format a split is, what most files end with.
+Without a card, words in names decide on splits, and the suffix of most files on the format.
 """
 
 import re
@@ -22,13 +22,8 @@ __all__ = [
 ]
 
 SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
-"""What a split may be called."""
-
-SUFFIX = ".parquet"
-"""What the files that are read end with."""
-
-PARQUET = ("parquet", "geoparquet", "gpq")
-"""What `format_of` returns for the files that are read."""
+SUFFIX = ".parquet"  # of the files that are read
+PARQUET = ("parquet", "geoparquet", "gpq")  # what `format_of` returns for them
 
 _FOR_PARQUET = re.compile(r"\.(parquet|geoparquet|gpq|zip)(\..+)?$")
 _FAVORITES = ("parquet", "lance", "vortex", "arrow", "jsonl", "json", "csv")
@@ -71,15 +66,11 @@ def default_patterns(names: Sequence[str], below: str = "") -> dict[str, list[st
 
     As https://huggingface.co/docs/hub/datasets-file-names-and-splits has it; the first that
     applies: ``data/<split>-00000-of-00001.parquet``; directories; words in file names; everything
-    is ``train``.
-
-    Args:
-        names: Of all files, sorted.
-        below: The directory that is looked at, or a pattern of several; patterns are relative to
-            it.
+    is ``train``. Of all ``names``, sorted, those count that are below a directory, or below those
+    that a pattern means; the patterns returned are relative to it.
 
     Raises:
-        ValueError: A split can't be called so.
+        ValueError: A name gives a split that can't be called so.
 
     Example:
         >>> default_patterns(["a.parquet", "my_test.parquet"])
@@ -112,11 +103,7 @@ def _worded(shapes: Sequence[str]) -> dict[str, list[str]]:
 
 def is_data(name: str) -> bool:
     """Whether datasets takes a file for data, in whatever format; others it passes over."""
-    return not _ALLOWED.isdisjoint(_suffixes(name))
-
-
-def _suffixes(name: str) -> list[str]:
-    return name.rpartition("/")[2].split(".")[1:]
+    return not _ALLOWED.isdisjoint(name.rpartition("/")[2].split(".")[1:])
 
 
 def is_for_parquet(name: str) -> bool:
@@ -131,10 +118,9 @@ def format_of(names: Sequence[str]) -> str | None:
         >>> format_of(["a.parquet", "b.parquet", "b.json"]), format_of(["a.json", "b.parquet"])
         ('parquet', 'parquet')
     """
+    bare = [name.rpartition("/")[2] for name in names]
     counts = Counter(
-        (suffix.lower(), name.rpartition("/")[2] in _METADATA)
-        for name in names
-        for suffix in _suffixes(name)
+        (suffix.lower(), name in _METADATA) for name in bare for suffix in name.split(".")[1:]
     )
     ranked = []
     for (suffix, is_metadata), n in counts.items():

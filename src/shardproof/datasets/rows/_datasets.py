@@ -15,7 +15,6 @@ from shardproof.datasets.rows._listings import (
     HubAddress,
     Listing,
     Origin,
-    UnreachableError,
     ask_listing,
     opened,
 )
@@ -49,6 +48,7 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
     revision: str | None = None,
     columns: Sequence[str] | None = None,
     cleanup: Cleanup | None = None,
+    max_cache_bytes: int | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
     endpoint: str | None = None,
     token: str | None = None,
@@ -75,8 +75,10 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
         revision: Branch, tag or commit; None for the default branch. ``"refs/convert/parquet"`` has
             most datasets as parquet that are none.
         columns: Which to read; None for all.
-        cleanup: ``"auto"``: only this shard and those ahead of it stay; ``"keep"``: all do; a
-            number: so many bytes; None: what ``HF_SHARD_CACHE_CLEANUP`` says, or ``"auto"``.
+        cleanup: ``"auto"``: only this shard and those ahead of it stay; ``"keep"``: all do.
+            Where this and the limit are None: what ``HF_SHARD_CACHE_CLEANUP`` says, or ``"auto"``.
+        max_cache_bytes: How many bytes of shards stay, those that were used last, in place of only
+            those ahead; not with ``"keep"``, which removes nothing.
         limits: How long and how often a fetch tries.
         endpoint: Of the Hub; None for the one that ``HF_ENDPOINT`` names.
         token: For the Hub; None for the one that ``HF_TOKEN`` or ``hf auth login`` gives.
@@ -90,20 +92,14 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
         ImportError: What is needed is not installed; the text says how to.
     """
     count("prefetch", prefetch)
-    policy = cleanup_policy(cleanup)
+    policy = cleanup_policy(cleanup, max_cache_bytes)
     spec = HubSpec(repo_id, name=name, split=split, revision=revision)
-    shards = _listed(
-        spec,
-        cache_dir,
-        data_files,
-        source or HubAddress(repo_id=repo_id, revision=revision, endpoint=endpoint, token=token),
-        limits,
-    )
+    address = HubAddress(repo_id=repo_id, revision=revision, endpoint=endpoint, token=token)
     shards = dataclasses.replace(
-        shards,
+        _listed(spec, cache_dir, data_files, source or address, limits),
         columns=None if columns is None else tuple(columns),
         lookahead=prefetch,
-        cleanup=policy,
+        policy=policy,
     )
     return ShardedRows(shards, skip)
 
@@ -120,11 +116,14 @@ def _listed(
     root = os.path.abspath("data" if cache_dir is None else cache_dir)
     with opened(origin) as source:
         url, listing = source.url, Listing()
-        if data_files is None or data_files:
-            kept = KeptListings(root, spec.repo_id) if isinstance(origin, HubAddress) else None
+        if data_files is None or data_files:  # for no files, nothing is asked
             with_card = data_files is None
-            listing = _listing_of(source, kept, spec.revision, limits, with_card=with_card)
-    if isinstance(origin, HubAddress) and listing.commit is not None:
+            if isinstance(origin, HubAddress):
+                kept = KeptListings(root, spec.repo_id)
+                listing = kept.ask(source, spec.revision, limits, with_card=with_card)
+            else:
+                listing = ask_listing(source, limits, with_card=with_card)
+    if isinstance(origin, HubAddress) and listing.commit is not None:  # a branch moves on
         url = f"hf://datasets/{spec.repo_id}@{listing.commit}"
     if data_files is None:
         refuse_script(listing.files, spec.repo_id, url)
@@ -139,36 +138,15 @@ def _listed(
         raise SourceError(problem, kind="unusable")
     if isinstance(origin, HubAddress):
         origin = dataclasses.replace(origin, commit=listing.commit, files=files)
-    counts = os.path.join(root, "row_counts", f"{spec.repo_id.replace('/', '--')}.json")
     return ParquetShards(
         origin=origin,
         url=url,
         files=files,
         cache_dir=root,
         split=spec.split,
-        counts_path=counts,
+        counts_path=os.path.join(root, "row_counts", f"{spec.repo_id.replace('/', '--')}.json"),
         limits=limits,
     )
-
-
-def _listing_of(
-    source: Source,
-    kept: KeptListings | None,
-    revision: str | None,
-    limits: Limits,
-    *,
-    with_card: bool,
-) -> Listing:
-    """Return what the source says; where a hub can't be asked, what it said before."""
-    try:
-        listing = ask_listing(source, limits, with_card=with_card)
-    except UnreachableError as error:
-        if kept is None:
-            raise
-        return kept.instead(revision, error, with_card=with_card)
-    if kept is not None:
-        kept.keep(listing, revision)
-    return listing
 
 
 class HubOptions(TypedDict, total=False):
@@ -177,6 +155,7 @@ class HubOptions(TypedDict, total=False):
     prefetch: int
     columns: Sequence[str] | None
     cleanup: Cleanup | None
+    max_cache_bytes: int | None
     limits: Limits
     endpoint: str | None
     token: str | None
@@ -216,8 +195,7 @@ def load_dataset_from_spec(
     if isinstance(found, TextSpec):
         if options:
             raise TypeError(f"{', '.join(options)}: not for a spec of text files")
-        names = [data_files] if isinstance(data_files, str) else data_files
-        return ShardedRows(text_shards(found, names), skip)
+        return ShardedRows(text_shards(found, data_files), skip)
     return hf_load_dataset_sharded(
         found.repo_id,
         found.split,
@@ -244,8 +222,8 @@ def resolve_resume_plan(
 ) -> ResumePlan:
     """Return where to go on after so many rows: the files that are left, and what of the first.
 
-    ``skip`` does the same in one step; this is for those who want to know the place, or to give the
-    files to something else. It can be taken apart like a tuple.
+    ``skip`` does the same in one step; this returns the place, for a log or for another reader of
+    the files, and unpacks like a tuple.
 
     Args:
         spec: One of what `parse_dataset_specs` returns, or the text of one; or the files, each with
@@ -278,8 +256,7 @@ def resolve_resume_plan(
         return plan_of([name for name, _ in spec], counts, row_offset)
     found = _one(spec)
     if isinstance(found, TextSpec):
-        names = [data_files] if isinstance(data_files, str) else data_files
-        return text_shards(found, names).plan(row_offset)
+        return text_shards(found, data_files).plan(row_offset)
     address = HubAddress(
         repo_id=found.repo_id, revision=found.revision, endpoint=endpoint, token=token
     )

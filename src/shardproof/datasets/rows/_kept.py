@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 import re
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -20,10 +20,11 @@ from shardproof._base import json
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.opening import real_path
 from shardproof.datasets.rows._card import CARD_FILES
-from shardproof.datasets.rows._listings import Listing, UnreachableError
+from shardproof.datasets.rows._listings import Listing, UnreachableError, ask_listing
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.fetching.cache import key_of
-from shardproof.fetching.sources import RemoteFile
+from shardproof.fetching.sources import RemoteFile, Source
+from shardproof.fetching.transfer import Limits
 
 __all__ = ["MOST_LISTINGS", "KeptListings"]
 
@@ -62,7 +63,7 @@ class _Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     version: Literal[1] = 1
 
 
-Kind = TypeVar("Kind", _SealedListing, _Branch)
+Kind = TypeVar("Kind")
 
 
 class KeptListings:
@@ -72,49 +73,70 @@ class KeptListings:
         self._repo_id = repo_id
         self.directory = os.path.join(real_path(cache_dir), "listings", repo_id.replace("/", "--"))
 
-    def keep(self, listing: Listing, revision: str | None) -> None:
+    def ask(
+        self, source: Source, revision: str | None, limits: Limits, *, with_card: bool
+    ) -> Listing:
+        """Return what a hub says of a revision, and keep it; if it can't be asked, what is kept.
+
+        Raises:
+            UnreachableError: It can't be asked, and nothing is kept that can be believed.
+            SourceError: It refuses, or its card is too long or no text.
+        """
+        try:
+            listing = ask_listing(source, limits, with_card=with_card)
+        except UnreachableError as error:
+            return self._instead(revision, error, with_card=with_card)
+        self._keep(listing, revision)
+        return listing
+
+    def _keep(self, listing: Listing, revision: str | None) -> None:
         """Keep a listing, unless all of it is there; what fails is logged and costs no more."""
         commit = listing.commit
         if commit is None or not _COMMIT.fullmatch(commit):
             return
+        path, is_kept = os.path.join(self.directory, f"{commit}.json"), False
         try:
             _files.make_directories(self.directory)
-            self._keep_commit(listing, commit)
+            with contextlib.suppress(ManifestError):
+                is_kept = self._of_commit(commit).card is not None or listing.card is None
+                if is_kept:
+                    os.utime(path)
+            if not is_kept:
+                files = tuple(listing.files)
+                kept = _Kept(repo_id=self._repo_id, commit=commit, files=files, card=listing.card)
+                sealed = _SealedListing(listing=kept, digest=_digest_of(kept))
+                data = msgspec.json.encode(sealed)
+                if len(data) <= json.MAX_BYTES:
+                    _files.write_whole(path, data)
             if revision != commit:
                 branch = _Branch(repo_id=self._repo_id, revision=revision or "", commit=commit)
                 path = os.path.join(self.directory, _file_of_branch(branch.revision))
                 _files.write_whole(path, msgspec.json.encode(branch))
-            names = (name for name in os.listdir(self.directory) if _NAME.fullmatch(name))
-            paths = [os.path.join(self.directory, name) for name in names]
-            for path in sorted(paths, key=_last_use)[:-MOST_LISTINGS]:
+            last_use: dict[str, int] = {}
+            for name in filter(_NAME.fullmatch, os.listdir(self.directory)):
+                path = os.path.join(self.directory, name)
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it
+                    last_use[path] = os.stat(path).st_mtime_ns
+            for path in sorted(last_use, key=last_use.__getitem__)[:-MOST_LISTINGS]:
                 _files.remove(path)
         except OSError as error:
             logger.warning(
                 "Could not keep a listing in '%s': %s", shown(self.directory), told(error)
             )
 
-    def _keep_commit(self, listing: Listing, commit: str) -> None:
-        path = os.path.join(self.directory, f"{commit}.json")
-        with contextlib.suppress(ManifestError):
-            there = self._of_commit(commit)
-            if there.card is not None or listing.card is None:
-                os.utime(path)
-                return
-        files = tuple(listing.files)
-        kept = _Kept(repo_id=self._repo_id, commit=commit, files=files, card=listing.card)
-        data = msgspec.json.encode(_SealedListing(listing=kept, digest=_digest_of(kept)))
-        if len(data) <= json.MAX_BYTES:
-            _files.write_whole(path, data)
-
-    def instead(self, revision: str | None, error: UnreachableError, *, with_card: bool) -> Listing:
-        """Return what is kept of a revision, since the hub can't be asked.
-
-        Raises:
-            UnreachableError: Nothing is, or nothing that can be believed.
-        """
+    def _instead(
+        self, revision: str | None, error: UnreachableError, *, with_card: bool
+    ) -> Listing:
         try:
-            commit = revision if revision and _COMMIT.fullmatch(revision) else None
-            commit = commit or self._commit_of(revision or "")
+            commit = revision or ""  # as `_keep` has it for the default branch
+            if not _COMMIT.fullmatch(commit):
+                name = _file_of_branch(commit)
+                branch = self._read(name, _Branch)
+                if (branch.repo_id, branch.revision) != (self._repo_id, commit):
+                    raise self._other(name, "repository and revision")
+                if not _COMMIT.fullmatch(branch.commit):
+                    raise self._other(name, "40 hexadecimal digits for a commit")
+                commit = branch.commit
             listing = self._of_commit(commit)
             if with_card and listing.card is None:
                 problem = "it was kept without the dataset card; name the files: data_files"
@@ -129,14 +151,6 @@ class KeptListings:
             "%s; what is kept of commit %s is taken", printable(error.problem), shown(commit)
         )
         return listing
-
-    def _commit_of(self, revision: str) -> str:
-        branch = self._read(_file_of_branch(revision), _Branch)
-        if (branch.repo_id, branch.revision) != (self._repo_id, revision):
-            raise self._other(_file_of_branch(revision), "repository and revision")
-        if not _COMMIT.fullmatch(branch.commit):
-            raise self._other(_file_of_branch(revision), "40 hexadecimal digits for a commit")
-        return branch.commit
 
     def _of_commit(self, commit: str) -> Listing:
         name = f"{commit}.json"
@@ -154,14 +168,12 @@ class KeptListings:
 
     def _read(self, name: str, kind: type[Kind]) -> Kind:
         try:
-            read: Any = json.read(self.directory, name, kind)
+            return json.read(self.directory, name, kind)
+        except ManifestError:
+            raise
         except OSError as error:
-            if isinstance(error, ManifestError):
-                raise
             path = os.path.join(self.directory, name)
             raise ManifestError(f"it can't be read: {error.strerror}", path=path) from error
-        found: Kind = read
-        return found
 
     def _other(self, name: str, what: str) -> ManifestError:
         path = os.path.join(self.directory, name)
@@ -170,13 +182,6 @@ class KeptListings:
 
 def _file_of_branch(revision: str) -> str:
     return f"revision-{key_of(revision)}.json"
-
-
-def _last_use(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except FileNotFoundError:  # another process has removed it
-        return 0
 
 
 def _digest_of(kept: _Kept) -> str:

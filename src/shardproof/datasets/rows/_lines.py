@@ -30,7 +30,7 @@ def line_count(path: str | os.PathLike[str]) -> int:
         ShardReadError: It can't be read.
     """
     n_lines, last = 0, b"\n"
-    with contextlib.closing(TextShard(path, "")) as shard, shard.said() as file:
+    with contextlib.closing(TextShard(path, "")) as shard, shard.reading() as file:
         while chunk := file.read(_CHUNK_BYTES):
             n_lines += chunk.count(b"\n")
             last = chunk[-1:]
@@ -40,18 +40,11 @@ def line_count(path: str | os.PathLike[str]) -> int:
 class TextShard:
     r"""One text file that is open: UTF-8, a row ends with ``\n`` or ``\r\n``, empty ones count.
 
-    Args:
-        path: Of the file.
-        text_key: What the only column is called.
-
-    Attributes:
-        n_rows: None: that is not known before all is read.
-
     Raises:
         ShardReadError: It can't be opened, or is no regular file.
     """
 
-    n_rows: int | None = None
+    n_rows: int | None = None  # not known before all is read
 
     def __init__(self, path: str | os.PathLike[str], text_key: str) -> None:
         self._path = os.path.abspath(path)
@@ -62,12 +55,11 @@ class TextShard:
             raise self._failed(error) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     @contextlib.contextmanager
-    def said(self) -> Iterator[BinaryIO]:
-        """Give the file; what the system says of it is told with its path."""
+    def reading(self) -> Iterator[BinaryIO]:
+        """Give the file; an `OSError` meanwhile becomes a `ShardReadError` with its path."""
         try:
             yield self._file
         except OSError as error:
@@ -75,9 +67,8 @@ class TextShard:
 
     def _failed(self, error: OSError | NotRegularError) -> ShardReadError:
         if isinstance(error, NotRegularError):
-            return ShardReadError(
-                f"expected a regular file, found a {told(error)}", path=self._path
-            )
+            problem = f"expected a regular file, found a {told(error)}"
+            return ShardReadError(problem, path=self._path)
         return ShardReadError(error.strerror or told(error), path=self._path, errno=error.errno)
 
     def rows(self, start: int) -> Iterator[list[dict[str, Any]]]:
@@ -102,7 +93,7 @@ class TextShard:
         return pa.Table.from_batches(list(self.batches(start)), schema)
 
     def _texts(self, start: int, size: int | None) -> Iterator[list[str]]:
-        with self.said() as file:
+        with self.reading() as file:
             file.seek(0)
             missing = _skip_lines(file, start)
         if missing > 0:
@@ -110,11 +101,20 @@ class TextShard:
             raise ShardReadError(problem, path=self._path)
         row, texts, n_bytes = start, list[str](), 0
         while True:
-            with self.said() as file:
+            with self.reading() as file:
                 line = file.readline(MAX_LINE_BYTES + 1)
             if not line:
                 break
-            texts.append(self._text(line, row))
+            if len(line) > MAX_LINE_BYTES:
+                problem = f"line {row + 1}: expected at most {MAX_LINE_BYTES} bytes; is it text?"
+                raise ShardReadError(problem, path=self._path)
+            end = -2 if line.endswith(b"\r\n") else -1 if line.endswith(b"\n") else None
+            try:
+                texts.append(line[:end].decode())
+            except UnicodeDecodeError as error:
+                found = quoted(line[error.start : error.end])
+                problem = f"line {row + 1}: expected UTF-8, found {found}"
+                raise ShardReadError(problem, path=self._path) from None
             row, n_bytes = row + 1, n_bytes + len(line)
             is_full = len(texts) >= _ROWS or n_bytes >= _BATCH_BYTES
             if is_full if size is None else len(texts) == size:
@@ -122,19 +122,6 @@ class TextShard:
                 texts, n_bytes = [], 0
         if texts:
             yield texts
-
-    def _text(self, line: bytes, row: int) -> str:
-        if len(line) > MAX_LINE_BYTES:
-            problem = f"line {row + 1}: expected at most {MAX_LINE_BYTES} bytes; is it text?"
-            raise ShardReadError(problem, path=self._path)
-        end = -2 if line.endswith(b"\r\n") else -1 if line.endswith(b"\n") else None
-        try:
-            return line[:end].decode()
-        except UnicodeDecodeError as error:
-            problem = (
-                f"line {row + 1}: expected UTF-8, found {quoted(line[error.start : error.end])}"
-            )
-            raise ShardReadError(problem, path=self._path) from None
 
 
 def _opened(path: str, _flags: int) -> int:

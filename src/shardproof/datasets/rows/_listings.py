@@ -26,12 +26,9 @@ class HubAddress:
     """A repository as it was at one commit, which any process can open for itself.
 
     Attributes:
-        repo_id: Of a dataset.
         revision: What was asked for.
         commit: What that was, once it is known.
         files: What was listed at that commit; of these the hub is not asked again.
-        endpoint: As `HubSource` has it.
-        token: As `HubSource` has it.
     """
 
     repo_id: str
@@ -40,10 +37,6 @@ class HubAddress:
     files: Sequence[RemoteFile] = ()
     endpoint: str | None = None
     token: str | None = dataclasses.field(default=None, repr=False)
-
-    def open(self) -> Source:
-        """Return the source, with connections of its own."""
-        return _HubAt(self)
 
 
 class _HubAt(HubSource):
@@ -74,8 +67,8 @@ def opened(origin: Origin) -> AbstractContextManager[Source]:
     """Give the source that an address names, and close it; one that is given stays open."""
     if not isinstance(origin, HubAddress | str):
         return contextlib.nullcontext(origin)
-    # No generator, which the collector of garbage would close before those who read from it.
-    return contextlib.closing(open_source(origin) if isinstance(origin, str) else origin.open())
+    # No generator, which the collector of garbage would close before what reads from it.
+    return contextlib.closing(open_source(origin) if isinstance(origin, str) else _HubAt(origin))
 
 
 class UnreachableError(SourceError):
@@ -83,7 +76,7 @@ class UnreachableError(SourceError):
 
 
 class Listing(NamedTuple):
-    """What there is.
+    """What a source lists, and the card in it.
 
     Attributes:
         files: All files; none of a source that doesn't list.
@@ -101,7 +94,7 @@ def ask_listing(source: Source, limits: Limits, *, with_card: bool) -> Listing:
 
     Raises:
         UnreachableError: It can't be asked.
-        SourceError: It refuses to tell, or its card is none.
+        SourceError: It refuses, or its card is too long or no text.
     """
 
     def ask(stop: Stop) -> Listing:
@@ -124,27 +117,24 @@ def ask_listing(source: Source, limits: Limits, *, with_card: bool) -> Listing:
 
 
 def _card(source: Source, files: Sequence[RemoteFile], limits: Limits) -> dict[str, str]:
+    """Return the YAML in each file of the card, whose bytes are those that were listed."""
     there = {file.name: file for file in files if file.name in CARD_FILES}
-    texts = {name: _text(source, there[name], limits) for name in CARD_FILES if name in there}
+    texts: dict[str, str] = {}
+    for name in filter(there.__contains__, CARD_FILES):
+        where, file = f"the dataset card '{shown(source.url)}/{shown(name)}'", there[name]
+        if file.size is None or file.size > _MAX_CARD_BYTES:
+            problem = f"expected at most {_MAX_CARD_BYTES} bytes, found {file.size or 'no size'}"
+            raise SourceError(f"{where}: {problem}. Name the files: data_files", kind="unusable")
+        known, data = file if file.digest is None else None, b""
+        if file.size:
+            data = read_range(
+                source, name, 0, file.size, known=known, digest=file.digest, limits=limits
+            )
+        try:
+            texts[name] = data.decode()
+        except UnicodeDecodeError as error:
+            problem = f"expected UTF-8, found {quoted(data[error.start : error.end])}"
+            raise SourceError(f"{where}: {problem}", kind="unusable") from None
     if "README.md" in texts:
         texts["README.md"] = yaml_block(texts["README.md"].removeprefix(_MARK))
     return texts
-
-
-def _text(source: Source, file: RemoteFile, limits: Limits) -> str:
-    """Return what a file of the card holds, which is the one that was listed."""
-    where = f"the dataset card '{shown(source.url)}/{shown(file.name)}'"
-    if file.size is None or file.size > _MAX_CARD_BYTES:
-        problem = f"expected at most {_MAX_CARD_BYTES} bytes, found {file.size or 'no size'}"
-        raise SourceError(f"{where}: {problem}. Name the files: data_files", kind="unusable")
-    known = file if file.digest is None else None
-    data = b""
-    if file.size:
-        data = read_range(
-            source, file.name, 0, file.size, known=known, digest=file.digest, limits=limits
-        )
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        problem = f"expected UTF-8, found {quoted(data[error.start : error.end])}"
-        raise SourceError(f"{where}: {problem}", kind="unusable") from None

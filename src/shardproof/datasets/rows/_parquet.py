@@ -31,17 +31,9 @@ class ParquetShard:
     What is in memory at a time is a batch, and of each column the page that it is in: not the file,
     and no memory map, which kills a process under which the file shrinks.
 
-    Args:
-        path: Absolute path of the file.
-        columns: Which to read; None for all.
-
-    Attributes:
-        n_rows: How many it has.
-
     Raises:
         ShardReadError: It can't be opened, is no parquet file, is cut off, or contradicts itself.
         ValueError: It has no such column.
-        ImportError: pyarrow is not installed.
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> None:
@@ -49,32 +41,39 @@ class ParquetShard:
         self._path = os.fspath(path)
         self._source = self._asked(pa.OSFile, self._path)
         try:
-            self._size = self._whole_size()
+            self._size: int = self._asked(self._source.size)
+            end_size = min(self._size, END_BYTES)
+            end = self._asked(self._source.read_at, end_size, self._size - end_size)
+            footer_bytes(end, self._size, self._path)
+            start = self._asked(self._source.read_at, 4, 0)
+            if start != b"PAR1":
+                problem = f"expected it to begin with b'PAR1', found {quoted(start)}"
+                raise ShardReadError(f"{problem}. {TO_DO}", path=self._path)
             self._file = self._asked(
                 pa.parquet.ParquetFile,
                 self._source,
                 buffer_size=_BUFFER_BYTES,
-                pre_buffer=False,
+                pre_buffer=False,  # which would hold whole row groups
                 page_checksum_verification=True,
             )
             check_rows(self._file.metadata, self._path)
-            self._columns = self._chosen(columns)
+            self._columns = None if columns is None else list(columns)
+            if self._columns:  # else no schema is made, which takes long for many columns
+                names = self._file.schema_arrow.names
+                if missing := [name for name in self._columns if name not in names]:
+                    lacking, some = (", ".join(map(quoted, n)) for n in (missing, names[:20]))
+                    raise ValueError(f"columns: '{shown(self._path)}' has no {lacking}, but {some}")
         except BaseException:
             self._source.close()
             raise
         self.n_rows: int = self._file.metadata.num_rows
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
         self._source.close()
 
     def batches(self, start: int, size: int | None = None) -> Iterator["pyarrow.RecordBatch"]:
-        """Yield the rows from ``start`` on, in the file's order.
-
-        Args:
-            start: The first row.
-            size: How many rows at once; fewer at the end of a row group. None for about 4 MiB.
+        """Yield the rows from ``start`` on, ``size`` or about 4 MiB at once.
 
         Raises:
             ShardReadError: They can't be read, or are not as many as the metadata say.
@@ -94,11 +93,7 @@ class ParquetShard:
                 yield self._asked(batch.slice(first, _ROWS).to_pylist)
 
     def table(self, start: int) -> "pyarrow.Table":
-        """Return all rows from ``start`` on at once.
-
-        Raises:
-            ShardReadError: They can't be read, or are not as many as the metadata say.
-        """
+        """Return all rows from ``start`` on at once; raises as `batches`."""
         pa = need_pyarrow()
         schema = self._file.schema_arrow
         if self._columns is not None:
@@ -129,19 +124,8 @@ class ParquetShard:
             problem = f"row group {group}: expected {expected} rows, found {found}"
             raise ShardReadError(f"{problem}. {TO_DO}", path=self._path)
 
-    def _whole_size(self) -> int:
-        """Return the size of the file, whose both ends are those of a parquet file."""
-        size: int = self._asked(self._source.size)
-        end = self._asked(self._source.read_at, min(size, END_BYTES), max(0, size - END_BYTES))
-        footer_bytes(end, size, self._path)
-        start = self._asked(self._source.read_at, 4, 0)
-        if start != b"PAR1":
-            problem = f"expected it to begin with b'PAR1', found {quoted(start)}"
-            raise ShardReadError(f"{problem}. {TO_DO}", path=self._path)
-        return size
-
     def _check_columns(self, group: int) -> None:
-        """Raise where the metadata lead out of the file, or tell a column to be longer or shorter.
+        """Raise where the metadata lead out of the file, or state another length of a column.
 
         pyarrow reads as many rows of a column as the row group has, and leaves out the rest.
         """
@@ -163,20 +147,8 @@ class ParquetShard:
                 where = f"row group {group}, column {quoted(column.path_in_schema)}"
                 raise ShardReadError(f"{where}: expected {problem}. {TO_DO}", path=self._path)
 
-    def _chosen(self, columns: Sequence[str] | None) -> list[str] | None:
-        if columns is None:
-            return None
-        names = self._file.schema_arrow.names
-        if missing := [name for name in columns if name not in names]:
-            there = ", ".join(map(quoted, names[:20]))
-            raise ValueError(
-                f"columns: '{shown(self._path)}' has no {', '.join(map(quoted, missing))}, "
-                f"but {there}"
-            )
-        return list(columns)
-
     def _asked(self, work: Any, *arguments: Any, **keywords: Any) -> Any:
-        """Return what pyarrow returns; what it says of a damaged file is told with its path."""
+        """Return what pyarrow returns; of a damaged file it raises `ShardReadError` instead."""
         try:
             return work(*arguments, **keywords)
         except MemoryError:

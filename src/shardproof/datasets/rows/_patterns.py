@@ -22,6 +22,7 @@ __all__ = ["Directories", "effort", "has_magic", "matching"]
 
 _MAGIC = re.compile(r"[*?\[]")
 _WILD = re.compile(r"\[[^\]]*\]|[*?]")
+_NEVER = re.compile(r"(?!)").match  # fits no part
 _HIDING = re.compile(r"(?:.*/)?(?:\.[^/]*|__[^/]*(?=/))", re.DOTALL)
 _NO_DATA = {
     "README.md",
@@ -50,11 +51,7 @@ def effort(pattern: str) -> int:
 
 
 def matching(pattern: str, names: Sequence[str]) -> list[str]:
-    """Return the names that a pattern means, sorted.
-
-    Args:
-        pattern: As a dataset card has it, with the directory that it is below.
-        names: Of all files, with their directories, sorted.
+    """Return the names that a pattern means, of the sorted names of all files.
 
     Raises:
         ValueError: It can't be understood; the text says why.
@@ -66,27 +63,20 @@ def matching(pattern: str, names: Sequence[str]) -> list[str]:
     parts = pattern.split("/")
     _refuse_parts(pattern, parts)
     ignored = _NO_DATA - {parts[-1]}
-    n_hidden, n_special = _n_hidden(parts), _n_special(parts)
-    fits, has = _matcher(pattern), _literal(pattern)
+    fits, hidden, has = _matcher(pattern), _n_hidden(parts), ""
+    if "[]" not in pattern and "[!]" not in pattern:  # where a set ends is less plain there
+        pieces = [piece.strip("/") for piece in _WILD.split(pattern)]
+        has = max((piece for piece in pieces if "]" not in piece), key=len, default="")
     start = _MAGIC.split(pattern)[0]
     first = bisect.bisect_left(names, start)
     return [
         name
         for name in itertools.takewhile(lambda name: name.startswith(start), names[first:])
-        if has in name  # which most names have not, and which is told at once
+        if has in name  # a text of every name that is meant: most others are out at once
         and fits(found := name.split("/"))
         and found[-1] not in ignored
-        and _n_hidden(found) == n_hidden
-        and _n_special(found) == n_special
+        and _n_hidden(found) == hidden
     ]
-
-
-def _literal(pattern: str) -> str:
-    """Return a text that every name has which the pattern means."""
-    if "[]" in pattern or "[!]" in pattern:  # where a set ends is less plain then
-        return ""
-    pieces = (piece.strip("/") for piece in _WILD.split(pattern))
-    return max((piece for piece in pieces if "]" not in piece), key=len, default="")
 
 
 def _refuse_parts(pattern: str, parts: Sequence[str]) -> None:
@@ -106,11 +96,7 @@ def _refuse_parts(pattern: str, parts: Sequence[str]) -> None:
 
 
 class Directories:
-    """Below which directories ``**`` means a file; of many directories, as many as files.
-
-    Args:
-        names: Of all files that are data, sorted.
-    """
+    """Says below which directories ``**`` means a file; takes the names of all files, sorted."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = [name for name in names if name.rpartition("/")[2] not in _NO_DATA]
@@ -132,28 +118,30 @@ class Directories:
         return min(self._shown_from[first:stop], default=MAX_PATH_BYTES) <= len(directory)
 
 
-def _n_hidden(parts: Sequence[str]) -> int:
-    return sum(part.startswith(".") for part in parts)
-
-
-def _n_special(parts: Sequence[str]) -> int:
-    return sum(part.startswith("__") for part in parts[:-1])
+def _n_hidden(parts: Sequence[str]) -> tuple[int, int]:
+    """Return how many parts begin with a dot, and how many directories with ``__``."""
+    dotted = sum(part.startswith(".") for part in parts)
+    return dotted, sum(part.startswith("__") for part in parts[:-1])
 
 
 @functools.lru_cache(maxsize=256)
 def _matcher(pattern: str) -> Callable[[Sequence[str]], bool]:
-    """Return what tells whether the parts of a name fit a pattern.
+    """Return a function that says whether the parts of a name fit a pattern.
 
     As for texts with one wildcard: where a part does not fit, the last ``**`` takes one more.
     """
     parts = pattern.split("/")
-    parts += ["*"] if parts[-1] == "**" else []
-    fits = [None if part == "**" else _part_matcher(part) for part in parts]
+    parts += ["*"] if parts[-1] == "**" else []  # at the end, it means files and no directories
+    fits: list[Callable[[str], object] | None] = [None] * len(parts)  # None for a "**"
+    for n, part in enumerate(parts):
+        if part != "**":
+            is_one = not has_magic(part)
+            fits[n] = part.__eq__ if is_one else re.compile(fnmatch.translate(part)).match
 
     def is_meant(name: Sequence[str]) -> bool:
         at, wanted, after, begin = 0, 0, -1, 0
         while at < len(name):
-            fit = fits[wanted] if wanted < len(fits) else _never
+            fit = fits[wanted] if wanted < len(fits) else _NEVER
             if fit is None:
                 wanted, after, begin = wanted + 1, wanted + 1, at
             elif fit(name[at]):
@@ -166,13 +154,3 @@ def _matcher(pattern: str) -> Callable[[Sequence[str]], bool]:
         return all(fit is None for fit in fits[wanted:])
 
     return is_meant
-
-
-def _never(_: str) -> bool:
-    return False
-
-
-def _part_matcher(part: str) -> Callable[[str], object]:
-    if not has_magic(part):
-        return part.__eq__
-    return re.compile(fnmatch.translate(part)).match

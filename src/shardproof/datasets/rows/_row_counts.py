@@ -70,7 +70,7 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
     if file.size is None:
         raise ShardReadError("its size is not known, so neither is its end", path=where)
     if file.size < _LEAST_BYTES:
-        footer_bytes(b"", file.size, where)
+        footer_bytes(b"", file.size, where)  # refuses it
     # A listing that states digests is of one commit, whose files stay the same; what it calls them
     # is not what a web server does.
     known = file if file.digest is None else None
@@ -97,9 +97,8 @@ def footer_bytes(end: bytes, size: int, where: str) -> int:
     if magic == b"PARE":
         raise ShardReadError("it is encrypted, and can't be read here", path=where)
     if magic != _MAGIC:
-        problem = (
-            f"expected it to end with {quoted(_MAGIC)}, as parquet files do, found {quoted(magic)}"
-        )
+        expected = f"expected it to end with {quoted(_MAGIC)}, as parquet files do"
+        problem = f"{expected}, found {quoted(magic)}"
         raise ShardReadError(f"{problem}: cut off, or another format. {TO_DO}", path=where)
     most = min(size - _LEAST_BYTES, MAX_FOOTER_BYTES)
     if not 0 < n_bytes <= most:
@@ -124,10 +123,8 @@ def check_rows(metadata: "pyarrow.parquet.FileMetaData", where: str) -> None:
     """Raise `ShardReadError` where the number of rows is not what the row groups come to."""
     counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
     if metadata.num_rows != sum(counts) or min(counts, default=0) < 0:
-        problem = (
-            f"expected {metadata.num_rows} rows, as its metadata say, found {sum(counts)} in "
-            f"{len(counts)} row groups"
-        )
+        found = f"{sum(counts)} in {len(counts)} row groups"
+        problem = f"expected {metadata.num_rows} rows, as its metadata say, found {found}"
         raise ShardReadError(f"{problem}. {TO_DO}", path=where)
 
 
@@ -142,18 +139,14 @@ def need_pyarrow() -> Any:
 
 
 class _Counts(msgspec.Struct):
-    """What the file holds: the number of rows by digest or identity."""
-
-    row_counts: dict[str, Annotated[int, msgspec.Meta(ge=0)]]
+    row_counts: dict[str, Annotated[int, msgspec.Meta(ge=0)]]  # by digest or identity
 
 
 class CountsFile:
     """A file that says how many rows there are in files of a certain content.
 
-    What it can't say or keep costs a question to the source, and nothing else.
-
-    Args:
-        path: Absolute path; None to keep nothing.
+    What it can't say or keep costs a question to the source, and nothing else. With the path None
+    it keeps nothing.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -166,13 +159,11 @@ class CountsFile:
         return self._known.get(file.digest or file.identity or "")
 
     def put(self, file: RemoteFile, n_rows: int) -> None:
-        """Remember how many it has."""
         content = file.digest or file.identity
         if content and content not in self._known:
             self._new[content] = n_rows
 
     def save(self) -> None:
-        """Write down what is new."""
         if not self._new or self._path is None:
             return
         data = msgspec.json.encode(_Counts({**_read(self._path), **self._new}))
@@ -207,15 +198,14 @@ def row_counts(
         FetchError: The source doesn't give its end.
     """
 
-    def ask(some: Sequence[RemoteFile]) -> list[tuple[RemoteFile, int]]:
-        found = []
-        for file in some:
-            known = counts.get(file)
-            n_rows = row_count(source, file, limits) if known is None else known
-            found.append((file, n_rows))
-        return found
+    def count_rows(some: Sequence[RemoteFile]) -> list[tuple[RemoteFile, int]]:
+        known = [(file, counts.get(file)) for file in some]
+        return [
+            (file, row_count(source, file, limits) if n_rows is None else n_rows)
+            for file, n_rows in known
+        ]
 
-    asked = over_threads(ask, files, _THREADS, chunk=1)
+    asked = over_threads(count_rows, files, _THREADS, chunk=1)
     try:
         for _, found in asked:
             for file, n_rows in found:

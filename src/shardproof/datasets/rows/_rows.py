@@ -13,7 +13,7 @@ from shardproof._base.arguments import checked, count
 from shardproof._base.work import apart, close_at_exit
 from shardproof.datasets.rows._lines import TextShard
 from shardproof.datasets.rows._parquet import ParquetShard
-from shardproof.datasets.rows._positions import Data, RowPosition, RowsState, place_in, read_state
+from shardproof.datasets.rows._positions import RowPosition, RowsState, place_in
 from shardproof.datasets.rows._shard_lists import ParquetShards, TextShards
 from shardproof.errors import ShardReadError
 
@@ -36,7 +36,6 @@ class ShardedRows:
         self._shards = shards
         self._delivers: Literal["rows", "batches", "shards"] = "rows"
         self._batch_size: int | None = None
-        self._data = Data(shards.url, shards.files)
         self._begin = self._behind(count("skip", skip))
         self._resume = self._place = self._begin
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
@@ -150,11 +149,12 @@ class ShardedRows:
 
         It is exact after every row, in the middle of a batch too.
         """
-        state: dict[str, Any] = msgspec.to_builtins(RowsState.of(self._data, self._place))
+        place = RowsState.of(self._shards.url, self._shards.files, self._place)
+        state: dict[str, Any] = msgspec.to_builtins(place)  # a source may name files by an enum
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration begin behind what was delivered; nothing before it is fetched.
+        """Begin the next iteration behind what was delivered; nothing before it is fetched.
 
         Args:
             state: What `state_dict` returned.
@@ -162,7 +162,8 @@ class ShardedRows:
         Raises:
             ValueError: It is the state of other data, or none.
         """
-        self._resume = self._place = place_in(self._data, read_state(state))
+        place = place_in(self._shards.url, self._shards.files, state)
+        self._resume = self._place = place
 
     def close(self) -> None:
         """End every iteration that is under way, with its downloads."""

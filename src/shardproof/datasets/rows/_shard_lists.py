@@ -17,7 +17,7 @@ from shardproof.datasets.rows._row_counts import CountsFile, row_counts
 from shardproof.datasets.rows._specs import TextSpec
 from shardproof.errors import SourceError
 from shardproof.fetching import ShardPrefetcher
-from shardproof.fetching.cache import Cleanup
+from shardproof.fetching.cache import CleanupPolicy
 from shardproof.fetching.sources import RemoteFile
 from shardproof.fetching.transfer import Limits
 
@@ -33,12 +33,8 @@ class ParquetShards:
             opened, and stays so.
         url: The same for messages and states.
         files: What the source says of each.
-        cache_dir: Where they are kept.
-        split: A directory of that name is theirs.
+        split: A directory of that name below ``cache_dir`` is theirs.
         columns: Which are read; None for all.
-        lookahead: How many are fetched ahead.
-        cleanup: What stays, as `ShardPrefetcher` has it.
-        limits: How long and how often a fetch tries.
         counts_path: Where it is kept how many rows they have; None for nowhere.
     """
 
@@ -49,7 +45,7 @@ class ParquetShards:
     split: str | None = None
     columns: tuple[str, ...] | None = None
     lookahead: int = 1
-    cleanup: Cleanup | None = None
+    policy: CleanupPolicy = dataclasses.field(default=CleanupPolicy("auto"))
     limits: Limits = dataclasses.field(default_factory=Limits)
     counts_path: str | None = None
 
@@ -66,7 +62,7 @@ class ParquetShards:
                 self._names[first:],
                 self.cache_dir,
                 lookahead=self.lookahead,
-                cleanup=self.cleanup,
+                **self.policy._asdict(),
                 split=self.split,
                 limits=self.limits,
             )
@@ -86,13 +82,7 @@ class ParquetShards:
         return shard
 
     def plan(self, n_rows: int) -> ResumePlan:
-        """Return where so many rows are done; the ends of the files are read for it, no more.
-
-        Raises:
-            ValueError: There are not so many rows.
-            ShardReadError: A file is no parquet file.
-            FetchError: The end of one can't be read.
-        """
+        """Return where so many rows are done; the ends of the files are read for it, no more."""
         if not n_rows:
             return plan_of(self._names, (), 0)
         counts = CountsFile(self.counts_path)
@@ -105,57 +95,39 @@ class ParquetShards:
 
 @dataclasses.dataclass(frozen=True)
 class TextShards:
-    """Local text files, whose lines are the rows.
-
-    Attributes:
-        local_paths: Of each file, absolute.
-        files: What they are called in states, and how large they were.
-        text_key: What the only column is called.
-        url: The directory.
-    """
+    """Local text files, whose lines are the rows."""
 
     local_paths: tuple[str, ...]
-    files: Sequence[RemoteFile]
+    files: Sequence[RemoteFile]  # as states call them, with the sizes they had
     text_key: str
-    url: str
+    url: str  # of the directory
 
     def paths(self, first: int) -> Generator[Path, None, None]:
-        """Yield the path of each file from ``first`` on."""
         yield from map(Path, self.local_paths[first:])
 
     def open(self, path: Path, index: int) -> TextShard:  # noqa: ARG002 - as others have it
-        """Open a file."""
         return TextShard(path, self.text_key)
 
     def plan(self, n_rows: int) -> ResumePlan:
-        """Return where so many rows are done; line breaks are counted for it.
-
-        Raises:
-            ValueError: There are not so many rows.
-            ShardReadError: A file can't be read.
-        """
+        """Return where so many rows are done; line breaks are counted for it."""
         return plan_of(self.local_paths, map(line_count, self.local_paths), n_rows)
 
 
-def text_shards(spec: TextSpec, data_files: Sequence[str] | None = None) -> TextShards:
-    """Return the files that a spec means, sorted, or those of ``data_files`` in theirs.
-
-    Raises:
-        SourceError: There are none.
-        OSError: One of them, or the directory, can't be looked at.
-    """
+def text_shards(spec: TextSpec, data_files: str | Sequence[str] | None) -> TextShards:
+    """Return the files that a spec means, sorted, or those of ``data_files`` in their order."""
     path = os.path.abspath(spec.path)
     directory, pattern = os.path.split(path)
     if data_files is not None:
-        found = [os.path.abspath(name) for name in data_files]
+        names = [data_files] if isinstance(data_files, str) else data_files
+        found = [os.path.abspath(name) for name in names]
     elif is_there(path):
         found = [path]
     else:
         found = [os.path.join(directory, name) for name in matching(directory, pattern)]
-    if data_files is None and not found:
-        there = "there is no such directory"
-        if is_directory(directory):
-            there = f"in its directory there are {len(names_in(directory))} others"
-        raise SourceError(f"no file is meant by '{shown(path)}': {there}", kind="unusable")
+        if not found:
+            there = "there is no such directory"
+            if is_directory(directory):
+                there = f"in its directory there are {len(names_in(directory))} others"
+            raise SourceError(f"no file is meant by '{shown(path)}': {there}", kind="unusable")
     files = [RemoteFile(os.path.basename(name), os.stat(name).st_size) for name in found]
     return TextShards(tuple(found), files, spec.text_key, f"file://{directory}")

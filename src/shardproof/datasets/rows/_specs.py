@@ -16,6 +16,7 @@ import dataclasses
 import re
 import unicodedata
 from collections.abc import Iterator
+from typing import ClassVar
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, told
@@ -48,7 +49,7 @@ Expected, with commas between several:
 
 _MAX_CHARACTERS = 100_000
 _MAX_FIELD = 255
-_SHOWN = 20
+_SHOWN = 20  # problems of one text
 _REPO = re.compile(r"[0-9A-Za-z_](?:[0-9A-Za-z_.\-]*[0-9A-Za-z_])?")
 _MAX_REPO = 96  # of the Hugging Face Hub: huggingface_hub.utils.validate_repo_id
 
@@ -64,6 +65,7 @@ class HubSpec:
         text_key: The column that is meant.
         revision: Branch, tag or commit; None for the default branch.
         spec: As it was written.
+        kind: What the spec begins with.
 
     Raises:
         ValueError: A part that can't be what it is meant for; all of them in one error.
@@ -79,10 +81,18 @@ class HubSpec:
     text_key: str = "text"
     revision: str | None = None
     spec: str = dataclasses.field(default="", compare=False)
+    kind: ClassVar[str] = "hf"
 
     def __post_init__(self) -> None:
-        problems = [
-            *_problems_of_repo(self.repo_id),
+        parts = self.repo_id.split("/") if self.repo_id else []
+        is_one = len(parts) <= 2 and all(map(_REPO.fullmatch, parts))
+        problems = []
+        if not parts:
+            problems.append("the repo_id is missing")
+        elif not is_one or len(self.repo_id) > _MAX_REPO or re.search(r"--|\.\.", self.repo_id):
+            found = quoted(self.repo_id)
+            problems.append(f"repo_id: expected <owner>/<name> or <name>, found {found}")
+        problems += [
             *([] if self.name is None else _problems_of_directory("config", self.name)),
             *_problems_of_directory("split", self.split),
             *_problems_of_text("text key", self.text_key, _MAX_FIELD),
@@ -99,11 +109,6 @@ class HubSpec:
             spec = ":".join(["hf", repo, *config, self.split, self.text_key])
             object.__setattr__(self, "spec", spec)
 
-    @property
-    def kind(self) -> str:
-        """What the spec begins with."""
-        return "hf"
-
     def __str__(self) -> str:
         return self.spec
 
@@ -116,6 +121,7 @@ class TextSpec:
         path: Of a file, or a pattern with ``*``, ``?`` or ``[...]`` in its last part.
         text_key: What the only column is called.
         spec: As it was written.
+        kind: What the spec begins with.
 
     Raises:
         ValueError: A part that can't be what it is meant for; all of them in one error.
@@ -128,6 +134,7 @@ class TextSpec:
     path: str
     text_key: str = "text"
     spec: str = dataclasses.field(default="", compare=False)
+    kind: ClassVar[str] = "txt"
 
     def __post_init__(self) -> None:
         problems = [
@@ -138,11 +145,6 @@ class TextSpec:
             raise ValueError("; ".join(problems))
         if not self.spec:
             object.__setattr__(self, "spec", f"txt:{self.path}:{self.text_key}")
-
-    @property
-    def kind(self) -> str:
-        """What the spec begins with."""
-        return "txt"
 
     def __str__(self) -> str:
         return self.spec
@@ -197,7 +199,18 @@ def _parsed(spec: str) -> HubSpec | TextSpec:
     fields = [field.strip() for field in fields]
     match kind.strip().lower():
         case "hf":
-            return _hub_spec(fields, spec)
+            if len(fields) > 4:
+                raise ValueError(f"expected at most 4 fields after 'hf', found {len(fields)}")
+            repo_id, at, revision = (fields or [""])[0].partition("@")
+            config, split, text_key = _meant(fields[1:])
+            return HubSpec(
+                repo_id,
+                name=config or None,
+                split=split or "train",
+                text_key=text_key or "text",
+                revision=revision if at else None,
+                spec=spec,
+            )
         case "txt":
             if len(fields) > 2:
                 raise ValueError(
@@ -207,21 +220,6 @@ def _parsed(spec: str) -> HubSpec | TextSpec:
             path, text_key = [*fields, "", ""][:2]
             return TextSpec(path, text_key or "text", spec)
     raise ValueError(f"expected it to begin with 'hf:' or 'txt:', found {quoted(kind)}")
-
-
-def _hub_spec(fields: list[str], spec: str) -> HubSpec:
-    if len(fields) > 4:
-        raise ValueError(f"expected at most 4 fields after 'hf', found {len(fields)}")
-    repo_id, at, revision = (fields or [""])[0].partition("@")
-    config, split, text_key = _meant(fields[1:])
-    return HubSpec(
-        repo_id,
-        name=config or None,
-        split=split or "train",
-        text_key=text_key or "text",
-        revision=revision if at else None,
-        spec=spec,
-    )
 
 
 def _meant(fields: list[str]) -> tuple[str, str, str]:
@@ -238,17 +236,6 @@ def _meant(fields: list[str]) -> tuple[str, str, str]:
             f"'<repo_id>:{first}:{second}:text', or the text key as '<repo_id>::{first}:{second}'"
         )
     return first, second, ""
-
-
-def _problems_of_repo(repo_id: str) -> Iterator[str]:
-    """Yield what keeps a text from naming a repository of the Hub."""
-    if not repo_id:
-        yield "the repo_id is missing"
-        return
-    parts = repo_id.split("/")
-    is_one = len(parts) <= 2 and all(map(_REPO.fullmatch, parts)) and len(repo_id) <= _MAX_REPO
-    if not is_one or "--" in repo_id or ".." in repo_id:
-        yield f"repo_id: expected <owner>/<name> or <name>, found {quoted(repo_id)}"
 
 
 def _problems_of_directory(what: str, name: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import MAX_NAME_BYTES, MAX_PATH_BYTES
-from shardproof.datasets.rows._card import Config, config_of
+from shardproof.datasets.rows._card import Config, config_of, first_of
 from shardproof.datasets.rows._conventions import (
     PARQUET,
     SUFFIX,
@@ -24,7 +24,6 @@ from shardproof.fetching.sources import RemoteFile
 __all__ = ["chosen_files", "refuse_script", "split_files"]
 
 _LEGACY_INFOS = "dataset_infos.json"
-_SHOWN = 20
 _MAX_LOOKS = 150_000_000  # at parts of names: some minutes
 _N_DEFAULT = 60  # patterns by which splits are found in names, about
 
@@ -34,10 +33,7 @@ Splits = dict[str, list[str]]
 def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -> list[RemoteFile]:
     """Return the files that were asked for: names in the order given, those of a pattern sorted.
 
-    Args:
-        files: What is there; nothing for a source that doesn't list, which is taken at its word.
-        wanted: Names, or patterns with ``*``, ``**``, ``?`` or ``[...]``.
-        url: Where they are.
+    A source that doesn't list has no ``files``: of it the names are taken as they are.
 
     Raises:
         SourceError: One of them is not there; all of those in one error.
@@ -57,11 +53,11 @@ def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -
         if not found:
             missing.append(name)
     if missing:
-        raise _none_found(url, f"{len(missing)} of data_files: {_listed(missing)}", files)
+        raise _none_found(url, f"{len(missing)} of data_files: {first_of(missing)}", files)
     if twice := _twice(names):
-        raise ValueError(f"data_files: these are meant more than once: {_listed(twice)}")
+        raise ValueError(f"data_files: these are meant more than once: {first_of(twice)}")
     if other := [name for name in names if not name.endswith(SUFFIX)]:
-        raise ValueError(f"data_files: {_ONLY_PARQUET}, found {_listed(other)}")
+        raise ValueError(f"data_files: {_ONLY_PARQUET}, found {first_of(other)}")
     return [there[name] for name in names]
 
 
@@ -81,11 +77,7 @@ def _twice(names: Sequence[str]) -> list[str]:
 
 
 def refuse_script(files: Sequence[RemoteFile], repo_id: str, url: str) -> None:
-    """Raise where a repository has a script of its name: that says which rows there are.
-
-    Raises:
-        SourceError: It has one.
-    """
+    """Refuse a repository with a script of its name: that would say which rows there are."""
     script = f"{repo_id.rpartition('/')[2]}.py"
     if any(file.name == script for file in files):
         problem = f"its rows are what the script {quoted(script)} makes, which is not run here"
@@ -108,38 +100,32 @@ def split_files(
         split: ``"train"``, ``"test"``, ...
         name: Of a configuration of the card; or of a directory, where the card has none. None for
             the default one, or for the whole repository.
-        url: Where they are.
-        configs: What the card says.
-        told: The configuration that it tells of elsewhere; see `told_default`.
+        url: Of the repository.
+        configs: As `configs_of` returns them.
+        told: As `told_default` returns it.
 
     Raises:
         SourceError: There are none, or it can't be told which; the text says what is there.
     """
     there = _by_name(files, url)
     repository = _Repository(sorted(there), url)
-    if _LEGACY_INFOS in there:  # and may tell of others
+    if _LEGACY_INFOS in there:  # which may name others
         told = None
     found = repository.of_card(configs, name, told) if configs else repository.of_names(name)
     if split not in found:
         what = f"the split {quoted(split)}" + (f" of {quoted(name)}" if name else "")
         raise _none_found(url, what, files, found)
-    names = found[split]
-    _refuse_unreadable(names, split, url)
-    return [there[file] for file in names]
-
-
-def _refuse_unreadable(names: Sequence[str], split: str, url: str) -> None:
-    problem = None
+    names, problem = found[split], None
     if not names:
         problem = "no file fits its patterns"
     elif twice := _twice(names):
-        problem = f"these files are meant more than once: {_listed(twice)}"
+        problem = f"these files are meant more than once: {first_of(twice)}"
     elif other := [name for name in names if not name.endswith(SUFFIX)]:
-        problem = f"{_ONLY_PARQUET}, found {_listed(other)}"
+        problem = f"{_ONLY_PARQUET}, found {first_of(other)}"
     if problem:
-        raise SourceError(
-            f"'{shown(url)}', the split {quoted(split)}: {problem}. {_TO_DO}", kind="unusable"
-        )
+        problem = f"'{shown(url)}', the split {quoted(split)}: {problem}. {_TO_DO}"
+        raise SourceError(problem, kind="unusable")
+    return [there[file] for file in names]
 
 
 class _Repository:
@@ -194,7 +180,7 @@ class _Repository:
                 problem = (
                     f"'{shown(self._url)}' does not have the configuration {quoted(directory)}: "
                     "its card has none; a directory is taken for one, and there are: "
-                    f"{_listed(tops) or 'none'}"
+                    f"{first_of(tops) or 'none'}"
                 )
                 raise SourceError(problem, kind="unusable")
             directory = ""
@@ -211,22 +197,20 @@ class _Repository:
                 self._refuse_many([directory] * _N_DEFAULT if has_magic(directory) else [])
                 patterns = default_patterns(self._names, directory)
             self._refuse_many([start + pattern for some in patterns.values() for pattern in some])
-            return {
-                split: [file for pattern in some for file in self._of(start, pattern)]
-                for split, some in patterns.items()
-            }
+            splits: Splits = {split: [] for split in patterns}
+            for split, some in patterns.items():
+                for pattern in some:
+                    found = list(filter(is_data, matching(start + pattern, self._names)))
+                    if not found and not has_magic(pattern):
+                        raise ValueError(f"there is no file {quoted(pattern)}")
+                    splits[split] += found
         except ValueError as error:
             raise self._refusal(f"{where}: {told(error)}") from None
+        return splits
 
     def _refuse_many(self, patterns: Sequence[str]) -> None:
         if sum(map(effort, patterns)) * self._n_parts > _MAX_LOOKS:
             raise ValueError(f"it has too many patterns for {len(self._names)} files")
-
-    def _of(self, start: str, pattern: str) -> list[str]:
-        found = list(filter(is_data, matching(start + pattern, self._names)))
-        if not found and not has_magic(pattern):
-            raise ValueError(f"there is no file {quoted(pattern)}")
-        return found
 
     def _refuse_other_formats(self, splits: Splits) -> None:
         formats = {split: format_of(names) for split, names in splits.items()}
@@ -245,20 +229,15 @@ def _none_found(
     usable = [name for name in names if name.endswith(SUFFIX)]
     lines = [f"'{shown(url)}' does not have {what}"]
     if splits:
-        lines.append(f"There are the splits: {_listed(list(splits))}")
-    lines.append(f"There are {len(names)} files: {_listed(names)}")
+        lines.append(f"There are the splits: {first_of(list(splits))}")
+    lines.append(f"There are {len(names)} files: {first_of(names)}")
     if usable and len(usable) < len(names):
-        lines[-1] = f"There are {len(usable)} parquet files: {_listed(usable)}"
+        lines[-1] = f"There are {len(usable)} parquet files: {first_of(usable)}"
     if not usable:
         lines.append(f"{_ONLY_PARQUET}. {_CONVERTED}")
     else:
         lines.append("Give the split and the name that are meant, or the files: data_files")
     return SourceError("\n".join(lines), kind="unusable")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(quoted, names[:_SHOWN])) + more
 
 
 _ONLY_PARQUET = f"only {SUFFIX} files are read"

@@ -23,18 +23,14 @@ _STRING = "tag:yaml.org,2002:str"
 def yaml_field(
     text: str, field: str, where: str, default: Any = None, *, only: str | None = None
 ) -> Any:
-    """Return what a field at the top of a YAML text holds.
+    """Return what a field at the top of a YAML text holds; the text is a mapping, or empty.
 
     Args:
-        text: The text, in which there is one mapping, or nothing.
+        text: The text.
         field: Its name.
-        where: What an error calls the text.
-        default: What to return where it is not there.
+        where: What an error calls the text; it says on which line the problem is.
+        default: What to return where the field is not there.
         only: The field of the mappings in it that is wanted, if not all are.
-
-    Raises:
-        SourceError: It is no such text, or over a limit; the text says on which line.
-        ImportError: PyYAML is not installed.
 
     Example:
         >>> yaml_field("a: [1, two]", "a", "README.md")
@@ -63,9 +59,18 @@ class _Reader:
             loader = self._yaml.SafeLoader(text)
             get_event = loader.get_event
 
-            def get_event_within_limits() -> Any:
+            def get_event_within_limits() -> Any:  # before anything is built of an event
                 event = get_event()
-                self._refuse_structure(event)
+                self._n_items += 1
+                self._depth += isinstance(event, self._yaml.CollectionStartEvent)
+                self._depth -= isinstance(event, self._yaml.CollectionEndEvent)
+                if self._depth > _MAX_DEPTH or self._n_items > _MAX_ITEMS:
+                    problem = f"expected at most {_MAX_DEPTH} levels and {_MAX_ITEMS} items"
+                    self._refuse(problem, event.start_mark)
+                if getattr(event, "anchor", None) is not None:
+                    self._refuse("it has an anchor or an alias (& or *)", event.start_mark)
+                if getattr(event, "tag", None) is not None:
+                    self._refuse(f"it has a tag, {quoted(event.tag)}", event.start_mark)
                 return event
 
             loader.get_event = get_event_within_limits
@@ -79,19 +84,6 @@ class _Reader:
             self._refuse("expected fields, 'name: value'", root.start_mark)
         node = self._nodes(root).get(field)
         return default if node is None else self._value(node)
-
-    def _refuse_structure(self, event: Any) -> None:
-        """Refuse what is over a limit or is no plain text, before anything is built of it."""
-        self._n_items += 1
-        self._depth += isinstance(event, self._yaml.CollectionStartEvent)
-        self._depth -= isinstance(event, self._yaml.CollectionEndEvent)
-        if self._depth > _MAX_DEPTH or self._n_items > _MAX_ITEMS:
-            problem = f"expected at most {_MAX_DEPTH} levels and {_MAX_ITEMS} items"
-            self._refuse(problem, event.start_mark)
-        if getattr(event, "anchor", None) is not None:
-            self._refuse("it has an anchor or an alias (& or *)", event.start_mark)
-        if getattr(event, "tag", None) is not None:
-            self._refuse(f"it has a tag, {quoted(event.tag)}", event.start_mark)
 
     def _nodes(self, node: Any) -> dict[str, Any]:
         nodes: dict[str, Any] = {}
@@ -116,7 +108,7 @@ class _Reader:
             return node.value
         if len(node.value) > _MAX_PLAIN:
             self._refuse(f"no value that can be read: {quoted(node.value)}", node.start_mark)
-        try:
+        try:  # of a loader without a text only the constructors are wanted
             return self._yaml.SafeLoader("").construct_object(node)
         except (ValueError, self._yaml.YAMLError):
             self._refuse(f"no value that can be read: {quoted(node.value)}", node.start_mark)

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import math
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shardproof._base import files
@@ -20,8 +20,6 @@ from shardproof.fetching.cache import STATE
 from shardproof.fetching.sources import (
     CallableSource,
     Cancellation,
-    FsspecSource,
-    HttpSource,
     ReadRequest,
     Response,
     Source,
@@ -29,7 +27,7 @@ from shardproof.fetching.sources import (
 )
 from shardproof.fetching.transfer import Limits
 
-__all__ = ["Comms", "FunctionSource", "limits_of", "patience", "source_of", "states_no_digests"]
+__all__ = ["Comms", "FunctionSource", "limits_of", "patience", "source_of"]
 
 Comms = str | Source | Callable[[str, Path], object]
 """An address, a source, or a function ``fetch(name, dest)``, which may be asynchronous."""
@@ -51,21 +49,12 @@ def source_of(comms: Comms, root: str) -> Source:
     return FunctionSource(comms, scratch)
 
 
-def states_no_digests(source: Source) -> bool:
-    """Whether it is known, without a request, that a source has no digest of any file."""
-    return type(source) in {FsspecSource, FunctionSource, HttpSource}
-
-
 def limits_of(
     comms: Comms, limits: Limits | None, max_download_retries: int, download_timeout: float
 ) -> Limits:
-    """Return how long and how often to try, as a user wants it.
+    """Return how long and how often to try, as a user wants it; refuse what is said twice.
 
-    ``limits`` say it all: beside them, the others must be as they are by default. Without them,
-    nothing but ``download_timeout`` ends an attempt.
-
-    Raises:
-        ValueError: A number out of range; or one is said twice.
+    Without ``limits``, nothing but ``download_timeout`` ends an attempt.
     """
     if limits is None:
         limits = Limits(
@@ -74,7 +63,7 @@ def limits_of(
             stall_timeout=download_timeout,
             min_timeout=download_timeout,
         )
-    elif (max_download_retries, download_timeout) != (_USUAL.attempts, _USUAL.timeout):
+    elif (max_download_retries, download_timeout) != (Limits().attempts, Limits().timeout):
         problem = "max_download_retries and download_timeout are among them: give one or the other"
         raise ValueError(f"limits: {problem}")
     if isinstance(comms, str | Source):
@@ -83,15 +72,8 @@ def limits_of(
     return dataclasses.replace(limits, stall_timeout=limits.timeout)
 
 
-_USUAL = Limits()
-
-
 def patience(wait_timeout: float | None, limits: Limits) -> float:
-    """Return how many seconds a rank waits for rank 0.
-
-    Raises:
-        ValueError: A number out of range.
-    """
+    """Return how many seconds a rank waits for rank 0."""
     if wait_timeout is None:
         each = limits.attempts * (limits.timeout + limits.max_backoff)
         return 2 * (each if limits.deadline is None else min(each, limits.deadline)) + 60.0
@@ -120,45 +102,39 @@ class FunctionSource(CallableSource):
         if inspect.isawaitable(result):
             if self.loop is None:
                 raise RuntimeError("an asynchronous function needs a loop that runs")
+
+            async def awaited() -> object:  # what the loop runs must be a coroutine
+                return await result
+
             # Waited for, and cancelled, in threads of ours only: its lock must meet no interrupt.
-            future = asyncio.run_coroutine_threadsafe(_awaited(result), self.loop)
+            future = asyncio.run_coroutine_threadsafe(awaited(), self.loop)
             self._futures.add(future)
             try:
                 future.result()
             finally:
                 self._futures.discard(future)
-        _refuse_cut(name, dest)
-
-    def _cancel(self) -> None:
-        for future in tuple(self._futures):
-            future.cancel()
+        # Whether all of it is there, nothing but the header of the file itself states.
+        try:
+            with open(dest, "rb", buffering=0) as file:
+                mismatch = wrong_size(read_header(file.fileno()), os.fstat(file.fileno()).st_size)
+        except CutHeaderError as error:
+            mismatch = error.mismatch
+        except (FileNotFoundError, IsADirectoryError, HeaderError):
+            return  # the look at the shard reports it
+        if mismatch is not None:
+            problem = f"the function has written no whole '{shown(name)}'"
+            raise SourceError(f"{problem}: expected {mismatch.expected}, found {mismatch.found}")
 
     @contextlib.contextmanager
     def read(
         self, request: ReadRequest, cancellation: Cancellation | None = None
     ) -> Iterator[Response]:
         """Fetch the whole file; a coroutine that takes too long is cancelled."""
+
+        def cancel() -> None:
+            for future in tuple(self._futures):
+                future.cancel()
+
         cancellation = cancellation or Cancellation()
-        with (
-            cancellation.register(self._cancel),
-            super().read(request, cancellation) as response,
-        ):
+        with cancellation.register(cancel), super().read(request, cancellation) as response:
             yield response
-
-
-def _refuse_cut(name: str, path: Path) -> None:
-    """Raise where a file is cut: nothing but its own header states how large it is to be."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            mismatch = wrong_size(read_header(file.fileno()), os.fstat(file.fileno()).st_size)
-    except CutHeaderError as error:
-        mismatch = error.mismatch
-    except (FileNotFoundError, IsADirectoryError, HeaderError):  # which the next look tells
-        return
-    if mismatch is not None:
-        problem = f"the function has written no whole '{shown(name)}'"
-        raise SourceError(f"{problem}: expected {mismatch.expected}, found {mismatch.found}")
-
-
-async def _awaited(result: Awaitable[object]) -> object:
-    return await result

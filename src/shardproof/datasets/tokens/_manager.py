@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Self
 
@@ -19,9 +19,8 @@ from shardproof._base.loop_threads import LoopThreads
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.work import is_collecting, later
 from shardproof.datasets.tokens._comms import Comms, limits_of, patience, source_of
-from shardproof.datasets.tokens._other_rank import OtherRank
-from shardproof.datasets.tokens._rank_zero import RankZero
 from shardproof.datasets.tokens._ranks import Follower, Leader, key_of_run
+from shardproof.datasets.tokens._roles import OtherRank, RankZero
 from shardproof.datasets.tokens._token_checks import ProofLevel
 from shardproof.datasets.tokens._token_files import TokenFiles, TokenShard
 from shardproof.datasets.tokens._tokens import SharedShardedDataset
@@ -38,7 +37,7 @@ logger = logging.getLogger("shardproof.fetching")
 class ShardedDatasetManager:
     """The dataset of the current shard of tokens, and the next one on its way.
 
-    Rank 0 fetches; the others wait for its word, for a bounded time, and are told why if a shard
+    Rank 0 fetches; the others wait for its word, for a bounded time, and learn why if a shard
     can't be had. Every rank makes the same calls in the same order. A shard whose two files lie in
     the directory is taken as it is, if it stands the look; the source is asked only where it states
     digests. Else it is fetched whole, compared with what its source states, and looked at, before
@@ -141,7 +140,7 @@ class ShardedDatasetManager:
         self._threads = LoopThreads()
         self._tally = PrefetchTally(on_event)
         self._part = self._part_of(comms, limits, wait_timeout, run_id)
-        # A manager that is not closed ends with the process, and leaves nothing behind either.
+        # A manager that no code closes ends with the process, and leaves nothing behind either.
         weakref.finalize(self, _end, self._pid, self._threads, self._part, self._cache)
 
     def _part_of(
@@ -190,9 +189,8 @@ class ShardedDatasetManager:
         self._refuse_use()
         shard = TokenShard(self.files, shard_index)
         self._part.on_loop(asyncio.get_running_loop())
-        return asyncio.create_task(self._prepare(shard, {self.shard_index, shard_index}))
+        wanted = {self.shard_index, shard_index}  # of now: the task runs later
 
-    async def _prepare(self, shard: TokenShard, wanted: Collection[int]) -> bool:
         def work(stop: threading.Event) -> None:
             self._part.let_go(wanted)
             try:
@@ -200,12 +198,15 @@ class ShardedDatasetManager:
             finally:
                 self._part.let_go(wanted)  # again: by now other ranks have left the last one too
 
-        try:
-            await self._threads.run(work, f"shardproof-shard-{shard.index}")
-        except (ShardproofError, OSError) as error:
-            _log_failure(shard, error)
-            return False
-        return True
+        async def prepare() -> bool:
+            try:
+                await self._threads.run(work, f"shardproof-shard-{shard.index}")
+            except (ShardproofError, OSError) as error:
+                _log_failure(shard, error)
+                return False
+            return True
+
+        return asyncio.create_task(prepare())
 
     @checked
     async def create_dataset(self, shard_index: int) -> SharedShardedDataset:

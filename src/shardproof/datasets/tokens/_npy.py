@@ -3,7 +3,7 @@
 The format is the one of `numpy.lib.format`: a magic string, a version, the length of the header,
 and the header, which is text that looks like a dict. numpy evaluates that text as a literal; here a
 pattern takes it apart, and what does not match is refused. Nothing is ever unpickled or mapped into
-memory: a map of a file that is cut meanwhile kills the process without a word.
+memory: a map of a file that is cut meanwhile kills the process without an error.
 """
 
 import os
@@ -43,17 +43,11 @@ _NUMBERS = re.compile(r"[<>|=]?(?:[iu][1248]|f[248])")
 
 
 class NpyHeader(NamedTuple):
-    """What a header says.
+    """What a header says of the items."""
 
-    Attributes:
-        dtype: Type of an item, with its byte order.
-        n_items: How many there are.
-        start: Where they begin in the file, in bytes.
-    """
-
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any]  # with its byte order
     n_items: int
-    start: int
+    start: int  # in bytes from the beginning of the file
 
     @property
     def n_bytes(self) -> int:
@@ -64,9 +58,9 @@ class NpyHeader(NamedTuple):
 class HeaderError(Exception):
     """A header that is none, or not of a one-dimensional array of numbers."""
 
-    def __init__(self, mismatch: Mismatch) -> None:
-        super().__init__(f"expected {mismatch.expected}, found {mismatch.found}")
-        self.mismatch = mismatch
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(f"expected {expected}, found {found}")
+        self.mismatch = Mismatch(expected=expected, found=found)
 
 
 class CutHeaderError(HeaderError):
@@ -74,11 +68,7 @@ class CutHeaderError(HeaderError):
 
 
 def little_endian(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return the type as it is stored.
-
-    Raises:
-        ValueError: It is none of an integer's.
-    """
+    """Return the type of an integer as it is stored; refuse others."""
     found = np.dtype(dtype)
     if found.kind not in "iu":
         raise ValueError(f"token_dtype: expected an integer type, found {found}")
@@ -95,47 +85,35 @@ def read_header(fd: int) -> NpyHeader:
     start = read_at(fd, 12)
     n_length = _LENGTH_BYTES.get(start[6:8], 0)
     if start[:6] != _MAGIC or not n_length or len(start) < 8 + n_length:
-        raise CutHeaderError(
-            Mismatch(expected="the header of a .npy file, version 1 to 3", found=quoted(start[:12]))
-        )
+        raise CutHeaderError("the header of a .npy file, version 1 to 3", quoted(start[:12]))
     length = int.from_bytes(start[8 : 8 + n_length], "little")
     if length > _MAX_HEADER:
-        raise _refused(f"a header of at most {_MAX_HEADER} bytes", f"one of {length}")
-    text = read_at(fd, length, 8 + n_length)
-    if len(text) < length:
-        raise CutHeaderError(
-            Mismatch(expected=f"a header of {length} bytes", found=f"{len(text)} bytes")
-        )
-    return _parsed(text.decode("latin-1"), 8 + n_length + length)
+        raise HeaderError(f"a header of at most {_MAX_HEADER} bytes", f"one of {length}")
+    data = read_at(fd, length, 8 + n_length)
+    if len(data) < length:
+        raise CutHeaderError(f"a header of {length} bytes", f"{len(data)} bytes")
 
-
-def _parsed(text: str, start: int) -> NpyHeader:
+    text = data.decode("latin-1")
     match = _HEADER.fullmatch(text)
     fields = {match[f"key{i}"]: match[f"value{i}"] for i in range(3)} if match else {}
-    if len(fields) != 3:
-        raise _refused(
-            "descr, fortran_order and shape of an array of numbers", quoted(text.strip())
-        )
+    if len(fields) != 3:  # or a key stands twice
+        expected = "descr, fortran_order and shape of an array of numbers"
+        raise HeaderError(expected, quoted(text.strip()))
     descr, shape = fields["descr"].strip("'\""), _SHAPE.fullmatch(fields["shape"])
     if shape is None or fields["fortran_order"] != "False":
         found = f"shape {quoted(fields['shape'])}, fortran_order {quoted(fields['fortran_order'])}"
-        raise _refused("one dimension, in C order", found)
+        raise HeaderError("one dimension, in C order", found)
     if not _NUMBERS.fullmatch(descr):
-        raise _refused("a type of numbers, such as '<u4'", quoted(descr))
-    return NpyHeader(np.dtype(descr), int(shape[1]), start)
-
-
-def _refused(expected: str, found: str) -> HeaderError:
-    return HeaderError(Mismatch(expected=expected, found=found))
+        raise HeaderError("a type of numbers, such as '<u4'", quoted(descr))
+    return NpyHeader(np.dtype(descr), int(shape[1]), 8 + n_length + length)
 
 
 def wrong_size(header: NpyHeader, size: int) -> Mismatch | None:
     """Return how a file's size breaks its header's word; None where it keeps it."""
     if size == header.n_bytes:
         return None
-    return Mismatch(
-        expected=f"{header.n_bytes} bytes for {header.n_items} items", found=f"{size} bytes"
-    )
+    expected = f"{header.n_bytes} bytes for {header.n_items} items"
+    return Mismatch(expected=expected, found=f"{size} bytes")
 
 
 def read_into(fd: int, items: npt.NDArray[Any], offset: int, path: str) -> None:

@@ -2,7 +2,7 @@
 
 Rank 0 makes a directory ``.shardproof/ranks/<token>.<process>/`` and in it ``said.json``, which it
 replaces whole when it has something to say, and every few seconds to show that it lives. What a
-file of yesterday's run says must not be believed, and nobody's clock is trusted to tell. So a rank
+file of yesterday's run says must not be believed, and no clock is trusted to tell. So a rank
 believes a directory when its process is seen to live on the same machine, or when the file was
 seen to change, or when both were given the same ``run_id``; from then on, it believes that one.
 
@@ -19,7 +19,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,7 +36,7 @@ from shardproof._base.messages import shown, told, traced
 from shardproof.errors import FetchError, ManifestError
 from shardproof.fetching.cache import STATE
 
-__all__ = ["Follower", "Leader", "RankOutcome", "cut_text", "key_of_run"]
+__all__ = ["Follower", "Leader", "RankOutcome", "key_of_run"]
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -55,37 +55,24 @@ _OLD = 30 * 86_400.0  # seconds, by whatever clocks: a rank 0 that lives writes 
 
 
 class RankOutcome(msgspec.Struct, frozen=True):
-    """How it went with one shard.
+    """How it went with one shard."""
 
-    Attributes:
-        call: How many times rank 0 had been asked for a shard, with this one.
-        shard: Which shard.
-        problem: Why it can't be had; None if it is there.
-        marks: Size, time of change and inode of its files.
-    """
-
-    call: int
+    call: int  # so many times rank 0 had been asked for a shard, with this one
     shard: int
-    problem: str | None = None
-    marks: tuple[Mark | None, ...] = ()
+    problem: str | None = None  # why it can't be had
+    marks: tuple[Mark | None, ...] = ()  # of its files, if it is there
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What rank 0 says.
+    """What rank 0 says."""
 
-    Attributes:
-        key: Of the run.
-        beat: Counts the signs of life.
-        outcomes: The latest ones.
-    """
-
-    key: str
-    beat: int = 0
-    outcomes: tuple[RankOutcome, ...] = ()
+    key: str  # of the run
+    beat: int = 0  # so many signs of life until now
+    outcomes: tuple[RankOutcome, ...] = ()  # the latest ones
 
 
 def key_of_run(*parts: object) -> str:
-    """Return what tells one run's ranks from another's in the same directory."""
+    """Return a key that another run in the same directory does not have."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -98,14 +85,7 @@ def _process_of(name: str) -> str:
 
 
 class Leader:
-    """Rank 0's side.
-
-    Args:
-        root: Real absolute path of the directory of the shards.
-        key: Of the run.
-        world_size: How many ranks there are.
-        beat: Seconds between two signs of life.
-    """
+    """Rank 0's side, in the directory ``root`` of the shards, for the run that ``key`` names."""
 
     def __init__(self, root: str, key: str, world_size: int, beat: float = BEAT) -> None:
         home = _home(root)
@@ -126,7 +106,10 @@ class Leader:
         self._heartbeat = Heartbeat(self._beat, beat, "shardproof-rank-0")
 
     def tell(self, outcome: RankOutcome) -> None:
-        """Let the other ranks know."""
+        """Write down an outcome for the other ranks; of a long problem only the beginning."""
+        problem = outcome.problem
+        if problem is not None and len(problem) > _MAX_TEXT:
+            outcome = msgspec.structs.replace(outcome, problem=f"{problem[:_MAX_TEXT]}...")
         with self._lock:
             latest = (*self._record.outcomes, outcome)[-_MAX_KEPT:]
             self._record = msgspec.structs.replace(self._record, outcomes=latest)
@@ -169,17 +152,17 @@ class Unseen(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """Both, for people."""
+        """Both, in words."""
         why = self.error.strerror or told(self.error)
         return f"could not look at '{shown(self.path)}': {why}"
 
 
 class Follower:
-    """Another rank's side.
+    """The side of another rank, in the same directory and run.
 
     Args:
-        root: Real absolute path of the directory of the shards.
-        key: Of the run.
+        root: As for `Leader`.
+        key: As for `Leader`.
         rank: This one's number.
         trusts: Whether a run of this key can be no other than this one.
         silence: Seconds without a sign of life after which rank 0 is taken for dead.
@@ -214,10 +197,15 @@ class Follower:
         """
         self.unseen = None
         if self._leader is None:
-            self._leader = next(filter(self._is_believed, self._candidates()), None)
+            self._leader = self._believed()
             if self._leader is None:
                 return None
-        self._say_at(self._leader, call)
+        if call != self._told:  # what can't be told costs room on the disk
+            directory = os.path.join(self._home, self._leader)
+            with contextlib.suppress(OSError):
+                files.write_whole(os.path.join(directory, f"{self._rank}.{call}"), b"")
+                files.remove(os.path.join(directory, f"{self._rank}.{self._told}"))
+            self._told = call
         is_over = is_gone(_process_of(self._leader))  # before the file, which may be its last word
         record, silent = self._read(self._leader)
         for outcome in record.outcomes if record else ():
@@ -234,54 +222,35 @@ class Follower:
             raise FetchError(f"rank 0 has shown no sign of life for {silent:.0f}s")
         return None
 
-    def _candidates(self) -> list[str]:
+    def _believed(self) -> str | None:
+        """Return the directory of this run's rank 0; None while none is there that is believed."""
         try:
-            return sorted(os.listdir(self._home))
+            names = sorted(os.listdir(self._home))
         except FileNotFoundError:
-            return []
+            return None
         except OSError as error:  # which may pass
             self.unseen = Unseen(self._home, error)
-            return []
-
-    def _is_believed(self, name: str) -> bool:
-        before = self._silence.last(name)
-        record, _ = self._read(name)
-        if record is None or record.key != self._key:
-            return False
-        process = _process_of(name)
-        lives_here = is_here(process) and not is_gone(process)
-        return self._trusts or lives_here or before not in {None, record}
+            return None
+        for name in names:
+            before = self._silence.last(name)
+            record, _ = self._read(name)
+            if record is not None and record.key == self._key:
+                process = _process_of(name)
+                lives_here = is_here(process) and not is_gone(process)
+                if self._trusts or lives_here or before not in {None, record}:
+                    return name
+        return None
 
     def _read(self, name: str) -> tuple[_Record | None, float]:
         """Return what is said, and for how long nothing else was."""
-        record = self._record(name) or self._silence.last(name)
-        return record, 0.0 if record is None else self._silence.seconds(name, record)
-
-    def _record(self, name: str) -> _Record | None:
+        directory, record = os.path.join(self._home, name), None
         try:
-            read: Any = json.read(
-                os.path.join(self._home, name), _RECORD, _Record, max_bytes=_MAX_BYTES
-            )
+            record = json.read(directory, _RECORD, _Record, max_bytes=_MAX_BYTES)
         except FileNotFoundError:  # not there yet
-            return None
+            pass
         except OSError as error:  # which may pass
-            self.unseen = Unseen(os.path.join(self._home, name, _RECORD), error)
-            return None
+            self.unseen = Unseen(os.path.join(directory, _RECORD), error)
         except ManifestError:  # nothing that rank 0 has written
-            return None
-        record: _Record = read
-        return record
-
-    def _say_at(self, name: str, call: int) -> None:
-        """Let rank 0 know which call this rank is at; what can't be told costs room on the disk."""
-        if call != self._told:
-            directory = os.path.join(self._home, name)
-            with contextlib.suppress(OSError):
-                files.write_whole(os.path.join(directory, f"{self._rank}.{call}"), b"")
-                files.remove(os.path.join(directory, f"{self._rank}.{self._told}"))
-            self._told = call
-
-
-def cut_text(text: str) -> str:
-    """Return as much of a text as fits into a record."""
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
+            pass
+        record = record or self._silence.last(name)
+        return record, 0.0 if record is None else self._silence.seconds(name, record)

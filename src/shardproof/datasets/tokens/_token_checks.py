@@ -60,7 +60,6 @@ class OpenShard(NamedTuple):
     n_sequences: int
 
     def close(self) -> None:
-        """Close both files."""
         self.tokens.close()
         self.ids.close()
 
@@ -77,7 +76,19 @@ def open_proven(shard: TokenShard, level: ProofLevel = "complete") -> OpenShard:
     _raise_for(check_tokens(shard))
     tokens, ids = open_tokens(shard)
     try:
-        found = OpenShard(shard, tokens, ids, _n_sequences(shard, tokens.n_items, ids.n_items))
+        for name, mismatch in _wrong_counts(shard, tokens.header.n_items, ids.header.n_items):
+            path = os.path.join(shard.files.root, name)
+            if not shard.files.allow_length_mismatch:
+                problem = f"expected {mismatch.expected}, found {mismatch.found}"
+                raise ShardReadError(f"{problem}: it was just replaced", path=path)
+            logger.warning(
+                "'%s': expected %s, found %s; what has no partner is left out",
+                shown(path),
+                printable(mismatch.expected),
+                printable(mismatch.found),
+            )
+        n_sequences = min(tokens.header.n_items // shard.files.sequence_length, ids.header.n_items)
+        found = OpenShard(shard, tokens, ids, n_sequences)
         if level == "valid":
             findings = tuple(_wrong_sequences(found))
             _raise_for(Report(Path(shard.files.root), _FORMAT, level, 2, findings))
@@ -101,12 +112,7 @@ def _raise_for(report: Report) -> None:
 
 
 def check_tokens(shard: TokenShard) -> Report:
-    """Return what a look at the two files of a shard found; no token is read.
-
-    Raises:
-        ManifestError: There is no such directory.
-        OSError: It can't be looked at.
-    """
+    """Return what a look at the two files of a shard found; no token is read."""
     tokens, ids = shard.names
     root = Path(shard.files.root)
 
@@ -126,7 +132,7 @@ def check_tokens(shard: TokenShard) -> Report:
         with contextlib.suppress(OSError, ShardValidationError):  # findings of their own
             both = open_tokens(shard)
             with contextlib.closing(both[0]), contextlib.closing(both[1]):
-                yield from _wrong_counts(shard, both[0].n_items, both[1].n_items)
+                yield from _wrong_counts(shard, both[0].header.n_items, both[1].header.n_items)
 
     manifest = Manifest(
         root=root,
@@ -150,22 +156,6 @@ def _wrong_counts(shard: TokenShard, n_tokens: int, n_ids: int) -> Iterator[Cont
     if n_ids != n_sequences:
         expected = f"{n_sequences} ids, for {n_tokens} tokens in sequences of {length}"
         yield Contradiction(ids, Mismatch(expected=expected, found=str(n_ids)))
-
-
-def _n_sequences(shard: TokenShard, n_tokens: int, n_ids: int) -> int:
-    """Return how many sequences there are to read, as tokens and ids agree."""
-    for name, mismatch in _wrong_counts(shard, n_tokens, n_ids):
-        path = os.path.join(shard.files.root, name)
-        if not shard.files.allow_length_mismatch:
-            problem = f"expected {mismatch.expected}, found {mismatch.found}: it was just replaced"
-            raise ShardReadError(problem, path=path)
-        logger.warning(
-            "'%s': expected %s, found %s; what has no partner is left out",
-            shown(path),
-            printable(mismatch.expected),
-            printable(mismatch.found),
-        )
-    return min(n_tokens // shard.files.sequence_length, n_ids)
 
 
 def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
@@ -196,15 +186,10 @@ def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
 
 
 class IdForm(NamedTuple):
-    """In which form all ids of a shard are stored.
+    """In which form all ids of a shard are stored."""
 
-    Attributes:
-        is_float: Whether as the bits of a float64.
-        has_header: Whether the first sequence begins with the file's header, not behind it.
-    """
-
-    is_float: bool = False
-    has_header: bool = False
+    is_float: bool = False  # as the bits of a float64
+    has_header: bool = False  # the first sequence begins with the file's header, not behind it
 
     def __str__(self) -> str:
         number = "as the bits of a float64" if self.is_float else "as numbers"
@@ -219,7 +204,7 @@ def _form_of(found: OpenShard) -> IdForm:
 
     A shard whose sequences are all right in one form is right in this one.
     """
-    n_bytes = found.shard.files.sequence_length * found.tokens.dtype.itemsize
+    n_bytes = found.shard.files.sequence_length * found.tokens.header.dtype.itemsize
     n = min(found.n_sequences, _LOOKED_AT, max(1, _LOOKED_AT_BYTES // n_bytes))
     n_wrong: dict[IdForm, int] = {}
     for form in _FORMS:

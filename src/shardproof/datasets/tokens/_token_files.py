@@ -29,9 +29,7 @@ __all__ = ["IDS", "AnyPath", "Items", "TokenFiles", "TokenShard", "mark_at", "op
 
 AnyPath = str | os.PathLike[str]
 
-IDS = np.dtype("<u8")
-"""How ids are stored."""
-
+IDS = np.dtype("<u8")  # of an id in the files
 _DIRECTORY_VARIABLE = "DATASET_BINS_PATH"
 _MAX_INDEX = 10**9
 _MAX_LENGTH = 2**48
@@ -77,7 +75,13 @@ class TokenFiles:
         if self.ids_prefix is None:
             beside = "" if self.file_prefix == "train" else f"_{self.file_prefix}"
             found["ids_prefix"] = f"sample_ids{beside}"
-        _refuse_prefixes(found["file_prefix"], found["ids_prefix"])
+        prefixes = found["file_prefix"], found["ids_prefix"]
+        for entry, _, reason in refusals([f"{prefix}_000000.npy" for prefix in prefixes]):
+            raise ValueError(f"prefix: {quoted(prefixes[entry])} is refused: {reason}")
+        for prefix in prefixes:
+            if not prefix or "/" in prefix:
+                expected = "expected the beginning of a file name"
+                raise ValueError(f"prefix: {expected}, found {quoted(prefix)}")
         path = self.shards_path
         path = os.environ.get(_DIRECTORY_VARIABLE) if path is None else path
         if not path:
@@ -110,16 +114,6 @@ class TokenFiles:
         return TokenShard(self, shard_index).paths
 
 
-def _refuse_prefixes(*prefixes: str) -> None:
-    for refused in refusals([f"{prefix}_000000.npy" for prefix in prefixes]):
-        raise ValueError(f"prefix: {quoted(prefixes[refused.entry])} is refused: {refused.reason}")
-    for prefix in prefixes:
-        if not prefix or "/" in prefix:
-            raise ValueError(
-                f"prefix: expected the beginning of a file name, found {quoted(prefix)}"
-            )
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class TokenShard:
     """One shard of those files, by its number."""
@@ -143,12 +137,12 @@ class TokenShard:
         return Path(self.files.root, tokens), Path(self.files.root, ids)
 
     def marks(self) -> tuple[Mark | None, ...]:
-        """Return what tells the two files that are there from others."""
+        """Return the marks of the two files; None for one that is not there."""
         return tuple(map(mark_at, self.paths))
 
 
 def mark_at(path: AnyPath) -> Mark | None:
-    """Return what tells the file that is there from others; None if there is none."""
+    """Return the mark of a file, which another one in its place lacks; None if there is none."""
     try:
         return mark_of(os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
@@ -159,35 +153,28 @@ class Items:
     """The items of one open file; it closes when nothing refers to it any more."""
 
     def __init__(self, fd: int, header: NpyHeader, path: str) -> None:
-        self._fd, self._header, self._path = fd, header, path
+        self.header = header
+        self._fd, self._path = fd, path
         self._finalizer = weakref.finalize(self, os.close, fd)
-
-    @property
-    def n_items(self) -> int:
-        return self._header.n_items
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._header.dtype
 
     @property
     def n_in_header(self) -> int | None:
         """As how many items the header can be read; None if it is no whole number of them."""
-        n, rest = divmod(self._header.start, self._header.dtype.itemsize)
+        n, rest = divmod(self.header.start, self.header.dtype.itemsize)
         return None if rest else n
 
     def close(self) -> None:
         self._finalizer()
 
     def read(self, first: int, n_items: int) -> npt.NDArray[Any]:
-        items = np.empty(n_items, self._header.dtype)
+        items = np.empty(n_items, self.header.dtype)
         self.fill(items, first)
         return items
 
     def fill(self, items: npt.NDArray[Any], first: int) -> None:
         if not self._finalizer.alive:
             raise ValueError(f"'{shown(self._path)}' is closed")
-        offset = self._header.start + first * self._header.dtype.itemsize
+        offset = self.header.start + first * self.header.dtype.itemsize
         read_into(self._fd, items, offset, self._path)
 
 
@@ -212,10 +199,10 @@ def _open(root: str, dir_fd: int, name: str, dtype: np.dtype[Any]) -> Items:
             is_regular = stat.S_ISREG(status.st_mode)
             if not is_regular or header.dtype != dtype or wrong_size(header, status.st_size):
                 raise ShardReadError("it was just replaced by something else", path=path)
-            return Items(fd, header, path)
         except BaseException:
             os.close(fd)
             raise
+        return Items(fd, header, path)  # which closes it from now on, and nothing else may
     except (HeaderError, NotRegularError) as error:
         raise ShardReadError(told(error), path=path) from error
     except ShardReadError:

@@ -182,7 +182,7 @@ class SharedShardedDataset:
         return int(self._open.ids.read(self._checked(index), 1)[0])
 
     def _checked(self, index: Any) -> int:
-        if isinstance(index, bool | np.bool_):
+        if isinstance(index, bool | np.bool_):  # which are integers to Python
             raise TypeError("index: expected an integer, found a bool")
         number = operator.index(index)
         if not 0 <= number < len(self):

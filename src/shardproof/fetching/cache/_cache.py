@@ -1,8 +1,8 @@
 """The part of a cache that belongs to one source: shards that are whole, proven and in use.
 
 Nothing is ever written over. Nothing is removed but what this package put there, is as it was then,
-and nobody holds; `_lease_files` says why that can be relied on. What else is in the way of a shard
-is moved aside, unless it has the shard's bytes.
+and no process holds; `_lease_files` says why that can be relied on. What else is in the way of a
+shard is moved aside, unless it has the shard's bytes.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
@@ -22,12 +22,11 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import real_path, refuse_empty
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._leases import HEARTBEAT, STALE_AFTER, Lease, Leases
-from shardproof.fetching.cache._places import Slot, key_of, place_of
+from shardproof.fetching.cache._places import Slot, key_of, locked, make_state, place_of
 from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of, proof_of
 from shardproof.fetching.cache._prover import Prover
 from shardproof.fetching.cache._removals import Removals
-from shardproof.fetching.cache._settings import Cleanup, cleanup_policy
-from shardproof.fetching.cache._state import locked, make_state
+from shardproof.fetching.cache._settings import Cleanup
 from shardproof.fetching.sources._source import RemoteFile
 
 __all__ = ["Cache"]
@@ -41,23 +40,8 @@ class Cache:
     """Shards of one source, below one directory, shared by processes and nodes.
 
     To use a shard: `hold` it, then `find` it; where it isn't there, fetch it to `Lease.part`, and
-    `place` it. When it is not needed any more, release the lease and `discard` it.
-
-    Args:
-        root: The directory; it is made.
-        cleanup: What becomes of shards that nobody needs any more; see `cleanup_policy`.
-        heartbeat: Seconds between two signs of life.
-        stale_after: Seconds of silence after which a lease of another host does not count.
-        clock: What silence is measured by.
-
-    Attributes:
-        root: Its real absolute path.
-        cleanup: See above.
-        kept: A directory for what is on its way and outlives its fetch.
-
-    Raises:
-        NotADirectoryError: Something else is where a directory should be, such as a symbolic link.
-        OSError: It can't be made.
+    `place` it. When it is not needed any more, release the lease and `discard` it. The arguments
+    that say what becomes of it then are those of a `CleanupPolicy`, which are not checked again.
 
     Example:
         >>> from shardproof.fetching.sources._source import RemoteFile
@@ -76,57 +60,44 @@ class Cache:
         root: str | os.PathLike[str],
         *,
         cleanup: Cleanup = "auto",
+        max_cache_bytes: int | None = None,
         heartbeat: float = HEARTBEAT,
         stale_after: float = STALE_AFTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         refuse_empty(root=root)
-        self.cleanup = cleanup_policy(cleanup)
-        self.root = real_path(root)
+        self.cleanup, self.max_cache_bytes = cleanup, max_cache_bytes
+        self.root = real_path(root)  # absolute, through no link
         dirs = make_state(self.root)
         self._locks, self.kept = dirs.locks, dirs.kept
         self._proofs = ProofFiles(dirs.proofs)
         self._leases = Leases(dirs, heartbeat, stale_after, clock)
         self._removals = Removals(self.root, self._proofs, self._leases)
         self._prover = Prover(self._proofs, self._removals)
-        self._sweep()
-
-    def _sweep(self) -> None:
-        """Remove what processes left that were killed; what fails costs room, no more."""
+        # What killed processes left goes; what fails costs room, no more.
         try:
-            locks = os.listdir(self._locks)  # before the leases: whoever locks a shard holds it
+            locks = os.listdir(self._locks)  # before the leases: a lock's holder has a lease
             held = {f"{lease.key}.lock" for lease in self._leases.sweep()}
             for name in set(locks) - held:
                 files.remove(os.path.join(self._locks, name))
             files.sweep_leftovers(self._proofs.directory)
             self._removals.finish_left()
         except OSError as error:
-            logger.warning(
-                "What killed processes left in '%s' stays: %s", shown(self.root), told(error)
-            )
+            text = "What killed processes left in '%s' stays: %s"
+            logger.warning(text, shown(self.root), told(error))
 
     def path_of(self, name: str) -> Path:
-        """Return where a shard is or will be.
-
-        Raises:
-            ValueError: The name is refused.
-            NotADirectoryError: Its directory is something else, such as a symbolic link.
-        """
+        """Return where a shard is or will be; raise for a name or a directory that is refused."""
         with place_of(self.root, name):
             return Path(self.root, name)
 
     def hold(self, name: str) -> Lease:
-        """Return a lease: from now on nobody removes the shard, if it is there.
-
-        Raises:
-            ValueError: The name is refused.
-            OSError: The lease can't be made.
-        """
+        """Return a lease: from now on no process removes the shard, if it is there."""
         self.path_of(name)
         return self._leases.hold(name)
 
     def in_use(self, name: str, but: Lease | None = None) -> list[str]:
-        """Return who reads a shard, for people; ``but`` is a lease that isn't meant."""
+        """Return the readers of a shard, for people; the lease ``but`` is left out."""
         readers = self._leases.holders(key_of(name), "reader", but)
         return [self._leases.owner_of(reader) for reader in readers]
 
@@ -135,12 +106,9 @@ class Cache:
     ) -> Path | None:
         """Return where a shard is, if it is there and proven to be the source's; else None.
 
-        Until the lease is released, nobody takes it away or puts another one there. A file is
-        hashed where its digest is known and nobody remembers that it was proven; where ``stop`` is
-        set meanwhile, the shard isn't found. One that has another digest is moved aside.
-
-        Raises:
-            OSError: It could not be looked at.
+        Until the lease is released, no process takes it away or puts another one there. A file is
+        hashed where its digest is known and no proof of it is; where ``stop`` is set meanwhile, the
+        shard isn't found. One that has another digest is moved aside.
         """
         _refuse_other(file, lease)
         with place_of(self.root, file.name) as place:
@@ -174,54 +142,44 @@ class Cache:
             temporary: The file, whole and synced to the disk: the lease's part.
             file: What the source tells of it; the bytes were compared with that.
             lease: A hold on it.
-            digest: ``"<algorithm>:<hex>"`` of its bytes, to be remembered.
+            digest: Of its bytes, to be remembered.
             stop: Set by another thread, it ends the comparison with what is there.
 
         Raises:
             FetchError: Another process reads other bytes under that name; or it was stopped.
-            OSError: It could not be moved there.
         """
         _refuse_other(file, lease)
-        status = os.stat(temporary, follow_symlinks=False)
-        proof = proof_of(file, status, digests_of(digest, file.digest), placed=True)
+        own = os.stat(temporary, follow_symlinks=False)
+        proof = proof_of(file, own, digests_of(digest, file.digest), placed=True)
         # What a source tells whose bytes are these, if there is a digest of them.
         same = RemoteFile(proof.name, proof.size, proof.identity, next(iter(proof.digests), None))
         with place_of(self.root, file.name, make=True) as place:
             assert place is not None, "it was made"  # noqa: S101 - for a type checker
             self._proofs.write(proof)
             try:
-                self._put(os.fspath(temporary), place, (file, same), lease, stop)
+                for _ in range(_ATTEMPTS):
+                    status = place.status()
+                    if status is None:
+                        lease.begin_reading()
+                        if files.move_new(os.fspath(temporary), place.base, dir_fd=place.fd):
+                            break
+                    elif any(self.find(each, lease, stop) for each in (file, same)):
+                        files.remove(temporary)
+                        break
+                    elif stop is not None and stop.is_set():
+                        raise FetchError("it was stopped", path=place.path)
+                    elif not self._removals.make_way(place, status, lease):
+                        there = place.status()
+                        if there is not None and mark_of(there) == mark_of(status):
+                            raise self._conflict(place, lease)
+                else:
+                    raise self._conflict(place, lease)
             finally:
                 there = place.status()
                 if there is None or mark_of(there) != proof.mark:
                     self._proofs.forget(proof)
             lease.reserve(0)
             return Path(place.path)
-
-    def _put(
-        self,
-        temporary: str,
-        place: Slot,
-        wanted: Sequence[RemoteFile],
-        lease: Lease,
-        stop: threading.Event | None,
-    ) -> None:
-        for _ in range(_ATTEMPTS):
-            status = place.status()
-            if status is None:
-                lease.begin_reading()
-                if files.move_new(temporary, place.base, dir_fd=place.fd):
-                    return
-            elif any(self.find(file, lease, stop) for file in wanted):
-                files.remove(temporary)
-                return
-            elif stop is not None and stop.is_set():
-                raise FetchError("it was stopped", path=place.path)
-            elif not self._removals.make_way(place, status, lease):
-                there = place.status()
-                if there is not None and mark_of(there) == mark_of(status):
-                    raise self._conflict(place, lease)
-        raise self._conflict(place, lease)
 
     def _conflict(self, place: Slot, lease: Lease) -> FetchError:
         readers = ", ".join(self.in_use(place.name, lease)) or "a process that is gone by now"
@@ -232,16 +190,12 @@ class Cache:
         return FetchError(problem, path=place.path)
 
     def take_over(self, file: RemoteFile, stop: threading.Event, *, trust: bool) -> bool:
-        """Record a file that somebody else put there; return whether its digest is proven.
+        """Record a file that another tool put there; return whether its digest is proven.
 
-        Args:
-            file: What the source tells of it.
-            stop: Set by another thread, it ends the hashing.
-            trust: Whether to record what nobody states a digest of.
+        With ``trust``, a file of which no source states a digest is recorded too.
 
         Raises:
             OtherBytesError: It is not the source's; or that can't be told, and ``trust`` is False.
-            OSError: It could not be looked at, or is gone.
         """
         with place_of(self.root, file.name) as place:
             if place is None:
@@ -249,11 +203,7 @@ class Cache:
             return self._prover.take_over(place, file, stop, trust=trust)
 
     def is_unknown(self, name: str) -> bool:
-        """Return whether something is there of which nothing was proven.
-
-        Raises:
-            OSError: It could not be looked at.
-        """
+        """Return whether something is there of which nothing was proven."""
         with place_of(self.root, name) as place:
             status = place.status() if place else None
             return status is not None and self._proofs.read(name, status) is None
@@ -268,11 +218,8 @@ class Cache:
     def distrust(self, name: str) -> None:
         """Forget that what is there was proven: it is no good, though the source has nothing else.
 
-        It goes if this package put it there, whatever the policy, unless somebody reads it. If
+        It goes if this package put it there, whatever the policy, unless it is being read. If
         not, it stays, and nothing is known of it.
-
-        Raises:
-            OSError: It could not be removed.
         """
         with place_of(self.root, name) as place:
             proof = self._proof_at(place)
@@ -286,19 +233,20 @@ class Cache:
         status = place.status() if place else None
         return self._proofs.read(place.name, status) if place and status else None
 
+    @property
+    def _removes_at_once(self) -> bool:
+        return self.cleanup == "auto" and self.max_cache_bytes is None
+
     def discard(self, name: str) -> bool:
-        """Remove a shard that is not needed, if it is this package's, unchanged, and nobody's.
+        """Remove a shard that is not in use, if it is ours and unchanged; say whether it went.
 
-        Only under ``cleanup="auto"``. What fails is logged: it costs room on the disk, no more.
-
-        Returns:
-            Whether it was removed.
+        Only under ``cleanup="auto"`` without a limit. What fails is logged: it costs room, no more.
         """
-        return self.cleanup == "auto" and self._removals.discard(name)
+        return self._removes_at_once and self._removals.discard(name)
 
     def discard_others(self, wanted: Collection[str]) -> list[str]:
         """Discard what an earlier run has left, but not these; return the names that are gone."""
-        if self.cleanup != "auto":
+        if not self._removes_at_once:
             return []
         names = sorted({name for _, _, name in self._removals.placed()} - set(wanted))
         proofs = self._proofs.paths()
@@ -308,12 +256,10 @@ class Cache:
         """Reserve room for a shard that is to be fetched; the least recently used ones go for it.
 
         What is reserved counts for other processes too, until the shard is placed or the lease
-        released.
-
-        Returns:
-            Whether there is room. If not, none is reserved, and nobody is hindered to fetch it.
+        released. Return whether there is room: if not, none is reserved, and the fetch goes on.
         """
-        if not isinstance(self.cleanup, int):
+        most = self.max_cache_bytes
+        if most is None:
             return True
         lease.reserve(n_bytes)
         used = self._leases.reserved()
@@ -321,26 +267,18 @@ class Cache:
         used += sum(size for _, size, _ in placed)
         proofs = self._proofs.paths()
         for _, size, name in placed:
-            if used > self.cleanup and self._removals.discard(name, proofs):
+            if used > most and self._removals.discard(name, proofs):
                 used -= size
-        if used > self.cleanup:
+        if used > most:
             lease.reserve(0)
-        return used <= self.cleanup
+        return used <= most
 
     def downloading(
         self, name: str, stop: threading.Event | None = None, *, timeout: float = 600.0
     ) -> AbstractContextManager[bool]:
-        """Keep others from fetching the same shard meanwhile, where locks work.
+        """Keep other processes from fetching the same shard meanwhile, where locks work.
 
-        Look again (`find`) when it is held: somebody may have fetched the shard.
-
-        Args:
-            name: The shard.
-            stop: Set by another thread, it ends the wait.
-            timeout: Seconds to wait for another one to be done.
-
-        Returns:
-            A context manager; its value is whether there is a lock.
+        Look again (`find`) when it is held: another process may have fetched the shard.
         """
         return locked(os.path.join(self._locks, f"{key_of(name)}.lock"), timeout, stop)
 
@@ -357,6 +295,5 @@ class Cache:
 
 def _refuse_other(file: RemoteFile, lease: Lease) -> None:
     if file.name != lease.name:
-        raise ValueError(
-            f"lease: expected one on {quoted(file.name)}, found one on {quoted(lease.name)}"
-        )
+        expected, found = quoted(file.name), quoted(lease.name)
+        raise ValueError(f"lease: expected one on {expected}, found one on {found}")

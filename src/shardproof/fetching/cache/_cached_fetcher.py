@@ -17,7 +17,7 @@ from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.cache._stats import PrefetchEvent, PrefetchTally
 from shardproof.fetching.sources._source import RemoteFile, Source
 from shardproof.fetching.transfer._attempts import Goal, Limits
-from shardproof.fetching.transfer._fetch_to import fetch_to
+from shardproof.fetching.transfer._fetch import fetch_to
 from shardproof.fetching.transfer._kept import drop_parts, key_in, sweep_parts
 from shardproof.fetching.transfer._requests import ask
 
@@ -34,14 +34,7 @@ class CachedShard(NamedTuple):
 
 
 class CachedFetcher:
-    """Brings shards of one source into one cache, from any thread.
-
-    Args:
-        source: Where they come from.
-        cache: Where they go.
-        limits: How long and how often to try.
-        tally: What it costs, and who is told of each thing that happens.
-    """
+    """Brings shards of one source into one cache, from any thread; ``tally`` adds up the costs."""
 
     def __init__(self, source: Source, cache: Cache, limits: Limits, tally: PrefetchTally) -> None:
         self.tally = tally
@@ -58,25 +51,19 @@ class CachedFetcher:
         return None
 
     def take(self, name: str) -> None:
-        """Hold what lies under a shard's name, whatever it is, so that nobody takes it away."""
+        """Hold what lies under a shard's name, whatever it is, so that no process takes it away."""
         self._hold(name).begin_reading()
 
     def bring(self, name: str, position: int, stop: threading.Event) -> CachedShard:
-        """Return where a shard is, whole, proven and held; fetch it if it isn't there.
-
-        Raises:
-            FetchError: It can't be fetched.
-        """
+        """Return where a shard is, whole, proven and held; fetch it if it isn't there."""
         label = f"shard {position}"
         try:
             return self._bring(name, label, self._hold(name), stop)
         except FetchError as error:
             self._let_go(name)
             if not stop.is_set():
-                n_attempts = len(error.causes)
-                self.tally.add(
-                    n_attempts=n_attempts, n_failures=1, n_retries=max(0, n_attempts - 1)
-                )
+                n = len(error.causes)
+                self.tally.add(n_attempts=n, n_failures=1, n_retries=max(0, n - 1))
                 self.tally.tell(PrefetchEvent("failed", name, problem=told(error)))
             raise
         except BaseException:
@@ -91,17 +78,14 @@ class CachedFetcher:
             if path is None or stop.is_set():
                 self._tell_unknown(name)
                 raise
-            logger.warning(
-                "The source can't be asked for %s; the proven copy is taken: %s",
-                shown(label),
-                shown(path),
-            )
+            text = "The source can't be asked for %s; the proven copy is taken: %s"
+            logger.warning(text, shown(label), shown(path))
             return CachedShard(path, PrefetchEvent("found", name))
         path = self._cache.find(file, lease, stop)
         if path is not None:
             return CachedShard(path, PrefetchEvent("found", name))
         with self._cache.downloading(name, timeout=self._limits.timeout, stop=stop):
-            # Whoever held the lock may have brought it.
+            # The process that held the lock may have brought it.
             path = self._cache.find(file, lease, stop)
             if path is not None:
                 return CachedShard(path, PrefetchEvent("found", name))
@@ -132,11 +116,9 @@ class CachedFetcher:
             is_asked=True,
         )
         self._files[name] = fetched.file
-        path = self._cache.place(
-            fetched.path, fetched.file, lease, digest=fetched.digest, stop=stop
-        )
-        n_attempts, n_bytes = fetched.n_attempts, fetched.n_bytes
-        self.tally.add(n_attempts=n_attempts, n_retries=max(0, n_attempts - 1), n_bytes=n_bytes)
+        digest, n, n_bytes = fetched.digest, fetched.n_attempts, fetched.n_bytes
+        path = self._cache.place(fetched.path, fetched.file, lease, digest=digest, stop=stop)
+        self.tally.add(n_attempts=n, n_retries=max(0, n - 1), n_bytes=n_bytes)
         self.tally.took(n_bytes, fetched.seconds)
         return CachedShard(path, PrefetchEvent("fetched", name, fetched.seconds, n_bytes))
 
@@ -152,12 +134,11 @@ class CachedFetcher:
     def _file(self, name: str, label: str, stop: threading.Event) -> RemoteFile:
         """Return what the source says of a shard; it is asked once."""
         if name not in self._files:
-            deadline = Deadline(self._limits.deadline, stop)
-            goal = self._goal(name, label)
+            limits, goal = self._limits, self._goal(name, label)
+            deadline = Deadline(limits.deadline, stop)
             try:
-                self._files[name] = ask(
-                    self._source, name, goal=goal, limits=self._limits, deadline=deadline
-                )
+                file = ask(self._source, name, goal=goal, limits=limits, deadline=deadline)
+                self._files[name] = file
             except Cancelled as error:
                 go_on()  # an interrupt is not this error
                 raise FetchError("it was stopped", url=goal.url, path=goal.path) from error
@@ -167,26 +148,17 @@ class CachedFetcher:
         return Goal(label, f"{self._source.url}/{name}", str(self._cache.path_of(name)))
 
     def sizes(self, names: Sequence[str]) -> list[int]:
-        """Return how large shards are.
-
-        Raises:
-            ValueError: The source doesn't say.
-            FetchError: It could not be asked.
-        """
+        """Return how large shards are; raise ValueError if the source doesn't say."""
         files = [self._file(name, quoted(name), Stop()) for name in names]
         unknown = [quoted(file.name) for file in files if file.size is None]
         if unknown:
             problem = f"the source does not tell the size of {', '.join(unknown[:5])}"
-            raise ValueError(f"cleanup: a size limit needs sizes, and {problem}")
+            raise ValueError(f"max_cache_bytes: a size limit needs sizes, and {problem}")
         return [file.size for file in files if file.size is not None]
 
     def progress(self, name: str) -> tuple[int, int]:
         """Return how many bytes of a shard are here, and of how many."""
         return self._here.get(name, (0, 0))
-
-    def _held(self) -> list[str]:
-        with self._lock:
-            return list(self._leases)
 
     def _hold(self, name: str) -> Lease:
         with self._lock:
@@ -203,7 +175,9 @@ class CachedFetcher:
 
     def let_go(self, passed: Sequence[str], wanted: Collection[str]) -> None:
         """Hold nothing but what is wanted; the policy says what becomes of what was passed."""
-        for name in {*self._held(), *passed}.difference(wanted):
+        with self._lock:
+            held = list(self._leases)
+        for name in {*held, *passed}.difference(wanted):
             self._let_go(name)
             if self._cache.discard(name):
                 self.tally.tell(PrefetchEvent("removed", name))
@@ -211,7 +185,6 @@ class CachedFetcher:
             self._drop_parts(self._keys(passed).__contains__)
 
     def _drop_parts(self, is_unwanted: Callable[[str], bool]) -> None:
-        """Drop what has come of shards, if the policy would drop the shards."""
         if self._cache.cleanup != "keep":
             drop_parts(self._cache.kept, is_unwanted)
 
@@ -230,6 +203,8 @@ class CachedFetcher:
 
     def close(self) -> None:
         """Hold nothing any more."""
+        with self._lock:
+            held = list(self._leases)
         with ExitStack() as stack:
-            for name in self._held():
+            for name in held:
                 stack.callback(self._let_go, name)

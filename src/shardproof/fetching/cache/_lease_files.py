@@ -1,21 +1,20 @@
-"""The files by which those who hold a shard and those who remove it see each other.
+"""The files by which holders and removers of a shard see each other.
 
 All are in one directory, and their names tell what counts: each is there, whole, after one system
 call::
 
-    <key>.<token>.<process>.lease      somebody wants the shard
+    <key>.<token>.<process>.lease      a process wants the shard
     <key>.<token>.<process>.reader     ... and reads it now
-    <key>.<token>.<process>.removal/   somebody is about to take it away
+    <key>.<token>.<process>.removal/   a process is about to take it away
 
-Whoever holds a shard makes a lease, and then removes the directory of every removal of that shard.
-Whoever takes it away makes such a directory, then looks for leases, and then renames the shard
-*into* the directory. Each announces itself before it looks for the other, so at least one of them
-sees the other one:
+A holder makes a lease, and then removes the directory of every removal of that shard. A remover
+makes such a directory, then looks for leases, and then renames the shard *into* the directory.
+Each announces itself before it looks for the other, so at least one of them sees the other one:
 
 - the lease is seen, and the shard stays;
 - the directory is seen and is empty: it is removed, and the rename fails for want of a target;
-- it is seen and is not empty, so it can't be removed: the shard was gone before anybody who holds
-  it had looked for it.
+- it is seen and is not empty, so it can't be removed: the shard was gone before its holder had
+  looked for it.
 
 So it doesn't matter which of them is killed, or held up for hours between two calls, nor which
 locks work: a rename into a directory and its removal exclude each other in every file system.
@@ -41,13 +40,9 @@ _MAX_BYTES = 4096
 
 
 class LeaseEntry(NamedTuple):
-    """One file or directory.
+    """One file or directory: a shard's key, a random token, its maker (`this_process`), its kind.
 
-    Attributes:
-        key: The shard's.
-        token: Random; a lease and its reader have the same.
-        process: Who made it, as `this_process` says.
-        kind: What it announces.
+    A lease and its reader have the same token.
     """
 
     key: str
@@ -123,7 +118,7 @@ class LeaseFiles:
         try:
             yield path
         finally:
-            with contextlib.suppress(OSError):  # what is left hinders nobody, and is swept
+            with contextlib.suppress(OSError):  # what is left hinders no holder, and is swept
                 _files.remove_empty(path)
 
     def read(self, entry: LeaseEntry) -> bytes | None:

@@ -21,8 +21,7 @@ from shardproof._base import files
 from shardproof._base.liveness import Heartbeat, ObservedSilence, is_gone, owner_text
 from shardproof._base.messages import quoted, shown, told
 from shardproof.fetching.cache._lease_files import Kind, LeaseEntry, LeaseFiles
-from shardproof.fetching.cache._places import key_of
-from shardproof.fetching.cache._state import StateDirs
+from shardproof.fetching.cache._places import StateDirs, key_of
 
 __all__ = ["HEARTBEAT", "STALE_AFTER", "Lease", "Leases"]
 
@@ -38,13 +37,7 @@ logger = logging.getLogger("shardproof.fetching")
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
-    """What is in a lease's file.
-
-    Attributes:
-        owner: Who, for people.
-        reserved: For how many bytes room is kept.
-        beat: Counts the signs of life.
-    """
+    """What is in a lease's file: its owner for people, the bytes it keeps room for, its beats."""
 
     owner: str = "a process that can't be told"
     reserved: int = 0
@@ -52,13 +45,11 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
 
 class Lease:
-    """Somebody's hold on one shard: until it is released, nobody removes the shard.
-
-    Made by `Leases.hold`.
+    """A hold on one shard: until it is released, no process removes the shard.
 
     Attributes:
         name: The shard.
-        lost: Whether somebody took this process for dead: the shard may be removed at any time.
+        lost: Whether another process took this one for dead: the shard may be removed at any time.
     """
 
     def __init__(self, leases: "Leases", name: str, entry: LeaseEntry, record: LeaseRecord) -> None:
@@ -79,12 +70,7 @@ class Lease:
         return Path(directory, os.path.basename(self.name))
 
     def begin_reading(self) -> None:
-        """Keep others from taking the shard away or replacing it; it may be gone already.
-
-        Raises:
-            ValueError: The lease was released.
-            OSError: It can't be made known.
-        """
+        """Keep others from taking the shard away or replacing it; it may be gone already."""
         with self._lock:
             if self._is_released:
                 raise ValueError(f"the lease on shard {quoted(self.name)} was released")
@@ -133,14 +119,7 @@ class Lease:
 
 
 class Leases:
-    """The leases of one cache, as one process sees them.
-
-    Args:
-        dirs: Where the cache keeps what it knows.
-        heartbeat: Seconds between two signs of life.
-        stale_after: Seconds of silence after which a lease of another host does not count.
-        clock: What silence is measured by.
-    """
+    """The leases of one cache, as one process sees them; the arguments are those of `Cache`."""
 
     def __init__(
         self,
@@ -160,12 +139,7 @@ class Leases:
         self._is_closed = False
 
     def hold(self, name: str) -> Lease:
-        """Return a lease: from now on nobody removes the shard, if it is there.
-
-        Raises:
-            OSError: The lease can't be made.
-            RuntimeError: These leases were closed, or belong to the process that forked this one.
-        """
+        """Return a lease: from now on no process removes the shard, if it is there."""
         if self._is_closed or os.getpid() != self._pid:
             raise RuntimeError("a closed cache, or one of another process, holds no shards")
         with self._lock:
@@ -178,7 +152,7 @@ class Leases:
         return lease
 
     def forget(self, lease: Lease) -> None:
-        """Remove what there is of a lease."""
+        """Remove the files of a lease."""
         with self._lock:
             self._mine.pop(lease.entry.stem, None)
         files.remove_tree(self.workspace_of(lease.entry))
@@ -189,12 +163,9 @@ class Leases:
         return os.path.join(self._parts, entry.stem)
 
     def holders(self, key: str | None, kind: Kind, but: Lease | None = None) -> list[LeaseEntry]:
-        """Return who holds a shard, or reads it; leases that don't count any more are removed.
+        """Return the holders of a shard, or its readers; leases that count no more are removed.
 
-        Args:
-            key: The shard's; None for all.
-            kind: ``"lease"`` or ``"reader"``.
-            but: A lease that isn't meant.
+        Where ``key`` is None, those of all shards; the lease ``but`` is left out.
         """
         entries = self.files.listed(key)
         leases = {entry.stem for entry in entries if entry.kind == "lease"}
@@ -211,7 +182,7 @@ class Leases:
         return [entry for entry in found if not self._is_over(entry)]
 
     def owner_of(self, entry: LeaseEntry) -> str:
-        """Return who a holder is, for people."""
+        """Return which process a holder is, for people."""
         return self._record_of(entry).owner
 
     def reserved(self) -> int:
@@ -230,20 +201,15 @@ class Leases:
         if entry.stem in self._mine:
             return False
         lease = entry._replace(kind="lease")
-        if is_gone(entry.process) or self._is_silent(lease):
-            logger.debug("A lease no longer counts: %s", shown(entry.stem))
-            with contextlib.suppress(PermissionError):  # another user's
-                self.files.remove_holder(lease)
-            return True
-        return False
-
-    def _is_silent(self, lease: LeaseEntry) -> bool:
-        """Whether it is gone, or didn't change for as long as it was looked at."""
-        content = self.files.read(lease)
-        if content is None:
-            return True
-        with self._lock:
-            return self._silence.seconds(lease.stem, content) >= self._stale_after
+        content = None if is_gone(entry.process) else self.files.read(lease)
+        if content is not None:
+            with self._lock:
+                if self._silence.seconds(lease.stem, content) < self._stale_after:
+                    return False
+        logger.debug("A lease no longer counts: %s", shown(entry.stem))
+        with contextlib.suppress(PermissionError):  # another user's
+            self.files.remove_holder(lease)
+        return True
 
     def sweep(self) -> list[LeaseEntry]:
         """Remove what is left of holders that are gone, and return those that are not."""
@@ -278,5 +244,5 @@ class Leases:
 
 
 def _encoded(record: LeaseRecord) -> bytes:
-    """Return a record as bytes, as many at each beat, so that the file is rewritten in place."""
+    # As many bytes at each beat, so that the file is rewritten in place.
     return msgspec.json.encode(record).ljust(_ENCODED_BYTES)

@@ -1,37 +1,48 @@
-"""Where a shard's file is: below the root of its cache, and below nothing that leads elsewhere.
+"""Where a cache keeps its shards and what it knows of them: below its root, and through no link.
 
 Directories are opened one in the other, and a symbolic link among them is refused: else one file
-would have two names, of which one is held and the other one removed.
+would have two names, of which one is held and the other one removed. Locks save work and nothing
+else: two that fetch one shard at once are both right.
 """
 
 import contextlib
 import errno
 import hashlib
+import logging
 import os
+import stat
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._base import files
-from shardproof._base.messages import quoted
+from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
+from shardproof._base.threads import Stop
 
-__all__ = ["STATE", "Slot", "key_of", "no_directory", "place_of", "refuse_name"]
+__all__ = [
+    "STATE",
+    "Slot",
+    "StateDirs",
+    "key_of",
+    "locked",
+    "make_state",
+    "place_of",
+    "refuse_name",
+]
 
 STATE = ".shardproof"
 """The directory below a root where the cache keeps what it knows."""
 
+_POLL = 0.1  # seconds between two looks whether a lock is free
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+logger = logging.getLogger("shardproof.fetching")
 
 
 class Slot(NamedTuple):
-    """A shard's place in an open directory.
-
-    Attributes:
-        name: The shard's.
-        path: Absolute path of its file.
-        base: The last part of it.
-        fd: A descriptor of the directory that the file is in.
-    """
+    """A shard's place: the path of its file, whose last part is in an open directory."""
 
     name: str
     path: str
@@ -51,11 +62,7 @@ class Slot(NamedTuple):
 
 
 def refuse_name(name: str) -> None:
-    """Raise for a name that no path in a cache may be made of.
-
-    Raises:
-        ValueError: With the reason.
-    """
+    """Raise ValueError for a name that no path in a cache may be made of."""
     reasons = [refusal.reason for refusal in refusals([name])]
     if any(part.casefold().startswith(STATE) for part in name.split("/")):
         reasons.append(f"names that begin with {quoted(STATE)} are the cache's own")
@@ -70,12 +77,7 @@ def key_of(name: str) -> str:
 
 @contextlib.contextmanager
 def place_of(root: str, name: str, *, make: bool = False) -> Iterator[Slot | None]:
-    """Yield a shard's place; None where its directory isn't there.
-
-    Args:
-        root: Real absolute path of the cache.
-        name: The shard's; untrusted.
-        make: Whether to make its directory.
+    """Yield a shard's place; None where its directory isn't there, and is not to be made.
 
     Raises:
         ValueError: The name is refused.
@@ -105,24 +107,74 @@ def _open_directory(root: str, parents: Sequence[str], make: bool) -> int:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=fd)
                     files.sync(fd)
-            inner = _open_real(part, fd, path)
+            try:
+                inner = os.open(part, _DIRECTORY, dir_fd=fd)
+            except OSError as error:
+                if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
+                    raise
+                found = file_type(os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode)
+                raise _no_directory(path, found) from error
         finally:
             os.close(fd)
         fd = inner
     return fd
 
 
-def _open_real(part: str, dir_fd: int, path: str) -> int:
-    try:
-        return os.open(part, _DIRECTORY, dir_fd=dir_fd)
-    except OSError as error:
-        if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
-            raise
-        found = file_type(os.stat(part, dir_fd=dir_fd, follow_symlinks=False).st_mode)
-        raise no_directory(path, found) from error
-
-
-def no_directory(path: str, found: str) -> NotADirectoryError:
-    """Return the error for something else that lies where the cache has a directory."""
+def _no_directory(path: str, found: str) -> NotADirectoryError:
     problem = f"expected a directory of the cache, found a {found}; move it away"
     return NotADirectoryError(errno.ENOTDIR, problem, path)
+
+
+class StateDirs(NamedTuple):
+    """Where a cache keeps what it knows."""
+
+    leases: str
+    proofs: str
+    parts: str  # what is about to get its place
+    locks: str
+    kept: str  # what is on its way, from where the next fetch goes on
+
+
+def make_state(root: str) -> StateDirs:
+    """Make the directories for what a cache knows, unless a link or a file is there."""
+    state = os.path.join(root, STATE)
+    dirs = StateDirs(*(os.path.join(state, name) for name in StateDirs._fields))
+    for path in (state, *dirs):
+        files.make_directories(path)
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISDIR(mode):
+            raise _no_directory(path, file_type(mode))
+    return dirs
+
+
+@contextlib.contextmanager
+def locked(path: str, timeout: float, stop: threading.Event | None = None) -> Iterator[bool]:
+    """Hold a lock while the context lasts, if it can be had; yield whether it is held.
+
+    It can't where the file system has no locks, where it is kept for too long, or when ``stop`` is
+    set. The file goes with the lock; a process that still waits for it has it all the same.
+    """
+    import filelock  # noqa: PLC0415 - only what fetches needs it
+
+    lock, stop = filelock.FileLock(path), stop or Stop()
+    end, is_held = time.monotonic() + timeout, False
+    while not is_held and not stop.is_set():
+        try:
+            lock.acquire(timeout=0)
+            is_held = True
+        except filelock.Timeout:
+            if time.monotonic() >= end:
+                logger.info("'%s' was locked for %.3gs; going on without", shown(path), timeout)
+                break
+            stop.wait(_POLL)
+        except (OSError, NotImplementedError, UserWarning) as error:
+            logger.debug("'%s' can't be locked; going on without: %s", shown(path), told(error))
+            break
+    try:
+        yield is_held
+    finally:
+        if is_held:
+            with contextlib.suppress(OSError):
+                files.remove(path)
+            with contextlib.suppress(OSError):
+                lock.release()

@@ -22,39 +22,21 @@ from shardproof.fetching.sources._source import RemoteFile
 
 __all__ = ["MAX_PROOF_BYTES", "CacheProof", "ProofFiles", "digests_of", "proof_of"]
 
-MAX_PROOF_BYTES = 2**16
-"""Largest proof that is read; in use they have some hundred bytes."""
-
+MAX_PROOF_BYTES = 2**16  # of one that is read; in use they have some hundred
 _MAX_IDENTITY = 2**13
 
 
 class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a file in the cache.
-
-    Attributes:
-        name: The shard's.
-        size: Bytes.
-        mtime_ns: Time of last change, in nanoseconds.
-        inode: Its number.
-        identity: The source's word for the version of its file whose bytes these are.
-        digests: Of the bytes, each ``"<algorithm>:<hex>"``.
-        placed: Whether this package put the file there: then it may remove it.
-        vouched: Whether nobody states a digest, and a user said that these are the source's bytes.
-    """
+    """What is known of a file in the cache."""
 
     name: str
     size: int
     mtime_ns: int
     inode: int
-    identity: str | None = None
-    digests: tuple[str, ...] = ()
-    placed: bool = False
-    vouched: bool = False
-
-    @property
-    def filename(self) -> str:
-        """The name of the proof's own file."""
-        return _filename(key_of(self.name), self.mark)
+    identity: str | None = None  # the source's word for the version whose bytes these are
+    digests: tuple[str, ...] = ()  # of the bytes, each "<algorithm>:<hex>"
+    placed: bool = False  # by this package: then it may remove the file
+    vouched: bool = False  # no digest is stated, and a user said that these are the right bytes
 
     @property
     def mark(self) -> Mark:
@@ -65,8 +47,8 @@ class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
         """Whether these are the source's bytes; None if only a digest of the file can tell.
 
         A digest that is stated must be known of the bytes; else an identity must be the same. A
-        source that states neither is taken by name and size. Whoever vouches for a file and names
-        no source means what is there when it is first asked.
+        source that states neither is taken by name and size. A user who vouches for a file and
+        names no source means what is there when it is first asked.
         """
         if file.size not in {None, self.size}:
             return False
@@ -124,7 +106,7 @@ class ProofFiles:
 
     def path_of(self, proof: CacheProof) -> str:
         """Return the path of a proof's file."""
-        return os.path.join(self.directory, proof.filename)
+        return os.path.join(self.directory, _filename(key_of(proof.name), proof.mark))
 
     def read(self, name: str, status: os.stat_result) -> CacheProof | None:
         """Return the proof of a file; None where there is none that can be read."""
@@ -165,11 +147,11 @@ class ProofFiles:
                     yield proof, os.stat(os.path.join(self.directory, name)).st_mtime_ns
 
     def _read(self, filename: str) -> CacheProof | None:
-        """Return what a file says; None if it proves nothing: others may write anything there."""
+        # None for what proves nothing: others may write anything there.
         try:
             proof = json.read(self.directory, filename, CacheProof, max_bytes=MAX_PROOF_BYTES)
             refuse_name(proof.name)
             digests_of(*proof.digests)
         except (ManifestError, ValueError):
             return None
-        return proof if proof.filename == filename else None
+        return proof if _filename(key_of(proof.name), proof.mark) == filename else None

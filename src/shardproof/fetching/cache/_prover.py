@@ -29,11 +29,7 @@ class Prover:
     def prove(
         self, place: Slot, file: RemoteFile, lease: Lease, stop: threading.Event | None
     ) -> CacheProof | None:
-        """Return a proof that the source's bytes are there, or None; what is wrong is moved aside.
-
-        Raises:
-            OSError: It could not be looked at.
-        """
+        """Return a proof of what is there, or None; what is not the source's is moved aside."""
         status = place.status()
         if status is None:
             return None
@@ -61,7 +57,7 @@ class Prover:
     def take_over(
         self, place: Slot, file: RemoteFile, stop: threading.Event, *, trust: bool
     ) -> bool:
-        """Record a file that somebody else put there; arguments and errors as `Cache.take_over`."""
+        """Record a file that another tool put there; arguments and errors as `Cache.take_over`."""
         status = os.stat(place.base, dir_fd=place.fd, follow_symlinks=False)
         known = self._proofs.read(file.name, status)
         if file.size is None and not status.st_size:
@@ -75,7 +71,7 @@ class Prover:
                 raise OtherBytesError(expected, found)
             if not trust:
                 raise OtherBytesError("a digest that the source states", "none")
-            os.close(place.open())  # what can't be read is nobody's shard
+            os.close(place.open())  # what can't be read is no shard
             if known is None or known.wants_identity:
                 self._record(file, status, known, vouched=True)
             return False
@@ -103,13 +99,7 @@ class Prover:
 
 
 class OtherBytesError(Exception):
-    """What lies under a shard's name is not the source's.
-
-    Args:
-        expected: What the source has.
-        found: What is there.
-        is_size: Whether the sizes differ.
-    """
+    """What lies under a shard's name is not the source's; ``is_size`` if the sizes differ."""
 
     def __init__(self, expected: str, found: str, *, is_size: bool = False) -> None:
         super().__init__(f"expected {expected}, found {found}")
@@ -119,7 +109,7 @@ class OtherBytesError(Exception):
 def _hashed(
     place: Slot, algorithm: str, status: os.stat_result, stop: threading.Event
 ) -> _digest.Digest | None:
-    """Return a file's digest; None if it changed meanwhile, is gone, or is wanted no more."""
+    """Return a file's digest; None if it changed meanwhile, is gone, or ``stop`` was set."""
     try:
         fd = place.open()
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Take a shard away from where it is, if nobody wants it: to remove it, or to move it aside.
+"""Take a shard away from where it is, if no process wants it: to remove it, or to move it aside.
 
-It is renamed into the directory of a removal, so that whoever holds it can break that off; see
-`_lease_files`. There it is looked at once more: what somebody put in its place a moment before goes
-back. Only then it is removed.
+It is renamed into the directory of a removal, so that its holder can break that off; see
+`_lease_files`. There it is looked at once more: what came in its place a moment before goes back.
+Only then it is removed.
 """
 
 import contextlib
@@ -40,19 +40,12 @@ class Removals:
         but: Lease | None = None,
         proofs: Mapping[str, Sequence[str]] | None = None,
     ) -> bool:
-        """Remove a shard that this package put there, is as it was, and is in nobody's use.
+        """Remove a shard that this package put there and is as it was; return whether it went.
 
-        Args:
-            place: Where it is.
-            kind: ``"lease"`` spares what anybody holds, ``"reader"`` only what somebody reads.
-            but: A lease that isn't asked.
-            proofs: What `ProofFiles.paths` returned before, for those who remove many: those of the
-                shard go with it.
-
-        Returns:
-            Whether it was removed.
+        With ``"lease"``, a shard with another lease than ``but`` stays; with ``"reader"``, only one
+        that is being read. ``proofs`` is what `ProofFiles.paths` returned, where many are removed.
         """
-        # Taken before leases are looked at: where nobody holds the shard, nobody is to use these.
+        # Taken before leases are looked at: of a shard without holders, these are not in use.
         stale: Sequence[str] = ()
         if kind == "lease":
             known = self._proofs.paths() if proofs is None else proofs
@@ -73,7 +66,7 @@ class Removals:
         return self._take_away(place, status, kind, but, finish)
 
     def discard(self, name: str, proofs: Mapping[str, Sequence[str]] | None = None) -> bool:
-        """Remove a shard if nobody holds it; what fails is logged. Arguments as of `remove`."""
+        """Remove a shard if no process holds it; what fails is logged. Arguments as of `remove`."""
         try:
             with place_of(self._root, name) as place:
                 return place is not None and self.remove(place, "lease", proofs=proofs)
@@ -90,7 +83,7 @@ class Removals:
                     yield used, proof.size, proof.name
 
     def make_way(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
-        """Take away what is there, unless somebody else reads it; say whether it is gone."""
+        """Take away what is there, unless another process reads it; say whether it is gone."""
         proof = self._proofs.read(place.name, status)
         if proof is not None and proof.placed:
             return self.remove(place, "reader", but)
@@ -99,7 +92,7 @@ class Removals:
     def move_aside(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
         """Give what is there a name that no pattern for shards matches; say whether it has it.
 
-        Not if somebody else than the lease's holder reads it, or it has another status by now.
+        Not if another process than the lease's holder reads it, or it has another status by now.
         """
         proof = self._proofs.read(place.name, status)
 
@@ -109,9 +102,8 @@ class Removals:
             if proof is not None:
                 self._proofs.forget(proof)
             path = os.path.join(os.path.dirname(place.path), aside)
-            logger.warning(
-                "'%s' was not the right one, and is '%s' now", shown(place.path), shown(path)
-            )
+            text = "'%s' was not the right one, and is '%s' now"
+            logger.warning(text, shown(place.path), shown(path))
 
         return self._take_away(place, status, "reader", but, finish)
 
@@ -131,7 +123,7 @@ class Removals:
                 if self._leases.holders(key, kind, but):
                     return False
                 taken = os.path.join(directory, place.base)
-                # Whoever finds what a killed process left may be faster, and do the rest.
+                # A process that finds what a killed one left may be faster, and do the rest.
                 with contextlib.suppress(FileNotFoundError):
                     if _is(place.status(), status) and _move(place, taken):
                         if _is(os.lstat(taken), status):
@@ -150,22 +142,21 @@ class Removals:
                 continue
             directory = self._leases.files.path_of(entry)
             with contextlib.suppress(FileNotFoundError):
-                for base in os.listdir(directory):
-                    self._finish_left(entry.key, os.path.join(directory, base))
+                for base in os.listdir(directory):  # which no process can hold any more
+                    taken = os.path.join(directory, base)
+                    status = os.lstat(taken)
+                    proof = self._proofs.of_key(entry.key, status)
+                    if proof is not None and proof.placed and stat.S_ISREG(status.st_mode):
+                        files.remove(taken)
+                        self._proofs.forget(proof)
+                        continue
+                    aside = os.path.join(self._root, files.aside_name(base))
+                    files.move(taken, aside)
+                    logger.warning(
+                        "Found what a killed process had taken away; it is '%s' now", shown(aside)
+                    )
             if is_gone(entry.process):
                 files.remove_empty(directory)
-
-    def _finish_left(self, key: str, taken: str) -> None:
-        """Remove a shard that was taken away, if that is allowed; nobody can hold it any more."""
-        status = os.lstat(taken)
-        proof = self._proofs.of_key(key, status)
-        if proof is not None and proof.placed and stat.S_ISREG(status.st_mode):
-            files.remove(taken)
-            self._proofs.forget(proof)
-            return
-        aside = os.path.join(self._root, files.aside_name(os.path.basename(taken)))
-        files.move(taken, aside)
-        logger.warning("Found what a killed process had taken away; it is '%s' now", shown(aside))
 
 
 def _remove_all(paths: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a user says of a cache: where it is, and what becomes of shards that nobody needs any more.
+"""What a user says of a cache: where it is, and what becomes of shards that are not in use.
 
 Each source has a directory of its own, four below the user's cache:
 ``<kind>_shards/<owner>/<name>/<split>``. Since none is in another, no shard of one source has the
@@ -10,20 +10,20 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, SupportsIndex
+from typing import Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from shardproof._base.arguments import as_int
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted
 from shardproof._base.opening import refuse_empty
 from shardproof.fetching.sources._urls import WITHOUT_USERS, resource_of
 
-__all__ = ["CLEANUP_VARIABLE", "Cleanup", "cache_root", "cleanup_policy"]
+__all__ = ["Cleanup", "CleanupPolicy", "cache_root", "cleanup_policy"]
 
-CLEANUP_VARIABLE = "HF_SHARD_CACHE_CLEANUP"
+Cleanup = Literal["auto", "keep"]
+"""``"auto"``: they are removed; ``"keep"``: they stay."""
 
-Cleanup = Literal["auto", "keep"] | int
-"""``"auto"``: they are removed; ``"keep"``: they stay; or how many bytes of shards may stay."""
+_VARIABLE = "HF_SHARD_CACHE_CLEANUP"
 
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -49,8 +49,6 @@ def cache_root(
     Example:
         >>> cache_root("data", "hf://datasets/org/name@v1", "train").as_posix()
         'data/hf_shards/org/name@v1/train'
-        >>> cache_root("data", "https://example.org/a/b").as_posix()
-        'data/http_shards/example.org_443/a+b/all'
     """
     refuse_empty(cache_dir=cache_dir)
     kind, owner, name = _source(source_url)
@@ -105,46 +103,51 @@ def _part(text: str) -> str:
     return safe
 
 
+class CleanupPolicy(NamedTuple):
+    """What becomes of shards that are not in use: all stay, all go, or so many bytes stay."""
+
+    cleanup: Cleanup
+    max_cache_bytes: int | None = None
+
+
+@checked
 def cleanup_policy(
-    cleanup: Cleanup | None = None, environ: Mapping[str, str] | None = None
-) -> Cleanup:
-    """Return what a user wants: the argument, else the environment variable, else ``"auto"``.
+    cleanup: Cleanup | None = None,
+    max_cache_bytes: int | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> CleanupPolicy:
+    """Return what a user wants: the arguments, else the environment variable, else ``"auto"``.
 
     Args:
-        cleanup: ``"auto"``, ``"keep"``, a number of bytes, or None to go by the environment.
+        cleanup: ``"auto"`` or ``"keep"``.
+        max_cache_bytes: How many bytes of shards stay; the variable does not count then.
         environ: The environment; None for that of this process. ``HF_SHARD_CACHE_CLEANUP`` in it
             may be ``auto``, ``keep``, or a size such as ``500000000000``, ``500GB`` or ``465GiB``.
 
     Raises:
-        TypeError: The argument is something else.
-        ValueError: So is its value, or the variable's; the text says which, and what may be there.
+        TypeError: An argument of another type.
+        ValueError: An argument or a variable that means nothing; or a limit for what is to be kept.
 
     Example:
         >>> cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": "2GiB"})
-        2147483648
+        CleanupPolicy(cleanup='auto', max_cache_bytes=2147483648)
     """
-    if cleanup is None:
-        environ = os.environ if environ is None else environ
-        return _from_text(environ.get(CLEANUP_VARIABLE, "").strip() or "auto")
-    if isinstance(cleanup, bool) or not isinstance(cleanup, (SupportsIndex, str)):
-        found = type(cleanup).__name__
-        raise TypeError(f"cleanup: expected 'auto', 'keep' or a number of bytes, found {found}")
-    if isinstance(cleanup, SupportsIndex):
-        cleanup = as_int("cleanup", cleanup)
-    if cleanup not in {"auto", "keep"} and not (isinstance(cleanup, int) and cleanup > 0):
-        problem = f"expected 'auto', 'keep' or a number of bytes over 0, found {quoted(cleanup)}"
-        raise ValueError(f"cleanup: {problem}")
-    return cleanup
-
-
-def _from_text(text: str) -> Cleanup:
-    if text == "auto":
-        return "auto"
+    if max_cache_bytes is not None:
+        max_cache_bytes = count("max_cache_bytes", max_cache_bytes, 1)
+        if cleanup == "keep":
+            problem = "expected None with cleanup='keep', which removes nothing"
+            raise ValueError(f"max_cache_bytes: {problem}")
+    if cleanup is not None or max_cache_bytes is not None:
+        return CleanupPolicy(cleanup or "auto", max_cache_bytes)
+    environ = os.environ if environ is None else environ
+    text = environ.get(_VARIABLE, "").strip()
+    if text in {"", "auto"}:
+        return CleanupPolicy("auto")
     if text == "keep":
-        return "keep"
+        return CleanupPolicy("keep")
     size = re.fullmatch(r"(?a:(\d{1,18}))\s?([a-z]*)", text, re.IGNORECASE)
     unit = _UNITS.get(size[2].lower()) if size else None
     if size is None or unit is None or not int(size[1]):
         problem = f"expected 'auto', 'keep' or a size such as '500GB', found {quoted(text)}"
-        raise ValueError(f"{CLEANUP_VARIABLE}: {problem}")
-    return int(size[1]) * unit
+        raise ValueError(f"{_VARIABLE}: {problem}")
+    return CleanupPolicy("auto", int(size[1]) * unit)

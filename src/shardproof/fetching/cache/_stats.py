@@ -8,7 +8,7 @@ from typing import Literal
 from shardproof._base.work import apart
 from shardproof.fetching.transfer._attempts import Limits
 
-__all__ = ["OnEvent", "PrefetchEvent", "PrefetchStats", "PrefetchTally"]
+__all__ = ["PrefetchEvent", "PrefetchStats", "PrefetchTally"]
 
 _PATIENCE = 4.0
 _WEIGHT = 0.3
@@ -62,18 +62,10 @@ class PrefetchStats:
         return self.n_ready / self.n_opened if self.n_opened else 0.0
 
 
-OnEvent = Callable[[PrefetchEvent], object]
-"""Called with each event, from several threads."""
-
-
 class PrefetchTally:
-    """Adds up what several threads do, and passes events on.
+    """Adds up what several threads do, and passes events on."""
 
-    Args:
-        on_event: Called with each event.
-    """
-
-    def __init__(self, on_event: OnEvent | None = None) -> None:
+    def __init__(self, on_event: Callable[[PrefetchEvent], object] | None = None) -> None:
         self._lock = threading.Lock()
         self._speed: float | None = None
         self.tell = on_event or (lambda _: None)

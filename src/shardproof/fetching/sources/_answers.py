@@ -67,9 +67,8 @@ def refuse_encoded(response: "httpx.Response") -> None:
     """Raise if the bytes come encoded, although they were asked for as they are."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        problem = (
-            f"asked for bytes as they are, it says that they are encoded: {quoted(encoding, 20)}"
-        )
+        found = quoted(encoding, 20)
+        problem = f"asked for bytes as they are, it says that they are encoded: {found}"
         raise SourceError(problem, kind="other-bytes")
 
 
@@ -93,11 +92,7 @@ def whole_of(response: "httpx.Response", name: str) -> Response:
 
 
 def part_of(response: "httpx.Response", request: ReadRequest) -> Response:
-    """Return the part of a file that was requested, if that is what the answer holds.
-
-    Raises:
-        SourceError: It is another part, or contradicts itself.
-    """
+    """Return the part of a file that was requested, if that is what the answer holds."""
     start, stop = request.start, request.stop
     said = response.headers.get("content-range", "")
     found = _CONTENT_RANGE.fullmatch(said.strip())

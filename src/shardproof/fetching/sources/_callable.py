@@ -24,10 +24,10 @@ _BLOCK = 2**20
 
 
 class CallableSource(SourceContext):
-    """Files that a function fetches, for those who have a transport of their own.
+    """Files that a function fetches: a transport of your own.
 
     The function is called in a thread. One that doesn't return in time is left behind, since
-    nothing can end it: let it have a time limit of its own. What it brings goes through a temporary
+    nothing can end it: it needs a time limit of its own. What it brings goes through a temporary
     directory, so that it can be proven before it has its name.
 
     Args:

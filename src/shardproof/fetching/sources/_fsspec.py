@@ -96,7 +96,14 @@ class FsspecSource(SourceContext):
         options = {"skip_instance_cache": True, **self._options}
         try:
             filesystem, root = url_to_fs(self._address, **options)
-            _refuse_other(self._address, root)
+            paths = [part.partition("://")[2] for part in self._address.split("::")]
+            path = next(filter(None, paths), "") if root else ""  # no root: all of an archive
+            # A path that lost what stands behind a mark is that of something else; and below an
+            # address of the web with a query there is nothing.
+            for mark in "?#":
+                if (mark in root) if is_web(root) else (mark in path and mark not in root):
+                    problem = f"an address without {quoted(mark)}, which would end its path"
+                    raise ValueError(f"expected {problem}")
         except Exception as error:
             tells = any(each in said(error) for each in secrets_of(self._address))
             why = type(error).__name__ if tells else with_kind(error)
@@ -166,9 +173,8 @@ class FsspecSource(SourceContext):
                 if info["type"] != "directory":
                     yield path, info
                 elif info is not entry:
-                    logger.warning(
-                        "%s leads to a directory, and is not followed", quoted(path, 1000)
-                    )
+                    text = "%s leads to a directory, and is not followed"
+                    logger.warning(text, quoted(path, 1000))
                 elif path != directory:
                     todo.append(path)
 
@@ -226,8 +232,8 @@ class FsspecSource(SourceContext):
     def _reader(self, path: str, start: int) -> Iterator[Callable[[int, int], bytes]]:
         """Yield a function that reads a file from here to there, from ``start`` on without a gap.
 
-        Where fsspec would open the file and seek for each block, it is opened once: in an archive,
-        to seek is to read all that comes before.
+        Where fsspec would open the file and seek for each block, it is opened once: to seek in an
+        archive is to read all that comes before.
         """
         from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
 
@@ -261,21 +267,6 @@ def _refuse_unknown(scheme: str) -> None:
             module = (name or f"a package for {scheme}").partition(".")[0]
         package = _DISTRIBUTIONS.get(module, module)
         raise ImportError(f"{scheme}:// needs {package}: pip install {package}") from error
-
-
-def _refuse_other(address: str, root: str) -> None:
-    """Raise if a path lost what stands behind ``?`` or ``#``: it is that of something else.
-
-    Raises:
-        ValueError: It did; or it is an address of the web with a query, below which nothing is.
-    """
-    paths = [part.partition("://")[2] for part in address.split("::")]
-    path = next(filter(None, paths), "") if root else ""  # no root: the whole of an archive
-    for mark in "?#":
-        if (mark in root) if is_web(root) else (mark in path and mark not in root):
-            raise ValueError(
-                f"expected an address without {quoted(mark)}, which would end its path"
-            )
 
 
 def _has_ranges(fs: Any) -> bool:

@@ -34,21 +34,16 @@ _MAX_TEXT = 256 * 2**20  # characters in all of their paths, and in what leads f
 
 Result = TypeVar("Result")
 
-
 _BlobId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
 _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _Size = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 
 
 class _RepoInfo(msgspec.Struct):
-    """What the hub says of a repository."""
-
     sha: _BlobId
 
 
-class _Lfs(msgspec.Struct):
-    """What the hub says of a large file."""
-
+class _Lfs(msgspec.Struct):  # of a large file
     oid: _Sha256
 
 
@@ -115,9 +110,12 @@ class HubSource(SourceContext):
             raise ImportError(problem) from error
         if set(repo_id) & set("?#"):  # the hub would be asked of another one
             raise ValueError("repo_id: expected 'org/name', found '?' or '#' in it")
+        token = None if token is None else token.strip()  # those of files have blanks around them
+        if token is not None and not is_sendable(token):
+            raise ValueError("token: expected visible ASCII characters, found others in it")
         self.repo_id, self.repo_type, self.revision = repo_id, repo_type, revision
         self._folder = f"{subfolder.strip('/')}/" if subfolder.strip("/") else ""
-        self._api: HfApi = HfApi(endpoint=endpoint, token=_clean(token))
+        self._api: HfApi = HfApi(endpoint=endpoint, token=False if token == "" else token)
         self._address = hf_hub_url
         self._begin()
         begin_in_forks(self._begin)
@@ -194,16 +192,19 @@ class HubSource(SourceContext):
             yield from (self._file(entry) for entry in entries if entry.type == "file")
             if following is None:
                 return
+            try:
+                is_of_hub = urlsplit(tree)[:2] == urlsplit(following)[:2]
+            except ValueError:  # what is no address is nowhere
+                is_of_hub = False
             # A page that leads back would lead on for ever, and the token is for the hub alone.
-            if following in seen or not _is_at(tree, following):
+            if following in seen or not is_of_hub:
                 problem = f"the hub's listing of '{shown(self.url)}' leads to {quoted(following)}"
                 raise SourceError(problem, kind="unusable")
             page = following
             seen.add(page)
-        problem = f"more than {_MAX_ENTRIES} files, or names too long, or {_MAX_PAGES} pages"
-        raise SourceError(
-            f"the hub's listing of '{shown(self.url)}' has {problem}", kind="unusable"
-        )
+        many = f"more than {_MAX_ENTRIES} files, or names too long, or {_MAX_PAGES} pages"
+        problem = f"the hub's listing of '{shown(self.url)}' has {many}"
+        raise SourceError(problem, kind="unusable")
 
     @property
     def _api_url(self) -> str:
@@ -280,21 +281,3 @@ class HubSource(SourceContext):
     def close(self) -> None:
         """Close the connections."""
         self._web.close()
-
-
-def _clean(token: str | None) -> str | Literal[False] | None:
-    """Return a token without blanks around it, as those have that are read from files."""
-    if token is None:
-        return None
-    token = token.strip()
-    if not is_sendable(token):
-        raise ValueError("token: expected visible ASCII characters, found others in it")
-    return token or False
-
-
-def _is_at(address: str, other: str) -> bool:
-    """Whether two addresses have one scheme and host; what is no address is nowhere."""
-    try:
-        return urlsplit(address)[:2] == urlsplit(other)[:2]
-    except ValueError:
-        return False

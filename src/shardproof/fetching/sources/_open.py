@@ -58,11 +58,7 @@ def open_source(url: str) -> HubSource | HttpSource | FsspecSource:
 
 
 def split_name(url: str) -> tuple[str, str]:
-    """Return the address of the folder in which a file is, and the file's name there.
-
-    Raises:
-        ValueError: An address that names no file.
-    """
+    """Return the address of the folder in which a file is, and the file's name there."""
     if is_web(url):
         parts = parted(url)
         path, _, last = parts.path.rpartition("/")
@@ -72,7 +68,6 @@ def split_name(url: str) -> tuple[str, str]:
         folder, _, name = url.rpartition("/")
         folder = "" if folder.endswith((":/", "://")) else folder
     if not name or "/" in name or not folder:
-        raise ValueError(
-            f"url: expected one that ends with a file's name, found '{shown(bare(url))}'"
-        )
+        found = f"'{shown(bare(url))}'"
+        raise ValueError(f"url: expected one that ends with a file's name, found {found}")
     return folder, name

@@ -199,11 +199,7 @@ class SourceContext:
 
 
 def refuse_other(file: object) -> None:
-    """Raise if what a source tells of a file is something else than a `RemoteFile`.
-
-    Raises:
-        SourceError: It is.
-    """
+    """Raise SourceError if what a source tells of a file is no `RemoteFile`."""
     if not isinstance(file, RemoteFile):
         problem = f"expected a RemoteFile, the source tells {type(file).__name__}"
         raise SourceError(problem, kind="invalid")
@@ -215,8 +211,8 @@ _begins: set[weakref.WeakMethod[Callable[[], None]]] = set()
 def begin_in_forks(begin: Callable[[], None]) -> None:
     """Call a method in each process that is forked from this one, while its object lives.
 
-    A forked process shall use no lock and no connection of its parent: a lock may be held by a
-    thread that only the parent has, and two who share a connection read each other's answers.
+    A forked process uses no lock and no connection of its parent: a lock may be held by a thread
+    that only the parent has, and two processes that share a connection read each other's answers.
     """
     _begins.add(weakref.WeakMethod(begin, _begins.discard))
 

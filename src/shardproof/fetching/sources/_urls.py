@@ -93,11 +93,7 @@ def is_web(url: str) -> bool:
 
 
 def parted(url: str) -> SplitResult:
-    """Return the parts of a web address.
-
-    Raises:
-        ValueError: It is none; what the library says of it may hold a password.
-    """
+    """Return the parts of a web address; raise a ValueError without secrets if it is none."""
     try:
         return urlsplit(url)
     except ValueError:

@@ -44,10 +44,7 @@ _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")  # RFC 9110, 5.1
 _HEADER_VALUE = re.compile(r"([!-~]+([ \t]+[!-~]+)*)?")  # RFC 9110, 5.5, of which ASCII
 # Of a connection, of one through a proxy, or through one that speaks SOCKS.
 _OPENED = (".connect_tcp.complete", ".start_tls.complete")
-_LOGGERS = (
-    "httpx",
-    *(f"httpcore.{part}" for part in ("connection", "http11", "proxy", "socks")),
-)
+_LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "proxy", "socks")))
 
 _is_sending = contextvars.ContextVar("_is_sending", default=False)
 
@@ -55,8 +52,8 @@ _is_sending = contextvars.ContextVar("_is_sending", default=False)
 class _OfOurRequests(logging.Filter):
     """Holds back what the libraries log of our requests: whole addresses, with signatures in them.
 
-    Addresses and headers are logged while a request is sent, by whatever thread; in threads of our
-    own there is nothing else that anybody has asked for.
+    They are logged while a request is sent, by whatever thread; in threads of our own there is
+    nothing else to be logged.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -73,11 +70,7 @@ def is_sendable(value: str) -> bool:
 
 
 def refuse_unsendable(headers: Mapping[str, str]) -> None:
-    """Raise for a header that can't be sent; its value may be a secret, and is not told.
-
-    Raises:
-        ValueError: What is wrong with which header.
-    """
+    """Raise ValueError for a header that can't be sent; its value, maybe a secret, is left out."""
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"headers: expected the name of a header, found {quoted(name)}")
@@ -89,10 +82,8 @@ def refuse_unsendable(headers: Mapping[str, str]) -> None:
 class Web:
     """Connections to web servers, each of which can be cut from another thread.
 
-    A process that is forked has none of them, and opens its own.
-
-    Args:
-        headers: Sent along to the host that is asked first, and to no other.
+    A process that is forked has none of them, and opens its own. ``headers`` are sent along to the
+    host that is asked first, and to no other.
     """
 
     def __init__(self, headers: Callable[[], Mapping[str, str]]) -> None:
@@ -160,9 +151,8 @@ class Web:
             for chunk in response.iter_raw():
                 body += chunk
                 if len(body) > max_bytes:
-                    raise SourceError(
-                        f"expected at most {max_bytes} bytes, found more", kind="unusable"
-                    )
+                    problem = f"expected at most {max_bytes} bytes, found more"
+                    raise SourceError(problem, kind="unusable")
             return bytes(body), response.links.get("next", {}).get("url")
 
     @contextlib.contextmanager
@@ -220,10 +210,7 @@ class Web:
 
 
 class _Line:
-    """A client for one request at a time, and the sockets that it has opened.
-
-    Proxies and certificates are as the environment has them.
-    """
+    """A client for one request at a time, and the sockets that it has opened."""
 
     def __init__(self) -> None:
         import httpx  # noqa: PLC0415 - only what talks to servers needs it
@@ -334,9 +321,8 @@ def _translated() -> Iterator[None]:
     except OSError:  # a `SourceError` is one
         raise
     except (httpcore.TimeoutException, httpx.TimeoutException) as error:
-        raise SourceError(f"no answer in time ({type(error).__name__})", kind="late") from traced(
-            error
-        )
+        problem = f"no answer in time ({type(error).__name__})"
+        raise SourceError(problem, kind="late") from traced(error)
     except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
         # Both may hold the value of a header, which may be a secret.
         problem = "the request can't be sent: HTTP does not allow a header of it, it seems"

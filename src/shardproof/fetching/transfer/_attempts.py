@@ -41,7 +41,7 @@ class Limits:
             progress. One byte a second is a stall.
         max_backoff: Most seconds between two attempts, whatever ``Retry-After`` says. The wait is
             drawn at random from 0 up to a bound that doubles each time, from 1 s on: full jitter,
-            so that those who failed together don't come back together.
+            so that jobs that failed together don't come back together.
         connections: Most connections for one large file, where the source gives ranges. Another
             one than the first is opened only if that brings less than 200 MB/s.
 
@@ -76,8 +76,8 @@ class Limits:
 class NextStep(enum.Enum):
     """What a fetch does after a failed attempt.
 
-    Whether it begins again from the first byte is another question, which `DISTRUSTED` answers:
-    each of these steps is taken with bytes that may be right, and with bytes that may not.
+    `DISTRUSTED` says whether it begins again from the first byte: each of these steps is taken with
+    bytes that may be right, and with bytes that may not.
     """
 
     RETRY = "ask again"
@@ -102,7 +102,7 @@ DISTRUSTED: Set[SourceErrorKind] = {"astray", "other-bytes", "no-parts", "invali
 
 
 class Goal(NamedTuple):
-    """What is to be done: ``label`` in logs, from ``url`` to ``path``."""
+    """What is to be fetched, called ``label`` in logs, from ``url`` to ``path``."""
 
     label: str
     url: str
@@ -112,13 +112,7 @@ class Goal(NamedTuple):
 def retry(
     work: Callable[[Deadline], Result], goal: Goal, limits: Limits, deadline: Deadline
 ) -> Result:
-    """Return what an attempt returns; make another one where that may help.
-
-    Args:
-        work: One attempt; it is given its own deadline.
-        goal: What it is for, for messages.
-        limits: How many attempts there are, and how long each may take.
-        deadline: Of all attempts together.
+    """Return what an attempt returns, given a deadline of its own; try again where that may help.
 
     Raises:
         FetchError: No attempt succeeded; the last one's `SourceError` is the cause.
@@ -174,11 +168,7 @@ def _error_of(state: "tenacity.RetryCallState") -> SourceError | None:
 
 
 class _AttemptLog:
-    """What ended each attempt, and so whether there is another one.
-
-    Attributes:
-        current: The deadline of the attempt that is under way.
-    """
+    """What ended each attempt, and so whether there is another one; ``current`` is its deadline."""
 
     def __init__(self, goal: Goal, n_attempts: int, deadline: Deadline) -> None:
         self._goal, self._n_attempts = goal, n_attempts

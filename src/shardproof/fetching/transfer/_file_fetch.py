@@ -10,7 +10,7 @@ import msgspec
 from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.work import Deadline
 from shardproof.errors import SourceError
-from shardproof.fetching.sources._source import RemoteFile, Source
+from shardproof.fetching.sources._source import RemoteFile, Response, Source
 from shardproof.fetching.transfer._attempts import DISTRUSTED, Goal, Limits, retry
 from shardproof.fetching.transfer._partial_file import PartialFile
 from shardproof.fetching.transfer._record import Provenance
@@ -28,16 +28,9 @@ OnBytes = Callable[[int, int | None], None]
 
 @dataclasses.dataclass(slots=True)
 class FileFetch:
-    """Fetches one file into a part, and counts what that costs.
+    """Fetches one file into a part, and counts the attempts and bytes that it takes.
 
-    Attributes:
-        source: Where it comes from.
-        name: What it is called there.
-        limits: How long and how often to try.
-        on_bytes: Called with how far it is.
-        is_asked: Whether what is known of the file is the source's word, which may be asked again.
-        n_attempts: How many attempts it took until now.
-        n_bytes: How many bytes came, those for nothing too.
+    With ``is_asked``, what is known of the file is the source's word, which may be asked again.
     """
 
     source: Source
@@ -53,17 +46,11 @@ class FileFetch:
     def run(
         self, part: PartialFile, wanted: RemoteFile, goal: Goal, deadline: Deadline
     ) -> tuple[RemoteFile, str]:
-        """Return which file is in the part, whole and proven, and ``"sha256:<hex>"`` of it.
-
-        Raises:
-            FetchError: No attempt brought it.
-            Cancelled: It is not wanted any more.
-        """
+        """Return which file is in the part, whole and proven, and ``"sha256:<hex>"`` of it."""
         self._asked = wanted
         if part.is_left:
-            logger.info(
-                "Going on with %s: %d bytes of it are here", shown(goal.label), part.n_bytes
-            )
+            text = "Going on with %s: %d bytes of it are here"
+            logger.info(text, shown(goal.label), part.n_bytes)
             self.on_bytes(part.n_bytes, part.size)
 
         def attempt(deadline: Deadline) -> tuple[RemoteFile, str]:
@@ -84,7 +71,10 @@ class FileFetch:
                 digest = wanted.digest or asked.digest
                 self._asked = msgspec.structs.replace(asked, digest=digest)
             self._transfer(part, self._asked, deadline)
-            return _as_given(self._asked, part.identity), part.prove(self._asked, deadline)
+            file = self._asked
+            if _are_two(file.identity, part.identity):  # the proven bytes are it, by another name
+                file = msgspec.structs.replace(file, identity=part.identity)
+            return file, part.prove(self._asked, deadline)
         except SourceError as error:
             if error.kind == "no-parts":
                 self._gives_no_parts = True
@@ -94,9 +84,8 @@ class FileFetch:
             self._asked = None
             if not was_left:
                 raise
-            logger.info(
-                "What was left of %s is of no use: %s", shown(goal.label), printable(error.problem)
-            )
+            text = "What was left of %s is of no use: %s"
+            logger.info(text, shown(goal.label), printable(error.problem))
         # What an earlier fetch has left was wrong: that is no attempt of this one.
         return self._attempt(part, wanted, goal, deadline)
 
@@ -131,16 +120,15 @@ class FileFetch:
             for event in events:
                 if isinstance(event, ResponseStarted):
                     _agree(part, event, wanted, is_alone=spans.connections == 1)
-                    self._begin_record(part, event, wanted)
+                    self._begin_record(part, event.response, wanted)
                 else:
                     self.n_bytes += part.write(event.at, event.chunks)
                     self.on_bytes(part.n_bytes, part.size)
         if part.size is not None and part.missing():
             raise SourceError(f"it ended after {part.n_bytes} of {part.size} bytes")
 
-    def _begin_record(self, part: PartialFile, event: ResponseStarted, wanted: RemoteFile) -> None:
+    def _begin_record(self, part: PartialFile, response: Response, wanted: RemoteFile) -> None:
         """Let another fetch go on from here, if it could tell that it is the same file."""
-        response = event.response
         identity = response.file.identity if response.file.is_lasting else None
         if response.has_ranges and (identity is not None or wanted.digest is not None):
             known = self.provenance_of(wanted)
@@ -150,11 +138,7 @@ class FileFetch:
 def _agree(
     part: PartialFile, event: ResponseStarted, wanted: RemoteFile, *, is_alone: bool
 ) -> None:
-    """Compare what a response says with what is known, before any byte of it is taken.
-
-    Raises:
-        SourceError: They are not of the same file, or not the bytes that were requested.
-    """
+    """Compare what a response says with what is known, before any byte of it is taken."""
     file, start = event.response.file, event.response.start
     if start != event.asked:
         if start or not is_alone:
@@ -176,14 +160,8 @@ def _agree(
     if event.response.is_page and wanted.digest is None:
         raise SourceError("it gives a web page: a login, or an error", kind="other-bytes")
     if not event.response.is_framed and part.size is None and wanted.digest is None:
-        problem = "nobody says how long it is, so that nobody could say whether all of it came"
+        problem = "its length is not known, and an answer that is cut short would look whole"
         raise SourceError(f"{problem}: give its digest", kind="unusable")
-
-
-def _as_given(wanted: RemoteFile, identity: str | None) -> RemoteFile:
-    """Return the wanted file as the source names it: proven bytes are it, whatever their name."""
-    is_other = _are_two(wanted.identity, identity)
-    return msgspec.structs.replace(wanted, identity=identity) if is_other else wanted
 
 
 def _are_two(one: str | None, other: str | None) -> bool:
@@ -198,7 +176,7 @@ def _are_two(one: str | None, other: str | None) -> bool:
 
 
 def _kind_of(identity: str) -> str:
-    """Return which kind an identity is of: an entity tag, a store's own word, or a digest."""
+    # An entity tag, a store's own word such as "generation=1", or a digest.
     if identity.startswith('"'):
         return '"'
     return identity.partition("=")[0] if "=" in identity else ""

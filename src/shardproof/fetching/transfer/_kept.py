@@ -47,21 +47,13 @@ _OWN_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FoundPart(NamedTuple):
-    """A part that a fetch has made.
-
-    Attributes:
-        path: Its directory.
-        key: Of the file that it becomes.
-        process: The process that writes it; `_LEFT` if none does.
-        n_bytes: How much has come of it, roughly; 0 if no fetch could go on from it.
-        changed: When it was written to, in seconds since the epoch.
-    """
+    """A part that a fetch has made, in a directory of its own, for the file of a key."""
 
     path: str
     key: str
-    process: str
-    n_bytes: int
-    changed: float
+    process: str  # that writes it; `_LEFT` if none does
+    n_bytes: int  # that have come, roughly; 0 if no fetch could go on from it
+    changed: float  # when it was written to, in seconds since the epoch
 
     @property
     def is_free(self) -> bool:
@@ -80,9 +72,13 @@ def key_in(directory: str, path: str) -> str:
     return hashlib.blake2b(os.fsencode(relative), digest_size=8).hexdigest()
 
 
-def _found(directory: str, names: Iterable[str]) -> list[FoundPart]:
-    """Return the parts of this user among some names, except what can't be looked at."""
+def _found(directory: str, names: Iterable[str] | None = None) -> list[FoundPart]:
+    """Return the parts of this user among some names or all, except what can't be looked at."""
     found = []
+    if names is None:
+        names = []
+        with _what_fails_stays(directory):
+            names = os.listdir(directory)
     for name in names:
         if match := _NAME.fullmatch(name):
             path = os.path.join(directory, name)
@@ -118,7 +114,7 @@ def _looked_at(path: str, key: str, process: str) -> FoundPart | None:
 
 
 def _is_ours(status: os.stat_result, mode: int) -> bool:
-    """Whether it is this user's, who may do with it what it takes to go on."""
+    # Of this user, with the rights that it takes to go on.
     return status.st_uid == os.geteuid() and status.st_mode & mode == mode
 
 
@@ -130,45 +126,31 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def sweep_parts(directory: str, names: Iterable[str] | None = None) -> None:
-    """Remove parts that are of no use, old ones, and all but one for each file.
-
-    What can't be removed stays, and is told.
-    """
-    found = _found(directory, _listed(directory) if names is None else names)
+    """Remove parts that are of no use, old ones, and all but one for each file."""
     kept: set[str] = set()
-    for part in sorted(found, key=lambda part: -part.n_bytes):
+    for part in sorted(_found(directory, names), key=lambda part: -part.n_bytes):
         is_second = part.is_free and part.key in kept
         is_useless = part.is_free and not part.n_bytes
         is_old = time.time() - part.changed > KEPT_SECONDS
         if not part.is_busy and (is_second or is_useless or is_old):
-            _drop(part.path)
+            _drop(part)
         elif part.is_free:
             kept.add(part.key)
 
 
 def drop_parts(directory: str, is_unwanted: Callable[[str], bool]) -> None:
     """Remove the parts of files whose key is unwanted, except what a process still writes."""
-    for part in _found(directory, _listed(directory)):
+    for part in _found(directory):
         if part.is_free and is_unwanted(part.key):
-            _drop(part.path)
+            _drop(part)
 
 
-def _listed(directory: str) -> list[str]:
-    names: list[str] = []
-    with _what_fails_stays(directory):
-        names += os.listdir(directory)
-    return names
-
-
-def _drop(path: str) -> None:
+def _drop(part: FoundPart) -> None:
     """Remove a part, under a name that no other process takes over."""
-    directory, name = os.path.split(path)
-    match = _NAME.fullmatch(name)
-    assert match is not None, "it was found by its name"  # noqa: S101 - for a type checker
-    own = _path_of(directory, match[1], this_process())
-    with _what_fails_stays(path):
+    own = _path_of(os.path.dirname(part.path), part.key, this_process())
+    with _what_fails_stays(part.path):
         try:
-            _files.move(path, own)
+            _files.move(part.path, own)
         finally:  # an interrupt, too, leaves nothing that no process would sweep
             _remove(own)
 
@@ -185,15 +167,7 @@ def _path_of(directory: str, key: str, process: str) -> str:
 
 
 class OwnPart:
-    """The part that one fetch writes, and no other.
-
-    Args:
-        directory: Where parts are.
-        key: Of the file that it becomes.
-
-    Attributes:
-        path: Its own directory.
-    """
+    """The part that one fetch writes, and no other, in a directory for parts."""
 
     def __init__(self, directory: str, key: str) -> None:
         self._directory, self._key = directory, key
@@ -204,16 +178,7 @@ class OwnPart:
         self._is_looked_at = False  # while what another has left is compared with its record
 
     def opened(self, wanted: Provenance, names: Iterable[str], deadline: Deadline) -> PartialFile:
-        """Return the part, with what others have left of the wanted file.
-
-        Args:
-            wanted: The file.
-            names: What is in the directory.
-            deadline: Ends the look at what is left when it is stopped.
-
-        Raises:
-            Cancelled: It is not wanted any more.
-        """
+        """Return the part, with what others have left of the wanted file among these names."""
         others = _found(self._directory, names)
         others = [each for each in others if each.key == self._key and not each.is_busy]
         others.sort(key=lambda part: -part.n_bytes)
@@ -235,7 +200,7 @@ class OwnPart:
                     os.close(fd)
         for other in others:
             if other.is_free:
-                _drop(other.path)
+                _drop(other)
         return self._part
 
     def _taken(
@@ -284,14 +249,13 @@ class OwnPart:
         except FileNotFoundError:
             pass  # it was left before
         except OSError as error:
-            logger.warning(
-                "What was fetched to '%s' stays there: %s", shown(self.path), told(error)
-            )
+            text = "What was fetched to '%s' stays there: %s"
+            logger.warning(text, shown(self.path), told(error))
 
 
 @contextlib.contextmanager
 def own_part(directory: str, key: str) -> Iterator[OwnPart]:
-    """Yield a part of one's own; when the context ends by an error, others may go on from it.
+    """Yield a new part; when the context ends by an error, another fetch may go on from it.
 
     Not if the disk has refused something: room on a full one is worth more than bytes that can be
     fetched again, and what a failing one has written is not believed.

@@ -24,11 +24,7 @@ _MAX_SPANS = 1000  # of what is taken over; what is missing between two is a req
 
 
 class PartialFile:
-    """A file that is being written, in any order.
-
-    Args:
-        fd: Its descriptor, which reads and writes.
-        record: Where to write down what has come; None for nowhere.
+    """A file that is being written, in any order, and the record of what has come.
 
     Attributes:
         size: How large it is to be; None until that is known.
@@ -36,14 +32,13 @@ class PartialFile:
         is_left: Whether it has bytes that another fetch has left.
     """
 
-    def __init__(self, fd: int, record: PartRecord | None = None) -> None:
+    def __init__(self, fd: int, record: PartRecord) -> None:
         self._fd, self._record = fd, record
         self._forget()
 
     def restart(self) -> None:
         """Forget all that has come."""
-        if self._record is not None:
-            self._record.forget()
+        self._record.forget()
         os.ftruncate(self._fd, 0)
         self._forget()
 
@@ -57,27 +52,20 @@ class PartialFile:
 
     def begin_record(self, provenance: Provenance) -> None:
         """Write down of which file the bytes are that come from here on, if none have come."""
-        if self._record is not None and not self._record.is_begun and not self._have:
+        if not self._record.is_begun and not self._have:
             self._record.begin(provenance)
 
     @property
     def can_go_on(self) -> bool:
         """Whether another fetch could go on from here."""
-        return self._record is not None and self._record.is_begun and bool(self._have)
+        return self._record.is_begun and bool(self._have)
 
     def take_over(
         self, provenance: Provenance, extents: Iterable[Extent], fd: int, deadline: Deadline
     ) -> None:
-        """Take in those bytes that another fetch has left whose hash is right.
+        """Take in those bytes that another fetch has left in ``fd`` whose hash is right.
 
-        Args:
-            provenance: Of which file they are.
-            extents: What was written down of them.
-            fd: Where they are: here, or in another file, from which they are copied.
-            deadline: Ends it when it is stopped.
-
-        Raises:
-            Cancelled: It is not wanted any more.
+        That may be this file or another one, from which they are copied.
         """
         size = os.fstat(fd).st_size
         # With no digest, the source has to be asked for something, to say whose bytes these are.
@@ -88,8 +76,7 @@ class PartialFile:
         if not proven:
             return
         self.size, self.identity, self.is_left = provenance.size, provenance.identity, True
-        if self._record is not None:
-            self._record.begin(provenance, proven)
+        self._record.begin(provenance, proven)
 
     def _take(self, extent: Extent, fd: int, deadline: Deadline) -> bool:
         """Take in an extent; go on with the digest of the whole where it follows what is proven."""
@@ -120,15 +107,10 @@ class PartialFile:
         return sum(stop - start for start, stop in self._have)
 
     def expect(self, size: int | None) -> None:
-        """Take in how large the file is to be.
-
-        Raises:
-            SourceError: It was another size before.
-        """
+        """Take in how large the file is to be; refuse another size than before."""
         if size is not None and self.size not in {None, size}:
-            raise SourceError(
-                f"expected {self.size} bytes, the source has {size}", kind="other-bytes"
-            )
+            problem = f"expected {self.size} bytes, the source has {size}"
+            raise SourceError(problem, kind="other-bytes")
         self.size = self.size if size is None else size
 
     def missing(self) -> list[tuple[int, int | None]]:
@@ -136,26 +118,20 @@ class PartialFile:
         return missing(self._have, self.size)
 
     def write(self, at: int, chunks: Sequence[bytes]) -> int:
-        """Put bytes in their place and return how many; those that follow the others are hashed.
-
-        Raises:
-            SourceError: They lie beyond the end.
-            OSError: They could not be written.
-        """
+        """Put bytes in their place and return how many; those that follow the others are hashed."""
         n_bytes = sum(map(len, chunks))
         most = _MAX_UNSIZED if self.size is None else self.size
         if at + n_bytes > most:
             raise SourceError(f"expected {most} bytes, found more", kind="other-bytes")
         _write_all(self._fd, chunks, at, n_bytes)
-        if self._record is not None:
-            self._record.add(at, chunks, n_bytes)
+        self._record.add(at, chunks, n_bytes)
         self._add(at, at + n_bytes)
         self._unsynced += n_bytes
         self._unrecorded += n_bytes
         if self._unsynced >= _SYNC_BYTES:
             files.begin_to_sync(self._fd)
             self._unsynced = 0
-        if self._unrecorded >= _RECORD_BYTES and self._record is not None:
+        if self._unrecorded >= _RECORD_BYTES:
             self._record.sync()
             self._unrecorded = 0
         if at == self._hashed:
@@ -177,14 +153,13 @@ class PartialFile:
 
         Raises:
             SourceError: Bytes are missing, or a size or a digest is not what was promised.
-            Cancelled: It is not wanted any more.
         """
         size = self.n_bytes
         expected = self.size if wanted.size is None else wanted.size
         if (expected is not None and size != expected) or self._have not in ([], [(0, size)]):
             raise SourceError(f"expected {expected} bytes, found {size}", kind="other-bytes")
         if not size and wanted.size is None and wanted.digest is None:
-            problem = "expected a shard, found an empty file: nobody said that it is empty"
+            problem = "expected a shard, found an empty file that no size or digest confirms"
             raise SourceError(problem, kind="other-bytes")
         while self._hashed < size:  # what came out of order is read back, from memory most likely
             deadline.raise_if_stopped()

@@ -29,25 +29,15 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Which file a part is of.
+    """Which file a part is of."""
 
-    Attributes:
-        source: The address of the source, without credentials, for people.
-        resource: What tells two sources apart, and gives no secret away.
-        name: What the file is called there.
-        size: How large it is.
-        identity: What the source answers for equal bytes only, if it does.
-        digest: What its bytes were promised to be.
-        version: Of this form.
-    """
-
-    source: str
-    resource: str
+    source: str  # its address without credentials, for people
+    resource: str  # what tells two sources apart, and gives no secret away
     name: str
     size: int | None = None
-    identity: str | None = None
-    digest: str | None = None
-    version: int = _VERSION
+    identity: str | None = None  # what the source answers for equal bytes only, if it does
+    digest: str | None = None  # that its bytes were promised to have
+    version: int = _VERSION  # of this form
 
     def going_on(self, wanted: "Provenance") -> "Provenance | None":
         """Return what is known of a part of this file that becomes one of the wanted file.
@@ -84,11 +74,7 @@ def hash_of(start: int, stop: int) -> xxhash.xxh3_128:
 
 
 class PartRecord:
-    """The record of one part, while it is written.
-
-    Args:
-        path: Where it is; in a directory in which no other process writes.
-    """
+    """The record of one part, in a directory in which no other process writes."""
 
     def __init__(self, path: str) -> None:
         self._path = path

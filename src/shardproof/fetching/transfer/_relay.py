@@ -1,4 +1,4 @@
-"""Read from a source in threads, for a consumer that waits for them no longer than it will.
+"""Read from a source in threads, for a consumer that waits no longer than its deadline.
 
 A thread that waits for a network can't be told to stop, but its connection can be cut. So the
 consumer does not read: it takes the bytes from a queue, watches the deadline, and cuts.
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 
 class ResponseStarted(NamedTuple):
-    """The source was asked for what begins at ``asked``, and this is its response."""
+    """The response to a request for what begins at ``asked``."""
 
     asked: int
     response: Response
@@ -96,7 +96,7 @@ class _Readers:
     def _run(self) -> None:
         try:
             while not self.cancellation.is_cancelled and (span := self._spans.take()):
-                self._read(span)
+                self._read(span)  # apart, so that nothing of a response outlives its span
         except BaseException as error:  # SystemExit, too: a source may call what ends a program
             self._put(_as_source_error(error))
         else:
@@ -212,12 +212,7 @@ class _Pace:
         return self._came / seconds if seconds >= _LOOK_SECONDS else math.inf
 
     def next(self, events: Mailbox[Any]) -> Any:
-        """Return the next event.
-
-        Raises:
-            SourceError: It did not come in time.
-            Cancelled: It is not wanted any more.
-        """
+        """Return the next event; raise if it does not come in time."""
         while True:
             self._deadline.raise_if_stopped()
             seconds = time.monotonic() - self._since
@@ -234,12 +229,7 @@ class _Pace:
 
 
 def call(work: Callable[[Cancellation], Result], limits: Limits, deadline: Deadline) -> Result:
-    """Return what a call returns that may wait for a network, if it does so in time.
-
-    Raises:
-        SourceError: It did not, or it failed.
-        Cancelled: It is not wanted any more.
-    """
+    """Return what a call returns that may wait for a network, if it does so in time."""
     cancellation = Cancellation()
     results: Mailbox[tuple[bool, Any]] = Mailbox()
 
@@ -285,6 +275,5 @@ def _join(threads: Sequence[threading.Thread]) -> None:
         if thread.is_alive():
             thread.join(max(0.0, end - time.monotonic()))
             if thread.is_alive():
-                logger.warning(
-                    "A call that can't be cut is left behind in thread %s", shown(thread.name)
-                )
+                text = "A call that can't be cut is left behind in thread %s"
+                logger.warning(text, shown(thread.name))

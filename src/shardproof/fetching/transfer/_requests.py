@@ -26,8 +26,14 @@ __all__ = ["ask", "import_for", "listed", "read_range", "stat_once", "with_parse
 
 _ALWAYS = ("filelock", "tenacity")
 _WEB = ("anyio", "encodings.idna", "httpcore", "httpx")
-_HUB = ("huggingface_hub.constants", "huggingface_hub.utils")
-_FSSPEC = ("fsspec.archive", "fsspec.asyn", "fsspec.core", "fsspec.implementations.chained")
+_NEEDED = (
+    (HubSource, (*_WEB, "huggingface_hub.constants", "huggingface_hub.utils")),
+    (HttpSource, _WEB),
+    (
+        FsspecSource,
+        ("fsspec.archive", "fsspec.asyn", "fsspec.core", "fsspec.implementations.chained"),
+    ),
+)
 
 Result = TypeVar("Result")
 
@@ -39,14 +45,8 @@ def import_for(source: Source) -> None:
     held. So it is imported where the caller waits for it: no import is under way once the caller
     goes on, and may fork. What a source's own transport imports as it goes is left out.
     """
-    if isinstance(source, HubSource):
-        _import_all(*_ALWAYS, *_WEB, *_HUB)
-    elif isinstance(source, HttpSource):
-        _import_all(*_ALWAYS, *_WEB)
-    elif isinstance(source, FsspecSource):
-        _import_all(*_ALWAYS, *_FSSPEC)
-    else:
-        _import_all(*_ALWAYS)
+    more = next((names for kind, names in _NEEDED if isinstance(source, kind)), ())
+    _import_all(*_ALWAYS, *more)
 
 
 @functools.cache  # what is not installed is not looked for again
@@ -61,7 +61,6 @@ def ask(source: Source, name: str, *, goal: Goal, limits: Limits, deadline: Dead
 
     Raises:
         FetchError: It can't be asked, or refuses to tell.
-        Cancelled: It is not wanted any more.
     """
     import_for(source)
     return retry(lambda own: stat_once(source, name, limits, own), goal, limits, deadline)
@@ -72,31 +71,25 @@ def stat_once(source: Source, name: str, limits: Limits, deadline: Deadline) -> 
 
     Raises:
         SourceError: It doesn't tell, or what it tells can't be read.
-        Cancelled: It is not wanted any more.
     """
     timeout = deadline.left(limits.stall_timeout)
-    file = call(
-        lambda cancellation: source.stat(name, timeout=timeout, cancellation=cancellation),
-        limits,
-        deadline,
-    )
+
+    def stat(cancellation: Cancellation) -> RemoteFile:
+        return source.stat(name, timeout=timeout, cancellation=cancellation)
+
+    file = call(stat, limits, deadline)
     if file is not None:
         refuse_other(file)
     try:
         return with_parsed_digest(file, None)
     except ValueError as error:  # a source's word, and no argument
-        problem = (
-            f"what '{shown(source.url)}' states of {quoted(name)} can't be read: {told(error)}"
-        )
+        what = f"what '{shown(source.url)}' states of {quoted(name)}"
+        problem = f"{what} can't be read: {told(error)}"
         raise SourceError(problem, kind="refused") from None
 
 
 def with_parsed_digest(file: RemoteFile | None, digest: str | None) -> RemoteFile:
-    """Return what is known of a file, with the digest that goes before, if there is one.
-
-    Raises:
-        ValueError: The digest can't be parsed.
-    """
+    """Return what is known of a file; ``digest``, if there is one, goes before its own."""
     wanted = file or RemoteFile("")
     digest = wanted.digest if digest is None else digest
     parsed = None if digest is None else str(_digest.parse(digest))
@@ -106,15 +99,8 @@ def with_parsed_digest(file: RemoteFile | None, digest: str | None) -> RemoteFil
 def listed(source: Source, limits: Limits, deadline: Deadline, path: str) -> Sequence[RemoteFile]:
     """Return what is there, as far as the source can list it: a web server can't.
 
-    Args:
-        source: The source that is asked.
-        limits: How long and how often.
-        deadline: Of all requests together.
-        path: What it is for, for messages.
-
     Raises:
         FetchError: It can't be asked, or refuses to tell.
-        Cancelled: It is not wanted any more.
     """
     import_for(source)
     goal = Goal("the listing", source.url, path)
@@ -146,20 +132,12 @@ def read_range(
     digest: str | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> bytes:
-    """Return some bytes of a file that stays where it is.
+    """Return the bytes of a file from ``start`` up to ``stop``; it stays where it is.
 
-    Args:
-        source: Where it is.
-        name: What it is called there.
-        start: The first byte.
-        stop: The byte behind the last one.
-        known: What an earlier answer said of the file; it must be the same one still.
-        digest: Of these bytes, where it is known.
-        limits: How long and how often to try.
+    It must still be the file ``known`` from an earlier answer; the bytes must have ``digest``.
 
     Raises:
         FetchError: They could not be read.
-        Cancelled: They are not wanted any more.
     """
     import_for(source)
     goal = Goal(f"bytes {start} to {stop} of {quoted(name)}", f"{source.url}/{name}", "memory")
@@ -174,10 +152,7 @@ def read_range(
                     taken += event.chunks
                 elif event.response.start != start:
                     raise SourceError("it gives no parts of files", kind="unusable")
-                elif known is not None and known.identity not in {
-                    None,
-                    event.response.file.identity,
-                }:
+                elif known and known.identity not in {None, event.response.file.identity}:
                     raise SourceError("the file has changed at the source", kind="unusable")
         data = b"".join(taken)
         if len(data) != stop - start:

@@ -23,10 +23,6 @@ class Spans:
 
     The first connection takes what is missing first. One that comes later, or is done early, takes
     over half of the longest span that another one is at.
-
-    Args:
-        spans: The missing bytes.
-        connections: Among how many.
     """
 
     def __init__(self, spans: Iterable[tuple[int, int | None]], connections: int) -> None:

@@ -2,11 +2,12 @@
 
 import collections
 import contextlib
+import dataclasses
 import errno
 import os
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from shardproof._base.messages import told
 from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof._base.work import apart
 from shardproof.errors import ShardReadError
-from shardproof.loaders.io._destinations import Contiguous, Destination
+from shardproof.loaders.io._memory import Contiguous, Destination
 from shardproof.loaders.io._submissions import Submissions, open_submissions
 from shardproof.loaders.order._selection import Rows
 
@@ -24,7 +25,7 @@ __all__ = ["BufferReads", "OpenShards", "ShardRead"]
 
 _MAX_OPEN = 64
 _MANY = 32
-_SHORT = 2**16
+_SHORT = 2**16  # bytes; of longer reads the system call itself takes the time
 
 _ATTEMPTS = 4
 _SECONDS = 10.0
@@ -33,33 +34,20 @@ _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
 
 
 class ShardRead(NamedTuple):
-    """A read of bytes of one shard that follow each other.
-
-    Attributes:
-        shard: Which shard.
-        offset: Where they begin.
-        destination: Where they go; it says how many they are.
-    """
+    """A read of bytes of one shard that follow each other."""
 
     shard: int
     offset: int
-    destination: Destination
+    destination: Destination  # which says how many they are
 
 
 class BufferReads(NamedTuple):
-    """Many reads from one shard into one memory, as parallel arrays with an item for each read.
-
-    Attributes:
-        memory: All of the memory.
-        offset: Where each begins in the shard.
-        start: Where each begins in the memory.
-        length: How long each is; all in bytes.
-    """
+    """Many reads from one shard into one memory, as parallel arrays with an item for each read."""
 
     memory: npt.NDArray[np.uint8]
-    offset: Rows
-    start: Rows
-    length: Rows
+    offset: Rows  # where each begins in the shard
+    start: Rows  # where each begins in the memory
+    length: Rows  # all in bytes
 
     def memory_of(self, place: int) -> memoryview:
         """Return the memory of one read."""
@@ -73,18 +61,13 @@ class BufferReads(NamedTuple):
 
 
 class OpenShards:
-    """Reads from shards, and keeps open those that were read last; for several threads.
-
-    Args:
-        root: Real absolute path of the directory.
-        names: File name of each shard.
-    """
+    """Reads from the shards of a directory, and keeps open those that were read last."""
 
     def __init__(self, root: str, names: Sequence[str]) -> None:
         self._root, self._names = root, names
         self._dir_fd: int | None = None
         self._open: collections.OrderedDict[int, _SharedFile] = collections.OrderedDict()
-        self._queues: list[Submissions] = []  # that nobody uses now
+        self._queues: list[Submissions] = []  # that are not in use now
         self._all_queues: list[Submissions] = []
         self._lock = threading.Lock()
 
@@ -94,7 +77,7 @@ class OpenShards:
         return bool(self._all_queues or self._open or self._dir_fd is not None)
 
     def close(self, _: object = None) -> None:
-        """Close every descriptor and queue; nobody may be reading, but others may close them."""
+        """Close every descriptor and queue, after all reads; several threads may do so."""
         with self._lock:
             self._queues.clear()
             while self._all_queues:
@@ -121,26 +104,25 @@ class OpenShards:
         Raises:
             ShardReadError: As `read`, which does again what was not whole at once.
         """
-        for place in np.flatnonzero(self._read_at_once(shard, reads) != reads.length).tolist():
+        n_read = None  # how many bytes each gave at the first try
+        with contextlib.suppress(OSError, NotRegularError):
+            file = self._take(shard)
+            try:
+                n_read = self._submitted(file.fd, reads) if reads.are_small else None
+                if n_read is None:
+                    found = np.zeros(len(reads.offset), np.int64)
+                    for place, offset in enumerate(reads.offset.tolist()):
+                        found[place] = os.preadv(file.fd, (reads.memory_of(place),), offset)
+                    n_read = found
+            finally:
+                self._give_back(file)
+        again = reads.length > 0 if n_read is None else n_read != reads.length
+        for place in np.flatnonzero(again).tolist():
             destination = Contiguous(reads.memory_of(place))
             self.read(ShardRead(shard, int(reads.offset[place]), destination))
 
-    def _read_at_once(self, index: int, reads: BufferReads) -> Rows:
-        """Try each read once, and return how many bytes each gave."""
-        with contextlib.suppress(OSError, NotRegularError):
-            shard = self._take(index)
-            try:
-                n_read = self._submitted(shard.fd, reads) if reads.are_small else None
-                if n_read is None:
-                    n_read = np.zeros(len(reads.offset), np.int64)
-                    for place, offset in enumerate(reads.offset.tolist()):
-                        n_read[place] = os.preadv(shard.fd, (reads.memory_of(place),), offset)
-                return n_read
-            finally:
-                self._give_back(shard)
-        return np.zeros(len(reads.offset), np.int64)
-
     def _submitted(self, fd: int, reads: BufferReads) -> Rows | None:
+        """Do the reads by one call; None where the kernel offers none."""
         with self._lock:
             queue = self._queues.pop() if self._queues else None
         queue = queue or apart(self._new_queue)
@@ -169,24 +151,16 @@ class OpenShards:
             n_read = self._read_patiently(piece)
         except NotRegularError as error:
             problem = f"expected a regular file, found a {error.found}"
-            raise self._failed(piece, problem, 0) from error
+            raise self._failed(piece, problem) from error
         except OSError as error:
             problem = error.strerror or told(error)
-            raise self._failed(piece, problem, 0, error.errno) from error
+            raise self._failed(piece, problem, errno=error.errno) from error
         if n_read < piece.destination.n_bytes:
-            raise self._failed(piece, "it is shorter than when it was validated", n_read)
+            raise self._failed(piece, "it is shorter than when it was validated", found=n_read)
 
-    def _failed(
-        self, piece: ShardRead, problem: str, got: int, errno: int | None = None
-    ) -> ShardReadError:
-        return ShardReadError(
-            problem,
-            path=self.path(piece.shard),
-            offset=piece.offset,
-            expected=piece.destination.n_bytes,
-            found=got,
-            errno=errno,
-        )
+    def _failed(self, piece: ShardRead, problem: str, **more: Any) -> ShardReadError:
+        path, n_bytes = self.path(piece.shard), piece.destination.n_bytes
+        return ShardReadError(problem, path=path, offset=piece.offset, expected=n_bytes, **more)
 
     def _read_patiently(self, piece: ShardRead) -> int:
         try:
@@ -196,8 +170,13 @@ class OpenShards:
                 raise
 
         def read_anew() -> int:
-            self._forget(piece.shard)
-            return self._read(piece)
+            with self._lock:
+                shard = self._open.pop(piece.shard, None)
+                if shard is not None:
+                    shard.forgotten = True
+                    if not shard.n_readers:
+                        os.close(shard.fd)
+            return self._read(piece)  # which opens the shard anew
 
         attempts = tenacity.stop_after_attempt(_ATTEMPTS - 1)
         retrying = tenacity.Retrying(
@@ -249,21 +228,12 @@ class OpenShards:
             if shard.forgotten and not shard.n_readers:
                 os.close(shard.fd)
 
-    def _forget(self, index: int) -> None:
-        """Open this shard anew next time."""
-        with self._lock:
-            shard = self._open.pop(index, None)
-            if shard is not None:
-                shard.forgotten = True
-                if not shard.n_readers:
-                    os.close(shard.fd)
 
-
+@dataclasses.dataclass(slots=True)
 class _SharedFile:
-    __slots__ = ("fd", "forgotten", "n_readers")
-
-    def __init__(self, fd: int) -> None:
-        self.fd, self.n_readers, self.forgotten = fd, 0, False
+    fd: int
+    n_readers: int = 0
+    forgotten: bool = False
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 
 from shardproof._base.crew import Crew
 from shardproof._base.work import apart, is_collecting, later
-from shardproof.loaders.io._buffers import BufferPool
+from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.loaders.io._row_source import Batch, RowSource, batch_of
@@ -20,15 +20,7 @@ __all__ = ["ReadAhead", "WindowRead"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadAhead:
-    """Reads what one iteration delivers, some windows ahead.
-
-    Attributes:
-        source: Where rows come from.
-        plan: Which row comes when.
-        rank: To whom.
-        workers: How many threads read.
-        pool: Memory for batches.
-    """
+    """Reads what one iteration delivers to a rank, some windows ahead, by threads."""
 
     source: RowSource
     plan: EpochPlan
@@ -80,15 +72,7 @@ class WindowRead:
     """Reads one window into memory, in parts that are begun in order.
 
     The thread that begins first plans the reads of all parts, so that the caller's plans nothing.
-
-    Args:
-        ahead: What is delivered, and to whom.
-        shards: What is read.
-        number: Which window of the rank.
-        n_skipped: How many of its batches were delivered before.
-
-    Attributes:
-        number: Which window of the rank.
+    The first ``n_skipped`` batches of the window were delivered before.
     """
 
     def __init__(self, ahead: ReadAhead, shards: OpenShards, number: int, n_skipped: int) -> None:
@@ -100,11 +84,18 @@ class WindowRead:
 
     def read(self, part: int, n_parts: int) -> list[Batch]:
         """Read one part; with the last, return the batches over memory that all parts fill."""
-        plan = self._planned()
+        source, pool = self._ahead.source, self._ahead.pool
+        with self._lock:  # planned once: the parts that come meanwhile wait for it
+            if self._plan is None:
+                window = self._ahead.window(self.number, self._n_skipped)
+                rows, size = window.delivered, self._ahead.plan.batch_size
+                self._batch_rows = [rows[at : at + size] for at in range(0, len(rows), size)]
+                buffers = [pool.take() for _ in self._batch_rows]
+                self._plan = ReadPlan.of(source.selection, window, buffers, size)
+            plan = self._plan
         plan.read(self._shards, part, n_parts)
         if part < n_parts - 1:
             return []
-        source, pool = self._ahead.source, self._ahead.pool
         batches = []
         for rows, buffer in zip(self._batch_rows, plan.buffers, strict=True):
             act = buffer.array(len(rows), source.selection.dtype)
@@ -112,31 +103,19 @@ class WindowRead:
             pool.give_back(buffer)
         return batches
 
-    def _planned(self) -> ReadPlan:
-        """Plan the reads, once: the parts that come meanwhile wait for it."""
-        with self._lock:
-            if self._plan is None:
-                window = self._ahead.window(self.number, self._n_skipped)
-                rows, size = window.delivered, self._ahead.plan.batch_size
-                self._batch_rows = [rows[at : at + size] for at in range(0, len(rows), size)]
-                buffers = [self._ahead.pool.take() for _ in self._batch_rows]
-                selection = self._ahead.source.selection
-                self._plan = ReadPlan.of(selection, window, buffers, size)
-            return self._plan
-
 
 _Readers = Crew[Callable[[], list[Batch]], list[Batch]]
 
 
 def _end(readers: _Readers, shards: OpenShards) -> None:
-    if is_collecting():
-        later(lambda: _close(readers, shards))
-    else:
-        _close(readers, shards)
-
-
-def _close(readers: _Readers, shards: OpenShards) -> None:
     """End the threads, and then close what they read from."""
-    readers.end()
-    if shards.is_open:
-        apart(shards.close)
+
+    def close() -> None:
+        readers.end()
+        if shards.is_open:
+            apart(shards.close)
+
+    if is_collecting():
+        later(close)
+    else:
+        close()

@@ -11,8 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from shardproof.loaders.io._buffers import Buffer
-from shardproof.loaders.io._destinations import RowVectors, Vectors, vectors
+from shardproof.loaders.io._memory import Buffer, RowVectors, Vectors, vectors
 from shardproof.loaders.io._open_shards import BufferReads, OpenShards, ShardRead
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import Runs, Selection

@@ -14,18 +14,16 @@ class EpochCursor:
         share: What this rank delivers.
         start: Where the first iteration begins.
         is_pinned: Whether that begins there even if nothing is left of the epoch.
+
+    Attributes:
+        n_choices: How often a beginning was chosen: iterations from before that count no more.
     """
 
     def __init__(self, share: RankShare, start: EpochPosition, *, is_pinned: bool = False) -> None:
         self._share, self._is_pinned = share, is_pinned
         self._start = self._position = start
         self._passes: Passes | None = None
-        self._n_heard = self._n_choices = 0
-
-    @property
-    def n_choices(self) -> int:
-        """How often a beginning was chosen: iterations from before that count no more."""
-        return self._n_choices
+        self._n_heard = self.n_choices = 0
 
     @property
     def position(self) -> EpochPosition:
@@ -43,19 +41,19 @@ class EpochCursor:
 
     def begin(self, start: EpochPosition, n_choices: int) -> None:
         """Note that an iteration begins."""
-        if n_choices == self._n_choices:
+        if n_choices == self.n_choices:
             self._start = self._position = start
             self._is_pinned = False
 
     def arrive(self, position: EpochPosition, n_choices: int, *, is_last: bool) -> None:
         """Note that an iteration has come to a position, the last of its epoch or not."""
-        if n_choices == self._n_choices:
+        if n_choices == self.n_choices:
             self._position = position
             if is_last:
                 self._tell()
 
     def choose(self, epoch: int) -> None:
-        """Let the next iteration deliver an epoch; that of this moment begins where it began."""
+        """Choose the epoch of the next iteration; that of this moment begins where it began."""
         self._hear()
         is_finished = self._position is not self._start and self._is_over()
         if is_finished or epoch != self._position.epoch:
@@ -64,7 +62,7 @@ class EpochCursor:
         self._tell()
 
     def resume(self, position: EpochPosition) -> None:
-        """Let the next iteration begin at a position, or after an end with the next epoch."""
+        """Begin the next iteration at a position, or after an end with the next epoch."""
         self._hear()
         self._choose(position)
         self._tell()
@@ -72,7 +70,7 @@ class EpochCursor:
     def _choose(self, start: EpochPosition) -> None:
         self._start = self._position = start
         self._is_pinned = False
-        self._n_choices += 1
+        self.n_choices += 1
 
     def shared(self) -> Passes:
         """Return the table by which the workers of this loader agree."""
@@ -88,7 +86,7 @@ class EpochCursor:
         return self._share.n_left(self._position) <= 0
 
     def _tell(self) -> None:
-        """Let workers begin where the next iteration would."""
+        """Begin the passes of workers where the next iteration would."""
         if self._passes is not None:
             self._passes.begin_with(self.next_start)
 

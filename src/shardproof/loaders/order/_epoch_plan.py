@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardproof.loaders.order._orders import Order
+from shardproof.loaders.order._orders import InOrder, Order, Remainder, Stream, permutation
 from shardproof.loaders.order._selection import Rows
 from shardproof.loaders.order._state import DeliveredPart, EpochPosition
-from shardproof.loaders.order._streams import InOrder, Remainder, Stream, permutation
 
 __all__ = ["EpochPlan", "RankShare", "Window"]
 
@@ -17,10 +16,8 @@ __all__ = ["EpochPlan", "RankShare", "Window"]
 class Window(NamedTuple):
     """Rows that are delivered one after the other."""
 
-    rows: Rows
-    """In the order of the stream, which is that of reading."""
-    order: Rows | None
-    """Which of them comes when; None for the same order."""
+    rows: Rows  # in the order of the stream, which is that of reading
+    order: Rows | None  # which of them comes when; None for the same order
 
     @property
     def delivered(self) -> Rows:
@@ -47,27 +44,33 @@ class EpochPlan:
     Attributes:
         stream: All rows.
         world_size: How many ranks.
-        batch_size: Rows of a batch.
-        window_rows: Rows of a window, a multiple of ``batch_size``.
-        key: Seed of the order within windows; None to leave them as they are.
-        drop_last: Whether a last batch that is not full is left out.
-        even_batches: Whether every rank has as many batches as the one with the fewest.
+        key: What the order within windows depends on, besides its seed.
+        share: How large windows and batches are, and which batches are left out.
     """
 
     stream: Stream
     world_size: int
-    batch_size: int
-    window_rows: int
-    key: tuple[int, ...] | None
-    drop_last: bool
-    even_batches: bool
+    key: tuple[int, int]
+    share: "RankShare"
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch."""
+        return self.share.batch_size
+
+    @property
+    def window_rows(self) -> int:
+        """Rows of a window, a multiple of the batch's."""
+        return self.share.order.window_rows
 
     def window(self, number: int, rank: int) -> Window:
         """Return a rank's rows of one window."""
         rows = self.stream.rows(*self._bounds(number, rank))
-        if self.key is None:
+        seed = self.share.order.window_seed
+        if seed is None:
             return Window(rows, None)
-        return Window(rows, permutation(len(rows), *self.key, number, rank, self.world_size))
+        key = (seed, *self.key, number, rank, self.world_size)
+        return Window(rows, permutation(len(rows), *key))
 
     def _bounds(self, number: int, rank: int) -> tuple[int, int]:
         turn = self.window_rows * self.world_size
@@ -92,10 +95,9 @@ class EpochPlan:
 
     def n_batches(self, rank: int) -> int:
         """Return how many batches a rank has."""
-        ranks = range(self.world_size) if self.even_batches else [rank]
-        counts = [self.n_rows(each) for each in ranks]
-        size = self.batch_size
-        return min(count // size if self.drop_last else -(-count // size) for count in counts)
+        ranks = range(self.world_size) if self.share.even_batches else [rank]
+        more = 0 if self.share.drop_last else self.batch_size - 1  # for a last one that is not full
+        return min((self.n_rows(each) + more) // self.batch_size for each in ranks)
 
     @property
     def n_steps(self) -> int:
@@ -129,13 +131,7 @@ class EpochPlan:
 class RankShare:
     """What one rank is dealt of an order, from any position of an epoch on.
 
-    Attributes:
-        order: Which rows come when.
-        rank: Which of the ranks this is.
-        world_size: How many ranks there are.
-        batch_size: Rows of a batch.
-        drop_last: Whether a last batch that is not full is left out.
-        even_batches: Whether every rank has as many batches as the one with the fewest.
+    With ``even_batches`` every rank has as many batches as the one with the fewest.
     """
 
     order: Order
@@ -149,28 +145,17 @@ class RankShare:
         """Return how what is left of an epoch is dealt."""
         stream = self.order.stream(start.epoch)
         for generation, part in enumerate(start.before):
-            plan = self._dealt(stream, part.world_size, (start.epoch, generation))
+            plan = EpochPlan(stream, part.world_size, (start.epoch, generation), self)
             stream = plan.after(part.n_batches)
-        return self._dealt(stream, self.world_size, (start.epoch, len(start.before)))
+        return EpochPlan(stream, self.world_size, (start.epoch, len(start.before)), self)
 
     def counted(self, before: Sequence[DeliveredPart] = ()) -> EpochPlan:
         """Return a plan for its counts, which don't depend on the order."""
         n_rows = self.order.n_rows
         for part in before:
-            n_rows = self._dealt(InOrder(n_rows), part.world_size, (0, 0)).n_left(part.n_batches)
-        return self._dealt(InOrder(n_rows), self.world_size, (0, 0))
-
-    def _dealt(self, stream: Stream, world_size: int, key: tuple[int, int]) -> EpochPlan:
-        seed = self.order.window_seed
-        return EpochPlan(
-            stream,
-            world_size,
-            self.batch_size,
-            self.order.window_rows,
-            None if seed is None else (seed, *key),
-            self.drop_last,
-            self.even_batches,
-        )
+            plan = EpochPlan(InOrder(n_rows), part.world_size, (0, 0), self)
+            n_rows = plan.n_left(part.n_batches)
+        return EpochPlan(InOrder(n_rows), self.world_size, (0, 0), self)
 
     def n_left(self, position: EpochPosition) -> int:
         """Return how many batches of its epoch this rank has after a position."""

@@ -1,9 +1,9 @@
 """What workers of torch's DataLoader agree on: which epoch a pass over the data is.
 
 The process that has the DataLoader never iterates over the dataset, and torch tells the workers
-nothing but to begin. So each pass, and who has come to its end, is written down in memory that all
-of them share, whether they were forked or spawned, live for one pass or for many. A pass is known
-by the seed that torch gives to its workers.
+nothing but to begin. So each pass, and which worker has come to its end, is written down in memory
+that all of them share, whether they were forked or spawned, live for one pass or for many. A pass
+is known by the seed that torch gives to its workers.
 """
 
 import contextlib
@@ -54,10 +54,8 @@ _TABLE = np.dtype(
 class WorkerTurn(NamedTuple):
     """One worker's turn at a pass over the data."""
 
-    seed: int
-    """The same for all of its workers; another one for each pass, unless the workers persist."""
-    number: int
-    """How many passes this worker had before."""
+    seed: int  # the same for all workers; another one for each pass, unless the workers persist
+    number: int  # of passes that this worker had before
     worker: int
     n_workers: int
 
@@ -66,10 +64,7 @@ class Passes:
     """Lets workers agree on epochs, by a table in shared memory.
 
     It is shared with processes that are forked, or started by `multiprocessing`; a copy of it by
-    pickle has a memory of its own.
-
-    Args:
-        content: Of another one, to begin with.
+    pickle has a memory of its own, which begins with the same content.
     """
 
     def __init__(self, content: bytes = b"") -> None:
@@ -85,7 +80,7 @@ class Passes:
         self._table: Any = np.frombuffer(self._memory, _TABLE)[0]
 
     def begin_with(self, position: EpochPosition) -> None:
-        """Let the next pass begin at a position, whatever was delivered until now.
+        """Begin the next pass at a position, whatever was delivered until now.
 
         Raises:
             ValueError: The position has more parts than there is room for.
@@ -111,7 +106,13 @@ class Passes:
             raise ValueError(f"num_workers: expected at most {_MAX_WORKERS}")
         with self._locked():
             if not self._is_present(turn):
-                self._write("position", loaded or self._next_start())
+                start = loaded
+                if start is None and self._table["of_wish"] != self._table["wish"]:
+                    start = self._read("start")
+                if start is None:
+                    last = self._read("position")
+                    start = EpochPosition(last.epoch + 1) if self._is_finished() else last
+                self._write("position", start)
                 self._table["number"] += 1
                 self._table["of_wish"] = self._table["wish"]
                 self._table["seed"], self._table["turn"] = turn.seed, turn.number
@@ -161,7 +162,7 @@ class Passes:
         table = self._table
         if table["seed"] != turn.seed or table["turn"] < turn.number or not table["number"]:
             return False
-        # With a seed that somebody sets anew for each pass, workers of two passes look the same.
+        # With a seed that is set anew for each pass, workers of two passes look the same.
         return bool(table["turn"] > turn.number or table["joined"][turn.worker] != table["number"])
 
     def _is_of(self, turn: WorkerTurn) -> bool:
@@ -171,12 +172,6 @@ class Passes:
         table = self._table
         n_workers = int(table["n_workers"])
         return bool(n_workers and (table["finished"][:n_workers] == table["number"]).all())
-
-    def _next_start(self) -> EpochPosition:
-        if self._table["of_wish"] != self._table["wish"]:
-            return self._read("start")
-        last = self._read("position")
-        return EpochPosition(last.epoch + 1) if self._is_finished() else last
 
     def _read(self, name: str) -> EpochPosition:
         position = self._table[name]

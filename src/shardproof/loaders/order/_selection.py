@@ -26,23 +26,18 @@ class Columns(NamedTuple):
     """Example, layer and token of each of some rows."""
 
     example: Rows
-    layer: Rows
-    """Place among the recorded layers."""
-    token: Rows
-    """Place among the recorded tokens."""
+    layer: Rows  # place among the recorded layers
+    token: Rows  # place among the recorded tokens
 
 
 class Runs(NamedTuple):
     """Rows that lie one after the other in one file, as parallel arrays with an item a run."""
 
     shard: Rows
-    offset: Rows
-    """Where the run begins, in bytes."""
-    start: Rows
-    """Place of the run's first row among the rows that were asked for."""
+    offset: Rows  # where the run begins, in bytes
+    start: Rows  # place of the run's first row among the rows that were asked for
     stop: Rows
-    place: Rows
-    """Of the run's first row in the whole directory: what sorts runs as the files have them."""
+    place: Rows  # of its first row in the whole directory: what sorts runs as the files have them
 
     def part(self, chosen: "slice | Rows") -> "Runs":
         """Return some of them."""

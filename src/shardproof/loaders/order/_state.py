@@ -1,16 +1,12 @@
 """Where in an epoch a loader is, as data that outlives the process."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shardproof._base.messages import quoted, told
+__all__ = ["DeliveredPart", "EpochPosition", "LoaderState"]
 
-__all__ = ["DeliveredPart", "EpochPosition", "LoaderState", "differences", "read_state"]
-
-_OWN = ("epoch", "delivered")
 _MAX = 2**53
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX)]
@@ -44,18 +40,11 @@ class EpochPosition:
 
 
 class LoaderState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `state_dict` returns.
+    """What `state_dict` returns: of which loader it is, and where in which epoch that was.
 
     Attributes:
-        loader: Name of the loader's class.
         directory: Hash of the directory's metadata.
-        layer: As at construction.
-        tokens: As at construction.
-        batch_size: As at construction.
-        drop_last: As at construction.
-        even_batches: As at construction.
-        order: What the order depends on besides.
-        epoch: Number of the epoch.
+        order: What the order depends on besides rows and batch size.
         delivered: What all ranks have, one part for each world size that was in use.
         version: Of this layout.
     """
@@ -71,29 +60,3 @@ class LoaderState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     epoch: Count
     delivered: list[DeliveredPart]
     version: Literal[1] = 1
-
-
-def read_state(state: Mapping[str, Any]) -> LoaderState:
-    """Return a state that was saved.
-
-    Raises:
-        ValueError: It is none; the text names the field.
-    """
-    try:
-        return msgspec.convert(state, LoaderState)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"expected what state_dict() returned: {told(error)}") from None
-
-
-def differences(expected: LoaderState, found: LoaderState) -> list[str]:
-    """Return what shows that a state is of another loader, each with both values."""
-    pairs = (
-        (name, getattr(expected, name), getattr(found, name))
-        for name in LoaderState.__struct_fields__
-        if name not in _OWN
-    )
-    return [
-        f"{name}: expected {quoted(ours)}, found {quoted(theirs)}"
-        for name, ours, theirs in pairs
-        if ours != theirs
-    ]

@@ -21,19 +21,7 @@ logger = logging.getLogger("shardproof.receipts")
 
 
 class Claim:
-    """One worker's claim on one shard.
-
-    Args:
-        claim_files: The claims of the plan directory.
-        index: The shard.
-        generation: One more than that of the claim before it.
-        plan_hash: The plan's name.
-        stale_after: Seconds without a sign of life after which it may be taken over.
-
-    Attributes:
-        index: The shard.
-        workspace: Path of the directory in which this claim alone writes.
-    """
+    """One worker's claim on one shard; in the directory ``workspace`` this claim alone writes."""
 
     def __init__(
         self,
@@ -58,6 +46,7 @@ class Claim:
             claimed_at=time.time(),
             stale_after=stale_after,
         )
+        # With the token in its name, no later claim writes into what this one leaves.
         self.workspace = self._path.removesuffix("json") + self._record.token
 
     def publish(self) -> bool:
@@ -68,35 +57,27 @@ class Claim:
         try:
             is_made = files.publish(self._path, encode_claim(self._record))
         except UnsyncedError:
-            is_made = True  # after a power cut, nobody works under it any more
+            is_made = True  # after a power cut, no worker is left to work under it
         if is_made:
             # Kept open: whatever comes under this name later, signs of life go to this claim alone.
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         return is_made
 
     def beat(self) -> None:
-        """Show life once, if the claim still holds.
-
-        Raises:
-            ClaimLostError: It doesn't.
-            OSError: The file system failed.
-        """
+        """Show life once; raises as `raise_if_lost`."""
         self.raise_if_lost()
         self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
         files.rewrite(self._fd, encode_claim(self._record))
 
     def raise_if_lost(self) -> None:
-        """Raise if the claim no longer holds.
-
-        Raises:
-            ClaimLostError: Another worker took the shard over, or the claim's file is gone.
-            OSError: The file system failed.
-        """
+        """Raise `ClaimLostError` if another worker took the shard over, or the file is gone."""
         holder = self._files.holder(self.index)
         if holder is None or holder.record is None or holder.record.token != self._record.token:
-            by = shown(holder.owner, 300) if holder else "nobody: its file is gone"
+            became = "is no longer claimed: the claim's file is gone"
+            if holder is not None:
+                became = f"was taken over by {shown(holder.owner, 300)}"
             root = self._files.root
-            problem = f"shard {self.index} of '{shown(root)}' was taken over by {by}"
+            problem = f"shard {self.index} of '{shown(root)}' {became}"
             raise ClaimLostError(problem, path=root, index=self.index)
 
     def withdraw(self) -> None:
@@ -110,11 +91,7 @@ class Claim:
                 files.remove(self._path)
 
     def release(self) -> None:
-        """Remove the claim and those before it; of a lost one, only what was written under it.
-
-        Raises:
-            OSError: Something could not be removed; the claim itself is, as far as that goes.
-        """
+        """Remove the claim and those before it; of a lost one, only what was written under it."""
         try:
             self.close()
             try:

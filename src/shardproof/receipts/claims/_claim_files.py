@@ -35,14 +35,10 @@ _ENCODED_BYTES = 2048  # more than any claim has: 128 characters of a plan's nam
 
 
 class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a claim's file says.
+    """What a claim's file says; its ``process`` is for others on its machine, ``owner`` for people.
 
     Attributes:
-        shard_index: The shard.
-        plan_hash: The plan.
         token: Random; no two claims have the same.
-        owner: User and host, for people.
-        process: Which process it is, for others on its machine.
         claimed_at: Unix seconds by its clock, for people.
         stale_after: How many seconds it may be silent.
         beat: Counts its signs of life.
@@ -73,7 +69,7 @@ class ObservedClaim(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """Who holds it, for people."""
+        """User, host and process of its holder, for people."""
         return self.record.owner if self.record else "a worker that can't be told"
 
     @property
@@ -92,23 +88,14 @@ class ObservedClaim(msgspec.Struct, frozen=True):
 
 
 class ClaimFiles:
-    """The directory of a plan's claims.
-
-    Args:
-        root: Real absolute path of the plan directory.
-    """
+    """The directory of claims in a plan directory, whose real absolute path is ``root``."""
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.directory = os.path.join(root, CLAIMS)
 
     def refuse_link(self) -> None:
-        """Raise if the directory of claims is a symbolic link.
-
-        Raises:
-            ManifestError: It is one, which could lead anywhere.
-            OSError: It could not be looked at (EIO, ESTALE, ...).
-        """
+        """Raise `ManifestError` if the directory is a symbolic link, which could lead anywhere."""
         if is_link(self.directory):
             problem = "expected a directory of claims, found a symbolic link"
             raise ManifestError(problem, path=self.directory)
@@ -123,11 +110,7 @@ class ClaimFiles:
         return self.read(index, found[-1][0]) if found else None
 
     def read(self, index: int, generation: int) -> ObservedClaim | None:
-        """Return one claim; None where it is gone.
-
-        Raises:
-            OSError: It could not be read, or is something else than a file.
-        """
+        """Return one claim; None where it is gone."""
         path = self.path_of(index, generation)
         try:
             fd = os.open(path, OPEN_FLAGS)
@@ -156,12 +139,7 @@ class ClaimFiles:
                 files.remove(path)
 
     def newest(self) -> dict[int, int]:
-        """Return the highest generation of each shard that has claims; of one listing.
-
-        Raises:
-            ManifestError: The directory of claims is a link.
-            OSError: It could not be looked at (EIO, ESTALE, ...).
-        """
+        """Return the highest generation of each shard that has claims; of one listing."""
         self.refuse_link()
         return dict(sorted((index, number) for index, number, _ in self._matches(_FILE)))
 

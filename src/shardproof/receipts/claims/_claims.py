@@ -42,14 +42,7 @@ def refuse_times(heartbeat: float, stale_after: float) -> None:
 
 
 class Claims:
-    """The claims of one plan directory, as one worker sees them.
-
-    Args:
-        header: Whose claims.
-        heartbeat: Seconds between two signs of life.
-        stale_after: Seconds without one after which a claim is taken over.
-        clock: What time is measured by.
-    """
+    """The claims of one plan directory, as one worker sees them; times are seconds by ``clock``."""
 
     def __init__(
         self,
@@ -66,19 +59,16 @@ class Claims:
         self._is_swept = False
 
     def acquire(self, index: int) -> "Claim":
-        """Return a claim on a shard.
+        """Return a claim on a shard; raise `ShardClaimedError` where another worker has it.
 
-        Raises:
-            ShardClaimedError: Another worker has it.
-            ManifestError: The directory of claims or that of receipts is a link.
-            OSError: The claim can't be written, and none is left.
+        No claim is left where it raises.
         """
         self._sweep()
         earlier = self._files.holder(index)
         if earlier is not None and not self._is_abandoned(index, earlier):
             raise self._claimed(index, earlier.owner)
         generation = 1 if earlier is None else earlier.generation + 1
-        if generation > LAST_GENERATION:  # somebody made a file of the last one
+        if generation > LAST_GENERATION:  # a file of the last one was made by hand
             problem = f"expected generations below {LAST_GENERATION}; move this file away"
             raise OSError(errno.EINVAL, problem, self._files.path_of(index, generation - 1))
         plan_hash, stale_after = self._header.plan_hash, self._stale_after
@@ -87,7 +77,7 @@ class Claims:
             if not claim.publish():
                 raise self._claimed(index, "a worker that was faster")
             if earlier is not None and not self._is_unchanged(index, earlier):
-                # It lives, or gave the shard back and somebody else has it.
+                # Its worker lives, or gave the shard back, and another worker has it.
                 raise self._claimed(index, earlier.owner)
             return claim
         except BaseException:
@@ -95,18 +85,12 @@ class Claims:
             raise
 
     def generations(self) -> dict[int, int]:
-        """Return the highest generation of each shard that is claimed; raises as `newest`."""
+        """Return the highest generation of each shard that is claimed."""
         return self._files.newest()
 
     def refuse_held(self, index: int, generation: int) -> None:
-        """Raise if a claim that was listed still holds a shard.
-
-        It reads that one claim: all of them need not be listed again for each shard.
-
-        Raises:
-            ShardClaimedError: Another worker has the shard.
-            OSError: It could not be looked at (EIO, ESTALE, ...).
-        """
+        """Raise `ShardClaimedError` if a claim that was listed still holds a shard."""
+        # It reads that one claim: all of them need not be listed again for each shard.
         found = self._files.read(index, generation)
         if found is not None and not self._is_abandoned(index, found):
             raise self._claimed(index, found.owner)
@@ -142,7 +126,7 @@ class Claims:
         """Remove a dead claim on a shard that is done, those before it, and what they left.
 
         While its file is there, every claim that is made is a later one, which stays. Where it is
-        gone, somebody cleared up after it, and what is there now is another worker's. What may not
+        gone, another worker cleared up after it, and what is there now is that one's. What may not
         be removed, as another user's, stays.
         """
         with clearing_up(index):

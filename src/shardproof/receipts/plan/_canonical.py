@@ -27,23 +27,21 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def hash_of(value: object) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of a value's canonical JSON.
-
-    Raises:
-        TypeError: It holds something that JSON has no word for.
-        ValueError: It holds NaN, infinity, or an integer that other readers of JSON would round.
-    """
+    """Return the first 16 hexadecimal digits of the SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value)).hexdigest()[:_HASH_DIGITS]
 
 
 def canonical_json(value: object) -> bytes:
-    """Return the one text of a value; raises as `hash_of`."""
+    """Return the one text of a value; raises as `plain`."""
     text = json.dumps(plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return text.encode("ascii")
 
 
 def plain(value: object, where: str = "$", depth: int = 0) -> object:
-    """Return a value as dicts, lists and scalars of JSON; ``where`` is what a refusal names."""
+    """Return a value as dicts, lists and scalars of JSON; ``where`` is what a refusal names.
+
+    NaN, infinity, and integers that other readers of JSON would round are a `ValueError`.
+    """
     if depth > _MAX_DEPTH:
         raise ValueError(f"{where}: expected at most {_MAX_DEPTH} levels")
     if isinstance(value, Mapping):
@@ -56,11 +54,8 @@ def plain(value: object, where: str = "$", depth: int = 0) -> object:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return [plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
     if isinstance(value, os.PathLike):
-        return canonical_path(os.fsdecode(value))
-    return _scalar(plain_number(value), where)
-
-
-def _scalar(value: object, where: str) -> object:
+        value = canonical_path(os.fsdecode(value))
+    value = plain_number(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

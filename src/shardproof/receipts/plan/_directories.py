@@ -62,40 +62,24 @@ _MAX_UNNAMED = 2  # of them in a row: <dataset_name>/<plan_hash>
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of ``plan.json`` that are read without its files; see `PlanHeader`."""
+    """The fields of ``plan.json`` that are read without its files; see `Plan`."""
 
     plan_hash: str
     n_shards: int = msgspec.field(name="num_shards")
     dataset_name: str = ""
-    run_hash: str = ""
+    run_hash: str = ""  # as `kinds`, empty where the plan doesn't say
     kinds: tuple[str, ...] = ()
     version: str = "1.0"
 
 
 class PlanHeader(_Header, frozen=True, kw_only=True):
-    """A plan, without what its shards are made of.
-
-    Attributes:
-        root: Real absolute path of the plan directory.
-        plan_hash: The plan's name.
-        n_shards: How many shards there are.
-        dataset_name: The data set.
-        run_hash: The run that it is part of; no text where the plan doesn't say.
-        kinds: The kinds of outputs that each shard owes; none where the plan doesn't say.
-        version: Of the file's form.
-    """
+    """A plan, without what its shards are made of; ``root`` is the real path of its directory."""
 
     root: str
 
 
 def read_header(root: str) -> PlanHeader:
-    """Return what a plan says of itself.
-
-    Raises:
-        ManifestNotFoundError: There is no plan.
-        ManifestError: It can't be read, or is of a form that is not known.
-        OSError: The file system failed.
-    """
+    """Return what a plan says of itself; raise `ManifestError` where that can't be read."""
     header = json.read(root, PLAN_FILE, _Header, max_bytes=MAX_PLAN_BYTES)
     refuse_version(header.version, root)
     path = os.path.join(root, PLAN_FILE)

@@ -8,7 +8,6 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -121,17 +120,8 @@ def input_files(
 def files_below(root: str, pattern: str) -> list[str]:
     """Return the relative paths of the regular files that a pattern means, sorted.
 
-    Files and directories whose names begin with a dot are left out. Links to files count, and so do
-    links to directories, but not where the pattern says ``**``.
-
-    Args:
-        root: The directory; where there is none, there are no files.
-        pattern: Parts between slashes. ``*`` is any text, ``?`` any character, ``[abc]`` one of
-            these, ``[!abc]`` none of them; ``**`` is any number of directories, none included.
-
-    Raises:
-        ValueError: No pattern, or an absolute one.
-        OSError: A directory could not be listed, or a file not be looked at.
+    What is hidden, and which links count: see `input_files`. Where ``root`` is no directory, there
+    are no files.
     """
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     if not parts or pattern.startswith("/"):
@@ -140,19 +130,11 @@ def files_below(root: str, pattern: str) -> list[str]:
     if pattern.endswith("/") or not is_directory(root):
         return []
     parts += ["*"] if parts[-1] == _ANYWHERE else []
-    names = set(_matching(root, parts))
-    return sorted(name for name in names if is_regular(os.path.join(root, name)))
-
-
-def _matching(root: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield what is below a directory and fits; some of it more than once.
-
-    Several ``**`` lead to one place by many ways, of which one is gone.
-    """
+    found: set[str] = set()
     waiting, seen = [("", 0)], set()
     while waiting:
         place, n = waiting.pop()
-        if (place, n) in seen:
+        if (place, n) in seen:  # several `**` lead to one place by many ways
             continue
         seen.add((place, n))
         if parts[n] == _ANYWHERE:
@@ -168,9 +150,10 @@ def _matching(root: str, parts: Sequence[str]) -> Iterator[str]:
             names = [] if parts[n].startswith(".") else [parts[n]]
         paths = [os.path.join(place, name) for name in names]
         if n + 1 == len(parts):
-            yield from paths
+            found.update(paths)
         else:
             waiting += [(path, n + 1) for path in paths if is_directory(os.path.join(root, path))]
+    return sorted(name for name in found if is_regular(os.path.join(root, name)))
 
 
 def _entries(directory: str) -> list["os.DirEntry[str]"]:
@@ -185,13 +168,8 @@ def _entries(directory: str) -> list["os.DirEntry[str]"]:
 
 
 def describe(path: Path, name: str, identity: Identity) -> InputFile:
-    """Return one local file under a name of its own.
-
-    Raises:
-        ReceiptError: It is no regular file.
-        OSError: It can't be looked at.
-    """
-    fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)
+    """Return one local file under a name of its own; refuse what is no regular file."""
+    fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)  # a corpus may be a directory of links
     try:
         with told_of(str(path)):
             status = os.fstat(fd)

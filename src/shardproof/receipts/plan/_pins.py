@@ -109,10 +109,18 @@ def pin_hub(
         raise
     except Exception as error:
         # Whatever a client of HTTP raises where there is no network: no revision was found out.
-        pinned = offline == "reuse" and _recorded(repo_id, revision, repo_type, output_dir)
-        if not pinned:
-            raise _unresolved(repo_id, revision, offline, output_dir, error) from traced(error)
-        return pinned
+        advice = 'Or give offline="reuse" and output_dir, to take it from the earlier plan.'
+        if offline == "reuse":
+            if pinned := _recorded(repo_id, revision, repo_type, output_dir):
+                return pinned
+            where = "without output_dir" if output_dir is None else f"below '{shown(output_dir)}'"
+            advice = f"There is no earlier plan to take it from ({where})."
+        meant = f"'{shown(revision or 'default')}'"
+        raise RevisionError(
+            f"could not find out which commit of '{shown(repo_id)}' is meant by {meant}:\n"
+            f"{type(error).__name__}: {told(error)}\n"
+            f"Pin it: give the commit's 40 hexadecimal digits as the revision.\n{advice}"
+        ) from traced(error)
     return Pin(kind=repo_type, name=repo_id, requested=revision, revision=commit)
 
 
@@ -133,27 +141,6 @@ def _ask(api: Any, repo_id: str, revision: str | None, repo_type: RepoType, time
         problem = f"expected the hub to name a commit of '{shown(repo_id)}'"
         raise RevisionError(f"{problem}, found {quoted(str(info.sha))}")
     return info.sha
-
-
-def _unresolved(
-    repo_id: str,
-    revision: str | None,
-    offline: Offline,
-    output_dir: str | os.PathLike[str] | None,
-    error: Exception,
-) -> RevisionError:
-    meant = f"'{shown(revision or 'default')}'"
-    lines = [
-        f"could not find out which commit of '{shown(repo_id)}' is meant by {meant}:",
-        f"{type(error).__name__}: {told(error)}",
-        "Pin it: give the commit's 40 hexadecimal digits as the revision.",
-    ]
-    if offline == "reuse":
-        where = "without output_dir" if output_dir is None else f"below '{shown(output_dir)}'"
-        lines.append(f"There is no earlier plan to take it from ({where}).")
-    else:
-        lines.append('Or give offline="reuse" and output_dir, to take it from the earlier plan.')
-    return RevisionError("\n".join(lines))
 
 
 class _PinsOfAPlan(msgspec.Struct):

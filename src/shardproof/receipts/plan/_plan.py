@@ -2,8 +2,10 @@
 
 import datetime
 import hashlib
+import heapq
 import os
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -14,7 +16,6 @@ from shardproof._base.messages import quoted, shown
 from shardproof._base.names import real_root, refusals
 from shardproof._base.opening import refuse_empty
 from shardproof.errors import ManifestError, ReceiptError
-from shardproof.receipts.plan._assignment import METHOD, Assignment, assign
 from shardproof.receipts.plan._canonical import canonical_json, canonical_path, hash_of, plain
 from shardproof.receipts.plan._directories import (
     MAX_KINDS,
@@ -26,7 +27,24 @@ from shardproof.receipts.plan._directories import (
 from shardproof.receipts.plan._input_files import InputFile, identity_of
 from shardproof.receipts.plan._pins import Pin
 
-__all__ = ["Plan", "encode_plan", "make_plan", "resolved_tokenizer"]
+__all__ = ["Assignment", "Plan", "assign", "encode_plan", "make_plan", "resolved_tokenizer"]
+
+_METHOD = "size-balanced-1"
+"""Stands in every plan's hash: another way to deal files out makes another plan."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What one shard is made of.
+
+    Attributes:
+        shard_index: The shard.
+        files: Its files in the order in which they are read: by path.
+        total_bytes: The sum of their sizes; where rows are dealt out, their part of it.
+    """
+
+    shard_index: int
+    files: tuple[InputFile, ...]
+    total_bytes: int
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +166,7 @@ def make_plan(
     fingerprint = f"sha256:{hashlib.sha256(canonical_json(known)).hexdigest()}"
     resolved = resolved_tokenizer(tokenizer)
     settings = msgspec.convert(plain(config or {}, "config"), dict[str, Any])
-    constraints = {**(determinism or {}), "assignment": METHOD}
+    constraints = {**(determinism or {}), "assignment": _METHOD}
     parts = {
         "dataset_name": dataset_name,
         "num_shards": n_shards,
@@ -158,9 +176,10 @@ def make_plan(
         "config_hash": hash_of(settings),
         "file_paths": sorted(str(identity["path"]) for identity in known),
     }
+    now = datetime.datetime.now(datetime.UTC)
     return Plan(
         version="1.0",
-        created_at=_now(),
+        created_at=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
         plan_hash=hash_of(parts),
         dataset_name=dataset_name,
         n_shards=n_shards,
@@ -206,17 +225,61 @@ def _told_apart(kinds: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(kinds)))
 
 
-def _now() -> str:
-    now = datetime.datetime.now(datetime.UTC)
-    return now.isoformat(timespec="seconds").replace("+00:00", "Z")
+def assign(files: Sequence[InputFile], n_shards: int) -> tuple[Assignment, ...]:
+    """Deal files out to shards; each file, or each row, to exactly one.
+
+    The largest file goes first, to the shard that has least so far (Graham, "Bounds on
+    multiprocessing timing anomalies", 1969: at most 4/3 of the best). Where sizes aren't known,
+    in turns. Where there are fewer files than shards, each file's rows are dealt out to shards of
+    its own, most of them for the largest file.
+    """
+    ordered = sorted(files, key=lambda file: (-file.size, file.path))
+    deal = _dealt_by_rows if len(ordered) < n_shards else _dealt_by_size
+    return tuple(
+        Assignment(index, tuple(sorted(shard, key=lambda file: file.path)), n_bytes)
+        for index, (shard, n_bytes) in enumerate(deal(ordered, n_shards))
+    )
+
+
+_Dealt = list[tuple[list[InputFile], int]]
+
+
+def _dealt_by_size(ordered: Sequence[InputFile], n_shards: int) -> _Dealt:
+    shards: list[list[InputFile]] = [[] for _ in range(n_shards)]
+    # How many files a shard has decides where sizes don't: that is in turns, if none is known.
+    heap = [(0, 0, index) for index in range(n_shards)]
+    for file in ordered:
+        n_bytes, n_files, index = heap[0]
+        shards[index].append(file)
+        heapq.heapreplace(heap, (n_bytes + file.size, n_files + 1, index))
+    sizes = {index: n_bytes for n_bytes, _, index in heap}
+    return [(shard, sizes[index]) for index, shard in enumerate(shards)]
+
+
+def _dealt_by_rows(ordered: Sequence[InputFile], n_shards: int) -> _Dealt:
+    """Give each file shards of its own; the file with the largest parts gets the next one."""
+    shares = [1] * len(ordered)
+    # Fractions, since floats of large sizes would be equal where the parts are not.
+    heap = [(Fraction(-file.size), 1, place) for place, file in enumerate(ordered)]
+    heapq.heapify(heap)
+    for _ in range(n_shards - len(ordered)):
+        place = heap[0][2]
+        shares[place] += 1
+        part = Fraction(-ordered[place].size, shares[place])
+        heapq.heapreplace(heap, (part, shares[place], place))
+    dealt: _Dealt = []
+    for file, n_parts in zip(ordered, shares, strict=True):
+        if n_parts == 1:
+            dealt.append(([file], file.size))
+            continue
+        for remainder in range(n_parts):
+            rows = msgspec.structs.replace(file, row_modulus=n_parts, row_remainder=remainder)
+            dealt.append(([rows], file.size // n_parts + (remainder < file.size % n_parts)))
+    return dealt
 
 
 def resolved_tokenizer(tokenizer: Mapping[str, object] | None) -> dict[str, Any]:
-    """Return the tokenizer as plans and runs hash it.
-
-    Raises:
-        ReceiptError: Its revision is not there.
-    """
+    """Return the tokenizer as plans and runs hash it; refuse one without its revision."""
     resolved = msgspec.convert(plain(tokenizer or {"type": "none"}, "tokenizer"), dict[str, Any])
     revision = resolved.get("resolved_revision")
     if resolved.get("type") != "none" and not (isinstance(revision, str) and revision):
@@ -227,11 +290,7 @@ def resolved_tokenizer(tokenizer: Mapping[str, object] | None) -> dict[str, Any]
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """Return the text of ``plan.json``.
-
-    Raises:
-        ReceiptError: It is larger than what is read again.
-    """
+    """Return the text of ``plan.json``; refuse one that is larger than what is read again."""
     data = msgspec.json.format(msgspec.json.encode(plan), indent=1)
     if len(data) > MAX_PLAN_BYTES:
         raise ReceiptError(f"expected a plan of at most {MAX_PLAN_BYTES} bytes, found {len(data)}")

@@ -29,13 +29,10 @@ _Promises = tuple[list[PromisedFile], list[Contradiction]]
 
 
 def read_manifest(root: str) -> Manifest:
-    """Return what the receipts of a plan directory promise.
+    """Return what the receipts of a plan directory promise; ``root`` is its real absolute path.
 
     What was only started, or failed, promises nothing. A receipt that is damaged, or belongs to
     another plan or shard, is a finding.
-
-    Args:
-        root: Real absolute path of the plan directory.
 
     Raises:
         ManifestNotFoundError: There is no ``plan.json``.
@@ -50,7 +47,9 @@ def read_manifest(root: str) -> Manifest:
         with open_receipts(root, root_fd) as receipts_fd:
             if receipts_fd is not None:
                 read = functools.partial(_promises, header, receipts_fd)
-                for _, parts in fanout.over_threads(read, _listed(receipts_fd)):
+                names = map(_RECEIPT.fullmatch, os.listdir(receipts_fd))
+                indices = sorted(int(match[1]) for match in names if match)
+                for _, parts in fanout.over_threads(read, indices):
                     for promises, problems in parts:
                         files += promises
                         damaged += problems
@@ -59,12 +58,6 @@ def read_manifest(root: str) -> Manifest:
     return Manifest(
         root=Path(root), path=Path(root, PLAN_FILE), format="receipts", files=files, damaged=damaged
     )
-
-
-def _listed(receipts_fd: int) -> list[int]:
-    """Return the shards that have a receipt, ascending."""
-    matches = map(_RECEIPT.fullmatch, os.listdir(receipts_fd))
-    return sorted(int(match[1]) for match in matches if match)
 
 
 def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> list[_Promises]:

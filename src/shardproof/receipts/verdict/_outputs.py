@@ -37,19 +37,12 @@ _SHOWN = 5
 
 
 class Output(NamedTuple):
-    """One file that a shard's work wrote.
-
-    Attributes:
-        kind: What it is called in the receipt, such as ``"bin"``.
-        path: Relative to the plan directory; untrusted.
-        bytes: Its size, where it was recorded.
-        checksum: ``"<algorithm>:<hex>"``, where one was recorded that can be proven.
-    """
+    """One file that a shard's work wrote."""
 
     kind: str
-    path: str
+    path: str  # relative to the plan directory; untrusted
     bytes: int | None = None
-    checksum: str | None = None
+    checksum: str | None = None  # "<algorithm>:<hex>", of one that can be proven
 
 
 class _RecordedFile(msgspec.Struct):
@@ -61,11 +54,7 @@ class _RecordedFile(msgspec.Struct):
 
 
 def outputs_of(receipt: Receipt, path: str) -> list[Output]:
-    """Return the outputs that a receipt names.
-
-    Raises:
-        ManifestError: They can't be told; the text names ``path``, which is the receipt's.
-    """
+    """Return the outputs that a receipt names; raise `ManifestError` where they can't be told."""
     files = receipt.files or {}
     if isinstance(only := files.get("shard_name"), str):
         return [Output("shard_name", only)]
@@ -118,13 +107,8 @@ def is_empty(receipt: Receipt) -> bool:
 
 
 def why_lacking(named: Collection[str], kinds: Collection[str] | None) -> str | None:
-    """Return why outputs are too few, in words; None where each that is owed is named.
-
-    Args:
-        named: The kinds that a receipt names.
-        kinds: Those that its shard owes. Without any, Nemotron's law holds: of ``bin`` and
-            ``idx`` both or neither.
-    """
+    """Return why outputs are too few, in words; None where each kind that is owed is named."""
+    # Without any kinds, Nemotron's law holds: of `bin` and `idx` both or neither.
     owed_kinds = kinds or (() if _PAIRED.isdisjoint(named) else _PAIR)
     lacking = [kind for kind in owed_kinds if kind not in named]
     if not lacking:
@@ -140,14 +124,8 @@ def _listed(kinds: Collection[str]) -> str:
 def owed(receipt: Receipt, path: str, kinds: Collection[str] = ()) -> list[Output]:
     """Return the outputs that must be there: all, but those of 0 bytes of an empty shard.
 
-    Args:
-        receipt: It says completed.
-        path: Where it was read.
-        kinds: The kinds of outputs that its plan owes; where it doesn't say, the receipt may.
-
-    Raises:
-        ManifestError: They can't be told; or they are too few, and the shard isn't said to be
-            empty.
+    ``kinds`` are those that its plan owes; where it doesn't say, the receipt may. Too few of them
+    are a `ManifestError`, unless the shard is said to be empty.
     """
     outputs = outputs_of(receipt, path)
     if is_empty(receipt):

@@ -8,7 +8,7 @@ is named twice, neither shard is done until its own receipt is another.
 import functools
 import os
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shardproof._base.liveness import Stamp, settled_stamp_of
@@ -25,7 +25,7 @@ __all__ = ["PlanVerdicts"]
 
 
 class _Named(NamedTuple):
-    """What a completed receipt says, as far as it matters here."""
+    """When a shard was completed by its receipt, and the outputs that this names."""
 
     completed_at: float | None = None
     names: tuple[str, ...] = ()
@@ -33,12 +33,7 @@ class _Named(NamedTuple):
 
 
 class PlanVerdicts:
-    """The verdicts on the shards of a plan, and what is known of the outputs that receipts name.
-
-    Args:
-        header: Whose receipts.
-        clock: What time is measured by.
-    """
+    """The verdicts on the shards of a plan, and what is known of the outputs that receipts name."""
 
     def __init__(self, header: PlanHeader, clock: Callable[[], float]) -> None:
         self._header = header
@@ -67,44 +62,32 @@ class PlanVerdicts:
         # All at once, since most of the time no two are one file; no name has a control character.
         if len(set(_folded("\n".join(names)).split("\n"))) >= len(names):
             return found
-        # Of shards that others wrote over, those that are not done by their own receipt stay so.
-        by_index = {one.index: one for one in found if one.completed}
-        by_index |= self._twins()
-        by_index |= {one.index: one for one in found if not one.completed}
-        return [by_index[index] for index in sorted(by_index)]
-
-    def _twins(self) -> dict[int, Verdict]:
-        """Read all receipts; return the verdicts on shards whose outputs others name too."""
         self._read_all()
         shared = [indices for indices in self._by_name.values() if len(indices) > 1]
-        candidates = sorted(set().union(*shared))
         says = functools.cache(self._says)
-        found = {index: self._twin_of(index, says) for index in candidates}
-        return {index: twin for index, twin in found.items() if twin is not None}
+        twins = [self._twin_of(index, says) for index in sorted(set().union(*shared))]
+        # Of shards that others wrote over, those that are not done by their own receipt stay so.
+        by_index = {one.index: one for one in found if one.completed}
+        by_index |= {twin.index: twin for twin in twins if twin is not None}
+        by_index |= {one.index: one for one in found if not one.completed}
+        return [by_index[index] for index in sorted(by_index)]
 
     def _twin_of_done(self, index: int) -> Verdict | None:
         """Return why a shard that looks done is not; None where no other names its own outputs.
 
-        The first call reads all receipts, and so does one after any got its name since.
-        """
-        if self._is_outdated():
-            self._read_all()
-        return self._twin_of(index, functools.cache(self._says))
-
-    def _is_outdated(self) -> bool:
-        """Whether receipts may have changed since the last look, and that is worth another one.
-
-        What is asked of each of many shards while others work must not read all for each: at most
-        every other moment goes into that, and what a look found is never much older than a look
-        takes.
+        The first call reads all receipts, and so does one after any got its name since. What is
+        asked of each of many shards while others work must not read all for each: at most every
+        other moment goes into that, and what a look found is never much older than a look takes.
         """
         if self._looked is None:
-            return True
-        began, ended = self._looked
-        if self._clock() - ended < ended - began:
-            return False
-        stamp = self._stamp()
-        return stamp is None or stamp != self._stamp_before
+            self._read_all()
+        else:
+            began, ended = self._looked
+            if self._clock() - ended >= ended - began:
+                stamp = self._stamp()
+                if stamp is None or stamp != self._stamp_before:
+                    self._read_all()
+        return self._twin_of(index, functools.cache(self._says))
 
     def _stamp(self) -> Stamp | None:
         """Return the stamp of the directory of receipts; None while it may miss a change.
@@ -156,24 +139,20 @@ class PlanVerdicts:
         try:
             with open_receipts(self._header.root, root_fd) as receipts_fd:
                 if receipts_fd is not None:
-                    for index, names in self._all_names(receipts_fd):
+                    indices = range(self._header.n_shards)
+                    usual = usual_files(self._header, receipts_fd, indices)
+                    for index, files in zip(indices, usual, strict=True):
+                        go_on()
+                        names: Sequence[str] = [file.path for file in files or ()]
+                        # A file of 0 bytes may be an empty shard's, which owes none.
+                        if not files or not all(file.bytes for file in files):
+                            names = self._says(index).names
                         for name in names:
                             by_name.setdefault(_folded(name), set()).add(index)
         finally:
             os.close(root_fd)
         self._by_name, self._n_compared = by_name, {}
         self._looked, self._stamp_before = (began, self._clock()), stamp
-
-    def _all_names(self, receipts_fd: int) -> Iterator[tuple[int, Sequence[str]]]:
-        indices = range(self._header.n_shards)
-        usual = usual_files(self._header, receipts_fd, indices)
-        for index, files in zip(indices, usual, strict=True):
-            go_on()
-            # A file of 0 bytes may be an empty shard's, which owes none.
-            if files and all(file.bytes for file in files):
-                yield index, [file.path for file in files]
-            else:
-                yield index, self._says(index).names
 
     def _says(self, index: int) -> _Named:
         said = judge_receipt(self._header, index)

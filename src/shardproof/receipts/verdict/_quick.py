@@ -51,6 +51,7 @@ _N_OF_A_FILE = 6  # its key, its three fields, and two strings
 is_plain = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.\-]{0,200}").fullmatch
 """None for a name that is not surely harmless."""
 
+# What all may read, this process may: so no output has to be opened to know that.
 _TYPE_AND_READ = 0o170444
 _REGULAR_FOR_ALL = 0o100444
 
@@ -63,14 +64,6 @@ def usual_files(
     They are only given of a receipt of this plan and shard that has the usual fields, each once,
     and names each kind of output that the plan owes. Their names are untrusted; `is_plain` tells
     the harmless ones.
-
-    That no key stands twice is known from the number of quotation marks: two for each key and each
-    string. A duplicate brings at least two more, and so does nothing else but an escaped mark.
-
-    Args:
-        header: Whose receipts are looked at.
-        receipts_fd: A descriptor of the directory of receipts.
-        indices: The shards.
     """
     decode = msgspec.json.Decoder(_Usual).decode
     open_, read, close, flags = os.open, os.read, os.close, OPEN_FLAGS
@@ -86,6 +79,9 @@ def usual_files(
             yield None
             continue
         files = receipt.files.values()
+        names = [file.path for file in files]
+        # Two quotation marks for each key and each string: a key that stands twice brings at least
+        # two more, and so does nothing else but an escaped mark.
         n_keys_and_strings = (
             _N_ALWAYS
             + (receipt.started_at is not None)
@@ -101,35 +97,21 @@ def usual_files(
             and len(data) < _USUAL_BYTES
             and data.count(b'"') == 2 * n_keys_and_strings
             and why_lacking(receipt.files, header.kinds or receipt.kinds) is None
-            and _name_each_once(receipt)
+            # No two outputs are one file, and what is named beside them is one of them.
+            and len({name.lower() for name in names}) == len(names)
+            and (receipt.output_file is None or receipt.output_file in names)
         )
         yield files if is_usual and files else None
-
-
-def _name_each_once(receipt: _Usual) -> bool:
-    """Whether no two outputs are one file, and what is named beside them is one of them."""
-    names = [file.path for file in receipt.files.values()]
-    beside = receipt.output_file
-    return len({name.lower() for name in names}) == len(names) and (
-        beside is None or beside in names
-    )
 
 
 def not_plainly_done(
     header: PlanHeader, root_fd: int, receipts_fd: int, indices: Sequence[int], names: list[str]
 ) -> list[int]:
-    """Return the shards that are not done beyond doubt, at level ``complete``.
+    """Return the shards that are not done beyond doubt; ``names`` gets the outputs of the others.
 
-    The time of a look goes into this loop and into `usual_files`. They only ever pass over what the
-    closer look calls done: outputs must have plain names and be regular files that everybody may
-    read.
-
-    Args:
-        header: Whose receipts are looked at.
-        root_fd: A descriptor of the plan directory.
-        receipts_fd: A descriptor of the directory of receipts.
-        indices: The shards.
-        names: Is given the outputs of those that are done.
+    The time of a look at level ``complete`` goes into this loop and into `usual_files`. They only
+    ever pass over what the closer look calls done: outputs must have plain names and be regular
+    files that all may read.
     """
     lstat, plain = os.lstat, is_plain
     odd = []

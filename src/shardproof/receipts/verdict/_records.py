@@ -95,11 +95,7 @@ OWN_FIELDS = _FIELDS | {OUTPUT_FILE}
 
 
 def decode_receipt(data: bytes, path: str) -> Receipt:
-    """Return the receipt that a file holds.
-
-    Raises:
-        ManifestError: It holds none; the text names ``path``, the line and the field.
-    """
+    """Return the receipt that a file holds; raise `ManifestError` where it holds none."""
     if len(data) > MAX_RECEIPT_BYTES:
         raise ManifestError(f"expected at most {MAX_RECEIPT_BYTES} bytes, found more", path=path)
     known = json.decode(data, _Fields, path=path)
@@ -112,13 +108,7 @@ def decode_receipt(data: bytes, path: str) -> Receipt:
 
 
 def encode_receipt(receipt: Receipt) -> bytes:
-    """Return the text of a receipt.
-
-    Raises:
-        ReceiptError: It is larger than what is read again.
-        TypeError: Its stats are no JSON.
-        ValueError: There is NaN or infinity in them.
-    """
+    """Return the text of a receipt; refuse one that is larger than what is read again."""
     said = {name: getattr(receipt, name) for name in Receipt.__struct_fields__ if name != "extra"}
     text = {name: value for name, value in said.items() if value is not None} | receipt.extra
     data = msgspec.json.encode(plain(text, "receipt"))
@@ -128,13 +118,7 @@ def encode_receipt(receipt: Receipt) -> bytes:
 
 
 def read_receipt(root: str, index: int) -> Receipt:
-    """Return a shard's receipt.
-
-    Raises:
-        ManifestNotFoundError: There is none.
-        ManifestError: It can't be read.
-        OSError: The file system failed.
-    """
+    """Return a shard's receipt; raise `ManifestNotFoundError` where there is none."""
     path = os.path.join(_receipts_dir(root), receipt_name(index))
     with told_of(path):
         name = f"{RECEIPTS}/{receipt_name(index)}"
@@ -144,11 +128,7 @@ def read_receipt(root: str, index: int) -> Receipt:
 
 @contextlib.contextmanager
 def open_receipts(root: str, root_fd: int) -> Iterator[int | None]:
-    """Yield a descriptor of the directory of receipts; None where there is none yet.
-
-    Raises:
-        ManifestError: It is something else than a directory.
-    """
+    """Yield a descriptor of the directory of receipts; None where there is none yet."""
     try:
         fd = os.open(RECEIPTS, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=root_fd)
     except FileNotFoundError:
@@ -167,12 +147,7 @@ def open_receipts(root: str, root_fd: int) -> Iterator[int | None]:
 
 
 def _receipts_dir(root: str) -> str:
-    """Return the path of the directory of receipts.
-
-    Raises:
-        ManifestError: It is a link, which could lead anywhere, or something else.
-        OSError: It could not be looked at (EIO, ESTALE, ...).
-    """
+    """Return the path of the directory of receipts; refuse a link, which could lead anywhere."""
     path = os.path.join(root, RECEIPTS)
     mode = mode_of(path)
     if mode and not stat.S_ISDIR(mode):

@@ -54,18 +54,11 @@ class Verdict:
 
 
 class ReceiptVerdict(NamedTuple):
-    """What one shard's receipt says, before its outputs are looked at.
-
-    Attributes:
-        status: As of a `Verdict`.
-        reason: Why the shard is not done; no text where the receipt says completed.
-        files: What a completed receipt promises.
-        completed_at: When a completed shard was.
-    """
+    """What one shard's receipt says, before its outputs are looked at."""
 
     status: _VerdictStatus
-    reason: str = ""
-    files: Sequence[PromisedFile] = ()
+    reason: str = ""  # why the shard is not done; no text where the receipt says completed
+    files: Sequence[PromisedFile] = ()  # of a completed one, as `completed_at`
     completed_at: float | None = None
 
 
@@ -80,18 +73,7 @@ def look_at(
     """Return the verdict on each shard, and the names of the outputs of all that say completed.
 
     Each is judged by its own receipt, in the order of ``indices``; whether two name one output, the
-    caller finds in the names.
-
-    Args:
-        header: Whose receipts are looked at.
-        indices: The shards.
-        level: How hard to look.
-        workers: How many threads look; None to decide by how long the file system takes.
-        pending: Whether verdicts on shards that are done are left out, which takes less time.
-
-    Raises:
-        ManifestError: The plan directory can't be opened.
-        OSError: A receipt or an output could not be looked at (EIO, ESTALE, ...).
+    caller finds in the names. ``pending`` leaves out those that are done, which takes less time.
     """
     root_fd = open_root(header.root)
     try:
@@ -125,19 +107,14 @@ def verdict(
 ) -> Verdict:
     """Return whether a shard is done by its own receipt, from a closer look.
 
-    Args:
-        header: Whose receipts are looked at.
-        index: The shard.
-        level: How hard to look.
-        names: Is given the outputs that a completed receipt names.
-
-    Raises:
-        OSError: It could not be looked at (EIO, ESTALE, ...), or its receipt may not be read.
+    The outputs that a completed receipt names are added to ``names``.
     """
     said = judge_receipt(header, index)
     if said.status == "completed":
+        if names is not None:
+            names += [file.name for file in said.files]
         try:
-            return _look_at_outputs(header, index, level, said.files, names)
+            return _look_at_outputs(header, index, level, said.files)
         except ManifestError as error:
             said = _not_believed(error)
     reason = said.reason
@@ -147,11 +124,7 @@ def verdict(
 
 
 def judge_receipt(header: PlanHeader, index: int) -> ReceiptVerdict:
-    """Return what a shard's receipt says, from a closer look.
-
-    Raises:
-        OSError: It could not be looked at (EIO, ESTALE, ...), or may not be read.
-    """
+    """Return what a shard's receipt says, from a closer look."""
     try:
         receipt = read_receipt(header.root, index)
         if receipt.plan_hash != header.plan_hash:
@@ -185,14 +158,8 @@ def _not_believed(error: ManifestError) -> ReceiptVerdict:
 
 
 def _look_at_outputs(
-    header: PlanHeader,
-    index: int,
-    level: Level,
-    files: Sequence[PromisedFile],
-    names: list[str] | None,
+    header: PlanHeader, index: int, level: Level, files: Sequence[PromisedFile]
 ) -> Verdict:
-    if names is not None:
-        names += [file.name for file in files]
     source = Path(header.root, RECEIPTS, receipt_name(index))
     manifest = Manifest(root=Path(header.root), path=source, format="receipts", files=files)
     report = check(manifest, level=level, workers=1, list_first=False)

@@ -6,7 +6,7 @@ doesn't collect it where it is imported: only subclasses named ``Test...`` run.
 
 from typing import TYPE_CHECKING, Any
 
-from shardproof._base.lazy import attached
+from shardproof._base.imports import attached
 from shardproof.testing._extras import extra
 
 if TYPE_CHECKING:

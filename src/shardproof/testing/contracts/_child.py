@@ -20,8 +20,8 @@ import pytest
 __all__ = [
     "ChildResult",
     "Raised",
-    "Traces",
     "left_behind",
+    "left_by",
     "refusal",
     "returned",
     "run_in_child",
@@ -89,9 +89,9 @@ def run_in_child(function: Callable[[], Any], *, deadline: float) -> ChildResult
         return ChildResult(exceeded=deadline)
     if message:
         kind, content = json.loads(message)
-        return (
-            ChildResult(value=content) if kind == "value" else ChildResult(error=Raised(*content))
-        )
+        if kind == "value":
+            return ChildResult(value=content)
+        return ChildResult(error=Raised(*content))
     number = os.waitstatus_to_exitcode(status)
     return ChildResult(killed_by=signal.Signals(-number).name if number < 0 else f"exit({number})")
 
@@ -121,22 +121,18 @@ def _be_the_child(function: Callable[[], Any], writing: int) -> NoReturn:
     try:
         os.setsid()  # a group of its own, for whatever it starts to be killed with it
         faulthandler.disable()
-        message = _message(function)
+        try:
+            try:
+                message = json.dumps(["value", function()])
+            except BaseException as error:  # whatever it is, the parent judges it
+                message = _error(error)
+        except BaseException as error:  # of a signal's handler, while another error was told
+            message = _error(error)
         with open(writing, "w", encoding="utf-8") as pipe:
             pipe.write(message + "\n")
         code = 0
     finally:
         os._exit(code)  # nothing of the parent's is to run a second time: no atexit, no finally
-
-
-def _message(function: Callable[[], Any]) -> str:
-    try:
-        try:
-            return json.dumps(["value", function()])
-        except BaseException as error:  # whatever it is, the parent judges it
-            return _error(error)
-    except BaseException as error:  # of a signal's handler, while another error was told
-        return _error(error)
 
 
 def _error(error: BaseException) -> str:
@@ -164,7 +160,7 @@ def _receive(reading: int, deadline: float) -> str | None:
 
 
 def _end(pid: int, patience: float) -> int:
-    """Let a child that has said all end by itself, and kill what is left of its group."""
+    """Wait for a child that has said all to end, and kill what is left of its group."""
     end = time.monotonic() + patience
     ended, status = os.waitpid(pid, os.WNOHANG)
     while not ended and time.monotonic() < end:
@@ -178,43 +174,40 @@ def _end(pid: int, patience: float) -> int:
     return status if ended else os.waitpid(pid, 0)[1]
 
 
-class Traces(NamedTuple):
-    """What this process holds."""
-
-    threads: frozenset[str]
-    processes: frozenset[str]
-    descriptors: frozenset[str]
-
-
-def traces() -> Traces:
-    """Return what this process holds now.
+def traces() -> set[str]:
+    """Return the threads, processes and descriptors that this process holds now.
 
     Descriptors are those of Linux' ``/proc/self/fd`` (proc(5)).
     """
-    threads = {f"thread {thread.name!r} {thread.ident}" for thread in threading.enumerate()}
-    processes, descriptors = set(), set()
+    found = {f"thread {thread.name!r} {thread.ident}" for thread in threading.enumerate()}
     for task in Path("/proc/self/task").iterdir():
         # A thread may end while it is looked at; what it started is then another's child.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            processes |= {f"process {pid}" for pid in (task / "children").read_text().split()}
+            found |= {f"process {pid}" for pid in (task / "children").read_text().split()}
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the one that listed them
-            descriptors.add(f"descriptor {name} of {os.readlink(f'/proc/self/fd/{name}')}")
-    return Traces(frozenset(threads), frozenset(processes), frozenset(descriptors))
-
-
-def left_behind(before: Traces) -> list[str]:
-    """Return what is there now and was not before; what is about to end gets two seconds."""
-    end = time.monotonic() + _PATIENCE
-    while (found := _new_since(before)) and time.monotonic() < end:
-        gc.collect()
-        time.sleep(0.01)
+            found.add(f"descriptor {name} of {os.readlink(f'/proc/self/fd/{name}')}")
     return found
 
 
-def _new_since(before: Traces) -> list[str]:
-    now = traces()
-    return [new for old, kind in zip(before, now, strict=True) for new in sorted(kind - old)]
+def left_behind(before: set[str]) -> list[str]:
+    """Return what is there now and was not before; what is about to end gets two seconds."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        found = sorted(traces() - before)
+        if not found or time.monotonic() >= end:
+            return found
+        gc.collect()
+        time.sleep(0.01)
+
+
+def left_by(use: Callable[[], object]) -> list[str]:
+    """Return what three calls leave behind, after one: what a library starts once, it may keep."""
+    use()
+    before = traces()
+    for _ in range(3):
+        use()
+    return left_behind(before)
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int, int]]:

@@ -1,15 +1,19 @@
-"""Hypothesis strategies for names, and for JSON, that every reader must refuse."""
+"""Hypothesis strategies for names, JSON and manifests that every reader must refuse."""
 
+import copy
 import json
 import re
 import unicodedata
-from collections.abc import Iterable
+from typing import Any
 
 from hypothesis import strategies as st
 
-from shardproof.testing.samples._layout import Layout
+from shardproof.testing.samples._layout import Layout, SampleFormat, sample_format
+from shardproof.testing.samples.checkpoint._content import checkpoint_document
+from shardproof.testing.samples.checkpoint._metadata import metadata_lies, misnamed, sealed
+from shardproof.testing.samples.receipts import receipt_bytes
 
-__all__ = ["hostile_json", "hostile_names", "twin_names"]
+__all__ = ["hostile_json", "hostile_manifests", "hostile_names", "twin_names"]
 
 _NUMBER = re.compile(r"(?<![\w\".])\d+(\.\d+)?(?![\w\".])")
 """A whole number of a document: a part of one may be replaced by what makes another number."""
@@ -94,30 +98,141 @@ def hostile_json(document: object = None) -> st.SearchStrategy[bytes]:
         st.sampled_from(numbers),
         bad,
     )
+    # A member twice: a reader takes the first, or the last.
+    repeated = [
+        f"{text[: member.end()]}, {member[0]}{text[member.end() :]}".encode()
+        for member in re.finditer(r'"[^"]*": ("[^"]*"|[\d.]+|true|false|null)', text)
+    ]
+    not_json = [
+        b"\0" * len(text),  # what a power cut may leave of a file
+        text.encode() + b"]",
+        text.encode() * 2,
+        text.encode("utf-16"),
+        text.encode("utf-32"),
+        b"\xff" + text.encode(),
+        text.replace('"', "'").encode(),
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"[" * 100_000 + b"]" * 100_000,
+    ]
+    for end in re.finditer(r'(?<=\w)"', text):
+        before, after = text[: end.start()].encode(), text[end.start() :].encode()
+        not_json += [before + b"\\ud800" + after, before + b"\xed\xa0\x80" + after]
     return st.one_of(
         st.integers(0, len(text) - 1).map(lambda end: text[:end].encode()),
         replaced if numbers else st.nothing(),
-        st.sampled_from([*_repeated_members(text), *_not_json(text)]),
+        st.sampled_from([*repeated, *not_json]),
     )
 
 
-def _repeated_members(text: str) -> Iterable[bytes]:
-    """Put each simple member of an object twice: a reader takes the first, or the last."""
-    for member in re.finditer(r'"[^"]*": ("[^"]*"|[\d.]+|true|false|null)', text):
-        yield f"{text[: member.end()]}, {member[0]}{text[member.end() :]}".encode()
+def hostile_manifests(
+    layout: Layout | str | SampleFormat = "saev", *, index: int = 0
+) -> st.SearchStrategy[bytes]:
+    """Return a strategy for manifests that no reader of a format may believe, whatever lies there.
+
+    They are no JSON, or not quite (`hostile_json`); or one field has the wrong type or a value that
+    the format's laws forbid; or a shard has a name that no path may be made of (`hostile_names`),
+    some of which lead to the very file that was meant.
+
+    - Of saev it is ``shards.json``, which a right reader refuses.
+    - Of receipts it is that of one shard, which a right reader takes for left to do; it raises
+      nothing.
+    - Of checkpoints it is the metadata file, which a right reader refuses, and raises nothing else.
+      Most have their own right checksum: only the law that is broken can tell.
+
+    Args:
+        layout: What they lie about, or a format; by default the smallest that will do.
+        index: Of receipts, the shard, which must be whole in the layout.
+
+    Raises:
+        ValueError: A format of your own, for which `hostile_json` is meant; a shard that is not
+            whole; a checkpoint whose first rank has no two tensors, the first of them with data.
+
+    Example:
+        >>> from hypothesis import find
+        >>> find(hostile_manifests("checkpoint"), lambda text: len(text) < 9)
+        b''
+    """
+    form = layout.format if isinstance(layout, Layout) else sample_format(layout)
+    if form.name not in _HOSTILE:
+        raise ValueError(f"layout: expected a format of the kit, found {form}; use hostile_json")
+    if not isinstance(layout, Layout):
+        layout = Layout(3 if form.name == "checkpoint" else 1, format=form)
+    return _HOSTILE[form.name](layout, index)
 
 
-def _not_json(text: str) -> Iterable[bytes]:
-    yield b"\0" * len(text)  # what a power cut may leave of a file
-    yield text.encode() + b"]"
-    yield text.encode() * 2
-    yield text.encode("utf-16")
-    yield text.encode("utf-32")
-    yield b"\xff" + text.encode()
-    yield text.replace('"', "'").encode()
-    yield b"[" * 100_000
-    yield b'{"a":' * 100_000
-    yield b"[" * 100_000 + b"]" * 100_000
-    for end in re.finditer(r'(?<=\w)"', text):
-        yield (text[: end.start()] + "\\ud800" + text[end.start() :]).encode()
-        yield text[: end.start()].encode() + b"\xed\xa0\x80" + text[end.start() :].encode()
+def _hostile_shards(layout: Layout, _index: int) -> st.SearchStrategy[bytes]:
+    entries = json.loads(layout.read_bytes("shards.json"))
+    names = hostile_names().map(
+        lambda name: json.dumps([*entries, {"name": name, "n_examples": 4}]).encode()
+    )
+    return st.one_of(hostile_json(entries), names)
+
+
+def _hostile_receipts(layout: Layout, index: int) -> st.SearchStrategy[bytes]:
+    if layout.states[index] != "ok":
+        raise ValueError(f"shard {index}: expected ok, found {layout.states[index]}")
+    receipt = json.loads(receipt_bytes(layout, index) or b"")
+    files, name, plan_hash = receipt["files"], layout.bin_name(index), layout.plan_hash
+    # Lists of one of the two outputs, which is whole: twice, or without the other.
+    halves = [{kind: file} for kind, file in files.items()]
+    halves += [dict.fromkeys(files, file) for file in files.values()]
+    # Fields that every reader must go by, and what else than wrong types may not be there.
+    wrong: dict[_Field, tuple[object, ...]] = {
+        ("status",): (0, "", "Completed", "completed ", "started", "failed", "unknown"),
+        ("plan_hash",): (0, "", plan_hash[:-1], plan_hash + " ", f"0x{plan_hash}"),
+        ("shard_index",): (str(index), -1, index + 1, 10**30, 2**64 + index),
+        ("schema_version",): (0, 2, 99, -1, "1"),
+        ("files",): ("bin", 0, [{"path": name, "bytes": 96}], *halves),
+        ("files", "bin"): (name, 0, [name]),
+        _PATH: (0, f"../{plan_hash}/{name}", f"receipts/../{name}", f"./{name}", f".//{name}"),
+    }
+    lies = [{field: lie} for field, some in wrong.items() for lie in (*_WRONG_TYPES, *some)]
+    # None means that no size was recorded, and a wrong size is not wrong at every level.
+    lies += [{("files", "bin", "bytes"): lie} for lie in (*_WRONG_TYPES[1:], "96", -1)]
+    # Equal to 0 in Python, or not more than it: still not the number 0.
+    not_zero: tuple[object, ...] = (None, False, 0.5, "0", [], -1)
+    lies += [{("files",): {}, ("stats", "num_sequences"): lie} for lie in not_zero]
+    texts = [_told(receipt, lie) for lie in lies]
+    names = hostile_names().map(lambda name: _told(receipt, {_PATH: name}))
+    return st.one_of(hostile_json(receipt), *_often(texts), names)
+
+
+_Field = tuple[str, ...]
+_PATH = ("files", "bin", "path")
+_WRONG_TYPES: tuple[object, ...] = (None, True, False, 1.5, [], ["completed"], {}, {"a": {}})
+
+
+def _told(receipt: dict[str, Any], lie: dict[_Field, object]) -> bytes:
+    """Return the receipt with other values in some fields."""
+    told = copy.deepcopy(receipt)
+    for (*parents, last), value in lie.items():
+        inner = told
+        for parent in parents:
+            inner = inner[parent]
+        inner[last] = value
+    return json.dumps(told).encode()
+
+
+def _often(texts: list[bytes]) -> list[st.SearchStrategy[bytes]]:
+    """Return many texts three times: one_of() counts each strategy, but the same one only once."""
+    return [st.sampled_from(texts) for _ in range(3)]
+
+
+def _hostile_metadata(layout: Layout, _index: int) -> st.SearchStrategy[bytes]:
+    first = layout.tensors[0]
+    if len(first) < 2 or not first[0].size:
+        problem = "expected two tensors in rank 0, the first with data, found others"
+        raise ValueError(f"layout: {problem}")
+    # Without numbers in texts: with another one there, those would be right.
+    whole = Layout(3, format="checkpoint", prefix=layout.prefix)
+    broken = hostile_json(checkpoint_document(whole) | {"timestamp": "now"})
+    # With a right checksum at the end, whatever stands before it.
+    with_seal = broken.map(
+        lambda text: sealed(text[:-1] + b', "checksum": "' if text.endswith(b"}") else text)
+    )
+    names = hostile_names().map(lambda name: misnamed(layout, name))
+    return st.one_of(broken, with_seal, *_often([*metadata_lies(layout)]), names)
+
+
+_HOSTILE = {"saev": _hostile_shards, "receipts": _hostile_receipts, "checkpoint": _hostile_metadata}

@@ -13,12 +13,11 @@ import pytest
 
 from shardproof.testing.contracts._child import (
     ChildResult,
-    left_behind,
+    left_by,
     refusal,
     returned,
     run_in_child,
     snapshot,
-    traces,
 )
 from shardproof.testing.contracts._samples import fingerprint
 from shardproof.testing.faults import FileSystemFaults
@@ -69,18 +68,9 @@ class ShardLoaderContract:
     """
 
     refused: Sequence[ShardState] = (
-        ShardState.MISSING,
-        ShardState.EMPTY,
-        ShardState.UNREADABLE,
-        ShardState.DIRECTORY,
-        ShardState.DANGLING,
-        ShardState.LOOP,
-        ShardState.OUTSIDE,
-        ShardState.FIFO,
-        ShardState.SOCKET,
-        ShardState.TRUNCATED,
-        ShardState.EXTENDED,
-        ShardState.UNFINISHED,
+        *(ShardState.MISSING, ShardState.EMPTY, ShardState.UNREADABLE, ShardState.DIRECTORY),
+        *(ShardState.DANGLING, ShardState.LOOP, ShardState.OUTSIDE, ShardState.FIFO),
+        *(ShardState.SOCKET, ShardState.TRUNCATED, ShardState.EXTENDED, ShardState.UNFINISHED),
     )
     deadline = 60.0
 
@@ -179,24 +169,22 @@ class ShardLoaderContract:
                 firsts = [next(run) for run in runs]
                 return [[first, *run] for first, run in zip(firsts, runs, strict=True)]
 
-        alone = [
-            returned(self.look(lambda: self.deliver(open_loader, one))),
-            returned(self.look(lambda: self.deliver(open_loader, other))),
-        ]
-        assert [*map(Counter, returned(self.look(in_turns)))] == [*map(Counter, alone)]
+        a, b = returned(self.look(in_turns))
+        assert Counter(a) == Counter(returned(self.look(lambda: self.deliver(open_loader, one))))
+        assert Counter(b) == Counter(returned(self.look(lambda: self.deliver(open_loader, other))))
 
     def test_damage_is_refused_on_opening(
         self, open_loader: OpenLoader, make_dir: MakeDir, refused_state: ShardState
     ) -> None:
         """Not later, deep in a training run."""
-        path = make_dir(_with_second(refused_state)).path
+        path = make_dir(_between_whole(refused_state)).path
         refusal(self.look(lambda: self.close(open_loader(path))))
 
     def test_a_refusal_names_the_absolute_path(
         self, open_loader: OpenLoader, make_dir: MakeDir, refused_state: ShardState
     ) -> None:
-        """Also where the directory was named by a relative one: who reads the log is elsewhere."""
-        path, shards = make_dir(_with_second(refused_state))
+        """Also where the directory was named by a relative one: the log is read elsewhere."""
+        path, shards = make_dir(_between_whole(refused_state))
 
         def by_a_relative_path() -> None:
             os.chdir("/")
@@ -209,7 +197,7 @@ class ShardLoaderContract:
         self, open_loader: OpenLoader, make_dir: MakeDir
     ) -> None:
         """A user who restores one shard at a time waits in the job queue for each."""
-        path, shards = make_dir(_in_states([ShardState.OK, *self.refused, ShardState.OK]))
+        path, shards = make_dir(_between_whole(*self.refused))
         error = refusal(self.look(lambda: self.close(open_loader(path))))
         unnamed = [shard.name for shard in shards[1:-1] if str(shard) not in error.text]
         assert not unnamed, f"not named: {', '.join(unnamed)}; the text is: {error.text}"
@@ -220,18 +208,17 @@ class ShardLoaderContract:
         self, open_loader: OpenLoader, make_dir: MakeDir, refused_state: ShardState
     ) -> None:
         """The right samples or an error, be it a late one: no others, and not fewer in silence."""
-        whole, path = (make_dir(_with_second(s)).path for s in (ShardState.OK, refused_state))
+        whole, path = (make_dir(_between_whole(s)).path for s in (ShardState.OK, refused_state))
         samples = returned(self.look(lambda: self.deliver(open_loader, whole)))
         outcome = self.look(lambda: self.deliver(open_loader, path))
         if outcome.error is None:
-            found = Counter(returned(outcome))
-            assert found == Counter(samples), "other samples were delivered, and no error raised"
+            _assert_same(returned(outcome), samples)
 
     def test_a_missing_shard_is_a_file_not_found_error(
         self, open_loader: OpenLoader, make_dir: MakeDir
     ) -> None:
         """Which is what callers catch."""
-        path = make_dir(_with_second(ShardState.MISSING)).path
+        path = make_dir(_between_whole(ShardState.MISSING)).path
         error = refusal(self.look(lambda: self.close(open_loader(path))))
         assert "FileNotFoundError" in error.kinds, f"found {error.kinds[0]}"
 
@@ -289,7 +276,7 @@ class ShardLoaderContract:
                     _DURING[fault](shard)
                 return [first, *run]
 
-        self._assert_right_or_raised(self.look(damaged_after_the_first), whole, shards)
+        _assert_same_or_raised(self.look(damaged_after_the_first), whole, shards)
 
     @pytest.mark.parametrize("fault", ["eio", "short"])
     def test_reads_that_fail(self, open_loader: OpenLoader, make_dir: MakeDir, fault: str) -> None:
@@ -308,45 +295,24 @@ class ShardLoaderContract:
                     fs.short("read", 7, times=None, match=shards[1].name, optional=True)
                 return self.deliver(open_loader, path)
 
-        self._assert_right_or_raised(self.look(with_fault), whole, shards)
-
-    def _assert_right_or_raised(
-        self, outcome: ChildResult, whole: list[str], shards: list[Path]
-    ) -> None:
-        if outcome.error is None:
-            found = Counter(returned(outcome))
-            assert found == Counter(whole), "other samples were delivered, and no error raised"
-        else:
-            error = refusal(outcome)
-            named = [shard for shard in shards if str(shard) in error.text]
-            assert named, f"no shard's absolute path is named in: {error.text}"
+        _assert_same_or_raised(self.look(with_fault), whole, shards)
 
     @pytest.mark.parametrize("end", ["exhausted", "abandoned", "refused"])
     def test_nothing_is_left_behind(
         self, open_loader: OpenLoader, make_dir: MakeDir, end: str
     ) -> None:
         """No thread, process or descriptor, once a loader is closed and gone."""
-        value = _with_second(ShardState.MISSING) if end == "refused" else _WHOLE
+        value = _between_whole(ShardState.MISSING) if end == "refused" else _WHOLE
         path = make_dir(value).path
         expected = [Exception] if end == "refused" else []
 
         def use() -> None:
-            with (
-                contextlib.suppress(*expected),
-                self.opened(open_loader, path) as loader,
-            ):
+            with contextlib.suppress(*expected), self.opened(open_loader, path) as loader:
                 for _ in self.samples(loader):
                     if end == "abandoned":
                         break
 
-        def traces_of_three() -> list[str]:
-            use()  # what a library starts once, it may keep
-            before = traces()
-            for _ in range(3):
-                use()
-            return left_behind(before)
-
-        found = returned(self.look(traces_of_three))
+        found = returned(self.look(lambda: left_by(use)))
         assert not found, f"left behind: {', '.join(found)}"
 
     def test_the_directory_is_left_as_it_was(
@@ -359,6 +325,19 @@ class ShardLoaderContract:
         assert snapshot(path) == before
 
 
+def _assert_same(found: list[str], whole: list[str]) -> None:
+    assert Counter(found) == Counter(whole), "other samples were delivered, and no error raised"
+
+
+def _assert_same_or_raised(outcome: ChildResult, whole: list[str], shards: list[Path]) -> None:
+    if outcome.error is None:
+        _assert_same(returned(outcome), whole)
+    else:
+        text = refusal(outcome).text
+        named = any(str(shard) in text for shard in shards)
+        assert named, f"no shard's absolute path is named in: {text}"
+
+
 _DURING: dict[str, Callable[[Path], None]] = {
     "vanished": os.unlink,
     "shrunk": lambda shard: os.truncate(shard, shard.stat().st_size // 2),
@@ -366,10 +345,6 @@ _DURING: dict[str, Callable[[Path], None]] = {
 }
 
 
-def _in_states(states: Sequence[ShardState]) -> Layout:
-    n_examples = len(states) * _WHOLE.examples_per_shard
-    return _WHOLE.replace(states, n_examples=n_examples)
-
-
-def _with_second(state: ShardState) -> Layout:
-    return _in_states([ShardState.OK, state, ShardState.OK])
+def _between_whole(*states: ShardState) -> Layout:
+    states = (ShardState.OK, *states, ShardState.OK)
+    return _WHOLE.replace(states, n_examples=len(states) * _WHOLE.examples_per_shard)

@@ -87,9 +87,8 @@ class SeededLoaderContract(ShardLoaderContract):
             assert _global_states() == before, "a global generator was moved"
             return order
 
-        one, other = (
-            returned(self.look(functools.partial(with_global_seed, seed))) for seed in (1, 2)
-        )
+        runs = [functools.partial(with_global_seed, seed) for seed in (1, 2)]
+        one, other = (returned(self.look(run)) for run in runs)
         assert one == other, "the order depends on a global generator"
 
 
@@ -111,7 +110,7 @@ class ResumableLoaderContract(ShardLoaderContract):
 
     def state_of(self, loader: Any, n_taken: int) -> Any:
         """Return the state of a loader from which so many samples were taken."""
-        del n_taken  # for those who count outside of the loader
+        del n_taken  # for a subclass that counts outside of the loader
         return loader.state_dict()
 
     def restore(self, loader: Any, state: Any) -> None:
@@ -125,9 +124,8 @@ class ResumableLoaderContract(ShardLoaderContract):
         """What came before the stop and what comes after it are an undisturbed run."""
         path = make_dir(Layout(n_shards=4)).path
         whole = returned(self.look(lambda: self.deliver(open_loader, path)))
-        n_taken = {"at-once": 0, "after-one": 1, "half-way": len(whole) // 2}.get(
-            stop, len(whole) - 1
-        )
+        early = {"at-once": 0, "after-one": 1, "half-way": len(whole) // 2}
+        n_taken = early.get(stop, len(whole) - 1)
         first, state = returned(self.look(lambda: self._stopped(open_loader, path, n_taken)))
 
         def resumed() -> list[str]:

@@ -1,4 +1,4 @@
-"""Text for a sample, by which two are known to be equal."""
+"""Text for a sample, by which two are known to be equal; it is made without pytest."""
 
 import array
 import hashlib
@@ -28,19 +28,14 @@ def fingerprint(sample: Any) -> str:
         view = memoryview(sample)
         return f"{view.format}{view.shape}:{_digest(view.tobytes())}"
     if hasattr(sample, "dtype") and hasattr(sample, "shape"):
-        return f"{sample.dtype}{tuple(sample.shape)}:{_digest(_bytes(sample))}"
+        about, values = f"{sample.dtype}{tuple(sample.shape)}", sample
+        if not hasattr(values, "tobytes"):  # a tensor of torch; numpy has no bfloat16, but uint8
+            tensor = values.detach().cpu().contiguous().reshape(-1)
+            values = tensor.view(sys.modules["torch"].uint8).numpy()
+        is_any = values.dtype == object  # whose bytes are addresses
+        return f"{about}:{_digest(repr(values.tolist()).encode() if is_any else values.tobytes())}"
     return repr(sample)
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _bytes(array: Any) -> bytes:
-    if not hasattr(array, "tobytes"):  # a tensor of torch; numpy has no bfloat16, but uint8
-        tensor = array.detach().cpu().contiguous().reshape(-1)
-        array = tensor.view(sys.modules["torch"].uint8).numpy()
-    if array.dtype == object:
-        return repr(array.tolist()).encode()
-    content: bytes = array.tobytes()
-    return content

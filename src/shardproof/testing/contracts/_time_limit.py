@@ -17,12 +17,12 @@ __all__ = ["time_limit"]
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise `TimeoutError` inside, wherever the main thread is, once the time is up.
 
-    It ends whatever Python waits for: a named pipe that nobody writes to, a lock, another thread.
+    It ends whatever Python waits for: a named pipe without a writer, a lock, another thread.
     Code of C that never returns to Python it can't end; for that take another process, as
     `shardproof.testing.contracts` does. Code that holds the error back is interrupted again after
     as many seconds, and at the end of the context it is raised all the same.
 
-    Limits nest: the one that ends first counts. It uses SIGALRM; somebody else's timer, as of
+    Limits nest: the one that ends first counts. It uses SIGALRM; another timer, as of
     pytest-timeout, rings inside too, and handler and timer are put back at the end.
 
     Args:
@@ -57,7 +57,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 class _Alarm:
     """A signal every so many seconds, which raises an error in the main thread.
 
-    There is one timer: somebody else's, if it was on, rings in between, as it would have. Time is
+    There is one timer: if it was on before, its rings come in between, as they would have. Time is
     what the timer counts down, so that no clock that a test holds in its hand counts here.
     """
 
@@ -70,11 +70,11 @@ class _Alarm:
     def error(self) -> TimeoutError:
         return TimeoutError(
             f"expected an end within {self._seconds} s, found none; "
-            "who opens a named pipe (a fifo) without O_NONBLOCK waits for a writer"
+            "opening a named pipe (a fifo) without O_NONBLOCK waits for a writer"
         )
 
     def start(self) -> None:
-        """Let it ring from now on, even before this returns."""
+        """Begin; it may ring even before this returns."""
         self._is_on = True
         signal.signal(signal.SIGALRM, self._ring)
         self._wind()
@@ -84,7 +84,7 @@ class _Alarm:
         signal.setitimer(signal.ITIMER_REAL, self._step)
 
     def _pass(self, seconds: float) -> bool:
-        """Count down; return whether somebody else's timer rings."""
+        """Count down; return whether the timer that was on before rings."""
         self._left -= seconds
         if not self._their_left:
             return False

@@ -92,10 +92,7 @@ class WriterContract:
         self, write: Write, target: Path, old: bytes | None, number: int
     ) -> None:
         """An error is raised, nothing is torn, lost or left over; or it was written after all."""
-        for nth, error in self._runs_with(write, target, old, number, times=1):
-            where = f"call {nth} failed with {errno.errorcode[number]}"
-            _assert_old_or_new(target, old, where)
-            assert error or target.read_bytes() == _NEW, f"{where}: success was claimed"
+        for where in self._failing(write, target, old, number, times=1):
             others = set(os.listdir(target.parent)) - {self.name}
             assert not others, f"{where}: left over: {', '.join(sorted(others))}"
 
@@ -104,14 +101,23 @@ class WriterContract:
         self, write: Write, target: Path, old: bytes | None, number: int
     ) -> None:
         """Nothing can be tidied up then, but neither is anything torn, lost or claimed."""
-        for nth, error in self._runs_with(write, target, old, number, times=None):
-            where = f"calls failed with {errno.errorcode[number]} from number {nth} on"
-            _assert_old_or_new(target, old, where)
-            assert error or target.read_bytes() == _NEW, f"{where}: success was claimed"
+        for _ in self._failing(write, target, old, number, times=None):
+            continue  # what is so after each write is looked at there
 
     def test_killed_at_any_call(self, write: Write, target: Path, old: bytes | None) -> None:
         """The next run finds the old bytes or the new ones, and can write."""
-        for nth in self._kills(write, target, old):
+        for nth in range(1, _MOST_CALLS):
+            _reset(target, old)
+
+            def write_until_killed(nth: int = nth) -> None:
+                with FileSystemFaults(target.parent) as fs:
+                    fs.kill("any", nth=nth)
+                    _written(write, target)
+
+            outcome = self.look(write_until_killed)
+            if outcome.killed_by != "SIGKILL":
+                returned(outcome)
+                return
             where = f"killed before call {nth}"
             _assert_old_or_new(target, old, where)
             others = set(os.listdir(target.parent)) - {self.name}
@@ -210,10 +216,10 @@ class WriterContract:
 
         assert not returned(self.look(write_three_times))
 
-    def _runs_with(
+    def _failing(
         self, write: Write, target: Path, old: bytes | None, number: int, *, times: int | None
-    ) -> Iterator[tuple[int, str]]:
-        """Write anew for each call that can fail; yield which one did, and the error."""
+    ) -> Iterator[str]:
+        """Write anew for each call that can fail, and yield which one did: nothing is torn then."""
         for nth in range(1, _MOST_CALLS):
             _reset(target, old)
 
@@ -225,23 +231,11 @@ class WriterContract:
             error, reached = returned(self.look(write_with_fault))
             if not reached:
                 return
-            yield nth, error
-
-    def _kills(self, write: Write, target: Path, old: bytes | None) -> Iterator[int]:
-        """Write anew for each call before which the process can be killed."""
-        for nth in range(1, _MOST_CALLS):
-            _reset(target, old)
-
-            def write_until_killed(nth: int = nth) -> None:
-                with FileSystemFaults(target.parent) as fs:
-                    fs.kill("any", nth=nth)
-                    _written(write, target)
-
-            outcome = self.look(write_until_killed)
-            if outcome.killed_by != "SIGKILL":
-                returned(outcome)
-                return
-            yield nth
+            where = f"call {nth} failed with {errno.errorcode[number]}"
+            where += "" if times else ", and those after it"
+            _assert_old_or_new(target, old, where)
+            assert error or target.read_bytes() == _NEW, f"{where}: success was claimed"
+            yield where
 
 
 def _written(write: Write, target: Path, content: bytes = _NEW) -> None:

@@ -15,11 +15,22 @@ from shardproof.testing._extras import extra
 with extra():
     from hypothesis import strategies as st
 
-    from shardproof.testing.contracts import _checkpoint_strategies, _receipt_strategies
-    from shardproof.testing.contracts._checkpoint_strategies import checkpoint_tensors
-    from shardproof.testing.contracts._hostile import hostile_json, hostile_names, twin_names
+    from shardproof.testing.contracts._hostile import (
+        hostile_json,
+        hostile_manifests,
+        hostile_names,
+        twin_names,
+    )
     from shardproof.testing.faults import Damage, DamageKind
+    from shardproof.testing.samples._keywords import integer
     from shardproof.testing.samples._layout import Layout, SampleFormat, sample_format
+    from shardproof.testing.samples.checkpoint import CheckpointMetadataState, CheckpointShardState
+    from shardproof.testing.samples.checkpoint._states import (
+        ITEM_SIZES,
+        as_tensor,
+        can_be,
+        rank_lied_about,
+    )
 
 __all__ = [
     "checkpoint_tensors",
@@ -78,11 +89,9 @@ def layouts(
 ) -> st.SearchStrategy[Layout]:
     """Return a strategy for sample directories of some formats, from whole ones to ruins.
 
-    About a third of them are whole: a validator that cries wolf is as wrong as a blind one. It
-    shrinks to few shards, to whole shards, to the default shape: a bug that one shard shows shrinks
-    to a directory of one shard. About one in four has ``missing``, ``empty``,
-    ``unreadable`` and ``directory`` shards at once, as far as the format has these states; of
-    receipts, fewer.
+    About a third of them are whole: a validator that cries wolf is as wrong as a blind one. They
+    shrink to few shards, to whole ones, to the default shape. About one in four, of receipts fewer,
+    has ``missing``, ``empty``, ``unreadable`` and ``directory`` shards at once, if the format does.
 
     **A loader that opens what is no file waits for ever:** the named pipe of a ``fifo`` has no
     writer. Call it inside `shardproof.testing.time_limit`, which turns that into an error, or
@@ -109,29 +118,21 @@ def layouts(
         >>> find(layouts(), lambda layout: "fifo" in layout.states)
         Layout(n_shards=1, fifo=[0])
     """
-    for name, count in (("min_shards", min_shards), ("max_shards", max_shards)):
-        if type(count) is not int:
-            raise TypeError(f"{name}: expected int, found {count!r}")
+    min_shards = integer("min_shards", min_shards)
+    max_shards = integer("max_shards", max_shards)
     if not 0 <= min_shards <= max_shards:
         found = f"min_shards={min_shards}, max_shards={max_shards}"
         raise ValueError(f"expected 0 <= min_shards <= max_shards, found {found}")
     if not formats:
         raise ValueError("formats: expected one or more, found none")
-    found_forms = [sample_format(each) for each in formats]
-    for form in found_forms:
+    strategies = []
+    for form in map(sample_format, formats):
         if max_shards < (least := form.options.least_shards):
             raise ValueError(f"max_shards: expected {least} or more, found {max_shards}")
-    return st.one_of(
-        [
-            _layouts(
-                form,
-                _states(form, max(min_shards, form.options.least_shards), max_shards, states),
-                _OPTIONS.get(form.name, _no_options) if shapes else _no_options,
-                options,
-            )
-            for form in found_forms
-        ]
-    )
+        all_states = _states(form, max(min_shards, least), max_shards, states)
+        shape = _OPTIONS.get(form.name, _no_options) if shapes else _no_options
+        strategies.append(_layouts(form, all_states, shape, options))
+    return st.one_of(strategies)
 
 
 def _states(
@@ -140,18 +141,32 @@ def _states(
     known = [*form.states] if states is None else states
     ok = next(iter(form.states))
     one, sizes = shard_states([ok, *known], format=form), st.integers(min_shards, max_shards)
-    common = [state for state in form.states if state in _COMMON and state in known]
     whole = sizes.map(lambda n: [ok] * n)
     ruins = st.lists(one, min_size=min_shards, max_size=max_shards)
-    # Many shards with the same thing wrong, for code that gives up after the second.
-    alike = st.tuples(sizes, one).flatmap(
-        lambda drawn: st.lists(
-            st.sampled_from([ok, drawn[1], drawn[1]]), min_size=drawn[0], max_size=drawn[0]
-        )
+    # Many shards with the same thing wrong, for code that gives up after the second. Those in front
+    # are cut off: what is wrong shrinks to the end, and so the number of shards does by itself.
+    marks = st.lists(st.sampled_from([False, True, True]), min_size=max_shards, max_size=max_shards)
+    alike = st.tuples(sizes, one, marks).map(
+        lambda drawn: [
+            drawn[1] if is_alike else ok for is_alike in drawn[2][max_shards - drawn[0] :]
+        ]
     )
-    # All that is common wrong at once, for code that looks for one thing after the other.
-    others = st.lists(one, max_size=max_shards)
-    mixed = _together(common, others, ok, min_shards, max_shards)
+    # Mostly all that is common wrong at once, then others, turned round: for code that looks for
+    # one thing after the other. Each goes by itself in shrinking.
+    common = [state for state in form.states if state in _COMMON and state in known]
+    also = st.tuples(*(st.sampled_from([[], [ok], *[[state]] * 9]) for state in common))
+    places = {state: place for place, state in enumerate(form.states)}
+
+    def fitted(drawn: tuple[tuple[list[StrEnum], ...], list[StrEnum], int]) -> list[StrEnum]:
+        some, more, turn = drawn
+        states = [*itertools.chain(*some), *more][:max_shards]
+        states += [ok] * (min_shards - len(states))
+        if not turn:  # one order for equal states, so that they shrink to one layout
+            return sorted(states, key=lambda state: (state is ok, places[state]))
+        turn %= len(states) or 1
+        return states[turn:] + states[:turn]
+
+    mixed = st.tuples(also, st.lists(one, max_size=max_shards), st.integers(0, 7)).map(fitted)
     # Those named more often come more often, which one_of() does not do.
     often = [ruins, whole, alike, mixed, whole, mixed, mixed, whole]
     if form.name == "receipts":  # which have the most states, and each of them should come up
@@ -159,32 +174,7 @@ def _states(
     return st.sampled_from(often).flatmap(lambda strategy: strategy)
 
 
-_COMMON = ("missing", "empty", "unreadable", "directory")
-
-
-def _together(
-    common: list[StrEnum],
-    others: st.SearchStrategy[list[StrEnum]],
-    ok: StrEnum,
-    at_least: int,
-    at_most: int,
-) -> st.SearchStrategy[list[StrEnum]]:
-    """Mostly all that is common, then others, turned round; each goes by itself in shrinking."""
-    also = st.tuples(*(st.sampled_from([[], [ok], *[[state]] * 9]) for state in common))
-    places = {state: place for place, state in enumerate(type(ok))}
-
-    def fitted(
-        drawn: tuple[tuple[list[StrEnum], ...], list[StrEnum], int],
-    ) -> list[StrEnum]:
-        some, more, turn = drawn
-        states = [*itertools.chain(*some), *more][:at_most]
-        states += [ok] * (at_least - len(states))
-        if not turn:  # one order for equal states, so that they shrink to one layout
-            return sorted(states, key=lambda state: (state is ok, places[state]))
-        turn %= len(states) or 1
-        return states[turn:] + states[:turn]
-
-    return st.tuples(also, others, st.integers(0, 7)).map(fitted)
+_COMMON = {"missing", "empty", "unreadable", "directory"}
 
 
 @st.composite  # not builds(), which would print its own call instead of the layout's
@@ -200,18 +190,47 @@ def _layouts(
     for name, each in options.items():
         said[name] = draw(each if isinstance(each, st.SearchStrategy) else each(len(states)))
     if form.name == "checkpoint":
-        _checkpoint_strategies.make_possible(states, said)
+        _make_possible(states, said)
     if states.count("swapped") == 1:  # with whom?
         states[states.index("swapped")] = next(iter(form.states))
     return Layout.of(states, format=form, **said)
+
+
+def _make_possible(states: list[str], said: dict[str, Any]) -> None:
+    """Replace states that these tensors can't be in by whole ones."""
+    given = said.get("tensors")
+    if given is None:
+        given = Layout(len(states), format="checkpoint").tensors
+    made = [[as_tensor(each) for each in some] for some in given]
+    for rank, (state, some) in enumerate(zip(states, made, strict=True)):
+        if not can_be(state, some):
+            states[rank] = CheckpointShardState.OK
+    metadata = CheckpointMetadataState(said.get("metadata", "ok"))
+    if rank_lied_about(metadata, made) is None:
+        said["metadata"] = CheckpointMetadataState.OK
 
 
 def _no_options(_n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
     return st.just({})
 
 
-def _saev_options(n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
+def _checkpoint_options(n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
+    # In most the metadata file is whole.
+    ok, every = st.just(CheckpointMetadataState.OK), st.sampled_from(CheckpointMetadataState)
+    metadata = st.sampled_from([ok, ok, ok, every, every]).flatmap(lambda strategy: strategy)
     return st.fixed_dictionaries(
+        {
+            "tensors": st.one_of(st.none(), checkpoint_tensors(n_shards)),
+            "metadata": metadata,
+            "step": st.sampled_from([1, 0, 10, 999, 2**31, 2**53 + 1]),
+            "algorithm": st.sampled_from(["sha256", "sha256-tree"]),
+            "seed": st.integers(0, 3),
+        }
+    )
+
+
+_OPTIONS: dict[str, Callable[[int], st.SearchStrategy[dict[str, Any]]]] = {
+    "saev": lambda n_shards: st.fixed_dictionaries(
         {},
         optional={
             "examples_per_shard": st.integers(1, 4),
@@ -221,71 +240,51 @@ def _saev_options(n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
             "d_model": st.integers(1, 9),
             "labels": st.booleans() if n_shards else st.just(False),
         },
-    )
-
-
-_OPTIONS = {
-    "saev": _saev_options,
+    ),
     "receipts": lambda _: st.fixed_dictionaries({"seed": st.integers(0, 3)}),
-    "checkpoint": _checkpoint_strategies.options,
+    "checkpoint": _checkpoint_options,
 }
 """The shapes of a format's directories, by how many shards they have."""
 
 
-def hostile_manifests(
-    layout: Layout | str | SampleFormat = "saev", *, index: int = 0
-) -> st.SearchStrategy[bytes]:
-    """Return a strategy for manifests that no reader of a format may believe, whatever lies there.
+def checkpoint_tensors(
+    n_ranks: int, *, max_tensors: int = 4, dtypes: Collection[str] = tuple(ITEM_SIZES)
+) -> st.SearchStrategy[Any]:
+    """Return a strategy for the tensors of all ranks, as `Layout` takes them.
 
-    They are no JSON, or not quite (`hostile_json`); or one field has the wrong type or a value that
-    the format's laws forbid; or a shard has a name that no path may be made of (`hostile_names`),
-    some of which lead to the very file that was meant.
-
-    - Of saev it is ``shards.json``, which a right reader refuses.
-    - Of receipts it is the receipt of one shard, which a right reader takes for a shard that is
-      left to do; it raises nothing.
-    - Of checkpoints it is the metadata file, which a right reader refuses, and raises nothing else.
-      Most have their own right checksum: only the law that is broken can tell.
+    They have up to four dimensions, or none, and may be without elements; a rank may be without
+    tensors. No name is in two ranks.
 
     Args:
-        layout: What they lie about, or a format; by default the smallest that will do.
-        index: Of receipts, the shard, which must be whole in the layout.
+        n_ranks: How many ranks there are.
+        max_tensors: How many tensors a rank has at most.
+        dtypes: Those to choose from.
 
     Raises:
-        ValueError: A format of your own, for which `hostile_json` is meant; a shard that is not
-            whole; a checkpoint whose first rank has no two tensors, the first of them with data.
+        TypeError: A number that is no integer.
+        ValueError: A number below its least; something that is no dtype, or none.
 
     Example:
         >>> from hypothesis import find
-        >>> find(hostile_manifests("checkpoint"), lambda text: len(text) < 9)
-        b''
+        >>> find(checkpoint_tensors(1, dtypes=["int8"]), lambda ranks: len(ranks[0]) == 1)
+        [[('layers.0.0', 'int8', ())]]
     """
-    form = layout.format if isinstance(layout, Layout) else sample_format(layout)
-    if form.name not in _HOSTILE:
-        raise ValueError(f"layout: expected a format of the kit, found {form}; use hostile_json")
-    if not isinstance(layout, Layout):
-        layout = Layout(3 if form.name == "checkpoint" else 1, format=form)
-    return _HOSTILE[form.name](layout, index)
-
-
-def _hostile_shards(layout: Layout, _index: int) -> st.SearchStrategy[bytes]:
-    entries = json.loads(layout.read_bytes("shards.json"))
-    names = hostile_names().map(
-        lambda name: json.dumps([*entries, {"name": name, "n_examples": 4}]).encode()
+    integer("n_ranks", n_ranks, at_least=1)
+    integer("max_tensors", max_tensors, at_least=0)
+    if unknown := {*dtypes} - ITEM_SIZES.keys() or not dtypes:
+        raise ValueError(f"dtypes: expected some of {', '.join(ITEM_SIZES)}, found {unknown}")
+    shape = st.lists(st.integers(0, 5), max_size=4).map(tuple)
+    one = st.tuples(st.sampled_from([dtype for dtype in ITEM_SIZES if dtype in dtypes]), shape)
+    ranks = st.lists(st.lists(one, max_size=max_tensors), min_size=n_ranks, max_size=n_ranks)
+    return ranks.map(
+        lambda drawn: [
+            [(f"layers.{rank}.{place}", *each) for place, each in enumerate(some)]
+            for rank, some in enumerate(drawn)
+        ]
     )
-    return st.one_of(hostile_json(entries), names)
 
 
-_HOSTILE = {
-    "saev": _hostile_shards,
-    "receipts": _receipt_strategies.hostile_receipts,
-    "checkpoint": _checkpoint_strategies.hostile_metadata,
-}
-
-
-def damages(
-    kinds: Collection[str] = tuple(DamageKind),
-) -> st.SearchStrategy[Damage]:
+def damages(kinds: Collection[str] = tuple(DamageKind)) -> st.SearchStrategy[Damage]:
     """Return a strategy for damage to one file: ``with damaged(path, *drawn)``.
 
     Args:

@@ -11,7 +11,7 @@ call so too. Planned faults come when ``match``, ``nth`` and ``times`` say.
 
 from typing import TYPE_CHECKING
 
-from shardproof._base.lazy import attached
+from shardproof._base.imports import attached
 
 if TYPE_CHECKING:
     from shardproof.testing.faults.fake import NotFakedError, fake_shards_dir

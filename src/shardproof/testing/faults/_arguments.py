@@ -9,35 +9,21 @@ __all__ = ["expect", "expect_count", "expect_number"]
 
 
 def expect(name: str, value: object, *kinds: type) -> None:
-    """Refuse what is of none of these types; True and False are no numbers.
-
-    Raises:
-        TypeError: It is of another type.
-    """
+    """Raise a TypeError for what is of none of these types; True and False are no numbers."""
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         expected = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"{name}: expected {expected}, found {value!r}")
 
 
 def expect_count(name: str, value: int, least: int) -> None:
-    """Refuse what is no integer, or below ``least``.
-
-    Raises:
-        TypeError: It is no integer.
-        ValueError: It is too small.
-    """
+    """Raise a TypeError for what is no integer, a ValueError for what is below ``least``."""
     expect(name, value, int)
     if value < least:
         raise ValueError(f"{name}: expected {least} or more, found {value}")
 
 
 def expect_number(name: str, value: float, most: float = math.inf) -> None:
-    """Refuse what is no number, negative, infinite, NaN, or above ``most``.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is out of range.
-    """
+    """Raise a TypeError for no number; a ValueError if it is negative, NaN, or too large."""
     expect(name, value, int, float)
     if not 0 <= value <= most or value == math.inf:
         limits = "a finite number, 0 or more" if most == math.inf else f"0 to {most:.0f}"

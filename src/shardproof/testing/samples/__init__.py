@@ -6,7 +6,7 @@ Nothing here imports anything of shardproof but the kit's own modules: samples a
 not share the code that they help to judge.
 """
 
-from shardproof._base.lazy import attached
+from shardproof._base.imports import attached
 
 __all__ = ["checkpoint", "receipts", "saev"]
 

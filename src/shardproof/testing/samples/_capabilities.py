@@ -1,4 +1,4 @@
-"""Make permission bits count for root too, as they do for everybody else."""
+"""Make permission bits count for root too, as they do for every other user."""
 
 import contextlib
 import ctypes
@@ -10,11 +10,7 @@ __all__ = ["without_root_override"]
 
 # linux/capability.h: with version 3 the kernel reads and writes two blocks of three 32-bit sets.
 _VERSION_3 = 0x20080522
-_DAC_OVERRIDE = 1 << 1  # read, write and search whatever the mode says
-_DAC_READ_SEARCH = 1 << 2  # read any file, read and search any directory
-_BOTH = _DAC_OVERRIDE | _DAC_READ_SEARCH
-
-_Blocks = ctypes.c_uint32 * 6
+_BOTH = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
 _EFFECTIVE = 0  # index, in the first block, of the set that the kernel consults
 
 
@@ -48,7 +44,6 @@ def without_root_override() -> Iterator[None]:
 
 
 def _effective() -> int:
-    """Return the first 32 capabilities of the calling thread; none where there are none."""
     return 0 if _libc() is None else _get()[_EFFECTIVE]
 
 
@@ -60,7 +55,7 @@ def _set_effective(capabilities: int) -> None:
 
 
 def _get() -> "ctypes.Array[ctypes.c_uint32]":
-    blocks = _Blocks()
+    blocks = (ctypes.c_uint32 * 6)()
     _call("capget", blocks)
     return blocks
 

@@ -44,7 +44,7 @@ class MakeShardsDir(Protocol):
             empty_shards: As ``empty``: indices of shards of 0 bytes; None, as for all of these,
                 means none.
             missing_shards: As ``missing``: indices of shards that are listed and not there.
-            unreadable_shards: As ``unreadable``: shards that nobody may read (``chmod 0``).
+            unreadable_shards: As ``unreadable``: shards that no user may read (``chmod 0``).
             directory_shards: As ``directory``: shards in whose place there is a directory.
             **keywords: Those of `Layout`: states (``missing``, ``dangling``, ``truncated``, ...),
                 ``seed``, and the format's options (of saev ``examples_per_shard``, ``n_examples``,
@@ -64,7 +64,7 @@ class MakeShardsDir(Protocol):
 def write_layout(layout: Layout, to: str | os.PathLike[str]) -> Path:
     """Write a sample directory that the format's own reader accepts, and return its path.
 
-    What is in its files, before any damage, says ``layout.read_bytes``.
+    ``layout.read_bytes`` returns what is in a file before any damage.
 
     Args:
         layout: What to write.
@@ -108,12 +108,11 @@ def shards_dir(layout: Layout) -> Iterator[Path]:
         ...     sorted(os.listdir(path))
         ['acts000000.bin', 'acts000002.bin', 'metadata.json', 'shards.json']
     """
-    with contextlib.ExitStack() as stack:
-        base = stack.enter_context(tempfile.TemporaryDirectory(prefix="shardproof-"))
-        stack.callback(restore_modes, base)
-        if layout.is_unreadable:
-            stack.enter_context(without_root_override())
-        yield write_layout(layout, Path(base, layout.format.folder(layout)))
+    with (
+        tempfile.TemporaryDirectory(prefix="shardproof-") as base,
+        writer(lambda: Path(base)) as write,
+    ):
+        yield write(layout)
 
 
 @contextlib.contextmanager
@@ -122,22 +121,23 @@ def writer(
 ) -> Iterator[Callable[..., Path]]:
     """Yield a function that writes layouts; restore the modes of all that it made at the end.
 
+    Its arguments are a layout and, unless it is to make a new directory, where to write it.
+
     Args:
         new_base: Makes a new, empty directory; called for each layout without a place of its own.
         drop_root_override: Whether the first directory with unreadable shards makes the rest of the
             context one `without_root_override`.
-
-    Yields:
-        Called with a layout, and with where to write it unless in a new directory.
     """
     with contextlib.ExitStack() as stack:
 
         def write(layout: Layout, to: str | os.PathLike[str] | None = None) -> Path:
-            place = new_base() / layout.format.folder(layout) if to is None else Path(to)
-            stack.callback(restore_modes, os.path.abspath(place))
+            base = new_base() if to is None else Path(to)
+            # All of it: some states, and tests, put files beside the format's folder too. A slash
+            # follows a link: only a directory that was given may be one.
+            stack.callback(restore_modes, os.path.abspath(base) + ("" if to is None else os.sep))
             if drop_root_override and layout.is_unreadable:
                 stack.enter_context(without_root_override())
-            return write_layout(layout, place)
+            return write_layout(layout, base / layout.format.folder(layout) if to is None else base)
 
         yield write
 
@@ -172,8 +172,8 @@ def layout_of_maker(
 def restore_modes(path: str | os.PathLike[str]) -> None:
     """Give the owner back read, write and search on a directory and on everything below it.
 
-    Symbolic links are not followed. Threads that wait at a named pipe are let go: they would keep
-    the process from ending.
+    It follows no symbolic links, not even where the path itself is one. It releases threads that
+    wait at a named pipe, which would keep the process from ending.
 
     Args:
         path: The directory; one that no longer exists is no error.
@@ -182,7 +182,7 @@ def restore_modes(path: str | os.PathLike[str]) -> None:
         OSError: A mode could not be changed or read.
     """
     try:
-        if not stat.S_ISDIR(os.stat(path).st_mode):
+        if not stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode):
             return
     except (FileNotFoundError, NotADirectoryError):
         return

@@ -1,14 +1,15 @@
-"""Arguments of what makes samples: a wrong one is told in one line, by the name it was given."""
+"""Arguments of what makes samples: an error names a wrong one by the word that was written."""
 
 import difflib
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
-__all__ = ["integer", "integers", "member", "refuse_unknown", "taken_states"]
+__all__ = ["integer", "integers", "one_of", "refuse_unknown", "taken_states"]
 
 E = TypeVar("E", bound=StrEnum)
+S = TypeVar("S", bound=str)
 
 
 def integer(name: str, given: Any, *, at_least: int | None = None) -> int:
@@ -34,7 +35,7 @@ def _as_int(given: Any) -> int | None:
 
 
 def integers(name: str, given: Any, *, what: str = "indices") -> tuple[int, ...]:
-    """Return integers from a list, an array or whatever has some; none for None.
+    """Return integers from a list, an array or another iterable; none for None.
 
     Raises:
         TypeError: It is no list, or one of other things.
@@ -53,16 +54,18 @@ def integers(name: str, given: Any, *, what: str = "indices") -> tuple[int, ...]
     return found  # type: ignore[return-value]
 
 
-def member(name: str, given: Any, kind: type[E]) -> E:
-    """Return the member of an enumeration that has this value.
+def one_of(name: str, given: Any, known: Iterable[S]) -> S:
+    """Return the word that is given, as it is among those to choose from.
 
     Raises:
-        ValueError: There is none.
+        ValueError: It is none of them.
     """
-    try:
-        return kind(given)
-    except ValueError:
-        raise ValueError(f"{name}: {_expected(str(given), [*kind])}") from None
+    words = [*known]
+    if not isinstance(given, str):  # nor compared: an array has no truth value
+        raise ValueError(f"{name}: expected one of {', '.join(words)}, found {given!r}")
+    if given not in words:
+        raise ValueError(f"{name}: {_expected(str(given), words)}")
+    return words[words.index(given)]
 
 
 def refuse_unknown(function: str, unknown: Iterable[str], known: Iterable[str]) -> None:
@@ -71,7 +74,7 @@ def refuse_unknown(function: str, unknown: Iterable[str], known: Iterable[str]) 
         raise TypeError(f"{function}: {_expected(name, [*known])}")
 
 
-def _expected(found: str, known: list[str]) -> str:
+def _expected(found: str, known: Sequence[str]) -> str:
     near, likely = (difflib.get_close_matches(found, known, 1, cutoff) for cutoff in (0.9, 0.7))
     # One begins with the other: `missing` and `missing_ranks`.
     start = f"{found}_"

@@ -7,22 +7,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, SupportsIndex
 
-from shardproof.testing.samples._keywords import integer, member, refuse_unknown, taken_states
+from shardproof.testing.samples._keywords import integer, one_of, refuse_unknown, taken_states
 from shardproof.testing.samples._states import ShardState
 
 __all__ = ["FORMATS", "Layout", "SampleFormat", "SampleOptions", "layout_of", "sample_format"]
 
 
-class FormatName(StrEnum):
-    """The formats of the kit; each is a module beside this one."""
-
-    SAEV = "saev"
-    RECEIPTS = "receipts"
-    CHECKPOINT = "checkpoint"
-
-
-FORMATS = tuple(name.value for name in FormatName)
-"""The formats of the kit, by name."""
+FORMATS = ("saev", "receipts", "checkpoint")
+"""The formats of the kit, by name; each is a module beside this one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +68,7 @@ class SampleOptions:
         raise NotImplementedError
 
 
+# No lambdas: a format of one's own is pickled with them, when a layout is sent elsewhere.
 def _refuse_nothing(_layout: "Layout") -> None:
     pass
 
@@ -143,7 +136,7 @@ def sample_format(name: str | SampleFormat) -> SampleFormat:
     """
     if isinstance(name, SampleFormat):
         return name
-    module = f"shardproof.testing.samples.{member('format', name, FormatName)}"
+    module = f"shardproof.testing.samples.{one_of('format', name, FORMATS)}"
     found: SampleFormat = importlib.import_module(module).FORMAT
     return found
 
@@ -192,7 +185,7 @@ class Layout:
         **keywords: Any,
     ) -> None:
         said = {"n_shards": n_shards, "seed": seed, **keywords}
-        self._settle(*_parsed("Layout", format, said))
+        vars(self).update(vars(layout_of("Layout", format, said)))
 
     @classmethod
     def of(
@@ -211,7 +204,11 @@ class Layout:
         form = sample_format(format)
         found = tuple(form.states(state) for state in states)
         made = cls.__new__(cls)
-        made._settle(form, found, form.options(n_shards=len(found), **options))
+        whole = form.options(n_shards=len(found), **options)
+        vars(made).update(format=form, states=found, options=whole)  # frozen, once it is returned
+        if len(made.indices("swapped")) == 1:
+            raise ValueError("swapped: expected none, or two or more, found one")
+        form.refuse(made)
         return made
 
     def replace(self, states: Iterable[str] | None = None, **options: Any) -> "Layout":
@@ -223,13 +220,6 @@ class Layout:
         """
         said = dict(self._said()) | options
         return Layout.of(self.states if states is None else states, format=self.format, **said)
-
-    def _settle(self, form: SampleFormat, states: tuple[StrEnum, ...], options: Any) -> None:
-        for name, value in (("format", form), ("states", states), ("options", options)):
-            object.__setattr__(self, name, value)  # before anybody else has it
-        if len(self.indices("swapped")) == 1:
-            raise ValueError("swapped: expected none, or two or more, found one")
-        form.refuse(self)
 
     def __getattr__(self, name: str) -> Any:
         """Return an option, or what follows from the options."""
@@ -278,7 +268,7 @@ class Layout:
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether there is a file that nobody may read."""
+        """Whether there is a file that no user may read."""
         return "unreadable" in self.states or self.options.is_unreadable
 
     def indices(self, state: str) -> tuple[int, ...]:
@@ -318,19 +308,7 @@ def layout_of(
         also: Names of further arguments that it has.
         **aliases: Its other names of states, and which.
     """
-    made = Layout.__new__(Layout)
-    made._settle(*_parsed(function, format, keywords, aliases, also))
-    return made
-
-
-def _parsed(
-    function: str,
-    name: str | SampleFormat,
-    keywords: Mapping[str, Any],
-    aliases: Mapping[str, str] = {},
-    also: Iterable[str] = ("format",),
-) -> tuple[SampleFormat, tuple[StrEnum, ...], Any]:
-    form = sample_format(name)
+    form = sample_format(format)
     whole, *others = form.states
     names = {state.value: state for state in others}
     names |= {alias: form.states(word) for alias, word in aliases.items()}
@@ -340,4 +318,4 @@ def _parsed(
     said = dict(keywords)
     n_shards = integer("n_shards", said.pop("n_shards"), at_least=form.options.least_shards)
     states = taken_states(said, n_shards, names, whole)
-    return form, states, form.options(n_shards=n_shards, **said)
+    return Layout.of(states, format=form, **said)

@@ -2,21 +2,23 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from shardproof.testing.samples._keywords import one_of
 from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._states import ShardState
 
 __all__ = [
+    "KINDS",
     "LEVELS",
     "ExpectedFile",
     "ExpectedFinding",
     "expected_files",
     "expected_findings",
     "expected_unproven",
-    "refuse_level",
+    "swapped_with",
 ]
 
 LEVELS = ("present", "complete", "valid")
@@ -87,7 +89,7 @@ def expected_findings(
         >>> tuple(kind for kind, path in expected_findings(layout, "/data", level="complete"))
         ('missing', 'size')
     """
-    refuse_level(level)
+    one_of("level", level, LEVELS)
     directory = _directory(layout, path)
     problems = (layout.format.problems or _seen_problems)(layout, level, digests)
     return tuple(ExpectedFinding(kind, directory / name) for kind, name in problems)
@@ -117,16 +119,15 @@ def expected_unproven(
         >>> expected_unproven(Layout(n_shards=1, flipped=[0]), "/data", level="valid")
         (PosixPath('/data/acts000000.bin'),)
     """
-    refuse_level(level)
+    one_of("level", level, LEVELS)
     directory = _directory(layout, path)
-    unproven = (layout.format.unproven or _seen_unproven)(layout, level, digests)
-    return tuple(directory / name for name in unproven)
-
-
-def refuse_level(level: str) -> None:
-    """Raise a ValueError for another level."""
-    if level not in LEVELS:
-        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, found {level!r}")
+    names: Iterable[str] = ()
+    if layout.format.unproven is not None:
+        names = layout.format.unproven(layout, level, digests)
+    elif level == "valid" and not digests:
+        broken = {name for _, name in _seen_problems(layout, level, digests)}
+        names = (name for name in layout.file_names if name not in broken)
+    return tuple(directory / name for name in names)
 
 
 def _directory(layout: Layout, path: str | os.PathLike[str]) -> Path:
@@ -134,7 +135,7 @@ def _directory(layout: Layout, path: str | os.PathLike[str]) -> Path:
     return absolute.parent if layout.format.is_prefix else absolute
 
 
-_NOT_PRESENT: dict[str, str] = {
+_PRESENT: dict[str, str] = {
     ShardState.MISSING: "missing",
     ShardState.DANGLING: "missing",
     ShardState.UNFINISHED: "missing",
@@ -146,44 +147,33 @@ _NOT_PRESENT: dict[str, str] = {
     ShardState.FIFO: "not-regular",
     ShardState.SOCKET: "not-regular",
 }
-_NOT_COMPLETE = _NOT_PRESENT | {ShardState.TRUNCATED: "size", ShardState.EXTENDED: "size"}
+_COMPLETE = _PRESENT | {ShardState.TRUNCATED: "size", ShardState.EXTENDED: "size"}
+KINDS = {"present": _PRESENT, "complete": _COMPLETE, "valid": _COMPLETE}
+"""What each level finds of a state, whatever the format: the same harm has the same word."""
+
+
+def swapped_with(layout: Layout) -> dict[int, int]:
+    """Return for each swapped shard the one whose bytes it has: they go round in a ring."""
+    ring = layout.indices(ShardState.SWAPPED)
+    return dict(zip(ring, ring[1:] + ring[:1], strict=True))
 
 
 def _seen_problems(layout: Layout, level: str, digests: bool) -> Iterator[tuple[str, str]]:
     """Yield kind and name of the shards whose `ShardState` shows at a level."""
-    kinds = _NOT_PRESENT if level == "present" else _NOT_COMPLETE
-    ring = layout.indices(ShardState.SWAPPED)
-    following = dict(zip(ring, ring[1:] + ring[:1], strict=True))
-    proven = digests and level == "valid"
+    others = swapped_with(layout)
     for index, state in enumerate(layout.states):
         name = layout.options.shard_name(index)
-        kind = kinds.get(state)
-        if kind is None and proven and state != ShardState.OK:
-            whole = layout.read_bytes(name)
-            other = layout.options.shard_name(following.get(index, index))
-            if _left(whole, state, layout.read_bytes(other)) != whole:
+        kind = KINDS[level].get(state)
+        if kind is None and digests and level == "valid":
+            # The bytes may be the right ones in spite of the state: a shard that holds no example
+            # is all zeros, written or not.
+            if state == ShardState.SWAPPED:
+                whole = layout.read_bytes(name)
+                other = layout.options.shard_name(others[index])
+                kind = "digest" if layout.read_bytes(other) != whole else None
+            elif state == ShardState.SPARSE:
+                kind = "digest" if any(layout.read_bytes(name)) else None
+            elif state == ShardState.FLIPPED:
                 kind = "digest"
         if kind:
             yield kind, name
-
-
-def _left(whole: bytes, state: str, other: bytes) -> bytes:
-    """Return the bytes of a shard of the right size, as its state left them.
-
-    They may be the right ones: a shard that holds no example is all zeros, written or not.
-    """
-    if state == ShardState.SWAPPED:
-        return other
-    if state == ShardState.SPARSE:
-        return bytes(len(whole))
-    if state == ShardState.FLIPPED:
-        middle = len(whole) // 2
-        return whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
-    return whole
-
-
-def _seen_unproven(layout: Layout, level: str, digests: bool) -> Iterator[str]:
-    """Yield the files of a manifest without digests that have no problem."""
-    if level == "valid" and not digests:
-        broken = {name for _, name in _seen_problems(layout, level, digests)}
-        yield from (name for name in layout.file_names if name not in broken)

@@ -19,7 +19,7 @@ class ShardState(enum.StrEnum):
     EMPTY = "empty"
     """0 bytes."""
     UNREADABLE = "unreadable"
-    """Nobody may read it (``chmod 0``)."""
+    """No user may read it (``chmod 0``)."""
     DIRECTORY = "directory"
     """A directory in its place."""
     DANGLING = "dangling"
@@ -80,9 +80,7 @@ def apply_states(paths: Sequence[Path], states: Sequence[str]) -> None:
     for path, state in pairs:
         if state in _REPLACED:
             _replace(path, state)
-        elif state in _LINKED:
-            _link(path, state)
-        else:
+        elif state is not ShardState.OK:
             _change(path, state)
 
 
@@ -91,31 +89,15 @@ def temporary_of(path: Path) -> Path:
     return path.with_name(path.name + ".tmp")
 
 
-_REPLACED = {ShardState.MISSING, ShardState.DIRECTORY, ShardState.FIFO, ShardState.SOCKET}
-_LINKED = {ShardState.DANGLING, ShardState.LOOP, ShardState.OUTSIDE, ShardState.LINKED}
+_REPLACED = {
+    *(ShardState.MISSING, ShardState.DIRECTORY, ShardState.FIFO, ShardState.SOCKET),
+    *(ShardState.DANGLING, ShardState.LOOP, ShardState.OUTSIDE, ShardState.LINKED),
+}
 
 
 def _replace(path: Path, state: ShardState) -> None:
-    """Remove a file, and put what is no file in its place."""
-    os.unlink(path)
-    if state is ShardState.DIRECTORY:
-        path.mkdir()
-    elif state is ShardState.FIFO:
-        os.mkfifo(path)
-    elif state is ShardState.SOCKET:
-        # Not bind(2): the path of a test's directory is often longer than its 107 bytes.
-        os.mknod(path, stat.S_IFSOCK | 0o600)
-
-
-def _link(path: Path, state: ShardState) -> None:
-    """Put a symbolic link in the place of a file."""
-    if state is ShardState.DANGLING:
-        path.unlink()
-        path.symlink_to(path.name + ".gone")
-    elif state is ShardState.LOOP:
-        path.unlink()
-        path.symlink_to(path.name)
-    else:
+    """Put what is no file, or nothing, in the place of a file."""
+    if state in {ShardState.OUTSIDE, ShardState.LINKED}:
         # The directory's own name begins that of the other: a comparison of text takes it for
         # inside.
         elsewhere = path.parent.with_name(path.parent.name + "-elsewhere")
@@ -123,32 +105,46 @@ def _link(path: Path, state: ShardState) -> None:
         target.parent.mkdir(exist_ok=True)
         os.replace(path, target)
         path.symlink_to(os.path.relpath(target, path.parent))
+        return
+    path.unlink()
+    match state:
+        case ShardState.DIRECTORY:
+            path.mkdir()
+        case ShardState.DANGLING:
+            path.symlink_to(path.name + ".gone")
+        case ShardState.LOOP:
+            path.symlink_to(path.name)
+        case ShardState.FIFO:
+            os.mkfifo(path)
+        case ShardState.SOCKET:
+            # Not bind(2): the path of a test's directory is often longer than its 107 bytes.
+            os.mknod(path, stat.S_IFSOCK | 0o600)
 
 
 def _change(path: Path, state: ShardState) -> None:
     """Change a file's mode or its bytes."""
-    if state is ShardState.EMPTY:
-        os.truncate(path, 0)
-    elif state is ShardState.UNREADABLE:
-        os.chmod(path, 0)
-    elif state is ShardState.TRUNCATED:
-        size = path.stat().st_size
-        os.truncate(path, min(size // 2 + 1, size - 1))
-    elif state is ShardState.EXTENDED:
-        with path.open("ab") as file:
-            file.write(b"\0")
-    elif state is ShardState.FLIPPED:
-        with path.open("r+b") as file:
-            file.seek(path.stat().st_size // 2)
-            (byte,) = file.read(1)
-            file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte ^ 1]))
-    elif state is ShardState.SPARSE:
-        size = path.stat().st_size
-        os.truncate(path, 0)
-        os.truncate(path, size)
-    elif state in {ShardState.LEFTOVER, ShardState.UNFINISHED}:
-        whole = path.read_bytes()
-        temporary_of(path).write_bytes(whole[: len(whole) // 2])
-        if state is ShardState.UNFINISHED:
-            path.unlink()
+    size = path.stat().st_size
+    match state:
+        case ShardState.EMPTY:
+            os.truncate(path, 0)
+        case ShardState.UNREADABLE:
+            path.chmod(0)
+        case ShardState.TRUNCATED:
+            os.truncate(path, min(size // 2 + 1, size - 1))
+        case ShardState.EXTENDED:
+            with path.open("ab") as file:
+                file.write(b"\0")
+        case ShardState.FLIPPED:
+            with path.open("r+b") as file:
+                file.seek(size // 2)
+                (byte,) = file.read(1)
+                file.seek(size // 2)
+                file.write(bytes([byte ^ 1]))
+        case ShardState.SPARSE:
+            os.truncate(path, 0)
+            os.truncate(path, size)
+        case ShardState.LEFTOVER | ShardState.UNFINISHED:
+            whole = path.read_bytes()
+            temporary_of(path).write_bytes(whole[: size // 2])
+            if state is ShardState.UNFINISHED:
+                path.unlink()

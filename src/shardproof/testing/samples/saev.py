@@ -120,12 +120,6 @@ def directory_name(layout: Layout) -> str:
 
 
 def _read_bytes(layout: Layout, name: str) -> bytes:
-    """Return what saev's writer puts into a file.
-
-    Each value of a shard says where it belongs: the values of all examples, in the order (example,
-    layer, token, dimension), count up from 1 and the seed, and from 1 again after 2**24. Rows
-    without an example are zero. A label is the place of its content token, modulo 256.
-    """
     options: SaevOptions = layout.options
     if name == "metadata.json":
         return _pretty(_metadata(layout))
@@ -135,7 +129,7 @@ def _read_bytes(layout: Layout, name: str) -> bytes:
     if name == "labels.bin" and options.labels:
         n_labels = options.n_examples * options.content_tokens_per_example
         return bytes(place % 256 for place in range(n_labels))
-    # Without making all names: this is asked for each shard.
+    # Not by a list of all names: each shard asks for its bytes.
     digits = name.removeprefix("acts").removesuffix(".bin")
     index = int(digits) if digits.isdecimal() else options.n_shards
     if index >= options.n_shards or name != options.shard_name(index):
@@ -144,6 +138,7 @@ def _read_bytes(layout: Layout, name: str) -> bytes:
         raise ValueError(f"name: expected one of {', '.join(some)}, found {name!r}")
     examples, layers, tokens, d_model = options.shard_shape
     values_per_example = layers * tokens * d_model
+    # Each value says where it belongs: they count up, in the order (example, layer, token, value).
     first = index * examples * values_per_example + options.seed
     end = first + options.examples_in(index) * values_per_example
     numbers = array.array("f", (1 + place % _PERIOD for place in range(first, end)))
@@ -153,9 +148,8 @@ def _read_bytes(layout: Layout, name: str) -> bytes:
 
 
 def _metadata(layout: Layout) -> dict[str, Any]:
-    """Return saev's fields in saev's order, on which the hash depends."""
     options: SaevOptions = layout.options
-    return {
+    return {  # in the order of saev's fields, on which the hash depends
         "family": "clip",
         "ckpt": "ViT-B-32/openai",
         "layers": list(options.layers),

@@ -1,18 +1,17 @@
 """A data-prep run that lives: workers claim shards, die, come too late, and all that is checked."""
 
 import contextlib
+import dataclasses
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shardproof.testing.contracts.stateful._model import (
-    ModelClock,
-    ModelPlan,
-    ModelWork,
-    ModelWorker,
-)
 from shardproof.testing.contracts.stateful._store_under_test import StoreUnderTest
 
 __all__ = ["ReceiptsMachine"]
@@ -22,6 +21,93 @@ _DAYS = st.sampled_from([0, 1, -1])
 _SHARES = st.sampled_from([1.1, 0.9, 0.0])
 _ERRORS = st.sampled_from([None, ValueError, KeyboardInterrupt])
 _NO_RECEIPTS = (b"", b"{", b"null", b"[]", b'{"status": "completed"}', b"\0" * 100)
+
+
+@dataclasses.dataclass(eq=False)
+class _ModelClock:
+    """Two clocks: one that only goes on, and the one on the wall, which is days off."""
+
+    now: float = 0.0
+    days: int = 0
+
+    def read(self) -> float:
+        return self.now
+
+    @contextlib.contextmanager
+    def on_the_wall(self) -> Iterator[None]:
+        """Let `time.time` and `time.time_ns` be off, for as long as the context lasts."""
+        actual, actual_ns = time.time, time.time_ns
+
+        def seconds() -> float:
+            return actual() + 86_400 * self.days
+
+        def nanoseconds() -> int:
+            return actual_ns() + 86_400 * 10**9 * self.days
+
+        with (
+            mock.patch.object(time, "time", seconds),
+            mock.patch.object(time, "time_ns", nanoseconds),
+        ):
+            yield
+
+
+@dataclasses.dataclass(eq=False)
+class _ModelPlan:
+    """What a plan directory must look like."""
+
+    path: Path
+    n_shards: int
+    onlooker: Any
+    """A store that is opened once, and looks after every step: it must not remember."""
+    done: dict[int, dict[str, bytes]] = dataclasses.field(default_factory=dict)
+    holders: dict[int, "_ModelWork"] = dataclasses.field(default_factory=dict)
+
+    @property
+    def pending(self) -> list[int]:
+        return [index for index in range(self.n_shards) if index not in self.done]
+
+    @property
+    def free(self) -> list[int]:
+        return [index for index in self.pending if index not in self.holders]
+
+
+@dataclasses.dataclass(eq=False)
+class _ModelWorker:
+    """One process: it has opened the store once."""
+
+    plan: _ModelPlan
+    store: Any
+    seen: dict[int, tuple["_ModelWork", float]] = dataclasses.field(default_factory=dict)
+    """Whose claim it was refused for, and when it met that claim first."""
+
+    def may_claim(self, index: int, now: float, stale_after: float) -> bool:
+        """Whether an attempt must succeed; one that must not is remembered, as the store does."""
+        if index in self.plan.done:
+            return False
+        if (holder := self.plan.holders.get(index)) is None:
+            return True
+        seen, since = self.seen.get(index, (None, 0.0))
+        if seen is not holder:
+            self.seen[index] = holder, now
+            return False
+        return now - since >= stale_after
+
+
+@dataclasses.dataclass(eq=False)
+class _ModelWork:
+    """What one worker does for one shard; two works never write the same bytes."""
+
+    worker: _ModelWorker
+    index: int
+    handle: Any
+    outputs: dict[str, bytes]
+    is_begun: bool = False
+    is_written: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another worker took the shard over, done or not."""
+        return self.worker.plan.holders.get(self.index) is not self
 
 
 class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
@@ -57,13 +143,13 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._stack = contextlib.ExitStack()
-        self._clock = ModelClock()
+        self._clock = _ModelClock()
         self._n_works = 0
         self._base = Path()
-        self._plans: dict[int, ModelPlan] = {}
-        self._plan: ModelPlan
-        self._workers: list[ModelWorker] = []
-        self._works: list[ModelWork] = []
+        self._plans: dict[int, _ModelPlan] = {}
+        self._plan: _ModelPlan
+        self._workers: list[_ModelWorker] = []
+        self._works: list[_ModelWork] = []
 
     @initialize(n_shards=st.integers(1, 3))
     def make_first_plan(self, n_shards: int) -> None:
@@ -75,14 +161,14 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
 
     def _open_plan(self, n_shards: int, seed: int) -> None:
         path = self.new_plan(self._base, n_shards, seed)
-        self._plan = ModelPlan(path, n_shards, self.open_store(path, self._clock.read))
+        self._plan = _ModelPlan(path, n_shards, self.open_store(path, self._clock.read))
         self._plans[seed] = self._plan
 
-    @rule(who=_PLACES, place=_PLACES)
-    def claim_one(self, who: int, place: int) -> None:
+    @rule(which=_PLACES, place=_PLACES)
+    def claim_one(self, which: int, place: int) -> None:
         """Let a worker, old or new, try to claim a shard."""
         known = [None, *(worker for worker in self._workers if worker.plan is self._plan)]
-        worker = known[who % len(known)]
+        worker = known[which % len(known)]
         index = place % self._plan.n_shards
         busy = any(work.worker is worker and work.index == index for work in self._works)
         self._try_claim(self._new_worker() if worker is None or busy else worker, index)
@@ -124,18 +210,18 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
         self._clock.now += share * self.stale_after
         self._clock.days = days
 
-    def _some_work(self, place: int) -> ModelWork:
+    def _some_work(self, place: int) -> _ModelWork:
         if not self._works:
             free = self._plan.free
             self._try_claim(self._new_worker(), free[place % len(free)])
         return self._works[place % len(self._works)]
 
-    def _new_worker(self) -> ModelWorker:
-        worker = ModelWorker(self._plan, self.open_store(self._plan.path, self._clock.read))
+    def _new_worker(self) -> _ModelWorker:
+        worker = _ModelWorker(self._plan, self.open_store(self._plan.path, self._clock.read))
         self._workers.append(worker)
         return worker
 
-    def _try_claim(self, worker: ModelWorker, index: int) -> None:
+    def _try_claim(self, worker: _ModelWorker, index: int) -> None:
         expected = worker.may_claim(index, self._clock.now, self.stale_after)
         handle = self.claim(worker.store, index)
         assert (handle is not None) == expected, f"shard {index}: claimed? expected {expected}"
@@ -143,7 +229,7 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
             self._n_works += 1
             names = self.output_names(index)
             outputs = {name: f"{name} {self._n_works:08}".encode() for name in names}
-            work = ModelWork(worker, index, handle, outputs)
+            work = _ModelWork(worker, index, handle, outputs)
             worker.plan.holders[index] = work
             self._works.append(work)
 
@@ -153,7 +239,7 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
         """Let a worker begin and write its outputs, which thereby are in no way done."""
         self._write(self._some_work(place))
 
-    def _write(self, work: ModelWork) -> bool:
+    def _write(self, work: _ModelWork) -> bool:
         """Begin and write, unless that was done; return False if the claim is known to be lost."""
         if not self._begin(work):
             return False
@@ -164,7 +250,7 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
         work.is_written = True
         return True
 
-    def _begin(self, work: ModelWork) -> bool:
+    def _begin(self, work: _ModelWork) -> bool:
         is_lost = work.is_lost
         work.is_begun = work.is_begun or self.begin(work.handle)
         if not work.is_begun:
@@ -178,7 +264,7 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
         """Let a worker complete, fail, or be interrupted: then the shard is free at once."""
         self._end(self._some_work(place), error)
 
-    def _end(self, work: ModelWork, error: type[BaseException] | None) -> None:
+    def _end(self, work: _ModelWork, error: type[BaseException] | None) -> None:
         """End work; if it lost its claim, it must learn so, and nothing of it counts."""
         is_lost = work.is_lost
         if not self._write(work):
@@ -248,7 +334,7 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
 
     @invariant()
     def outputs_are_those_of_one_worker(self) -> None:
-        """Require that what is done is whole, no matter who did it."""
+        """Require that what is done is whole, whichever worker did it."""
         for plan in self._plans.values():
             for outputs in plan.done.values():
                 for name, content in outputs.items():

@@ -62,7 +62,7 @@ class ShardsDirMachine(RuleBasedStateMachine):
         Returns:
             In any order; the kinds are those of `ExpectedFinding`.
         """
-        from shardproof import validate  # noqa: PLC0415 - not for those who judge another
+        from shardproof import validate  # noqa: PLC0415 - not where another is judged
 
         report = validate(path, level=level)  # type: ignore[arg-type] # one of `levels`
         return [(finding.kind.value, finding.path) for finding in report.findings]

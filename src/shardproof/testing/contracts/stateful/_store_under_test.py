@@ -38,10 +38,10 @@ class StoreUnderTest:
             clock: In the place of `time.monotonic`; it runs hours ahead while the test lasts
                 milliseconds.
         """
-        from shardproof import ReceiptStore  # noqa: PLC0415 - not for those who judge another
+        from shardproof import ReceiptStore  # noqa: PLC0415 - not where another is judged
 
         heartbeat = self.stale_after / 3  # no thread gets to show life within the test
-        return ReceiptStore(path, heartbeat=heartbeat, stale_after=self.stale_after, clock=clock)
+        return ReceiptStore(path, heartbeat=heartbeat, stale_after=self.stale_after, _clock=clock)
 
     def pending(self, store: Any) -> Sequence[int]:
         """Return the shards that are left to do, ascending."""

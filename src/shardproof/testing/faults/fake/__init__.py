@@ -85,7 +85,7 @@ def fake_shards_dir(layout: Layout, to: str | os.PathLike[str] = "/scratch") -> 
     Raises:
         ValueError: A state that pyfakefs has not.
         FileExistsError: An outer context has a directory of this shape at this place.
-        RuntimeError: The file system is faked by somebody else, as by pyfakefs's fixture ``fs``.
+        RuntimeError: pyfakefs fakes the file system already, as by its fixture ``fs``.
         NotFakedError: At the end: something inside would have left the fake file system.
 
     Example:
@@ -132,8 +132,8 @@ def fake_shards_dir_maker(to: str | os.PathLike[str] = "/scratch") -> Iterator[M
         numbers = itertools.count()
 
         def make(n_shards: int = 3, **keywords: Any) -> Path:
-            value = layout_of_maker(n_shards, **keywords)
+            layout = layout_of_maker(n_shards, **keywords)
             own = os.path.join(to, str(next(numbers)))
-            return stack.enter_context(fake_shards_dir(value, own))
+            return stack.enter_context(fake_shards_dir(layout, own))
 
         yield make

@@ -26,7 +26,7 @@ __all__ = ["NotFakedError", "World", "faked"]
 
 _FIRST = 1_500_000_000
 """The first fake descriptor: far above fs.nr_open (proc_sys_fs(5)), which is 1 048 576 unless
-somebody raised it, and no round number, as sizes are, for which it could be taken."""
+it was raised, and no round number, as sizes are, for which it could be taken."""
 
 _N_STREAMS = 3  # standard input, output and error, which pyfakefs adds first
 
@@ -82,7 +82,16 @@ class World:
     def refuse(self, call: str, arguments: Iterable[object]) -> None:
         """Raise if one of the arguments is of this world: the call is one of the real world."""
         for argument in arguments:
-            if (path := self._path_of(argument)) is not None:
+            if isinstance(argument, int):
+                is_ours = _FIRST <= argument < len(self._open_files)
+                files = self._open_files[argument] if is_ours else None
+                path = str(files[0].file_path) if files else ""
+            elif isinstance(argument, str | bytes | os.PathLike):
+                path = os.fsdecode(argument)
+                is_ours = path.startswith(self.roots)
+            else:
+                continue
+            if is_ours and path:
                 error = NotFakedError(
                     f"{_CALLS.get(call, call)} is not faked and acts on real files only, "
                     f"but was called for the fake '{path}'. Use a real directory: "
@@ -91,29 +100,17 @@ class World:
                 self.refused.append(error)
                 raise error
 
-    def _path_of(self, argument: object) -> str | None:
-        if isinstance(argument, int):
-            is_ours = _FIRST <= argument < len(self._open_files)
-            files = self._open_files[argument] if is_ours else None
-            return str(files[0].file_path) if files else None
-        if isinstance(argument, str | bytes | os.PathLike):
-            path = os.fsdecode(argument)
-            return path if path.startswith(self.roots) else None
-        return None
-
 
 @contextlib.contextmanager
 def faked() -> Iterator[World]:
     """Fake the file system, or join in where this module has done so already.
 
-    Raises:
-        RuntimeError: Somebody else has faked it, and numbers descriptors as the kernel does.
-        NotFakedError: At the end: a call was refused.
+    A `NotFakedError` at the end says that a call was refused.
     """
     if World.active:
         yield World.active
         return
-    if Patcher.PATCHER is not None:
+    if Patcher.PATCHER is not None:  # it numbers descriptors as the kernel does
         raise RuntimeError(
             "expected the real file system, found one that pyfakefs fakes already, as by its "
             "fixture fs: use one of the two"
@@ -149,15 +146,15 @@ class _OpenFiles(list[Any]):
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, int) and _N_STREAMS <= number < _FIRST:
             return None
-        return super().__getitem__(_place(number))
+        return super().__getitem__(self._place(number))
 
     def __setitem__(self, number: Any, files: Any) -> None:
-        super().__setitem__(_place(number), files)
+        super().__setitem__(self._place(number), files)
 
-
-def _place(number: Any) -> Any:
-    is_ours = isinstance(number, int) and number >= _FIRST
-    return number - _FIRST + _N_STREAMS if is_ours else number
+    @staticmethod
+    def _place(number: Any) -> Any:
+        is_ours = isinstance(number, int) and number >= _FIRST
+        return number - _FIRST + _N_STREAMS if is_ours else number
 
 
 def _unfaked(module: Any, name: str, n_arguments: int) -> Callable[..., Any]:
@@ -232,7 +229,7 @@ class _Io(FakeIoModule):
         return fake_open(self.filesystem, self.skip_names, file, *args, **kwargs)
 
 
-# pyfakefs asks the stack who calls, so as to leave pytest alone, and passes over its own files.
+# pyfakefs asks the stack which file calls, so as to leave pytest alone, and passes over its own.
 # Thereby coverage takes the lines for those of another file.
 _Io.open.__code__ = _Io.open.__code__.replace(co_filename=pyfakefs.__file__)
 
@@ -245,7 +242,7 @@ class _LowIo(FakeIoModule2):
 
 @functools.cache
 def _listen() -> None:
-    """Hear of each real call, from now on: an audit hook can not be removed (PEP 578)."""
+    """Refuse real calls, however they are reached; an audit hook can not be removed (PEP 578)."""
     audited, worlds = _AUDITED, World  # which outlive this module at the interpreter's end
 
     # In an audit hook nothing is traced.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof.testing.faults._arguments import expect, expect_count
-from shardproof.testing.faults.file_damage._kinds import DamageKind, Target, change
+from shardproof.testing.faults.file_damage._kinds import CHANGES, DamageKind, Target
 from shardproof.testing.faults.file_damage._undo import Undo
 
 __all__ = ["Damage", "DamageKind", "DamageRecord", "damage", "damaged"]
@@ -77,7 +77,7 @@ def damage(
         TypeError: An argument of another type.
         ValueError: An unknown kind, a boundary below 1, another sort of file; or nothing would
             change, as for a bit of an empty file.
-        OSError: The file could not be read or changed; its owner has to ask.
+        OSError: The file could not be read or changed, as by a user who does not own it.
 
     Example:
         >>> import tempfile
@@ -113,20 +113,13 @@ def damaged(
     it, nothing is put back, and an error says so. For code that repairs, use `damage`. (A stray
     file that the body removed is no error: then all is as before.)
 
-    Args:
-        path: As for `damage`.
-        kind: As for `damage`.
-        seed: As for `damage`.
-        boundary: As for `damage`.
-        keep_times: As for `damage`.
+    It takes the arguments of `damage`, and raises the same errors.
 
     Yields:
         What was done.
 
     Raises:
-        TypeError: As for `damage`.
-        ValueError: As for `damage`.
-        OSError: As for `damage`, or it could not be put back.
+        OSError: It could not be put back.
         RuntimeError: The body changed the damaged file. If the body raised, its exception gets a
             note instead.
 
@@ -143,9 +136,8 @@ def damaged(
     """
     with Undo() as undo:
         done = _inflict(undo, path, kind, seed, boundary=boundary, keep_times=keep_times)
-        others = [done.other] if done.other else []
-        strays = others if done.kind is DamageKind.STRAY else []
-        undo.only_if_unchanged([done.path, *others], may_be_gone=strays)
+        stray = done.other if done.kind is DamageKind.STRAY else None
+        undo.only_if_unchanged(filter(None, (done.path, done.other)), may_be_gone=stray)
         yield done
 
 
@@ -178,6 +170,6 @@ def _inflict(
         )
     size = undo.watch(path).st_size
     key = f"{kind}:{seed}:".encode() + os.fsencode(path.name)
-    done = change(Target(path, size, kind, boundary, key, undo))
+    done = CHANGES[kind](Target(path, size, kind, boundary, key, undo))
     undo.set_times(done.written, like=path if keep_times else None)
     return DamageRecord(kind, seed, path, done.other, done.what)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shardproof.testing.faults.file_damage._undo import Undo, blocks
 
-__all__ = ["Change", "DamageKind", "Target", "change"]
+__all__ = ["CHANGES", "DamageKind", "Target"]
 
 _ENDINGS = (".bak", ".old", ".part", ".tmp", "~")  # which people and programs leave behind
 
@@ -68,11 +68,9 @@ class Target:
         return repr(str(self.path))
 
     def draw(self, below: int) -> int:
-        """Return a number; the next one, each time.
-
-        They come from SHA-256 and not from `random`, which promises the same numbers in every
-        version of Python for one of its methods only.
-        """
+        """Return a number; the next one, each time."""
+        # Not from `random`, which promises the same numbers in every version of Python for one of
+        # its methods only.
         digest = hashlib.sha256(b"%d:%b" % (self.n_drawn, self.key)).digest()
         self.n_drawn += 1
         return int.from_bytes(digest, "big") % below
@@ -83,16 +81,6 @@ class Target:
                 f"{self.kind}: expected a file of {least} or more bytes, "
                 f"found one of {self.size}: {self}"
             )
-
-
-def change(target: Target) -> Change:
-    """Change a file in the way of its kind.
-
-    Raises:
-        ValueError: It would be as before, whatever were drawn.
-        OSError: It could not be read or changed.
-    """
-    return _CHANGES[target.kind](target)
 
 
 def _flip(target: Target) -> Change:
@@ -107,30 +95,23 @@ def _flip(target: Target) -> Change:
     return Change(f"bit {bit} of byte {byte} of {target}", (target.path,))
 
 
-def _cut_at_boundary(target: Target) -> Change:
-    target.refuse_below(1)
-    n_choices = (target.size - 1) // target.boundary
-    return _cut(target, target.boundary * (1 + target.draw(n_choices)) if n_choices else 0)
-
-
-def _cut_inside(target: Target) -> Change:
-    target.refuse_below(2)
-    if target.boundary == 1:
+def _cut(target: Target) -> Change:
+    size, boundary = target.size, target.boundary
+    target.refuse_below(1 if target.kind is DamageKind.TRUNCATED_AT_BOUNDARY else 2)
+    below = size - 1
+    if target.kind is DamageKind.TRUNCATED_AT_BOUNDARY:
+        n_choices = below // boundary
+        left = boundary * (1 + target.draw(n_choices)) if n_choices else 0
+    elif target.kind is DamageKind.TRUNCATED_AT_END:
+        left = below - target.draw(min(8, below))
+    elif boundary == 1:
         raise ValueError(f"{target.kind}: expected a boundary of 2 or more, found 1: {target}")
-    below = target.size - 1
-    nth = target.draw(below - below // target.boundary)
-    return _cut(target, 1 + nth + nth // (target.boundary - 1))  # passes over the multiples
-
-
-def _cut_end(target: Target) -> Change:
-    target.refuse_below(2)
-    return _cut(target, target.size - 1 - target.draw(min(8, target.size - 1)))
-
-
-def _cut(target: Target, size: int) -> Change:
-    target.undo.keep(target.path, size, target.size)
-    os.truncate(target.path, size)
-    return Change(f"from {target.size} to {size} bytes: {target}", (target.path,))
+    else:
+        nth = target.draw(below - below // boundary)
+        left = 1 + nth + nth // (boundary - 1)  # passes over the multiples
+    target.undo.keep(target.path, left, size)
+    os.truncate(target.path, left)
+    return Change(f"from {size} to {left} bytes: {target}", (target.path,))
 
 
 def _grow(target: Target) -> Change:
@@ -142,7 +123,14 @@ def _grow(target: Target) -> Change:
 
 
 def _zero(target: Target) -> Change:
-    n_before_zeros = _n_before_zeros(target)
+    n_before_zeros = 0
+    with open(target.path, "rb") as file:
+        for offset, block in blocks(file, 0, target.size, backwards=True):
+            if kept := block.rstrip(b"\0"):
+                n_before_zeros = offset + len(kept)
+                break
+    if not n_before_zeros:
+        raise ValueError(f"{target.kind}: expected a byte other than zero, found none in {target}")
     start = 0 if target.kind is DamageKind.SPARSE else target.draw(n_before_zeros)
     target.undo.keep(target.path, start, target.size)
     with open(target.path, "r+b") as file:
@@ -151,27 +139,18 @@ def _zero(target: Target) -> Change:
     return Change(f"a hole from byte {start} to {target.size} of {target}", (target.path,))
 
 
-def _n_before_zeros(target: Target) -> int:
-    """Return how many bytes there are up to the last one that is not zero."""
-    with open(target.path, "rb") as file:
-        for start, block in blocks(file, 0, target.size, backwards=True):
-            if kept := block.rstrip(b"\0"):
-                return start + len(kept)
-    raise ValueError(f"{target.kind}: expected a byte other than zero, found none in {target}")
-
-
 def _swap(target: Target) -> Change:
     # Of the regular files of the directory those that share the suffix, and have no other name.
     suffix = os.path.splitext(target.path.name)[1]
     with os.scandir(target.path.parent) as entries:
-        names = [
+        names = sorted(
             entry.name
             for entry in entries
             if entry.is_file(follow_symlinks=False)
             and os.path.splitext(entry.name)[1] == suffix
             and os.lstat(entry.path).st_nlink == 1
-        ]
-    partners = [target.path.with_name(name) for name in sorted(names) if name != target.path.name]
+        )
+    partners = [target.path.with_name(name) for name in names if name != target.path.name]
     first = target.draw(max(1, len(partners)))
     for other in partners[first:] + partners[:first]:
         if not _same_bytes(target.path, other):
@@ -200,24 +179,9 @@ def _drop(target: Target) -> Change:
     return Change(f"gone: {target}")
 
 
-def _stray(target: Target) -> Change:
-    other = _unpromised(target)
-    target.undo.watch(target.path.parent)
-    target.undo.copy(target.path, other)
-    return Change(f"'{other}', a copy of {target}", (other,), other)
-
-
-def _rename(target: Target) -> Change:
-    other = _unpromised(target)
-    target.undo.watch(target.path.parent)
-    target.undo.move(target.path, other)
-    return Change(f"{target} to '{other}'", other=other)
-
-
-def _unpromised(target: Target) -> Path:
-    """Return a name like the file's own that is free in its directory."""
-    name = target.path.name
-    taken = set(os.listdir(target.path.parent))
+def _copy_or_rename(target: Target) -> Change:
+    directory, name = target.path.parent, target.path.name
+    taken = set(os.listdir(directory))
     stem, suffix = os.path.splitext(name)
     # Greedy, so that the digits are the last ones; a name without any counts from 1.
     match = re.fullmatch(r"(.*?)([0-9]+)([^0-9]*)", stem, re.DOTALL)
@@ -225,21 +189,28 @@ def _unpromised(target: Target) -> Path:
     indices = (str(index).zfill(len(digits)) for index in itertools.count(int(digits) + 1))
     numbered = (f"{head}{index}{tail}{suffix}" for index in indices)
     following = next(candidate for candidate in numbered if candidate not in taken)
-    names = [following, *(name + ending for ending in _ENDINGS)]
-    free = [name for name in names if name not in taken]
-    return target.path.with_name(free[target.draw(len(free))])
+    free = [following, *(name + end for end in _ENDINGS if name + end not in taken)]
+    other = directory / free[target.draw(len(free))]
+    target.undo.watch(directory)
+    if target.kind is DamageKind.STRAY:
+        target.undo.copy(target.path, other)
+        return Change(f"'{other}', a copy of {target}", (other,), other)
+    target.undo.move(target.path, other)
+    return Change(f"{target} to '{other}'", other=other)
 
 
-_CHANGES: dict[DamageKind, Callable[[Target], Change]] = {
+CHANGES: dict[DamageKind, Callable[[Target], Change]] = {
     DamageKind.FLIPPED: _flip,
-    DamageKind.TRUNCATED_AT_BOUNDARY: _cut_at_boundary,
-    DamageKind.TRUNCATED_INSIDE: _cut_inside,
-    DamageKind.TRUNCATED_AT_END: _cut_end,
+    DamageKind.TRUNCATED_AT_BOUNDARY: _cut,
+    DamageKind.TRUNCATED_INSIDE: _cut,
+    DamageKind.TRUNCATED_AT_END: _cut,
     DamageKind.EXTENDED: _grow,
     DamageKind.SWAPPED: _swap,
     DamageKind.MISSING: _drop,
-    DamageKind.STRAY: _stray,
-    DamageKind.RENAMED: _rename,
+    DamageKind.STRAY: _copy_or_rename,
+    DamageKind.RENAMED: _copy_or_rename,
     DamageKind.ZERO_TAIL: _zero,
     DamageKind.SPARSE: _zero,
 }
+"""What changes a file in the way of its kind. It raises a ValueError for a file that would be as
+before, whatever is drawn, and an OSError for one that can not be read or changed."""

@@ -11,27 +11,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Self
 
-__all__ = ["BLOCK", "Undo", "blocks"]
+__all__ = ["Undo", "blocks"]
 
-BLOCK = 2**20
-"""Bytes that are held in memory at once."""
+_BLOCK = 2**20  # bytes that are held in memory at once
 
 
 def blocks(
     file: IO[bytes], start: int, stop: int, *, backwards: bool = False
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield a part of a file, piece by piece, each with its offset.
-
-    Args:
-        file: An open file that can seek.
-        start: Offset of the first byte.
-        stop: Offset behind the last one.
-        backwards: Whether the last piece comes first.
-    """
-    starts = range(start, stop, BLOCK)
+    """Yield the bytes from one offset up to another, block by block, each with its offset."""
+    starts = range(start, stop, _BLOCK)
     for offset in reversed(starts) if backwards else starts:
         file.seek(offset)
-        yield offset, file.read(min(BLOCK, stop - offset))
+        yield offset, file.read(min(_BLOCK, stop - offset))
 
 
 class Undo:
@@ -46,7 +38,7 @@ class Undo:
         self._kept = contextlib.ExitStack()
         self._before: dict[Path, os.stat_result] = {}
         self._left: dict[Path, tuple[int, ...] | None] = {}
-        self._may_be_gone: frozenset[Path] = frozenset()
+        self._may_be_gone: Path | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -56,14 +48,14 @@ class Undo:
             changed = []
             for path, left in self._left.items():
                 now = _look(path)
-                if now != left and not (now is None and path in self._may_be_gone):
-                    changed.append(path)
+                if now != left and not (now is None and path == self._may_be_gone):
+                    changed.append(f"'{path}'")
             if not changed:
                 self._steps.close()
                 return
-            paths = ", ".join(f"'{path}'" for path in changed)
             text = (
-                f"Nothing was put back, because this changed after it was damaged: {paths}. "
+                "Nothing was put back, because this changed after it was damaged: "
+                f"{', '.join(changed)}. "
                 "Where the code under test repairs, use damage() instead of damaged()."
             )
             if error is None:
@@ -71,34 +63,31 @@ class Undo:
             error.add_note(text)
 
     def forget(self) -> None:
-        """Let everything stay as it is now."""
+        """Leave everything as it is now."""
         self._steps.pop_all()
 
-    def only_if_unchanged(self, paths: Iterable[Path], may_be_gone: Iterable[Path]) -> None:
-        """Take nothing back if one of the paths looks other than now by then.
-
-        Args:
-            paths: Where to look.
-            may_be_gone: Those of which it is no matter if they are gone.
-        """
+    def only_if_unchanged(self, paths: Iterable[Path], may_be_gone: Path | None) -> None:
+        """Take nothing back if a path has changed by then; one of them may be gone."""
         self._left = {path: _look(path) for path in paths}
-        self._may_be_gone = frozenset(may_be_gone)
+        self._may_be_gone = may_be_gone
 
     def watch(self, path: Path) -> os.stat_result:
         """Put back a file's mode and times, or a directory's times."""
-        before = os.lstat(path)
-        self._before[path] = before
-        self._steps.callback(_restore, path, before)
+        before = self._before[path] = os.lstat(path)
+
+        def restore() -> None:
+            is_directory = stat.S_ISDIR(before.st_mode)
+            if not is_directory:
+                os.chmod(path, stat.S_IMODE(before.st_mode))
+            # Of another user's directory, such as /tmp, the times can not be set.
+            with contextlib.suppress(*([PermissionError] if is_directory else [])):
+                _set_times(path, before)
+
+        self._steps.callback(restore)
         return before
 
     def set_times(self, written: Iterable[Path], *, like: Path | None) -> None:
-        """Give written files the time of now, or keep all times.
-
-        Args:
-            written: Files whose bytes are other than before.
-            like: If given, whatever is watched has its times from before, and a new file those of
-                this one.
-        """
+        """Set written files to now; given ``like``, keep all times, and give new files its own."""
         if like is None:
             for path in written:
                 # The clock of the file system ticks every few milliseconds: a change that the body
@@ -118,13 +107,13 @@ class Undo:
             with open(path, "r+b") as file:
                 file.seek(start)
                 saved.seek(0)
-                shutil.copyfileobj(saved, file, BLOCK)
+                shutil.copyfileobj(saved, file, _BLOCK)
                 file.truncate(before.st_size)
 
         self._steps.callback(put_back)
 
     def _save(self, path: Path, start: int, stop: int) -> IO[bytes]:
-        saved = tempfile.SpooledTemporaryFile(max_size=BLOCK)  # noqa: SIM115 - closed with the rest
+        saved = tempfile.SpooledTemporaryFile(max_size=_BLOCK)  # noqa: SIM115 - closed with the rest
         self._kept.callback(saved.close)
         with open(path, "rb") as file:
             for _, block in blocks(file, start, stop):
@@ -139,8 +128,9 @@ class Undo:
         def make_anew() -> None:
             with open(path, "xb") as file:
                 saved.seek(0)
-                shutil.copyfileobj(saved, file, BLOCK)
+                shutil.copyfileobj(saved, file, _BLOCK)
             now = os.stat(path)
+            # Only root may give a file away; for all others the owner is right already.
             if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
                 os.chown(path, before.st_uid, before.st_gid)
 
@@ -151,7 +141,7 @@ class Undo:
         """Copy a watched file to a new name."""
         with open(source, "rb") as old, open(target, "xb") as new:
             self._steps.callback(target.unlink, missing_ok=True)
-            shutil.copyfileobj(old, new, BLOCK)
+            shutil.copyfileobj(old, new, _BLOCK)
         os.chmod(target, stat.S_IMODE(self._before[source].st_mode))
 
     def move(self, source: Path, target: Path) -> None:
@@ -176,16 +166,6 @@ def _look(path: Path) -> tuple[int, ...] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _restore(path: Path, before: os.stat_result) -> None:
-    if stat.S_ISDIR(before.st_mode):
-        # Of a directory that belongs to somebody else, such as /tmp, the times can not be set.
-        with contextlib.suppress(PermissionError):
-            _set_times(path, before)
-    else:
-        os.chmod(path, stat.S_IMODE(before.st_mode))
-        _set_times(path, before)
 
 
 def _set_times(path: Path, status: os.stat_result) -> None:

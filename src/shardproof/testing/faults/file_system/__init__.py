@@ -24,6 +24,7 @@ from shardproof.testing.faults.file_system import _patches
 from shardproof.testing.faults.file_system._paths import Root
 from shardproof.testing.faults.file_system._schedule import (
     ANY,
+    LOCK,
     Call,
     FaultKind,
     Outcome,
@@ -34,25 +35,12 @@ from shardproof.testing.faults.file_system._schedule import (
 __all__ = ["OPERATIONS", "Call", "FileSystemFaults", "Outcome", "PlannedFault"]
 
 OPERATIONS = (
-    "chmod",
-    "fsync",
-    "link",
-    "mkdir",
-    "mmap",
-    "open",
-    "read",
-    "readdir",
-    "rename",
-    "rmdir",
-    "scandir",
-    "stat",
-    "truncate",
-    "unlink",
-    "write",
+    *("chmod", "fsync", "link", "mkdir", "mmap", "open", "read", "readdir", "rename", "rmdir"),
+    *("scandir", "stat", "truncate", "unlink", "write"),
 )
 """What a fault can be planned for; besides these there is ``"any"``, which means each of them."""
 
-_FEWEST_BYTES = {"read": 0, "write": 1}  # 0 is the end of a file; who writes would write forever
+_FEWEST_BYTES = {"read": 0, "write": 1}  # 0 is the end of a file; a writer would write forever
 
 
 class _When(TypedDict, total=False):
@@ -78,6 +66,9 @@ class FileSystemFaults:
       has (`pathlib.PurePath.match`); either path of a rename or a link will do. None, the default,
       for every file;
     * ``optional``: whether it is all right that no such call comes.
+
+    All raise a TypeError for an argument of another type, and a ValueError for an unknown operation
+    or a number out of range; `short` also for an operation that moves no bytes.
 
     On leaving the context every fault must have taken effect at least once, unless it was planned
     with ``optional=True``: a test whose fault never bit proves nothing. Otherwise an AssertionError
@@ -116,14 +107,10 @@ class FileSystemFaults:
 
         Args:
             operation: One of `OPERATIONS`, or ``"any"``.
-            errno: A number of the module `errno`. EINTR reaches the code under test as an
-                InterruptedError, which in reality Python keeps from it (PEP 475). The buffers of
-                `open` repeat such a call, so it needs a ``times``.
+            errno: A number of the module `errno`. EINTR becomes an InterruptedError, which in
+                reality Python keeps from the code under test (PEP 475). The buffers of `open`
+                repeat such a call, so it needs a ``times``.
             **when: Which calls: ``nth``, ``times``, ``match``, ``optional``, as said above.
-
-        Raises:
-            TypeError: An argument of another type.
-            ValueError: An operation or a number that there is not.
 
         Example:
             >>> import errno
@@ -148,10 +135,6 @@ class FileSystemFaults:
             seconds: How long one call waits.
             **when: Which calls: ``nth``, ``times``, ``match``, ``optional``, as said above.
 
-        Raises:
-            TypeError: An argument of another type.
-            ValueError: An operation or a number that there is not.
-
         Example:
             >>> from shardproof import validate
             >>> with FileSystemFaults(shards_dir) as fs:
@@ -174,10 +157,6 @@ class FileSystemFaults:
             n_bytes: The most that one call moves. With 0 a read finds the end of the file.
             **when: Which calls: ``nth``, ``times``, ``match``, ``optional``, as said above.
 
-        Raises:
-            TypeError: An argument of another type.
-            ValueError: An operation that moves no bytes, or a number that there is not.
-
         Example:
             >>> path = shards_dir / "shards.json"
             >>> with FileSystemFaults(shards_dir) as fs, open(path, "rb", 0) as file:
@@ -199,10 +178,6 @@ class FileSystemFaults:
         Args:
             operation: One of `OPERATIONS`, or ``"any"``.
             **when: Which call: ``nth``, ``match``, as said above.
-
-        Raises:
-            TypeError: An argument of another type.
-            ValueError: An operation or a number that there is not.
 
         Example:
             ::
@@ -233,7 +208,8 @@ class FileSystemFaults:
         expect("optional", fault.optional, bool)
         if self._schedule.closed.is_set():
             raise RuntimeError(f"{fault.kind}: the context is left, no more calls will come")
-        self._schedule.add(fault)
+        with LOCK:
+            self._schedule.faults.append(fault)
         return fault
 
     @property

@@ -9,21 +9,20 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from shardproof.testing.faults.file_system._calls import remember, through, watched
 from shardproof.testing.faults.file_system._paths import absolute
+from shardproof.testing.faults.file_system._schedule import remember, through, watched
 
 __all__ = ["FileIO", "Mmap", "opening"]
 
 T = TypeVar("T")
 
-_Layers = tuple[str | None, str | None, str | None]
-"""Encoding, errors, newline."""
+_Layers = tuple[str | None, str | None, str | None]  # encoding, errors, newline
 
 _fstat = os.fstat
 
 
 class _StandIn(abc.ABCMeta):
-    """Lets isinstance and issubclass answer as for the class that is stood in for."""
+    """Makes isinstance and issubclass answer as for the class that is stood in for."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return issubclass(type(instance), cls)
@@ -59,12 +58,8 @@ class FileIO(io.FileIO, metaclass=_StandIn):
         if size is None or size < 0:
             return self.readall()
         asked: int = size
-        return self._through(
-            "read",
-            lambda limit: super(FileIO, self).read(asked if limit is None else limit),
-            asked,
-            allowed=self.readable(),
-        )
+        real = super().read
+        return self._through("read", lambda limit: real(asked if limit is None else limit), asked)
 
     def readall(self) -> Any:
         """Read as the real one does, one call after the other until there is nothing more."""
@@ -78,30 +73,19 @@ class FileIO(io.FileIO, metaclass=_StandIn):
         return None if chunk is None and not chunks else b"".join(chunks)
 
     def readinto(self, buffer: Any, /) -> Any:
-        return self._through(
-            "read",
-            lambda limit: super(FileIO, self).readinto(_cut(buffer, limit)),
-            memoryview(buffer).nbytes,
-            allowed=self.readable(),
-        )
+        real, size = super().readinto, memoryview(buffer).nbytes
+        return self._through("read", lambda limit: real(_cut(buffer, limit)), size)
 
     def write(self, data: Any, /) -> Any:
-        return self._through(
-            "write",
-            lambda limit: super(FileIO, self).write(_cut(data, limit)),
-            memoryview(data).nbytes,
-            allowed=self.writable(),
-        )
+        real, size = super().write, memoryview(data).nbytes
+        return self._through("write", lambda limit: real(_cut(data, limit)), size)
 
     def truncate(self, size: int | None = None, /) -> Any:
-        return self._through(
-            "truncate", lambda _: super(FileIO, self).truncate(size), None, allowed=self.writable()
-        )
+        real = super().truncate
+        return self._through("truncate", lambda _: real(size), None)
 
-    def _through(
-        self, operation: str, run: Callable[[int | None], T], size: int | None, *, allowed: bool
-    ) -> T:
-        if not allowed:
+    def _through(self, operation: str, run: Callable[[int | None], T], size: int | None) -> T:
+        if not (self.readable() if operation == "read" else self.writable()):
             return run(None)  # which raises, without a system call
         return through([(operation, (absolute(self.fileno()),))], run, size=size)
 
@@ -124,8 +108,8 @@ class Mmap(mmap.mmap, metaclass=_StandIn):
         return made
 
     def flush(self, *args: Any) -> Any:
-        parts = [("fsync", (self._path,))]
-        return through(parts, lambda _: super(Mmap, self).flush(*args))
+        real = super().flush
+        return through([("fsync", (self._path,))], lambda _: real(*args))
 
 
 for _class, _module in ((FileIO, "_io"), (Mmap, "mmap")):

@@ -3,11 +3,11 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from shardproof.testing.faults.file_system._calls import remember, through, watched
 from shardproof.testing.faults.file_system._paths import absolute
+from shardproof.testing.faults.file_system._schedule import remember, through, watched
 
 __all__ = ["stand_ins"]
 
@@ -24,134 +24,96 @@ def stand_ins() -> Iterator[tuple[str, _Function]]:
                 yield name, functools.wraps(real)(make(operation, real))
 
 
-def _by_path(operation: str, real: _Function, *, descriptors_named: bool = True) -> _Function:
-    def call(*args: Any, **keywords: Any) -> Any:
-        place = _argument(args, keywords, 0, "path")
-        path = absolute("." if place is None else place, keywords.get("dir_fd"))
-        names = _named(place) if descriptors_named or not isinstance(place, int) else ()
-        return through([(operation, (path,))], lambda _: real(*args, **keywords), names=names)
+def _about(arguments: Mapping[str, str | None], *, named: Any = object) -> _Make:
+    """Make the stand-in for a function that is about whole files.
 
-    return call
+    Args:
+        arguments: Name of each argument, and of the one that says from which directory it starts;
+            None for one that is a text and no path.
+        named: The types of those arguments that an error names.
+    """
 
-
-def _opening(operation: str, real: _Function) -> _Function:
-    open_ = _by_path(operation, real)
-
-    def call(*args: Any, **keywords: Any) -> Any:
-        # Asked before: if the path is relative, somebody may change the directory meanwhile.
-        path = absolute(_argument(args, keywords, 0, "path"), keywords.get("dir_fd"))
-        descriptor = open_(*args, **keywords)
-        remember(path, descriptor)
-        return descriptor
-
-    return call
-
-
-def _by_descriptor(operation: str, real: _Function) -> _Function:
-    def call(*args: Any, **keywords: Any) -> Any:
-        path = absolute(_argument(args, keywords, 0, "fd"))
-        return through([(operation, (path,))], lambda _: real(*args, **keywords))
-
-    return call
-
-
-def _by_two_paths(operation: str, real: _Function) -> _Function:
-    def call(*args: Any, **keywords: Any) -> Any:
-        source, target = _argument(args, keywords, 0, "src"), _argument(args, keywords, 1, "dst")
-        paths = (
-            absolute(source, keywords.get("src_dir_fd")),
-            absolute(target, keywords.get("dst_dir_fd")),
-        )
-        names = _named(source, target)
-        return through([(operation, paths)], lambda _: real(*args, **keywords), names=names)
-
-    return call
-
-
-def _making_symlink(operation: str, real: _Function) -> _Function:
-    """Make it for ``symlink``, whose first argument is a text, and no file that is asked for."""
-
-    def call(*args: Any, **keywords: Any) -> Any:
-        text, place = _argument(args, keywords, 0, "src"), _argument(args, keywords, 1, "dst")
-        path = absolute(place, keywords.get("dir_fd"))
-        names = _named(text, place)
-        return through([(operation, (path,))], lambda _: real(*args, **keywords), names=names)
-
-    return call
-
-
-def _moving(operation: str, real: _Function) -> _Function:
-    """Make it for what moves bytes between a descriptor and a buffer, several, or new bytes."""
-
-    def call(*args: Any) -> Any:
-        descriptor, amount, *_ = *args, None, None  # too few are for the real one to refuse
-
-        def run(limit: int | None) -> Any:
-            if limit is None:
-                return real(*args)
-            return real(descriptor, _cut(amount, limit), *args[2:])
-
-        return through([(operation, (absolute(descriptor),))], run, size=_size(amount))
-
-    return call
-
-
-def _copying(source: int, target: int, count: int, names: str) -> _Make:
-    """Make it for what moves bytes between two descriptors; both ends are counted."""
-    name = names.split()
-
-    def make(_operation: str, real: _Function) -> _Function:
+    def make(operation: str, real: _Function) -> _Function:
         def call(*args: Any, **keywords: Any) -> Any:
-            ends = [_argument(args, keywords, index, name[index]) for index in (source, target)]
-            size = _argument(args, keywords, count, name[count])
-
-            def run(limit: int | None) -> Any:
-                if limit is None:
-                    return real(*args, **keywords)
-                given = {**dict(zip(name, args, strict=False)), **keywords, name[count]: limit}
-                return real(**given)
-
-            parts = [("read", (absolute(ends[0]),)), ("write", (absolute(ends[1]),))]
-            return through(parts, run, size=size)
+            given = {**keywords, **dict(zip(arguments, args, strict=False))}
+            # Asked before: if a path is relative, a thread may change the directory meanwhile.
+            paths = []
+            for name, base in arguments.items():
+                place = given.get(name)
+                if place is None and name == "path":
+                    place = "."  # which os.listdir() lists
+                if base is not None:
+                    paths.append(absolute(place, given.get(base)))
+            names = [
+                os.fspath(place) if isinstance(place, os.PathLike) else place
+                for place in map(given.get, arguments)
+                if isinstance(place, named)
+            ]
+            result = through([(operation, paths)], lambda _: real(*args, **keywords), names=names)
+            if operation == "open":
+                remember(paths[0], result)
+            return result
 
         return call
 
     return make
 
 
-def _argument(args: Sequence[Any], keywords: dict[str, Any], index: int, name: str) -> Any:
-    return args[index] if len(args) > index else keywords.get(name)
+def _moving(operation: str, real: _Function) -> _Function:
+    """Make the stand-in for what moves bytes between a descriptor and a buffer, or several."""
+
+    def call(*args: Any) -> Any:
+        amount: Any
+        descriptor, amount, *_ = *args, None, None  # too few are for the real one to refuse
+        buffers = amount if isinstance(amount, list | tuple) else [amount]
+        size: int | None = amount if isinstance(amount, int) else None
+        if size is None:
+            with contextlib.suppress(TypeError):  # which the real one will raise
+                size = sum(memoryview(buffer).nbytes for buffer in buffers)
+
+        def run(limit: int | None) -> Any:
+            if limit is None:
+                return real(*args)
+            if isinstance(amount, int):
+                return real(descriptor, limit, *args[2:])
+            views = []
+            for buffer in buffers:
+                views.append(memoryview(buffer).cast("B")[:limit])
+                limit -= len(views[-1])
+            cut = views if buffers is amount else views[0]
+            return real(descriptor, cut, *args[2:])
+
+        return through([(operation, (absolute(descriptor),))], run, size=size)
+
+    return call
 
 
-def _named(*places: Any) -> list[Any]:
-    return [os.fspath(place) if isinstance(place, os.PathLike) else place for place in places]
+def _copying(source: int, target: int, count: int, names: str) -> _Make:
+    """Make the stand-in for what moves bytes between two descriptors; both ends are counted."""
+    name = names.split()
 
+    def make(_operation: str, real: _Function) -> _Function:
+        def call(*args: Any, **keywords: Any) -> Any:
+            given = {**keywords, **dict(zip(name, args, strict=False))}
 
-def _size(amount: Any) -> int | None:
-    """Return how many bytes; None for a wrong argument, which the real call will refuse."""
-    if isinstance(amount, int):
-        return amount
-    with contextlib.suppress(TypeError):
-        return sum(memoryview(buffer).nbytes for buffer in _buffers(amount))
-    return None
+            def run(limit: int | None) -> Any:
+                if limit is None:
+                    return real(*args, **keywords)
+                if len(args) > count:
+                    return real(*args[:count], limit, *args[count + 1 :], **keywords)
+                return real(*args, **keywords | {name[count]: limit})
 
+            ends = {"read": name[source], "write": name[target]}
+            parts = [(end, (absolute(given.get(place)),)) for end, place in ends.items()]
+            return through(parts, run, size=given.get(name[count]))
 
-def _cut(amount: Any, limit: int) -> Any:
-    if isinstance(amount, int):
-        return limit
-    views = []
-    for buffer in _buffers(amount):
-        views.append(memoryview(buffer).cast("B")[:limit])
-        limit -= len(views[-1])
-    return views if isinstance(amount, list | tuple) else views[0]
+        return call
 
-
-def _buffers(amount: Any) -> Sequence[Any]:
-    return amount if isinstance(amount, list | tuple) else [amount]
+    return make
 
 
 def _scanning(operation: str, real: _Function) -> _Function:
-    """Make the function; below a root, its entries are counted where they ask about a file."""
+    """Make the stand-in; below a root, its entries are counted where they ask about a file."""
 
     def scandir(path: Any = None) -> Any:
         directory = absolute("." if path is None else path)
@@ -194,9 +156,9 @@ class _Scan:
 
 
 class _Entry:
-    """An `os.DirEntry` that asks for each type and status as if the listing had not told it.
+    """An `os.DirEntry` that asks for each type and status as if the listing had not said it.
 
-    There are file systems that tell no type in a listing (readdir(3), d_type); there every entry
+    There are file systems that give no type in a listing (readdir(3), d_type); there every entry
     does this.
     """
 
@@ -250,14 +212,17 @@ class _Entry:
         return answer
 
 
-_by_path_not_naming_descriptors = functools.partial(_by_path, descriptors_named=False)
+_by_path = _about({"path": "dir_fd"})
+_by_path_alone = _about({"path": "dir_fd"}, named=str | bytes | os.PathLike)  # no descriptor
+_by_descriptor = _about({"fd": "dir_fd"}, named=())
+_by_two_paths = _about({"src": "src_dir_fd", "dst": "dst_dir_fd"})
 
 _TABLE: Sequence[tuple[str, _Make, str]] = (
-    ("open", _opening, "open"),
+    ("open", _by_path, "open"),
     ("stat", _by_path, "stat lstat"),
     ("stat", _by_descriptor, "fstat"),
     ("scandir", _scanning, "scandir"),
-    ("scandir", _by_path_not_naming_descriptors, "listdir"),
+    ("scandir", _by_path_alone, "listdir"),
     ("read", _moving, "read readinto pread readv preadv"),
     ("write", _moving, "write pwrite writev pwritev"),
     ("copy", _copying(1, 0, 3, "out_fd in_fd offset count"), "sendfile"),
@@ -267,11 +232,11 @@ _TABLE: Sequence[tuple[str, _Make, str]] = (
         "copy_file_range splice",
     ),
     ("fsync", _by_descriptor, "fsync fdatasync"),
-    ("truncate", _by_path_not_naming_descriptors, "truncate"),
+    ("truncate", _by_path_alone, "truncate"),
     ("truncate", _by_descriptor, "ftruncate posix_fallocate"),
     ("rename", _by_two_paths, "rename replace"),
     ("link", _by_two_paths, "link"),
-    ("link", _making_symlink, "symlink"),
+    ("link", _about({"src": None, "dst": "dir_fd"}), "symlink"),
     ("unlink", _by_path, "unlink remove"),
     ("mkdir", _by_path, "mkdir"),
     ("rmdir", _by_path, "rmdir"),

@@ -12,32 +12,27 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from shardproof.testing.faults.file_system._calls import join, leave, through, watched
 from shardproof.testing.faults.file_system._open import FileIO, Mmap, opening
 from shardproof.testing.faults.file_system._os import stand_ins
 from shardproof.testing.faults.file_system._paths import absolute
-from shardproof.testing.faults.file_system._schedule import LOCK, Schedule
+from shardproof.testing.faults.file_system._schedule import ACTIVE, LOCK, Schedule, through, watched
 
 __all__ = ["start", "stop"]
 
 _fstat = os.fstat
 
-_UNREAD = 0xAA
-
 _installed = contextlib.ExitStack()
 
-# If somebody else's patch brought one back after its time, it must not be put before itself.
+# Another patch may have brought one back after its time: it must not be put before itself.
 _ours: weakref.WeakSet[Any] = weakref.WeakSet()
-
-# They take functions out of builtins when they are imported.
-_EARLY = ("bz2", "tarfile")
 
 
 def start(schedule: Schedule) -> None:
-    """Let a schedule take part in all calls; the first one brings the stand-ins."""
+    """Add a schedule to those of all calls; the first one brings the stand-ins."""
     with LOCK:
         try:
-            if join(schedule):
+            ACTIVE.append(schedule)
+            if len(ACTIVE) == 1:
                 _install()
         except BaseException:
             stop(schedule)
@@ -50,7 +45,9 @@ def stop(schedule: Schedule) -> None:
     Code that still holds one may go on using it: it makes the real call.
     """
     with LOCK:
-        if leave(schedule):
+        if schedule in ACTIVE:
+            ACTIVE.remove(schedule)
+        if not ACTIVE:
             _installed.close()
 
 
@@ -60,7 +57,8 @@ def _install() -> None:
     pairs += [(FileIO.__mro__[1], FileIO), (Mmap.__mro__[1], Mmap)]
     replaced = {id(real): stand_in for real, stand_in in pairs if real not in _ours}
     _ours.update(replaced.values())
-    early = [sys.modules[name] for name in _EARLY if name in sys.modules]
+    # They take functions out of builtins when they are imported.
+    early = [sys.modules[name] for name in ("bz2", "tarfile") if name in sys.modules]
     # From Python 3.13 on, classes in there hold functions of os; pathlib uses them.
     classes = [value for value in vars(glob).values() if isinstance(value, type)]
     for holder in (os, builtins, io, mmap, *early, *classes):
@@ -69,23 +67,7 @@ def _install() -> None:
             stand_in = replaced.get(id(value.__func__ if is_static else value))
             if stand_in is not None:
                 _put(holder, name, staticmethod(stand_in) if is_static else stand_in)
-    _mark_as_supporting(replaced)
-    _put_into_numpy()
-
-
-def _put(holder: Any, name: str, stand_in: Any) -> None:
-    before = vars(holder)[name]
-
-    def put_back() -> None:
-        if vars(holder)[name] is stand_in:  # or else another patch is over it, to be undone
-            setattr(holder, name, before)
-
-    setattr(holder, name, stand_in)
-    _installed.callback(put_back)
-
-
-def _mark_as_supporting(replaced: dict[int, Any]) -> None:
-    """Let code ask ``os.open in os.supports_dir_fd``."""
+    # So that code may ask ``os.open in os.supports_dir_fd``.
     for functions in (
         os.supports_dir_fd,
         os.supports_effective_ids,
@@ -93,18 +75,38 @@ def _mark_as_supporting(replaced: dict[int, Any]) -> None:
         os.supports_follow_symlinks,
     ):
         ours = {replaced[id(real)] for real in functions if id(real) in replaced}
+        _installed.callback(functions.difference_update, ours)  # first: an interrupt may come
         functions.update(ours)
-        _installed.callback(functions.difference_update, ours)
+    _put_into_numpy()
+
+
+def _put(holder: Any, name: str, stand_in: Any) -> None:
+    before = vars(holder)[name]  # a staticmethod as it is, which getattr would unwrap
+
+    def put_back() -> None:
+        if vars(holder)[name] is stand_in:  # or else another patch is over it, to be undone
+            setattr(holder, name, before)
+
+    _installed.callback(put_back)  # before there is anything to put back: an interrupt may come
+    setattr(holder, name, stand_in)
 
 
 def _put_into_numpy() -> None:
     """Replace what numpy reads and asks with; what is imported later is not reached."""
     numpy: Any = sys.modules.get("numpy")
     files: Any = sys.modules.get("numpy.lib.format")
-    if hasattr(numpy, "fromfile") and hasattr(files, "write_array"):
-        home = sys.modules[files.write_array.__globals__["__name__"]]  # depends on numpy's version
-        _put(numpy, "fromfile", _reading(numpy, numpy.fromfile))
-        _put(home, "isfileobj", _telling_files(home.isfileobj))
+    if not (hasattr(numpy, "fromfile") and hasattr(files, "write_array")):
+        return
+    home = sys.modules[files.write_array.__globals__["__name__"]]  # depends on numpy's version
+    is_file_object: Callable[[Any], bool] = home.isfileobj
+
+    # To be told that a file is none makes numpy.save call the file's own ``write``.
+    @functools.wraps(is_file_object)
+    def isfileobj(file: Any) -> bool:
+        return bool(is_file_object(file)) and not (watched(file) and file.writable())
+
+    _put(numpy, "fromfile", _reading(numpy, numpy.fromfile))
+    _put(home, "isfileobj", isfileobj)
 
 
 def _reading(numpy: Any, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,7 +139,7 @@ def _reading(numpy: Any, real: Callable[..., Any]) -> Callable[..., Any]:
             nothing = real(file, dtype, 0, sep, offset, **like)
             if count < 0:
                 nothing = numpy.empty(n_items, item)
-                nothing.view(numpy.uint8).fill(_UNREAD)
+                nothing.view(numpy.uint8).fill(0xAA)
             found.append(nothing)
             return 0
 
@@ -145,16 +147,3 @@ def _reading(numpy: Any, real: Callable[..., Any]) -> Callable[..., Any]:
         return found[0]
 
     return fromfile
-
-
-def _telling_files(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Make what stands in for numpy's ``isfileobj``, by which ``numpy.save`` decides how to write.
-
-    To be told that a file is none makes it call the file's own ``write``.
-    """
-
-    @functools.wraps(real)
-    def isfileobj(file: Any) -> bool:
-        return bool(real(file)) and not (watched(file) and file.writable())
-
-    return isfileobj

@@ -12,16 +12,10 @@ _DELETED = " (deleted)"  # what Linux appends to the path of a file that has los
 
 
 def absolute(place: object, dir_fd: object = None) -> str | None:
-    """Return the absolute path that an argument of a call stands for.
+    """Return the absolute path that a path, a descriptor or an object with ``fileno()`` stands for.
 
-    Nothing is resolved but descriptors, through ``/proc/self/fd`` (proc(5)).
-
-    Args:
-        place: A path as str, bytes or PathLike, a descriptor, or an object with a ``fileno()``.
-        dir_fd: Descriptor of the directory that a relative path starts from.
-
-    Returns:
-        None for a closed descriptor or a wrong argument. Of a socket or a pipe it is no path.
+    Nothing is resolved but descriptors, through ``/proc/self/fd`` (proc(5)). The result is None for
+    a closed descriptor and for a wrong argument; for a socket or a pipe it is no path.
     """
     # What is wrong with the arguments is for the real call to say.
     with contextlib.suppress(OSError, TypeError, ValueError):
@@ -46,14 +40,7 @@ def _path_of_descriptor(descriptor: object) -> str:
 
 
 class Root:
-    """A directory, by the path that a test gave and by its real one.
-
-    Attributes:
-        path: The absolute path as it was given; names begin with it.
-
-    Raises:
-        OSError: It is not there, or is no directory.
-    """
+    """A directory, by its real path and by the path that was given, with which names begin."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.abspath(path)

@@ -1,21 +1,37 @@
-"""Which call below one root suffers what: the planned faults, and the record of all calls."""
+"""Which call below a root suffers what, and the one gate through which all those calls go."""
 
 import dataclasses
 import enum
 import errno
 import os
+import signal
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from shardproof.testing.faults.file_system._paths import Root
+from shardproof.testing.faults.file_system._paths import Root, absolute
 
-__all__ = ["ANY", "LOCK", "Call", "FaultKind", "Outcome", "PlannedFault", "Schedule", "Turn"]
+__all__ = [
+    "ACTIVE",
+    "ANY",
+    "LOCK",
+    "Call",
+    "FaultKind",
+    "Outcome",
+    "PlannedFault",
+    "Schedule",
+    "remember",
+    "through",
+    "watched",
+]
+
+T = TypeVar("T")
 
 ANY = "any"
 
-# Never held while a file is touched or somebody sleeps. The same thread may come back: a signal
+# Never held while a file is touched or a thread sleeps. The same thread may come back: a signal
 # handler or a finalizer that writes. And a fork must not leave it locked in the child.
 LOCK = threading.RLock()
 os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
@@ -107,29 +123,18 @@ class PlannedFault:
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class Turn:
+class _Turn:
     """One call while it is made, in the eyes of one schedule."""
 
     operation: str
     paths: Sequence[Path]
     faults: Sequence[PlannedFault]  # what it suffers
-    closed: threading.Event  # set when the schedule ends
+    closed: threading.Event  # set when the schedule ends, and with it every wait
     outcome: Outcome = Outcome.RUNNING
 
     def planned(self, kind: FaultKind) -> list[PlannedFault]:
         """Return the faults of one kind."""
         return [fault for fault in self.faults if fault.kind is kind]
-
-    def wait(self) -> None:
-        """Sleep for as long as planned, or until the schedule ends."""
-        for fault in self.planned(FaultKind.SLOW):
-            fault.reached = True
-            self.closed.wait(fault.value)
-
-    def record(self) -> Call:
-        """Return what is known of it now."""
-        path, *target = self.paths
-        return Call(self.operation, path, self.outcome, *target)
 
 
 class Schedule:
@@ -139,14 +144,9 @@ class Schedule:
         self.root = root
         self.faults: list[PlannedFault] = []
         self.closed = threading.Event()  # set when the context is left
-        self._turns: list[Turn] = []
+        self._turns: list[_Turn] = []
 
-    def add(self, fault: PlannedFault) -> None:
-        """Plan a fault for the calls that come from now on."""
-        with LOCK:
-            self.faults.append(fault)
-
-    def begin(self, operation: str, paths: Sequence[str | None]) -> Turn | None:
+    def begin(self, operation: str, paths: Sequence[str | None]) -> _Turn | None:
         """Record a call and count it; None if no path of it lies below the root."""
         names = [path and self.root.name(path) for path in paths]
         inside = [Path(name) for name in names if name]
@@ -155,14 +155,17 @@ class Schedule:
         shown = [Path(name or path or "") for name, path in zip(names, paths, strict=True)]
         with LOCK:
             faults = [fault for fault in self.faults if fault.meets(operation, inside)]
-            turn = Turn(operation=operation, paths=shown, faults=faults, closed=self.closed)
+            turn = _Turn(operation=operation, paths=shown, faults=faults, closed=self.closed)
             self._turns.append(turn)
         return turn
 
     def calls(self) -> tuple[Call, ...]:
         """Return all calls so far, in the order in which they began."""
         with LOCK:
-            return tuple(turn.record() for turn in self._turns)
+            return tuple(
+                Call(turn.operation, turn.paths[0], turn.outcome, *turn.paths[1:])
+                for turn in self._turns
+            )
 
     def complaint(self) -> str | None:
         """Return which faults never took effect though they had to."""
@@ -178,3 +181,84 @@ class Schedule:
             "A test whose fault never bit proves nothing. Give the code under test this root, and "
             "a file large enough; for a call that need not come, say optional=True."
         )
+
+
+ACTIVE: list[Schedule] = []
+"""All that calls are made through; changed under `LOCK`, and copied by readers without it."""
+
+
+def watched(place: object) -> bool:
+    """Return whether a path or a descriptor lies below any root."""
+    path = absolute(place) if ACTIVE else None
+    return path is not None and any(schedule.root.name(path) for schedule in tuple(ACTIVE))
+
+
+def remember(path: str | None, descriptor: int) -> None:
+    """Note by which name below a root a file was opened."""
+    for schedule in tuple(ACTIVE):
+        schedule.root.remember(path, descriptor)
+
+
+def through(
+    parts: Sequence[tuple[str, Sequence[str | None]]],
+    run: Callable[[int | None], T],
+    *,
+    names: Sequence[object] = (),
+    size: int | None = None,
+    instead: Callable[[], T] | None = None,
+) -> T:
+    """Make a call, with what is planned for it.
+
+    Args:
+        parts: What the call does: each operation, and the absolute paths that it is about. A call
+            that copies has two.
+        run: Makes the real call. Its argument is the number of bytes to which it must cut what it
+            was asked to move, or None.
+        names: The paths that a planned error names, as the real one does.
+        size: How many bytes the call was asked to move.
+        instead: Called where a planned error is due, for calls that in reality raise none.
+    """
+    schedules = tuple(ACTIVE)
+    begun = (s.begin(operation, paths) for operation, paths in parts for s in schedules)
+    turns = [turn for turn in begun if turn is not None]
+    if not turns:
+        return run(None)
+    try:
+        for turn in turns:
+            for fault in turn.planned(FaultKind.SLOW):
+                fault.reached = True
+                turn.closed.wait(fault.value)
+        if any(turn.planned(FaultKind.KILL) for turn in turns):
+            os.kill(os.getpid(), signal.SIGKILL)
+        failing = [(turn, fault) for turn in turns for fault in turn.planned(FaultKind.FAIL)]
+        for turn, fault in failing:
+            fault.reached = True
+            turn.outcome = Outcome.FAILED
+        if not failing:
+            return _run(turns, run, size)
+        if instead is not None:
+            return instead()
+        number = int(failing[0][1].value)  # planned first, of the outermost root
+        # As the real one: of the subclass for the number, with one path, two, or none.
+        named = (names[0], None, names[1]) if len(names) > 1 else names
+        raise OSError(number, os.strerror(number), *named)
+    finally:
+        for turn in turns:
+            if turn.outcome is Outcome.RUNNING:
+                turn.outcome = Outcome.RAISED
+
+
+def _run(turns: Sequence[_Turn], run: Callable[[int | None], T], size: int | None) -> T:
+    cuts = [(turn, fault) for turn in turns for fault in turn.planned(FaultKind.SHORT)]
+    limit = min((int(fault.value) for _, fault in cuts), default=None)
+    if limit is not None and (size is None or size <= limit):
+        limit = None  # the call delivers no more anyway, so no fault takes effect
+    result = run(limit)
+    for turn in turns:
+        turn.outcome = Outcome.SLOW if turn.planned(FaultKind.SLOW) else Outcome.OK
+    moved = len(result) if isinstance(result, bytes) else result
+    if limit is not None and moved == limit:
+        for turn, fault in cuts:
+            turn.outcome = Outcome.SHORT
+            fault.reached = True
+    return result

@@ -28,8 +28,8 @@ from urllib.parse import parse_qs, quote, unquote
 
 from shardproof.testing.faults._arguments import expect, expect_number
 from shardproof.testing.faults.hub._answers import Content, Incoming, Wire, answer, answer_file
-from shardproof.testing.faults.hub._faults import OTHER_HOST, HubFault, Rule, Script, known_fault
-from shardproof.testing.faults.hub._harms import Case, harmed
+from shardproof.testing.faults.hub._faults import OTHER_HOST, HubFault, Rule, known_fault
+from shardproof.testing.faults.hub._harms import HARMS, Case
 from shardproof.testing.faults.hub._hf import Found, Repos, RepoType, nearest
 from shardproof.testing.faults.hub._repos import File
 from shardproof.testing.faults.hub._server import Server, Tally
@@ -42,7 +42,7 @@ _SECRET = {"authorization", "cookie", "proxy-authorization"}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HubRequest:
-    """One line of a hub's log.
+    """One request in a hub's log.
 
     Attributes:
         method: ``"GET"``, ``"HEAD"``, ...
@@ -80,14 +80,14 @@ class Hub:
 
     Attributes:
         url: Where it is, ``http://127.0.0.1:<port>``: what ``HF_ENDPOINT`` and ``endpoint=`` take.
-        cdn_url: Where it leads those who ask for a large file of a repository: another port, so
-            that a client which keeps its token to itself on the way to another host does so here.
+        cdn_url: Where it leads a request for a large file of a repository: another port, so that a
+            client which keeps its token to itself on the way to another host does so here.
     """
 
     def __init__(self, *, rate: float | None, latency: float) -> None:
         self._lock = threading.Lock()
         self._files: dict[str, Content] = {}
-        self._script = Script()
+        self._rules: list[Rule] = []
         self._log: list[tuple[HubRequest, Tally]] = []
         self._server = Server(self._respond, rate=rate, latency=latency)
         self.url, self.cdn_url = (f"http://127.0.0.1:{port}" for port in self._server.ports)
@@ -164,7 +164,7 @@ class Hub:
         retry_after: str | None = None,
         interval: float | None = None,
     ) -> None:
-        """Let something go wrong from now on, for requests that would go well.
+        """Plan what goes wrong from now on, with requests that would go well.
 
         Attempts are counted for each file, whatever its revision. An attempt that suffers from one
         fault is not seen by those that were given later, so ``times=1`` given for several faults
@@ -189,7 +189,7 @@ class Hub:
         Raises:
             TypeError: A number that is none.
             ValueError: An unknown fault, an option that it does not have, a value out of range, a
-                pattern that fits no file that was put; the nearest is told.
+                pattern that fits no file that was put; the error names the nearest.
 
         Example:
             >>> from urllib.request import urlopen
@@ -219,17 +219,17 @@ class Hub:
                     raise ValueError(
                         f"match: expected one that fits a file, found {match!r}; {near}"
                     )
-            self._script.add(rule)
+            self._rules.append(rule)
 
     def heal(self) -> None:
-        """Let nothing go wrong any more; answers that are under way stay as they are."""
+        """End every planned fault; answers that are under way stay as they are."""
         with self._lock:
-            self._script.clear()
+            self._rules.clear()
 
     def gate(self, repo: str, token: str, *, repo_type: RepoType = "dataset") -> None:
         """Give the files of a repository only to clients that show this token, 401 to others.
 
-        Its listings stay open to everybody, as those of a gated repository are.
+        Its listings stay open, as those of a gated repository are.
 
         Args:
             repo: ``"owner/name"``.
@@ -238,7 +238,7 @@ class Hub:
 
         Raises:
             TypeError: A token that is no str.
-            ValueError: Nothing was put into a repository of this name; the nearest is told.
+            ValueError: No repository of this name has a file; the error names the nearest.
         """
         if not isinstance(token, str):
             raise TypeError(f"token: expected a str, found {type(token).__name__}")
@@ -295,12 +295,14 @@ class Hub:
         parts = [unquote(part) for part in path.lstrip("/").split("/")]
         with self._lock:
             found = self._find(incoming, parts, query)
-            rule = self._script.next(found.names, incoming, found.answer)
+            # An attempt is seen by the rules in their order, up to the first that spoils it.
+            meeting = (r for r in self._rules if r.meets(found.names, incoming, found.answer))
+            rule = next(meeting, None)
         elsewhere = f"http://{OTHER_HOST}:{self._server.ports[0]}/{target.lstrip('/')}"
-        wire = (
-            harmed(Case(found.answer, incoming, rule, elsewhere)) if rule else found.answer.wire()
-        )
-        # No token gets from the log into the output of a test.
+        wire = found.answer.wire()
+        if rule:
+            wire = HARMS[rule.fault](Case(found.answer, incoming, rule, elsewhere))
+        # A test prints the log, and no token must get there.
         headers = {
             name: "(withheld)" if name in _SECRET else value
             for name, value in incoming.headers.items()
@@ -343,7 +345,7 @@ def serve_hub(
     rate: float | None = None,
     latency: float = 0.0,
 ) -> Iterator[Hub]:
-    """Run a hub on 127.0.0.1, at a port that is free, for as long as the context lasts.
+    """Run a hub on 127.0.0.1, at a free port, for as long as the context lasts.
 
     On leaving it, every connection ends at once, whatever its client or the hub waits for, and
     every thread and descriptor is gone.

@@ -19,7 +19,6 @@ __all__ = [
     "Header",
     "Incoming",
     "Part",
-    "Pause",
     "Piece",
     "Wire",
     "answer",
@@ -63,16 +62,21 @@ class Content:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
             raise ValueError(f"content: expected a regular file, found something else at '{path}'")
-        digest = hashlib.sha256()
-        for block in _blocks(path, 0, found.st_size):
-            digest.update(block)
-        return cls(path, found.st_size, digest.hexdigest(), found.st_mtime, _identity(found))
+        with open(path, "rb", buffering=0) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return cls(path, found.st_size, digest, found.st_mtime, _identity(found))
 
     def blocks(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield these bytes in blocks; a file from disk is never in memory as a whole."""
+        """Yield these bytes in blocks, so that no large file is copied as a whole."""
         if isinstance(self.source, bytes):
-            return iter([self.source[start:stop]])
-        return _blocks(self.source, start, stop)
+            for at in range(start, min(stop, self.size), _BLOCK):
+                yield self.source[at : min(at + _BLOCK, stop)]
+            return
+        with open(self.source, "rb", buffering=0) as file:
+            file.seek(start)
+            while start < stop and (block := file.read(min(_BLOCK, stop - start))):
+                start += len(block)
+                yield block
 
     def read(self, start: int, stop: int) -> bytes:
         """Return these bytes, all at once."""
@@ -86,14 +90,6 @@ class Content:
             return _identity(os.stat(self.source)) == self.identity
         except OSError:
             return False
-
-
-def _blocks(path: Path, start: int, stop: int) -> Iterator[bytes]:
-    with open(path, "rb", buffering=0) as file:
-        file.seek(start)
-        while start < stop and (block := file.read(min(_BLOCK, stop - start))):
-            start += len(block)
-            yield block
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:
@@ -122,14 +118,8 @@ class Part:
         return Part(self.content, min(self.start + at, self.stop), self.stop)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Pause:
-    """A wait between two pieces of a body, in seconds."""
-
-    seconds: float
-
-
-Piece = bytes | Part | Pause
+Piece = bytes | Part | float
+"""A piece of a body; a number is no piece but a wait, in seconds."""
 
 
 class End(enum.Enum):
@@ -178,12 +168,7 @@ def answer_file(incoming: Incoming, content: Content, etag: str, *headers: Heade
 
     Of the conditions, If-None-Match and If-Range count. A Range header that is malformed or names
     several ranges is ignored, as RFC 9110, 14.2 allows, and so is one that comes with HEAD.
-
-    Args:
-        incoming: The request.
-        content: The file.
-        etag: Its entity tag, without quotes.
-        *headers: What its server says about it besides.
+    The entity tag comes without quotes.
     """
     if not content.is_as_put():
         return answer(500, b"The file has changed since it was put: put it again.\n")

@@ -1,6 +1,5 @@
 """What each fault sends instead of the right answer."""
 
-import dataclasses
 import itertools
 import time
 import zlib
@@ -14,14 +13,13 @@ from shardproof.testing.faults.hub._answers import (
     Header,
     Incoming,
     Part,
-    Pause,
     Piece,
     Wire,
     answer,
 )
 from shardproof.testing.faults.hub._faults import HubFault, Rule
 
-__all__ = ["Case", "harmed"]
+__all__ = ["HARMS", "Case"]
 
 _PADDING = 2**20  # more than any client takes for a line of a header
 _BOMB = 2**30
@@ -49,11 +47,6 @@ class Case(NamedTuple):
         return self.part.size // 2 if self.rule.at is None else self.rule.at
 
 
-def harmed(case: Case) -> Wire:
-    """Return what the fault makes of an answer."""
-    return _HARMS[case.rule.fault](case)
-
-
 Harm = Callable[[Case], Wire]
 
 
@@ -66,9 +59,9 @@ def _length(size: int) -> Header:
     return "Content-Length", str(size)
 
 
-def _refuse(status: int, retry_after: Callable[[], str] | None = None) -> Harm:
+def _refuse(status: int, retry_after: Callable[[], str] = str) -> Harm:  # by default none
     def harm(case: Case) -> Wire:
-        value = case.rule.retry_after or (retry_after() if retry_after else None)
+        value = case.rule.retry_after or retry_after()  # asked late: it may be a date
         headers = [("Retry-After", value)] if value else []
         return answer(status, b"A fault, as the test asked for.\n", *headers).wire()
 
@@ -130,34 +123,27 @@ def _packed_zeros() -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _range_wrong_start(case: Case) -> Wire:
-    content = case.part.content
-    start = 0 if case.part.start else min(1, content.size - 1)
-    return _range_answer(case, Part(content, start, max(start + 1, case.part.stop)))
-
-
-def _range_other_etag(case: Case) -> Wire:
-    def inverted(part: Part) -> Iterator[bytes]:
-        table = bytes(255 - byte for byte in range(256))
-        for start in range(part.start, part.stop, _BLOCK):
-            yield part.content.read(start, min(start + _BLOCK, part.stop)).translate(table)
-
-    wire = _range_answer(case, case.part)
-    headers = (*_without(wire.headers, "ETag"), ("ETag", f'"{case.part.content.sha256[::-1]}"'))
-    return dataclasses.replace(wire, headers=headers, body=inverted(case.part))
-
-
-def _range_answer(case: Case, part: Part, total: int | None = None) -> Wire:
-    total = part.content.size if total is None else total
+def _wrong_range(case: Case) -> Wire:
+    part, fault = case.part, case.rule.fault
+    content, total = part.content, part.content.size
+    headers = _without(case.answer.headers, "Content-Range")
+    if fault is HubFault.RANGE_IGNORED:
+        return Wire(200, (*headers, _length(total)), [Part(content, 0, total)])
+    if fault is HubFault.RANGE_UNASKED:
+        part = part.until(case.at)
+    elif fault is HubFault.RANGE_WRONG_START:
+        start = 0 if part.start else min(1, total - 1)
+        part = Part(content, start, max(start + 1, part.stop))
+    elif fault is HubFault.RANGE_WRONG_TOTAL:
+        total += 1
     span = ("Content-Range", f"bytes {part.start}-{part.stop - 1}/{total}")
-    headers = _without(case.answer.headers, "Content-Range")
-    return Wire(206, (*headers, span, _length(part.size)), [part])
-
-
-def _range_ignored(case: Case) -> Wire:
-    content = case.part.content
-    headers = _without(case.answer.headers, "Content-Range")
-    return Wire(200, (*headers, _length(content.size)), [Part(content, 0, content.size)])
+    headers = (*headers, span, _length(part.size))
+    body: Iterable[Piece] = [part]
+    if fault is HubFault.RANGE_OTHER_ETAG:
+        headers = (*_without(headers, "ETag"), ("ETag", f'"{content.sha256[::-1]}"'))
+        inverted = bytes(reversed(range(256)))
+        body = (block.translate(inverted) for block in content.blocks(part.start, part.stop))
+    return Wire(206, headers, body)
 
 
 def _with_header(name: str, value: str) -> Harm:
@@ -173,14 +159,14 @@ def _without(headers: tuple[Header, ...], name: str) -> tuple[Header, ...]:
 
 
 def _drip(case: Case) -> Wire:
-    pause = Pause(0.2 if case.rule.interval is None else case.rule.interval)
+    pause = 0.2 if case.rule.interval is None else float(case.rule.interval)
     part = case.part
     drops = (part.content.read(at, at + 1) for at in range(part.start, part.stop))
     pieces = (piece for drop in drops for piece in (drop, pause))
     return _send(case, pieces, _length(part.size), end=End.KEEP)
 
 
-_HARMS: dict[HubFault, Harm] = {
+HARMS: dict[HubFault, Harm] = {
     HubFault.STATUS_401: _refuse(401),
     HubFault.STATUS_403: _refuse(403),
     HubFault.STATUS_404: _refuse(404),
@@ -219,13 +205,11 @@ _HARMS: dict[HubFault, Harm] = {
     HubFault.GZIP_BOMB: lambda case: _send(
         case, _packed_zeros(), ("Content-Encoding", "gzip"), _UNTIL_CLOSE
     ),
-    HubFault.RANGE_UNASKED: lambda case: _range_answer(case, case.part.until(case.at)),
-    HubFault.RANGE_WRONG_START: _range_wrong_start,
-    HubFault.RANGE_WRONG_TOTAL: lambda case: _range_answer(
-        case, case.part, case.part.content.size + 1
-    ),
-    HubFault.RANGE_OTHER_ETAG: _range_other_etag,
-    HubFault.RANGE_IGNORED: _range_ignored,
+    HubFault.RANGE_UNASKED: _wrong_range,
+    HubFault.RANGE_WRONG_START: _wrong_range,
+    HubFault.RANGE_WRONG_TOTAL: _wrong_range,
+    HubFault.RANGE_OTHER_ETAG: _wrong_range,
+    HubFault.RANGE_IGNORED: _wrong_range,
     HubFault.RANGE_REFUSED: lambda case: answer(
         416, b"", ("Content-Range", f"bytes */{case.part.content.size}")
     ).wire(),

@@ -22,7 +22,6 @@ RepoType = Literal["dataset", "model"]
 Json = dict[str, Any]
 Query = Mapping[str, Sequence[str]]
 
-_AREAS = {"api", "cdn"}
 _KINDS = {"datasets", "models"}
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 _PAGE = 1000  # entries of a listing in one answer, as from the Hub
@@ -30,7 +29,7 @@ _DATE = "2024-01-01T00:00:00.000Z"
 
 
 class Found(NamedTuple):
-    """The right answer to a request, and by what names the script may call the request."""
+    """The right answer to a request, and the names by which a fault may mean the request."""
 
     answer: Answer
     names: tuple[str, ...]  # the path of the request first; attempts are counted for the last one
@@ -61,7 +60,7 @@ class Repos:
         return self._repos.setdefault(key, Repo(*key))
 
     def known(self, repo_type: str, name: str) -> Repo:
-        """Return a repository into which something was put; of others, say which is nearest."""
+        """Return a repository that has files; of another, say which is nearest."""
         kind, _ = key = _key(repo_type, name)
         if repo := self._repos.get(key):
             return repo
@@ -76,11 +75,14 @@ class Repos:
 
     def find(self, incoming: Incoming, parts: list[str], query: Query) -> Found | None:
         """Answer a request that the Hub would understand; give None for others."""
-        place = _place(parts)
-        if place is None:
-            return None
-        area, kind, rest = place
         path = "/".join(parts)
+        if len(parts) > 2 and parts[0] in {"api", "cdn"} and parts[1] in _KINDS:
+            area, kind, *rest = parts
+        elif "resolve" in parts[1:]:
+            kind, *rest = parts if parts[0] in _KINDS else ["models", *parts]
+            area = ""
+        else:
+            return None
         repo = self._repos.get((kind, "/".join(rest[:2]))) or self._repos.get((kind, rest[0]))
         if repo is None:
             return Found(_refuse(404, "RepoNotFound", "Repository not found."), (path,))
@@ -113,15 +115,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"the nearest is {near[0]!r}" if near else "nothing was put there yet"
 
 
-def _place(parts: list[str]) -> tuple[str, str, list[str]] | None:
-    """Return area, kind of repository and what follows; None for a path that is not the Hub's."""
-    if len(parts) > 2 and parts[0] in _AREAS and parts[1] in _KINDS:
-        return parts[0], parts[1], parts[2:]
-    if "resolve" not in parts[1:]:
-        return None
-    return ("", parts[0], parts[1:]) if parts[0] in _KINDS else ("", "models", parts)
-
-
 def _refuse(status: int, code: str, message: str, *headers: Header) -> Answer:
     """Answer an error as the Hub says it: the client reads its kind from the header."""
     body = json.dumps({"error": message}).encode()
@@ -131,7 +124,7 @@ def _refuse(status: int, code: str, message: str, *headers: Header) -> Answer:
     return answer(status, body, *said, content_type="application/json")
 
 
-def _tell(value: object, *headers: Header) -> Answer:
+def _json(value: object, *headers: Header) -> Answer:
     return answer(200, json.dumps(value).encode(), *headers, content_type="application/json")
 
 
@@ -145,7 +138,7 @@ def _resolve(call: RepoRequest) -> Answer:
     if file is None:
         return _refuse(404, "EntryNotFound", "Entry not found.", commit)
     if file.pointer is None:
-        return _file_answer(call, file)
+        return _give(call)
     cdn = f"{call.hosts[1]}/cdn/{call.repo.kind}/{call.repo.name}/resolve/{call.commit.sha}"
     return answer(
         302,
@@ -157,12 +150,10 @@ def _resolve(call: RepoRequest) -> Answer:
     )
 
 
-def _large_file(call: RepoRequest) -> Answer:
+def _give(call: RepoRequest) -> Answer:
     file = call.commit.files.get(call.path)
-    return _file_answer(call, file) if file else answer(404, b"Nothing is here.\n")
-
-
-def _file_answer(call: RepoRequest, file: File) -> Answer:
+    if file is None:
+        return answer(404, b"Nothing is here.\n")
     name = quote(posixpath.basename(call.path))
     shown = f"inline; filename*=UTF-8''{name}; filename=\"{name}\";"
     headers = (("X-Repo-Commit", call.commit.sha), ("Content-Disposition", shown))
@@ -175,7 +166,7 @@ def _info(call: RepoRequest) -> Answer:
         for sibling in siblings:
             file = call.commit.files[sibling["rfilename"]]
             sibling |= {"size": file.content.size, "blobId": file.blob_id, **_lfs("sha256", file)}
-    return _tell(
+    return _json(
         {
             "_id": sha1(call.repo.name.encode())[:24],
             "id": call.repo.name,
@@ -194,19 +185,11 @@ def _info(call: RepoRequest) -> Answer:
     )
 
 
-def _lfs(digest: str, file: File) -> Json:
-    """Return what is told of a large file besides; its digest has one name or another."""
-    if file.pointer is None:
-        return {}
-    size, pointer_size = file.content.size, len(file.pointer)
-    return {"lfs": {digest: file.content.sha256, "size": size, "pointerSize": pointer_size}}
-
-
 def _tree(call: RepoRequest) -> Answer:
     recursive = _is_true(call.query.get("recursive"))
     known = call.commit.listings
     if (call.path, recursive) not in known:
-        known[call.path, recursive] = list(_entries(call.commit, call.path, recursive))
+        known[call.path, recursive] = list(_entries(call.commit.files, call.path, recursive))
     entries = known[call.path, recursive]
     if call.path and not entries:
         return _refuse(404, "EntryNotFound", "Entry not found.")
@@ -214,44 +197,29 @@ def _tree(call: RepoRequest) -> Answer:
     if not re.fullmatch("[0-9]{1,9}", cursor):
         return _refuse(400, "", "Invalid cursor.")
     first, following = int(cursor), int(cursor) + _PAGE
-    page = [_dated(entry, call) for entry in entries[first:following]]
+    more = _last_commit(call, call.query)
+    page = [entry | more for entry in entries[first:following]]
     if following >= len(entries):
-        return _tell(page)
+        return _json(page)
     place = call.incoming.target.partition("?")[0]
     query = urlencode({**call.query, "cursor": following}, doseq=True)
-    return _tell(page, ("Link", f'<{call.hosts[0]}{place}?{query}>; rel="next"'))
+    return _json(page, ("Link", f'<{call.hosts[0]}{place}?{query}>; rel="next"'))
 
 
-def _entries(commit: Commit, under: str, recursive: bool) -> Iterator[Json]:
+def _entries(files: Mapping[str, File], under: str, recursive: bool) -> Iterator[Json]:
     prefix = f"{under}/" if under else ""
-    told: set[str] = set()
-    for path in sorted(commit.files):
+    seen: set[str] = set()
+    for path in sorted(files):
         if not path.startswith(prefix):
             continue
         *folders, _ = path.removeprefix(prefix).split("/")
         for depth in range(1, len(folders) + 1 if recursive else min(2, len(folders) + 1)):
             folder = prefix + "/".join(folders[:depth])
-            if folder not in told:
-                told.add(folder)
-                yield _folder_entry(folder)
+            if folder not in seen:
+                seen.add(folder)
+                yield _entry(folder)
         if recursive or not folders:
-            yield _file_entry(path, commit.files[path])
-
-
-def _file_entry(path: str, file: File) -> Json:
-    told = {"type": "file", "path": path, "size": file.content.size, "oid": file.blob_id}
-    return told | _lfs("oid", file)
-
-
-def _folder_entry(path: str) -> Json:
-    return {"type": "directory", "path": path, "size": 0, "oid": sha1(f"tree {path}".encode())}
-
-
-def _dated(entry: Json, call: RepoRequest) -> Json:
-    """Return an entry with its last commit, if the request wants to know that."""
-    if not _is_true(call.query.get("expand")):
-        return entry
-    return entry | {"lastCommit": {"id": call.commit.sha, "title": "put", "date": _DATE}}
+            yield _entry(path, files[path])
 
 
 def _paths_info(call: RepoRequest) -> Answer:
@@ -259,14 +227,36 @@ def _paths_info(call: RepoRequest) -> Answer:
         form = parse_qs(call.incoming.body.decode(), max_num_fields=10**4)
     except ValueError:
         return _refuse(400, "", "Invalid form.")
-    asked = call._replace(query=form)
-    files, found = call.commit.files, []
-    for path in form.get("paths", []):
-        if path in files:
-            found.append(_dated(_file_entry(path, files[path]), asked))
-        elif any(name.startswith(f"{path}/") for name in files):
-            found.append(_dated(_folder_entry(path), asked))
-    return _tell(found)
+    files, more = call.commit.files, _last_commit(call, form)
+    found = [
+        _entry(path, files.get(path)) | more
+        for path in form.get("paths", [])
+        if path in files or any(name.startswith(f"{path}/") for name in files)
+    ]
+    return _json(found)
+
+
+def _entry(path: str, file: File | None = None) -> Json:
+    """Return what a listing says of a file, or, where there is none, of a folder."""
+    if file is None:
+        return {"type": "directory", "path": path, "size": 0, "oid": sha1(f"tree {path}".encode())}
+    said = {"type": "file", "path": path, "size": file.content.size, "oid": file.blob_id}
+    return said | _lfs("oid", file)
+
+
+def _lfs(digest: str, file: File) -> Json:
+    """Return what an entry says of a large file besides; ``digest`` is the name of its SHA-256."""
+    if file.pointer is None:
+        return {}
+    size, pointer_size = file.content.size, len(file.pointer)
+    return {"lfs": {digest: file.content.sha256, "size": size, "pointerSize": pointer_size}}
+
+
+def _last_commit(call: RepoRequest, asked: Query) -> Json:
+    """Return what an entry says besides, for a request that asks for the last commit."""
+    if not _is_true(asked.get("expand")):
+        return {}
+    return {"lastCommit": {"id": call.commit.sha, "title": "put", "date": _DATE}}
 
 
 def _refs(call: RepoRequest) -> Answer:
@@ -274,18 +264,18 @@ def _refs(call: RepoRequest) -> Answer:
         {"name": name, "ref": f"refs/heads/{name}", "targetCommit": sha}
         for name, sha in call.repo.heads()
     ]
-    return _tell({"branches": heads, "converts": [], "tags": [], "pullRequests": []})
+    return _json({"branches": heads, "converts": [], "tags": [], "pullRequests": []})
 
 
 def _commits(call: RepoRequest) -> Answer:
     authors = [{"user": "shardproof"}]
-    told = {"id": call.commit.sha, "title": "put", "message": "", "date": _DATE, "authors": authors}
-    return _tell([told])
+    said = {"id": call.commit.sha, "title": "put", "message": "", "date": _DATE, "authors": authors}
+    return _json([said])
 
 
 _OPERATIONS: dict[tuple[str, str], Callable[[RepoRequest], Answer]] = {
     ("", "resolve"): _resolve,
-    ("cdn", "resolve"): _large_file,
+    ("cdn", "resolve"): _give,
     ("api", "revision"): _info,
     ("api", "tree"): _tree,
     ("api", "paths-info"): _paths_info,

@@ -28,7 +28,7 @@ class File:
 
     @classmethod
     def of(cls, path: str, content: Content, lfs: bool | None) -> "File":
-        """Make one; by default, whether it is large is told by its suffix."""
+        """Make one; where ``lfs`` is None, its suffix says whether it is large."""
         if lfs is None:
             lfs = posixpath.splitext(path)[1].lower() not in _SMALL
         if not lfs:
@@ -103,7 +103,6 @@ def sha1(data: bytes) -> str:
 
 
 def _blob_id(content: Content) -> str:
-    """SHA-1 of the kind, the size and the bytes."""
     digest = hashlib.sha1(b"blob %d\0" % content.size, usedforsecurity=False)
     for block in content.blocks(0, content.size):
         digest.update(block)

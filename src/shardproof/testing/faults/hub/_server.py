@@ -1,4 +1,4 @@
-"""A server on 127.0.0.1 that sends what it is told to, and ends at once when it is told to."""
+"""A server on 127.0.0.1 that sends what a function returns, and ends at once when it is closed."""
 
 import contextlib
 import email.utils
@@ -14,10 +14,11 @@ import struct
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
-from shardproof.testing.faults.hub._answers import End, Incoming, Pause, Piece, Wire, answer
+from shardproof.testing.faults.hub._answers import End, Incoming, Piece, Wire, answer
 
 __all__ = ["Server", "Tally"]
 
@@ -27,11 +28,7 @@ _MOST_BODY = 2**20  # bytes of a request's body
 
 
 class Tally:
-    """How many bytes of one answer's body were handed to the kernel.
-
-    A portion is counted before it is sent, and what was not sent is taken off afterwards: a client
-    that has received the last byte finds all of them counted.
-    """
+    """How many bytes of one answer's body were handed to the kernel."""
 
     __slots__ = ("sent",)
 
@@ -42,10 +39,10 @@ class Tally:
 class Server:
     """Two listening sockets on 127.0.0.1, and a thread for each connection.
 
-    The two answer alike. Their ports differ, so that a client takes them for two servers, and keeps
-    to itself on the way to one what it may tell the other. ``respond`` says what to send in answer
-    to a request, in the connection's thread; ``rate`` is in bytes a second on each connection,
-    ``latency`` in seconds between a request and the first byte of its answer.
+    The two answer alike, what ``respond`` returns in the connection's thread. Their ports differ,
+    so that a client takes them for two servers, and sends to one no secret that is for the other.
+    ``rate`` is in bytes a second on each connection, ``latency`` in seconds between a request and
+    the first byte of its answer.
     """
 
     def __init__(
@@ -63,12 +60,11 @@ class Server:
         self._connections: dict[int, socket.socket] = {}
         self._threads: list[threading.Thread] = []
         with contextlib.ExitStack() as stack:
-            address = "127.0.0.1", 0
-            self._listeners = [
-                stack.enter_context(socket.create_server(address, backlog=128)) for _ in range(2)
-            ]
-            for listener in self._listeners:
+            self._listeners = []
+            for _ in range(2):
+                listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=128))
                 listener.setblocking(False)  # a client may go between being announced and accepted
+                self._listeners.append(listener)
             self._wake, self._waked = map(stack.enter_context, socket.socketpair())
             self._sockets = stack.pop_all()
         self.ports = tuple(int(listener.getsockname()[1]) for listener in self._listeners)
@@ -100,23 +96,23 @@ class Server:
             ready.register(descriptor, select.POLLIN)
         while not self.closing.is_set():
             for descriptor, _ in ready.poll():
-                if descriptor in listeners:
-                    self._welcome(listeners[descriptor], numbers)
-
-    def _welcome(self, listener: socket.socket, numbers: Iterator[int]) -> None:
-        try:
-            connection, _ = listener.accept()
-        except OSError:  # the client has gone, or the process is out of descriptors for now
-            self.closing.wait(0.01)
-            return
-        connection.settimeout(None)  # whatever socket.setdefaulttimeout() says
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        number = next(numbers)
-        with self._lock:
-            self._connections[number] = connection
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        self._threads.append(_thread(f"connection {number}", self._serve, connection, number))
-        self._threads[-1].start()
+                if descriptor not in listeners:
+                    continue  # close() woke it
+                try:
+                    connection, _ = listeners[descriptor].accept()
+                except OSError:  # the client has gone, or the process is out of descriptors for now
+                    self.closing.wait(0.01)
+                    continue
+                connection.settimeout(None)  # whatever socket.setdefaulttimeout() says
+                # What is sent before a pause or a harm is not held back by the kernel.
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                number = next(numbers)
+                with self._lock:
+                    self._connections[number] = connection
+                self._threads = [thread for thread in self._threads if thread.is_alive()]
+                thread = _thread(f"connection {number}", self._serve, connection, number)
+                self._threads.append(thread)
+                thread.start()
 
     def _serve(self, connection: socket.socket, number: int) -> None:
         try:
@@ -145,7 +141,7 @@ class _Connection(http.server.BaseHTTPRequestHandler):
         super().__init__(connection, connection.getpeername(), cast("Any", owner))
 
     def log_message(self, *args: object) -> None:
-        """Write nothing to the terminal: the hub has a log of its own."""
+        """Print nothing: the hub has a log of its own."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what cannot be read; the base class would answer some of it in HTTP/0.9."""
@@ -170,8 +166,23 @@ class _Connection(http.server.BaseHTTPRequestHandler):
         if wire.status is not None:
             self.connection.sendall(self._head(wire.status, wire))
         if self.command != "HEAD" or wire.status is None:
-            self._send(wire.body, tally)
-        self._finish(wire.end)
+            for piece in wire.body:
+                self._send(piece, tally)
+        self.close_connection = self.close_connection or wire.end is not End.KEEP
+        if wire.end is End.STALL:
+            while self.connection.recv(2**16):
+                pass
+        elif wire.end is End.RESET:
+            # A reset throws away what is still under way: first the client's kernel must confirm
+            # every byte, or the client be gone. SIOCOUTQ (tcp(7)) has the number of TIOCOUTQ.
+            gone, nothing = select.poll(), bytes(4)
+            gone.register(self.connection, select.POLLRDHUP)
+            while fcntl.ioctl(self.connection, termios.TIOCOUTQ, nothing) != nothing:
+                if gone.poll(1):
+                    break
+            # With no time to linger, closing sends a reset: socket(7), SO_LINGER.
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
     do_GET = do_HEAD = do_POST = exchange  # noqa: N815 - so the base class calls them
     do_DELETE = do_PATCH = do_PUT = exchange  # noqa: N815
@@ -188,46 +199,34 @@ class _Connection(http.server.BaseHTTPRequestHandler):
         lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
-    def _finish(self, end: End) -> None:
-        self.close_connection = self.close_connection or end is not End.KEEP
-        if end is End.STALL:
-            while self.connection.recv(2**16):
-                pass
-        elif end is End.RESET:
-            _wait_for_client(self.connection)  # a reset throws away what is still under way
-            # With no time to linger, closing sends a reset: socket(7), SO_LINGER.
-            linger = struct.pack("ii", 1, 0)
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-
-    def _send(self, body: Iterable[Piece], tally: Tally) -> None:
-        for piece in body:
-            if isinstance(piece, Pause):
-                self._wait(piece.seconds)
-            elif isinstance(piece, bytes):
-                self._send_bytes(piece, 0, len(piece), tally)
-            elif isinstance(piece.content.source, bytes):
-                self._send_bytes(piece.content.source, piece.start, piece.stop, tally)
-            else:
-                out = self.connection.fileno()
-                with open(piece.content.source, "rb", buffering=0) as file:
-                    send = functools.partial(os.sendfile, out, file.fileno())
-                    self._send_all(send, piece.start, piece.stop, tally)
-
-    def _send_bytes(self, data: bytes, start: int, stop: int, tally: Tally) -> None:
-        view = memoryview(data)
-        send = self.connection.send
-        self._send_all(lambda at, size: send(view[at : at + size]), start, stop, tally)
+    def _send(self, piece: Piece, tally: Tally) -> None:
+        if isinstance(piece, float):
+            self._wait(piece)
+            return
+        source: bytes | Path
+        if isinstance(piece, bytes):
+            source, start, stop = piece, 0, len(piece)
+        else:
+            source, start, stop = piece.content.source, piece.start, piece.stop
+        if isinstance(source, bytes):
+            view, send = memoryview(source), self.connection.send
+            self._send_all(lambda at, size: send(view[at : at + size]), start, stop, tally)
+            return
+        with open(source, "rb", buffering=0) as file:
+            send_file = functools.partial(os.sendfile, self.connection.fileno(), file.fileno())
+            self._send_all(send_file, start, stop, tally)
 
     def _send_all(
         self, send: Callable[[int, int], int], start: int, stop: int, tally: Tally
     ) -> None:
-        """Call ``send(offset, size)``, which tells how much it sent, until all is sent."""
+        """Call ``send(offset, size)``, which returns how much it sent, until all is sent."""
         while start < stop:
             size = min(stop - start, _AT_ONCE)
             if self.owner.rate is not None:
                 size = min(size, max(1, int(self.owner.rate / _TICKS)))
                 self.due = max(self.due, time.monotonic()) + size / self.owner.rate
                 self._wait(self.due - time.monotonic())
+            # Counted before: a client that has received the last byte finds all of them counted.
             tally.sent += size
             sent = 0
             try:
@@ -241,16 +240,3 @@ class _Connection(http.server.BaseHTTPRequestHandler):
     def _wait(self, seconds: float) -> None:
         if self.owner.closing.wait(max(0.0, seconds)):
             raise ConnectionAbortedError("the hub closes")
-
-
-def _wait_for_client(connection: socket.socket) -> None:
-    """Wait until the client's kernel has confirmed every byte, or the client has gone."""
-    gone = select.poll()
-    gone.register(connection, select.POLLRDHUP)
-    while _n_unconfirmed(connection) and not gone.poll(1):
-        pass
-
-
-def _n_unconfirmed(connection: socket.socket) -> int:
-    # tcp(7), SIOCOUTQ, which has the number of TIOCOUTQ.
-    return int(struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0])

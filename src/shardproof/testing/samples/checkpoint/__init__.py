@@ -1,8 +1,4 @@
-"""Checkpoints in one file a rank, whole and damaged: what only this format has.
-
-This package imports nothing of shardproof outside the kit: it must not share the code that it helps
-to judge.
-"""
+"""Checkpoints in one file a rank, whole and damaged: what only this format has."""
 
 from shardproof.testing.samples.checkpoint._content import shard_bytes, tensor_bytes
 from shardproof.testing.samples.checkpoint._format import (
@@ -18,8 +14,8 @@ from shardproof.testing.samples.checkpoint._reading import is_whole_checkpoint, 
 from shardproof.testing.samples.checkpoint._states import (
     CheckpointMetadataState,
     CheckpointShardState,
+    CheckpointTensor,
 )
-from shardproof.testing.samples.checkpoint._tensors import CheckpointTensor
 
 __all__ = [
     "FORMAT",

@@ -3,29 +3,28 @@
 import hashlib
 import itertools
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples.checkpoint._states import (
+    ITEM_SIZES,
     CheckpointMetadataState,
     CheckpointShardState,
-)
-from shardproof.testing.samples.checkpoint._tensors import (
-    ITEM_SIZES,
     CheckpointTensor,
     rank_lied_about,
 )
 
 __all__ = [
+    "MAGIC",
     "checkpoint_document",
     "checkpoint_entry",
     "harmed_shard",
+    "hex_digest",
     "shard_bytes",
     "tensor_bytes",
 ]
 
-_MAGIC = 0x53484152
+MAGIC = 0x53484152
 _ALIGNMENT = 64
 _MIB = 2**20
 _NEAR = 1000
@@ -55,20 +54,16 @@ def tensor_bytes(layout: Layout, rank: int, name: str) -> bytes:
 def _tensor_bytes(layout: Layout, rank: int, tensor: CheckpointTensor, step: int) -> bytes:
     text = f"{tensor.name} of rank {rank}, step {step}, seed {layout.seed}"
     content = bytearray(hashlib.shake_256(text.encode()).digest(tensor.size))
-    _make_numbers(content, tensor.dtype)
+    if tensor.dtype == "bool":
+        content[:] = content.translate(bytes(byte & 1 for byte in range(256)))
+    elif "float" in tensor.dtype or "complex" in tensor.dtype:
+        # Without the two high bits of the last byte, no float is special, whatever its format.
+        width = ITEM_SIZES[tensor.dtype] // (2 if "complex" in tensor.dtype else 1)
+        small = bytes(byte & 0x3F for byte in range(256))
+        content[width - 1 :: width] = content[width - 1 :: width].translate(small)
     if content:
         content[-1] |= 1
     return bytes(content)
-
-
-def _make_numbers(content: bytearray, dtype: str) -> None:
-    """Without the two high bits of the last byte, no float is special, whatever its format."""
-    if dtype == "bool":
-        content[:] = content.translate(bytes(byte & 1 for byte in range(256)))
-    elif "float" in dtype or "complex" in dtype:
-        width = ITEM_SIZES[dtype] // (2 if "complex" in dtype else 1)
-        small = bytes(byte & 0x3F for byte in range(256))
-        content[width - 1 :: width] = content[width - 1 :: width].translate(small)
 
 
 def shard_bytes(layout: Layout, rank: int) -> bytes:
@@ -87,139 +82,118 @@ def shard_bytes(layout: Layout, rank: int) -> bytes:
 
 
 def _shard_bytes_at(layout: Layout, rank: int, step: int) -> bytes:
-    """Return what would be in the whole shard of a rank, had it been saved at another step."""
-    data = _data(layout, rank, step)
-    checksum = _checksum(layout, rank, data).encode()
-    start = struct.pack("<Iii", _MAGIC, rank, len(checksum)) + checksum
-    return start + struct.pack("<iq", len(layout.tensors[rank]), len(data)) + data
-
-
-def _data(layout: Layout, rank: int, step: int) -> bytes:
-    start = _header_size(layout, rank)
-    placed = [*zip(layout.tensors[rank], _offsets(layout, rank), strict=True)]
-    data = bytearray(max((offset + tensor.size for tensor, offset in placed), default=start))
+    start, placed = _header_size(layout, rank), _placed(layout, rank)
+    shard = bytearray(max((offset + tensor.size for tensor, offset in placed), default=start))
     for tensor, offset in placed:
-        data[offset : offset + tensor.size] = _tensor_bytes(layout, rank, tensor, step)
-    return bytes(data[start:])
+        shard[offset : offset + tensor.size] = _tensor_bytes(layout, rank, tensor, step)
+    data = bytes(shard[start:])
+    checksum = _checksum(layout, rank, data).encode()
+    head = struct.pack("<Iii", MAGIC, rank, len(checksum)) + checksum
+    return head + struct.pack("<iq", len(placed), len(data)) + data
 
 
 def _checksum(layout: Layout, rank: int, data: bytes) -> str:
     if layout.states[rank] is CheckpointShardState.UNCHECKED:
         return ""
-    if layout.algorithm == "sha256":
+    kind = "" if layout.algorithm == "sha256" else f"{layout.algorithm}:"
+    return kind + hex_digest(layout.algorithm, data)
+
+
+def hex_digest(algorithm: str, data: bytes) -> str:
+    """Return a digest by an algorithm that the standard library has.
+
+    Raises:
+        NotImplementedError: It has not.
+    """
+    if algorithm == "sha256":
         return hashlib.sha256(data).hexdigest()
+    if algorithm != "sha256-tree":
+        raise NotImplementedError(
+            f"a checksum of {algorithm} is not computed here: save with sha256"
+        )
     leaves = [data[start : start + _MIB] for start in range(0, len(data), _MIB)]
     tree = b"".join(hashlib.sha256(leaf).digest() for leaf in leaves)
-    return f"sha256-tree:{hashlib.sha256(tree).hexdigest()}"
+    return hashlib.sha256(tree).hexdigest()
 
 
 def _header_size(layout: Layout, rank: int) -> int:
-    """Return at which byte of a rank's shard the data begin."""
     return 24 + len(_checksum(layout, rank, b""))
 
 
-def _offsets(layout: Layout, rank: int) -> Iterator[int]:
-    """Yield where each tensor of a rank begins; wrongly, if that is the metadata's state."""
+def _placed(layout: Layout, rank: int) -> list[tuple[CheckpointTensor, int]]:
+    """Return a rank's tensors, and where each begins; wrongly, if that is the metadata's state."""
     state = layout.metadata
     lied_about = rank == rank_lied_about(state, layout.tensors)
     has_hole = lied_about and state is CheckpointMetadataState.HOLES
     overlaps = lied_about and state is CheckpointMetadataState.OVERLAPPING
     end = _header_size(layout, rank) + (_ALIGNMENT if has_hole else 0)
+    placed = []
     for tensor in layout.tensors[rank]:
         offset = -(-end // _ALIGNMENT) * _ALIGNMENT
-        yield offset
+        placed.append((tensor, offset))
         end = offset if overlaps else offset + tensor.size
+    return placed
 
 
 def harmed_shard(layout: Layout, rank: int) -> bytes:
     """Return the bytes of a shard, as far as its state is one of bytes and not one of the file."""
     whole, state = shard_bytes(layout, rank), layout.states[rank]
-    if state in _FIELDS:
-        form, number, at = _FIELDS[state]
-        return _with_field(whole, form, number, at=at)
-    harmed = whole
-    after_checksum = _header_size(layout, rank) - 24
+    harmed, size, placed = bytearray(whole), _header_size(layout, rank), _placed(layout, rank)
+    middles = [offset + tensor.size // 2 for tensor, offset in placed if tensor.size]
+    fields: dict[str, tuple[str, int, int]] = {  # of the header, that say another number, and where
+        CheckpointShardState.WRONG_MAGIC: (">I", MAGIC, 0),
+        CheckpointShardState.WRONG_RANK: ("<i", rank + 1, 4),
+        CheckpointShardState.NEGATIVE_CHECKSUM: ("<i", -1, 8),
+        CheckpointShardState.HUGE_CHECKSUM: ("<i", 2**31 - 1, 8),
+        CheckpointShardState.WRONG_COUNT: ("<i", len(placed) + 1, size - 12),
+        CheckpointShardState.NEGATIVE_DATA: ("<q", -1, size - 8),
+        CheckpointShardState.HUGE_DATA: ("<q", 2**63 - 1, size - 8),
+    }
+    if state in fields:
+        form, number, at = fields[state]
+        struct.pack_into(form, harmed, at, number)
     match state:
         case CheckpointShardState.FLIPPED:
-            harmed = _flipped(whole, _middle_of_last(layout, rank))
+            harmed[middles[-1]] ^= 1
         case CheckpointShardState.FLIPPED_HEADER:
-            harmed = _flipped(whole, _header_size(layout, rank) // 2)
+            harmed[size // 2] ^= 1
         case CheckpointShardState.FLIPPED_PADDING:
-            harmed = _flipped(whole, _header_size(layout, rank))
+            harmed[size] ^= 1
         case CheckpointShardState.ZERO_TAIL:
-            harmed = whole[: _middle_of_last(layout, rank)].ljust(len(whole), b"\0")
+            harmed[middles[-1] :] = bytes(len(whole) - middles[-1])
         case CheckpointShardState.STALE:
             # The last step before with other bytes, else the next: a few may be the same by chance.
             step = layout.step
-            steps = itertools.chain(
-                range(step - 1, max(-1, step - _NEAR), -1), range(step + 1, step + _NEAR)
-            )
+            before = range(step - 1, max(-1, step - _NEAR), -1)
+            steps = itertools.chain(before, range(step + 1, step + _NEAR))
             others = (_shard_bytes_at(layout, rank, each) for each in steps)
-            harmed = next(other for other in others if other != whole)
-        case CheckpointShardState.WRONG_RANK:
-            harmed = _with_field(whole, "<i", rank + 1, at=4)
-        case CheckpointShardState.WRONG_COUNT:
-            n_tensors = len(layout.tensors[rank])
-            harmed = _with_field(whole, "<i", n_tensors + 1, at=12 + after_checksum)
-        case CheckpointShardState.NEGATIVE_DATA:
-            harmed = _with_field(whole, "<q", -1, at=16 + after_checksum)
-        case CheckpointShardState.HUGE_DATA:
-            harmed = _with_field(whole, "<q", 2**63 - 1, at=16 + after_checksum)
-    return harmed
-
-
-_FIELDS: dict[str, tuple[str, int, int]] = {
-    CheckpointShardState.WRONG_MAGIC: (">I", 0x53484152, 0),
-    CheckpointShardState.NEGATIVE_CHECKSUM: ("<i", -1, 8),
-    CheckpointShardState.HUGE_CHECKSUM: ("<i", 2**31 - 1, 8),
-}
-"""Fields of the header that say another number, and where."""
-
-
-def _with_field(whole: bytes, form: str, number: int, *, at: int) -> bytes:
-    field = struct.pack(form, number)
-    return whole[:at] + field + whole[at + len(field) :]
-
-
-def _flipped(whole: bytes, place: int) -> bytes:
-    return whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
-
-
-def _middle_of_last(layout: Layout, rank: int) -> int:
-    """Return where the middle byte is of the last tensor that has any."""
-    placed = zip(layout.tensors[rank], _offsets(layout, rank), strict=True)
-    *_, (tensor, offset) = [each for each in placed if each[0].size]
-    middle: int = offset + tensor.size // 2
-    return middle
+            return next(other for other in others if other != whole)
+    return bytes(harmed)
 
 
 def checkpoint_entry(layout: Layout, rank: int) -> dict[str, Any]:
     """Return what the metadata, when whole, say of a rank's shard."""
-    shard = shard_bytes(layout, rank)
-    start = _header_size(layout, rank)
-    placed = zip(layout.tensors[rank], _offsets(layout, rank), strict=True)
-    checked = layout.states[rank] is not CheckpointShardState.UNCHECKED
+    shard, tensors = shard_bytes(layout, rank), []
+    for tensor, offset in _placed(layout, rank):
+        # Of what lies there: where tensors overlap it is the last one's, and the digest is right.
+        digest = hashlib.sha256(shard[offset : offset + tensor.size]).hexdigest()
+        checked = layout.states[rank] is not CheckpointShardState.UNCHECKED
+        tensors.append(
+            {
+                "name": tensor.name,
+                "dtype": tensor.dtype,
+                "shape": list(tensor.shape),
+                "offset": offset,
+                "size": tensor.size,
+                "digest": f"sha256:{digest}" if checked else None,
+            }
+        )
     return {
         "rank": rank,
         "file": layout.shard_name(rank),
         "file_size": len(shard),
-        "checksum": _checksum(layout, rank, shard[start:]),
-        "tensors": [_described(shard, *each, checked=checked) for each in placed],
-    }
-
-
-def _described(
-    shard: bytes, tensor: CheckpointTensor, offset: int, *, checked: bool
-) -> dict[str, Any]:
-    # Of what lies there: where tensors overlap it is the last one's, and the digest is right.
-    digest = hashlib.sha256(shard[offset : offset + tensor.size]).hexdigest()
-    return {
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-        "offset": offset,
-        "size": tensor.size,
-        "digest": f"sha256:{digest}" if checked else None,
+        "checksum": _checksum(layout, rank, shard[_header_size(layout, rank) :]),
+        "tensors": tensors,
     }
 
 

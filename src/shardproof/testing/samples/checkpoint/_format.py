@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from shardproof.testing.samples._directories import writer
-from shardproof.testing.samples._keywords import integer, member
+from shardproof.testing.samples._keywords import integer, one_of
 from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, layout_of
-from shardproof.testing.samples._oracle import LEVELS, refuse_level
-from shardproof.testing.samples._states import ShardState, apply_states
+from shardproof.testing.samples._oracle import KINDS, LEVELS, swapped_with
+from shardproof.testing.samples._states import apply_states
 from shardproof.testing.samples.checkpoint._content import (
     checkpoint_document,
     checkpoint_entry,
@@ -22,8 +22,6 @@ from shardproof.testing.samples.checkpoint._metadata import elsewhere, metadata_
 from shardproof.testing.samples.checkpoint._states import (
     CheckpointMetadataState,
     CheckpointShardState,
-)
-from shardproof.testing.samples.checkpoint._tensors import (
     CheckpointTensor,
     as_tensor,
     refuse_impossible,
@@ -37,8 +35,6 @@ __all__ = [
     "checkpoint_dir_maker",
     "expected_problems",
 ]
-
-_ALGORITHMS = ("sha256", "sha256-tree")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,15 +65,13 @@ class CheckpointOptions(SampleOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.settle("step", integer("step", self.step, at_least=0))
-        self.settle("metadata", member("metadata", self.metadata, CheckpointMetadataState))
+        self.settle("metadata", one_of("metadata", self.metadata, CheckpointMetadataState))
         given: Any = self.tensors
         tensors: Any = self.implied()["tensors"] if given is None else given
         self.settle("tensors", tuple(tuple(map(as_tensor, each)) for each in tensors))
         if not self.prefix or {"/", "\0"} & {*self.prefix}:
             raise ValueError(f"prefix: expected a name without a directory, found {self.prefix!r}")
-        if self.algorithm not in _ALGORITHMS:
-            known = ", ".join(_ALGORITHMS)
-            raise ValueError(f"algorithm: expected one of {known}, found {self.algorithm!r}")
+        one_of("algorithm", self.algorithm, ("sha256", "sha256-tree"))
         if (n_ranks := len(self.tensors)) != self.n_shards:
             raise ValueError(f"tensors: expected those of {self.n_shards} ranks, found {n_ranks}")
 
@@ -101,12 +95,12 @@ class CheckpointOptions(SampleOptions):
 
     @property
     def note_names(self) -> tuple[str, ...]:
-        """What each rank leaves for the one who writes the metadata, in order."""
+        """What each rank leaves for the process that writes the metadata, in order."""
         return tuple(f"{self.prefix}_shard_{rank}.tensors.json" for rank in range(self.n_shards))
 
     @property
     def metadata_name(self) -> str:
-        """The file that speaks for all."""
+        """Name of the metadata file."""
         return f"{self.prefix}.metadata.json"
 
     def shard_name(self, index: int) -> str:
@@ -132,13 +126,20 @@ def _write(layout: Layout, to: Path) -> Path:
     paths = [to / name for name in options.shard_names]
     for rank, path in enumerate(paths):
         _write_new(path, harmed_shard(layout, rank))
-    apply_states(paths, [_FILES.get(state, ShardState.OK) for state in layout.states])
-    _write_metadata(layout, to)
-    if options.metadata is CheckpointMetadataState.UNFINISHED:
+    # What becomes of a file is what becomes of any shard's, by the same word.
+    apply_states(paths, [state if state in _OF_FILES else "ok" for state in layout.states])
+
+    text, state = metadata_bytes(layout), options.metadata
+    if text is not None:
+        pruned = ".pruned" if state is CheckpointMetadataState.PRUNED else ""
+        path = to / (options.metadata_name + pruned)
+        _write_new(path, text)
+        apply_states([path], [state if state in {"directory", "unreadable"} else "ok"])
+    if state is CheckpointMetadataState.UNFINISHED:
         for rank, name in enumerate(options.note_names):
             note = {"step": options.step, "shard": checkpoint_entry(layout, rank)}
             _write_new(to / name, signed(note))
-    if options.metadata is CheckpointMetadataState.ESCAPING:
+    if state is CheckpointMetadataState.ESCAPING:
         path = Path(os.path.normpath(to / elsewhere(layout)))
         path.parent.mkdir(exist_ok=True)
         _write_new(path, shard_bytes(layout, layout.n_shards - 1))
@@ -150,32 +151,7 @@ def _write_new(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-_FILES: dict[str, ShardState] = {
-    CheckpointShardState.MISSING: ShardState.MISSING,
-    CheckpointShardState.EMPTY: ShardState.EMPTY,
-    CheckpointShardState.TRUNCATED: ShardState.TRUNCATED,
-    CheckpointShardState.EXTENDED: ShardState.EXTENDED,
-    CheckpointShardState.DIRECTORY: ShardState.DIRECTORY,
-    CheckpointShardState.OUTSIDE: ShardState.OUTSIDE,
-    CheckpointShardState.FIFO: ShardState.FIFO,
-    CheckpointShardState.UNREADABLE: ShardState.UNREADABLE,
-    CheckpointShardState.SWAPPED: ShardState.SWAPPED,
-}
-"""What becomes of a file is what becomes of any shard's."""
-
-_METADATA_FILES = {
-    CheckpointMetadataState.DIRECTORY: ShardState.DIRECTORY,
-    CheckpointMetadataState.UNREADABLE: ShardState.UNREADABLE,
-}
-
-
-def _write_metadata(layout: Layout, root: Path) -> None:
-    text, state = metadata_bytes(layout), layout.metadata
-    pruned = ".pruned" if state is CheckpointMetadataState.PRUNED else ""
-    path = root / (layout.metadata_name + pruned)
-    if text is not None:
-        _write_new(path, text)
-        apply_states([path], [_METADATA_FILES.get(state, ShardState.OK)])
+_OF_FILES: set[str] = {*KINDS["complete"], CheckpointShardState.SWAPPED}
 
 
 class ExpectedProblem(NamedTuple):
@@ -213,16 +189,15 @@ def expected_problems(layout: Layout, *, level: str = "valid") -> tuple[Expected
         >>> expected_problems(Layout(format="checkpoint", flipped=[2]), level="complete")
         ()
     """
-    refuse_level(level)
+    one_of("level", level, LEVELS)
     if layout.metadata != "ok":
         return (ExpectedProblem(None, _METADATA.get(layout.metadata, "refused")),)
-    ring = layout.indices(CheckpointShardState.SWAPPED)
-    following = dict(zip(ring, ring[1:] + ring[:1], strict=True))
+    others = swapped_with(layout)
     problems = []
     for rank, state in enumerate(layout.states):
         kind = _KINDS[level].get(state)
         if kind == "structure" and state == CheckpointShardState.SWAPPED:
-            sizes = {len(shard_bytes(layout, each)) for each in (rank, following[rank])}
+            sizes = {len(shard_bytes(layout, each)) for each in (rank, others[rank])}
             kind = "structure" if len(sizes) == 1 else "size"
         if kind:
             problems.append(ExpectedProblem(rank, kind))
@@ -237,17 +212,7 @@ _METADATA = {
     CheckpointMetadataState.DIRECTORY: "not-regular",
 }
 
-_PRESENT: dict[str, str] = {
-    CheckpointShardState.MISSING: "missing",
-    CheckpointShardState.EMPTY: "empty",
-    CheckpointShardState.UNREADABLE: "unreadable",
-    CheckpointShardState.DIRECTORY: "not-regular",
-    CheckpointShardState.OUTSIDE: "not-regular",
-    CheckpointShardState.FIFO: "not-regular",
-}
-_COMPLETE: dict[str, str] = _PRESENT | {
-    CheckpointShardState.TRUNCATED: "size",
-    CheckpointShardState.EXTENDED: "size",
+_COMPLETE = KINDS["complete"] | {
     CheckpointShardState.FLIPPED_HEADER: "structure",
     CheckpointShardState.SWAPPED: "structure",
     CheckpointShardState.STALE: "structure",
@@ -259,26 +224,13 @@ _COMPLETE: dict[str, str] = _PRESENT | {
     CheckpointShardState.NEGATIVE_DATA: "structure",
     CheckpointShardState.HUGE_DATA: "structure",
 }
-_VALID: dict[str, str] = _COMPLETE | {
+_VALID = _COMPLETE | {
     CheckpointShardState.FLIPPED: "digest",
     CheckpointShardState.FLIPPED_PADDING: "digest",
     CheckpointShardState.ZERO_TAIL: "digest",
     CheckpointShardState.UNCHECKED: "unproven",
 }
-_KINDS: dict[str, Mapping[str, str]] = dict(zip(LEVELS, (_PRESENT, _COMPLETE, _VALID), strict=True))
-
-
-def _problems(layout: Layout, level: str, _digests: bool) -> Iterator[tuple[str, str]]:
-    for rank, kind in expected_problems(layout, level=level):
-        if kind != "unproven":
-            name = layout.metadata_name if rank is None else layout.options.shard_name(rank)
-            yield kind, name
-
-
-def _unproven(layout: Layout, level: str, _digests: bool) -> Iterator[str]:
-    for rank, kind in expected_problems(layout, level=level):
-        if kind == "unproven":
-            yield layout.options.shard_name(rank)
+_KINDS = {"present": KINDS["present"], "complete": _COMPLETE, "valid": _VALID}
 
 
 FORMAT = SampleFormat(
@@ -288,9 +240,17 @@ FORMAT = SampleFormat(
     manifest_names=lambda layout: (layout.metadata_name,),
     read_bytes=_read_bytes,
     write=_write,
-    problems=_problems,
-    unproven=_unproven,
-    refuse=lambda layout: refuse_impossible(layout.states, layout.metadata, layout.tensors),
+    problems=lambda layout, level, _digests: (
+        (kind, layout.metadata_name if rank is None else layout.options.shard_name(rank))
+        for rank, kind in expected_problems(layout, level=level)
+        if kind != "unproven"
+    ),
+    unproven=lambda layout, level, _digests: (
+        layout.options.shard_name(rank)
+        for rank, kind in expected_problems(layout, level=level)
+        if kind == "unproven"
+    ),
+    refuse=refuse_impossible,
     folder=lambda layout: f"step_{layout.step}",
     is_prefix=True,
 )

@@ -1,8 +1,23 @@
-"""What can become of one rank's shard of a checkpoint, and of the file that speaks for all."""
+"""What can become of a checkpoint: of one rank's tensors, and of the metadata file."""
 
+import collections
 import enum
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-__all__ = ["CheckpointMetadataState", "CheckpointShardState"]
+from shardproof.testing.samples._layout import Layout
+
+__all__ = [
+    "ITEM_SIZES",
+    "CheckpointMetadataState",
+    "CheckpointShardState",
+    "CheckpointTensor",
+    "as_tensor",
+    "can_be",
+    "rank_lied_about",
+    "refuse_impossible",
+]
 
 
 class CheckpointShardState(enum.StrEnum):
@@ -34,7 +49,7 @@ class CheckpointShardState(enum.StrEnum):
     """A named pipe; open(2) without O_NONBLOCK waits for a writer (fifo(7)): so read what has one
     inside a `time_limit`."""
     UNREADABLE = "unreadable"
-    """Nobody may read it (``chmod 0``)."""
+    """No user may read it (``chmod 0``)."""
     SWAPPED = "swapped"
     """Has the bytes of another rank: the swapped shards hand theirs on in a ring."""
     STALE = "stale"
@@ -60,8 +75,8 @@ class CheckpointShardState(enum.StrEnum):
 class CheckpointMetadataState(enum.StrEnum):
     """What became of the metadata file.
 
-    Where the file lies, it does so under its own right checksum, but for the states that say
-    otherwise: only the law that is broken can tell.
+    Its own checksum is right, but for the states that say otherwise: only the law that is broken
+    shows what is wrong.
     """
 
     OK = "ok"
@@ -83,7 +98,7 @@ class CheckpointMetadataState(enum.StrEnum):
     DIRECTORY = "directory"
     """A directory in its place."""
     UNREADABLE = "unreadable"
-    """Nobody may read it (``chmod 0``)."""
+    """No user may read it (``chmod 0``)."""
     NOT_JSON = "not_json"
     """With single quotes, as Python prints a dict."""
     DUPLICATE_KEY = "duplicate_key"
@@ -106,3 +121,134 @@ class CheckpointMetadataState(enum.StrEnum):
     """A shape whose product is right in integers of 64 bits, and far too large without a limit."""
     UNKNOWN_DTYPE = "unknown_dtype"
     """A tensor of dtype ``object``."""
+
+
+ITEM_SIZES = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+}
+"""The format's dtypes, and how many bytes an element has."""
+
+_MAX_DIMENSIONS = 32
+
+
+class CheckpointTensor(NamedTuple):
+    """One tensor of a rank."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))  # as it is given: the repr of a layout is a call
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return math.prod(self.shape) * ITEM_SIZES[self.dtype]
+
+
+def as_tensor(given: tuple[str, str, Iterable[int]]) -> CheckpointTensor:
+    """Return a tensor that the format can say.
+
+    Raises:
+        TypeError: A name, a dtype or a length of another type.
+        ValueError: An empty name or one that is no UTF-8, an unknown dtype, a negative length, more
+            than 32 dimensions.
+    """
+    name, dtype, shape = given
+    tensor = CheckpointTensor(name, dtype, tuple(shape))
+    if type(name) is not str:
+        raise TypeError(f"name: expected str, found {name!r}")
+    if not name or any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise ValueError(f"name: expected UTF-8 text that is not empty, found {name!r}")
+    if dtype not in ITEM_SIZES:
+        raise ValueError(f"dtype: expected one of {', '.join(ITEM_SIZES)}, found {dtype!r}")
+    for length in tensor.shape:
+        if type(length) is not int:
+            raise TypeError(f"shape: expected lengths of type int, found {length!r}")
+        if length < 0:
+            raise ValueError(f"shape: expected lengths of 0 or more, found {length}")
+    if len(tensor.shape) > _MAX_DIMENSIONS:
+        found = len(tensor.shape)
+        raise ValueError(f"shape: expected {_MAX_DIMENSIONS} dimensions or less, found {found}")
+    return tensor
+
+
+_Tensors = Sequence[CheckpointTensor]
+
+_SHARD_NEEDS: dict[str, tuple[int, int]] = {
+    CheckpointShardState.FLIPPED_PADDING: (1, 0),
+    CheckpointShardState.FLIPPED: (1, 1),
+    CheckpointShardState.ZERO_TAIL: (1, 1),
+    CheckpointShardState.STALE: (1, 1),
+}
+"""How many tensors a rank must have, and how many with one element or more; by default none."""
+
+# Not in one table with those: a state of shards is equal to that of metadata of the same name.
+_METADATA_NEEDS = {
+    CheckpointMetadataState.HOLES: (1, 0),
+    CheckpointMetadataState.UNKNOWN_DTYPE: (1, 0),
+    CheckpointMetadataState.OVERFLOWING: (1, 1),
+    CheckpointMetadataState.OVERLAPPING: (2, 2),
+}
+
+
+def can_be(state: str, tensors: _Tensors) -> bool:
+    """Return whether the shard of these tensors can be in a state."""
+    if state == CheckpointShardState.STALE and not any(map(_varies, tensors)):
+        return False
+    return _has(tensors, _SHARD_NEEDS.get(state, (0, 0)))
+
+
+def _varies(tensor: CheckpointTensor) -> bool:
+    # The last byte is odd at every step, so one single bool is always the same.
+    return tensor.size > (tensor.dtype == "bool")
+
+
+def rank_lied_about(state: CheckpointMetadataState, tensors: Sequence[_Tensors]) -> int | None:
+    """Return the first rank whose tensors such metadata can lie about; None if there is none."""
+    for rank, each in enumerate(tensors):
+        # All that is seen may be the last tensor, and it must be another one in a stale shard.
+        *_, last = [True, *(_varies(tensor) for tensor in each if tensor.size)]
+        if state is CheckpointMetadataState.OVERLAPPING and not last:
+            continue
+        if _has(each, _METADATA_NEEDS.get(state, (0, 0))):
+            return rank
+    return None
+
+
+def _has(tensors: _Tensors, needs: tuple[int, int]) -> bool:
+    n_with_data = sum(tensor.size > 0 for tensor in tensors)
+    return len(tensors) >= needs[0] and n_with_data >= needs[1]
+
+
+def refuse_impossible(layout: Layout) -> None:
+    """Raise a ValueError where a state would leave everything as it was."""
+    for rank, (state, each) in enumerate(zip(layout.states, layout.tensors, strict=True)):
+        counts = collections.Counter(tensor.name for tensor in each)
+        if twins := sorted(name for name, count in counts.items() if count > 1):
+            raise ValueError(f"tensors: expected one {twins[0]!r} in rank {rank}, found more")
+        if not can_be(state, each):
+            where = f"data in the shard of rank {rank} that it can change"
+            raise ValueError(f"{state}: expected {where}, found none")
+    if rank_lied_about(layout.metadata, layout.tensors) is None:
+        raise ValueError(f"metadata: too few tensors with data for {layout.metadata} to be a lie")

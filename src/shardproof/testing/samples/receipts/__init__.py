@@ -1,8 +1,4 @@
-"""Plan directories of data-prep runs, whole and damaged: what only this format has.
-
-This package imports nothing of shardproof outside the kit: it must not share the code that it helps
-to judge.
-"""
+"""Plan directories of data-prep runs, whole and damaged: what only this format has."""
 
 from shardproof.testing.samples.receipts._content import ReceiptState, output_bytes, receipt_bytes
 from shardproof.testing.samples.receipts._format import (

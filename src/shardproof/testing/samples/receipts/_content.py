@@ -12,7 +12,7 @@ __all__ = ["ReceiptState", "output_bytes", "receipt_bytes", "whole_bytes"]
 _SIZES = {"bin": 96, "idx": 40}
 _N_ROWS = 4
 _BEGAN = 1735689600.0  # Unix time of the first second of 2025
-_OTHER_PLAN = "0123456789abcdef"
+_INPUT = {"size": 1000, "mtime": _BEGAN}
 
 
 class ReceiptState(enum.StrEnum):
@@ -65,7 +65,7 @@ class ReceiptState(enum.StrEnum):
     DIRECTORY = "directory"
     """A directory in the place of the first output."""
     UNREADABLE = "unreadable"
-    """Nobody may read the first output (``chmod 0``)."""
+    """No user may read the first output (``chmod 0``)."""
     ESCAPING = "escaping"
     """The receipt names a file outside the plan directory, where a whole one is."""
     PLACEHOLDER = "placeholder"
@@ -73,17 +73,45 @@ class ReceiptState(enum.StrEnum):
 
 
 def whole_bytes(layout: Layout, name: str) -> bytes:
-    """Return what is in a whole file of the directory: in its plan, a receipt, or an output."""
+    """Return what is in a whole file of the directory: in its plan, a receipt, or an output.
+
+    The plan has the fields of NVIDIA-NeMo/Nemotron's data_prep, and the kinds of outputs that each
+    shard owes.
+    """
     digits, _, suffix = name.removeprefix("receipts/").removeprefix("shard_").partition(".")
     index = int(digits) if digits.isdecimal() else layout.n_shards
     options = layout.options
-    if name == "plan.json":
-        return _plan(layout)
     if index < layout.n_shards and name == options.receipt_name(index):
         return json.dumps(_completed(layout, index)).encode()
     if index < layout.n_shards and name in {options.bin_name(index), options.idx_name(index)}:
         return output_bytes(layout, index, suffix)
-    raise ValueError(f"name: expected plan.json, or that of a receipt or an output, found {name!r}")
+    if name != "plan.json":
+        expected = "plan.json, or that of a receipt or an output"
+        raise ValueError(f"name: expected {expected}, found {name!r}")
+
+    inputs = [f"part-{index:06}.jsonl" for index in range(layout.n_shards)]
+    plan = {
+        "version": "1.0",
+        "created_at": "2025-01-01T00:00:00Z",
+        "plan_hash": layout.plan_hash,
+        "dataset_name": layout.dataset_name,
+        "num_shards": layout.n_shards,
+        "source_fingerprint": f"sha256:{hashlib.sha256(layout.plan_hash.encode()).hexdigest()}",
+        "config_hash": hashlib.sha256(b"no settings").hexdigest()[:16],
+        "determinism_constraints": {},
+        "resolved_tokenizer": {"type": "none"},
+        "file_assignments": [
+            {
+                "shard_index": index,
+                "files": [{"path": each, "local_path": f"/data/corpus/{each}"} | _INPUT],
+                "total_bytes": _INPUT["size"],
+            }
+            for index, each in enumerate(inputs)
+        ],
+        "pins": [],
+        "kinds": ["bin", "idx"],
+    }
+    return json.dumps(plan, indent=1).encode()
 
 
 def output_bytes(layout: Layout, index: int, kind: str) -> bytes:
@@ -105,34 +133,6 @@ def output_bytes(layout: Layout, index: int, kind: str) -> bytes:
     return hashlib.shake_256(text.encode()).digest(_SIZES[kind])
 
 
-def _plan(layout: Layout) -> bytes:
-    """Return the text of ``plan.json``, with the fields of NVIDIA-NeMo/Nemotron's data_prep.
-
-    It says too that each shard owes outputs of the kinds ``bin`` and ``idx``.
-    """
-    plan = {
-        "version": "1.0",
-        "created_at": "2025-01-01T00:00:00Z",
-        "plan_hash": layout.plan_hash,
-        "dataset_name": layout.dataset_name,
-        "num_shards": layout.n_shards,
-        "source_fingerprint": f"sha256:{hashlib.sha256(layout.plan_hash.encode()).hexdigest()}",
-        "config_hash": hashlib.sha256(b"no settings").hexdigest()[:16],
-        "determinism_constraints": {},
-        "resolved_tokenizer": {"type": "none"},
-        "file_assignments": [_assignment(index) for index in range(layout.n_shards)],
-        "pins": [],
-        "kinds": ["bin", "idx"],
-    }
-    return json.dumps(plan, indent=1).encode()
-
-
-def _assignment(index: int) -> dict[str, Any]:
-    name = f"part-{index:06}.jsonl"
-    source = {"path": name, "local_path": f"/data/corpus/{name}", "size": 1000, "mtime": _BEGAN}
-    return {"shard_index": index, "files": [source], "total_bytes": 1000}
-
-
 def receipt_bytes(layout: Layout, index: int) -> bytes | None:
     """Return the text of a shard's receipt in its state; None where there is none.
 
@@ -144,10 +144,7 @@ def receipt_bytes(layout: Layout, index: int) -> bytes | None:
     if state is ReceiptState.ABSENT:
         return None
     receipt = _completed(layout, index)
-    if state in {ReceiptState.STARTED, ReceiptState.FAILED}:
-        _end_otherwise(receipt, state)
-    else:
-        _lie(receipt, state)
+    _change(receipt, state)
     text = json.dumps(receipt).encode()
     if state is ReceiptState.CORRUPT:
         return text.replace(b'"', b"'")  # as Python prints a dict
@@ -180,39 +177,37 @@ def _completed(layout: Layout, index: int) -> dict[str, Any]:
     }
 
 
-def _end_otherwise(receipt: dict[str, Any], state: str) -> None:
-    """Let a shard's work have ended in another way, or not yet."""
-    if state == ReceiptState.STARTED:
-        receipt |= {"status": "started", "started_at": receipt.pop("completed_at")}
-        del receipt["stats"], receipt["files"]
-    else:
-        # With the list of files, which nobody may take for a proof of anything.
-        receipt |= {"status": "failed", "failed_at": receipt.pop("completed_at")}
-        receipt |= {"error_type": "OSError", "error_message": "[Errno 28] No space left on device"}
-        receipt["traceback"] = "Traceback (most recent call last):\n  ...\n"
-
-
-def _lie(receipt: dict[str, Any], state: str) -> None:
-    """Let a completed shard's receipt say what a state says."""
+def _change(receipt: dict[str, Any], state: str) -> None:
+    """Make a completed shard's receipt say what a state says."""
     files = receipt["files"]
-    if state == ReceiptState.FOREIGN:
-        receipt["plan_hash"] = _OTHER_PLAN
-    elif state == ReceiptState.MISPLACED:
-        receipt["shard_index"] = receipt["shard_index"] - 1 if receipt["shard_index"] else 1
-    elif state == ReceiptState.UNLISTED:
-        del receipt["files"]
-    elif state == ReceiptState.NAMELESS:
-        receipt["files"] = {}
-    elif state == ReceiptState.ONLY_BIN:
-        del files["idx"]
-    elif state == ReceiptState.ONLY_IDX:
-        del files["bin"]
-    elif state == ReceiptState.EMPTY_SHARD:
-        receipt["stats"]["num_sequences"] = 0
-        for file in files.values():
-            file |= {"bytes": 0, "checksum": "xxh64:empty"}
-    elif state == ReceiptState.ESCAPING:
-        files["bin"]["path"] = "../" + files["bin"]["path"]
-    elif state == ReceiptState.PLACEHOLDER:
-        for file in files.values():
-            file["checksum"] = "xxh64:unknown"
+    match state:
+        case ReceiptState.STARTED:
+            receipt |= {"status": "started", "started_at": receipt.pop("completed_at")}
+            del receipt["stats"], receipt["files"]
+        case ReceiptState.FAILED:
+            # With the list of files, which no reader may take for a proof of anything.
+            receipt |= {"status": "failed", "failed_at": receipt.pop("completed_at")}
+            receipt |= {
+                "error_type": "OSError",
+                "error_message": "[Errno 28] No space left on device",
+            }
+            receipt["traceback"] = "Traceback (most recent call last):\n  ...\n"
+        case ReceiptState.FOREIGN:
+            receipt["plan_hash"] = "0123456789abcdef"
+        case ReceiptState.MISPLACED:
+            receipt["shard_index"] = receipt["shard_index"] - 1 if receipt["shard_index"] else 1
+        case ReceiptState.UNLISTED:
+            del receipt["files"]
+        case ReceiptState.NAMELESS:
+            receipt["files"] = {}
+        case ReceiptState.ONLY_BIN | ReceiptState.ONLY_IDX:
+            del files["idx" if state == ReceiptState.ONLY_BIN else "bin"]
+        case ReceiptState.EMPTY_SHARD:
+            receipt["stats"]["num_sequences"] = 0
+            for file in files.values():
+                file |= {"bytes": 0, "checksum": "xxh64:empty"}
+        case ReceiptState.ESCAPING:
+            files["bin"]["path"] = "../" + files["bin"]["path"]
+        case ReceiptState.PLACEHOLDER:
+            for file in files.values():
+                file["checksum"] = "xxh64:unknown"

@@ -6,11 +6,12 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from shardproof.testing.samples._directories import writer
+from shardproof.testing.samples._keywords import one_of
 from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, layout_of
-from shardproof.testing.samples._oracle import refuse_level
+from shardproof.testing.samples._oracle import KINDS, LEVELS
 from shardproof.testing.samples._states import ShardState, apply_states
 from shardproof.testing.samples.receipts._content import (
     ReceiptState,
@@ -33,11 +34,7 @@ class ReceiptsOptions(SampleOptions):
     """What a plan directory is like: another seed makes another plan."""
 
     least_shards = 1
-
-    @property
-    def dataset_name(self) -> str:
-        """Name of the data set."""
-        return "corpus"
+    dataset_name: ClassVar[str] = "corpus"
 
     @property
     def run_hash(self) -> str:
@@ -105,36 +102,26 @@ def _write(layout: Layout, to: Path) -> Path:
         text = receipt_bytes(layout, index)
         if text is not None:
             (root / options.receipt_name(index)).write_bytes(text)
-        if state not in {ReceiptState.ABSENT, ReceiptState.EMPTY_SHARD}:
-            first, second = root / options.bin_name(index), root / options.idx_name(index)
-            first.write_bytes(output_bytes(layout, index, "bin"))
-            second.write_bytes(output_bytes(layout, index, "idx"))
-            _harm(first, second, ReceiptState(state))
+        if state in {ReceiptState.ABSENT, ReceiptState.EMPTY_SHARD}:
+            continue
+        first, second = root / options.bin_name(index), root / options.idx_name(index)
+        first.write_bytes(output_bytes(layout, index, "bin"))
+        second.write_bytes(output_bytes(layout, index, "idx"))
+        if state in _WITHOUT_BIN:
+            first.unlink()
+        else:
+            # The same harm has the same word as in any format; other words leave the output whole.
+            apply_states([first], [state if state in _OF_FILES else ShardState.OK])
+        if state in _WITHOUT_IDX:
+            second.unlink()
+        if state == ReceiptState.ESCAPING:
+            os.rename(first, first.parent.with_name(first.name))
     return root
 
 
-_FIRST = {
-    ReceiptState.ONLY_IDX: ShardState.MISSING,
-    ReceiptState.MISSING_BIN: ShardState.MISSING,
-    ReceiptState.MISSING: ShardState.MISSING,
-    ReceiptState.EMPTY: ShardState.EMPTY,
-    ReceiptState.TRUNCATED: ShardState.TRUNCATED,
-    ReceiptState.EXTENDED: ShardState.EXTENDED,
-    ReceiptState.FLIPPED: ShardState.FLIPPED,
-    ReceiptState.DIRECTORY: ShardState.DIRECTORY,
-    ReceiptState.UNREADABLE: ShardState.UNREADABLE,
-}
-"""What becomes of the first output is what becomes of any shard."""
-
-
-def _harm(first: Path, second: Path, state: ReceiptState) -> None:
-    apply_states([first], [_FIRST.get(state, ShardState.OK)])
-    if state in {ReceiptState.ONLY_BIN, ReceiptState.MISSING_IDX, ReceiptState.MISSING}:
-        second.unlink()
-    if state is ReceiptState.ESCAPING:
-        os.rename(first, first.parent.with_name(first.name))
-
-
+_OF_FILES: set[str] = {*ShardState}
+_WITHOUT_BIN = {ReceiptState.ONLY_IDX, ReceiptState.MISSING_BIN, ReceiptState.MISSING}
+_WITHOUT_IDX = {ReceiptState.ONLY_BIN, ReceiptState.MISSING_IDX, ReceiptState.MISSING}
 _ALWAYS_DONE = {ReceiptState.OK, ReceiptState.EMPTY_SHARD}
 _COMPLETE = _ALWAYS_DONE | {ReceiptState.FLIPPED, ReceiptState.PLACEHOLDER}
 _DONE = {
@@ -167,7 +154,7 @@ def expected_pending(layout: Layout, *, level: str = "complete") -> tuple[int, .
         >>> expected_pending(layout, level="present"), expected_pending(layout)
         ((1,), (1, 2))
     """
-    refuse_level(level)
+    one_of("level", level, LEVELS)
     done = _DONE[level]
     return tuple(index for index, state in enumerate(layout.states) if state not in done)
 
@@ -187,37 +174,20 @@ _LYING = {
 }
 """Those in which the receipt itself is a problem; one that only says started promises nothing."""
 
-_PRESENT: dict[str, str] = {
-    ReceiptState.MISSING_BIN: "missing",
-    ReceiptState.MISSING: "missing",
-    ReceiptState.EMPTY: "empty",
-    ReceiptState.DIRECTORY: "not-regular",
-    ReceiptState.UNREADABLE: "unreadable",
-}
-_WITH_SIZES = _PRESENT | {ReceiptState.TRUNCATED: "size", ReceiptState.EXTENDED: "size"}
-_FIRST_FOUND = {
-    "present": _PRESENT,
-    "complete": _WITH_SIZES,
-    "valid": _WITH_SIZES | {ReceiptState.FLIPPED: "digest"},
-}
-"""What is wrong with the first output at each level."""
-
 
 def _problems(layout: Layout, level: str, _digests: bool) -> Iterator[tuple[str, str]]:
     options: ReceiptsOptions = layout.options
     for index, state in enumerate(layout.states):
         if state in _LYING:
             yield "structure", options.receipt_name(index)
-        if kind := _FIRST_FOUND[level].get(state):
+        if kind := KINDS[level].get(state):
             yield kind, options.bin_name(index)
+        elif state == ReceiptState.MISSING_BIN:
+            yield "missing", options.bin_name(index)
+        elif state == ReceiptState.FLIPPED and level == "valid":
+            yield "digest", options.bin_name(index)
         if state in {ReceiptState.MISSING_IDX, ReceiptState.MISSING}:
             yield "missing", options.idx_name(index)
-
-
-def _unproven(layout: Layout, level: str, _digests: bool) -> Iterator[str]:
-    for index in layout.indices(ReceiptState.PLACEHOLDER) if level == "valid" else ():
-        yield layout.options.bin_name(index)
-        yield layout.options.idx_name(index)
 
 
 FORMAT = SampleFormat(
@@ -228,7 +198,11 @@ FORMAT = SampleFormat(
     read_bytes=whole_bytes,
     write=_write,
     problems=_problems,
-    unproven=_unproven,
+    unproven=lambda layout, level, _digests: (
+        name(index)
+        for index in (layout.indices(ReceiptState.PLACEHOLDER) if level == "valid" else ())
+        for name in (layout.options.bin_name, layout.options.idx_name)
+    ),
 )
 
 

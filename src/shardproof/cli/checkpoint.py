@@ -1,26 +1,39 @@
-"""The command ``shardproof checkpoint``: show, convert, and find the newest."""
+"""The command ``shardproof checkpoint``: verify, show, convert, and find the newest."""
 
+import dataclasses
+import functools
 import itertools
 import json
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from rich.text import Text
 
 from shardproof._base import opening
 from shardproof._base.messages import printable, shown
-from shardproof.cli.checkpoint._paths import SHOWN, only_prefix, prefixes_of, warnings_shown
-from shardproof.cli.checkpoint._verify import LevelOption, verify
-from shardproof.cli.exits import FINDINGS, NO_PROMISE, end_with, errors_end_it
-from shardproof.cli.paths import given_text, print_path
+from shardproof.cli.exits import (
+    COULD_NOT_LOOK,
+    FINDINGS,
+    NO_PROMISE,
+    PathOutcome,
+    end_with,
+    errors_end_it,
+    log_shown,
+    may_be_whole,
+    outcome_of,
+    warn,
+)
+from shardproof.cli.paths import SHOWN, QuietOption, argument, only_one, prefixes_of, print_path
 from shardproof.cli.terminal import console, print_lines, print_table
 from shardproof.errors import CheckpointNotFoundError
 from shardproof.formats.signs import METADATA
+from shardproof.report import Level, lines_of
 
 if TYPE_CHECKING:
-    from shardproof.checkpoint import CheckpointMetadata
+    from shardproof.checkpoint import CheckpointMetadata, VerificationResult
 
 __all__ = ["app"]
 
@@ -31,26 +44,103 @@ app = typer.Typer(
     "3 could not look (EIO, ESTALE), 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).",
 )
 
-_SHARDS = ("Rank", "File", "Bytes", "Tensors", "Checksum")
-_TENSORS = ("Rank", "Tensor", "Type", "Shape", "Bytes")
 _THEIRS = (".safetensors", ".safetensors.index.json")
 
-_Where = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATH",
-        parser=given_text,
-        help="A prefix, its metadata file, or a directory with one checkpoint.",
+_LevelOption = Annotated[
+    Level,
+    typer.Option(
+        help="present: files open; complete: also sizes and headers; valid: also every byte."
     ),
 ]
+_Outcome: TypeAlias = "PathOutcome[VerificationResult]"
 
 
-app.command()(verify)
+@app.command()
+def verify(
+    paths: Annotated[
+        list[str],
+        argument(
+            "PATH",
+            "Prefixes, metadata files, or directories: every checkpoint in them, and in the "
+            "directories in them.",
+        ),
+    ],
+    level: _LevelOption = "valid",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Prove checkpoints: each shard is there, and has the bytes that were written.
+
+    Steps of which there are shards but no metadata are told on standard error, with their age.
+
+    Exit codes: 0 all are whole; 1 findings; 2 no checkpoint, or one whose metadata can't be read;
+    3 something could not be looked at; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP). The
+    highest counts.
+    """
+    outcomes = []
+    for outcome in (one for path in paths for one in _outcomes_of(path, level, quiet=quiet)):
+        outcomes.append(outcome)
+        if outcome.result is not None and not quiet and not as_json:
+            # The next one may take an hour.
+            result = dataclasses.replace(outcome.result, path=Path(outcome.path))
+            errors = ["", *result.errors] if result.errors else []
+            style, out = "green" if result.ok else "red", console(wraps=False)
+            lines = map(printable, (*lines_of(result), *errors))
+            print_lines(out, lines, functools.partial(Text, style=style))
+            yellow = functools.partial(Text, style="yellow")
+            print_lines(out, map(printable, result.warnings), yellow)
+        elif outcome.error:
+            warn(outcome.error)
+    if as_json:
+        said = []
+        for outcome in outcomes:
+            about = {"prefix": outcome.path} | outcome.to_dict() | {"exit_code": outcome.exit_code}
+            if outcome.result is not None:
+                about["warnings"] = list(outcome.result.warnings)
+            said.append(about | ({"error": outcome.error} if outcome.error else {}))
+        typer.echo(json.dumps(said, indent=2))
+    raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
+
+
+def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
+    """Yield what became of each checkpoint that a path means; warn of unfinished steps."""
+    prefixes = []
+    try:
+        prefixes = prefixes_of(path)
+    except OSError as error:
+        yield PathOutcome.failed(path, error)
+        if not isinstance(error, CheckpointNotFoundError):
+            return
+    # Not for other commands.
+    from shardproof.checkpoint import ShardFileVerifier, unfinished_steps  # noqa: PLC0415
+
+    for prefix in prefixes:
+        look = functools.partial(ShardFileVerifier().verify_checkpoint, prefix, level=level)
+        outcome = outcome_of(prefix, look)
+        result = outcome.result
+        if result is not None and not result.n_files:
+            # Its metadata, which would name the shards, can't be read.
+            is_unseen = any(may_be_whole(finding.errno) for finding in result.findings)
+            code = COULD_NOT_LOOK if is_unseen else NO_PROMISE
+            outcome = PathOutcome(prefix, result, "\n".join(result.errors), code)
+        yield outcome
+    prefix = path.removesuffix(METADATA)
+    if prefixes == [prefix if "://" in path else os.path.abspath(prefix)]:
+        return  # that one checkpoint was meant, and nothing more of its directory
+    try:
+        steps = unfinished_steps(prefix)
+    except OSError as error:
+        yield PathOutcome.failed(path, error)
+        return
+    for step in [] if quiet else steps:
+        warn(step)
 
 
 @app.command()
 def show(
-    path: _Where,
+    path: Annotated[
+        str, argument("PATH", "A prefix, its metadata file, or a directory with one checkpoint.")
+    ],
     all_tensors: Annotated[
         bool, typer.Option("--tensors", help=f"List all tensors, not only {SHOWN}.")
     ] = False,
@@ -66,16 +156,11 @@ def show(
     from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415 - as above
 
     with errors_end_it("look at", path):
-        prefix = only_prefix(path)
+        prefix = only_one(prefixes_of(path), path, "one checkpoint")
         metadata = MultiShardLoader().load_metadata(prefix)
     if as_json:
         typer.echo(json.dumps({"prefix": prefix} | msgspec.to_builtins(metadata), indent=2))
-    else:
-        _print_metadata(prefix, metadata, None if all_tensors else SHOWN)
-
-
-def _print_metadata(prefix: str, metadata: "CheckpointMetadata", limit: int | None) -> None:
-    """Print what metadata say, and of all tensors the first ``limit``."""
+        return
     out, sharding = console(wraps=True), metadata.sharding
     print_lines(out, [printable(f"'{shown(prefix)}'")], lambda line: Text(line, "bold"))
     about = {
@@ -86,9 +171,12 @@ def _print_metadata(prefix: str, metadata: "CheckpointMetadata", limit: int | No
         "precision": sharding.precision,
     }
     print_lines(out, [*(f"{name}: {_on_one_line(text)}" for name, text in about.items()), ""])
-    print_table(out, _SHARDS, lambda: _shard_rows(metadata))
+    titles = ("Rank", "File", "Bytes", "Tensors", "Checksum")
+    print_table(out, titles, lambda: _shard_rows(metadata))
     print_lines(out, [""])
-    print_table(out, _TENSORS, lambda: itertools.islice(_tensor_rows(metadata), limit))
+    limit = None if all_tensors else SHOWN
+    titles = ("Rank", "Tensor", "Type", "Shape", "Bytes")
+    print_table(out, titles, lambda: itertools.islice(_tensor_rows(metadata), limit))
     n_tensors = sum(len(shard.tensors) for shard in metadata.shards)
     if limit is not None and n_tensors > limit:
         print_lines(out, [f"and {n_tensors - limit} more; --tensors lists all"])
@@ -97,16 +185,14 @@ def _print_metadata(prefix: str, metadata: "CheckpointMetadata", limit: int | No
 def _shard_rows(metadata: "CheckpointMetadata") -> Iterator[tuple[str | Text, ...]]:
     for shard in metadata.shards:
         counts = str(shard.file_size), str(len(shard.tensors))
-        checksum = _folded(shard.checksum or "none")
-        yield str(shard.rank), _folded(shard.file), *counts, checksum
+        yield str(shard.rank), _folded(shard.file), *counts, _folded(shard.checksum or "none")
 
 
 def _tensor_rows(metadata: "CheckpointMetadata") -> Iterator[tuple[str | Text, ...]]:
     for shard in metadata.shards:
         for tensor in shard.tensors:
             shape = _folded("x".join(map(str, tensor.shape)) or "-")
-            name = _folded(tensor.name)
-            yield str(shard.rank), name, tensor.dtype, shape, str(tensor.size)
+            yield str(shard.rank), _folded(tensor.name), tensor.dtype, shape, str(tensor.size)
 
 
 def _folded(text: str) -> Text:
@@ -121,19 +207,13 @@ def _on_one_line(text: str) -> str:
 def convert(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="SOURCE",
-            parser=given_text,
-            help="A checkpoint, or files of safetensors: one, an index, or a directory of them.",
+        argument(
+            "SOURCE",
+            "A checkpoint, or files of safetensors: one, an index, or a directory of them.",
         ),
     ],
     destination: Annotated[
-        str,
-        typer.Argument(
-            metavar="DESTINATION",
-            parser=given_text,
-            help="A directory for safetensors; a prefix for a checkpoint.",
-        ),
+        str, argument("DESTINATION", "A directory for safetensors; a prefix for a checkpoint.")
     ],
     step: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Of a checkpoint that is made: 0.")
@@ -176,26 +256,16 @@ def _prefix_to_convert(source: str) -> str | None:
         prefixes = prefixes_of(source)
     except CheckpointNotFoundError:
         if not theirs:
-            end_with(
-                f"'{shown(source)}': expected a checkpoint or files of safetensors, found neither",
-                NO_PROMISE,
-            )
+            problem = "expected a checkpoint or files of safetensors, found neither"
+            end_with(f"'{shown(source)}': {problem}", NO_PROMISE)
         return None
-    if theirs or len(prefixes) > 1:
-        found = "".join(f"\n  - {shown(path)}" for path in (*prefixes, *theirs)[:SHOWN])
-        end_with(
-            f"'{shown(source)}': expected one thing to convert; give one of these:{found}",
-            NO_PROMISE,
-        )
-    return prefixes[0]
+    return only_one([*prefixes, *theirs], source, "one thing to convert")
 
 
 @app.command()
 def latest(
-    directory: Annotated[
-        str, typer.Argument(metavar="DIR", parser=given_text, help="Where checkpoints are.")
-    ],
-    level: LevelOption = "valid",
+    directory: Annotated[str, argument("DIR", "Where checkpoints are.")],
+    level: _LevelOption = "valid",
 ) -> None:
     """Print the prefix of the newest whole checkpoint in a directory, or in one of its own.
 
@@ -209,7 +279,7 @@ def latest(
     """
     from shardproof.checkpoint import latest_checkpoint  # noqa: PLC0415 - not for other commands
 
-    with errors_end_it("look at", directory), warnings_shown():
+    with errors_end_it("look at", directory), log_shown("checkpoint"):
         if "://" not in directory and not opening.is_directory(directory):
             end_with(f"'{shown(directory)}': there is no such directory", NO_PROMISE)
         prefix = latest_checkpoint(directory, level=level)

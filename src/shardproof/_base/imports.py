@@ -1,30 +1,64 @@
-"""What is imported while pyfakefs fakes the file system is imported as if it did not.
+"""Names of a package that are imported when they are asked for; imports while pyfakefs fakes.
 
-A module that is imported under its patches holds fake modules, and pyfakefs forgets the module at
-the end; but whoever has a name of it uses that name again, and numpy can't be loaded twice. So its
-patches are off while our modules, and what they need, are loaded.
+What is imported while pyfakefs fakes the file system is imported as if it did not. A module that is
+imported under its patches holds fake modules, and pyfakefs forgets the module at the end; but a
+name that was taken of it is used again, and numpy can't be loaded twice. So its patches are off
+while our modules, and what they need, are loaded.
 """
 
 import sys
 from _thread import RLock  # that of threading, without what importing that takes
 
-TYPE_CHECKING = False  # nor typing
+TYPE_CHECKING = False  # that of typing takes longer to import than all else here
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
-__all__ = ["install"]
+__all__ = ["attached", "install"]
 
 _OURS = ("shardproof", "numpy")
 """Packages that are loaded so; numpy, because a process can load it only once."""
 
 
+def attached(
+    package: str, homes: "Mapping[str, str]"
+) -> "tuple[Callable[[str], Any], Callable[[], list[str]]]":
+    """Return ``__getattr__`` and ``__dir__`` for a package whose names are imported when asked for.
+
+    Args:
+        package: Its ``__name__``.
+        homes: For each name the module of the package that has it; ``""`` where it is a module.
+    """
+
+    def get(name: str) -> "Any":
+        if name not in homes:
+            from shardproof._base.messages import quoted  # noqa: PLC0415 - only for an error
+
+            raise AttributeError(f"module {quoted(package)} has no attribute {quoted(name)}")
+        from importlib import import_module  # noqa: PLC0415 - only when a name is asked for
+
+        home = homes[name]
+        module = import_module(f"{package}.{home or name}")
+        value = getattr(module, name) if home else module
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted(homes)
+
+    return get, names
+
+
 def install() -> None:
     """Load our modules with real files, from now on, where pyfakefs is installed."""
-    if not _can_load_pyfakefs():
+    try:  # without importlib.util, whose import takes longer than ours
+        finders = (finder.find_spec("pyfakefs", None) for finder in sys.meta_path)
+        if "pyfakefs" not in sys.modules and not any(finders):
+            return
+    except ImportError:  # of a finder that is not ours
         return
     # This module itself may have been loaded before, by a reload.
     before = [finder for finder in sys.meta_path if type(finder).__module__ == __name__]
@@ -32,15 +66,6 @@ def install() -> None:
         sys.meta_path.remove(finder)
     # pyfakefs, where it is active, expects its own finder in the first place.
     sys.meta_path.insert(_patcher() is not None, _Finder())
-
-
-def _can_load_pyfakefs() -> bool:
-    if "pyfakefs" in sys.modules:
-        return True
-    try:  # without importlib.util, whose import takes longer than ours
-        return any(finder.find_spec("pyfakefs", None) for finder in sys.meta_path)
-    except ImportError:  # of a finder of somebody else
-        return False
 
 
 def _patcher() -> "Any":
@@ -56,7 +81,7 @@ class _Finder:
     def find_spec(
         self, name: str, path: "Sequence[str] | None", target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        if not _is_ours(name) or not (_patcher() or _REAL_FILES.is_entered):
+        if not _is_ours(name) or not (_patcher() or _REAL_FILES.n_inside):
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             if spec := finder.find_spec(name, path, target):
@@ -92,23 +117,19 @@ class _RealFiles:
     def __init__(self) -> None:
         # Not held inside: a thread that waits for it may hold the lock of a module.
         self._lock = RLock()
-        self._n_inside = 0
+        self.n_inside = 0
         self._off: _PatchesOff | None = None
-
-    @property
-    def is_entered(self) -> bool:
-        return self._n_inside > 0
 
     def __enter__(self) -> None:
         with self._lock:
             if patcher := _patcher():
                 self._off = _PatchesOff(patcher)
-            self._n_inside += 1
+            self.n_inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._n_inside -= 1
-            if self._off and not self._n_inside:
+            self.n_inside -= 1
+            if self._off and not self.n_inside:
                 self._off.put_on()
                 self._off = None
 

@@ -1,25 +1,29 @@
-"""Rank 0's part in a manager of token shards: it fetches, holds shards, and tells the others."""
+"""What the ranks do for a manager of token shards: rank 0 fetches, the others wait for its word."""
 
 import asyncio
 import contextlib
 import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 
-from shardproof._base.messages import told
-from shardproof.datasets.tokens._comms import FunctionSource, states_no_digests
-from shardproof.datasets.tokens._ranks import Leader, RankOutcome, cut_text
+from shardproof._base.messages import shown, told, traced
+from shardproof.datasets.tokens._comms import FunctionSource
+from shardproof.datasets.tokens._ranks import Follower, Leader, RankOutcome
 from shardproof.datasets.tokens._token_files import TokenShard
 from shardproof.datasets.tokens._tokens import SharedShardedDataset
-from shardproof.errors import ShardReadError, ShardValidationError
-from shardproof.fetching.cache import Cache, CachedFetcher, PrefetchEvent, PrefetchTally
-from shardproof.fetching.sources import Source
+from shardproof.errors import FetchError, FetchTimeoutError, ShardReadError, ShardValidationError
+from shardproof.fetching.cache import Cache, CachedFetcher, Lease, PrefetchEvent, PrefetchTally
+from shardproof.fetching.sources import FsspecSource, HttpSource, Source
 from shardproof.fetching.transfer import Limits
 
-__all__ = ["Load", "RankZero"]
+__all__ = ["OtherRank", "RankZero"]
 
 logger = logging.getLogger("shardproof.fetching")
+
+_POLL = 0.05
+_VISIBLE_SECONDS = 60.0  # nfs(5): for so long may a directory look as it did before
 
 Load = Callable[..., SharedShardedDataset]
 """Looks at a shard of some files and opens it, as `SharedShardedDataset.load` does."""
@@ -32,9 +36,9 @@ class RankZero:
         cache: The directory of the shards.
         source: Where they come from.
         limits: How long and how often to try.
-        load: Looks at a shard and opens it.
-        leader: How the others are told; None where there are none.
-        tally: What it costs, and who is told of each thing that happens.
+        load: See `Load`.
+        leader: By which the others learn of it; None where there are none.
+        tally: Of what it costs, and of each thing that happens.
         owns_source: Whether the source is closed with this.
     """
 
@@ -79,14 +83,12 @@ class RankZero:
             marks = shard.marks()
             self._held[shard.index].call = call
         except BaseException as error:
-            self._tell(RankOutcome(call, shard.index, problem=cut_text(told(error))))
+            if self._leader is not None:
+                self._leader.tell(RankOutcome(call, shard.index, problem=told(error)))
             raise
-        self._tell(RankOutcome(call, shard.index, marks=marks))
-        return dataset, is_ready
-
-    def _tell(self, outcome: RankOutcome) -> None:
         if self._leader is not None:
-            self._leader.tell(outcome)
+            self._leader.tell(RankOutcome(call, shard.index, marks=marks))
+        return dataset, is_ready
 
     def _fetched(self, shard: TokenShard, stop: threading.Event) -> SharedShardedDataset:
         self._release(shard.index)  # whatever is known of it may be out of date
@@ -125,7 +127,7 @@ class RankZero:
                 del self._leaving[index]
 
     def _stays(self, name: str) -> bool:
-        """Whether a shard of this package is still to be removed, since somebody reads it."""
+        """Whether a file that was fetched is still to be removed, since a process reads it."""
         if self._cache.cleanup != "auto":
             return False
         if self._cache.discard(name):
@@ -144,28 +146,31 @@ class RankZero:
             self.source.close()
 
     def on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take in which loop runs an asynchronous function."""
+        """Remember the loop that runs an asynchronous function."""
         if isinstance(self.source, FunctionSource):
             self.source.loop = loop
 
 
+@dataclasses.dataclass(eq=False)
 class HeldShard:
     """A shard that rank 0 holds, until its fetcher is closed.
 
     Attributes:
+        fetcher: Brings its files, and holds them.
         call: Which call it was for, if it was for one yet.
-        names: Of its files.
-        fetcher: Brings them, and holds them.
     """
 
-    def __init__(
-        self, shard: TokenShard, source: Source, cache: Cache, fetcher: CachedFetcher, load: Load
-    ) -> None:
-        self.call = 0
-        self.fetcher = fetcher
-        self._shard, self._source, self._cache, self._load = shard, source, cache, load
-        # The small one first: there may be no such shard.
-        self.names = tuple(reversed(shard.names))
+    shard: TokenShard
+    source: Source
+    cache: Cache
+    fetcher: CachedFetcher
+    load: Load
+    call: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its files, the small one first: there may be no such shard."""
+        return self.shard.names[::-1]
 
     def dataset(self, stop: threading.Event) -> SharedShardedDataset:
         """Return what lies there, if it is a whole shard; else what the source has.
@@ -174,39 +179,38 @@ class HeldShard:
             FetchError: It can't be fetched.
             ShardValidationError: It is not what it must be, or could not be looked at.
         """
-        unknown = [name for name in self.names if self._is_unknown(name, stop)]
+        # That these state no digests is known without a request.
+        states_none = type(self.source) in {FsspecSource, FunctionSource, HttpSource}
+        unknown = []
+        for name in self.names:
+            if self.cache.is_unknown(name):
+                index = self.shard.index
+                file = None if states_none else self.fetcher.prepare(name, index, stop)
+                if file is None or file.digest is None:
+                    unknown.append(name)
         self._bring([name for name in self.names if name not in unknown], stop)
         dataset = self._taken(unknown) if unknown else None
         if dataset is None:
             self._bring(unknown, stop)
-            dataset = self._load(self._shard.files, self._shard.index)
+            dataset = self.load(self.shard.files, self.shard.index)
         return dataset
-
-    def _is_unknown(self, name: str, stop: threading.Event) -> bool:
-        """Whether something lies there of which neither the cache nor the source can tell."""
-        if not self._cache.is_unknown(name):
-            return False
-        if states_no_digests(self._source):
-            return True
-        file = self.fetcher.prepare(name, self._shard.index, stop)
-        return file is None or file.digest is None
 
     def _bring(self, names: Sequence[str], stop: threading.Event) -> None:
         for name in names:
-            brought = self.fetcher.bring(name, self._shard.index, stop)
+            brought = self.fetcher.bring(name, self.shard.index, stop)
             self.fetcher.tally.tell(brought.event)
 
     def _taken(self, unknown: Sequence[str]) -> SharedShardedDataset | None:
         """Return the dataset of what lies there, if it stands the look."""
-        files, index = self._shard.files, self._shard.index
-        marks = self._shard.marks()
+        files, index = self.shard.files, self.shard.index
+        marks = self.shard.marks()
         try:
             if len(unknown) == 2:
-                dataset = self._load(files, index)
+                dataset = self.load(files, index)
             else:
                 # One is the source's: the other must be of the same shard, token for token.
                 exact = dataclasses.replace(files, allow_length_mismatch=False)
-                dataset = self._load(exact, index, level="valid")
+                dataset = self.load(exact, index, level="valid")
         except ShardValidationError as error:
             if not all(finding.conclusive for finding in error.report.findings):
                 raise
@@ -214,9 +218,93 @@ class HeldShard:
             return None
         for name in unknown:  # not before: another process that fetches it must be able to move it
             self.fetcher.take(name)
-        if marks != self._shard.marks():
+        if marks != self.shard.marks():
             dataset.close()
             return None
         for name in unknown:
             self.fetcher.tally.tell(PrefetchEvent("found", name))
         return dataset
+
+
+class OtherRank:
+    """Waits for what rank 0 says, for ``timeout`` seconds at most, and opens the shards."""
+
+    def __init__(self, cache: Cache, load: Load, follower: Follower, timeout: float) -> None:
+        self._cache, self._load, self._follower, self._timeout = cache, load, follower, timeout
+        self._leases: dict[int, dict[str, Lease]] = {}
+
+    def prepare(self, shard: TokenShard, stop: threading.Event) -> None:
+        """Do nothing: that is rank 0's part."""
+
+    def dataset(
+        self, call: int, shard: TokenShard, stop: threading.Event
+    ) -> tuple[SharedShardedDataset, bool]:
+        """Return the dataset of a shard when rank 0 has it, and whether it had it already.
+
+        Raises:
+            FetchError: Rank 0 says why it can't be had, or is gone, or at another shard.
+            FetchTimeoutError: It says nothing for too long, or what it says could not be looked at.
+            ShardValidationError: What is there is not what it must be.
+        """
+        held = self._leases.setdefault(shard.index, {})
+        for name in shard.names:
+            if name not in held:
+                held[name] = self._cache.hold(name)
+        outcome, is_ready = self._outcome(call, shard, stop)
+        if outcome.problem is not None:
+            raise _refusal(shard, outcome.problem)
+        if outcome.shard != shard.index:
+            problem = f"rank 0 is at shard {outcome.shard}: all ranks must make the same calls"
+            raise _refusal(shard, problem)
+        end = time.monotonic() + min(_VISIBLE_SECONDS, self._timeout)
+        for lease in self._leases[shard.index].values():
+            lease.begin_reading()
+        # This node may be late to see the very files that rank 0 has.
+        while (marks := shard.marks()) != outcome.marks:
+            if time.monotonic() > end or stop.wait(_POLL):
+                problem = f"rank 0 has {outcome.marks} (size, time, inode), here are {marks}"
+                raise _refusal(shard, problem)
+        return self._load(shard.files, shard.index), is_ready
+
+    def _outcome(
+        self, call: int, shard: TokenShard, stop: threading.Event
+    ) -> tuple[RankOutcome, bool]:
+        """Return what rank 0 says, and whether it was said already."""
+        end, is_ready = time.monotonic() + self._timeout, True
+        while True:
+            try:
+                outcome = self._follower.look(call)
+            except FetchError as error:
+                raise _refusal(shard, told(error)) from error
+            if outcome is not None:
+                return outcome, is_ready
+            is_ready = False
+            if time.monotonic() > end:
+                unseen, seconds = self._follower.unseen, f"{self._timeout:.0f}s"
+                if unseen is not None:
+                    problem = f"after {seconds}, this rank {unseen.problem}"
+                    raise _refusal(shard, problem, FetchTimeoutError) from traced(unseen.error)
+                problem = f"nothing was heard of it for {seconds}"
+                raise _refusal(shard, problem, FetchTimeoutError)
+            if stop.wait(_POLL):
+                raise _refusal(shard, "the wait was stopped")
+
+    def let_go(self, wanted: Collection[int]) -> None:
+        """Hold no other shards."""
+        for index in self._leases.keys() - set(wanted):
+            # A `close` in another thread may have come first.
+            for lease in self._leases.pop(index, {}).values():
+                lease.release()
+
+    def close(self) -> None:
+        """Hold nothing any more."""
+        self.let_go(())
+
+    def on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do nothing: nothing is fetched here."""
+
+
+def _refusal(shard: TokenShard, problem: str, kind: type[FetchError] = FetchError) -> FetchError:
+    tokens, ids = shard.paths
+    where = f"Shard {shard.index} ('{shown(tokens)}', '{shown(ids)}') can't be had from rank 0"
+    return kind(f"{where}: {problem}", path=tokens)

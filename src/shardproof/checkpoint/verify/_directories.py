@@ -1,23 +1,37 @@
-"""Find the newest whole checkpoint of a directory, and order all of them by age."""
+"""Look at all checkpoints of a directory: which is the newest whole one, what they promise."""
 
+import functools
 import logging
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, printable, shown, told
-from shardproof.checkpoint.format._metadata import CheckpointMetadata
+from shardproof._base.opening import read_at
+from shardproof.checkpoint.format._layout import ShardHeader, header_size, metadata_name
+from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
+from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_of
-from shardproof.checkpoint.storage._reading import read_metadata
+from shardproof.checkpoint.storage._reading import header_mismatch, implied_header, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
 from shardproof.checkpoint.verify._verifier import is_unseen, refuse_blind, verify
-from shardproof.errors import CheckpointError
+from shardproof.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    ManifestError,
+    ManifestNotFoundError,
+)
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.report import Level
 
-__all__ = ["Candidate", "is_whole", "latest_checkpoint", "newest_first"]
+__all__ = ["Candidate", "is_whole", "latest_checkpoint", "newest_first", "read_manifest"]
 
 logger = logging.getLogger("shardproof.checkpoint")
+
+_METADATA = re.compile(r".+\.metadata\.json", re.DOTALL)
 
 
 class Candidate(NamedTuple):
@@ -78,8 +92,7 @@ def latest_checkpoint(
 def newest_first(locations: Sequence[Location]) -> list[Candidate]:
     """Return the checkpoints whose metadata can be read: by step and then by time, newest first.
 
-    Raises:
-        OSError: Some metadata could not be looked at: they may be the newest.
+    Metadata that could not be looked at are an `OSError`: they may be the newest.
     """
     found = []
     for location in locations:
@@ -98,11 +111,7 @@ def newest_first(locations: Sequence[Location]) -> list[Candidate]:
 
 
 def is_whole(candidate: Candidate, level: Level) -> bool:
-    """Return whether a checkpoint is whole, and log why it isn't.
-
-    Raises:
-        OSError: It could not be looked at, and may be whole (EIO, ESTALE, EACCES).
-    """
+    """Return whether a checkpoint is whole, and log why it isn't; if not seen, raise `OSError`."""
     result = verify(candidate.location, level)
     for finding in filter(is_unseen, result.findings):
         raise OSError(finding.errno, f"could not look: {finding.found}", str(finding.path))
@@ -113,3 +122,74 @@ def is_whole(candidate: Candidate, level: Level) -> bool:
         step, text = candidate.metadata.step, joined(reasons)
         logger.warning("Passing over step %d of '%s': %s", step, shown(prefix), printable(text))
     return not reasons
+
+
+def read_manifest(root: str, prefix: str = "") -> Manifest:
+    """Return what the checkpoints in a directory promise, or the one of a prefix.
+
+    Of a directory, metadata that are damaged are a finding. Shards that no metadata file names are
+    not promised: a save may still run.
+
+    Args:
+        root: Real absolute path of the directory.
+        prefix: Name of the only checkpoint that is asked for, whose metadata are there.
+
+    Raises:
+        ManifestNotFoundError: There is no metadata file.
+        ManifestError: The metadata of the prefix can't be read, or were changed.
+        OSError: Metadata could not be looked at, and may be whole (EIO, ESTALE, EACCES).
+    """
+    if prefix:
+        names = [metadata_name(prefix)]
+    elif not (names := sorted(filter(_METADATA.fullmatch, os.listdir(root)))):
+        problem = (
+            "expected a metadata file beside the shards, found none: the checkpoint was not "
+            "completed, or is being removed; take an earlier one"
+        )
+        raise ManifestNotFoundError(problem, path=os.path.join(root, metadata_name("*")))
+    shards: dict[str, ShardEntry] = {}
+    damaged: list[Contradiction] = []
+    for name in names:
+        try:
+            path = os.path.join(root, name.removesuffix(metadata_name("")))
+            metadata = read_metadata(Location(LocalStorage(), path))
+            shards |= {shard.file: shard for shard in metadata.shards}
+        except CheckpointError as error:
+            refuse_blind(error)
+            if prefix:
+                is_gone = isinstance(error, CheckpointNotFoundError)
+                refusal = ManifestNotFoundError if is_gone else ManifestError
+                raise refusal(error.problem, path=error.path) from error
+            mismatch = Mismatch(expected="metadata of a checkpoint", found=error.problem)
+            damaged.append(Contradiction(name, mismatch))
+    files = []
+    for shard in shards.values():
+        checksum, begin = shard.checksum, header_size(shard.checksum)
+        digest = checksum or None
+        if checksum and ":" not in checksum:
+            digest = f"sha256:{checksum}"
+        promised = PromisedFile(
+            name=shard.file, size=shard.file_size, digest=digest, digest_from=begin
+        )
+        files.append(promised)
+    # No tensors: what an executor is sent for each shard must not grow with those of all shards.
+    headers = {shard.file: implied_header(shard) for shard in shards.values()}
+    return Manifest(
+        root=Path(root),
+        path=Path(root, names[0]),
+        format="checkpoint",
+        files=files,
+        probe=functools.partial(_probe, headers),
+        damaged=damaged,
+    )
+
+
+def _probe(
+    headers: Mapping[str, ShardHeader],
+    file: PromisedFile,
+    fd: int,
+    size: int,  # noqa: ARG001 - which was looked at
+) -> Mismatch | None:
+    header = headers[file.name]
+    mismatch = header_mismatch(header, read_at(fd, header_size(header.checksum)))
+    return Mismatch(expected=mismatch[0], found=mismatch[1]) if mismatch else None

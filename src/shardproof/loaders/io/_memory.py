@@ -1,0 +1,128 @@
+"""Memory for batches, and the ways in which the bytes of a read get there.
+
+Fresh memory costs as much as the reading: the kernel clears each page of it first. So it is used
+again as soon as nothing holds it any more.
+"""
+
+import ctypes
+import os
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Buffer", "BufferPool", "Contiguous", "Destination", "RowVectors", "Vectors", "vectors"]
+
+_MAX_VECTORS = 1024  # IOV_MAX of Linux, readv(2)
+
+_IOVEC = np.dtype([("base", np.uintp), ("length", np.uintp)])  # struct iovec, readv(2)
+
+_library = ctypes.CDLL(None, use_errno=True)
+_preadv = getattr(_library, "preadv64", None) or _library.preadv  # musl knows the second name only
+_preadv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]
+_preadv.restype = ctypes.c_ssize_t
+
+Vectors = npt.NDArray[np.void]
+"""Address and length of each of some rows."""
+
+
+class Buffer:
+    """Memory for some rows."""
+
+    __slots__ = ("_n_own", "_row_bytes", "address", "bytes")
+
+    def __init__(self, n_rows: int, row_bytes: int) -> None:
+        self.bytes: npt.NDArray[np.uint8] = np.empty(n_rows * row_bytes, np.uint8)
+        self.address: int = self.bytes.ctypes.data
+        self._row_bytes = row_bytes
+        self._n_own = self._n_references()
+
+    def array(self, n_rows: int, dtype: "np.dtype[Any]") -> npt.NDArray[Any]:
+        """Return the first rows as numbers, ``[n_rows, values]``."""
+        n_values = self._row_bytes // dtype.itemsize
+        return self.bytes[: n_rows * self._row_bytes].view(dtype).reshape(n_rows, n_values)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no array or tensor over this memory is left."""
+        return self._n_references() <= self._n_own
+
+    def _n_references(self) -> int:
+        return sys.getrefcount(self.bytes)
+
+
+class BufferPool:
+    """Hands out buffers of one size, and the same ones again once they are free.
+
+    Several threads may use it at once. ``n_kept`` buffers are kept for later; more may be in use.
+    """
+
+    def __init__(self, n_rows: int, row_bytes: int, n_kept: int) -> None:
+        self.n_rows, self._row_bytes, self._n_kept = n_rows, row_bytes, n_kept
+        self._returned: list[Buffer] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> Buffer:
+        """Return a buffer that is not in use."""
+        with self._lock:
+            for place, buffer in enumerate(self._returned):
+                if buffer.is_free:
+                    return self._returned.pop(place)
+        return Buffer(self.n_rows, self._row_bytes)
+
+    def give_back(self, buffer: Buffer) -> None:
+        """Return a buffer, to be taken again once the arrays that were made over it are gone."""
+        with self._lock:
+            if len(self._returned) < self._n_kept:
+                self._returned.append(buffer)
+
+
+class Contiguous:
+    """Memory in one piece."""
+
+    __slots__ = ("_memory", "n_bytes")
+
+    def __init__(self, memory: memoryview) -> None:
+        self._memory, self.n_bytes = memory, len(memory)
+
+    def fill(self, fd: int, offset: int, n_done: int) -> int:
+        """Read on after the first bytes, and return how many more there are now; 0 at the end."""
+        return os.preadv(fd, [self._memory[n_done:]], offset + n_done)
+
+
+class RowVectors:
+    """Memory in one piece for each row.
+
+    Through the C library, since ``os.preadv`` wants an object for each row: looking at as many
+    objects takes longer than reading. The maker of the vectors keeps the memory alive.
+    """
+
+    __slots__ = ("_row_bytes", "_vectors", "n_bytes")
+
+    def __init__(self, vectors: Vectors, row_bytes: int) -> None:
+        self._vectors, self._row_bytes = vectors, row_bytes
+        self.n_bytes = len(vectors) * row_bytes
+
+    def fill(self, fd: int, offset: int, n_done: int) -> int:
+        """Do as `Contiguous.fill`, from the beginning of the first row that is not whole."""
+        row, n_again = divmod(n_done, self._row_bytes)
+        n_rows = min(len(self._vectors) - row, _MAX_VECTORS)
+        address = self._vectors.ctypes.data + row * _IOVEC.itemsize
+        n_read: int = _preadv(fd, address, n_rows, offset + n_done - n_again)
+        if n_read < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return max(0, n_read - n_again)
+
+
+Destination = Contiguous | RowVectors
+"""Takes bytes of a file that follow each other."""
+
+
+def vectors(addresses: npt.NDArray[Any], row_bytes: int) -> Vectors:
+    """Return a vector for each row that begins at an address."""
+    made = np.empty(len(addresses), _IOVEC)
+    made["base"], made["length"] = addresses, row_bytes
+    return made
