@@ -1,15 +1,12 @@
 """A progress bar on a terminal, for work that takes longer than a second."""
 
+import atexit
 import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from shardproof._base.messages import shown
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 __all__ = ["bar"]
 
@@ -55,7 +52,19 @@ def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]
     # No refreshing thread: rich does not join it.
     console = Console(stderr=True)
     progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
-    stack.callback(_leave, progress)
+
+    def show_cursor() -> None:
+        with contextlib.suppress(OSError):
+            console.show_cursor()
+
+    def leave() -> None:
+        with contextlib.suppress(OSError):
+            progress.stop()
+        atexit.unregister(show_cursor)
+
+    # An interrupt that cuts `leave` short would leave the terminal without a cursor.
+    atexit.register(show_cursor)
+    stack.callback(leave)
     progress.start()
     task = progress.add_task(shown(label, _WIDEST), total=None)
 
@@ -63,8 +72,3 @@ def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]
         progress.update(task, completed=done, total=total, refresh=True)
 
     return advance
-
-
-def _leave(progress: "Progress") -> None:
-    with contextlib.suppress(OSError):
-        progress.stop()
