@@ -5,6 +5,7 @@ import functools
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,13 @@ def modules() -> list[str]:
 def path_of(module: str) -> Path:
     path = SOURCE.joinpath(*module.split(".")) if module else SOURCE
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _trees_go() -> Iterator[None]:
+    """Give half a million nodes back: each look for garbage goes through all that there are."""
+    yield
+    tree_of.cache_clear()
 
 
 @functools.cache

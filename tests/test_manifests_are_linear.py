@@ -38,6 +38,8 @@ from shardproof.receipts.verdict._outputs import owed
 from shardproof.receipts.verdict._records import Receipt
 from shardproof.staging._proofs import Proofs as Sidecar
 
+pytestmark = pytest.mark.once
+
 FEW, MANY = 200, 800
 MOST = 5.0 * MANY / FEW / 4
 

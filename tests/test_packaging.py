@@ -11,7 +11,8 @@ import pytest
 import shardproof
 from tests.helpers import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 
 
 def test_the_version_is_stated_once_and_the_same() -> None:
@@ -36,7 +37,8 @@ def test_the_lowest_environment_pins_the_floors_of_pyproject() -> None:
     tox.read(ROOT / "tox.ini")
     pins = dict(line.split("==") for line in tox["testenv:lowest"]["deps"].split())
     extras = PROJECT["optional-dependencies"]
-    wanted = PROJECT["dependencies"] + extras["testing"] + extras["hf"]
+    tests = PYPROJECT["dependency-groups"]["tests"]
+    wanted = PROJECT["dependencies"] + extras["testing"] + extras["hf"] + tests
     floors = {re.split(r"[\[>=]", floor)[0]: floor.split(">=")[1] for floor in wanted}
 
     assert {name: _padded(pin) for name, pin in pins.items()} == {

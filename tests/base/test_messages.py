@@ -166,6 +166,14 @@ class Place(NamedTuple):
         return f"{self.where}:{self.node.lineno}: {ast.unparse(self.node)}"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _trees_go() -> Iterator[None]:
+    """Give half a million nodes back: each look for garbage goes through all that there are."""
+    yield
+    places.cache_clear()
+    tree_of.cache_clear()
+
+
 @functools.cache
 def places() -> list[Place]:
     """All of the source but what is quoted. Without the kit: who uses it wrote what it tells of."""

@@ -399,6 +399,7 @@ class TestFaults:
                     continue
             assert found == str(path / "step_2"), nth
 
+    @pytest.mark.once
     def test_prune_leaves_the_newest(self, tmp_path) -> None:
         path = tmp_path / "x"
 

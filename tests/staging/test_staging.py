@@ -559,7 +559,7 @@ class TestReceiptsThatAreGone:
         copy = stage(store.path, to)
         receipt_path(store, 1).unlink()
         stage(store.path, to)
-        assert os.listdir(copy / "receipts") == os.listdir(store.path / "receipts")
+        assert set(os.listdir(copy / "receipts")) == set(os.listdir(store.path / "receipts"))
 
     def test_what_others_put_there_stays_and_is_told(self, store, to) -> None:
         copy = stage(store.path, to)

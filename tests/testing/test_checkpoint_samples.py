@@ -723,6 +723,7 @@ class TestStrategies:
         assert {value.algorithm for value in values} == {"sha256", "sha256-tree"}
         assert {value.n_shards for value in values} == {*range(1, 9)}
 
+    @pytest.mark.once
     def test_tensors_of_every_kind(self) -> None:
         values = drawn(layouts(["checkpoint"]))
         ranks = [rank for value in values for rank in value.tensors]
@@ -748,6 +749,7 @@ class TestStrategies:
         assert {value.n_shards for value in values} == {1, 2}
         assert {value.tensors[0] for value in values} == {DEFAULT}
 
+    @pytest.mark.once
     def test_tensors_that_are_asked_for(self) -> None:
         strategy = layouts(
             ["checkpoint"],

@@ -76,12 +76,14 @@ def test_a_wrong_validator_is_found_out(machine: type[ShardsDirMachine]) -> None
         run_state_machine_as_test(machine, settings=few)
 
 
+@pytest.mark.once
 def test_nothing_is_left_of_its_directories(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run_state_machine_as_test(ShardsDirMachine, settings=few)
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.once
 def test_levels_are_a_choice() -> None:
     asked = set()
 

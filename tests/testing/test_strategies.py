@@ -72,6 +72,7 @@ class TestLayouts:
         notes = "".join(getattr(failure.value, "__notes__", [])) + capsys.readouterr().out
         assert "value=Layout(n_shards=1, fifo=[0])" in notes
 
+    @pytest.mark.once
     def test_whole_ones_are_common_and_so_are_ruins(self) -> None:
         # Of one start it is a matter of luck.
         values = [value for start in range(8) for value in drawn(layouts(min_shards=1), start)]

@@ -30,6 +30,7 @@ class TestOurs(WriterContract):
         return write_whole
 
 
+@pytest.mark.once
 class TestReference(WriterContract):
     """Without a bug the mutants' stock is right: so it is the bug that is caught."""
 

@@ -1,5 +1,6 @@
 """A progress bar on a terminal, for work that takes longer than a second."""
 
+import atexit
 import contextlib
 import sys
 import time
@@ -52,10 +53,17 @@ def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]
     console = Console(stderr=True)
     progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
 
+    def show_cursor() -> None:
+        with contextlib.suppress(OSError):
+            console.show_cursor()
+
     def leave() -> None:
         with contextlib.suppress(OSError):
             progress.stop()
+        atexit.unregister(show_cursor)
 
+    # An interrupt that cuts `leave` short would leave the terminal without a cursor.
+    atexit.register(show_cursor)
     stack.callback(leave)
     progress.start()
     task = progress.add_task(shown(label, _WIDEST), total=None)

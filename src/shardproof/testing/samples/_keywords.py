@@ -4,6 +4,7 @@ import difflib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from numbers import Integral
 from typing import Any, TypeVar
 
 __all__ = ["integer", "integers", "one_of", "refuse_unknown", "taken_states"]
@@ -28,10 +29,9 @@ def integer(name: str, given: Any, *, at_least: int | None = None) -> int:
 
 
 def _as_int(given: Any) -> int | None:
-    try:
-        return None if isinstance(given, bool) else operator.index(given)
-    except TypeError:
-        return None
+    # By its kind: numpy 1 takes a boolean of its own for an index, with a warning.
+    is_int = isinstance(given, Integral) and not isinstance(given, bool)
+    return operator.index(given) if is_int else None
 
 
 def integers(name: str, given: Any, *, what: str = "indices") -> tuple[int, ...]:
