@@ -19,7 +19,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import cast
+from typing import Any, cast
 
 from shardproof._base.liveness import is_gone, process_of, tag_of, this_process
 from shardproof._base.opening import is_directory, is_there, mode_of
@@ -470,7 +470,7 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
     top = os.fspath(path)
 
     # As `shutil.rmtree` does of itself from Python 3.13 on: pass over what is gone below.
-    def pass_over(_call: object, path: str, raised: tuple[object, OSError, object]) -> None:
+    def pass_over(_call: object, path: str, raised: tuple[object, Any, object]) -> None:
         error = raised[1]
         if path == top or not isinstance(error, FileNotFoundError):
             error.filename = path
