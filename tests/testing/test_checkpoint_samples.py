@@ -707,13 +707,12 @@ class TestStrategies:
         assert least == Layout(1, format="checkpoint", metadata=state)
 
     @pytest.mark.once
-    @pytest.mark.parametrize("start", [0, 8])  # where others than the least were found
-    def test_swapped_shards_are_two(self, start: int) -> None:
+    def test_swapped_shards_are_two(self) -> None:
         least = find(
             layouts(["checkpoint"]),
             lambda value: "swapped" in value.states,
             settings=settings(max_examples=2000, database=None),
-            random=random.Random(start),
+            random=random.Random(0),  # from where others than the least were found
         )
         assert least == Layout(2, format="checkpoint", swapped=[0, 1])
 
