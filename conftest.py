@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure the lines of workers, but not of what tests start: that took a third of the time."""
+    """Count the lines of workers and of their forks; in commands that tests start it takes long."""
     if hasattr(config, "workerinput"):
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
 
