@@ -116,8 +116,9 @@ os.register_at_fork(after_in_child=_known.clear)
 def _here() -> str:
     """Return the kernel's boot and this process's namespaces, which are known once it has them."""
     pid = os.getpid()
-    if pid in _known:
-        return _known[pid]
+    known = _known.get(pid)
+    if known is not None:
+        return known
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
@@ -134,8 +135,9 @@ def _here() -> str:
             times = ""
     except OSError:
         return ""
-    _known[pid] = f"{boot}/{numbers}{times}"
-    return _known[pid]
+    # Not looked up again: a child that a signal handler forks here has forgotten it.
+    known = _known[pid] = f"{boot}/{numbers}{times}"
+    return known
 
 
 def _started(pid: int) -> str | None:
