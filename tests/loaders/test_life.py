@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -164,6 +165,36 @@ def test_interrupts_of_each_try_to_close_it_leave_nothing_open_for_long(kind, pa
     del iteration
     gc.collect()
     wait_until(lambda: held() == before)
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+@pytest.mark.parametrize("called", [weakref.finalize.__call__, OpenShards.close])
+def test_an_interrupt_as_a_dataset_is_dropped_leaves_nothing_open(called, line, path, monkeypatch):
+    """It falls into what is called as the last reference goes, where Python loses it."""
+
+    def interrupted(frame, event, _):
+        nonlocal n_left
+        if frame.f_code is not called.__code__:
+            return None
+        n_left -= 1
+        if n_left < 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return interrupted
+
+    lost, n_left, traced = [], line, sys.gettrace()
+    monkeypatch.setattr(sys, "unraisablehook", lambda seen: lost.append(seen.exc_type))
+    before = held()
+    dataset = IndexedDataset(path, layer=6)
+    for row in range(0, len(dataset), 8):
+        dataset[row]
+    sys.settrace(interrupted)
+    try:
+        del dataset
+    finally:
+        sys.settrace(traced)
+    assert lost == [KeyboardInterrupt]
+    assert held() == before
 
 
 @KINDS

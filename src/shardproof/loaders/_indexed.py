@@ -214,5 +214,11 @@ class IndexedDataset(DirectoryReader):
                 self._end()
             self._shards = self._pool = None
 
+    def __del__(self) -> None:
+        """Close the shards, as the finalizer does next: what interrupts one does not end both."""
+        end = getattr(self, "_end", None)  # None, too, where it was not made
+        if end is not None:
+            end()
+
     def __getstate__(self) -> dict[str, Any]:
         return {"_source": self._source, "_framework": self._framework}

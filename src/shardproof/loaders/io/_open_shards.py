@@ -84,7 +84,10 @@ class OpenShards:
                 self._all_queues[-1].close()
                 self._all_queues.pop()
             while self._open:
-                os.close(self._open.popitem()[1].fd)
+                index, file = next(reversed(self._open.items()))
+                # Not by popitem(): an interrupt comes behind a call, and would lose what it gave.
+                del self._open[index]
+                os.close(file.fd)
             if self._dir_fd is not None:
                 fd, self._dir_fd = self._dir_fd, None
                 os.close(fd)
