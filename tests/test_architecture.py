@@ -118,7 +118,8 @@ def modules() -> list[str]:
 
 def path_of(module: str) -> Path:
     path = SOURCE.joinpath(*module.split(".")) if module else SOURCE
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    package = path / "__init__.py"  # a folder without one is what an older checkout has left
+    return package if package.exists() else path.with_suffix(".py")
 
 
 @pytest.fixture(autouse=True, scope="module")
