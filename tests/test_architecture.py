@@ -257,17 +257,15 @@ OF_FUTURES = {
 
 @pytest.mark.parametrize("module", [m for m in modules() if m.split(".")[0] != "testing"])
 def test_nothing_waits_in_a_lock_of_concurrent_futures(module: str) -> None:
-    """An interrupt there keeps it held for ever; `_work` has what there is to use instead."""
-    path = SOURCE.joinpath(*module.split(".")) if module else SOURCE
-    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    """An interrupt there keeps it held for ever; `_base.work` has what there is to use instead."""
+    text = path_of(module).read_text()
     assert names_of_futures(text) == OF_FUTURES.get(module, set())
 
 
 @pytest.mark.parametrize("module", [m for m in modules() if m.split(".")[0] != "testing"])
 def test_nothing_waits_in_a_lock_that_is_written_in_python(module: str) -> None:
-    """An interrupt there keeps it held for ever; `_threads.Stop` has none."""
-    path = SOURCE.joinpath(*module.split(".")) if module else SOURCE
-    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    """An interrupt there keeps it held for ever; `_base.threads.Stop` has none."""
+    text = path_of(module).read_text()
     of_python = ("Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "Timer")
     assert not [
         name
