@@ -167,10 +167,11 @@ def _states(
         return states[turn:] + states[:turn]
 
     mixed = st.tuples(also, st.lists(one, max_size=max_shards), st.integers(0, 7)).map(fitted)
-    # Those named more often come more often, which one_of() does not do.
-    often = [ruins, whole, alike, mixed, whole, mixed, mixed, whole]
+    # Those named more often come more often, which one_of() does not do. The first takes the fewest
+    # choices: hypothesis would end at a shorter one that it meets by chance after shrinking.
+    often = [whole, ruins, alike, mixed, whole, mixed, mixed, whole]
     if form.name == "receipts":  # which have the most states, and each of them should come up
-        often = [ruins, whole, alike, ruins, ruins, mixed, ruins, whole]
+        often = [whole, ruins, alike, ruins, ruins, mixed, ruins, whole]
     return st.sampled_from(often).flatmap(lambda strategy: strategy)
 
 
