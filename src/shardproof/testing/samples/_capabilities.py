@@ -36,8 +36,8 @@ def without_root_override() -> Iterator[None]:
         PermissionError: [Errno 13] Permission denied: ...
     """
     dropped = _effective() & _BOTH
-    _set_effective(_effective() & ~dropped)
     try:
+        _set_effective(_effective() & ~dropped)
         yield
     finally:
         _set_effective(_effective() | dropped)
