@@ -730,13 +730,18 @@ class TestStrategies:
 
     @pytest.mark.once
     def test_what_is_whole_is_common_and_so_are_ruins(self) -> None:
-        # One start may be far off: what hypothesis tries first is tried often.
-        some = layouts(["checkpoint"])
-        values = [value for start in range(8) for value in drawn(some, 190, start=start)]
+        # One start may be far off: what hypothesis tries first is tried often. With eight of them
+        # a lie is missing once in seven times, so others follow until all were seen.
+        values: list[Layout] = []
+        for start in range(40):
+            values += drawn(layouts(["checkpoint"]), 190, start=start)
+            states = {state for value in values for state in value.states}
+            metadata = {value.metadata for value in values}
+            if start >= 7 and (states, metadata) == (set(SHARDS), set(METADATA)):
+                break
+        assert (states, metadata) == (set(SHARDS), set(METADATA))
         whole = sum(not expected_problems(value) for value in values)
         assert len(values) / 5 < whole < len(values) * 2 / 3
-        assert {state for value in values for state in value.states} == set(SHARDS)
-        assert {value.metadata for value in values} == set(METADATA)
         assert {value.algorithm for value in values} == {"sha256", "sha256-tree"}
         assert {value.n_shards for value in values} == {*range(1, 9)}
 
