@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 
+import beartype  # noqa: F401 - as numpy: runs of pytest inside this process can't load it anew
 import pytest
 from hypothesis import settings
 

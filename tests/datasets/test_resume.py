@@ -109,7 +109,7 @@ class TestKilled:
     @pytest.mark.once
     @pytest.mark.parametrize("digest", [None, DIGEST])
     def test_a_command_goes_on_from_where_it_was(self, tmp_path: Path, digest: str | None) -> None:
-        with serve_hub({"a/0.bin": DATA}, rate=400_000) as hub:
+        with serve_hub({"a/0.bin": DATA}, rate=200_000) as hub:
             command = [sys.executable, "-m", "shardproof", "fetch", f"{hub.url}/a/0.bin", tmp_path]
             command += ["--digest", digest] if digest else []
             child = subprocess.Popen(command, stderr=subprocess.PIPE)
@@ -133,7 +133,8 @@ class TestKilled:
     @pytest.mark.parametrize("digest", [None, DIGEST])
     def test_again_and_again(self, tmp_path: Path, digest: str | None) -> None:
         """What comes in a tenth of a second is lost each time, and no more."""
-        with serve_hub({"a/0.bin": DATA}, rate=200_000) as hub:
+        # At this rate the kills may come late, too, as they do beside other work.
+        with serve_hub({"a/0.bin": DATA}, rate=100_000) as hub:
             for _ in range(5):
                 children_fetch(hub, tmp_path, digest, until=60_000)
                 assert len(parts_in(tmp_path)) == 1

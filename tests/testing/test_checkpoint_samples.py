@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import find, given, seed, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from shardproof.checkpoint import MultiShardSaver, ShardFileVerifier
@@ -41,6 +41,7 @@ from shardproof.testing.samples.checkpoint._metadata import metadata_lies, seale
 from shardproof.testing.samples.checkpoint._reading import lawful_metadata
 from shardproof.testing.samples.checkpoint._states import ITEM_SIZES
 from tests.helpers import ROOT
+from tests.helpers.drawing import drawn
 
 LEVELS = ("present", "complete", "valid")
 SHARDS, METADATA = CheckpointShardState, CheckpointMetadataState
@@ -74,25 +75,11 @@ FOUND = {
     SHARDS.UNCHECKED: (None, None, "unproven"),
 }
 
-once = settings(max_examples=300, derandomize=True, database=None, deadline=None)
-
 
 def in_state(state: CheckpointShardState, **keywords: Any) -> Layout:
     """Three ranks, of which the second and the third are in a state."""
     named = {} if state is SHARDS.OK else {state.value: [1, 2]}
     return Layout(format="checkpoint", **named, **keywords)
-
-
-def drawn(
-    strategy: st.SearchStrategy[Any], n_examples: int = 300, *, start: int | None = None
-) -> list[Any]:
-    """What a property test sees; those of another start are others."""
-    found: list[Any] = []
-    test = given(strategy)(lambda value: found.append(value))  # noqa: PLW0108 - no builtins there
-    if start is not None:
-        test = seed(start)(test)
-    settings(once, max_examples=n_examples, derandomize=start is None)(test)()
-    return found
 
 
 def files_of(directory: Path) -> dict[str, Any]:

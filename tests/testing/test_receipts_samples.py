@@ -5,14 +5,12 @@ import json
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import find, given, settings
-from hypothesis import strategies as st
 
 from shardproof import ReceiptStore, receipts
 from shardproof.testing import Layout, shards_dir, without_root_override, write_layout
@@ -25,6 +23,7 @@ from shardproof.testing.samples.receipts import (
     receipt_bytes,
     receipts_dir_maker,
 )
+from tests.helpers.drawing import drawn
 
 LEVELS = ("present", "complete", "valid")
 ALL = Layout(
@@ -41,16 +40,6 @@ DONE = dict.fromkeys(ReceiptState, NO) | {
     ReceiptState.FLIPPED: (True, True, False),
     ReceiptState.PLACEHOLDER: (True, True, False),
 }
-
-once = settings(max_examples=200, derandomize=True, database=None, deadline=None)
-
-
-def drawn(strategy: st.SearchStrategy[Any], n_examples: int = 200) -> list[Any]:
-    """What a property test sees."""
-    found: list[Any] = []
-    many = settings(once, max_examples=n_examples)
-    many(given(strategy)(lambda value: found.append(value)))()  # noqa: PLW0108 - no builtins there
-    return found
 
 
 def is_done(path: Path, index: int, level: str) -> bool:
@@ -274,11 +263,14 @@ class TestLayouts:
             assert least == Layout(1, format="receipts", **{state.value: [0]})
 
     def test_what_is_done_is_common_and_so_are_ruins(self) -> None:
-        values = drawn(layouts(["receipts"]))
+        # What hypothesis tries first is tried often, so that one start may miss a state.
+        values = [
+            value for start in range(12) for value in drawn(layouts(["receipts"]), 200, start=start)
+        ]
         done = sum(set(value.states) == {ReceiptState.OK} for value in values)
-        assert 20 < done < len(values) / 2
+        assert len(values) / 10 < done < len(values) / 2
         assert any(ReceiptState.OK not in value.states for value in values)
-        assert Counter(state for value in values for state in value.states).keys() == DONE.keys()
+        assert {state for value in values for state in value.states} == DONE.keys()
         assert {value.seed for value in values} == {0, 1, 2, 3}
 
     def test_what_is_asked_for(self) -> None:

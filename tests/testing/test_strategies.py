@@ -25,6 +25,7 @@ from shardproof.testing.contracts.strategies import (
     shard_states,
     twin_names,
 )
+from tests.helpers.drawing import drawn
 
 FOUR = {"missing", "empty", "unreadable", "directory"}
 
@@ -34,17 +35,6 @@ class FoundError(Exception):
 
 
 once = settings(max_examples=300, derandomize=True, database=None)
-
-
-def drawn(strategy: st.SearchStrategy[Any], start: int | None = None) -> list[Any]:
-    """What a property test of 300 examples sees; those of another start are others."""
-    found: list[Any] = []
-    test = given(strategy)(lambda value: found.append(value))  # noqa: PLW0108 - no builtins there
-    if start is None:
-        once(test)()
-    else:
-        seed(start)(settings(once, derandomize=False, phases=[Phase.generate])(test))()
-    return found
 
 
 class TestLayouts:
@@ -75,7 +65,9 @@ class TestLayouts:
     @pytest.mark.once
     def test_whole_ones_are_common_and_so_are_ruins(self) -> None:
         # Of one start it is a matter of luck.
-        values = [value for start in range(8) for value in drawn(layouts(min_shards=1), start)]
+        values = [
+            value for start in range(8) for value in drawn(layouts(min_shards=1), start=start)
+        ]
         whole = sum(set(value.states) == {ShardState.OK} for value in values)
         assert len(values) / 5 < whole < len(values) / 2
         assert any(ShardState.OK not in value.states for value in values if value.n_shards > 2)
