@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shardproof.testing.faults import FileSystemFaults, Outcome
@@ -320,12 +321,13 @@ def test_a_short_readinto_fills_a_part(root: Path) -> None:
     assert buffer == BYTES[:10].ljust(100, b"\0")
 
 
+@pytest.mark.parametrize("number", [int, np.int64])
 @pytest.mark.parametrize("name", ["read", "pread"])
-def test_short_functions_that_return_bytes(name: str, root: Path) -> None:
+def test_short_functions_that_return_bytes(name: str, number: type, root: Path) -> None:
     with FileSystemFaults(root) as fs, open(root / "bytes", "rb") as file:
         fs.short("read", 10)
         offset = [5] * (name == "pread")
-        found = getattr(os, name)(file.fileno(), 100, *offset)
+        found = getattr(os, name)(file.fileno(), number(100), *offset)
     assert found == BYTES[sum(offset) :][:10]
 
 

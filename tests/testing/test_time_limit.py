@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shardproof.testing import Layout, shards_dir, time_limit
+from shardproof.testing.contracts._time_limit import _Alarm
 
 SOON = 0.05
 FIFO = Layout(2, fifo=[0])
@@ -48,6 +49,18 @@ WAITING: dict[str, Callable[[Path], object]] = {
     "process": lambda _: subprocess.run(["sleep", "60"]),
     "compute": compute,
 }
+
+
+def test_a_ring_as_the_context_ends_leaves_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = _Alarm.end
+
+    def ring_and_end(alarm: _Alarm) -> None:
+        signal.raise_signal(signal.SIGALRM)
+        end(alarm)
+
+    monkeypatch.setattr(_Alarm, "end", ring_and_end)
+    with time_limit(60):
+        pass
 
 
 @pytest.mark.parametrize("name", WAITING)

@@ -49,6 +49,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         alarm.start()
         yield
     finally:
+        alarm.is_on = False  # before any call, into whose first step it could ring
         alarm.end()
     if alarm.has_rung:
         raise alarm.error()
@@ -75,7 +76,7 @@ class _Alarm:
 
     def start(self) -> None:
         """Begin; it may ring even before this returns."""
-        self._is_on = True
+        self.is_on = True
         signal.signal(signal.SIGALRM, self._ring)
         self._wind()
 
@@ -95,7 +96,7 @@ class _Alarm:
         return is_theirs
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
-        if not self._is_on:
+        if not self.is_on:
             return
         is_theirs = self._pass(self._step)
         is_ours = self._left <= 0
@@ -111,16 +112,12 @@ class _Alarm:
             raise self.error()
 
     def end(self) -> None:
-        """Put back what was there before; it may ring once more at the beginning of this."""
-        try:
-            self._is_on = False
-        finally:
-            self._is_on = False
-            left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
-            if self._pass(self._step - left):
-                self._their_left = _AT_ONCE
-            signal.signal(signal.SIGALRM, self._handler or signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, self._their_left, self._interval)
+        """Put back what was there before, once it is no longer on."""
+        left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
+        if self._pass(self._step - left):
+            self._their_left = _AT_ONCE
+        signal.signal(signal.SIGALRM, self._handler or signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, self._their_left, self._interval)
 
 
 _AT_ONCE = 1e-6  # 0 would turn the timer off

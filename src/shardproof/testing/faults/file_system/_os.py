@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -65,6 +66,9 @@ def _moving(operation: str, real: _Function) -> _Function:
     def call(*args: Any) -> Any:
         amount: Any
         descriptor, amount, *_ = *args, None, None  # too few are for the real one to refuse
+        if operation == "read":
+            with contextlib.suppress(TypeError):  # what to read into
+                amount = operator.index(amount)  # one of numpy is a buffer, too
         buffers = amount if isinstance(amount, list | tuple) else [amount]
         size: int | None = amount if isinstance(amount, int) else None
         if size is None:
