@@ -30,7 +30,7 @@ from shardproof import (
 from shardproof.loaders.io import _memory, _read_ahead
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.testing import Layout, shards_dir
-from shardproof.testing.contracts._child import returned, run_in_child
+from shardproof.testing.contracts._child import refusal, returned, run_in_child
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.loading import flat, taken
 
@@ -238,6 +238,34 @@ def test_a_forked_process_drops_what_its_parent_iterates_over(kind, path):
     next(iterations[0])
     assert returned(run_in_child(iterations.clear, deadline=30)) is None
     assert iterations
+
+
+@KINDS
+def test_a_forked_process_does_not_go_on_with_what_its_parent_iterates_over(kind, path):
+    """Its threads are the parent's alone: a wait for them would have no end."""
+    small = {"buffer_size": 16} if kind is ShuffledDataLoader else {}
+    iteration = iter(kind(path, layer=6, batch_size=8, **small))
+    next(iteration)
+    found = refusal(run_in_child(lambda: len(list(iteration)), deadline=30))
+    assert found.kinds[0] == "RuntimeError"
+    assert found.text == "an iteration does not survive a fork: make one in each process"
+    assert list(iteration)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": 10**9},
+        {"workers": 10**9, "batch_size": 8},
+        {"batch_size": 2**40},
+        {"batch_size": 2**70},
+    ],
+)
+def test_more_threads_or_memory_than_there_are_rows(kind, options, path):
+    whole = everything(kind(path, layer=6))
+    outcome = run_in_child(lambda: everything(kind(path, layer=6, **options)) == whole, deadline=60)
+    assert returned(outcome) is True
 
 
 def test_a_thread_imports_nothing(path):
@@ -514,6 +542,19 @@ def failing(_real):
     return -1
 
 
+def test_signals_interrupt_the_c_library(path, c_library):
+    """It begins again as often as they do: only so does Python's own preadv."""
+    whole = everything(ShuffledDataLoader(path, layer=6))
+    answers = itertools.chain([signalled] * 10, itertools.repeat(lambda real: real()))
+    c_library(lambda real: next(answers)(real))  # noqa: PLW0108 - another one each time
+    assert everything(ShuffledDataLoader(path, layer=6, workers=1)) == whole
+
+
+def signalled(_real):
+    ctypes.set_errno(errno.EINTR)
+    return -1
+
+
 def test_the_c_library_says_an_error(path, c_library):
     c_library(failing)
     with pytest.raises(ShardReadError, match="Input/output error"):
@@ -582,10 +623,18 @@ def test_numbers_of_the_shuffled_one(wrong, error, text, path):
 
 
 @KINDS
-@pytest.mark.parametrize("epoch", [-1, True, 1.5, "1"])
+@pytest.mark.parametrize("epoch", [-1, True, 1.5, "1", 2**53 + 1, 2**70])
 def test_no_epoch(kind, epoch, path):
     with pytest.raises((TypeError, ValueError), match="epoch"):
         kind(path, layer=6).set_epoch(epoch)
+
+
+@KINDS
+def test_each_epoch_that_may_be_chosen_may_be_in_a_state(kind, path):
+    loader, other = kind(path, layer=6), kind(path, layer=6)
+    loader.set_epoch(2**53)
+    other.load_state_dict(loader.state_dict())
+    assert other.epoch == 2**53
 
 
 @ALL

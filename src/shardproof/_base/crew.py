@@ -1,6 +1,7 @@
 """Threads that do one kind of work for many items, until their owner ends them."""
 
 import contextlib
+import os
 import queue
 import threading
 import weakref
@@ -71,12 +72,16 @@ class Crew(Generic[Item, Result]):
         self._n_begun = self._n_taken = 0
         self._threads = Threads(self._jobs.run, name)
         self._jobs.owner = self._threads.stop.when_gone(self)
-        self._has_begun = False
+        self._pid: int | None = None  # once they have begun
 
     def results(
         self, items: Iterable[Item], depth: int | None = None
     ) -> Generator[Result, None, None]:
-        """Yield what the work returns for each item, in their order; arguments as `in_threads`."""
+        """Yield what the work returns for each item, in their order; arguments as `in_threads`.
+
+        Raises:
+            RuntimeError: The threads were begun by the process from which this one was forked.
+        """
         for item in items:
             self._jobs.todo.put((self._n_begun, item))
             self._n_begun += 1
@@ -86,9 +91,11 @@ class Crew(Generic[Item, Result]):
             yield self._take()
 
     def _take(self) -> Result:
-        if not self._has_begun:
-            self._has_begun = True
+        if self._pid is None:
+            self._pid = os.getpid()
             self._threads.begin(min(self._n_threads, self._n_begun))
+        if os.getpid() != self._pid:  # the threads are the parent's alone
+            raise RuntimeError("an iteration does not survive a fork: make one in each process")
         number = self._n_taken
         self._n_taken += 1
         while number not in self._early:

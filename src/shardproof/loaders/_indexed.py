@@ -131,6 +131,9 @@ class IndexedDataset(DirectoryReader):
         rows = np.asarray(indices)
         if rows.size == 0:
             rows = rows.astype(np.int64)
+        if rows.dtype.kind in "Of" and rows.ndim == 1:
+            for index in indices if all(isinstance(each, int) for each in indices) else ():
+                self._checked(int(index))  # one is out of range of numpy, too
         if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
             raise TypeError(f"expected a list of numbers, found {rows.dtype} {list(rows.shape)}")
         n_rows = len(self)

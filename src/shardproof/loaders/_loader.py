@@ -25,7 +25,12 @@ from shardproof.loaders.io._row_source import Batch, RowSource
 from shardproof.loaders.order._cursor import EpochCursor
 from shardproof.loaders.order._epoch_plan import RankShare
 from shardproof.loaders.order._orders import Order
-from shardproof.loaders.order._state import DeliveredPart, EpochPosition, LoaderState
+from shardproof.loaders.order._state import (
+    MOST_COUNTED,
+    DeliveredPart,
+    EpochPosition,
+    LoaderState,
+)
 
 __all__ = ["BatchLoader", "LoaderOptions"]
 
@@ -103,7 +108,8 @@ class BatchLoader(DirectoryReader):
         """Memory for two windows, those that threads have begun, and the caller's batch."""
         size, workers = self._options.batch_size, self._options.workers
         n_kept = 2 * (self._order.window_rows // size) + workers + 1
-        return BufferPool(size, self._source.selection.row_bytes, n_kept)
+        n_rows = min(size, max(1, self._order.n_rows))
+        return BufferPool(n_rows, self._source.selection.row_bytes, n_kept)
 
     def _arguments(self) -> dict[str, object]:
         options = dataclasses.asdict(self._options)
@@ -208,13 +214,13 @@ class BatchLoader(DirectoryReader):
         """Choose the epoch that the next iteration delivers. After it come the next ones.
 
         Args:
-            epoch: 0 or more. That of a state that was loaded changes nothing, so that a loop may
+            epoch: 0 to 2**53. That of a state that was loaded changes nothing, so that a loop may
                 set the epoch in which `load_state_dict` left it.
 
         Raises:
-            ValueError: Below 0.
+            ValueError: Below 0, or above 2**53, which is more than a state holds.
         """
-        count("epoch", epoch)
+        count("epoch", epoch, 0, MOST_COUNTED)
         self._cursor.choose(epoch)
 
     def state_dict(self) -> dict[str, Any]:

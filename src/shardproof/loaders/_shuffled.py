@@ -41,7 +41,7 @@ class ShuffledDataLoader(BatchLoader):
         ignore_labels: Rows whose ``token_label`` is one of these are left out, unread. (That of
             a special token is 255.)
         buffer_size: Rows in memory; at least two batches are. None for a true permutation.
-        workers: How many threads read.
+        workers: How many threads read; 1024 at most do.
         drop_last: Leave out a last batch that is not full.
         rank: Which of the ranks this is.
         world_size: Among how many ranks the rows are dealt.

@@ -5,6 +5,7 @@ again as soon as nothing holds it any more.
 """
 
 import ctypes
+import errno
 import os
 import sys
 import threading
@@ -110,10 +111,12 @@ class RowVectors:
         row, n_again = divmod(n_done, self._row_bytes)
         n_rows = min(len(self._vectors) - row, _MAX_VECTORS)
         address = self._vectors.ctypes.data + row * _IOVEC.itemsize
-        n_read: int = _preadv(fd, address, n_rows, offset + n_done - n_again)
-        if n_read < 0:
+        n_read = -1
+        while n_read < 0:
+            n_read = _preadv(fd, address, n_rows, offset + n_done - n_again)
             number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+            if n_read < 0 and number != errno.EINTR:  # after a signal again, as os.preadv does
+                raise OSError(number, os.strerror(number))
         return max(0, n_read - n_again)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -61,41 +62,68 @@ class BufferReads(NamedTuple):
 
 
 class OpenShards:
-    """Reads from the shards of a directory, and keeps open those that were read last."""
+    """Reads from the shards of a directory, and keeps open those that were read last.
+
+    What is to be closed goes to ``_left`` first, where no thread finds it any more. The last thread
+    that uses it closes it; until then its number is of no other file.
+    """
 
     def __init__(self, root: str, names: Sequence[str]) -> None:
         self._root, self._names = root, names
-        self._dir_fd: int | None = None
+        self._directories: list[_SharedFile] = []  # none or one
         self._open: collections.OrderedDict[int, _SharedFile] = collections.OrderedDict()
-        self._queues: list[Submissions] = []  # that are not in use now
-        self._all_queues: list[Submissions] = []
+        self._queues: list[Submissions] = []
+        self._left: list[_SharedFile | Submissions] = []
         self._lock = threading.Lock()
+        _living.add(self)
 
     @property
     def is_open(self) -> bool:
-        """Whether there is any descriptor or queue to close."""
-        return bool(self._all_queues or self._open or self._dir_fd is not None)
+        """Whether there is any descriptor or queue to close, but for those that a thread closes."""
+        is_left = any(not one.n_readers for one in self._left)
+        return bool(is_left or self._queues or self._open or self._directories)
 
     def close(self, _: object = None) -> None:
-        """Close every descriptor and queue, after all reads; several threads may do so."""
+        """Close every descriptor and queue; those in use are closed as they are given back.
+
+        Several threads may do so, and others may read meanwhile. A read that begins later opens
+        anew what it needs; that is closed by another call, or when this object is gone.
+        """
         with self._lock:
-            self._queues.clear()
-            while self._all_queues:
-                self._all_queues[-1].close()
-                self._all_queues.pop()
-            while self._open:
-                index, file = next(reversed(self._open.items()))
-                # Not by popitem(): an interrupt comes behind a call, and would lose what it gave.
-                del self._open[index]
-                os.close(file.fd)
-            if self._dir_fd is not None:
-                fd, self._dir_fd = self._dir_fd, None
-                os.close(fd)
+            found, nothing = self._all(), collections.OrderedDict[int, _SharedFile]()
+            # In one step and without a call, behind which an interrupt might come.
+            self._left, self._open, self._queues, self._directories = found, nothing, [], []
+            self._sweep()
+
+    def _all(self) -> "list[_SharedFile | Submissions]":
+        return [*self._left, *self._queues, *self._open.values(), *self._directories]
+
+    def _sweep(self) -> None:
+        """Close what was left and is not in use; the lock is held."""
+        for one in [one for one in self._left if not one.n_readers]:
+            one.close()
+            self._left.remove(one)
+
+    def _forget_readers(self) -> None:
+        """Take nothing for in use: no thread is left that reads."""
+        for one in self._all():
+            one.n_readers = 0
 
     def __del__(self) -> None:
-        """Close what stayed open, as where two interrupts came while it was being closed."""
+        """Close what stayed open, as where two interrupts came while it was being closed.
+
+        Or where one kept a thread from giving back what it used: a reader would hold this object.
+        """
         with contextlib.suppress(AttributeError):  # cut short while it was made: nothing is open
+            self._forget_readers()
             self.close()
+
+    def _begin_in_child(self) -> None:
+        """Drop the lock, which another thread of the parent may hold, and the parent's readers."""
+        self._lock = threading.Lock()
+        self._queues = []  # which are the parent's alone: here the kernel has none of them
+        self._forget_readers()
+        self._sweep()  # the threads that were to close these are not here
 
     def path(self, index: int) -> str:
         """Return the absolute path of a shard."""
@@ -127,20 +155,23 @@ class OpenShards:
     def _submitted(self, fd: int, reads: BufferReads) -> Rows | None:
         """Do the reads by one call; None where the kernel offers none."""
         with self._lock:
-            queue = self._queues.pop() if self._queues else None
+            queue = next((queue for queue in self._queues if not queue.n_readers), None)
+            if queue is not None:
+                queue.n_readers += 1
         queue = queue or apart(self._new_queue)
         if queue is None:
             return None
         addresses = reads.memory.ctypes.data + reads.start
         n_read = queue.read(fd, reads.offset, addresses, reads.length)
-        with self._lock:
-            self._queues.append(queue)
+        self._give_back(queue)  # not after an error, which has ended it
         return n_read
 
     def _new_queue(self, _: object) -> Submissions | None:
         queue = open_submissions()
         if queue is not None:
-            self._all_queues.append(queue)
+            queue.n_readers += 1
+            with self._lock:
+                self._queues.append(queue)
         return queue
 
     def read(self, piece: ShardRead) -> None:
@@ -174,11 +205,10 @@ class OpenShards:
 
         def read_anew() -> int:
             with self._lock:
-                shard = self._open.pop(piece.shard, None)
-                if shard is not None:
-                    shard.forgotten = True
-                    if not shard.n_readers:
-                        os.close(shard.fd)
+                if piece.shard in self._open:
+                    self._left += [self._open[piece.shard]]  # without a call, as in `close`
+                    del self._open[piece.shard]
+                self._sweep()
             return self._read(piece)  # which opens the shard anew
 
         attempts = tenacity.stop_after_attempt(_ATTEMPTS - 1)
@@ -211,32 +241,54 @@ class OpenShards:
 
     def _opened(self, index: int) -> "_SharedFile":
         with self._lock:
-            if self._dir_fd is None:
-                self._dir_fd = open_root(self._root)
-            dir_fd = self._dir_fd
-        shard = _SharedFile(open_inside(self._names[index], root=self._root, dir_fd=dir_fd))
+            if not self._directories:
+                self._directories.append(_SharedFile(open_root(self._root)))
+            directory = self._directories[0]
+            directory.n_readers += 1
+        try:
+            fd = open_inside(self._names[index], root=self._root, dir_fd=directory.fd)
+        finally:
+            self._give_back(directory)
+        shard = _SharedFile(fd)
         with self._lock:
             other = self._open.setdefault(index, shard)
             other.n_readers += 1
             if other is not shard:
-                os.close(shard.fd)
+                self._left.append(shard)
             unused = [old for old, file in self._open.items() if not file.n_readers]
             for old in unused[: max(0, len(self._open) - _MAX_OPEN)]:
-                os.close(self._open.pop(old).fd)
+                self._left.append(self._open.pop(old))
+            self._sweep()
         return other
 
-    def _give_back(self, shard: "_SharedFile") -> None:
+    def _give_back(self, one: "_SharedFile | Submissions") -> None:
         with self._lock:
-            shard.n_readers -= 1
-            if shard.forgotten and not shard.n_readers:
-                os.close(shard.fd)
+            if one.n_readers:  # none in a process that was forked within the read
+                one.n_readers -= 1
+            if self._left:
+                self._sweep()
 
 
-@dataclasses.dataclass(slots=True)
+_living: weakref.WeakSet[OpenShards] = weakref.WeakSet()
+
+
+def _begin_each_in_child() -> None:
+    for shards in list(_living):
+        shards._begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_each_in_child)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
 class _SharedFile:
     fd: int
     n_readers: int = 0
-    forgotten: bool = False
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def _may_pass(error: BaseException) -> bool:

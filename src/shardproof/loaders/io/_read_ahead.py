@@ -17,6 +17,9 @@ from shardproof.loaders.order._selection import Rows
 
 __all__ = ["ReadAhead", "WindowRead"]
 
+_MOST_THREADS = 1024
+"""More would take longer to start than they save."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadAhead:
@@ -28,14 +31,20 @@ class ReadAhead:
     workers: int
     pool: BufferPool
 
+    @property
+    def _n_threads(self) -> int:
+        """How many threads read: no more than rows, nor than a process can well have."""
+        return min(self.workers, _MOST_THREADS, max(1, self.plan.n_rows(self.rank)))
+
     def batches(self, first: int) -> Generator[Batch, None, None]:
         """Yield the batches from one on; threads and descriptors last as long as the generator."""
         shards = self.source.open()
-        readers: _Readers = Crew(operator.call, self.workers, "shardproof-reader")
+        n_threads = self._n_threads
+        readers: _Readers = Crew(operator.call, n_threads, "shardproof-reader")
         try:
             # One window, in its parts, is read while the one before is delivered.
             reads = self._reads(shards, first)
-            for batches in readers.results(reads, depth=self.workers + 1):
+            for batches in readers.results(reads, depth=n_threads + 1):
                 batches.reverse()
                 while batches:  # popped, so that its memory is the caller's alone
                     yield batches.pop()
@@ -47,7 +56,7 @@ class ReadAhead:
 
     def _reads(self, shards: OpenShards, first: int) -> Iterator[Callable[[], list[Batch]]]:
         """Yield what reads each part of each window, in order, from that of a batch on."""
-        n_parts = self.workers if self.plan.window_rows > self.plan.batch_size else 1
+        n_parts = self._n_threads if self.plan.window_rows > self.plan.batch_size else 1
         per_window = self.plan.window_rows // self.plan.batch_size
         n_batches = self.plan.n_batches(self.rank)
         for number in range(first // per_window, -(-n_batches // per_window)):
@@ -91,7 +100,7 @@ class WindowRead:
                 rows, size = window.delivered, self._ahead.plan.batch_size
                 self._batch_rows = [rows[at : at + size] for at in range(0, len(rows), size)]
                 buffers = [pool.take() for _ in self._batch_rows]
-                self._plan = ReadPlan.of(source.selection, window, buffers, size)
+                self._plan = ReadPlan.of(source.selection, window, buffers, pool.n_rows)
             plan = self._plan
         plan.read(self._shards, part, n_parts)
         if part < n_parts - 1:

@@ -52,11 +52,15 @@ Numbers = npt.NDArray[np.int64]
 class Submissions:
     """A queue of the kernel's; for one thread at a time.
 
+    Attributes:
+        n_readers: How many threads use it, none or one; its owner counts.
+
     Raises:
         OSError: The kernel, or a sandbox around this process, offers none.
     """
 
     def __init__(self) -> None:
+        self.n_readers = 0
         self._queue = ctypes.c_ulong(0)
         _, self._destroy, self._get_events, self._submit = _CALLS[platform.machine()]
         _call(_CALLS[platform.machine()][0], _AT_ONCE, ctypes.byref(self._queue))

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-__all__ = ["DeliveredPart", "EpochPosition", "LoaderState"]
+__all__ = ["MOST_COUNTED", "DeliveredPart", "EpochPosition", "LoaderState"]
 
-_MAX = 2**53
+MOST_COUNTED = 2**53
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNTED)]
 
 
 class DeliveredPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,7 +20,7 @@ class DeliveredPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         n_batches: How many batches each of them had.
     """
 
-    world_size: Annotated[int, msgspec.Meta(ge=1, le=_MAX)]
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=MOST_COUNTED)]
     n_batches: Count
 
 

@@ -1,0 +1,236 @@
+"""Shards that are closed, or whose process is forked, while another thread reads from them."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardproof import IndexedDataset, OrderedDataLoader
+from shardproof.loaders.io import _open_shards
+from shardproof.loaders.io._open_shards import OpenShards
+from shardproof.loaders.io._row_source import RowSource
+from shardproof.loaders.io._submissions import Submissions, open_submissions
+from shardproof.testing.contracts._child import returned, run_in_child
+
+PATIENCE = 30.0
+
+
+class Held:
+    """A thread that reads from a dataset, and stands still before calls of some kind."""
+
+    def __init__(self, dataset: IndexedDataset, key: Any) -> None:
+        self._is_there, self._may_go = threading.Event(), threading.Event()
+        self._dataset, self.key = dataset, key
+        self._found: list[np.ndarray] = []
+        self._thread = threading.Thread(target=self._read)
+
+    def before(self, monkeypatch, where: object, name: str) -> None:
+        call = getattr(where, name)
+
+        def later(*args, **keywords):
+            if threading.current_thread() is self._thread:
+                self._is_there.set()
+                assert self._may_go.wait(PATIENCE)
+            return call(*args, **keywords)
+
+        monkeypatch.setattr(where, name, later)
+
+    def _read(self) -> None:
+        self._found.append(self._dataset[self.key]["act"].copy())
+
+    def __enter__(self) -> "Held":
+        self._thread.start()
+        assert self._is_there.wait(PATIENCE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._may_go.set()
+        self._thread.join()
+
+    def result(self) -> np.ndarray:
+        (found,) = self._found
+        return found
+
+
+@pytest.fixture
+def path(shards_dir_factory):
+    return shards_dir_factory(n_shards=1, examples_per_shard=200)
+
+
+@pytest.fixture
+def queues(monkeypatch):
+    """The kernel's queues that are opened; none, where it offers none."""
+    found = []
+
+    def noted():
+        queue = open_submissions()
+        found.extend([queue] if queue is not None else [])
+        return queue
+
+    monkeypatch.setattr(_open_shards, "open_submissions", noted)
+    return found
+
+
+@pytest.fixture
+def other(path):
+    """A directory with a shard of the same name, whose rows are all the same."""
+    other = path.parent / "other"
+    other.mkdir()
+    shard = other / "acts000000.bin"
+    shard.write_bytes(b"\1" * os.path.getsize(path / shard.name))
+    return other
+
+
+def open_below(path) -> list[str]:
+    """Return what of a directory this process has open."""
+    fds = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    # But for the one that listed them, which is no more.
+    found = [os.readlink(fd) for fd in fds if os.path.lexists(fd)]
+    return [each for each in found if each.startswith(str(path))]
+
+
+def hold(how: str, dataset: IndexedDataset, monkeypatch) -> Held:
+    """Return a reader that stands still with what it uses in its hands."""
+    held = Held(dataset, 5 if how != "queue" else range(0, 400, 2))
+    if how == "directory":
+        held.before(monkeypatch, _open_shards, "open_inside")
+    if how == "queue":
+        held.before(monkeypatch, Submissions, "read")
+    held.before(monkeypatch, os, "preadv")  # for the queue, too: a kernel may offer none
+    return held
+
+
+@pytest.mark.parametrize("how", ["file", "queue", "directory"])
+@pytest.mark.parametrize("n_reads_before", [0, 1])
+def test_a_read_during_which_it_is_closed_ends_right(
+    how, n_reads_before, path, other, queues, monkeypatch
+):
+    """What it uses is closed after it, and no file that is opened meanwhile has its number."""
+    dataset = IndexedDataset(path, layer=6)
+    held = hold(how, dataset, monkeypatch)
+    expected = IndexedDataset(path, layer=6)[held.key]["act"]
+    queues.clear()
+    for _ in range(n_reads_before * (how != "directory")):
+        dataset[held.key]
+    with held:
+        shards = dataset._shards
+        dataset.close()
+        decoy = other if how == "directory" else other / "acts000000.bin"
+        fds = [os.open(decoy, os.O_RDONLY) for _ in range(8)]
+        known = [os.fstat(fd) for fd in fds]
+        shards.close()
+        assert all(queue._queue.value for queue in queues)
+    assert np.array_equal(held.result(), expected)
+    assert [os.fstat(fd) for fd in fds] == known  # nothing was closed twice
+    for fd in fds:
+        os.close(fd)
+    assert shards.is_open == (how == "directory")  # where the reader has opened the file since
+    del shards
+    assert open_below(path) == []
+    assert not any(queue._queue.value for queue in queues)
+    assert np.array_equal(dataset[held.key]["act"], expected)
+    dataset.close()
+    assert open_below(path) == []
+
+
+def test_what_an_interrupt_kept_a_thread_from_giving_back_is_closed(path, queues):
+    """It looks as if it were in use: at the latest, it ends with the shards."""
+    dataset = IndexedDataset(path, layer=6)
+    dataset[range(0, 400, 2)]
+    for one in dataset._shards._all():
+        one.n_readers += 1
+    dataset.close()
+    assert open_below(path) == []
+    assert not any(queue._queue.value for queue in queues)
+
+
+@pytest.mark.parametrize("how", ["file", "queue", "directory"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_forked_process_closes_what_threads_of_its_parent_read_from(how, when, path, monkeypatch):
+    dataset = IndexedDataset(path, layer=6)
+
+    def left() -> list[str]:
+        if when == "after":
+            shards.close()
+        return open_below(path)
+
+    with hold(how, dataset, monkeypatch):
+        shards = dataset._shards
+        if when == "before":
+            dataset.close()
+        assert open_below(path)
+        assert returned(run_in_child(left, deadline=PATIENCE)) == []
+
+
+def test_a_process_ends_that_was_forked_while_a_thread_held_a_lock(path):
+    script = f"""
+        import os, signal, sys, threading
+        import shardproof
+        dataset = shardproof.IndexedDataset({str(path)!r}, layer=6)
+        dataset[0]
+        is_held, may_end = threading.Event(), threading.Event()
+        def hold():
+            with dataset._shards._lock:
+                is_held.set()
+                may_end.wait()
+        threading.Thread(target=hold).start()
+        is_held.wait()
+        child = os.fork()
+        if not child:
+            signal.alarm({PATIENCE:.0f})  # which ends it if it hangs
+            sys.exit(7)
+        status = os.waitpid(child, 0)[1]
+        may_end.set()
+        print(os.waitstatus_to_exitcode(status))
+    """
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=True,
+    )
+    assert run.stdout == "7\n"
+
+
+def test_an_iteration_is_dropped_in_a_process_forked_while_a_thread_held_a_lock(path, monkeypatch):
+    opened: list[OpenShards] = []
+    real = RowSource.open
+    monkeypatch.setattr(RowSource, "open", lambda source: opened.append(real(source)) or opened[-1])
+    iterations = [iter(OrderedDataLoader(path, layer=6, batch_size=8))]
+    next(iterations[0])
+    with opened[0]._lock:
+        assert returned(run_in_child(iterations.clear, deadline=PATIENCE)) is None
+    iterations.clear()
+
+
+def test_what_an_interrupt_left_closed_is_not_closed_twice(path):
+    """It came behind the closing, before that was noted."""
+    dataset = IndexedDataset(path, layer=6)
+    dataset[0]
+    for one in dataset._shards._all():
+        one.close()
+    fds = [os.open(path, os.O_RDONLY) for _ in range(3)]
+    dataset.close()
+    for fd in fds:
+        os.close(fd)
+
+
+def test_a_read_within_which_the_process_was_forked_goes_on(path):
+    dataset = IndexedDataset(path, layer=6)
+    dataset[0]
+    shards = dataset._shards
+    file = shards._take(0)
+
+    def go_on() -> int:
+        assert os.fstat(file.fd).st_size
+        shards._give_back(file)
+        return file.n_readers
+
+    assert returned(run_in_child(go_on, deadline=PATIENCE)) == 0
+    shards._give_back(file)
