@@ -32,8 +32,10 @@ import numpy as np
 import shardproof
 from shardproof import testing
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier
+from shardproof.datasets import SharedShardedDataset
 from shardproof.fetching import ShardPrefetcher, adopt, fetch_file, open_source
 from shardproof.loaders import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
+from tests.helpers.token_files import write_shard
 
 HANGS_AFTER = 20.0
 PATIENCE = 5.0
@@ -55,6 +57,7 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
         testing.Layout(n_shards=4, format="checkpoint"), base / "checkpoint"
     )
     names = sorted(path.name for path in shards.glob("acts*.bin"))[:4]
+    write_shard(base / "tokens", 0, np.arange(64, dtype=np.uint32))
     url = shards.as_uri()
     store = shardproof.ReceiptStore(run)
     ordered = OrderedDataLoader(shards, layer="all", tokens="all", batch_size=16)
@@ -99,6 +102,12 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
             for row in range(0, len(mine), len(mine) // 12):
                 mine[row]
 
+    def read_tokens() -> None:
+        dataset = SharedShardedDataset(0, 4, shards_path=base / "tokens")
+        with closed(dataset):
+            for index in range(len(dataset)):
+                dataset[index]
+
     def read_few_rows() -> None:
         mine = copy.copy(dataset)
         with closed(mine):
@@ -123,6 +132,7 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
     return {
         "one row": read_row,
         "few rows": read_few_rows,
+        "a shard of tokens": read_tokens,
         "a new loader": make_loader,
         "tensor by tensor": lambda: [*loader.iter_tensors(prefix)],
         "metadata": lambda: loader.load_metadata(prefix),

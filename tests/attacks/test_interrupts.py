@@ -20,6 +20,7 @@ from tests.helpers import ROOT
 SUBJECTS = (
     "a new loader",
     "a prefetcher that nobody closes",
+    "a shard of tokens",
     "adopt",
     "checkpoint",
     "few rows",

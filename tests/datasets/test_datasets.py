@@ -362,11 +362,47 @@ def test_a_repository_that_is_not_there(load: Load, repo: Hub, tmp_path: Path) -
         ({"cleanup": "keep", "max_cache_bytes": 9}, ValueError, "which removes nothing"),
         ({"split": "a/b"}, ValueError, "split 'a/b': it has a slash"),
         ({"data_files": [1]}, TypeError, "data_files"),
+        ({"data_files": ""}, ValueError, "data_files: .* is a variable not set"),
+        ({"data_files": [NAMES[0], ""]}, ValueError, "data_files: .* is a variable not set"),
+        ({"source": ""}, ValueError, "source: .* is a variable not set"),
+        ({"endpoint": ""}, ValueError, "endpoint: .* is a variable not set"),
+        ({"columns": "id"}, TypeError, "columns: expected a list of names, found the text 'id'"),
     ],
 )
 def test_wrong_arguments(options: Any, error: type[Exception], said: str, load: Load) -> None:
     with pytest.raises(error, match=said):
         load(**options)
+
+
+@pytest.mark.parametrize("argument", ["source", "endpoint", "data_files"])
+@pytest.mark.parametrize("spec", ["hf:org/name", "txt:{texts}/a9.txt"])
+def test_an_empty_text_means_neither_the_hub_nor_the_current_directory(
+    argument: str, spec: str, texts: Path, repo: Hub
+) -> None:
+    options: dict[str, Any] = {"endpoint": repo.url, argument: ""}
+    spec = spec.format(texts=texts)
+    with pytest.raises(ValueError, match=f"{argument}: .* is a variable not set"):
+        resolve_resume_plan(spec, 1, texts, limits=LIMITS, **options)
+    if spec.startswith("txt:"):
+        options = {"data_files": ""}
+    with pytest.raises(ValueError, match="is a variable not set"):
+        load_dataset_from_spec(spec, texts, **options)
+    assert not repo.requests
+
+
+def test_a_relative_source_stays_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, data in zip(NAMES, shards(COUNTS), strict=True):
+        path = tmp_path / "here" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    monkeypatch.chdir(tmp_path)
+    rows = hf_load_dataset_sharded("org/name", cache_dir="cache", source="file://here")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert list(rows) == ROWS
+    assert rows.state_dict()["source"] == f"file://{tmp_path}/here"
 
 
 @pytest.mark.parametrize(("size", "error"), [(0, ValueError), (True, TypeError), ("2", TypeError)])
@@ -510,6 +546,13 @@ def test_a_plan_takes_a_shard_of_the_hub_for_what_it_is_today(repo: Hub, tmp_pat
     assert plan == (tuple(NAMES), 6, f"{NAMES[0]} (1/4) row 6")
 
 
+@pytest.mark.parametrize("row_offset", [0, 1])
+def test_a_plan_takes_no_number_of_rows_below_zero(row_offset: int) -> None:
+    for rows in ([("a", -3), ("b", 5)], [("a", 5), ("b", -3)]):
+        with pytest.raises(ValueError, match="spec: expected 0 or more, found -3"):
+            resolve_resume_plan(rows, row_offset)
+
+
 # Specs
 
 
@@ -553,6 +596,9 @@ def test_text_files_that_are_not_there_or_not_the_same(texts: Path) -> None:
         load_dataset_from_spec(f"txt:{texts}/*.md")
     with pytest.raises(SourceError, match="no file is meant by"):
         load_dataset_from_spec(f"txt:{texts}/x.txt")
+    for names in ("nope.txt", [f"{texts}/b.txt", f"{texts}/b.txt/nope.txt"]):
+        with pytest.raises(SourceError, match=r"there is no file '/.*/nope\.txt'"):
+            load_dataset_from_spec(f"txt:{texts}/b.txt", data_files=names)
     with pytest.raises(TypeError, match="columns: not for a spec of text files"):
         load_dataset_from_spec(f"txt:{texts}/b.txt", columns=["x"])
     state = load_dataset_from_spec(f"txt:{texts}/*.txt").state_dict()

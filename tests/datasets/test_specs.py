@@ -2,14 +2,21 @@
 
 import dataclasses
 import itertools
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardproof.datasets.rows._positions import plan_of
-from shardproof.datasets.rows._specs import HubSpec, TextSpec, parse_dataset_specs
+from shardproof.datasets.rows._specs import (
+    SPLIT_WORDS,
+    HubSpec,
+    TextSpec,
+    parse_dataset_specs,
+)
 from shardproof.datasets.rows._splits import chosen_files, split_files
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import RemoteFile
@@ -120,6 +127,60 @@ def test_a_huge_text_is_refused_unread() -> None:
     with pytest.raises(ValueError, match="at most 100000 characters, found 1000000") as caught:
         parse_dataset_specs("hf:o/n,," * 125_000)
     assert len(str(caught.value)) < 500
+
+
+TEXTS = st.text(st.sampled_from("aB.-_/@ :") | st.characters(), max_size=12)
+FIELDS = st.sampled_from([*SPLIT_WORDS, "text", "en"]) | TEXTS
+
+
+@given(
+    st.sampled_from(["name", "owner/name"]), st.none() | FIELDS, FIELDS, FIELDS, st.none() | FIELDS
+)
+@example("o/n", None, "en", "train", None)
+@example("o/n", None, "train", "a:b", None)
+@example("o/n", None, "train", "text", "a:b")
+def test_a_spec_is_written_as_it_is_read(
+    repo_id: str, name: str | None, split: str, text_key: str, revision: str | None
+) -> None:
+    try:
+        spec = HubSpec(repo_id, name, split, text_key, revision)
+    except ValueError:
+        return
+    fields = [name or "", split, text_key, revision or ""]
+    if not any(":" in field or "," in field or field != field.strip() for field in fields):
+        assert parse_dataset_specs(spec.spec) == [spec]
+    elif not any("," in field or field != field.strip() for field in fields):
+        with pytest.raises(ValueError, match="expected at most 4 fields"):
+            parse_dataset_specs(spec.spec)
+
+
+@given(TEXTS, FIELDS)
+def test_a_spec_of_text_files_is_written_as_it_is_read(path: str, text_key: str) -> None:
+    try:
+        spec = TextSpec(path, text_key)
+    except ValueError:
+        return
+    if not any(
+        ":" in field or "," in field or field != field.strip() for field in (path, text_key)
+    ):
+        assert parse_dataset_specs(spec.spec) == [spec]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: HubSpec(b"o/n"), "HubSpec.*repo_id: expected str, found b'o/n'"),  # type: ignore[arg-type]
+        (lambda: HubSpec("o/n", name=3), "name: expected str or None, found 3"),  # type: ignore[arg-type]
+        (lambda: HubSpec("o/n", split=None), "split: expected str, found None"),  # type: ignore[arg-type]
+        (lambda: HubSpec("o/n", text_key=None), "text_key: expected str"),  # type: ignore[arg-type]
+        (lambda: HubSpec("o/n", revision=1), "revision: expected str or None"),  # type: ignore[arg-type]
+        (lambda: TextSpec(Path("a.txt")), "TextSpec.*path: expected str"),  # type: ignore[arg-type]
+        (lambda: TextSpec("a.txt", None), "text_key: expected str"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_part_of_the_wrong_type_is_named(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        make()
 
 
 @pytest.mark.parametrize("repo_id", ["", None])

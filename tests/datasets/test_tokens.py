@@ -11,12 +11,14 @@ import itertools
 import logging
 import os
 import pickle
+import queue
 import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,14 @@ from tests.helpers.token_files import ids_of, write_shard
 
 def opened(path: Path, length: int = 4, **keywords) -> SharedShardedDataset:
     return SharedShardedDataset(3, length, 0, 1, shards_path=path, **keywords)
+
+
+@contextlib.contextmanager
+def four_opened(path: Path, index: int) -> Iterator[list[SharedShardedDataset]]:
+    """Four datasets of one shard, which are closed at the end."""
+    with contextlib.ExitStack() as stack:
+        datasets = [SharedShardedDataset(index, 4, shards_path=path) for _ in range(4)]
+        yield [stack.enter_context(dataset) for dataset in datasets]
 
 
 def refusal(path: Path, length: int = 4, **keywords) -> ShardValidationError:
@@ -165,6 +175,46 @@ class TestReading:
         dataset = opened(path)
         del dataset
         gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == len(before)
+
+    def test_a_file_that_is_closed_while_it_is_read_is_closed_by_the_last_reader(
+        self, path, monkeypatch
+    ) -> None:
+        write_shard(path, 4, np.arange(100, 112, dtype=np.uint32))
+        begun: queue.Queue[threading.Event] = queue.Queue()
+        read_into = _token_files.read_into
+
+        def read_late(*args: Any) -> None:
+            go_on = threading.Event()
+            begun.put(go_on)
+            assert go_on.wait(60)
+            read_into(*args)
+
+        gc.collect()
+        before = os.listdir("/proc/self/fd")
+        dataset = opened(path)
+        monkeypatch.setattr(_token_files, "read_into", read_late)
+        with ThreadPoolExecutor(2) as readers:
+            first = readers.submit(dataset.read, [1])
+            leave_first = begun.get(timeout=60)
+            second = readers.submit(dataset.__getitem__, 2)
+            leave_second = begun.get(timeout=60)
+            dataset.close()
+            monkeypatch.undo()
+            with pytest.raises(ValueError, match="is closed"):  # who comes now waits for nobody
+                dataset[0]
+            with four_opened(path, 4):  # which get the numbers that are free
+                leave_first.set()
+                assert first.result(60).tolist() == [[4, 5, 6, 7]]
+            with four_opened(path, 4) as others:
+                leave_second.set()
+                assert second.result(60).tolist() == [8, 9, 10, 11]
+                assert len(os.listdir("/proc/self/fd")) == len(before) + 8
+                with opened(path) as newest:  # which gets the number that was closed
+                    dataset.close()
+                    del dataset
+                    gc.collect()
+                    assert [other[0][0] for other in [newest, *others]] == [0, *[100] * 4]
         assert len(os.listdir("/proc/self/fd")) == len(before)
 
 

@@ -194,6 +194,18 @@ class TestLoad:
             "from an older protocol: make the shards again, or restore the file"
         )
 
+    @pytest.mark.parametrize("name", ["shards.json", "metadata.json"])
+    def test_a_link_that_leads_nowhere_is_called_so(self, make_shards_dir, name: str) -> None:
+        shards_dir = make_shards_dir()
+        (shards_dir / name).unlink()
+        (shards_dir / name).symlink_to("gone.json")
+        with pytest.raises(ManifestNotFoundError) as caught:
+            validate(shards_dir)
+        assert str(caught.value) == (
+            f"Could not read the manifest at '{shards_dir}/{name}': it is a symbolic link that "
+            "leads nowhere: mend the link, or restore the file"
+        )
+
     def test_a_directory_whose_metadata_is_gone(self, make_shards_dir) -> None:
         shards_dir = make_shards_dir(2, labels=True)
         (shards_dir / "metadata.json").unlink()

@@ -14,7 +14,7 @@ from shardproof._base import files, json
 from shardproof._base.arguments import accepted_fields, as_int, checked, count
 from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.names import real_root
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import is_link, refuse_empty
 from shardproof.errors import ManifestNotFoundError
 
 __all__ = [
@@ -240,6 +240,10 @@ def read_json(root: str, name: str) -> bytes:
     except ManifestNotFoundError as error:
         if error.path == root:
             raise
+        path = os.path.join(root, name)
+        if is_link(path):
+            problem = "it is a symbolic link that leads nowhere: mend the link, or restore the file"
+            raise ManifestNotFoundError(problem, path=path) from error
         names = sorted(os.listdir(root))
         acts = [each for each in names if each.startswith("acts") and each.endswith(".bin")]
         there = [f"{len(acts)} acts*.bin (the first is {quoted(acts[0])})"] if acts else []
@@ -247,7 +251,7 @@ def read_json(root: str, name: str) -> bytes:
         holds = ", ".join(there) or "no acts*.bin file and no metadata.json"
         advice = _ADVICE[name] if there else "nothing in it looks like saev's: is the path right?"
         problem = f"there is no such file. The directory holds {holds}; {advice}"
-        raise ManifestNotFoundError(problem, path=os.path.join(root, name)) from error
+        raise ManifestNotFoundError(problem, path=path) from error
 
 
 _ADVICE = {

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import SupportsIndex, TypedDict, Unpack
 
-from shardproof._base.arguments import as_int, checked, count
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
@@ -88,20 +88,44 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
         SourceError: There is no such repository, split or file; the text says what there is.
         FetchError: The end of a file that is skipped can't be read.
         ShardReadError: It is not that of a parquet file.
-        ValueError: An argument that means nothing; more rows to skip than there are.
+        ValueError: An argument that means nothing, such as an empty text; more rows to skip than
+            there are.
         ImportError: What is needed is not installed; the text says how to.
     """
     count("prefetch", prefetch)
+    _refuse_empty_text(data_files, endpoint, source)
+    if isinstance(columns, str):  # which is a sequence of texts, too
+        raise TypeError(f"columns: expected a list of names, found the text {quoted(columns)}")
     policy = cleanup_policy(cleanup, max_cache_bytes)
     spec = HubSpec(repo_id, name=name, split=split, revision=revision)
     address = HubAddress(repo_id=repo_id, revision=revision, endpoint=endpoint, token=token)
     shards = dataclasses.replace(
-        _listed(spec, cache_dir, data_files, source or address, limits),
+        _listed(spec, cache_dir, data_files, _origin(source, address), limits),
         columns=None if columns is None else tuple(columns),
         lookahead=prefetch,
         policy=policy,
     )
     return ShardedRows(shards, skip)
+
+
+def _refuse_empty_text(
+    data_files: DataFiles | None, endpoint: str | None = None, source: Source | str | None = None
+) -> None:
+    """Refuse the value of a variable that is not set, which is not what None means."""
+    names = [data_files] if isinstance(data_files, str) else data_files or ()
+    given = {"data_files": names, "endpoint": [endpoint], "source": [source]}
+    for argument in (argument for argument, values in given.items() if "" in values):
+        problem = "expected None or a text, found an empty one: is a variable not set?"
+        raise ValueError(f"{argument}: {problem}")
+
+
+def _origin(source: Source | str | None, address: HubAddress) -> Origin:
+    """Return where the repository is: a relative path from where the process is now."""
+    if isinstance(source, str):
+        scheme, mark, path = source.partition("://")
+        if mark and scheme.lower() in {"file", "local"} and not path.startswith(("/", "~")):
+            return f"{scheme}{mark}{os.path.abspath(path)}"
+    return address if source is None else source
 
 
 def _listed(
@@ -193,6 +217,7 @@ def load_dataset_from_spec(
     """
     found = _one(spec)
     if isinstance(found, TextSpec):
+        _refuse_empty_text(data_files)
         if options:
             raise TypeError(f"{', '.join(options)}: not for a spec of text files")
         return ShardedRows(text_shards(found, data_files), skip)
@@ -238,7 +263,7 @@ def resolve_resume_plan(
         limits: As `hf_load_dataset_sharded` has it.
 
     Raises:
-        ValueError: There are not so many rows; no spec, or several.
+        ValueError: There are not so many rows; no spec, or several; an empty text.
         SourceError: There are no such files.
         FetchError: The end of a file can't be read.
         ShardReadError: It is not that of a parquet file; a text file can't be read.
@@ -251,8 +276,9 @@ def resolve_resume_plan(
     """
     row_offset = row_offset or 0
     count("row_offset", row_offset)
+    _refuse_empty_text(data_files, endpoint, source)
     if not isinstance(spec, str | HubSpec | TextSpec):
-        counts = (as_int("spec", rows) for _, rows in spec)
+        counts = [count("spec", rows) for _, rows in spec]
         return plan_of([name for name, _ in spec], counts, row_offset)
     found = _one(spec)
     if isinstance(found, TextSpec):
@@ -260,7 +286,8 @@ def resolve_resume_plan(
     address = HubAddress(
         repo_id=found.repo_id, revision=found.revision, endpoint=endpoint, token=token
     )
-    return _listed(found, cache_dir, data_files, source or address, limits).plan(row_offset)
+    origin = _origin(source, address)
+    return _listed(found, cache_dir, data_files, origin, limits).plan(row_offset)
 
 
 def _one(spec: Spec) -> HubSpec | TextSpec:

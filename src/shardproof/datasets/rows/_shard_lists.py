@@ -129,5 +129,12 @@ def text_shards(spec: TextSpec, data_files: str | Sequence[str] | None) -> TextS
             if is_directory(directory):
                 there = f"in its directory there are {len(names_in(directory))} others"
             raise SourceError(f"no file is meant by '{shown(path)}': {there}", kind="unusable")
-    files = [RemoteFile(os.path.basename(name), os.stat(name).st_size) for name in found]
+    files = tuple(map(_sized, found))
     return TextShards(tuple(found), files, spec.text_key, f"file://{directory}")
+
+
+def _sized(path: str) -> RemoteFile:
+    try:
+        return RemoteFile(os.path.basename(path), os.stat(path).st_size)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SourceError(f"there is no file '{shown(path)}'", kind="unusable") from error

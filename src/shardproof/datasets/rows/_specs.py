@@ -18,7 +18,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import ClassVar
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import accepted_fields, checked
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
 
@@ -64,10 +64,12 @@ class HubSpec:
         split: Of the dataset.
         text_key: The column that is meant.
         revision: Branch, tag or commit; None for the default branch.
-        spec: As it was written.
+        spec: As it was written, or would be. No spec can have a part with ``,`` or ``:`` in it, or
+            with white space at an end.
         kind: What the spec begins with.
 
     Raises:
+        TypeError: A part of the wrong type.
         ValueError: A part that can't be what it is meant for; all of them in one error.
 
     Example:
@@ -84,6 +86,9 @@ class HubSpec:
     kind: ClassVar[str] = "hf"
 
     def __post_init__(self) -> None:
+        if self.repo_id is None:  # an option that was left out, as is an empty one
+            raise ValueError("the repo_id is missing")
+        accepted_fields(self)
         parts = self.repo_id.split("/") if self.repo_id else []
         is_one = len(parts) <= 2 and all(map(_REPO.fullmatch, parts))
         problems = []
@@ -105,9 +110,12 @@ class HubSpec:
             raise ValueError("; ".join(problems))
         if not self.spec:
             repo = self.repo_id + (f"@{self.revision}" if self.revision else "")
-            config = [] if self.name is None else [self.name]
-            spec = ":".join(["hf", repo, *config, self.split, self.text_key])
-            object.__setattr__(self, "spec", spec)
+            fields = [repo, self.split, self.text_key]
+            # An empty config, where one of two fields would be taken for it.
+            is_astray = self.text_key in SPLIT_WORDS or any(":" in field for field in fields)
+            if self.name is not None or is_astray:
+                fields.insert(1, self.name or "")
+            object.__setattr__(self, "spec", ":".join(["hf", *fields]))
 
     def __str__(self) -> str:
         return self.spec
@@ -120,10 +128,11 @@ class TextSpec:
     Attributes:
         path: Of a file, or a pattern with ``*``, ``?`` or ``[...]`` in its last part.
         text_key: What the only column is called.
-        spec: As it was written.
+        spec: As for `HubSpec`.
         kind: What the spec begins with.
 
     Raises:
+        TypeError: A part of the wrong type.
         ValueError: A part that can't be what it is meant for; all of them in one error.
 
     Example:
@@ -137,6 +146,7 @@ class TextSpec:
     kind: ClassVar[str] = "txt"
 
     def __post_init__(self) -> None:
+        accepted_fields(self)
         problems = [
             *_problems_of_text("path", self.path, 4095),
             *_problems_of_text("text key", self.text_key, _MAX_FIELD),

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from shardproof._base import fanout
 from shardproof._base.messages import printable, shown
+from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.datasets.tokens._npy import HeaderError, read_header, wrong_size
 from shardproof.datasets.tokens._token_files import IDS, Items, TokenShard, open_tokens
@@ -73,8 +74,9 @@ def open_proven(shard: TokenShard, level: ProofLevel = "complete") -> OpenShard:
         ManifestError: There is no such directory.
         OSError: It can't be looked at.
     """
-    _raise_for(check_tokens(shard))
-    tokens, ids = open_tokens(shard)
+    # In another thread, since an interrupt might lose a descriptor.
+    _raise_for(apart(lambda _: check_tokens(shard)))
+    tokens, ids = apart(lambda _: open_tokens(shard))
     try:
         for name, mismatch in _wrong_counts(shard, tokens.header.n_items, ids.header.n_items):
             path = os.path.join(shard.files.root, name)

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import stat
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,12 +151,28 @@ def mark_at(path: AnyPath) -> Mark | None:
 
 
 class Items:
-    """The items of one open file; it closes when nothing refers to it any more."""
+    """The items of one open file; it closes when nothing refers to it any more.
+
+    Closed while other threads read it, it stays open until the last of them has left: its number
+    may be that of another file right after. There is no lock for this, since a process that is
+    forked meanwhile would find it held for ever. A reader enters first, and then looks whether the
+    file is closed: so either `close` sees the reader, or the reader sees that it is closed.
+    """
+
+    _closing: Iterator[None] = iter(())  # until there is a file
 
     def __init__(self, fd: int, header: NpyHeader, path: str) -> None:
+        # Taking its only item closes the file, in one call, and that can't be done twice.
+        self._closing = map(os.close, [fd])
+        weakref.finalize(self, next, self._closing, None)
         self.header = header
         self._fd, self._path = fd, path
-        self._finalizer = weakref.finalize(self, os.close, fd)
+        self._is_closed = False
+        self._readers: list[None] = []  # counted by its length, which changes in one step
+
+    def __del__(self) -> None:
+        """Close the file, as the finalizer does next: what interrupts one does not end both."""
+        next(self._closing, None)
 
     @property
     def n_in_header(self) -> int | None:
@@ -164,7 +181,9 @@ class Items:
         return None if rest else n
 
     def close(self) -> None:
-        self._finalizer()
+        self._is_closed = True
+        if not self._readers:
+            next(self._closing, None)
 
     def read(self, first: int, n_items: int) -> npt.NDArray[Any]:
         items = np.empty(n_items, self.header.dtype)
@@ -172,10 +191,16 @@ class Items:
         return items
 
     def fill(self, items: npt.NDArray[Any], first: int) -> None:
-        if not self._finalizer.alive:
-            raise ValueError(f"'{shown(self._path)}' is closed")
         offset = self.header.start + first * self.header.dtype.itemsize
-        read_into(self._fd, items, offset, self._path)
+        try:
+            self._readers.append(None)
+            if self._is_closed:
+                raise ValueError(f"'{shown(self._path)}' is closed")
+            read_into(self._fd, items, offset, self._path)
+        finally:
+            self._readers.pop()
+            if self._is_closed and not self._readers:
+                next(self._closing, None)
 
 
 def open_tokens(shard: TokenShard) -> tuple[Items, Items]:

@@ -190,7 +190,7 @@ class SharedShardedDataset:
         return number
 
     def close(self) -> None:
-        """Close both files; nothing is read any more."""
+        """Close both files; nothing is read any more, but by threads that are at it already."""
         self._open.close()
 
     def __enter__(self) -> Self:
