@@ -126,6 +126,16 @@ def test_json(store) -> None:
     assert said["shards"][0] == {"index": 2, "status": "absent", "reason": "there is no receipt"}
 
 
+@pytest.mark.parametrize("name", ["gone", "empty"])
+def test_json_says_why_there_is_none(tmp_path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    result = run(tmp_path / name, "--json")
+    said = json.loads(result.stdout)
+    assert (result.exit_code, said["exit_code"], said["ok"]) == (2, 2, False)
+    assert said["path"] == str(tmp_path / name)
+    assert said["error"] in result.stderr
+
+
 @pytest.mark.once
 class TestADeadWorker:
     """Whose claim would say for ever that somebody is at the shard."""
@@ -318,6 +328,12 @@ class TestTrouble:
         assert (result.exit_code, result.stdout) == (2, "")
         assert "--ranges" in result.stderr
         assert "give --pending too" in words(result.stderr)
+
+    def test_two_forms_at_once(self, store) -> None:
+        """Whatever one of them reads would get the other."""
+        result = run(store.path, "--pending", "--json")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "leave one of the two out" in words(result.stderr)
 
     def test_wrong_usage(self, store) -> None:
         assert run(store.path, "--format", "slurm").exit_code == 2

@@ -467,6 +467,43 @@ class TestCommand:
         assert found["unproven"] == [str(tmp_path / NAMES[0])]
         assert found["n_proven"] == 0
 
+    @pytest.mark.parametrize("options", [[], ["--quiet"], ["--json", "-q"]])
+    def test_what_the_source_does_not_have_is_named_and_no_finding(
+        self, options: list[str], tmp_path: Path
+    ) -> None:
+        there, here = tmp_path / "there", tmp_path / "here"
+        put_there(there, NAMES[:1])
+        put_there(here, [*NAMES[:1], "notes.txt"])
+        result = run(here, "--from", f"file://{there}", *options)
+        assert result.exit_code == 0
+        named = f"'{here / 'notes.txt'}' is left alone: the source tells nothing of such a file\n"
+        assert result.stderr.count(named) == 1
+        assert (result.stderr == named) == bool(options)
+        if "--json" in options:
+            found = json.loads(result.stdout)
+            assert (found["ok"], found["n_files"], found["findings"]) == (True, 1, [])
+
+    @pytest.mark.parametrize(
+        ("args", "code", "said"),
+        [
+            (["gone"], 2, "No such file or directory"),
+            (["file"], 2, "Not a directory"),
+            ([".", "--from", "nonsense"], 2, "expected hf://"),
+            ([".", "--from", "http://127.0.0.1:1"], 3, "Connection refused"),
+        ],
+    )
+    def test_json_says_why_there_is_no_report(
+        self, args: list[str], code: int, said: str, tmp_path: Path, monkeypatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "file").touch()
+        result = run(*args, "--json")
+        found = json.loads(result.stdout)
+        assert (result.exit_code, found["exit_code"], found["ok"]) == (code, code, False)
+        assert found["path"] == str(tmp_path / args[0])
+        assert said in found["error"]
+        assert said in result.stderr
+
     def test_nothing_is_there(self, tmp_path: Path) -> None:
         result = run(tmp_path)
         assert result.exit_code == 1

@@ -1,6 +1,7 @@
 """`shardproof.fetch`, one call as in the shell; sources as contexts; errors below one root."""
 
 import contextlib
+import enum
 import errno
 import hashlib
 import inspect
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 import shardproof
@@ -52,6 +54,17 @@ DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 LIMITS = Limits(max_backoff=0, stall_timeout=5)
 
 
+class _Name(enum.StrEnum):
+    IT = "s/0.bin"
+
+
+class _OlderName(str, enum.Enum):  # noqa: UP042 - whose text is not its value
+    IT = "s/0.bin"
+
+
+TEXTS = [np.str_("s/0.bin"), _Name.IT, _OlderName.IT]
+
+
 class TestFetch:
     def test_an_address_as_in_the_shell(self, shard_hub: Hub, tmp_path: Path) -> None:
         shard_hub.put("s/0.bin", DATA)
@@ -66,6 +79,38 @@ class TestFetch:
         fetched = shardproof.fetch(f"file://{tmp_path}/from", tmp_path / "to", name="a/0.bin")
         assert fetched.path == tmp_path / "to" / "a" / "0.bin"
         assert fetched.path.read_bytes() == DATA
+
+    @pytest.mark.parametrize("name", TEXTS, ids=lambda name: type(name).__name__)
+    def test_a_name_of_a_subclass_of_str(self, name: str, shard_hub: Hub, tmp_path: Path) -> None:
+        shard_hub.put("s/0.bin", DATA)
+        fetched = shardproof.fetch(shard_hub.url, tmp_path, name=name)
+        assert (fetched.path, fetched.path.read_bytes()) == (tmp_path / "s" / "0.bin", DATA)
+        with HttpSource(shard_hub.url) as source:
+            fetched = fetch_file(source, name, tmp_path / "1.bin")
+        assert fetched.path.read_bytes() == DATA
+        assert type(fetched.file.name) is str
+
+    @pytest.mark.parametrize("name", TEXTS, ids=lambda name: type(name).__name__)
+    @pytest.mark.parametrize("limit", [None, 10**6])
+    def test_names_of_a_prefetcher_that_are_of_a_subclass_of_str(
+        self, name: str, limit: int | None, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.put("s/0.bin", b"1234")
+        with shardproof.ShardPrefetcher(
+            shard_hub.url, [name], tmp_path, max_cache_bytes=limit
+        ) as prefetcher:
+            (path,) = prefetcher
+            assert (path.name, path.parent.name, path.read_bytes()) == ("0.bin", "s", b"1234")
+            path.unlink()
+            assert prefetcher.wait_for(name).read_bytes() == b"1234"
+
+    @pytest.mark.parametrize("archive", ["zip://in/0.bin::file:///x.zip", "zip://0.bin::/a/x.zip"])
+    def test_an_address_that_ends_with_another_files_name(
+        self, archive: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ValueError, match=r"within another file; .* and name="):
+            shardproof.fetch(archive, tmp_path)
+        assert not list(tmp_path.iterdir())
 
     def test_a_source_stays_open(self, shard_hub: Hub, tmp_path: Path) -> None:
         shard_hub.put("s/0.bin", DATA)

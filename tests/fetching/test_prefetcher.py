@@ -1,5 +1,6 @@
 """The next shard is there before it is needed, and the last one is gone after."""
 
+import _thread
 import contextlib
 import errno
 import gc
@@ -433,6 +434,183 @@ class TestFailures:
         with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
             prefetcher.wait_for(NAMES[0])
             assert prefetcher.wait_for(NAMES[3]).read_bytes() == content(NAMES[3])
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 3)
+
+
+def write_over(path: Path) -> None:
+    """As many bytes; and another time of change, though the clock may not have moved."""
+    with path.open("r+b") as file:
+        file.write(b"ZZ")
+    os.utime(path, ns=(0, 1))
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(b"Z" * path.stat().st_size)
+    other.replace(path)
+
+
+def put_a_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def leases_in(cache: Path) -> list[Path]:
+    return [*cache.rglob("*.lease")]
+
+
+class TestWhatAnotherProgramDoesBeforeItIsRead:
+    """A shard that came is looked at again when the reader asks for it."""
+
+    @pytest.mark.parametrize("kind", ["with digests", "without"])
+    @pytest.mark.parametrize("harm", [remove, cut, write_over, replace, put_a_link])
+    def test_it_is_brought_again(
+        self, source: HubSource, tmp_path: Path, harm: Callable[[Path], None], kind: str
+    ) -> None:
+        for name in NAMES:
+            (tmp_path / "remote" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "remote" / name).write_bytes(content(name))
+        events, cache = Events(), tmp_path / "cache"
+        where = source if kind == "with digests" else f"file://{tmp_path}/remote"
+        with ShardPrefetcher(where, NAMES, cache, on_event=events, lookahead=2) as prefetcher:
+            first = prefetcher.wait_for(NAMES[0])
+            n_ready = prefetcher.stats.n_ready
+            for name in NAMES[1:3]:
+                events.wait("fetched", name)
+                harm(first.with_name(Path(name).name))
+            for name in NAMES[1:3]:
+                path = prefetcher.wait_for(name)
+                assert (path.is_symlink(), path.read_bytes()) == (False, content(name))
+            assert prefetcher.stats.n_ready == n_ready
+        assert leases_in(cache) == []
+
+    def test_the_one_that_is_read_now_too(self, source: HubSource, tmp_path: Path) -> None:
+        with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+            prefetcher.wait_for(NAMES[0]).unlink()
+            n_ready = prefetcher.stats.n_ready
+            for _ in range(3):
+                path = prefetcher.wait_for(NAMES[0])
+                assert path.read_bytes() == content(NAMES[0])
+                path.unlink()
+            assert prefetcher.stats.n_ready == n_ready
+        assert leases_in(tmp_path) == []
+
+    def test_what_is_as_it_was_is_not(self, source: HubSource, tmp_path: Path) -> None:
+        events = Events()
+        with ShardPrefetcher(source, NAMES[:2], tmp_path, on_event=events) as prefetcher:
+            prefetcher.wait_for(NAMES[0])
+            events.wait("fetched", NAMES[1])
+            for _ in range(3):
+                prefetcher.wait_for(NAMES[1])
+            assert prefetcher.stats.n_ready >= 3
+        came = [event.name for event in events.seen if event.kind in {"fetched", "found"}]
+        assert sorted(came) == NAMES[:2]
+
+    def test_where_it_can_not_be_brought_again_nothing_is_held(
+        self, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        events = Events()
+        names = NAMES[:2]
+        with ShardPrefetcher(source, names, tmp_path, limits=LIMITS, on_event=events) as prefetcher:
+            first = prefetcher.wait_for(names[0])
+            events.wait("fetched", names[1])
+            first.with_name("1.bin").unlink()
+            shard_hub.fault(names[1], "status-503", times=3)
+            with pytest.raises(FetchError, match="shard 1 after 3 attempts"):
+                prefetcher.wait_for(names[1])
+            assert leases_in(tmp_path) == []
+            assert prefetcher.wait_for(names[1]).read_bytes() == content(names[1])
+
+    def test_an_interrupt_meanwhile_leaves_nothing(
+        self, source: HubSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        names = NAMES[:1]
+        with ShardPrefetcher(
+            source, names, tmp_path, limits=Limits(stall_timeout=60)
+        ) as prefetcher:
+            prefetcher.wait_for(names[0]).unlink()
+            n_before = len(shard_hub.requests)
+            shard_hub.fault(names[0], "stall-in-body", times=1)
+
+            def interrupt() -> None:
+                wait_until(lambda: len(shard_hub.requests) > n_before)
+                _thread.interrupt_main()
+
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    prefetcher.wait_for(names[0])
+            finally:
+                thread.join()
+            assert leases_in(tmp_path) == []
+            assert prefetcher.wait_for(names[0]).read_bytes() == content(names[0])
+        assert leases_in(tmp_path) == []
+
+
+def test_what_can_not_be_synced_is_not_called_there(tmp_path: Path) -> None:
+    """The bytes came, and go with the lease that they were fetched for."""
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote" / "0.bin").write_bytes(b"1234")
+    cache = tmp_path / "cache"
+    with (
+        ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], cache, limits=LIMITS) as prefetcher,
+        FileSystemFaults(cache) as fs,
+    ):
+        fs.fail("fsync", errno.EIO, match="*/parts/*", times=None)
+        with pytest.raises(FetchError) as caught:
+            prefetcher.wait_for("0.bin")
+    assert Path(caught.value.path).parent.parent.parent.parent.parent == cache
+    assert "a directory could not be synced: Input/output error" in str(caught.value)
+    assert "is there" not in str(caught.value)
+    assert "parts" not in str(caught.value)
+
+
+class TestTwoThreads:
+    def test_only_one_waits(self, tmp_path: Path) -> None:
+        has_begun, goes_on = threading.Event(), threading.Event()
+
+        def fetch(name: str, to: Path) -> None:
+            has_begun.set()
+            assert goes_on.wait(30)
+            to.write_bytes(name.encode())
+
+        read = []
+        prefetcher = ShardPrefetcher(CallableSource(fetch), ["a", "b"], tmp_path)
+        thread = threading.Thread(target=lambda: read.append(prefetcher.wait_for("a")))
+        thread.start()
+        try:
+            assert has_begun.wait(30)
+            with pytest.raises(RuntimeError, match="another thread waits for a shard"):
+                prefetcher.wait_for("b")
+        finally:
+            goes_on.set()
+            thread.join()
+        assert [path.name for path in read] == ["a"]
+        assert prefetcher.wait_for("b").read_bytes() == b"b"
+        prefetcher.close()
+
+    def test_they_may_take_turns(self, source: HubSource, tmp_path: Path) -> None:
+        read = []
+        with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
+            for name in [*NAMES, "no such"]:
+
+                def wait(name: str = name) -> None:
+                    with contextlib.suppress(ValueError):
+                        read.append(prefetcher.wait_for(name).read_bytes())
+
+                thread = threading.Thread(target=wait)
+                thread.start()
+                thread.join()
+            read.append(prefetcher.wait_for(NAMES[-1]).read_bytes())
+        assert read == [content(name) for name in [*NAMES, NAMES[-1]]]
 
 
 class TestArguments:

@@ -811,12 +811,37 @@ def test_elsewhere_than_on_the_web_every_character_is_part_of_a_name(
     assert fetched.path.read_bytes() == b"1234"
 
 
+@pytest.mark.parametrize("chain", ["", "simplecache::", "Local"])
+def test_a_file_at_the_root_of_the_disk_has_a_folder(chain: str) -> None:
+    scheme = chain if chain == "Local" else f"{chain}file"
+    assert split_name(f"{scheme}:///0.bin") == (f"{scheme}:///", "0.bin")
+
+
+def test_two_colons_are_part_of_a_name_where_nothing_is_chained() -> None:
+    assert split_name("file:///a/b::c.bin") == ("file:///a", "b::c.bin")
+    folder = "hf://datasets/org/name/a::b"
+    assert split_name(f"{folder}/c.bin") == (folder, "c.bin")
+
+
 def test_on_the_web_a_query_and_a_fragment_are_no_part_of_a_name() -> None:
     assert split_name("HTTPS://h/a%20b/x%23?q=1#f") == ("https://h/a%20b?q=1", "x#")
 
 
 @pytest.mark.parametrize(
-    "url", ["file:///x", "memory://x", "s3://bucket", "s3://b/a/", "x", "/x", "http://h", ""]
+    "url",
+    [
+        "file:///",
+        "file://",
+        "memory://x",
+        "memory:///x",
+        "s3://bucket",
+        "s3:///x",
+        "s3://b/a/",
+        "x",
+        "/x",
+        "http://h",
+        "",
+    ],
 )
 def test_an_address_of_no_file(url: str) -> None:
     with pytest.raises(ValueError, match="ends with a file's name"):

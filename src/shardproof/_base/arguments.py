@@ -22,7 +22,16 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 from beartype import BeartypeConf
 from beartype.door import is_bearable
 
-__all__ = ["accepted_fields", "as_int", "checked", "count", "number", "plain_number", "rank_of"]
+__all__ = [
+    "accepted_fields",
+    "as_int",
+    "checked",
+    "count",
+    "number",
+    "plain_number",
+    "plain_text",
+    "rank_of",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,13 +99,15 @@ def number(name: str, value: object, least: float = 0.0) -> float:
 
     Raises:
         TypeError: It is none, as True is none.
-        ValueError: It is too small, infinite, or NaN.
+        ValueError: It is too small, infinite, NaN, or an integer that no float holds.
     """
     found = plain_number(value)
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise TypeError(f"{name}: expected a number, found {_shown(value)}")
-    if not least <= found < math.inf:
+    if not least <= found <= sys.float_info.max:  # an integer may be more than a float can hold
         expected = f"a finite number, {least:g} or more"
+        if least <= found < math.inf:
+            expected = f"{least:g} to {sys.float_info.max:g}"
         raise ValueError(f"{name}: expected {expected}, found {_shown(found)}")
     return found
 
@@ -121,6 +132,14 @@ def plain_number(value: Any) -> Any:
     if isinstance(value, Real) and not isinstance(value, Rational):  # which no float may hold
         return float(value)
     return value
+
+
+def plain_text(text: str) -> str:
+    """Return a text of a subclass, such as numpy's, as Python's; of an enum's member its value.
+
+    What writes JSON takes no other, and an enum's own ``__str__`` may return its name.
+    """
+    return str.__str__(text)
 
 
 def accepted_fields(owner: Any) -> dict[str, Any]:

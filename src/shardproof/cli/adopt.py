@@ -15,7 +15,7 @@ from shardproof.cli.exits import (
     log_shown,
     warn,
 )
-from shardproof.cli.paths import QuietOption, argument, given_text
+from shardproof.cli.paths import argument, given_text
 
 __all__ = ["adopt"]
 
@@ -41,24 +41,31 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
         int | None, typer.Option(min=1, help="Files read at once. By default the processors.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: QuietOption = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="Print only errors, and what is not taken over."),
+    ] = False,
 ) -> None:
     """Take over shards that other tools fetched: proven, or on your word. Nothing is removed.
 
-    Exit codes: 0 taken over; 1 some are not the source's, or none is there; 2 no such directory, or
-    wrong usage; 3 a file could not be looked at, or the source not be asked; 130 interrupted,
-    143 ended by SIGTERM (129: SIGHUP).
+    What the source does not have is left alone, and named.
+
+    Exit codes: 0 taken over, but for what is left alone; 1 some have other bytes, or are no regular
+    files, or none is there; 2 no such directory, or wrong usage; 3 a file could not be looked at,
+    or the source not be asked; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
     """
     from shardproof import fetching  # noqa: PLC0415 - not for the other commands
 
-    shown_log = log_shown("fetching", is_on=not quiet)  # what the source does not have
-    with errors_end_it("look at", directory, refused=COULD_NOT_LOOK), shown_log:
+    shown_log = log_shown("fetching", is_on=not quiet)
+    left_alone = log_shown("fetching.adopt", is_on=quiet)  # it is among the others if not
+    ends = errors_end_it("look at", directory, refused=COULD_NOT_LOOK, as_json=as_json)
+    with ends, shown_log, left_alone:
         try:
             report = fetching.adopt(
                 directory, source, match=match, trust=not proven_only, workers=workers
             )
         except (FileNotFoundError, NotADirectoryError) as error:
-            end_with(told(error), NO_PROMISE)
+            end_with(told(error), NO_PROMISE, json_of=directory if as_json else None)
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))
     elif not quiet:

@@ -7,6 +7,7 @@ looked at: the disk failed, or a host can't be reached; 130, 143 and 129 are `si
 import contextlib
 import dataclasses
 import errno
+import json
 import logging
 import os
 import socket
@@ -27,7 +28,7 @@ from shardproof.errors import (
     SourceError,
     UnsyncedError,
 )
-from shardproof.report import is_conclusive
+from shardproof.report import Report, is_conclusive
 
 __all__ = [
     "COULD_NOT_LOOK",
@@ -110,18 +111,22 @@ def outcome_of(path: str, look: Callable[[], R]) -> PathOutcome[R]:
 
 
 @contextlib.contextmanager
-def errors_end_it(verb: str, path: str, *, refused: int = NO_PROMISE) -> Iterator[None]:
+def errors_end_it(
+    verb: str, path: str, *, refused: int = NO_PROMISE, as_json: bool = False
+) -> Iterator[None]:
     """End the command by the exit code and the words of whatever its work raises.
 
     Args:
         verb: What was to be done, such as "look at".
         path: With what.
         refused: As for `code_of`.
+        as_json: Whether it is said on standard output too, as JSON.
     """
     try:
         yield
     except _EXPECTED as error:
-        end_with(words_of(error, verb, path), code_of(error, refused=refused))
+        json_of = path if as_json else None
+        end_with(words_of(error, verb, path), code_of(error, refused=refused), json_of=json_of)
 
 
 def code_of(error: BaseException, *, refused: int = NO_PROMISE) -> int:
@@ -231,7 +236,16 @@ class _Shown(logging.Handler):
         warn(record.getMessage())
 
 
-def end_with(problem: str, code: int) -> NoReturn:
-    """Print what is wrong on standard error, and end the command by an exit code."""
+def end_with(problem: str, code: int, *, json_of: str | None = None) -> NoReturn:
+    """Print what is wrong on standard error, and end the command by an exit code.
+
+    Args:
+        problem: What is wrong.
+        code: The exit code.
+        json_of: With which path; then it is printed on standard output too, as JSON.
+    """
     warn(problem)
+    if json_of is not None:
+        outcome: PathOutcome[Report] = PathOutcome(json_of, None, problem, code)
+        typer.echo(json.dumps(outcome.to_dict(), indent=2))
     raise typer.Exit(code)

@@ -96,6 +96,9 @@ def receipts(
     if ranges and not pending:
         problem = "it says how --pending prints; give --pending too, or leave --ranges out"
         raise typer.BadParameter(problem, param_hint="--ranges")
+    if as_json and pending:
+        problem = "--pending prints numbers for scripts; leave one of the two out"
+        raise typer.BadParameter(problem, param_hint="--json")
     top = os.path.abspath(directory)
     outcomes = _look(top, level)
     found = [outcome.result for outcome in outcomes if outcome.result is not None]
@@ -113,7 +116,7 @@ def receipts(
     if as_json and outcomes[0].path != top:
         plans = [outcome.to_dict() for outcome in outcomes]
         typer.echo(json.dumps({"path": top, "plans": plans}, indent=2))
-    elif as_json and found:
+    elif as_json:
         typer.echo(json.dumps(outcomes[0].to_dict(), indent=2))
     out = console(wraps=True)
     for store, rows in [] if as_json else found:

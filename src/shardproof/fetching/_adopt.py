@@ -32,7 +32,7 @@ from shardproof.report import Finding, FindingKind, Report
 
 __all__ = ["adopt"]
 
-logger = logging.getLogger("shardproof.fetching")
+logger = logging.getLogger("shardproof.fetching.adopt")  # which the command shows also when quiet
 
 _FILE = "a regular file"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -54,9 +54,10 @@ def adopt(
 
     A file whose digest the source states is proven by reading every byte. One whose digest it does
     not state is taken over on your word, if its size is not another one; the report has it among
-    the ``unproven``. Nothing is moved, changed or removed, neither now nor when it is not
-    needed any more; links are not followed. Files whose names begin with a dot are left out, and
-    what is gone before it was looked at.
+    the ``unproven``. One that the source does not have is left alone: it is in the log, and not in
+    the report. Nothing is moved, changed or removed, neither now nor when it is not needed any
+    more; links are not followed. Files whose names begin with a dot are left out, and what is gone
+    before it was looked at.
 
     Args:
         path: The directory that a prefetcher keeps the source's shards in, or a manager.
@@ -69,8 +70,8 @@ def adopt(
         cancellation: Ends the call with an error, from another thread.
 
     Returns:
-        A report of level ``valid``. A finding is not taken over: it has another size or digest, is
-        not at the source, is no regular file, or could not be looked at.
+        A report of level ``valid``, about what the source has. A finding is not taken over: it has
+        another size or digest, is no regular file, or could not be looked at.
 
     Raises:
         FetchError: The source can't be asked, or the call was stopped.

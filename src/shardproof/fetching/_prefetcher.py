@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from shardproof._base.arguments import checked, count
+from shardproof._base.arguments import checked, count, plain_text
 from shardproof._base.messages import joined, quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
@@ -196,13 +196,14 @@ class ShardPrefetcher:
         progress: bool = False,
     ) -> None:
         refuse_empty(cache_dir=cache_dir)
+        names = [plain_text(name) for name in names]
         refused = refusals(names)
         if refused:
             lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused]
             raise ValueError(f"names that are refused ({len(refused)}): " + joined(lines))
         count("lookahead", lookahead)
         policy = cleanup_policy(cleanup, max_cache_bytes)
-        self._names, self._lookahead, self._progress = list(names), lookahead, progress
+        self._names, self._lookahead, self._progress = names, lookahead, progress
         self._positions = {name: position for position, name in enumerate(names)}
         self._source = open_source(source) if isinstance(source, str) else source
         resource = getattr(self._source, "resource", None)
@@ -212,6 +213,7 @@ class ShardPrefetcher:
         self._fetcher = CachedFetcher(self._source, self._cache, limits, PrefetchTally(on_event))
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._reader: int | None = None
         self._has_begun = False
         own = self._source if isinstance(source, str) else None
         self._held = _HeldByPrefetcher(self._fetcher, self._cache, own)
@@ -242,17 +244,34 @@ class ShardPrefetcher:
     def wait_for(self, name: str) -> Path:
         """Return where a shard is, whole and proven; it stays until the next one is asked for.
 
+        One that came before is looked at again, and brought again if another program has removed
+        or changed it since. Only one thread at a time may wait, since what it asks for says what
+        is held.
+
         Args:
             name: One of the names, in whatever order.
 
         Raises:
             ValueError: None of the names.
             FetchError: It could not be fetched, neither in the background nor now.
+            RuntimeError: Another thread waits for a shard.
         """
         self._refuse_use()
+        thread = threading.get_ident()
+        if self._reader not in {None, thread}:
+            problem = "another thread waits for a shard of this prefetcher"
+            raise RuntimeError(f"{problem}: let one thread call wait_for, or make one in each")
+        try:
+            self._reader = thread
+            return self._wait_for(name)
+        finally:
+            self._reader = None
+
+    def _wait_for(self, name: str) -> Path:
         if name not in self._positions:
             expected = f"one of the {len(self._names)} shards"
             raise ValueError(f"name: expected {expected}, found {quoted(name)}")
+        name = plain_text(name)
         began = time.monotonic()
         task = apart(lambda _: self._schedule(self._positions[name]))[name]
         is_ready = task.is_there
@@ -267,12 +286,22 @@ class ShardPrefetcher:
                 with self._lock:
                     self._tasks.pop(name, None)
 
+        def bring_anew(stop: Stop) -> CachedShard | None:
+            # Another program may have removed or changed it since it came.
+            if self._fetcher.is_unchanged(name):
+                return None
+            return self._fetcher.bring(name, self._positions[name], stop)
+
+        brought: CachedShard | None
         try:
             path = task.result()
         except FetchError:  # what failed in the background may succeed now
             brought = apart(bring)
+        else:
+            brought = apart(bring_anew)
+        if brought is not None:
             self._fetcher.tally.tell(brought.event)
-            path = brought.path
+            path, is_ready = brought.path, False
         self._fetcher.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
         return path
 

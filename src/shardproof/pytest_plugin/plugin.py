@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["pytest_addoption", "pytest_configure", "pytest_make_collect_report"]
 
 _EMPTY = "expected a path, found none: is a variable not set? The current directory is '.'"
+# A line is taken as it is: of an empty path in quotes, as in a shell, it has them.
+_NONE = {"", "''", '""'}
 _NOT_GIVEN: list[str] = []
 
 _LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
@@ -58,7 +60,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("validate_shards", "As --validate-shards.", type="bool", default=False)
     parser.addini(
-        "shards_dirs", "As --shards-dir, relative to this file.", type="args", default=_NOT_GIVEN
+        "shards_dirs",
+        "As --shards-dir, one path a line, relative to this file.",
+        type="linelist",
+        default=_NOT_GIVEN,
     )
     parser.addini("shards_level", "As --shards-level.", default="present")
 
@@ -93,7 +98,7 @@ def _named_directories(config: pytest.Config) -> list[Path]:
     given, listed = config.getoption("shards_dir"), config.getini("shards_dirs")
     if "" in given:
         raise pytest.UsageError(f"--shards-dir=PATH: {_EMPTY}")
-    if "" in listed or (not listed and listed is not _NOT_GIVEN):
+    if not _NONE.isdisjoint(listed) or (not listed and listed is not _NOT_GIVEN):
         raise pytest.UsageError(f"ini option shards_dirs: {_EMPTY}")
     here = config.invocation_params.dir
     base = here if config.inipath is None else config.inipath.parent

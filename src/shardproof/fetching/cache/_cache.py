@@ -120,9 +120,16 @@ class Cache:
                 status = place.status()
                 if status is not None and mark_of(status) == proof.mark:
                     self._proofs.use(proof)
+                    lease.mark = proof.mark
                     return Path(place.path)
         lease.stop_reading()
         return None
+
+    def is_unchanged(self, lease: Lease) -> bool:
+        """Return whether a shard is there as it was when its holder last found or placed it."""
+        with place_of(self.root, lease.name) as place:
+            status = place.status() if place else None
+            return status is not None and mark_of(status) == lease.mark
 
     def place(
         self,
@@ -162,6 +169,7 @@ class Cache:
                     if status is None:
                         lease.begin_reading()
                         if files.move_new(os.fspath(temporary), place.base, dir_fd=place.fd):
+                            lease.mark = proof.mark
                             break
                     elif any(self.find(each, lease, stop) for each in (file, same)):
                         files.remove(temporary)

@@ -70,6 +70,12 @@ class CachedFetcher:
             self._let_go(name)
             raise
 
+    def is_unchanged(self, name: str) -> bool:
+        """Return whether a shard is held, and as it was when it was brought."""
+        with self._lock:
+            lease = self._leases.get(name)
+        return lease is not None and self._cache.is_unchanged(lease)
+
     def _bring(self, name: str, label: str, lease: Lease, stop: threading.Event) -> CachedShard:
         try:
             file = self._file(name, label, stop)

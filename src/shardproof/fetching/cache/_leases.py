@@ -18,7 +18,7 @@ from typing import Self
 import msgspec
 
 from shardproof._base import files
-from shardproof._base.liveness import Heartbeat, ObservedSilence, is_gone, owner_text
+from shardproof._base.liveness import Heartbeat, Mark, ObservedSilence, is_gone, owner_text
 from shardproof._base.messages import quoted, shown, told
 from shardproof.fetching.cache._lease_files import Kind, LeaseEntry, LeaseFiles
 from shardproof.fetching.cache._places import StateDirs, key_of
@@ -50,11 +50,13 @@ class Lease:
     Attributes:
         name: The shard.
         lost: Whether another process took this one for dead: the shard may be removed at any time.
+        mark: What told the shard's file from others when its holder last found or placed it.
     """
 
     def __init__(self, leases: "Leases", name: str, entry: LeaseEntry, record: LeaseRecord) -> None:
         self.name = name
         self.lost = False
+        self.mark: Mark | None = None
         self.entry = entry
         self._leases = leases
         self._record = record

@@ -15,6 +15,7 @@ __all__ = ["open_source", "split_name"]
 _HUB = re.compile(
     r"hf://(?P<kind>datasets/|models/)?(?P<repo>(?!datasets/|models/|spaces/)[^/@?#]+/[^/@?#]+)(@(?P<revision>[^/]+))?(/(?P<subfolder>.*))?"
 )
+_OF_DISKS = {"file", "local"}
 _SCHEMES = re.compile(r"[a-z0-9+._-]+(::[a-z0-9+._-]+)*", re.ASCII)
 
 
@@ -66,7 +67,14 @@ def split_name(url: str) -> tuple[str, str]:
         folder, name = folder if path or parts.netloc else "", unquote(last)
     else:
         folder, _, name = url.rpartition("/")
-        folder = "" if folder.endswith((":/", "://")) else folder
+        scheme, _, rest = folder.partition("://")
+        if "::" in rest and scheme.lower() != "hf":  # zip://in/a.bin::file:///z.zip
+            found = f"'{shown(bare(url))}', which is within another file"
+            found += "; give the address of its folder, and name="
+            raise ValueError(f"url: expected one that ends with a file's name, found {found}")
+        if folder.endswith((":/", "://")):  # nothing but a scheme, unless there is a root
+            is_root = folder.endswith("://") and scheme.lower().split("::")[-1] in _OF_DISKS
+            folder = f"{folder}/" if is_root else ""
     if not name or "/" in name or not folder:
         found = f"'{shown(bare(url))}'"
         raise ValueError(f"url: expected one that ends with a file's name, found {found}")

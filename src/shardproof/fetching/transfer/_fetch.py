@@ -16,7 +16,7 @@ import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base import files
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, plain_text
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof._base.opening import refuse_empty
@@ -110,7 +110,7 @@ def fetch(
         if address is None:
             raise ValueError("name: expected the name of a file of the source, found None")
         address, name = split_name(address)
-    _refuse_name(name)
+    name = _accepted_name(name)
     target = os.path.join(os.path.abspath(to), name)
     display = bar(name) if progress is True else contextlib.nullcontext(progress or None)
 
@@ -187,7 +187,7 @@ def fetch_file(
         (b'1234', False)
     """
     refuse_empty(path=path)
-    _refuse_name(name)
+    name = _accepted_name(name)
     target = os.path.abspath(path)
 
     def work(own: Stop) -> FetchResult:
@@ -209,9 +209,11 @@ def fetch_file(
     return apart(work)
 
 
-def _refuse_name(name: str) -> None:
+def _accepted_name(name: str) -> str:
+    name = plain_text(name)
     for refusal in refusals([name]):
         raise ValueError(f"name: {quoted(name)} is refused: {refusal.reason}")
+    return name
 
 
 def fetch_to(
@@ -273,7 +275,12 @@ def fetch_to(
     except FetchError:
         raise
     except UnsyncedError as error:  # which says what is there, and what to do
-        raise FetchError(told(error), url=goal.url, path=goal.path) from error
+        problem = told(error)
+        if target != goal.path:  # what is there goes with the lease that it was fetched for
+            said = os.strerror(error.errno) if error.errno else "no reason was given"
+            advice = "see to the disk, and fetch it again"
+            problem = f"a directory could not be synced: {said}; {advice}"
+        raise FetchError(problem, url=goal.url, path=goal.path) from error
     except OSError as error:
         problem = f"{error.strerror or error}; see to the disk, and fetch it again"
         raise FetchError(problem, url=goal.url, path=goal.path) from error
