@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import shardproof
 from shardproof.checkpoint import (
     MultiShardLoader,
     MultiShardSaver,
@@ -150,3 +151,6 @@ def test_the_kit_reads_what_the_saver_wrote(digest: Any, tmp_path: Path) -> None
     assert read_checkpoint(tmp_path / "model") == [
         {name: array.tobytes() for name, array in each.items()} for each in arrays
     ]
+    for path in (tmp_path, tmp_path / "model"):
+        report = shardproof.validate(path, level="valid").raise_for_findings()
+        assert (report.n_proven, report.unproven) == (2, ())

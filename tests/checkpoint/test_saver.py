@@ -12,12 +12,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 
-from shardproof import CheckpointError, MultiShardLoader, MultiShardSaver, UnsyncedError
+from shardproof import (
+    CheckpointError,
+    MultiShardLoader,
+    MultiShardSaver,
+    ShardFileVerifier,
+    UnsyncedError,
+)
 from shardproof._base import files as _files
 from shardproof.checkpoint import _prune, from_safetensors
+from shardproof.checkpoint.format import _metadata
 from shardproof.checkpoint.save import _shard_writer
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
@@ -246,6 +254,48 @@ class TestWrongArguments:
     def test_a_prefix_without_a_name(self, saver, prefix: str) -> None:
         with pytest.raises(ValueError, match="prefix: expected a path"):
             saver.save_shard(prefix, 0, ARRAYS)
+
+    @pytest.mark.parametrize(
+        ("name", "reason"),
+        [
+            ("a\nb", "it has a control character"),
+            ("a\x7f", "it has a control character"),
+            ("a\0", "it has a control character"),
+            ("a\\b", "it has a backslash"),
+            ("C:a", "it begins with a drive"),
+            ("n" * 256, "it is over 255 bytes"),
+        ],
+        ids=["newline", "delete", "nul", "backslash", "drive", "long"],
+    )
+    @pytest.mark.parametrize("base", ["", "memory://refused/"])
+    def test_a_name_whose_files_would_be_refused(
+        self, saver, tmp_path: Path, base: str, name: str, reason: str
+    ) -> None:
+        """One such checkpoint would block the look at its whole directory."""
+        prefix, source = f"{base or tmp_path}/new/{name}", tmp_path / "x.safetensors"
+        for save in (
+            lambda: saver.save_shard(prefix, 0, ARRAYS),
+            lambda: saver.save_shard(prefix, 0, ARRAYS, overwrite=True),
+            lambda: saver.save_metadata(prefix, world_size=1),
+            lambda: from_safetensors(source, prefix),
+        ):
+            with pytest.raises(ValueError, match="prefix: no checkpoint can be called") as caught:
+                save()
+            assert str(caught.value).endswith(f": {reason}")
+            assert "\n" not in str(caught.value)
+        assert os.listdir(tmp_path) == []
+
+    def test_what_exists_under_such_a_name_is_read(self, saver, tmp_path: Path) -> None:
+        saver.save_shard(tmp_path / "a-b", 0, ARRAYS)
+        saver.save_metadata(tmp_path / "a-b", world_size=1)
+        metadata = MultiShardLoader().load_metadata(tmp_path / "a-b")
+        shard = msgspec.structs.replace(metadata.shards[0], file="a\\b_shard_0.shard")
+        (tmp_path / "a-b_shard_0.shard").rename(tmp_path / shard.file)
+        (tmp_path / "a-b.metadata.json").unlink()
+        text = _metadata.seal(msgspec.structs.replace(metadata, shards=(shard,)))
+        (tmp_path / "a\\b.metadata.json").write_bytes(text)
+        assert list(MultiShardLoader().load_shard(tmp_path / "a\\b", 0)) == list(ARRAYS)
+        assert ShardFileVerifier().verify_checkpoint(tmp_path / "a\\b").warnings == ()
 
     def test_a_timestamp_that_is_none(self, saver, prefix: Path) -> None:
         for text in ("now", "2026-11-21", "2026-11-21T20:00:00", "2026-13-21T20:00:00Z", ""):

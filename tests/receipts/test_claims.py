@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from shardproof import (
     ClaimLostError,
     ManifestError,
+    ManifestNotFoundError,
     ReceiptStore,
     ShardClaimedError,
     ShardCompletedError,
@@ -490,7 +491,26 @@ def test_who_has_what(store) -> None:
     found = list(receipts.claims_in(str(store.path)))
     assert [index for index, _ in found] == [0, 2]
     assert all(str(os.getpid()) in claim.owner for _, claim in found)
-    assert list(receipts.claims_in(str(Path(store.path).parent))) == []
+
+
+def test_a_directory_that_is_no_plan_has_no_claims_to_tell(store, tmp_path) -> None:
+    """At the call, so that nobody takes a typo for a plan that no worker is at."""
+    for path in (tmp_path / "typo", store.path.parent):
+        with pytest.raises(ManifestNotFoundError):
+            receipts.claims_in(path)
+    with pytest.raises(ValueError, match="plan_dir: expected a path, found an empty text"):
+        receipts.claims_in("")
+    (store.path / "plan.json").write_text("[]")
+    with pytest.raises(ManifestError):
+        receipts.claims_in(store.path)
+
+
+def test_a_relative_path_is_of_the_directory_at_the_call(store, tmp_path, monkeypatch) -> None:
+    store.claim(1)
+    monkeypatch.chdir(store.path)
+    claims = receipts.claims_in(".")
+    monkeypatch.chdir(tmp_path)
+    assert [index for index, _ in claims] == [1]
 
 
 class TestAnotherThingUnderItsName:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +122,13 @@ class TestCanonicalJson:
         found = _canonical.canonical_json({"a": (1, 2), "b": Path("x//y/../z/")})
         assert found == b'{"a":[1,2],"b":"x/z"}'
 
+    @pytest.mark.parametrize("value", [True, False])
+    def test_a_truth_value_of_numpy_is_one(self, value: bool) -> None:
+        found = _canonical.plain({"a": [np.bool_(value)]})
+        assert found == {"a": [value]}
+        assert found["a"][0] is value
+        assert _canonical.hash_of({"a": np.bool_(value)}) == _canonical.hash_of({"a": value})
+
     @pytest.mark.parametrize(
         ("path", "same"),
         [
@@ -225,6 +233,16 @@ class TestAssignment:
             ("large", 4, 2, 18),
             ("large", 4, 3, 17),
             ("small", None, None, 10),
+        ]
+
+    def test_sizes_that_floats_can_not_tell_apart(self) -> None:
+        """As a float, the second would be less than half of the first, which is dealt out again."""
+        shards = assign([source("a", 2**54 + 1), source("b", 2**53 + 1)], 4)
+        assert [(f.path, f.row_modulus, s.total_bytes) for s in shards for f in s.files] == [
+            ("a", 2, 2**53 + 1),
+            ("a", 2, 2**53),
+            ("b", 2, 2**52 + 1),
+            ("b", 2, 2**52),
         ]
 
     def test_one_tiny_file_among_large_ones(self) -> None:

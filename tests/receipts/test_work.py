@@ -116,6 +116,25 @@ class TestCompleted:
         assert left_over(store) == []
 
 
+class TestEnteredTwice:
+    def test_the_second_is_refused_and_no_thread_is_left(self, store) -> None:
+        before = threading.enumerate()
+        with store.claim(0) as work:
+            with pytest.raises(ReceiptError, match="the work has begun already; enter it once"):
+                work.__enter__()
+            work.output("x.bin").write_bytes(b"x")
+        assert store.is_completed(0, level="valid")
+        assert threading.enumerate() == before
+
+    def test_in_its_own_block(self, store) -> None:
+        before = threading.enumerate()
+        with pytest.raises(ReceiptError, match="enter it once"), store.claim(0) as work, work:
+            work.mark_empty()
+        assert store.receipt(0).status == "failed"
+        assert threading.enumerate() == before
+        complete(store, 0)  # it was given back
+
+
 class TestOutsideTheBlock:
     """What is written outside `with work:` would be recorded nowhere, and gone with the claim."""
 
@@ -177,6 +196,20 @@ class TestRefused:
         with pytest.raises(ReceiptError, match="of another kind"), store.claim(0) as work:  # noqa: PT012
             work.output("x.bin")
             work.output("x.bin", "other")
+
+    @pytest.mark.parametrize(
+        ("name", "twin"),
+        [("a.bin", "A.BIN"), ("\u00e9.bin", "e\u0301.BIN"), ("x/y.bin", "X/y.Bin")],
+    )
+    def test_two_names_that_some_file_systems_can_not_tell_apart(
+        self, store, raises, name: str, twin: str
+    ) -> None:
+        """A receipt that names both is refused when it is read, and the whole plan with it."""
+        with pytest.raises(ReceiptError, match="beside its twin"), store.claim(0) as work:  # noqa: PT012
+            work.output(name).write_bytes(b"1")
+            assert work.output(name) == work.output(name)
+            work.output(twin).write_bytes(b"2")
+        assert shardproof.validate(store.path).format == "receipts"
 
     def test_two_outputs_of_one_kind(self, store, raises) -> None:
         with pytest.raises(ReceiptError, match="give each its kind"), store.claim(0) as work:  # noqa: PT012
@@ -418,6 +451,23 @@ def test_stats_that_are_no_json_are_refused_before_an_output_is_replaced(store) 
         work.stats["x"] = {1}
     assert (store.path / "shard_000000.bin").read_bytes() == b"old"
     assert store.receipt(0).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("stats", "where"),
+    [
+        ({"n": 1, "x": "\ud800"}, r"receipt\.stats\.x: expected Unicode, found '\\ud800'"),
+        ({"x": {"y": ["\udcff"]}}, r"receipt\.stats\.x\.y: expected Unicode, found '\\udcff'"),
+        ({"\ud800": {}}, r"receipt\.stats: expected Unicode, found '\\ud800'"),
+    ],
+)
+def test_stats_that_are_no_unicode_are_named(store, stats, where: str) -> None:
+    with pytest.raises(ValueError, match=where) as caught, store.claim(0) as work:  # noqa: PT012
+        work.output("shard_000000.bin").write_bytes(b"new")
+        work.stats |= stats
+    assert type(caught.value) is ValueError
+    assert store.receipt(0).status == "failed"
+    assert left_over(store) == []
 
 
 class SpeechlessError(Exception):

@@ -30,6 +30,7 @@ from shardproof import (
     ShardValidationError,
     testing,
 )
+from shardproof._base import files as _files
 from shardproof.staging import _copies, _job, _stage, stage
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.forking import PATIENCE, ended, forked
@@ -100,6 +101,20 @@ class TestCopy:
             copy
         )
         assert shardproof.validate(copy, level="valid").ok
+
+    def test_folders_in_folders(self, tmp_path, to) -> None:
+        store = new_store(tmp_path, 1)
+        with store.claim(0) as work:
+            work.output("a/b/c/x.bin").write_bytes(b"tokens")
+            work.output("a/y.idx").write_bytes(b"index")
+        copy = stage(store.path, to, level="valid")
+        assert_promised(store.path, copy)
+        assert {"a/b/c/x.bin", "a/y.idx"} <= set(content(copy))
+        modes = {
+            str(path): path.stat().st_mode & 0o777 for path in copy.rglob("*") if path.is_dir()
+        }
+        assert {str(copy / name) for name in ("a", "a/b", "a/b/c", "receipts")} == set(modes)
+        assert set(modes.values()) == {0o700}
 
     def test_by_default_it_goes_to_tmpdir(self, make_shards_dir, to, monkeypatch) -> None:
         monkeypatch.setenv("TMPDIR", str(to))
@@ -465,6 +480,74 @@ class TestWhatCanNotBeLookedAt:
             fs.fail("stat", errno.EIO, match="shardproof-*/*", times=1)
             with pytest.raises(OSError, match="Input/output error"):
                 stage(make_shards_dir(1), to)
+
+    def test_each_limit_of_open_files_ends_in_an_error_that_names_what(
+        self, make_shards_dir, to
+    ) -> None:
+        """Real limits of the kernel's, from none on until it succeeds."""
+        shards_dir = make_shards_dir(4)
+
+        def limited() -> None:
+            stage(shards_dir, to)  # what is imported late is there
+            shutil.rmtree(base(to))
+            told = []
+            highest = max(map(int, os.listdir("/dev/fd")))
+            while (begin := os.open(os.devnull, os.O_RDONLY) + 1) <= highest:
+                pass  # until all numbers below are taken
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            for limit in range(begin, begin + 64):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                try:
+                    stage(shards_dir, to)
+                except OSError as error:
+                    told.append(error)
+                else:
+                    break
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert len(told) > 5
+            for error in told:
+                assert type(error) is OSError, repr(error)
+                assert error.errno == errno.EMFILE
+                assert os.path.isabs(error.filename), repr(error)
+            assert len(told) < 64
+            assert_same(shards_dir, finished(to)[0])
+
+        assert ended(forked(limited)) == 0
+
+    def test_none_of_the_source_s_files(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(3)
+        with FileSystemFaults(shards_dir) as fs:
+            fs.fail("open", errno.EIO, match="*.bin")
+            problem = "could not look at 3 of 3 files: Input/output error; the first is"
+            with pytest.raises(OSError, match=problem) as caught:
+                stage(shards_dir, to)
+        assert not isinstance(caught.value, FileNotFoundError)
+        assert caught.value.errno == errno.EIO
+        assert caught.value.filename == str(shards_dir / "acts000000.bin")
+
+    def test_some_of_them_beside_what_is_missing(self, make_shards_dir, to) -> None:
+        shards_dir = make_shards_dir(3, missing=[1])
+        with FileSystemFaults(shards_dir) as fs:
+            fs.fail("open", errno.EIO, match="acts000000.bin")
+            with pytest.raises(ShardValidationError) as caught:
+                stage(shards_dir, to)
+        assert [finding.path.name for finding in caught.value.report.findings] == [
+            "acts000000.bin",
+            "acts000001.bin",
+        ]
+
+    @pytest.mark.parametrize("name", [".shardproof-stage.jsonl", ".shardproof-stage.lock"])
+    def test_what_a_copy_has_of_its_own_is_named_whole(
+        self, make_shards_dir, to, name: str
+    ) -> None:
+        shards_dir = make_shards_dir(1)
+        copy = stage(shards_dir, to)
+        with FileSystemFaults(to) as fs:
+            fs.fail("open", errno.EIO, match=name)
+            with pytest.raises(OSError, match="Input/output error") as caught:
+                stage(shards_dir, to)
+        assert caught.value.filename == str(copy / name)
 
 
 def is_listing(call, operation: str) -> bool:
@@ -924,6 +1007,33 @@ class TestDestination:
             stage(make_shards_dir(3, d_model=512), to)
         assert caught.value.errno == errno.ENOSPC
         assert list(to.rglob("*.bin")) == []
+
+    def test_room_that_unfinished_copies_give_back(self, make_shards_dir, to, monkeypatch) -> None:
+        """Of a process that lives and copies the same files."""
+        shards_dir, real, free = make_shards_dir(3, d_model=512), os.statvfs, 0
+
+        def nearly_full(path):
+            found = real(path)
+            return os.statvfs_result((found[0], 1, *found[2:4], free, *found[5:]))
+
+        monkeypatch.setattr(os, "statvfs", nearly_full)
+        with pytest.raises(OSError, match="bytes free") as caught:
+            stage(shards_dir, to)
+        wanted = int(re.search(r"expected (\d+) bytes free", str(caught.value))[1])
+        (place,) = base(to).iterdir()
+        for name in (_files._temporary_name(), "no copy"):
+            with open(place / name, "wb") as file:
+                file.write(os.urandom(20_000))
+                os.fsync(file.fileno())  # what it takes of the disk is known
+        given_back = next(place.glob("*.tmp")).stat().st_blocks * 512
+        assert given_back > 0
+        free = wanted - given_back - 1
+        with pytest.raises(OSError, match=f"expected {wanted} bytes free.* found {wanted - 1};"):
+            stage(shards_dir, to)
+        free += 1
+        copy = stage(shards_dir, to)
+        (copy / "no copy").unlink()
+        assert_whole(shards_dir, copy)
 
     @pytest.mark.parametrize("workers", [1, 4])
     def test_a_disk_that_fills_up(self, make_shards_dir, to, workers: int) -> None:

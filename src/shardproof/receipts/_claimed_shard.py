@@ -104,15 +104,16 @@ class ClaimedShard:
 
         Raises:
             ReceiptError: Outside the ``with`` block; a name that no output can have, or another
-                output of this kind; or where its directory is to be is no directory, or a link that
-                leads out.
+                output of this kind, or of a name that differs in case alone; or where its directory
+                is to be is no directory, or a link that leads out.
             OSError: It could not be looked at (EIO, ESTALE, ...).
         """
         if self._is_over or self._heartbeat is None:
             state = "the work is over" if self._is_over else "the work has not begun"
             raise self._problem(f"{state}; write `with work:` around it, or its outputs are lost")
         kind = kind or kind_of(name)
-        reasons = [reason for _, _, reason in refusals([name])]
+        others = {*self._names.values()} - {name}  # of which none is refused
+        reasons = [reason for _, _, reason in refusals([*others, name])]
         if name.split("/", 1)[0].lower() in RESERVED:
             reasons.append("the plan directory needs it")
         if reasons:
@@ -213,6 +214,8 @@ class ClaimedShard:
     def __enter__(self) -> "ClaimedShard":
         if self._is_over:
             raise self._problem("the work is over; claim the shard again")
+        if self._heartbeat is not None:
+            raise self._problem("the work has begun already; enter it once")
         try:
             self._claim.raise_if_lost()  # there were no signs of life since it was made
             self._receipt = msgspec.structs.replace(self._receipt, started_at=time.time())

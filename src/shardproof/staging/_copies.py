@@ -20,7 +20,7 @@ from shardproof._base.work import Cancelled
 from shardproof.errors import ShardReadError
 from shardproof.manifest import PromisedFile
 from shardproof.report import Finding, FindingKind
-from shardproof.staging._proofs import PROOFS, Proof, Proofs
+from shardproof.staging._proofs import PROOFS, Proof, Proofs, telling_whole
 
 __all__ = ["OURS", "BrokenPromiseError", "StagedFiles"]
 
@@ -65,7 +65,8 @@ class StagedFiles:
             self._source_fd = _opened_directory(source, stack)
             self._target_fd = _opened_directory(target, stack)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._locks_fd = os.open(_LOCKS, flags, 0o600, dir_fd=self._target_fd)
+            with telling_whole(target, _LOCKS):
+                self._locks_fd = os.open(_LOCKS, flags, 0o600, dir_fd=self._target_fd)
             stack.callback(os.close, self._locks_fd)
             self._stack = stack.pop_all()
         self._proofs = Proofs(self._target_fd)
@@ -112,7 +113,8 @@ class StagedFiles:
             copy = mark_of(os.stat(name, dir_fd=self._target_fd, follow_symlinks=False))
         except OSError:  # not proven, then: a copy of the file says why it can't be
             return False
-        return self._proofs.fits(name, source, copy, hashed=self._hashes)
+        with telling_whole(self.target, PROOFS):
+            return self._proofs.fits(name, source, copy, hashed=self._hashes)
 
     def bring(self, index: int, file: PromisedFile, *, wait: bool) -> bool:
         """Copy a file, unless it is proven; False where another process is at it.
@@ -139,13 +141,17 @@ class StagedFiles:
 
         Where the source has one by now, another process may have copied it: that stays.
         """
-        if mode_of(name, dir_fd=self._source_fd):
-            return True
+        with telling_whole(self.source, name):
+            if mode_of(name, dir_fd=self._source_fd):
+                return True
         try:
-            mark = mark_of(os.stat(name, dir_fd=self._target_fd, follow_symlinks=False))
+            with telling_whole(self.target, name):
+                mark = mark_of(os.stat(name, dir_fd=self._target_fd, follow_symlinks=False))
         except FileNotFoundError:
             return True
-        if not self._proofs.knows(name, mark):
+        with telling_whole(self.target, PROOFS):
+            is_ours = self._proofs.knows(name, mark)
+        if not is_ours:
             return False
         path = os.path.join(self.target, name)
         files.remove_if(path, lambda status: mark_of(status) == mark)
@@ -180,7 +186,8 @@ class StagedFiles:
         """Make the copy, and write down that it is one."""
         path, target = (os.path.join(root, file.name) for root in (self.source, self.target))
         try:
-            fd = open_inside(file.name, root=self.source, dir_fd=self._source_fd)
+            with telling_whole(self.source, file.name):
+                fd = open_inside(file.name, root=self.source, dir_fd=self._source_fd)
         except FileNotFoundError as error:
             missing = FindingKind.MISSING
             raise BrokenPromiseError(missing, path, _FILE, "nothing", error.errno) from error
@@ -206,7 +213,7 @@ class StagedFiles:
                 if file.digest is not None and digest != str(_digest.parse(file.digest)):
                     raise BrokenPromiseError(FindingKind.DIGEST, path, file.digest, str(digest))
                 # Whatever call this is killed at, a copy that has its name is known to be one.
-                with files.telling_where(os.path.join(self.target, PROOFS)):
+                with telling_whole(self.target, PROOFS):
                     self._proofs.add(Proof(file.name, stamp_of(before), mark, digest))
         finally:
             os.close(fd)

@@ -18,6 +18,7 @@ from shardproof.checks import OnProgress
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.report import Finding, Level, Report
 from shardproof.staging._copies import BrokenPromiseError, StagedFiles
+from shardproof.staging._proofs import telling_whole
 from shardproof.staging._source import StageSource
 
 __all__ = ["StageJob"]
@@ -51,7 +52,7 @@ class StageJob:
             for name in doubted:
                 self.files.distrust(name)
             self._bring_what_lacks()
-            self._check().raise_for_findings()
+            _raise_for_findings(self._check())
 
     def _doubted(self) -> list[str]:
         """Return the names of files to copy again, since the disk lost what was proven."""
@@ -77,7 +78,7 @@ class StageJob:
         """Copy what is promised before the promise, and the list of shards as the last of all."""
         todo = self._unproven()
         wanted = {self._all[index].name for index in todo}
-        self.source.check(wanted, self.level).raise_for_findings()
+        _raise_for_findings(self.source.check(wanted, self.level))
         # The copy is to promise no more than the source; what was not staged stays, for `_check`.
         surplus = self.source.surplus_in(self.place)
         self._strange = [name for name in surplus if not self.files.drop(name)]
@@ -182,7 +183,21 @@ class StageJob:
     def _check(self) -> Report:
         """Look at the copy, as its readers will."""
         path = self.source.at(self.place)
-        copy = formats.detect(path).read_manifest(path)
+        with telling_whole(self.place):
+            copy = formats.detect(path).read_manifest(path)
         self.source.refuse_other(copy, self._strange)
         files = [self.files.promised(file) for file in self._all]
         return self.source.check_copy(copy, files, self.level)
+
+
+def _raise_for_findings(report: Report) -> None:
+    """Raise what is wrong; an `OSError` where all that is known is that no look was possible.
+
+    `ShardValidationError` says of its files that they are not there.
+    """
+    unseen = [finding for finding in report.findings if not finding.conclusive]
+    if unseen and len(unseen) == len(report.findings):
+        first, n_files = unseen[0], report.n_files
+        problem = f"could not look at {len(unseen)} of {n_files} files: {first.found}; the first is"
+        raise OSError(first.errno, problem, str(first.path))
+    report.raise_for_findings()

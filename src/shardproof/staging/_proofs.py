@@ -9,6 +9,7 @@ import contextlib
 import os
 import secrets
 import threading
+from collections.abc import Iterator
 
 import msgspec
 
@@ -16,7 +17,7 @@ from shardproof._base import digest as _digest
 from shardproof._base.liveness import Stamp, this_process
 from shardproof._base.names import OPEN_FLAGS
 
-__all__ = ["PROOFS", "Proof", "Proofs"]
+__all__ = ["PROOFS", "Proof", "Proofs", "telling_whole"]
 
 PROOFS = ".shardproof-stage.jsonl"
 _MAX_BYTES = 2**28
@@ -113,3 +114,18 @@ class Proofs:
     def _note(self, proof: Proof) -> None:
         self._proofs[proof.name] = proof
         self._made.add((proof.name, proof.copy))
+
+
+@contextlib.contextmanager
+def telling_whole(directory: str, name: str | None = None) -> Iterator[None]:
+    """Name the whole path in an error of a call that has a directory's descriptor and a name.
+
+    By default it is the error's own name that is in the directory.
+    """
+    try:
+        yield
+    except OSError as error:
+        found = name or error.filename
+        if error.errno is not None and found and not os.path.isabs(str(error.filename)):
+            error.filename = os.path.join(directory, found)
+        raise

@@ -19,6 +19,7 @@ from shardproof.formats.signs import METADATA
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 from shardproof.report import Level, Report
 from shardproof.staging._copies import OURS
+from shardproof.staging._proofs import telling_whole
 
 __all__ = ["StageSource"]
 
@@ -63,7 +64,8 @@ class StageSource:
         form = formats.detect(located.path)
         prefix = "" if located.path == root else os.path.basename(located.path)
         names = _parts_of(form, root, prefix)
-        manifest = form.read_manifest(located.path)
+        with telling_whole(root):
+            manifest = form.read_manifest(located.path)
         # A copy has files of its own, which tell what of it is proven.
         ours = [
             quoted(file.name)
@@ -165,4 +167,5 @@ def _parts_of(form: formats.Format, root: str, prefix: str) -> list[str]:
 
 
 def _read(root: str, name: str) -> bytes:
-    return json.read_bytes(root, name, max_bytes=json.MAX_BYTES)
+    with telling_whole(root, name):
+        return json.read_bytes(root, name, max_bytes=json.MAX_BYTES)

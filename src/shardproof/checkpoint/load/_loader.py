@@ -16,7 +16,7 @@ from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntr
 from shardproof.checkpoint.load._shard_reader import (
     Framework,
     as_framework,
-    checked_out,
+    checked_outs,
     mapped_tensors,
     new_array,
     read_shard,
@@ -145,8 +145,9 @@ class MultiShardLoader:
         Args:
             prefix: The checkpoint's.
             names: Which; None for all.
-            out: Arrays to read into, by name, of the same type and shape, in C order. Those that
-                are not named here are made. After an error, what they hold is not told.
+            out: Arrays to read into, by name, of the same type and shape, in C order, each with
+                memory of its own. Those that are not named here are made. After an error, what they
+                hold is not told.
             mapped: Whether to map files into memory instead of reading them: read-only arrays,
                 read when they are first used. **Should a file become shorter while it is mapped,
                 using it ends the process (SIGBUS in mmap(2))**: no exception can tell. Only for
@@ -157,8 +158,9 @@ class MultiShardLoader:
             CheckpointError: A tensor is in no shard, or in several; or what is read is not what
                 was saved.
             TypeError: An array of ``out`` has another type.
-            ValueError: An array of ``out`` has another shape or order, or can't be written; or
-                ``mapped`` together with ``out``, or of a storage that is not local.
+            ValueError: An array of ``out`` has another shape or order, can't be written, or has
+                memory in common with another one that is read into; or ``mapped`` together with
+                ``out``, or of a storage that is not local.
         """
         if mapped and out:
             raise ValueError("expected mapped or out, found both")
@@ -166,11 +168,12 @@ class MultiShardLoader:
         def load(_: object) -> dict[str, Any]:
             location = location_of(prefix, self._storage)
             wanted, by_shard = _find_tensors(location, names)
+            given = checked_outs(out or {}, wanted)
 
             def load_some(of_shard: tuple[ShardEntry, list[TensorEntry]]) -> dict[str, Array]:
                 if mapped:
                     return mapped_tensors(location, *of_shard, prove=self._prove)
-                return self._read_some(location, *of_shard, out or {})
+                return self._read_some(location, *of_shard, given)
 
             arrays: dict[str, Array] = {}
             for some in self._in_threads(load_some, by_shard):
@@ -217,13 +220,11 @@ class MultiShardLoader:
         location: Location,
         shard: ShardEntry,
         tensors: Sequence[TensorEntry],
-        out: Mapping[str, Array],
+        given: Mapping[str, Array],
     ) -> dict[str, Array]:
         with open_shard(location, shard) as file:  # whose size says how much memory is needed
             arrays = {
-                tensor.name: checked_out(out[tensor.name], tensor)
-                if tensor.name in out
-                else new_array(tensor)
+                tensor.name: given[tensor.name] if tensor.name in given else new_array(tensor)
                 for tensor in tensors
             }
             if self._prove and all(tensor.digest for tensor in tensors):

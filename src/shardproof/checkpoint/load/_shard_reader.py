@@ -1,5 +1,6 @@
 """Read a shard into arrays, and prove it in the same pass over its bytes."""
 
+import itertools
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -22,7 +23,7 @@ __all__ = [
     "Reading",
     "algorithm_of",
     "as_framework",
-    "checked_out",
+    "checked_outs",
     "checksum_found",
     "mapped_tensors",
     "new_array",
@@ -165,8 +166,22 @@ def new_array(tensor: TensorEntry) -> Array:
     return np.empty(tensor.shape, numpy_dtype(tensor.dtype))
 
 
-def checked_out(array: Array, tensor: TensorEntry) -> Array:
-    """Return an array that the caller gave, if the tensor can be read into it."""
+def checked_outs(out: Mapping[str, Array], wanted: Mapping[str, TensorEntry]) -> dict[str, Array]:
+    """Return the arrays that the caller gave for tensors, if each can be read into its own."""
+    arrays = {
+        name: _checked_out(out[name], tensor) for name, tensor in wanted.items() if name in out
+    }
+    # In C order, so an array is all of its memory; an empty one has none.
+    begins = {name: array.__array_interface__["data"][0] for name, array in arrays.items()}
+    places = sorted((begins[name], name) for name, array in arrays.items() if array.nbytes)
+    for (begin, name), (next_begin, other) in itertools.pairwise(places):
+        if next_begin < begin + arrays[name].nbytes:
+            both = f"found some in out[{quoted(name)}] and out[{quoted(other)}]"
+            raise ValueError(f"out: expected arrays that have no memory in common, {both}")
+    return arrays
+
+
+def _checked_out(array: Array, tensor: TensorEntry) -> Array:
     expected = numpy_dtype(tensor.dtype)
     where = f"out[{quoted(tensor.name)}]"
     if array.dtype != expected:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from shardproof._base.arguments import count
 from shardproof._base.messages import quoted, told
+from shardproof._base.names import refusals
 from shardproof.checkpoint.format._layout import (
     metadata_name,
     new_own_name,
@@ -72,11 +73,17 @@ def refuse_text(name: str, text: str, expected: str = "text") -> None:
 def place_to_save(
     prefix: str | os.PathLike[str], storage: CheckpointStorage | None, step: int | None
 ) -> Location:
-    """Return where a checkpoint goes; refuse a step or a prefix that metadata can't hold."""
+    """Return where a checkpoint goes; refuse a step that metadata can't hold, or a prefix's name.
+
+    One whose files would be refused as names from outside would be written, and then block looks at
+    its whole directory.
+    """
     if step is not None:
         count("step", step, 0, MAX_NUMBER)
     location = location_of(prefix, storage)
     refuse_text("prefix", location.name, "a name")
+    for _, name, reason in refusals([location.name]):
+        raise ValueError(f"prefix: no checkpoint can be called {quoted(name)}: {reason}")
     return location
 
 

@@ -103,8 +103,9 @@ class MultiShardSaver:
             OSError: It could not be written; nothing is left of it, but where it is an
                 `UnsyncedError`: then the shard is there, and is to be saved again.
             TypeError: An argument of the wrong type, or a tensor whose type the format lacks.
-            ValueError: A rank below 0, a tensor's name that is empty or over 4096 characters; or
-                that name, or the prefix's last part, is no Unicode.
+            ValueError: A rank below 0; a tensor's name that is empty, over 4096 characters or no
+                Unicode; or the prefix's last part is no name for files: no Unicode, over 255 bytes,
+                or with a backslash or a control character.
         """
         count("rank", rank, 0, MAX_RANK)
         options = SaveOptions(self._attempt, self._algorithm, self._sync, step, overwrite)
@@ -153,8 +154,8 @@ class MultiShardSaver:
             OSError: It could not be written, or a shard could not be looked at. Of
                 `UnsyncedError` the checkpoint is there, but may not survive a power cut.
             TypeError: An argument of the wrong type.
-            ValueError: ``world_size`` below 1, ``step`` below 0, a timestamp that is none, or a
-                text that is no Unicode.
+            ValueError: ``world_size`` below 1, ``step`` below 0, a timestamp that is none, a text
+                that is no Unicode, or a prefix as for `save_shard`.
         """
         count("world_size", world_size, 1, MAX_RANK + 1)
         if timestamp is not None and not TIMESTAMP.fullmatch(timestamp):

@@ -11,10 +11,10 @@ import msgspec
 from shardproof._base import files
 from shardproof._base.arguments import checked
 from shardproof._base.liveness import is_gone, is_here
-from shardproof._base.names import OPEN_FLAGS, file_type
+from shardproof._base.names import OPEN_FLAGS, file_type, real_root
 from shardproof._base.opening import is_link, names_in, refuse_empty
 from shardproof.errors import ManifestError
-from shardproof.receipts.plan._directories import CLAIMS, told_of
+from shardproof.receipts.plan._directories import CLAIMS, read_header, told_of
 
 __all__ = [
     "LAST_GENERATION",
@@ -165,7 +165,8 @@ def claims_in(plan_dir: str | os.PathLike[str]) -> Iterator[tuple[int, ObservedC
         plan_dir: The directory that holds ``plan.json``.
 
     Raises:
-        ManifestError: The directory of claims is a link.
+        ManifestNotFoundError: There is no ``plan.json``.
+        ManifestError: It can't be read, or the directory of claims is a link.
         OSError: It could not be looked at (EIO, ESTALE, ...).
 
     Example:
@@ -178,7 +179,12 @@ def claims_in(plan_dir: str | os.PathLike[str]) -> Iterator[tuple[int, ObservedC
         1 False
     """
     refuse_empty(plan_dir=plan_dir)
-    claim_files = ClaimFiles(os.fspath(plan_dir))
+    root = real_root(plan_dir)  # now: the current directory may be another one later
+    read_header(root)
+    return _holders(ClaimFiles(root))
+
+
+def _holders(claim_files: ClaimFiles) -> Iterator[tuple[int, ObservedClaim]]:
     for index, generation in claim_files.newest().items():
         found = claim_files.read(index, generation) or claim_files.holder(index)
         if found is not None:

@@ -60,16 +60,24 @@ def plain(value: object, where: str = "$", depth: int = 0) -> object:
         return value
     if isinstance(value, str):
         return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{where}: expected a finite number, found {value}")
+        return float(value)
+    return _plain_integer(value, where)
+
+
+def _plain_integer(value: object, where: str) -> int:
+    """Return an integer, or a truth value of numpy, which is none, as Python's."""
     if isinstance(value, Integral):
         number = int(value)
         if abs(number) > _MAX_EXACT:
             raise ValueError(f"{where}: expected integers up to 2**53, found {number}")
         return number
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{where}: expected a finite number, found {value}")
-        return float(value)
-    raise TypeError(f"{where}: expected values of JSON or a path, found {type(value).__name__}")
+    kind = type(value)
+    if kind.__module__ == "numpy" and kind.__name__ in {"bool", "bool_"}:  # the latter of numpy 1
+        return bool(value)
+    raise TypeError(f"{where}: expected values of JSON or a path, found {kind.__name__}")
 
 
 def canonical_path(path: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.messages import told
+from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.opening import mode_of, permission_denied
 from shardproof.errors import ManifestError, ManifestPermissionError, ReceiptError
@@ -111,10 +111,20 @@ def encode_receipt(receipt: Receipt) -> bytes:
     """Return the text of a receipt; refuse one that is larger than what is read again."""
     said = {name: getattr(receipt, name) for name in Receipt.__struct_fields__ if name != "extra"}
     text = {name: value for name, value in said.items() if value is not None} | receipt.extra
-    data = msgspec.json.encode(plain(text, "receipt"))
+    data = _encoded(plain(text, "receipt"), "receipt")
     if len(data) > MAX_RECEIPT_BYTES:
         raise ReceiptError(f"expected a receipt of at most {MAX_RECEIPT_BYTES} bytes")
     return data + b"\n"
+
+
+def _encoded(value: object, where: str) -> bytes:
+    """Return a value as JSON; what has no text there is a `ValueError` that names the field."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError as error:
+        for name, item in value.items() if isinstance(value, dict) else ():
+            _encoded(item, f"{where}.{shown(name)}")
+        raise ValueError(f"{where}: expected Unicode, found {quoted(error.object)}") from None
 
 
 def read_receipt(root: str, index: int) -> Receipt:
