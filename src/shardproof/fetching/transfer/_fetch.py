@@ -274,16 +274,20 @@ def fetch_to(
         raise FetchTimeoutError(error.problem, url=goal.url, path=goal.path) from error
     except FetchError:
         raise
-    except UnsyncedError as error:  # which says what is there, and what to do
-        problem = told(error)
-        if target != goal.path:  # what is there goes with the lease that it was fetched for
-            said = os.strerror(error.errno) if error.errno else "no reason was given"
-            advice = "see to the disk, and fetch it again"
-            problem = f"a directory could not be synced: {said}; {advice}"
-        raise FetchError(problem, url=goal.url, path=goal.path) from error
     except OSError as error:
-        problem = f"{error.strerror or error}; see to the disk, and fetch it again"
+        problem = _told_of_disk(error, is_kept=target == goal.path)
         raise FetchError(problem, url=goal.url, path=goal.path) from error
+
+
+def _told_of_disk(error: OSError, *, is_kept: bool) -> str:
+    said = error.strerror or str(error)
+    if isinstance(error, UnsyncedError):
+        if is_kept:
+            return told(error)  # which says what is there, and what to do
+        # What is there goes with the lease that it was fetched for.
+        said = os.strerror(error.errno) if error.errno else "no reason was given"
+        said = f"a directory could not be synced: {said}"
+    return f"{said}; see to the disk, and fetch it again"
 
 
 @contextlib.contextmanager
