@@ -479,6 +479,7 @@ def all_cases() -> Iterator[tuple[str, Callable[[Path, int], Callable[[], object
 CASES = dict(all_cases())
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", CASES)
 def test_four_times_the_text_is_four_times_the_work(name: str, tmp_path: Path) -> None:
     done = []

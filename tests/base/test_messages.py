@@ -381,6 +381,7 @@ RULES = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("unsafe", RULES)
 def test_every_text_from_outside_is_quoted_where_the_message_is_made(unsafe) -> None:
     assert list(unsafe()) == []

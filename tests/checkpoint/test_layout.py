@@ -327,8 +327,8 @@ class TestMemory:
 
     @pytest.fixture
     def arrays(self) -> dict[str, np.ndarray]:
-        array = np.zeros(self.ARRAY_MIB * MIB, np.uint8)
-        return dict.fromkeys(map(str, range(self.N)), array)
+        names = map(str, range(self.N))
+        return {name: np.zeros(self.ARRAY_MIB * MIB, np.uint8) for name in names}
 
     @pytest.mark.parametrize("digest", DIGESTS)
     def test_saving_and_looking(self, prefix: Path, arrays, peak, digest: str) -> None:

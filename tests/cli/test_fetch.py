@@ -294,9 +294,18 @@ def stop(self):
     raise KeyboardInterrupt
 rich.progress.Progress.stop = stop
 """
+CUT_WITHIN = """
+import rich.progress
+def stop(self):
+    self.console._enter_buffer()
+    raise KeyboardInterrupt
+rich.progress.Progress.stop = stop
+"""
 
 
-@pytest.mark.parametrize(("n_interrupts", "before"), [(1, ""), (2, ""), (1, CUT_SHORT)])
+@pytest.mark.parametrize(
+    ("n_interrupts", "before"), [(1, ""), (2, ""), (1, CUT_SHORT), (1, CUT_WITHIN)]
+)
 def test_interrupts_leave_the_terminal_as_it_was(
     url: str, shard_hub: Hub, tmp_path: Path, n_interrupts: int, before: str
 ) -> None:

@@ -412,6 +412,7 @@ class TestWhatLiesThere:
         report = adopt(tmp_path, CallableSource(nowhere, files), workers=8)
         assert (report.ok, report.n_files, report.unproven) == (True, 300, ())
 
+    @pytest.mark.once
     def test_folders_in_folders_without_end(self, tmp_path: Path) -> None:
         folder = tmp_path / "root"
         folder.mkdir()

@@ -388,6 +388,7 @@ TRUNCATED = """
 """
 
 
+@pytest.mark.once
 @ALL
 def test_a_shard_that_shrinks_raises(kind, shards_dir_factory):
     path = shards_dir_factory(n_shards=4, examples_per_shard=4096, d_model=64)

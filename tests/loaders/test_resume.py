@@ -49,6 +49,7 @@ def test_the_next_batch(make, n_batches):
     assert taken(resumed, 6) == following
 
 
+@pytest.mark.once
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_ranks_may_change(data):

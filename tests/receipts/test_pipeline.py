@@ -109,6 +109,7 @@ def rows(documents: list[list[list[int]]]) -> Counter:
     return Counter(tuple(tokens) for document in documents for tokens in document)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("corpus_of", "seed"), [*((corpus, 1) for corpus in CORPORA), ("many files", 2)]
 )

@@ -699,6 +699,7 @@ class TestReceiptsThatAreGone:
         assert [ended(pid) for pid in pids] == [0] * 8
         assert_promised(store.path, copy)
 
+    @pytest.mark.once
     @pytest.mark.parametrize("side", ["source", "copy"])
     def test_where_nobody_can_look(self, store, to, tmp_path, side: str) -> None:
         """None goes for a look that failed: what is in the copy is what was there, or is now."""

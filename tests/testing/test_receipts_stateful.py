@@ -59,6 +59,7 @@ class Watched(ReceiptsMachine):
         return super().pending(store)
 
 
+@pytest.mark.once
 def test_our_store_does_what_the_model_does() -> None:
     Watched.seen.clear()
     run_state_machine_as_test(Watched, settings=runs)
@@ -69,6 +70,7 @@ def test_our_store_does_what_the_model_does() -> None:
     assert Watched.seen["another time"] > 10
 
 
+@pytest.mark.once
 def test_so_does_a_store_of_another_kind() -> None:
     run_state_machine_as_test(NaiveMachine, settings=settings(runs, max_examples=50))
 

@@ -25,7 +25,7 @@ from shardproof.testing.contracts.strategies import (
     shard_states,
     twin_names,
 )
-from tests.helpers.drawing import drawn
+from tests.helpers.drawing import drawn, drawn_until
 
 FOUR = {"missing", "empty", "unreadable", "directory"}
 
@@ -98,10 +98,12 @@ class TestLayouts:
         assert {state for value in values for state in value.states} == {"ok", "directory", "fifo"}
 
     def test_sizes_vary(self) -> None:
-        values = drawn(layouts(max_shards=3))
-        assert {value.n_shards for value in values} == {0, 1, 2, 3}
-        for name in ("examples_per_shard", "layers", "cls_token", "d_model", "labels"):
-            assert len({getattr(value, name) for value in values}) > 1, name
+        def they_vary(values: list[Layout]) -> None:
+            assert {value.n_shards for value in values} == {0, 1, 2, 3}
+            for name in ("examples_per_shard", "layers", "cls_token", "d_model", "labels"):
+                assert len({getattr(value, name) for value in values}) > 1, name
+
+        drawn_until(they_vary, layouts(max_shards=3))
 
     def test_sizes_stay_the_same_if_asked(self) -> None:
         for value in drawn(layouts(shapes=False)):
@@ -240,7 +242,6 @@ class TestHostile:
                 ShardInfo.load(path)
 
     def test_names_of_every_kind(self) -> None:
-        names = drawn(hostile_names())
         kinds = {
             "absolute": lambda name: name.startswith("/"),
             "upwards": lambda name: ".." in name.split("/"),
@@ -253,36 +254,52 @@ class TestHostile:
             "long": lambda name: len(name.encode(errors="surrogatepass")) > 255 > len(name),
             "very long": lambda name: len(name) > 255,
         }
-        assert not [kind for kind, is_so in kinds.items() if not any(map(is_so, names))]
+
+        def all_came(names: list[str]) -> None:
+            assert not [kind for kind, is_so in kinds.items() if not any(map(is_so, names))]
+
+        drawn_until(all_came, hostile_names())
 
     def test_twins_of_every_kind(self) -> None:
-        pairs = drawn(twin_names())
-        assert any(a == b for a, b in pairs)
-        assert any(a != b and a.casefold() == b.casefold() for a, b in pairs)
-        assert any(a != b and unicodedata.normalize("NFC", b) == a for a, b in pairs)
+        def all_came(pairs: list[tuple[str, str]]) -> None:
+            assert any(a == b for a, b in pairs)
+            assert any(a != b and a.casefold() == b.casefold() for a, b in pairs)
+            assert any(a != b and unicodedata.normalize("NFC", b) == a for a, b in pairs)
+
+        drawn_until(all_came, twin_names())
 
     def test_json_of_every_kind(self) -> None:
-        texts = drawn(hostile_json())
-        for part in (b"NaN", b"Infinity", b"1e400", b"\\ud800", b"\xed\xa0\x80", b"\xff"):
-            assert any(part in text for text in texts), part
-        assert any(text.startswith(b"[[[[") for text in texts)
-        assert b"" in texts
-        assert any(members_stand_twice(text) for text in texts)
+        def all_came(texts: list[bytes]) -> None:
+            for part in (b"NaN", b"Infinity", b"1e400", b"\\ud800", b"\xed\xa0\x80", b"\xff"):
+                assert any(part in text for text in texts), part
+            assert any(text.startswith(b"[[[[") for text in texts)
+            assert b"" in texts
+            assert any(members_stand_twice(text) for text in texts)
+
+        drawn_until(all_came, hostile_json())
 
     def test_it_spoils_the_document_that_is_given(self) -> None:
         document = {"index": [{"file": "a", "bytes": 117}]}
-        texts = drawn(hostile_json(document))
-        assert any(b'"bytes": NaN' in text for text in texts)
-        for text in texts:
-            assert text != json.dumps(document).encode()
+
+        def all_came(texts: list[bytes]) -> None:
+            assert any(b'"bytes": NaN' in text for text in texts)
+
+        drawn_until(all_came, hostile_json(document))
+        assert json.dumps(document).encode() not in drawn(hostile_json(document))
 
     def test_a_number_is_replaced_as_a_whole(self) -> None:
-        texts = drawn(hostile_json({"n": 1.0}))
-        assert b'{"n": 1e400}' in texts
-        assert b'{"n": 1.01}' not in texts  # which every reader should take
+        def it_came(texts: list[bytes]) -> None:
+            assert b'{"n": 1e400}' in texts
+
+        strategy = hostile_json({"n": 1.0})
+        drawn_until(it_came, strategy)
+        assert b'{"n": 1.01}' not in drawn(strategy)  # which every reader should take
 
     def test_a_document_without_numbers_or_members(self) -> None:
-        assert b"[" in drawn(hostile_json([]))
+        def it_came(texts: list[bytes]) -> None:
+            assert b"[" in texts
+
+        drawn_until(it_came, hostile_json([]))
 
     def test_what_no_json_can_say_is_refused(self) -> None:
         with pytest.raises(ValueError, match="not JSON compliant"):

@@ -55,7 +55,7 @@ def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]
 
     def show_cursor() -> None:
         with contextlib.suppress(OSError):
-            console.show_cursor()
+            Console(stderr=True).show_cursor()  # the other's buffer may be what was cut short
 
     def leave() -> None:
         with contextlib.suppress(OSError):

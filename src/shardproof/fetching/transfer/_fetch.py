@@ -280,7 +280,7 @@ def fetch_to(
 
 
 def _told_of_disk(error: OSError, *, is_kept: bool) -> str:
-    said = error.strerror or str(error)
+    said = error.strerror or told(error)
     if isinstance(error, UnsyncedError):
         if is_kept:
             return told(error)  # which says what is there, and what to do
