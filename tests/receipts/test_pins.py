@@ -13,6 +13,7 @@ from tests.helpers.planning import source
 
 hf = pytest.importorskip("huggingface_hub")
 constants = pytest.importorskip("huggingface_hub.constants")
+utils = pytest.importorskip("huggingface_hub.utils")
 NAME = "org/tokenizer"
 
 
@@ -106,7 +107,7 @@ class TestOffline:
             case _:
                 monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
         # Before 1.0, huggingface_hub keeps a session that was made when it was online, and after.
-        forget_sessions = getattr(hf.utils, "reset_sessions", lambda: None)
+        forget_sessions = getattr(utils, "reset_sessions", lambda: None)
         forget_sessions()
         yield hub
         forget_sessions()

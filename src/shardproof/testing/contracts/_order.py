@@ -77,6 +77,7 @@ class SeededLoaderContract(ShardLoaderContract):
         opened = functools.partial(open_seeded_loader, seed=_SEEDS[0])
 
         def with_global_seed(seed: int) -> list[str]:
+            self.deliver(opened, path)  # a generator that it imports by itself can be seeded then
             random.seed(seed)
             if "numpy" in sys.modules:
                 sys.modules["numpy"].random.seed(seed)
