@@ -64,14 +64,20 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
     shuffled = ShuffledDataLoader(shards, layer="all", tokens="all", batch_size=16, seed=0)
     dataset = IndexedDataset(shards, layer="all", tokens="all")
     rows = np.arange(2048) % len(dataset)
+    kept: list[object] = []
 
     def read(loader: Any) -> None:
         with closed(loader):
             for _ in loader:
                 pass
 
-    def read_rows() -> None:
+    def copied() -> IndexedDataset:
         mine = copy.copy(dataset)
+        kept[:] = [mine._open()]  # so that closing ends it, and not that nothing refers to it
+        return mine
+
+    def read_rows() -> None:
+        mine = copied()
         with closed(mine):
             mine[rows]
 
@@ -97,7 +103,7 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
         shardproof.stage(shards, to)
 
     def read_row() -> None:
-        mine = copy.copy(dataset)
+        mine = copied()
         with closed(mine):
             for row in range(0, len(mine), len(mine) // 12):
                 mine[row]
@@ -109,7 +115,7 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
                 dataset[index]
 
     def read_few_rows() -> None:
-        mine = copy.copy(dataset)
+        mine = copied()
         with closed(mine):
             mine[rows[:512]]
 

@@ -1,5 +1,7 @@
 """Shards that are closed, or whose process is forked, while another thread reads from them."""
 
+import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._row_source import RowSource
 from shardproof.loaders.io._submissions import Submissions, open_submissions
 from shardproof.testing.contracts._child import returned, run_in_child
+from tests.attacks.interrupting import Tracer
 
 PATIENCE = 30.0
 
@@ -73,6 +76,15 @@ def queues(monkeypatch):
         return queue
 
     monkeypatch.setattr(_open_shards, "open_submissions", noted)
+    return found
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """What was opened, which so ends by being closed and not by being dropped."""
+    found: list[OpenShards] = []
+    real = RowSource.open
+    monkeypatch.setattr(RowSource, "open", lambda source: found.append(real(source)) or found[-1])
     return found
 
 
@@ -138,12 +150,34 @@ def test_a_read_during_which_it_is_closed_ends_right(
     assert open_below(path) == []
 
 
-def test_what_an_interrupt_kept_a_thread_from_giving_back_is_closed(path, queues):
-    """It looks as if it were in use: at the latest, it ends with the shards."""
+@pytest.mark.parametrize("key", [5, range(0, 400, 2)], ids=["row", "rows"])
+@pytest.mark.parametrize("n_reads_before", [0, 1])
+def test_after_an_interrupt_nothing_looks_as_if_in_use(
+    key, n_reads_before, path, queues, opened
+) -> None:
+    """At each step at which the interpreter looks for one; what is closed closes all."""
+    for step in itertools.count(1):
+        dataset = IndexedDataset(path, layer=6)
+        for _ in range(n_reads_before):
+            dataset[key]
+        tracer = Tracer(step)
+        with contextlib.suppress(KeyboardInterrupt), tracer:
+            dataset[key]
+        dataset.close()
+        assert open_below(path) == [], tracer.where
+        assert not any(queue.is_open for queue in queues), tracer.where
+        if not tracer.where:
+            break
+        opened.clear()
+    assert step > 40 or sys.version_info >= (3, 12)  # which traces few steps of what ran before
+
+
+def test_what_is_thought_to_be_in_use_ends_with_the_shards(path, queues):
+    """Nobody can use it then."""
     dataset = IndexedDataset(path, layer=6)
     dataset[range(0, 400, 2)]
     for one in dataset._shards._all():
-        one.n_readers += 1
+        one.readers.append(None)
     dataset.close()
     assert open_below(path) == []
     assert not any(queue._queue.value for queue in queues)
@@ -198,10 +232,7 @@ def test_a_process_ends_that_was_forked_while_a_thread_held_a_lock(path):
     assert run.stdout == "7\n"
 
 
-def test_an_iteration_is_dropped_in_a_process_forked_while_a_thread_held_a_lock(path, monkeypatch):
-    opened: list[OpenShards] = []
-    real = RowSource.open
-    monkeypatch.setattr(RowSource, "open", lambda source: opened.append(real(source)) or opened[-1])
+def test_an_iteration_is_dropped_in_a_process_forked_while_a_thread_held_a_lock(path, opened):
     iterations = [iter(OrderedDataLoader(path, layer=6, batch_size=8))]
     next(iterations[0])
     with opened[0]._lock:
@@ -225,12 +256,15 @@ def test_a_read_within_which_the_process_was_forked_goes_on(path):
     dataset = IndexedDataset(path, layer=6)
     dataset[0]
     shards = dataset._shards
-    file = shards._take(0)
 
-    def go_on() -> int:
-        assert os.fstat(file.fd).st_size
-        shards._give_back(file)
-        return file.n_readers
+    def fork(file) -> int:
+        child = os.fork()
+        if not child:
+            os.fstat(file.fd)
+        return child
 
-    assert returned(run_in_child(go_on, deadline=PATIENCE)) == 0
-    shards._give_back(file)
+    child = shards._use(lambda held: shards._take(0, held), fork)
+    if not child:
+        os._exit(len(shards._open[0].readers))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not shards._open[0].readers

@@ -7,8 +7,8 @@ import errno
 import os
 import threading
 import weakref
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from shardproof.loaders.io._submissions import Submissions, open_submissions
 from shardproof.loaders.order._selection import Rows
 
 __all__ = ["BufferReads", "OpenShards", "ShardRead"]
+
+Taken = TypeVar("Taken")
+Result = TypeVar("Result")
 
 _MAX_OPEN = 64
 _MANY = 32
@@ -80,7 +83,7 @@ class OpenShards:
     @property
     def is_open(self) -> bool:
         """Whether there is any descriptor or queue to close, but for those that a thread closes."""
-        is_left = any(not one.n_readers for one in self._left)
+        is_left = any(not one.readers for one in self._left)
         return bool(is_left or self._queues or self._open or self._directories)
 
     def close(self, _: object = None) -> None:
@@ -100,19 +103,19 @@ class OpenShards:
 
     def _sweep(self) -> None:
         """Close what was left and is not in use; the lock is held."""
-        for one in [one for one in self._left if not one.n_readers]:
+        for one in [one for one in self._left if not one.readers]:
             one.close()
             self._left.remove(one)
 
     def _forget_readers(self) -> None:
         """Take nothing for in use: no thread is left that reads."""
         for one in self._all():
-            one.n_readers = 0
+            one.readers.clear()
 
     def __del__(self) -> None:
         """Close what stayed open, as where two interrupts came while it was being closed.
 
-        Or where one kept a thread from giving back what it used: a reader would hold this object.
+        Nothing is in use then: a reader would hold this object.
         """
         with contextlib.suppress(AttributeError):  # cut short while it was made: nothing is open
             self._forget_readers()
@@ -137,41 +140,47 @@ class OpenShards:
         """
         n_read = None  # how many bytes each gave at the first try
         with contextlib.suppress(OSError, NotRegularError):
-            file = self._take(shard)
-            try:
-                n_read = self._submitted(file.fd, reads) if reads.are_small else None
-                if n_read is None:
-                    found = np.zeros(len(reads.offset), np.int64)
-                    for place, offset in enumerate(reads.offset.tolist()):
-                        found[place] = os.preadv(file.fd, (reads.memory_of(place),), offset)
-                    n_read = found
-            finally:
-                self._give_back(file)
+            n_read = self._use(
+                lambda held: self._take(shard, held), lambda file: self._read_once(file.fd, reads)
+            )
         again = reads.length > 0 if n_read is None else n_read != reads.length
         for place in np.flatnonzero(again).tolist():
             destination = Contiguous(reads.memory_of(place))
             self.read(ShardRead(shard, int(reads.offset[place]), destination))
 
+    def _read_once(self, fd: int, reads: BufferReads) -> Rows:
+        """Return how many bytes each read gave."""
+        found = self._submitted(fd, reads) if reads.are_small else None
+        if found is None:
+            found = np.zeros(len(reads.offset), np.int64)
+            for place, offset in enumerate(reads.offset.tolist()):
+                found[place] = os.preadv(fd, (reads.memory_of(place),), offset)
+        return found
+
     def _submitted(self, fd: int, reads: BufferReads) -> Rows | None:
         """Do the reads by one call; None where the kernel offers none."""
-        with self._lock:
-            queue = next((queue for queue in self._queues if not queue.n_readers), None)
-            if queue is not None:
-                queue.n_readers += 1
-        queue = queue or apart(self._new_queue)
-        if queue is None:
-            return None
         addresses = reads.memory.ctypes.data + reads.start
-        n_read = queue.read(fd, reads.offset, addresses, reads.length)
-        self._give_back(queue)  # not after an error, which has ended it
-        return n_read
+        return self._use(
+            self._take_queue,
+            lambda queue: queue.read(fd, reads.offset, addresses, reads.length) if queue else None,
+        )
 
-    def _new_queue(self, _: object) -> Submissions | None:
+    def _take_queue(self, held: "_Held") -> Submissions | None:
+        with self._lock:
+            for queue in self._queues:
+                if queue.is_open and not queue.readers:
+                    held += [queue]  # as in `_take`
+                    queue.readers += [None]
+                    return queue
+        return apart(lambda _: self._new_queue(held))
+
+    def _new_queue(self, held: "_Held") -> Submissions | None:
         queue = open_submissions()
         if queue is not None:
-            queue.n_readers += 1
             with self._lock:
-                self._queues.append(queue)
+                held += [queue]
+                queue.readers += [None]
+                self._queues = [*(one for one in self._queues if one.is_open), queue]
         return queue
 
     def read(self, piece: ShardRead) -> None:
@@ -221,52 +230,67 @@ class OpenShards:
         return retrying(read_anew)
 
     def _read(self, piece: ShardRead) -> int:
-        n_done, n_bytes, fill = 0, piece.destination.n_bytes, piece.destination.fill
-        shard = self._take(piece.shard)
-        try:
+        n_bytes, fill = piece.destination.n_bytes, piece.destination.fill
+
+        def filled(shard: _SharedFile) -> int:
+            n_done = 0
             while n_done < n_bytes and (n := fill(shard.fd, piece.offset, n_done)):
                 n_done += n
-        finally:
-            self._give_back(shard)
-        return n_done
+            return n_done
 
-    def _take(self, index: int) -> "_SharedFile":
+        return self._use(lambda held: self._take(piece.shard, held), filled)
+
+    def _use(self, take: Callable[["_Held"], Taken], work: Callable[[Taken], Result]) -> Result:
+        """Return what is made of something that nobody closes meanwhile."""
+        held: _Held = []
+        try:
+            result = work(take(held))
+        finally:
+            # By one call: behind it, a second interrupt leaves nothing that looks as if in use.
+            if held and held[0].readers:  # none in a process that was forked within the work
+                held[0].readers.pop()
+            if self._left:
+                with self._lock:
+                    self._sweep()
+        return result
+
+    def _take(self, index: int, held: "_Held") -> "_SharedFile":
+        """Return a shard that is open, which is in the list of what is held from then on."""
         with self._lock:
             shard = self._open.get(index)
             if shard is not None:
                 self._open.move_to_end(index)
-                shard.n_readers += 1
+                held += [shard]  # and then no call, behind which an interrupt might come
+                shard.readers += [None]
                 return shard
-        return apart(lambda _: self._opened(index))  # or an interrupt might lose a descriptor
+        return apart(lambda _: self._opened(index, held))  # an interrupt might lose a descriptor
 
-    def _opened(self, index: int) -> "_SharedFile":
-        with self._lock:
-            if not self._directories:
-                self._directories.append(_SharedFile(open_root(self._root)))
-            directory = self._directories[0]
-            directory.n_readers += 1
-        try:
-            fd = open_inside(self._names[index], root=self._root, dir_fd=directory.fd)
-        finally:
-            self._give_back(directory)
+    def _opened(self, index: int, held: "_Held") -> "_SharedFile":
+        fd = self._use(
+            self._take_directory,
+            lambda directory: open_inside(self._names[index], root=self._root, dir_fd=directory.fd),
+        )
         shard = _SharedFile(fd)
         with self._lock:
             other = self._open.setdefault(index, shard)
-            other.n_readers += 1
+            held += [other]
+            other.readers += [None]
             if other is not shard:
                 self._left.append(shard)
-            unused = [old for old, file in self._open.items() if not file.n_readers]
+            unused = [old for old, file in self._open.items() if not file.readers]
             for old in unused[: max(0, len(self._open) - _MAX_OPEN)]:
                 self._left.append(self._open.pop(old))
             self._sweep()
         return other
 
-    def _give_back(self, one: "_SharedFile | Submissions") -> None:
+    def _take_directory(self, held: "_Held") -> "_SharedFile":
         with self._lock:
-            if one.n_readers:  # none in a process that was forked within the read
-                one.n_readers -= 1
-            if self._left:
-                self._sweep()
+            if not self._directories:
+                self._directories.append(_SharedFile(open_root(self._root)))
+            directory = self._directories[0]
+            held += [directory]
+            directory.readers += [None]
+        return directory
 
 
 _living: weakref.WeakSet[OpenShards] = weakref.WeakSet()
@@ -283,12 +307,15 @@ os.register_at_fork(after_in_child=_begin_each_in_child)
 @dataclasses.dataclass(slots=True, eq=False)
 class _SharedFile:
     fd: int
-    n_readers: int = 0
+    readers: list[None] = dataclasses.field(default_factory=list)  # counted by its length
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+_Held = list[_SharedFile | Submissions]
 
 
 def _may_pass(error: BaseException) -> bool:

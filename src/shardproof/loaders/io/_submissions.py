@@ -53,18 +53,23 @@ class Submissions:
     """A queue of the kernel's; for one thread at a time.
 
     Attributes:
-        n_readers: How many threads use it, none or one; its owner counts.
+        readers: An item for each thread that uses it, none or one; its owner counts.
 
     Raises:
         OSError: The kernel, or a sandbox around this process, offers none.
     """
 
     def __init__(self) -> None:
-        self.n_readers = 0
+        self.readers: list[None] = []
         self._queue = ctypes.c_ulong(0)
         _, self._destroy, self._get_events, self._submit = _CALLS[platform.machine()]
         _call(_CALLS[platform.machine()][0], _AT_ONCE, ctypes.byref(self._queue))
         self._events = np.zeros(_AT_ONCE, _EVENT)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be closed."""
+        return bool(self._queue.value)
 
     def close(self) -> None:
         """Give the queue back; a second time does nothing."""
