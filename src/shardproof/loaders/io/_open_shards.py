@@ -107,6 +107,10 @@ class OpenShards:
             one.close()
             self._left.remove(one)
 
+    def _close_left(self) -> None:
+        with self._lock:
+            self._sweep()
+
     def _forget_readers(self) -> None:
         """Take nothing for in use: no thread is left that reads."""
         for one in self._all():
@@ -230,15 +234,18 @@ class OpenShards:
         return retrying(read_anew)
 
     def _read(self, piece: ShardRead) -> int:
-        n_bytes, fill = piece.destination.n_bytes, piece.destination.fill
-
-        def filled(shard: _SharedFile) -> int:
-            n_done = 0
-            while n_done < n_bytes and (n := fill(shard.fd, piece.offset, n_done)):
+        n_done, n_bytes, fill = 0, piece.destination.n_bytes, piece.destination.fill
+        held: _Held = []
+        try:  # as in `_use`, whose calls take a tenth of the time that one row takes
+            fd = self._take(piece.shard, held).fd
+            while n_done < n_bytes and (n := fill(fd, piece.offset, n_done)):
                 n_done += n
-            return n_done
-
-        return self._use(lambda held: self._take(piece.shard, held), filled)
+        finally:
+            if held and held[0].readers:
+                held[0].readers.pop()
+            if self._left:
+                self._close_left()
+        return n_done
 
     def _use(self, take: Callable[["_Held"], Taken], work: Callable[[Taken], Result]) -> Result:
         """Return what is made of something that nobody closes meanwhile."""
@@ -250,8 +257,7 @@ class OpenShards:
             if held and held[0].readers:  # none in a process that was forked within the work
                 held[0].readers.pop()
             if self._left:
-                with self._lock:
-                    self._sweep()
+                self._close_left()
         return result
 
     def _take(self, index: int, held: "_Held") -> "_SharedFile":
