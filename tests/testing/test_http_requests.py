@@ -248,7 +248,7 @@ class TestLogs:
             yield b"" if request.method == "HEAD" else b"1234"
         else:
             yield redirect("Content-Length: 0", to=f"/end?signature={SECRET}")
-            yield "keep"
+        yield "keep"  # a connection that is about to close might take the next request
 
     def test_addresses_and_answers_are_in_none(self, everything_logged: Callable[[], str]) -> None:
         with RawServer(self.respond) as server:
