@@ -303,8 +303,25 @@ rich.progress.Progress.stop = stop
 """
 
 
+BEHIND_A_WRITE = """
+import io
+from shardproof.cli import terminal
+class Struck(io.FileIO):
+    def write(self, data):
+        n_bytes = super().write(data)
+        if b"/102400" in bytes(data) and self.fileno() == 2:
+            Struck.write = io.FileIO.write
+            raise KeyboardInterrupt
+        return n_bytes
+class Patient(terminal._Patient, Struck):
+    pass
+terminal._Patient = Patient
+"""
+
+
 @pytest.mark.parametrize(
-    ("n_interrupts", "before"), [(1, ""), (2, ""), (1, CUT_SHORT), (1, CUT_WITHIN)]
+    ("n_interrupts", "before"),
+    [(1, ""), (2, ""), (1, CUT_SHORT), (1, CUT_WITHIN), (0, BEHIND_A_WRITE)],
 )
 def test_interrupts_leave_the_terminal_as_it_was(
     url: str, shard_hub: Hub, tmp_path: Path, n_interrupts: int, before: str
@@ -334,3 +351,36 @@ def test_interrupts_leave_the_terminal_as_it_was(
     assert child.wait(60) == 130
     assert drawn.rindex(SHOW_CURSOR) > drawn.rindex(HIDE_CURSOR)
     assert (not beside_parts(tmp_path)) or n_interrupts == 2 or before
+
+
+def test_the_second_interrupt_ends_it_on_a_terminal_that_takes_nothing(
+    url: str, shard_hub: Hub, tmp_path: Path
+) -> None:
+    """As after Ctrl-S: the bar waits for a reader, and nothing else that is written may."""
+    shard_hub.fault("a/*", "drip")
+    master, slave = os.openpty()
+    code = "from shardproof.cli import app as cli; cli.main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "fetch", url, tmp_path],
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    while HIDE_CURSOR not in os.read(master, 1000):
+        pass
+    os.set_blocking(slave, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(slave, b"." * 100)
+    os.set_blocking(slave, True)
+    time.sleep(0.2)  # the next drawing of the bar, which waits
+
+    n_interrupts = 0
+    while child.poll() is None and n_interrupts < 60:  # two at once may count as one
+        child.send_signal(signal.SIGINT)
+        n_interrupts += 1
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(1)
+    child.kill()
+    assert child.wait() == 130
+    os.close(master)
+    os.close(slave)

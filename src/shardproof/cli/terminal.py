@@ -47,7 +47,8 @@ class _Patient(io.FileIO):
 
     The first write to standard output that fails ends the command. That standard error fails can be
     said nowhere; the exit code still counts. Nothing is written after a write that was interrupted,
-    or failed: its reader may never come.
+    or failed: its reader may never come. Only standard error goes on if it has room, as there the
+    cursor of a terminal may have to be shown again.
     """
 
     _is_lost = False
@@ -63,6 +64,9 @@ class _Patient(io.FileIO):
             if self.fileno() == 1:
                 raise OutputError(error) from error
             n_bytes = len(data)  # are lost; the next ones may find room
+        except KeyboardInterrupt:
+            self._is_lost = self.fileno() != 2 or not select.select([], [self], [], 0)[1]
+            raise
         self._is_lost = False
         return n_bytes
 
