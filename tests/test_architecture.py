@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import shardproof
+from tests.helpers import ROOT
 
 SOURCE = Path(shardproof.__file__).parent
 
@@ -408,6 +410,35 @@ def test_what_fetches_loads_no_client_before_it_is_used() -> None:
     loaded = loaded_by("import shardproof.fetching, shardproof.staging")
     clients = {"datasets", "filelock", "fsspec", "httpx", "huggingface_hub", "pyarrow", "tenacity"}
     assert loaded.isdisjoint(clients | {"rich", "torch", "typer"})
+
+
+def imported_first() -> set[tuple[str, ...]]:
+    """What a thread may import first: a room, or what a function imports of another one."""
+    found = {(f"shardproof.{room}",) for room in MAY_IMPORT if room not in {"", "__main__"}}
+    for module in modules():
+        functions = (n for n in ast.walk(tree_of(module)) if isinstance(n, ast.FunctionDef))
+        for node in (node for function in functions for node in ast.walk(function)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shardproof."):
+                home = str(node.module)
+                inside = [f"{home}.{each.name}" for each in node.names]
+                if room_of(home.removeprefix("shardproof.")) != room_of(module):
+                    found.add((home, *(name for name in inside if name[11:] in modules())))
+    return found
+
+
+@pytest.mark.once
+def test_threads_that_import_take_the_locks_of_modules_in_one_order() -> None:
+    behind: dict[str, set[str]] = defaultdict(set)
+    for names in imported_first():
+        command = [sys.executable, "-m", "tests.helpers.import_locks", "shardproof", *names]
+        run = subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
+        for held, taken in json.loads(run.stdout):
+            behind[held].add(taken)
+            behind[taken] |= set()
+    while last := [name for name, names in behind.items() if not names & behind.keys()]:
+        for name in last:
+            del behind[name]
+    assert not behind
 
 
 def test_importing_the_package_loads_nothing_else() -> None:

@@ -75,30 +75,50 @@ def test_nothing_was_imported_before(first: str) -> None:
 
 
 THREADS = """
+import importlib.util
 import sys
 import threading
 import shardproof
 from pyfakefs.fake_filesystem_unittest import Patcher
 
-HOMES = ["saev", "receipts", "checkpoint", "prefetch", "staging", "loaders", "validation"]
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "shardproof.slow":
+            return importlib.util.spec_from_loader(name, self)
 
-def load(home):
-    start.wait()
-    __import__("shardproof." + home)
+    def create_module(self, spec):
+        return None
 
+    def exec_module(self, module):
+        is_inside.set()
+        may_end.wait()
+        exec("import os, json.tool", module.__dict__)
+
+def load(name):
+    __import__(name)
+    loaded.append(name)
+
+is_inside, may_end, loaded = threading.Event(), threading.Event(), []
+sys.meta_path.append(Slow())
+slow = threading.Thread(target=load, args=["shardproof.slow"])
+quick = threading.Thread(target=load, args=["shardproof.loaders"])
 with Patcher() as patcher:
     patcher.fs.create_file("/mine")
-    start = threading.Barrier(len(HOMES))
-    threads = [threading.Thread(target=load, args=[home]) for home in HOMES]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join({join})
+    import os
+    slow.start()
+    is_inside.wait()
+    quick.start()
+    quick.join()
+    if {inside}:
+        may_end.set()
+        slow.join()
+        assert os.path.exists("/mine") and not os.path.exists(sys.executable)
 
+may_end.set()
+slow.join()
 import os
-for thread in threads:
-    thread.join()
 assert Patcher.PATCHER is None and os.path.exists(sys.executable)
+assert loaded == ["shardproof.loaders", "shardproof.slow"], loaded
 for name, module in list(sys.modules.items()):
     if name.startswith("shardproof") and hasattr(module, "os"):
         assert module.os is os, name
@@ -106,9 +126,9 @@ for name, module in list(sys.modules.items()):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("join", ["", "0"])
-def test_threads_that_load_at_once_and_outlive_it(join: str) -> None:
-    script = THREADS.format(join=join)
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_thread_that_loads_beside_another_one_and_outlives_it(inside: bool) -> None:
+    script = THREADS.format(inside=inside)
     subprocess.run([sys.executable, "-c", script], check=True)
 
 

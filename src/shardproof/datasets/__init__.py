@@ -1,5 +1,6 @@
 """Rows and tokens, shard by shard, on top of what fetches them."""
 
+import shardproof.fetching  # noqa: F401 - before its inner rooms, each of which would wait for it
 from shardproof.datasets.rows import (
     HubSpec,
     ResumePlan,

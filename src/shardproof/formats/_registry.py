@@ -107,9 +107,9 @@ class _ReceiptsFormat(Format):
 
     def read_manifest(self, path: str) -> Manifest:
         # It takes 20 ms to import: only where there are receipts.
-        from shardproof.receipts.verdict import read_manifest  # noqa: PLC0415
+        from shardproof.receipts import verdict  # noqa: PLC0415
 
-        return read_manifest(path)
+        return verdict.read_manifest(path)
 
 
 class _CheckpointFormat(Format):
@@ -132,11 +132,11 @@ class _CheckpointFormat(Format):
 
     def read_manifest(self, path: str) -> Manifest:
         # It takes numpy: only where there are some.
-        from shardproof.checkpoint.verify import read_manifest  # noqa: PLC0415
+        from shardproof.checkpoint import verify  # noqa: PLC0415
 
         if signs.is_prefix(path):
-            return read_manifest(*os.path.split(path))
-        return read_manifest(path)
+            return verify.read_manifest(*os.path.split(path))
+        return verify.read_manifest(path)
 
 
 _FORMATS: tuple[Format, ...] = (_SaevFormat(), _ReceiptsFormat(), _CheckpointFormat())

@@ -1,0 +1,33 @@
+"""Which module's lock is held while which other one is taken; to be run with what to import.
+
+An import holds the lock of its module until that is loaded, and that of ``a.b`` already while it
+loads ``a``. Two threads that take two locks in two orders wait for each other; CPython sees that,
+and lets one of the imports fail.
+"""
+
+import importlib._bootstrap as bootstrap
+import json
+import sys
+
+held: list[str] = []
+taken: set[tuple[str, str]] = set()
+
+
+class Noted(bootstrap._ModuleLockManager):
+    def __enter__(self) -> None:
+        if self._name not in held:
+            taken.update((name, self._name) for name in held)
+        held.append(self._name)
+        super().__enter__()
+
+    def __exit__(self, *args: object) -> None:
+        super().__exit__(*args)
+        held.pop()
+
+
+if __name__ == "__main__":
+    bootstrap._ModuleLockManager = Noted
+    for module in sys.argv[1:]:
+        __import__(module)
+    ours = [pair for pair in taken if all(name.startswith("shardproof") for name in pair)]
+    json.dump(ours, sys.stdout)
