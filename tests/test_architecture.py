@@ -416,7 +416,8 @@ def imported_first() -> set[tuple[str, ...]]:
     """What a thread may import first: a room, or what a function imports of another one."""
     found = {(f"shardproof.{room}",) for room in MAY_IMPORT if room not in {"", "__main__"}}
     for module in modules():
-        functions = (n for n in ast.walk(tree_of(module)) if isinstance(n, ast.FunctionDef))
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef
+        functions = (node for node in ast.walk(tree_of(module)) if isinstance(node, kinds))
         for node in (node for function in functions for node in ast.walk(function)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shardproof."):
                 home = str(node.module)
@@ -435,6 +436,7 @@ def test_threads_that_import_take_the_locks_of_modules_in_one_order() -> None:
         for held, taken in json.loads(run.stdout):
             behind[held].add(taken)
             behind[taken] |= set()
+    assert "shardproof.fetching.sources" in behind["shardproof.fetching"], "no lock is seen"
     while last := [name for name, names in behind.items() if not names & behind.keys()]:
         for name in last:
             del behind[name]

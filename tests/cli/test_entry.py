@@ -5,13 +5,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from shardproof.testing.faults import Hub
 from tests.helpers.kept_parts import beside_parts
+from tests.helpers.waiting import until
 
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 ENTRIES = {
@@ -29,13 +30,6 @@ def started(args: Sequence[object], **keywords: object) -> subprocess.Popen[str]
 def said(child: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, error = child.communicate(timeout=60)
     return child.returncode, out, error
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(1e-3)
 
 
 @pytest.mark.parametrize("name", CODES)

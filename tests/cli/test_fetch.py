@@ -23,6 +23,7 @@ from shardproof.fetching import FetchResult
 from shardproof.fetching.transfer import _fetch
 from shardproof.testing.faults import FileSystemFaults, Hub
 from tests.helpers.kept_parts import beside_parts
+from tests.helpers.waiting import until
 
 DATA = bytes(range(256)) * 400
 HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
@@ -372,7 +373,8 @@ def test_the_second_interrupt_ends_it_on_a_terminal_that_takes_nothing(
         while True:
             os.write(slave, b"." * 100)
     os.set_blocking(slave, True)
-    time.sleep(0.2)  # the next drawing of the bar, which waits
+    # The next drawing of the bar: the main thread is in a system call whose first argument is 2.
+    until(lambda: Path(f"/proc/{child.pid}/syscall").read_text().split()[1:2] == ["0x2"])
 
     n_interrupts = 0
     while child.poll() is None and n_interrupts < 60:  # two at once may count as one
