@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, OrderedDataLoader
-from shardproof.loaders.io import _open_shards
+from shardproof.loaders.io import _file_pool
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._row_source import RowSource
 from shardproof.loaders.io._submissions import Submissions, open_submissions
@@ -75,7 +75,7 @@ def queues(monkeypatch):
         found.extend([queue] if queue is not None else [])
         return queue
 
-    monkeypatch.setattr(_open_shards, "open_submissions", noted)
+    monkeypatch.setattr(_file_pool, "open_submissions", noted)
     return found
 
 
@@ -110,7 +110,7 @@ def hold(how: str, dataset: IndexedDataset, monkeypatch) -> Held:
     """Return a reader that stands still with what it uses in its hands."""
     held = Held(dataset, 5 if how != "queue" else range(0, 400, 2))
     if how == "directory":
-        held.before(monkeypatch, _open_shards, "open_inside")
+        held.before(monkeypatch, _file_pool, "open_inside")
     if how == "queue":
         held.before(monkeypatch, Submissions, "read")
     held.before(monkeypatch, os, "preadv")  # for the queue, too: a kernel may offer none
@@ -176,8 +176,10 @@ def test_what_is_thought_to_be_in_use_ends_with_the_shards(path, queues):
     """Nobody can use it then."""
     dataset = IndexedDataset(path, layer=6)
     dataset[range(0, 400, 2)]
-    for one in dataset._shards._all():
-        one.readers.append(None)
+    pool = dataset._shards._files
+    held = pool._all()
+    pool._held[id(held)] = held
+    del pool, held
     dataset.close()
     assert open_below(path) == []
     assert not any(queue._queue.value for queue in queues)
@@ -209,7 +211,7 @@ def test_a_process_ends_that_was_forked_while_a_thread_held_a_lock(path):
         dataset[0]
         is_held, may_end = threading.Event(), threading.Event()
         def hold():
-            with dataset._shards._lock:
+            with dataset._shards._files._lock:
                 is_held.set()
                 may_end.wait()
         threading.Thread(target=hold).start()
@@ -235,7 +237,7 @@ def test_a_process_ends_that_was_forked_while_a_thread_held_a_lock(path):
 def test_an_iteration_is_dropped_in_a_process_forked_while_a_thread_held_a_lock(path, opened):
     iterations = [iter(OrderedDataLoader(path, layer=6, batch_size=8))]
     next(iterations[0])
-    with opened[0]._lock:
+    with opened[0]._files._lock:
         assert returned(run_in_child(iterations.clear, deadline=PATIENCE)) is None
     iterations.clear()
 
@@ -244,7 +246,7 @@ def test_what_an_interrupt_left_closed_is_not_closed_twice(path):
     """It came behind the closing, before that was noted."""
     dataset = IndexedDataset(path, layer=6)
     dataset[0]
-    for one in dataset._shards._all():
+    for one in dataset._shards._files._all():
         one.close()
     fds = [os.open(path, os.O_RDONLY) for _ in range(3)]
     dataset.close()
@@ -255,16 +257,16 @@ def test_what_an_interrupt_left_closed_is_not_closed_twice(path):
 def test_a_read_within_which_the_process_was_forked_goes_on(path):
     dataset = IndexedDataset(path, layer=6)
     dataset[0]
-    shards = dataset._shards
-
-    def fork(file) -> int:
-        child = os.fork()
-        if not child:
-            os.fstat(file.fd)
-        return child
-
-    child = shards._use(lambda held: shards._take(0, held), fork)
+    pool, held = dataset._shards._files, []
+    file = pool.file(0, held)
+    child = os.fork()
     if not child:
-        os._exit(len(shards._open[0].readers))
+        os.fstat(file.fd)
+        held.clear()
+        pool.give_back(held)
+        os._exit(len(pool._used()))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert not shards._open[0].readers
+    assert pool._used() == {id(file)}
+    held.clear()
+    pool.give_back(held)
+    assert not pool._used()

@@ -27,7 +27,7 @@ from shardproof import (
     ShardValidationError,
     ShuffledDataLoader,
 )
-from shardproof.loaders.io import _memory, _read_ahead
+from shardproof.loaders.io import _file_pool, _memory, _open_shards, _read_ahead
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.testing import Layout, shards_dir
 from shardproof.testing.contracts._child import refusal, returned, run_in_child
@@ -463,9 +463,8 @@ def everything(loader) -> list[tuple]:
 def test_what_may_pass_is_tried_again(kind, operation, number, path):
     loader = kind(path, layer=6)
     whole = everything(kind(path, layer=6))
-    optional = kind is ShuffledDataLoader and operation == "read"  # it reads through the C library
     with FileSystemFaults(path) as fs:
-        fs.fail(operation, number, match="acts000001.bin", times=3, optional=optional)
+        fs.fail(operation, number, match="acts000001.bin", times=3)
         assert everything(loader) == whole
 
 
@@ -476,7 +475,7 @@ def test_what_does_not_pass_is_an_error(kind, path):
         fault = fs.fail("read", errno.EIO, match="acts000001.bin")
         with pytest.raises(ShardReadError, match=r"Input/output error .*found 0\)") as caught:
             everything(loader)
-        assert fault.n_calls == 5  # at once, then with four attempts
+        assert fault.n_calls == 4
     assert caught.value.errno == errno.EIO
     assert caught.value.path == str(path / "acts000001.bin")
 
@@ -488,10 +487,10 @@ def test_no_permission_is_not_waited_for(kind, path):
         fault = fs.fail("open", errno.EACCES, match="acts000001.bin")
         with pytest.raises(ShardReadError, match="Permission denied"):
             everything(loader)
-        assert fault.n_calls == 2  # at once, then with all that is to be said of it
+        assert fault.n_calls == 1
 
 
-@pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
+@ALL
 @pytest.mark.parametrize("n_bytes", [1, 31, 32, 33])
 def test_short_reads_are_no_end(kind, n_bytes, path):
     whole = everything(kind(path, layer=6))
@@ -512,6 +511,8 @@ def c_library(monkeypatch):
             return answer(lambda n=count: real(fd, address, n, offset))
 
         monkeypatch.setattr(_memory, "_preadv", preadv)
+        monkeypatch.setattr(_file_pool, "open_submissions", lambda: None)
+        monkeypatch.setattr(_open_shards, "_MANY", 1)
 
     return install
 
@@ -556,10 +557,15 @@ def signalled(_real):
     return -1
 
 
-def test_the_c_library_says_an_error(path, c_library):
+def test_the_c_library_says_errors_only(path, c_library):
+    """Each row is read by itself then; what that says of an error is what the user is told."""
+    whole = everything(ShuffledDataLoader(path, layer=6))
     c_library(failing)
-    with pytest.raises(ShardReadError, match="Input/output error"):
-        everything(ShuffledDataLoader(path, layer=6))
+    loader = ShuffledDataLoader(path, layer=6)
+    assert everything(loader) == whole
+    (path / "acts000001.bin").write_bytes(b"")
+    with pytest.raises(ShardReadError, match=r"acts000001\.bin.*shorter"):
+        everything(loader)
 
 
 @ALL
@@ -699,22 +705,12 @@ def test_no_examples(kind, tmp_path):
         assert list(loader) == []
 
 
-def test_more_shards_than_are_kept_open(shards_dir_factory):
-    path = shards_dir_factory(n_shards=200, examples_per_shard=1)
-    before = held()
-    with IndexedDataset(path, layer=6) as dataset:
-        assert dataset[range(len(dataset))]["example_idx"][-1] == 199
-        assert held()[1] - before[1] <= 65
-        assert dataset[0]["example_idx"] == 0
-    assert held() == before
-
-
 @ALL
 def test_a_forked_process_takes_over_no_lock(kind, path):
     """A thread of the parent may be reading at the moment of the fork."""
     loader = kind(path, layer=6)
     expected = everything(loader)
-    held = loader._shards._lock if kind is IndexedDataset else loader._pool._lock
+    held = loader._shards._files._lock if kind is IndexedDataset else loader._pool._lock
     with held:
         outcome = run_in_child(lambda: len(everything(loader)), deadline=20)
     assert outcome.value == len(expected)
@@ -770,7 +766,7 @@ def pickled(loader):
     return pickle.loads(pickle.dumps(loader))
 
 
-@pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
+@ALL
 def test_a_stale_file_is_opened_again(kind, path):
     loader = kind(path, layer=6)
     with FileSystemFaults(path) as fs:
@@ -778,4 +774,4 @@ def test_a_stale_file_is_opened_again(kind, path):
         everything(loader)
         shard = path / "acts000001.bin"
         n_opened = sum(call.operation == "open" and call.path == shard for call in fs.calls)
-    assert n_opened == 2
+    assert n_opened == 3  # for each try

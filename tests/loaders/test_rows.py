@@ -230,7 +230,7 @@ def test_each_window_is_planned_once(workers, buffer_size, shards_dir_factory, m
     assert len(used) == n_windows * (workers if buffer_size else 1)
     assert {id(plan) for plan in planned} == {id(plan) for plan in used}
     with pytest.raises(dataclasses.FrozenInstanceError):
-        planned[0].runs = None
+        planned[0].reads = None
 
 
 def test_runs_longer_than_one_call_may_take(shards_dir_factory):

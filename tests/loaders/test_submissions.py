@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, ShardReadError, ShuffledDataLoader
-from shardproof.loaders.io import _open_shards, _submissions
-from shardproof.loaders.io._submissions import Submissions, open_submissions
+from shardproof.loaders.io import _file_pool, _submissions
+from shardproof.loaders.io._memory import vectors
+from shardproof.loaders.io._submissions import (
+    Submissions,
+    open_submissions,
+    read_singly,
+    requests_of,
+)
 from tests.helpers.loading import flat, taken
 from tests.helpers.memmaps import rows
 
@@ -30,18 +36,48 @@ def file(tmp_path):
     os.close(fd)
 
 
-def read(queue, fd, offsets, n_bytes):
+Found = tuple[list[int], np.ndarray]
+
+
+def read(queue, fds, offsets, n_bytes) -> Found:
+    """Read from several files, each read into a row of memory, which goes to two vectors."""
     memory = np.zeros((len(offsets), max(n_bytes)), np.uint8)
     addresses = memory.ctypes.data + np.arange(len(offsets)) * max(n_bytes)
-    return queue.read(fd, np.array(offsets), addresses, np.array(n_bytes)).tolist(), memory
+    begins = np.stack((addresses, addresses + 1), 1).ravel()
+    lengths = np.stack((np.ones(len(offsets)), np.array(n_bytes) - 1), 1).ravel()
+    pieces = vectors(begins, lengths)
+    places = pieces.ctypes.data + np.arange(len(offsets)) * 2 * pieces.itemsize
+    fds = np.broadcast_to(np.array(fds), len(offsets))
+    requests = requests_of(fds, np.array(offsets), places, np.full(len(offsets), 2))
+    n_read = np.full(len(offsets), -1)
+    step = _submissions.MOST_AT_ONCE
+    for at in range(0, len(offsets), step):
+        queue.read(requests[at : at + step], n_read)
+    return n_read.tolist(), memory
 
 
-@pytest.mark.parametrize("count", [1, 127, 128, 129, 1000])
-def test_each_read_has_its_own_bytes(queue, file, count):
+class Singly:
+    """Reads without a queue, as where the kernel offers none."""
+
+    read = staticmethod(read_singly)
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 1000])
+@pytest.mark.parametrize("is_queue", [True, False])
+def test_each_read_has_its_own_bytes(is_queue, count, queue, file):
     offsets = np.random.default_rng(0).integers(0, 25_000, count).tolist()
-    n_read, memory = read(queue, file, offsets, [7] * count)
+    n_read, memory = read(queue if is_queue else Singly, file, offsets, [7] * count)
     assert n_read == [7] * count
     assert memory.tolist() == [[(at + i) % 256 for i in range(7)] for at in offsets]
+
+
+@pytest.mark.parametrize("is_queue", [True, False])
+def test_one_call_reads_from_several_files(is_queue, queue, file, tmp_path):
+    (tmp_path / "other").write_bytes(bytes(range(255, -1, -1)))
+    other = os.open(tmp_path / "other", os.O_RDONLY)
+    _, memory = read(queue if is_queue else Singly, [file, other, file], [5, 5, 9], [2, 2, 2])
+    os.close(other)
+    assert memory.tolist() == [[5, 6], [250, 249], [9, 10]]
 
 
 def test_short_reads_are_answers(queue, file):
@@ -50,14 +86,23 @@ def test_short_reads_are_answers(queue, file):
     assert memory.tolist() == [[254, 255, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]]
 
 
-def test_what_the_kernel_does_not_take_has_no_bytes(queue, file):
+def test_what_the_kernel_does_not_take_has_no_answer(queue, file):
     """It stops at a read that can't be, and takes none after it."""
-    assert read(queue, file, [5, -1, 5], [4, 4, 4])[0] == [4, 0, 0]
+    assert read(queue, file, [5, -1, 5], [4, 4, 4])[0] == [4, -1, -1]
     assert read(queue, file, [5], [4])[0] == [4]
 
 
+def test_what_fails_without_a_queue_has_no_answer(file):
+    assert read(Singly, [file, 10**6, file], [5, 5, 5], [4, 4, 4])[0] == [4, -1, 4]
+
+
 def test_a_read_that_fails_has_a_negative_errno(queue, file):
-    assert queue.read(file, np.array([0]), np.array([1]), np.array([4])).tolist() == [-errno.EFAULT]
+    pieces = vectors(np.array([1]), np.array([4]))
+    places = np.array([pieces.ctypes.data])
+    requests = requests_of(np.array([file]), np.array([0]), places, np.array([1]))
+    n_read = np.zeros(1, np.int64)
+    queue.read(requests, n_read)
+    assert n_read.tolist() == [-errno.EFAULT]
 
 
 def test_a_closed_queue_takes_nothing(queue, file):
@@ -89,6 +134,11 @@ def broken(*_):
     raise OSError(errno.EAGAIN, "no")
 
 
+def one_byte_less(queue, requests, results, real=Submissions.read):
+    real(queue, requests, results)
+    results[requests["data"].astype(int)] -= 1
+
+
 @pytest.fixture
 def path(shards_dir_factory):
     return shards_dir_factory(n_shards=3, examples_per_shard=100)
@@ -98,12 +148,11 @@ def path(shards_dir_factory):
 def kernel(request, monkeypatch):
     """How it goes with the kernel's queues; the rows are the same in each case."""
     if request.param == "not offered":
-        monkeypatch.setattr(_open_shards, "open_submissions", lambda: None)
+        monkeypatch.setattr(_file_pool, "open_submissions", lambda: None)
     elif request.param == "refused":
         monkeypatch.setattr(Submissions, "read", broken)
     elif request.param == "answers less":
-        real = Submissions.read
-        monkeypatch.setattr(Submissions, "read", lambda *args: real(*args) - 1)
+        monkeypatch.setattr(Submissions, "read", one_byte_less)
     return request.param
 
 
@@ -124,13 +173,13 @@ def test_a_permutation_of_rows(kernel, path):
 def test_queues_are_used(path, monkeypatch, queue):
     made = []
     monkeypatch.setattr(
-        _open_shards, "open_submissions", lambda: made.append(type(queue)()) or made[-1]
+        _file_pool, "open_submissions", lambda: made.append(type(queue)()) or made[-1]
     )
     with IndexedDataset(path, layer=6) as dataset:
         for _ in range(5):
             assert len(dataset[range(0, 800, 2)]["act"]) == 400
-    assert len(made) == 1
-    assert made[0]._queue.value == 0  # given back
+    assert 1 <= len(made) <= 2  # one for each of the threads that read
+    assert not any(one.is_open for one in made)  # given back
 
 
 @pytest.mark.parametrize("n_rows", [200, 1500])

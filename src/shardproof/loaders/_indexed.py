@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.arguments import checked
-from shardproof._base.crew import in_threads
 from shardproof._base.work import apart
 from shardproof.loaders._reader import (
     DirectoryReader,
@@ -21,18 +20,18 @@ from shardproof.loaders._reader import (
     refuse_no_torch,
     torch_module,
 )
+from shardproof.loaders.io._helper import Helper
 from shardproof.loaders.io._memory import BufferPool, Contiguous
-from shardproof.loaders.io._open_shards import OpenShards, ShardRead
+from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.loaders.io._row_source import UNLABELLED, Batch, WholeBatch, batch_of, open_source
+from shardproof.loaders.io._shard_reads import ShardRead
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
 __all__ = ["IndexedDataset"]
 
 _KEPT_BYTES = 2**27  # of memory for the next batches: three, unless they are larger than that
-_ROWS_FOR_TWO = 1024
-"""From so many rows on a second thread takes less time than starting it."""
 
 
 class IndexedDataset(DirectoryReader):
@@ -81,6 +80,7 @@ class IndexedDataset(DirectoryReader):
     def _start(self) -> None:
         super()._start()
         self._shards: OpenShards | None = None
+        self._helper: Helper | None = None
         self._pool: BufferPool | None = None
         self._end: weakref.finalize[..., IndexedDataset] | None = None
         self._lock = threading.Lock()
@@ -151,21 +151,7 @@ class IndexedDataset(DirectoryReader):
         buffer = pool.take()
         if n_rows:
             plan = ReadPlan.of(selection, Window(rows, None), [buffer], n_rows)
-            shards = self._open()
-            if n_rows < _ROWS_FOR_TWO:
-                plan.read(shards)
-            else:
-                parts = in_threads(
-                    lambda part: plan.read(shards, part, 2),
-                    range(2),
-                    n_threads=2,
-                    name="shardproof-reader",
-                )
-                # Not by `contextlib.closing`, into whose first step a second interrupt may fall.
-                try:
-                    list(parts)
-                finally:
-                    parts.close()
+            plan.read(self._open(), helper=self._helper)
         batch = batch_of(self._source, rows, buffer.array(n_rows, selection.dtype))
         pool.give_back(buffer)
         return as_arrays_of(self._framework, batch, self.metadata.dtype)
@@ -199,13 +185,19 @@ class IndexedDataset(DirectoryReader):
             with self._lock:
                 if self._shards is None:
                     shards = self._source.open()
-                    self._end = weakref.finalize(self, shards.close)
+                    self._helper = Helper("shardproof-reader")
+                    self._end = weakref.finalize(self, _end, self._helper, shards)
                     self._shards = shards
         return self._shards
 
     def close(self) -> None:
         """Close the shards and give back memory; the next access opens them again."""
-        shards = self._shards
+        shards, helper = self._shards, self._helper
+        if helper is not None:
+            try:
+                helper.end()
+            finally:
+                helper.end()  # what an interrupt has cut short
         if shards is not None:
             try:
                 apart(shards.close)
@@ -215,7 +207,7 @@ class IndexedDataset(DirectoryReader):
         with self._lock:
             if self._end is not None:
                 self._end()
-            self._shards = self._pool = None
+            self._shards = self._helper = self._pool = None
 
     def __del__(self) -> None:
         """Close the shards, as the finalizer does next: what interrupts one does not end both."""
@@ -225,3 +217,11 @@ class IndexedDataset(DirectoryReader):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_source": self._source, "_framework": self._framework}
+
+
+def _end(helper: Helper, shards: OpenShards) -> None:
+    """End the thread, and then close what it reads from."""
+    try:
+        helper.end()
+    finally:
+        shards.close()

@@ -4,8 +4,10 @@ Fresh memory costs as much as the reading: the kernel clears each page of it fir
 again as soon as nothing holds it any more.
 """
 
+import bisect
 import ctypes
 import errno
+import itertools
 import os
 import sys
 import threading
@@ -14,11 +16,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Buffer", "BufferPool", "Contiguous", "Destination", "RowVectors", "Vectors", "vectors"]
+__all__ = [
+    "MOST_VECTORS",
+    "VECTOR",
+    "Buffer",
+    "BufferPool",
+    "Contiguous",
+    "Destination",
+    "Scattered",
+    "Vectors",
+    "read_vectors",
+    "vectors",
+]
 
-_MAX_VECTORS = 1024  # IOV_MAX of Linux, readv(2)
+MOST_VECTORS = 1024  # IOV_MAX of Linux, readv(2)
 
-_IOVEC = np.dtype([("base", np.uintp), ("length", np.uintp)])  # struct iovec, readv(2)
+VECTOR = np.dtype([("base", np.uintp), ("length", np.uintp)])  # struct iovec, readv(2)
 
 _library = ctypes.CDLL(None, use_errno=True)
 _preadv = getattr(_library, "preadv64", None) or _library.preadv  # musl knows the second name only
@@ -26,7 +39,7 @@ _preadv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]
 _preadv.restype = ctypes.c_ssize_t
 
 Vectors = npt.NDArray[np.void]
-"""Address and length of each of some rows."""
+"""Address and length of each of some pieces of memory."""
 
 
 class Buffer:
@@ -93,39 +106,48 @@ class Contiguous:
         return os.preadv(fd, [self._memory[n_done:]], offset + n_done)
 
 
-class RowVectors:
-    """Memory in one piece for each row.
+class Scattered:
+    """Memory in several pieces; the maker of their vectors keeps it alive."""
 
-    Through the C library, since ``os.preadv`` wants an object for each row: looking at as many
-    objects takes longer than reading. The maker of the vectors keeps the memory alive.
-    """
+    __slots__ = ("_ends", "_views", "n_bytes")
 
-    __slots__ = ("_row_bytes", "_vectors", "n_bytes")
-
-    def __init__(self, vectors: Vectors, row_bytes: int) -> None:
-        self._vectors, self._row_bytes = vectors, row_bytes
-        self.n_bytes = len(vectors) * row_bytes
+    def __init__(self, vectors: Vectors) -> None:
+        spans = zip(vectors["base"].tolist(), vectors["length"].tolist(), strict=True)
+        kinds = ((ctypes.c_char * length, address) for address, length in spans)
+        self._views = [memoryview(kind.from_address(at)).cast("B") for kind, at in kinds]
+        self._ends = list(itertools.accumulate(map(len, self._views)))
+        self.n_bytes = self._ends[-1]
 
     def fill(self, fd: int, offset: int, n_done: int) -> int:
-        """Do as `Contiguous.fill`, from the beginning of the first row that is not whole."""
-        row, n_again = divmod(n_done, self._row_bytes)
-        n_rows = min(len(self._vectors) - row, _MAX_VECTORS)
-        address = self._vectors.ctypes.data + row * _IOVEC.itemsize
-        n_read = -1
-        while n_read < 0:
-            n_read = _preadv(fd, address, n_rows, offset + n_done - n_again)
-            number = ctypes.get_errno()
-            if n_read < 0 and number != errno.EINTR:  # after a signal again, as os.preadv does
-                raise OSError(number, os.strerror(number))
-        return max(0, n_read - n_again)
+        """Do as `Contiguous.fill`."""
+        first = bisect.bisect(self._ends, n_done)
+        views = self._views[first : first + MOST_VECTORS]
+        views[0] = views[0][len(views[0]) - (self._ends[first] - n_done) :]
+        return os.preadv(fd, views, offset + n_done)
 
 
-Destination = Contiguous | RowVectors
+Destination = Contiguous | Scattered
 """Takes bytes of a file that follow each other."""
 
 
-def vectors(addresses: npt.NDArray[Any], row_bytes: int) -> Vectors:
-    """Return a vector for each row that begins at an address."""
-    made = np.empty(len(addresses), _IOVEC)
-    made["base"], made["length"] = addresses, row_bytes
+def read_vectors(fd: int, address: int, n_vectors: int, offset: int) -> int:
+    """Do one call of preadv(2), and return how many bytes it gave.
+
+    Through the C library, since ``os.preadv`` wants an object for each vector: looking at as many
+    objects takes longer than reading.
+
+    Raises:
+        OSError: It failed; not where a signal came, after which it is made again.
+    """
+    while (n_read := _preadv(fd, address, n_vectors, offset)) < 0:
+        number = ctypes.get_errno()
+        if number != errno.EINTR:  # as os.preadv does
+            raise OSError(number, os.strerror(number))
+    return int(n_read)
+
+
+def vectors(addresses: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Vectors:
+    """Return a vector for each piece of memory, which has an address and a length in bytes."""
+    made = np.empty(len(addresses), VECTOR)
+    made["base"], made["length"] = addresses, lengths
     return made

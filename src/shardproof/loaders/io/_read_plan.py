@@ -5,16 +5,17 @@ in a file are read by one call, wherever each of them goes (readv(2)).
 """
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
 
-from shardproof.loaders.io._memory import Buffer, RowVectors, Vectors, vectors
-from shardproof.loaders.io._open_shards import BufferReads, OpenShards, ShardRead
+from shardproof.loaders.io._helper import Helper
+from shardproof.loaders.io._memory import MOST_VECTORS, Buffer, Vectors, vectors
+from shardproof.loaders.io._open_shards import OpenShards
+from shardproof.loaders.io._shard_reads import ShardReads
 from shardproof.loaders.order._epoch_plan import Window
-from shardproof.loaders.order._selection import Runs, Selection
+from shardproof.loaders.order._selection import Rows, Selection
 
 __all__ = ["ReadPlan"]
 
@@ -24,16 +25,12 @@ class ReadPlan:
     """The reads that bring some rows into buffers; several threads may do a part of them each.
 
     Attributes:
-        runs: Rows that lie together, in the order of the files, which is that of reading.
-        row_bytes: Bytes of a row.
-        buffers: Where the rows go; this memory is kept alive here.
-        goals: Where each row goes; None if all go into the first buffer, in order.
+        reads: In the order of the files.
+        buffers: Where the rows go.
     """
 
-    runs: Runs
-    row_bytes: int
+    reads: ShardReads
     buffers: tuple[Buffer, ...]
-    goals: Vectors | None
 
     @classmethod
     def of(
@@ -47,37 +44,54 @@ class ReadPlan:
             buffers: Where they go: together with room for all, each but the last filled.
             buffer_rows: Rows of a buffer.
         """
-        runs = selection.runs(window.rows)
-        runs = runs.part(np.argsort(runs.place, kind="stable"))
-        size, goals = selection.row_bytes, None
-        if window.order is not None or len(buffers) > 1:
-            places = np.arange(len(window.rows))
-            if window.order is not None:
-                places[window.order] = places.copy()
-            buffer, place = np.divmod(places, buffer_rows)
-            addresses = np.array([each.address for each in buffers], np.uintp)
-            goals = vectors(addresses[buffer] + (place * size).astype(np.uintp), size)
-        return cls(runs, size, tuple(buffers), goals)
+        n_rows, size, runs = len(window.rows), selection.row_bytes, selection.runs(window.rows)
+        begins_run = np.zeros(n_rows, np.bool_)
+        begins_run[runs.start] = True
+        begins_piece = begins_run.copy()  # of memory
+        begins_piece[:: buffer_rows if window.order is None else 1] = True
+        pieces = np.flatnonzero(begins_piece)
+        begins_read = begins_run[pieces]
+        begins_read[::MOST_VECTORS] = True
+        first = np.flatnonzero(begins_read)
+        start, stop = pieces[first], _stops(first, len(pieces))
+        run = np.cumsum(begins_run)[start] - 1
+        later = start - runs.start[run]
+        reads = ShardReads(
+            shard=runs.shard[run],
+            offset=runs.offset[run] + later * size,
+            first=first,
+            stop=stop,
+            length=(_stops(start, n_rows) - start) * size,
+            vectors=_goals(pieces, window, buffers, buffer_rows, size),
+            memory=tuple(buffers),
+        )
+        return cls(reads.part(np.argsort(runs.place[run] + later, kind="stable")), tuple(buffers))
 
-    def read(self, shards: OpenShards, part: int = 0, n_parts: int = 1) -> None:
+    def read(
+        self, shards: OpenShards, part: int = 0, n_parts: int = 1, helper: Helper | None = None
+    ) -> None:
         """Read the rows, or one of several parts of them.
 
         Raises:
             ShardReadError: A shard can't be read.
         """
-        first, last = (len(self.runs.shard) * at // n_parts for at in (part, part + 1))
-        if first == last:
-            return
-        runs, size = self.runs.part(slice(first, last)), self.row_bytes
-        cuts = (np.flatnonzero(np.diff(runs.shard)) + 1).tolist()
-        for begin, end in itertools.pairwise([0, *cuts, len(runs.shard)]):
-            some = runs.part(slice(begin, end))  # in one shard
-            shard = int(some.shard[0])
-            if self.goals is None:
-                starts, lengths = some.start * size, (some.stop - some.start) * size
-                memory = self.buffers[0].bytes
-                shards.read_each(shard, BufferReads(memory, some.offset, starts, lengths))
-                continue
-            spans = zip(some.offset.tolist(), some.start.tolist(), some.stop.tolist(), strict=True)
-            for offset, start, stop in spans:
-                shards.read(ShardRead(shard, offset, RowVectors(self.goals[start:stop], size)))
+        first, last = (len(self.reads.shard) * at // n_parts for at in (part, part + 1))
+        shards.read_each(self.reads.part(slice(first, last)), helper)
+
+
+def _goals(
+    pieces: Rows, window: Window, buffers: Sequence[Buffer], buffer_rows: int, row_bytes: int
+) -> Vectors:
+    """Return where pieces of memory are whose rows begin at places of the window."""
+    places = pieces
+    if window.order is not None:
+        places = np.empty(len(window.rows), np.int64)
+        places[window.order] = np.arange(len(places))
+    buffer, row = np.divmod(places, buffer_rows)
+    addresses = np.array([each.address for each in buffers], np.uintp)
+    lengths = (_stops(pieces, len(window.rows)) - pieces) * row_bytes
+    return vectors(addresses[buffer] + (row * row_bytes).astype(np.uintp), lengths)
+
+
+def _stops(starts: Rows, end: int) -> Rows:
+    return np.concatenate((starts[1:], [end]))

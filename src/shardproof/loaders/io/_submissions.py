@@ -12,12 +12,14 @@ import platform
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Submissions", "open_submissions"]
+from shardproof.loaders.io._memory import read_vectors
 
-_AT_ONCE = 128
+__all__ = ["MOST_AT_ONCE", "Submissions", "open_submissions", "read_singly", "requests_of"]
+
+MOST_AT_ONCE = 256
 """Reads in one call: no signal is seen before all of them are done, on a slow disk too."""
 
-_READ = 0  # IOCB_CMD_PREAD of linux/aio_abi.h, as all that follows
+_READ = 7  # IOCB_CMD_PREADV of linux/aio_abi.h, as all that follows
 
 _CALLS = {  # io_setup, io_destroy, io_getevents, io_submit: the C library has no names for them
     "x86_64": (206, 207, 208, 209),
@@ -31,8 +33,8 @@ _REQUEST = np.dtype(
         ("opcode", np.uint16),
         ("priority", np.int16),
         ("fd", np.uint32),
-        ("buffer", np.uint64),
-        ("n_bytes", np.uint64),
+        ("buffers", np.uint64),
+        ("n_buffers", np.uint64),
         ("offset", np.int64),
         ("reserved", np.uint64),
         ("flags", np.uint32),
@@ -47,24 +49,21 @@ _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
 
 Numbers = npt.NDArray[np.int64]
+Requests = npt.NDArray[np.void]
 
 
 class Submissions:
     """A queue of the kernel's; for one thread at a time.
-
-    Attributes:
-        readers: An item for each thread that uses it, none or one; its owner counts.
 
     Raises:
         OSError: The kernel, or a sandbox around this process, offers none.
     """
 
     def __init__(self) -> None:
-        self.readers: list[None] = []
         self._queue = ctypes.c_ulong(0)
         _, self._destroy, self._get_events, self._submit = _CALLS[platform.machine()]
-        _call(_CALLS[platform.machine()][0], _AT_ONCE, ctypes.byref(self._queue))
-        self._events = np.zeros(_AT_ONCE, _EVENT)
+        _call(_CALLS[platform.machine()][0], MOST_AT_ONCE, ctypes.byref(self._queue))
+        self._events = np.zeros(MOST_AT_ONCE, _EVENT)
 
     @property
     def is_open(self) -> bool:
@@ -78,36 +77,52 @@ class Submissions:
             with contextlib.suppress(OSError):  # a forked process has none of its parent's queues
                 _call(self._destroy, queue)
 
-    def read(self, fd: int, offsets: Numbers, addresses: Numbers, n_bytes: Numbers) -> Numbers:
-        """Read pieces of a file, each to its own address.
+    def read(self, requests: Requests, results: Numbers) -> None:
+        """Do some of the reads that were asked for together, as many as one call may take.
 
-        Returns:
-            How many bytes each read gave, or the negative of its errno; 0 for what the kernel did
-            not take.
+        Args:
+            requests: Made by `requests_of`; at most `MOST_AT_ONCE`.
+            results: Of all reads that were asked for together. Set to how many bytes each gave, or
+                to the negative of its errno; left alone where the kernel did not take it.
 
         Raises:
             OSError: The kernel takes no reads; as after any error, the queue is closed then, since
                 what it still holds must not pass for an answer to the next reads.
         """
         try:
-            requests = np.zeros(len(offsets), _REQUEST)
-            requests["data"] = np.arange(len(offsets))
-            requests["opcode"], requests["fd"] = _READ, fd
-            requests["buffer"], requests["n_bytes"] = addresses, n_bytes
-            requests["offset"] = offsets
-            results = np.empty(len(offsets), np.int64)
-            for start in range(0, len(requests), _AT_ONCE):
-                some = requests[start : start + _AT_ONCE]
-                places = some.ctypes.data + np.arange(len(some)) * _REQUEST.itemsize
-                count = _call(self._submit, self._queue, len(some), places.ctypes.data)
-                _call(self._get_events, self._queue, count, count, self._events.ctypes.data, None)
-                done = self._events[:count]
-                results[done["data"].astype(np.int64)] = done["result"]
-                results[some["data"][count:].astype(np.int64)] = 0
+            places = requests.ctypes.data + np.arange(len(requests)) * _REQUEST.itemsize
+            count = _call(self._submit, self._queue, len(requests), places.ctypes.data)
+            _call(self._get_events, self._queue, count, count, self._events.ctypes.data, None)
+            done = self._events[:count]
+            results[done["data"].astype(np.int64)] = done["result"]
         except BaseException:
             self.close()
             raise
-        return results
+
+
+def requests_of(fds: Numbers, offsets: Numbers, buffers: Numbers, n_buffers: Numbers) -> Requests:
+    """Return requests for reads, which have their place among them as their number.
+
+    Args:
+        fds: Descriptor of each.
+        offsets: Where in the file it begins, in bytes.
+        buffers: Address of its vectors (readv(2)).
+        n_buffers: How many these are.
+    """
+    requests = np.zeros(len(fds), _REQUEST)
+    requests["data"] = np.arange(len(fds))
+    requests["opcode"], requests["fd"] = _READ, fds
+    requests["buffers"], requests["n_buffers"] = buffers, n_buffers
+    requests["offset"] = offsets
+    return requests
+
+
+def read_singly(requests: Requests, results: Numbers) -> None:
+    """Do as `Submissions.read`, by a call for each read, where the kernel offers no queue."""
+    fields = (requests[name].tolist() for name in ("data", "fd", "buffers", "n_buffers", "offset"))
+    for place, *request in zip(*fields, strict=True):
+        with contextlib.suppress(OSError):
+            results[place] = read_vectors(*request)
 
 
 def open_submissions() -> Submissions | None:

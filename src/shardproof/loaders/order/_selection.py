@@ -131,8 +131,11 @@ class Selection:
 
     def columns(self, rows: Rows) -> Columns:
         """Return what some rows are."""
-        example, rest = np.divmod(rows, self.rows_per_example)
-        layer, token = np.divmod(rest, self.n_tokens)
+        # Not by `np.divmod`, which takes five times as long as dividing by one number does.
+        example = rows // self.rows_per_example
+        rest = rows - example * self.rows_per_example
+        layer = rest // self.n_tokens
+        token = rest - layer * self.n_tokens
         return Columns(example, layer + self.first_layer, token + self.first_token)
 
     def runs(self, rows: Rows) -> Runs:
@@ -141,7 +144,7 @@ class Selection:
         column = self.columns(rows)
         places = (column.example * layers + column.layer) * tokens + column.token
         shards = places // self.rows_per_shard
-        breaks = np.flatnonzero((np.diff(places) != 1) | (np.diff(shards) != 0)) + 1
+        breaks = np.flatnonzero((places[1:] != places[:-1] + 1) | (shards[1:] != shards[:-1])) + 1
         starts = np.concatenate(([0], breaks)).astype(np.int64)
         stops, firsts, shard = np.append(breaks, len(rows)), places[starts], shards[starts]
         offsets = (firsts - shard * self.rows_per_shard) * self.row_bytes

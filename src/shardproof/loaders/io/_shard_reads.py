@@ -1,0 +1,94 @@
+"""Which bytes of which shards go where, and how they come there."""
+
+import collections
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from shardproof.loaders.io._file_pool import Held
+from shardproof.loaders.io._memory import VECTOR, Destination, Scattered, Vectors
+from shardproof.loaders.io._submissions import MOST_AT_ONCE, Requests, requests_of
+from shardproof.loaders.order._selection import Rows
+
+__all__ = ["ShardRead", "ShardReads", "SharedReads"]
+
+_BYTES_AT_ONCE = 2**21
+"""What one call reads, about: no thread waits long for the other, nor a signal for the call."""
+
+
+class ShardRead(NamedTuple):
+    """A read of bytes of one shard that follow each other."""
+
+    shard: int
+    offset: int
+    destination: Destination  # which says how many they are
+
+
+class ShardReads(NamedTuple):
+    """Many such reads, in the order of the shards, as arrays with an item for each read.
+
+    Each goes to vectors that follow each other, at most as many as one call may take.
+    """
+
+    shard: Rows
+    offset: Rows
+    first: Rows  # of its vectors
+    stop: Rows
+    length: Rows  # in bytes
+    vectors: Vectors  # of all reads
+    memory: object  # to which these point: it is not to be gone while any of this is there
+
+    def part(self, chosen: "slice | Rows") -> "ShardReads":
+        """Return some of them."""
+        shard, offset, first, stop, length = (each[chosen] for each in self[:5])
+        return self._replace(shard=shard, offset=offset, first=first, stop=stop, length=length)
+
+    def one(self, place: int) -> ShardRead:
+        """Return one of them."""
+        to = Scattered(self.vectors[int(self.first[place]) : int(self.stop[place])])
+        return ShardRead(int(self.shard[place]), int(self.offset[place]), to)
+
+    @property
+    def addresses(self) -> Rows:
+        """Where each finds its vectors."""
+        return self.vectors.ctypes.data + self.first * VECTOR.itemsize
+
+    def pieces(self) -> Iterator[slice]:
+        """Yield which of them one call may do, and which the next."""
+        ends, start = np.cumsum(self.length), 0
+        while start < len(ends):
+            bound = int(ends[start] - self.length[start]) + _BYTES_AT_ONCE
+            stop = max(start + 1, int(np.searchsorted(ends, bound, "right")))
+            stop = min(stop, start + MOST_AT_ONCE)
+            yield slice(start, stop)
+            start = stop
+
+
+class SharedReads:
+    """Reads of files that are open, which several threads do together, a piece at a time.
+
+    Args:
+        reads: What is to be read.
+        fds: Of which file each is.
+        held: Keeps the files open; once it is empty, no piece is begun any more.
+
+    Attributes:
+        n_read: How many bytes each has given; -1 where it was not done, or failed.
+    """
+
+    def __init__(self, reads: ShardReads, fds: Rows, held: Held) -> None:
+        self.held, self._reads = held, reads
+        counts = reads.stop - reads.first
+        self._requests = requests_of(fds, reads.offset, reads.addresses, counts)
+        self._pieces = collections.deque(reads.pieces())
+        self.is_long = len(self._pieces) > 1
+        self.n_read = np.full(len(fds), -1, np.int64)
+
+    def next_piece(self) -> Requests | None:
+        """Return what no thread has begun; None when there is nothing left to do."""
+        with contextlib.suppress(IndexError):
+            if self.held:
+                return self._requests[self._pieces.popleft()]
+        return None

@@ -1,0 +1,210 @@
+"""The second thread of a dataset, which is there from the first use until it is closed."""
+
+import collections
+import contextlib
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from shardproof import IndexedDataset
+from shardproof.loaders.io._helper import Helper
+from shardproof.loaders.io._memory import BufferPool
+from shardproof.loaders.io._shard_reads import SharedReads
+from shardproof.testing.contracts._child import returned, run_in_child
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def helper():
+    helper = Helper("test")
+    yield helper
+    helper.end()
+
+
+def threads() -> int:
+    return threading.active_count()
+
+
+def until(is_so) -> None:
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+class Pieces:
+    """Work that two threads share: each piece waits until both have one."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.done: list[int] = []
+        self._todo = collections.deque(range(2 * n_threads))
+        self._both = threading.Barrier(n_threads)
+
+    def work(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                piece = self._todo.popleft()
+                self._both.wait(PATIENCE)
+                self.done.append(piece)
+
+
+def test_both_work_at_the_same_time(helper):
+    pieces = Pieces(2)
+    helper.share(pieces.work)
+    assert sorted(pieces.done) == [0, 1, 2, 3]
+
+
+def test_one_thread_serves_all_calls(helper):
+    seen = set()
+    for _ in range(50):
+        helper.share(lambda: seen.add(threading.get_ident()))
+    assert len(seen) <= 2
+
+
+def test_who_finds_it_busy_does_all_alone(helper):
+    is_busy, may_go = threading.Event(), threading.Event()
+    here = threading.get_ident()
+
+    def keep_busy():
+        if threading.current_thread() is not first:
+            is_busy.set()
+        may_go.wait(PATIENCE)
+
+    first = threading.Thread(target=lambda: helper.share(keep_busy))
+    first.start()
+    assert is_busy.wait(PATIENCE)
+    seen = []
+    helper.share(lambda: seen.append(threading.get_ident()))
+    assert seen == [here]
+    may_go.set()
+    first.join()
+
+
+def test_an_error_of_the_helper_is_raised(helper):
+    is_there = threading.Event()
+    caller = threading.get_ident()
+
+    def work():
+        if threading.get_ident() == caller:
+            is_there.wait(PATIENCE)
+        else:
+            is_there.set()
+            raise ValueError("there")
+
+    with pytest.raises(ValueError, match="there"):
+        helper.share(work)
+
+
+def test_after_its_end_and_in_a_forked_process_nobody_helps(helper):
+    helper.share(lambda: None)
+    alone = []
+    in_child = run_in_child(lambda: helper.share(lambda: alone.append(1)) or alone, deadline=20)
+    assert returned(in_child) == [1]
+    helper.end()
+    helper.share(lambda: alone.append(2))
+    assert alone == [2]
+
+
+@pytest.fixture
+def path(shards_dir_factory):
+    return shards_dir_factory(n_shards=5, examples_per_shard=200)
+
+
+NUMBERS = np.random.default_rng(0).permutation(2900)
+
+
+def test_a_dataset_has_one_that_lasts_until_it_is_closed(path):
+    before = threads()
+    with IndexedDataset(path, layer=6) as dataset:
+        for _ in range(20):
+            assert dataset[NUMBERS]["example_idx"].tolist() == (NUMBERS // 3).tolist()
+        assert threads() == before + 1
+    assert threads() == before
+    assert len(dataset[NUMBERS]["act"]) == 2900
+    assert threads() == before + 1
+    del dataset
+    gc.collect()
+    until(lambda: threads() == before)
+
+
+def test_few_rows_need_none(path):
+    before = threads()
+    with IndexedDataset(path, layer=6) as dataset:
+        dataset[NUMBERS[:50]]
+        assert threads() == before
+
+
+def test_a_dataset_reads_in_a_forked_process(path):
+    with IndexedDataset(path, layer=6) as dataset:
+        expected = dataset[NUMBERS]["act"]
+
+        def read() -> list[list[float]]:
+            return dataset[NUMBERS]["act"].tolist()
+
+        assert returned(run_in_child(read, deadline=PATIENCE)) == expected.tolist()
+
+
+def test_an_interrupt_does_not_wait_and_no_memory_goes_that_is_still_written_to(path, monkeypatch):
+    is_there, may_go, taken = threading.Event(), threading.Event(), []
+    caller, read, take = threading.get_ident(), SharedReads.next_piece, BufferPool.take
+
+    def next_piece(shared):
+        piece = read(shared)
+        if threading.get_ident() == caller:
+            assert is_there.wait(PATIENCE)
+            raise KeyboardInterrupt
+        is_there.set()
+        assert may_go.wait(PATIENCE)
+        return piece
+
+    def noted(pool):
+        buffer = take(pool)
+        taken.append(weakref.ref(buffer.bytes))
+        return buffer
+
+    with IndexedDataset(path, layer=6) as dataset:
+        expected = dataset[NUMBERS]["act"].copy()
+        monkeypatch.setattr(SharedReads, "next_piece", next_piece)
+        monkeypatch.setattr(BufferPool, "take", noted)
+        with pytest.raises(KeyboardInterrupt):
+            dataset[NUMBERS]
+        monkeypatch.undo()
+        gc.collect()
+        assert taken[0]() is not None
+        assert np.array_equal(dataset[NUMBERS]["act"], expected)
+        may_go.set()
+        until(lambda: taken[0]() is None)
+
+
+def test_many_threads_read_while_others_close(path):
+    """Each has its own rows, whoever closes meanwhile, and nothing is left open in the end."""
+    before, wrong = threads(), []
+    with IndexedDataset(path, layer=6) as dataset:
+        expected = dataset[range(2900)]["act"].copy()
+        end = time.monotonic() + 1.0
+
+        def read(seed: int) -> None:
+            chosen = np.random.default_rng(seed)
+            while time.monotonic() < end:
+                numbers = chosen.integers(0, 2900, 1500)
+                if not np.array_equal(dataset[numbers]["act"], expected[numbers]):
+                    wrong.append(seed)
+
+        def close() -> None:
+            while time.monotonic() < end:
+                dataset.close()
+                time.sleep(0.005)
+
+        running = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
+        running += [threading.Thread(target=close)]
+        for each in running:
+            each.start()
+        for each in running:
+            each.join()
+    assert not wrong
+    until(lambda: threads() == before)
