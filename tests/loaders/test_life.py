@@ -13,7 +13,6 @@ import textwrap
 import threading
 import time
 import weakref
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -43,12 +42,12 @@ def held() -> tuple[int, int]:
     return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait, though not for ever, until something is so."""
+def wait_until_held(expected: tuple[int, int]) -> None:
+    """Wait, though not for ever, until no more is held."""
     end = time.monotonic() + 30
-    while not is_so() and time.monotonic() < end:
+    while held() != expected and time.monotonic() < end:
         time.sleep(0.01)
-    assert is_so()
+    assert held() == expected
 
 
 @pytest.fixture
@@ -164,7 +163,7 @@ def test_interrupts_of_each_try_to_close_it_leave_nothing_open_for_long(kind, pa
         loader.close()
     del iteration
     gc.collect()
-    wait_until(lambda: held() == before)
+    wait_until_held(before)
 
 
 @pytest.mark.parametrize("line", [0, 1, 2])
@@ -203,15 +202,15 @@ def test_one_that_the_collector_finds_in_a_thread_that_reads_for_it_is_ended(kin
 
     def left() -> tuple[int, int]:
         before, is_dropped, is_collected = held(), threading.Event(), threading.Event()
-        read = _read_ahead.WindowRead.read
+        read = _read_ahead.StretchRead.read
 
-        def collecting(window, *where):
-            if window.number and not is_collected.is_set() and is_dropped.wait(30):
+        def collecting(stretch, *where):
+            if stretch.start and not is_collected.is_set() and is_dropped.wait(30):
                 gc.collect()
                 is_collected.set()
-            return read(window, *where)
+            return read(stretch, *where)
 
-        _read_ahead.WindowRead.read = collecting
+        _read_ahead.StretchRead.read = collecting
         small = {"buffer_size": 16} if kind is ShuffledDataLoader else {}
         iteration = iter(kind(path, layer=6, batch_size=8, **small))
         next(iteration)
@@ -766,7 +765,7 @@ def pickled(loader):
     return pickle.loads(pickle.dumps(loader))
 
 
-@ALL
+@pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
 def test_a_stale_file_is_opened_again(kind, path):
     loader = kind(path, layer=6)
     with FileSystemFaults(path) as fs:

@@ -24,7 +24,7 @@ from shardproof.loaders.io._helper import Helper
 from shardproof.loaders.io._memory import BufferPool, Contiguous
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._read_plan import ReadPlan
-from shardproof.loaders.io._row_source import UNLABELLED, Batch, WholeBatch, batch_of, open_source
+from shardproof.loaders.io._row_source import UNLABELLED, Batch, WholeBatch, batches_of, open_source
 from shardproof.loaders.io._shard_reads import ShardRead
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
@@ -152,7 +152,7 @@ class IndexedDataset(DirectoryReader):
         if n_rows:
             plan = ReadPlan.of(selection, Window(rows, None), [buffer], n_rows)
             plan.read(self._open(), helper=self._helper)
-        batch = batch_of(self._source, rows, buffer.array(n_rows, selection.dtype))
+        (batch,) = batches_of(self._source, rows, [buffer], n_rows)
         pool.give_back(buffer)
         return as_arrays_of(self._framework, batch, self.metadata.dtype)
 

@@ -20,7 +20,7 @@ from shardproof.loaders._reader import (
     torch_module,
 )
 from shardproof.loaders.io._memory import BufferPool
-from shardproof.loaders.io._read_ahead import ReadAhead
+from shardproof.loaders.io._read_ahead import ReadAhead, windows_at_once
 from shardproof.loaders.io._row_source import Batch, RowSource
 from shardproof.loaders.order._cursor import EpochCursor
 from shardproof.loaders.order._epoch_plan import RankShare
@@ -107,9 +107,10 @@ class BatchLoader(DirectoryReader):
     def _new_pool(self) -> BufferPool:
         """Memory for two windows, those that threads have begun, and the caller's batch."""
         size, workers = self._options.batch_size, self._options.workers
+        row_bytes = self._source.selection.row_bytes
         n_kept = 2 * (self._order.window_rows // size) + workers + 1
-        n_rows = min(size, max(1, self._order.n_rows))
-        return BufferPool(n_rows, self._source.selection.row_bytes, n_kept)
+        n_kept *= windows_at_once(self._share, row_bytes)
+        return BufferPool(min(size, max(1, self._order.n_rows)), row_bytes, n_kept)
 
     def _arguments(self) -> dict[str, object]:
         options = dataclasses.asdict(self._options)
@@ -149,7 +150,8 @@ class BatchLoader(DirectoryReader):
         with contextlib.closing(ahead.batches(n_done)) as batches:
             for batch in batches:
                 n_done += 1
-                arrive(dataclasses.replace(start, n_batches=n_done), is_last=n_done == n_own)
+                position = EpochPosition(start.epoch, start.before, n_done)
+                arrive(position, is_last=n_done == n_own)
                 finished = [as_arrays_of(framework, batch, self.metadata.dtype)]
                 del batch  # what is still named here could not be used again
                 yield finished.pop()

@@ -1,4 +1,4 @@
-"""One iteration: windows are read ahead by threads, and delivered as batches."""
+"""One iteration: stretches of windows are read ahead by threads, and delivered as batches."""
 
 import dataclasses
 import functools
@@ -6,24 +6,30 @@ import operator
 import threading
 from collections.abc import Callable, Generator, Iterator
 
+import numpy as np
+
 from shardproof._base.crew import Crew
 from shardproof._base.work import apart, is_collecting, later
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._read_plan import ReadPlan
-from shardproof.loaders.io._row_source import Batch, RowSource, batch_of
-from shardproof.loaders.order._epoch_plan import EpochPlan, Window
-from shardproof.loaders.order._selection import Rows
+from shardproof.loaders.io._row_source import Batch, RowSource, batches_of
+from shardproof.loaders.order._epoch_plan import EpochPlan, RankShare, Window
 
-__all__ = ["ReadAhead", "WindowRead"]
+__all__ = ["ReadAhead", "StretchRead", "windows_at_once"]
 
 _MOST_THREADS = 1024
 """More would take longer to start than they save."""
 
+_ROWS_AT_ONCE = 4096
+_BYTES_AT_ONCE = 2**24
+"""What a thread reads for several batches: with less, each batch takes longer around the reading
+than in it."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadAhead:
-    """Reads what one iteration delivers to a rank, some windows ahead, by threads."""
+    """Reads what one iteration delivers to a rank, some stretches ahead, by threads."""
 
     source: RowSource
     plan: EpochPlan
@@ -42,7 +48,7 @@ class ReadAhead:
         n_threads = self._n_threads
         readers: _Readers = Crew(operator.call, n_threads, "shardproof-reader")
         try:
-            # One window, in its parts, is read while the one before is delivered.
+            # One stretch, in its parts, is read while the one before is delivered.
             reads = self._reads(shards, first)
             for batches in readers.results(reads, depth=n_threads + 1):
                 batches.reverse()
@@ -55,60 +61,76 @@ class ReadAhead:
                 _end(readers, shards)  # what an interrupt has cut short
 
     def _reads(self, shards: OpenShards, first: int) -> Iterator[Callable[[], list[Batch]]]:
-        """Yield what reads each part of each window, in order, from that of a batch on."""
+        """Yield what reads each part of each stretch, in order, from that of a batch on."""
         n_parts = self._n_threads if self.plan.window_rows > self.plan.batch_size else 1
-        per_window = self.plan.window_rows // self.plan.batch_size
-        n_batches = self.plan.n_batches(self.rank)
-        for number in range(first // per_window, -(-n_batches // per_window)):
-            n_skipped = max(0, first - number * per_window)
-            if number * per_window + n_skipped >= n_batches:
-                return
-            window = WindowRead(self, shards, number, n_skipped)
+        for start, stop in self._stretches(first):
+            stretch = StretchRead(self, shards, start, stop)
             for part in range(n_parts):
-                yield functools.partial(window.read, part, n_parts)
+                yield functools.partial(stretch.read, part, n_parts)
 
-    def window(self, number: int, n_skipped: int) -> Window:
-        """Return what is delivered of a window, after some batches that were delivered before."""
-        window = self.plan.window(number, self.rank)
-        start = n_skipped * self.plan.batch_size
-        stop = self.plan.n_delivered(self.rank) - number * self.plan.window_rows
-        if start or stop < len(window.rows):
-            return window.part(start, max(0, stop))
+    def _stretches(self, first: int) -> Iterator[tuple[int, int]]:
+        """Yield the first batch of each stretch, and the one after its last.
+
+        They begin small, so that the first batch comes as soon as if it were read alone.
+        """
+        n_batches = self.plan.n_batches(self.rank)
+        start, n_windows = first, 1
+        while start < n_batches:
+            window = start // self.plan.window_batches
+            stop = min((window + n_windows) * self.plan.window_batches, n_batches)
+            yield start, stop
+            most = windows_at_once(self.plan.share, self.source.selection.row_bytes)
+            start, n_windows = stop, min(2 * n_windows, most)
+
+    def window(self, start: int, stop: int) -> Window:
+        """Return what is delivered from one batch to another, which lie in one stretch."""
+        per_window, size = self.plan.window_batches, self.plan.batch_size
+        numbers = range(start // per_window, -(-stop // per_window))
+        window = self.plan.windows(numbers, self.rank)
+        first, last = start * size, min(stop * size, self.plan.n_delivered(self.rank))
+        before = numbers.start * self.plan.window_rows
+        if first > before or last < before + len(window.rows):
+            return window.part(first - before, last - before)
         return window
 
 
-class WindowRead:
-    """Reads one window into memory, in parts that are begun in order.
+def windows_at_once(share: RankShare, row_bytes: int) -> int:
+    """Return how many windows are read together, at most: several only of small ones in order."""
+    order = share.order
+    if order.window_seed is not None or order.window_rows > share.batch_size:
+        return 1
+    n_rows = min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, row_bytes))
+    return max(1, n_rows // order.window_rows)
+
+
+class StretchRead:
+    """Reads a stretch, some windows that follow each other, in parts that are begun in order.
 
     The thread that begins first plans the reads of all parts, so that the caller's plans nothing.
-    The first ``n_skipped`` batches of the window were delivered before.
     """
 
-    def __init__(self, ahead: ReadAhead, shards: OpenShards, number: int, n_skipped: int) -> None:
+    def __init__(self, ahead: ReadAhead, shards: OpenShards, start: int, stop: int) -> None:
         self._ahead, self._shards = ahead, shards
-        self.number, self._n_skipped = number, n_skipped
+        self.start, self._stop = start, stop  # of its batches
         self._lock = threading.Lock()
         self._plan: ReadPlan | None = None
-        self._batch_rows: list[Rows] = []
+        self._rows = np.empty(0, np.int64)
 
     def read(self, part: int, n_parts: int) -> list[Batch]:
         """Read one part; with the last, return the batches over memory that all parts fill."""
         source, pool = self._ahead.source, self._ahead.pool
         with self._lock:  # planned once: the parts that come meanwhile wait for it
             if self._plan is None:
-                window = self._ahead.window(self.number, self._n_skipped)
-                rows, size = window.delivered, self._ahead.plan.batch_size
-                self._batch_rows = [rows[at : at + size] for at in range(0, len(rows), size)]
-                buffers = [pool.take() for _ in self._batch_rows]
+                window = self._ahead.window(self.start, self._stop)
+                self._rows = window.delivered
+                buffers = [pool.take() for _ in range(self._stop - self.start)]
                 self._plan = ReadPlan.of(source.selection, window, buffers, pool.n_rows)
             plan = self._plan
         plan.read(self._shards, part, n_parts)
         if part < n_parts - 1:
             return []
-        batches = []
-        for rows, buffer in zip(self._batch_rows, plan.buffers, strict=True):
-            act = buffer.array(len(rows), source.selection.dtype)
-            batches.append(batch_of(source, rows, act))
+        batches = batches_of(source, self._rows, plan.buffers, pool.n_rows)
+        for buffer in plan.buffers:
             pool.give_back(buffer)
         return batches
 

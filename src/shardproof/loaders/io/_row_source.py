@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import os
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Sequence
+from typing import Any, NotRequired, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,13 @@ from shardproof._base.opening import refuse_empty
 from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.errors import ShardReadError
-from shardproof.loaders.io._memory import Contiguous
+from shardproof.loaders.io._memory import Buffer, Contiguous
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._shard_reads import ShardRead
 from shardproof.loaders.order._selection import LayerChoice, Rows, Selection, TokenChoice
 from shardproof.saev import LABELS_FILE, Metadata, read_manifest
 
-__all__ = ["UNLABELLED", "Batch", "RowSource", "WholeBatch", "batch_of", "open_source"]
+__all__ = ["UNLABELLED", "Batch", "RowSource", "WholeBatch", "batches_of", "open_source"]
 
 UNLABELLED = 255
 """The label of a special token, which has none."""
@@ -113,16 +114,31 @@ def _opened(root: str, layer: LayerChoice, tokens: TokenChoice) -> RowSource:
     return RowSource(root, (status.st_dev, status.st_ino), shards, selection, labels)
 
 
-def batch_of(source: RowSource, rows: Rows, act: npt.NDArray[Any]) -> Batch:
-    """Return the batch of some rows, whose activations were read."""
+def batches_of(
+    source: RowSource, rows: Rows, buffers: Sequence[Buffer], buffer_rows: int
+) -> list[Batch]:
+    """Return the batches of some rows, whose activations were read into a buffer each."""
+    dtype, of_all = source.selection.dtype, _without_act(source, rows)
+    if len(buffers) == 1:
+        return [cast("Batch", {"act": buffers[0].array(len(rows), dtype), **of_all})]
+    batches = []
+    for number, buffer in enumerate(buffers):
+        start, stop = number * buffer_rows, min((number + 1) * buffer_rows, len(rows))
+        # Copied: who keeps one batch keeps no other.
+        own = {name: column[start:stop].copy() for name, column in of_all.items()}
+        batches.append(cast("Batch", {"act": buffer.array(stop - start, dtype), **own}))
+    return batches
+
+
+def _without_act(source: RowSource, rows: Rows) -> dict[str, npt.NDArray[Any]]:
     selection = source.selection
     columns = selection.columns(rows)
     token_idx = columns.token - selection.metadata.cls_token
-    batch = Batch(act=act, example_idx=columns.example, token_idx=token_idx)
+    found: dict[str, npt.NDArray[Any]] = {"example_idx": columns.example, "token_idx": token_idx}
     if source.labels is not None:
         labels = source.labels[columns.example, np.maximum(token_idx, 0)]
         labels[token_idx < 0] = UNLABELLED
-        batch["token_label"] = labels
+        found["token_label"] = labels
     if selection.layer == "all":
-        batch["layer"] = np.asarray(selection.metadata.layers, np.int64)[columns.layer]
-    return batch
+        found["layer"] = np.asarray(selection.metadata.layers, np.int64)[columns.layer]
+    return found

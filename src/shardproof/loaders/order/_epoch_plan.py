@@ -63,6 +63,20 @@ class EpochPlan:
         """Rows of a window, a multiple of the batch's."""
         return self.share.order.window_rows
 
+    @property
+    def window_batches(self) -> int:
+        """Batches of a window."""
+        return self.window_rows // self.batch_size
+
+    def windows(self, numbers: range, rank: int) -> Window:
+        """Return a rank's rows of some windows, of which only a single one may be permuted."""
+        if len(numbers) == 1:
+            return self.window(numbers[0], rank)
+        bounds = [self._bounds(number, rank) for number in numbers]
+        if self.world_size == 1:  # those of one rank follow each other
+            bounds = [(bounds[0][0], bounds[-1][1])]
+        return Window(np.concatenate([self.stream.rows(*each) for each in bounds]), None)
+
     def window(self, number: int, rank: int) -> Window:
         """Return a rank's rows of one window."""
         rows = self.stream.rows(*self._bounds(number, rank))
