@@ -81,8 +81,8 @@ THIRD_PARTY = {
     "checkpoint": {"msgspec", "numpy"},
     "checkpoint.format._dtypes": {"ml_dtypes", "numpy", "torch"},
     "checkpoint.storage._fsspec_storage": {"fsspec"},
-    "cli": {"rich", "typer"},
-    "cli.checkpoint": {"msgspec", "rich", "typer"},
+    "cli": {"click", "rich"},
+    "cli.checkpoint": {"click", "msgspec"},
     "datasets.rows": {"msgspec", "pyarrow"},
     "datasets.rows._rows": {"datasets", "msgspec", "pyarrow"},
     "datasets.rows._yaml": {"yaml"},
@@ -409,7 +409,7 @@ def loaded_by(code: str) -> set[str]:
 def test_what_fetches_loads_no_client_before_it_is_used() -> None:
     loaded = loaded_by("import shardproof.fetching, shardproof.staging")
     clients = {"datasets", "filelock", "fsspec", "httpx", "huggingface_hub", "pyarrow", "tenacity"}
-    assert loaded.isdisjoint(clients | {"rich", "torch", "typer"})
+    assert loaded.isdisjoint(clients | {"rich", "click", "torch"})
 
 
 def imported_first() -> set[tuple[str, ...]]:
@@ -451,7 +451,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
 def test_the_library_loads_no_terminal_and_no_test_code() -> None:
     loaded = loaded_by("import shardproof; shardproof.validate; shardproof.ShardInfo")
     assert loaded.isdisjoint(
-        {"typer", "click", "rich", "pytest", "hypothesis", "pyfakefs", "torch"}
+        {"beartype", "click", "rich", "pytest", "hypothesis", "pyfakefs", "torch"}
     )
 
 

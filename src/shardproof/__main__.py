@@ -3,7 +3,7 @@
 import os
 import sys
 
-from shardproof.cli.entry import take_signals
+from shardproof.cli.entry import says_version, take_signals
 
 __all__ = ["main"]
 
@@ -11,6 +11,8 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line; never returns."""
     take_signals()
+    if sys.argv[1:] == ["--version"] and says_version():
+        sys.exit(0)
     try:
         from shardproof.cli import app  # noqa: PLC0415 - from here on, an interrupt has an exit code
     except (MemoryError, OSError) as error:  # a broken installation is an ImportError

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import shardproof
 from shardproof import errors, testing

@@ -13,7 +13,7 @@ import pkgutil
 import random
 import traceback
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,6 +72,65 @@ def test_every_hint_of_ours_is_understood_and_has_words(name: str) -> None:
         words = arguments._expected(argument.hint)
         assert words
         assert "typing" not in words
+
+
+class Word(enum.StrEnum):
+    PRESENT = "present"
+
+
+def hints_of_ours() -> set[Any]:
+    """What one may choose from in all arguments, and in all fields that are checked."""
+    kinds = (shardproof.Metadata, datasets.HubSpec, datasets.TextSpec, datasets.TokenFiles)
+    found = [*map(arguments._fields_of, kinds)]
+    found += (arguments._signature_of(function)[1] for function in FUNCTIONS.values())
+    hints = (argument.hint for each in found for argument in each.values())
+    return {choice for hint in hints for choice in arguments._choices(hint)}
+
+
+DECIDED = {hint for hint in hints_of_ours() if arguments._class_of(hint) is not None}
+VALUES = [
+    *(
+        None,
+        True,
+        1,
+        1.5,
+        1j,
+        "",
+        "present",
+        "x",
+        Word.PRESENT,
+        np.str_("present"),
+        b"x",
+        Path("x"),
+    ),
+    *([], ["a"], [1], [None], ("a",), (1,), {}, {"a": 1}, range(3), bytearray(), memoryview(b"x")),
+    *(np.float64(1), np.int64(1), np.zeros(2), len, int, object(), typing.Any),
+]
+
+
+@pytest.mark.parametrize("hint", DECIDED, ids=str)
+def test_what_is_decided_without_beartype_is_as_beartype_says(hint: Any) -> None:
+    for value in VALUES:
+        assert arguments._fits_choice(value, hint) == as_beartype_says(value, hint), repr(value)
+
+
+def as_beartype_says(value: Any, hint: Any) -> bool:
+    """Of a sequence all items count; beartype would look at one."""
+    origin, items = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Sequence or items[1:] == (...,):
+        inside = [*arguments._choices(items[0])]
+        fits = arguments._fits_for_beartype(value, origin)
+        return fits and all(any(as_beartype_says(v, i) for i in inside) for v in value)
+    return arguments._fits_for_beartype(value, hint)
+
+
+def test_few_hints_are_beartypes() -> None:
+    """Mappings, protocols, and what numpy calls a type."""
+    left = {typing.get_origin(hint) or hint for hint in hints_of_ours() - DECIDED}
+    assert {str(hint).rpartition(".")[2].strip("'>") for hint in left} == {
+        *("CheckpointStorage", "DTypeLike", "Mapping", "Source"),
+    }
+    assert len(DECIDED) > 30
 
 
 class TestMessages:

@@ -300,7 +300,7 @@ def kept_lines() -> Iterator[Place]:
 def printed_as_it_is() -> Iterator[Place]:
     """What the command prints in a sentence, or as bytes, which only a script can take."""
     for place in places():
-        if isinstance(place.node, ast.Call) and ast.unparse(place.node.func) == "typer.echo":
+        if isinstance(place.node, ast.Call) and ast.unparse(place.node.func) == "click.echo":
             said = place.node.args[0] if place.node.args else ast.Constant("")
             parts = said.values if isinstance(said, ast.JoinedStr) else []
             values = [part.value for part in parts if isinstance(part, ast.FormattedValue)]
@@ -401,8 +401,8 @@ def test_every_text_from_outside_is_quoted_where_the_message_is_made(unsafe) -> 
         (kept_lines, """problem = f"nothing at {printable(given)}" """),
         (kept_lines, "row = Text(printable(os.path.abspath(given)))"),
         (kept_lines, "line = printable(str(self.path))"),
-        (printed_as_it_is, """typer.echo(f"kept in {damaged}")"""),
-        (printed_as_it_is, "typer.echo(os.fsencode(made))"),
+        (printed_as_it_is, """click.echo(f"kept in {damaged}")"""),
+        (printed_as_it_is, "click.echo(os.fsencode(made))"),
         (causes_as_they_are, "try: x\nexcept ValueError as error: raise y from error"),
         (causes_as_they_are, "try: x\nexcept msgspec.DecodeError as error: raise y from error"),
         (causes_as_they_are, "try: x\nexcept (OSError, KeyError) as e: raise y(e) from e"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from shardproof import CheckpointError, MultiShardSaver, validate
 from shardproof.checkpoint import (

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import shardproof
 from shardproof import testing
@@ -394,11 +394,10 @@ class TestOutputThatFailsLate:
     def test_a_signal_ends_it_where_nobody_reads_yet(self, stream: str, name: str) -> None:
         """What is left to write is not waited for: its reader may never come."""
         code = (
-            "import sys, typer; from shardproof.cli import app as cli\n"
-            "app = typer.Typer()\n"
-            "@app.command()\n"
-            "def say():\n"
-            f"    while True: typer.echo(1000 * 'x', err={stream == 'stderr'})\n"
+            "import sys, click; from shardproof.cli import app as cli, commands\n"
+            "@click.command(cls=commands.ShellCommand)\n"
+            "def app():\n"
+            f"    while True: click.echo(1000 * 'x', err={stream == 'stderr'})\n"
             "cli.app = app; cli.main()"
         )
         read, write = os.pipe()
@@ -740,10 +739,3 @@ def test_version_and_help(run) -> None:
     assert "validate" in run("--help").stdout
     assert "--level" in run("validate", "--help").stdout
     assert run().exit_code == 2
-
-
-@pytest.mark.parametrize("args", [[], ["checkpoint"]])
-def test_help_has_lines_without_rich_too(args: list[str]) -> None:
-    result = in_process(*args, env={**os.environ, "TYPER_USE_RICH": "0"})
-    assert result.returncode == 2
-    assert "Commands:" in result.stderr.splitlines()

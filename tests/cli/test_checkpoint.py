@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from shardproof.checkpoint import FsspecStorage, LocalStorage, MultiShardLoader, MultiShardSaver
 from shardproof.cli import checkpoint
@@ -61,7 +61,7 @@ def run_dir(tmp_path) -> Path:
 
 
 def run(*args: object):
-    result = CliRunner().invoke(checkpoint.app, list(map(str, args)), prog_name="shardproof")
+    result = CliRunner().invoke(checkpoint.checkpoint, list(map(str, args)), prog_name="shardproof")
     assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
     return result
 

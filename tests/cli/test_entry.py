@@ -39,12 +39,12 @@ def test_one_that_comes_with_the_first_import_ends_it_at_once(name: str) -> None
         "import signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, *_):\n"
-        f"        if name == 'typer': signal.raise_signal(signal.{name})\n"
+        f"        if name == 'click': signal.raise_signal(signal.{name})\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from shardproof.__main__ import main\n"
         "main()\n"
     )
-    assert said(started([sys.executable, "-c", code, "--version"])) == (CODES[name], "", "")
+    assert said(started([sys.executable, "-c", code, "--help"])) == (CODES[name], "", "")
 
 
 def test_what_it_imports_may_be_where_nobody_can_look() -> None:
@@ -52,12 +52,12 @@ def test_what_it_imports_may_be_where_nobody_can_look() -> None:
         "import sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'typer': raise OSError(5, 'Input/output error', '/a\\n\\x1b[2J')\n"
+        "        if name == 'click': raise OSError(5, 'Input/output error', '/a\\n\\x1b[2J')\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from shardproof.__main__ import main\n"
         "main()\n"
     )
-    code, out, error = said(started([sys.executable, "-c", code, "--version"]))
+    code, out, error = said(started([sys.executable, "-c", code, "--help"]))
     assert (code, out) == (3, "")
     assert error == "Could not import the command: OSError(5, 'Input/output error')\n"
 
@@ -94,6 +94,52 @@ def test_next_to_nothing_is_imported_before_it_takes_them() -> None:
     _, out, _ = said(started([sys.executable, "-c", code]))
     ours = ("__main__", "_base", "_base.imports", "cli", "cli.entry")
     assert set(out.split()) == {"shardproof", *(f"shardproof.{name}" for name in ours)}
+
+
+HEAVY = {"asyncio", "beartype", "numpy", "pydantic", "rich", "subprocess", "typer"}
+SHOWS_MODULES = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr))"
+
+
+def loaded_by(*words: object) -> set[str]:
+    """Which packages the command has loaded when it ends, in a process of its own."""
+    code = f"{SHOWS_MODULES}; from shardproof.__main__ import main; main()"
+    status, out, error = said(started([sys.executable, "-c", code, *words]))
+    assert (status, out != "") == (0, True)
+    return {name.partition(".")[0] for name in error.split()}
+
+
+def test_the_version_takes_no_library() -> None:
+    assert not loaded_by("--version") & {*HEAVY, "click", "dataclasses", "msgspec", "typing"}
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+def test_a_look_takes_what_it_needs_and_no_more(make_shards_dir, level: str) -> None:
+    loaded = loaded_by("validate", make_shards_dir(), "--level", level)
+    assert "click" in loaded
+    assert not loaded & HEAVY
+
+
+def test_a_command_takes_no_other_command() -> None:
+    code = "import sys; from shardproof.cli.app import app; app.get_command(None, 'stage')"
+    code += "; print(*(name for name in sys.modules if name.startswith('shardproof.cli.')))"
+    _, out, _ = said(started([sys.executable, "-c", code]))
+    commands = {"validate", "adopt", "fetch", "receipts", "stage", "demo", "checkpoint"}
+    loaded = {name.rpartition(".")[2] for name in out.split()}
+    assert loaded & commands == {"stage"}
+    assert "panels" not in loaded
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--version", "validate"]])
+def test_the_version_that_nobody_takes_has_an_exit_code(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [*ENTRIES["module"], *words]
+    with open("/dev/full", "wb") as full:
+        for stdout, expected in ((full, 3), (write, 141)):
+            done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+            assert done.returncode == expected
+            assert done.stderr.count("\n") == (expected == 3)
+    os.close(write)
 
 
 def test_ignored_ones_stay_ignored() -> None:

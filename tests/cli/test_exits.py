@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from shardproof import errors
 from shardproof.cli import app, exits

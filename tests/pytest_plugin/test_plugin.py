@@ -998,7 +998,7 @@ class TestLoading:
         assert not modules_after(code, tmp_path) & HEAVY
 
 
-HEAVY = {"numpy", "hypothesis", "pyfakefs", "beartype", "msgspec", "rich", "typer"}
+HEAVY = {"numpy", "hypothesis", "pyfakefs", "beartype", "click", "msgspec", "rich"}
 
 
 def modules_after(code: str, directory: Path) -> set[str]:

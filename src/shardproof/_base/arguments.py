@@ -1,15 +1,16 @@
 """Refuse wrong arguments of public functions, before any work, in one short line.
 
 What is of a wrong type is a `TypeError`; what is out of range, or none of the words to choose from,
-is a `ValueError`.
+is a `ValueError`. Of nearly every hint `isinstance` says whether a value fits; beartype says it of
+the rest, and is imported then, since that takes longer than to validate a thousand files.
 """
 
-import difflib
 import functools
 import inspect
 import itertools
 import math
 import operator
+import os
 import re
 import reprlib
 import sys
@@ -18,9 +19,6 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Rational, Real
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
-
-from beartype import BeartypeConf
-from beartype.door import is_bearable
 
 __all__ = [
     "accepted_fields",
@@ -35,7 +33,6 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_CONF = BeartypeConf(is_pep484_tower=True)  # an int will do for a float
 _MAX_SHOWN = 100
 _SECRETS = {"headers", "token"}
 _MAX_ITEMS = 64
@@ -178,6 +175,8 @@ class _Argument(NamedTuple):
         choices = itertools.chain.from_iterable(map(typing.get_args, literals))
         words = [choice for choice in choices if isinstance(choice, str)]
         if words and isinstance(value, str):
+            import difflib  # noqa: PLC0415 - only for an error
+
             near = difflib.get_close_matches(value[:_MAX_SHOWN], words, 1)
             hint = f"; did you mean {_shown(near[0])}?" if near else ""
             raise ValueError(f"{name_of_owner()}(): {problem}{hint}")
@@ -185,17 +184,58 @@ class _Argument(NamedTuple):
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    for choice in _choices(hint):
-        origin, items = typing.get_origin(choice), typing.get_args(choice)
-        if origin is not Sequence and items[1:] != (...,):
-            if is_bearable(value, choice, conf=_CONF):
-                return True
-        elif is_bearable(value, origin):
-            # The first items, since beartype picks one by the global random generator.
-            first = itertools.islice(value, _MAX_ITEMS)
-            if all(_fits(item, items[0]) for item in first):
-                return True
-    return False
+    return any(_fits_choice(value, choice) for choice in _choices_to_try(hint))
+
+
+@functools.cache
+def _choices_to_try(hint: Any) -> Sequence[Any]:
+    """Return what a hint lets one choose from; what only beartype knows comes last."""
+    return sorted(_choices(hint), key=lambda choice: _class_of(choice) is None)
+
+
+def _fits_choice(value: Any, choice: Any) -> bool:
+    kind = _class_of(choice)
+    if kind is None:
+        return _fits_for_beartype(value, choice)
+    if not isinstance(value, kind):
+        return False
+    items = typing.get_args(choice)
+    if kind is str and items:
+        return value in items
+    if kind in {Sequence, tuple} and items:
+        # The first items, since beartype picks one by the global random generator.
+        return all(_fits(item, items[0]) for item in itertools.islice(value, _MAX_ITEMS))
+    return True
+
+
+@functools.cache
+def _class_of(choice: Any) -> Any:
+    """Return of which class a value must be that fits, or of which of several; None if unknown.
+
+    Which word it is, and what is in a sequence, is to be seen still.
+    """
+    origin, items = typing.get_origin(choice), typing.get_args(choice)
+    if origin is Literal:
+        return str if all(isinstance(item, str) for item in items) else None
+    if origin in _DECIDED_BY_CLASS or items[1:] == (...,):
+        return origin
+    if choice is Any:
+        return object
+    # Protocols and the like are classes too, whose own class is one of typing.
+    if items or not isinstance(choice, type) or type(choice).__module__ == "typing":
+        return None
+    return (float, int) if choice is float else choice
+
+
+_DECIDED_BY_CLASS = {Callable, Sequence, os.PathLike}
+
+
+def _fits_for_beartype(value: Any, hint: Any) -> bool:
+    from beartype import BeartypeConf  # noqa: PLC0415 - for few hints
+    from beartype.door import is_bearable  # noqa: PLC0415 - as above
+
+    # An int will do for a float.
+    return is_bearable(value, hint, conf=BeartypeConf(is_pep484_tower=True))
 
 
 def _accepted(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["attached", "install"]
 
-_OURS = ("shardproof", "numpy")
-"""Packages that are loaded so; numpy, because a process can load it only once."""
+_OURS = ("shardproof", "beartype", "numpy")
+"""Packages that are loaded so; beartype and numpy, because a process can load them only once."""
 
 
 def attached(

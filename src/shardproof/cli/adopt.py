@@ -1,50 +1,60 @@
 """The command ``shardproof adopt``: what other tools fetched need not be fetched again."""
 
 import json
-from typing import Annotated
 
-import typer
+import click
 
 from shardproof._base.messages import printable, shown, told
+from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import (
     COULD_NOT_LOOK,
     FINDINGS,
     NO_PROMISE,
     end_with,
     errors_end_it,
-    log_shown,
     warn,
 )
-from shardproof.cli.paths import argument, given_text
+from shardproof.cli.logs import log_shown
+from shardproof.cli.paths import (
+    argument,
+    given_text,
+    json_option,
+    quiet_option,
+    workers_option,
+)
 
 __all__ = ["adopt"]
 
 
-def adopt(  # noqa: PLR0917 - typer makes options of them
-    directory: Annotated[str, argument("DIR", "Where the shards of one source are kept.")],
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="URL",
-            parser=given_text,
-            help="What can prove them: hf://, https://, s3://...",
-        ),
-    ] = None,
-    match: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Which files, by their paths below DIR.")
-    ] = "*",
-    proven_only: Annotated[
-        bool, typer.Option("--proven-only", help="Take over nothing on your word.")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Files read at once. By default the processors.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Print only errors, and what is not taken over."),
-    ] = False,
+@click.command(cls=ShellCommand)
+@argument("directory", "DIR", "Where the shards of one source are kept.")
+@click.option(
+    "--from",
+    "source",
+    metavar="URL",
+    type=given_text,
+    help="What can prove them: hf://, https://, s3://...",
+)
+@click.option(
+    "--match",
+    metavar="PATTERN",
+    default="*",
+    show_default=True,
+    help="Which files, by their paths below DIR.",
+)
+@click.option("--proven-only", is_flag=True, help="Take over nothing on your word.")
+@workers_option("Files read at once. By default the processors.")
+@json_option
+@quiet_option("Print only errors, and what is not taken over.")
+def adopt(
+    *,
+    directory: str,
+    source: str | None,
+    match: str,
+    proven_only: bool,
+    workers: int | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Take over shards that other tools fetched: proven, or on your word. Nothing is removed.
 
@@ -67,11 +77,11 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
         except (FileNotFoundError, NotADirectoryError) as error:
             end_with(told(error), NO_PROMISE, json_of=directory if as_json else None)
     if as_json:
-        typer.echo(json.dumps(report.to_dict(), indent=2))
+        click.echo(json.dumps(report.to_dict(), indent=2))
     elif not quiet:
         n_unproven, n_findings = len(report.unproven), len(report.findings)
         counts = f"{report.n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"
-        typer.echo(printable(f"{counts}: '{shown(report.path)}'"))
+        click.echo(printable(f"{counts}: '{shown(report.path)}'"))
     for finding in report.findings:
         what = f"expected {finding.expected}, found {finding.found}"
         warn(f"not taken over: {shown(finding.path)}: {what}")
@@ -79,4 +89,4 @@ def adopt(  # noqa: PLR0917 - typer makes options of them
         warn(f"nothing to take over in '{shown(report.path)}'")
     for path in () if quiet else report.unproven:
         warn(f"on your word, not proven: {shown(path)}")
-    raise typer.Exit(report.exit_code if report.n_files else FINDINGS)
+    raise click.exceptions.Exit(report.exit_code if report.n_files else FINDINGS)

@@ -6,110 +6,64 @@ in order, with nothing left behind; 141 what is printed has no reader. Of severa
 highest counts.
 """
 
-import contextlib
 import sys
-from collections.abc import Iterator
-from typing import Annotated, Any
+from importlib import import_module
+from typing import NoReturn
 
-import typer
-from typer.core import TyperGroup
+import click
 
 import shardproof
-from shardproof._base.messages import shown, with_kind
-from shardproof.cli.adopt import adopt
-from shardproof.cli.checkpoint import app as checkpoint
-from shardproof.cli.demo import demo
+from shardproof._base.messages import with_kind
+from shardproof.cli.commands import ShellGroup
 from shardproof.cli.exits import COULD_NOT_LOOK
-from shardproof.cli.fetch import fetch
-from shardproof.cli.receipts import receipts
 from shardproof.cli.signals import interruptible, listening, signals
-from shardproof.cli.stage import stage
 from shardproof.cli.terminal import standard_streams
-from shardproof.cli.validate import validate
 
 __all__ = ["app", "main"]
 
-_INTERRUPTED = 130
-
-# Of what is raised for wrong usage, typer has a public name only for this one.
-_UsageError: Any = typer.BadParameter.__base__
+_COMMANDS = ("validate", "adopt", "fetch", "receipts", "stage", "demo", "checkpoint")
 
 
-class _Commands(TyperGroup):
-    """Commands that say on one line, and escaped, what is wrong with how they are used."""
+class _Commands(ShellGroup):
+    """Commands of which each is imported when it is used, from the module that has its name."""
 
-    def make_context(self, *args: Any, **options: Any) -> Any:
-        with _escaped():
-            return super().make_context(*args, **options)
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [*_COMMANDS]
 
-    def invoke(self, *args: Any, **options: Any) -> Any:
-        with _escaped():
-            return super().invoke(*args, **options)
-
-
-@contextlib.contextmanager
-def _escaped() -> Iterator[None]:
-    """Escape the words of another library that have the user's in them."""
-    try:
-        yield
-    except _UsageError as error:
-        # Of no words at all the message is the help, in lines of ours. Its class is not public.
-        is_help = type(error).__name__ == "NoArgsIsHelpError"
-        error.message = error.message if is_help else shown(error.message)
-        raise
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"shardproof.cli.{cmd_name}"), cmd_name)
+        return command
 
 
-app = typer.Typer(
+@click.group(
+    "shardproof",
     cls=_Commands,
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Shards directories that prove themselves before a job reads them.",
     epilog="Exit codes: 0 kept, 1 findings, 2 no readable promise or wrong usage, "
     "3 could not look (EIO, ESTALE, a host that can't be reached) or print, 130 interrupted, "
     "143 ended by SIGTERM (129: SIGHUP), 141 the output has no reader.",
 )
-
-
-def main() -> None:
-    """Run the command line; never returns."""
-    try:
-        with standard_streams(), listening(), interruptible():
-            app(prog_name="shardproof")
-    except KeyboardInterrupt:  # before typer begins to look after it, or in its midst
-        signals.end()
-    except SystemExit as end:
-        if end.code == _INTERRUPTED:  # as which typer takes every signal
-            signals.end()
-        raise
-    except MemoryError:
-        typer.echo("Could not go on: no memory is left", err=True)
-        sys.exit(COULD_NOT_LOOK)
-    except OSError as error:  # which no command expects, as of an import
-        typer.echo(f"Could not go on: {with_kind(error)}", err=True)
-        sys.exit(COULD_NOT_LOOK)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"shardproof {shardproof.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
+@click.version_option(
+    shardproof.__version__, message="%(prog)s %(version)s", help="Show the version."
+)
+def app() -> None:
     """Shards directories that prove themselves before a job reads them."""
 
 
-app.command()(validate)
-app.add_typer(checkpoint, name="checkpoint")
-app.command()(adopt)
-app.command()(fetch)
-app.command()(receipts)
-app.command()(stage)
-app.command()(demo)
+def main() -> NoReturn:
+    """Run the command line."""
+    try:
+        with standard_streams(), listening(), interruptible():
+            app(prog_name="shardproof")
+        sys.exit(0)
+    except KeyboardInterrupt:
+        signals.end()
+    except MemoryError:
+        click.echo("Could not go on: no memory is left", err=True)
+        sys.exit(COULD_NOT_LOOK)
+    except OSError as error:  # which no command expects, as of an import
+        click.echo(f"Could not go on: {with_kind(error)}", err=True)
+        sys.exit(COULD_NOT_LOOK)

@@ -5,15 +5,15 @@ import functools
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import typer
-from rich.text import Text
+import click
 
 from shardproof._base import opening
 from shardproof._base.messages import printable, shown
+from shardproof.cli.commands import ShellGroup
 from shardproof.cli.exits import (
     COULD_NOT_LOOK,
     FINDINGS,
@@ -21,12 +21,21 @@ from shardproof.cli.exits import (
     PathOutcome,
     end_with,
     errors_end_it,
-    log_shown,
     may_be_whole,
     outcome_of,
     warn,
 )
-from shardproof.cli.paths import SHOWN, QuietOption, argument, only_one, prefixes_of, print_path
+from shardproof.cli.logs import log_shown
+from shardproof.cli.paths import (
+    SHOWN,
+    argument,
+    json_option,
+    level_option,
+    only_one,
+    prefixes_of,
+    print_path,
+    quiet_option,
+)
 from shardproof.cli.terminal import console, print_lines, print_table
 from shardproof.errors import CheckpointNotFoundError
 from shardproof.formats.signs import METADATA
@@ -35,40 +44,39 @@ from shardproof.report import Level, lines_of
 if TYPE_CHECKING:
     from shardproof.checkpoint import CheckpointMetadata, VerificationResult
 
-__all__ = ["app"]
+__all__ = ["checkpoint"]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Checkpoints of which each rank wrote a shard.",
+
+@click.group(
+    cls=ShellGroup,
     epilog="Exit codes: 0 whole, 1 findings, 2 nothing there that can be read, or wrong usage, "
     "3 could not look (EIO, ESTALE), 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).",
 )
+def checkpoint() -> None:
+    """Checkpoints of which each rank wrote a shard."""
+
 
 _THEIRS = (".safetensors", ".safetensors.index.json")
 
-_LevelOption = Annotated[
-    Level,
-    typer.Option(
-        help="present: files open; complete: also sizes and headers; valid: also every byte."
-    ),
-]
+_level_option = level_option(
+    "present: files open; complete: also sizes and headers; valid: also every byte.",
+    default="valid",
+)
 _Outcome: TypeAlias = "PathOutcome[VerificationResult]"
 
 
-@app.command()
-def verify(
-    paths: Annotated[
-        list[str],
-        argument(
-            "PATH",
-            "Prefixes, metadata files, or directories: every checkpoint in them, and in the "
-            "directories in them.",
-        ),
-    ],
-    level: _LevelOption = "valid",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: QuietOption = False,
-) -> None:
+@checkpoint.command()
+@argument(
+    "paths",
+    "PATH",
+    "Prefixes, metadata files, or directories: every checkpoint in them, and in the directories "
+    "in them.",
+    many=True,
+)
+@_level_option
+@json_option
+@quiet_option()
+def verify(*, paths: Sequence[str], level: Level, as_json: bool, quiet: bool) -> None:
     """Prove checkpoints: each shard is there, and has the bytes that were written.
 
     Steps of which there are shards but no metadata are told on standard error, with their age.
@@ -86,9 +94,8 @@ def verify(
             errors = ["", *result.errors] if result.errors else []
             style, out = "green" if result.ok else "red", console(wraps=False)
             lines = map(printable, (*lines_of(result), *errors))
-            print_lines(out, lines, functools.partial(Text, style=style))
-            yellow = functools.partial(Text, style="yellow")
-            print_lines(out, map(printable, result.warnings), yellow)
+            print_lines(out, lines, style)
+            print_lines(out, map(printable, result.warnings), "yellow")
         elif outcome.error:
             warn(outcome.error)
     if as_json:
@@ -98,8 +105,8 @@ def verify(
             if outcome.result is not None:
                 about["warnings"] = list(outcome.result.warnings)
             said.append(about | ({"error": outcome.error} if outcome.error else {}))
-        typer.echo(json.dumps(said, indent=2))
-    raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
+        click.echo(json.dumps(said, indent=2))
+    raise click.exceptions.Exit(max(outcome.exit_code for outcome in outcomes))
 
 
 def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
@@ -136,16 +143,11 @@ def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
         warn(step)
 
 
-@app.command()
-def show(
-    path: Annotated[
-        str, argument("PATH", "A prefix, its metadata file, or a directory with one checkpoint.")
-    ],
-    all_tensors: Annotated[
-        bool, typer.Option("--tensors", help=f"List all tensors, not only {SHOWN}.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all tensors.")] = False,
-) -> None:
+@checkpoint.command()
+@argument("path", "PATH", "A prefix, its metadata file, or a directory with one checkpoint.")
+@click.option("--tensors", "all_tensors", is_flag=True, help=f"List all tensors, not only {SHOWN}.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all tensors.")
+def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
     """Show what a checkpoint's metadata says; the shards are not looked at.
 
     Exit codes: 0 it could be read; 2 it could not, or there is none; 3 could not look;
@@ -159,10 +161,10 @@ def show(
         prefix = only_one(prefixes_of(path), path, "one checkpoint")
         metadata = MultiShardLoader().load_metadata(prefix)
     if as_json:
-        typer.echo(json.dumps({"prefix": prefix} | msgspec.to_builtins(metadata), indent=2))
+        click.echo(json.dumps({"prefix": prefix} | msgspec.to_builtins(metadata), indent=2))
         return
     out, sharding = console(wraps=True), metadata.sharding
-    print_lines(out, [printable(f"'{shown(prefix)}'")], lambda line: Text(line, "bold"))
+    print_lines(out, [printable(f"'{shown(prefix)}'")], "bold")
     about = {
         "step": str(metadata.step),
         "world size": str(metadata.world_size),
@@ -182,64 +184,57 @@ def show(
         print_lines(out, [f"and {n_tensors - limit} more; --tensors lists all"])
 
 
-def _shard_rows(metadata: "CheckpointMetadata") -> Iterator[tuple[str | Text, ...]]:
+def _shard_rows(metadata: "CheckpointMetadata") -> Iterator[tuple[str, ...]]:
     for shard in metadata.shards:
         counts = str(shard.file_size), str(len(shard.tensors))
-        yield str(shard.rank), _folded(shard.file), *counts, _folded(shard.checksum or "none")
+        yield (
+            str(shard.rank),
+            _on_one_line(shard.file),
+            *counts,
+            _on_one_line(shard.checksum or "none"),
+        )
 
 
-def _tensor_rows(metadata: "CheckpointMetadata") -> Iterator[tuple[str | Text, ...]]:
+def _tensor_rows(metadata: "CheckpointMetadata") -> Iterator[tuple[str, ...]]:
     for shard in metadata.shards:
         for tensor in shard.tensors:
-            shape = _folded("x".join(map(str, tensor.shape)) or "-")
-            yield str(shard.rank), _folded(tensor.name), tensor.dtype, shape, str(tensor.size)
-
-
-def _folded(text: str) -> Text:
-    return Text(_on_one_line(text), overflow="fold")
+            shape = _on_one_line("x".join(map(str, tensor.shape)) or "-")
+            yield str(shard.rank), _on_one_line(tensor.name), tensor.dtype, shape, str(tensor.size)
 
 
 def _on_one_line(text: str) -> str:
     return printable(text).replace("\n", r"\n")
 
 
-@app.command()
-def convert(
-    source: Annotated[
-        str,
-        argument(
-            "SOURCE",
-            "A checkpoint, or files of safetensors: one, an index, or a directory of them.",
-        ),
-    ],
-    destination: Annotated[
-        str, argument("DESTINATION", "A directory for safetensors; a prefix for a checkpoint.")
-    ],
-    step: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Of a checkpoint that is made: 0.")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
-) -> None:
+@checkpoint.command()
+@argument(
+    "source",
+    "SOURCE",
+    "A checkpoint, or files of safetensors: one, an index, or a directory of them.",
+)
+@argument("destination", "DESTINATION", "A directory for safetensors; a prefix for a checkpoint.")
+@click.option(
+    "--step", type=click.IntRange(min=0), metavar="N", help="Of a checkpoint that is made: 0."
+)
+@click.option("--overwrite", is_flag=True, help="Replace what is there.")
+def convert(*, source: str, destination: str, step: int | None, overwrite: bool) -> None:
     """Convert a checkpoint to safetensors, or safetensors to a checkpoint; print what was made.
 
     Exit codes: 0 it was; 1 the source is not whole, has what the other form can't hold, or
     something is in the way; 2 nothing to convert, or it can't be told what is meant; 3 could not
     read or write; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
     """
-    from shardproof import checkpoint  # noqa: PLC0415 - not for other commands
+    # Not for other commands.
+    from shardproof.checkpoint import from_safetensors, to_safetensors  # noqa: PLC0415
 
     with errors_end_it("convert", source, refused=FINDINGS):
         prefix = _prefix_to_convert(source)
         if prefix is None:
-            made = [
-                checkpoint.from_safetensors(
-                    source, destination, step=step or 0, overwrite=overwrite
-                )
-            ]
+            made = [from_safetensors(source, destination, step=step or 0, overwrite=overwrite)]
         elif step is not None:
             end_with("--step: a checkpoint has its own; files of safetensors have none", NO_PROMISE)
         else:
-            made = checkpoint.to_safetensors(prefix, destination, overwrite=overwrite)
+            made = to_safetensors(prefix, destination, overwrite=overwrite)
     for path in made:
         print_path(path)
 
@@ -262,11 +257,10 @@ def _prefix_to_convert(source: str) -> str | None:
     return only_one([*prefixes, *theirs], source, "one thing to convert")
 
 
-@app.command()
-def latest(
-    directory: Annotated[str, argument("DIR", "Where checkpoints are.")],
-    level: _LevelOption = "valid",
-) -> None:
+@checkpoint.command()
+@argument("directory", "DIR", "Where checkpoints are.")
+@_level_option
+def latest(*, directory: str, level: Level) -> None:
     """Print the prefix of the newest whole checkpoint in a directory, or in one of its own.
 
     What is passed over, and steps that are unfinished, is told on standard error.

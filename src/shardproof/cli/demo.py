@@ -5,15 +5,15 @@ import functools
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 import shardproof
 from shardproof._base import files
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_directory, is_there, names_in, real_path
 from shardproof._base.work import apart
+from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import COULD_NOT_LOOK, KEPT, code_of, end_with, outcome_of, warn, words_of
 from shardproof.cli.paths import given_path
 from shardproof.cli.validate import show_reports
@@ -21,16 +21,14 @@ from shardproof.cli.validate import show_reports
 __all__ = ["demo"]
 
 
-def demo(
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=given_path,
-            help="Build in this new or empty directory, and keep it.",
-        ),
-    ] = None,
-) -> None:
+@click.command(cls=ShellCommand)
+@click.option(
+    "--to",
+    metavar="DIR",
+    type=given_path,
+    help="Build in this new or empty directory, and keep it.",
+)
+def demo(to: Path | None) -> None:
     """Build a healthy and a damaged shards directory, validate both, show the reports.
 
     Exit codes: 0 done; 2 wrong usage; 3 could not write, look or print; 130 interrupted,
@@ -42,16 +40,16 @@ def demo(
         else:
             if is_there(to) and (not is_directory(to) or names_in(to)):
                 problem = f"expected a new or empty directory, found '{shown(to)}'"
-                raise typer.BadParameter(problem)
+                raise click.BadParameter(problem)
             code = _demonstrate(to)
-            typer.echo(f"\nBoth directories are kept in '{shown(real_path(to))}'.")
+            click.echo(f"\nBoth directories are kept in '{shown(real_path(to))}'.")
     except OSError as error:
         if to is not None:
             end_with(words_of(error, "look at", to), code_of(error))
         problem = f"Could not make, or remove, the directories of the demo: {told(error)}"
         tip = "set TMPDIR to a directory that you may write to, or give one by --to DIR"
         end_with(f"{problem}; {tip}", COULD_NOT_LOOK)
-    raise typer.Exit(code)
+    raise click.exceptions.Exit(code)
 
 
 def _demonstrate_in_passing() -> int:
@@ -65,7 +63,7 @@ def _demonstrate_in_passing() -> int:
                 _remove(made)
         finally:
             _remove(made)  # what an interrupt has cut short
-    typer.echo("\nBoth directories are gone again; --to DIR keeps them.")
+    click.echo("\nBoth directories are gone again; --to DIR keeps them.")
     return code
 
 
@@ -86,15 +84,15 @@ def _demonstrate(base: Path) -> int:
     with testing.without_root_override():
         codes = []
         for path in (healthy, damaged):
-            typer.echo(f"$ shardproof validate {shown(path)}")
+            click.echo(f"$ shardproof validate {shown(path)}")
             outcome = outcome_of(os.fspath(path), functools.partial(shardproof.validate, path))
             if outcome.error:
                 warn(outcome.error)
             show_reports([outcome], verbose=False)
-            typer.echo()
+            click.echo()
             codes.append(outcome.exit_code)
-    typer.echo("The same in a test run or a job prolog, for the damaged one:")
-    typer.echo(f"$ pytest --validate-shards --shards-dir={shown(damaged)}")
+    click.echo("The same in a test run or a job prolog, for the damaged one:")
+    click.echo(f"$ pytest --validate-shards --shards-dir={shown(damaged)}")
     if os.geteuid() == 0:
-        typer.echo("(Root may read the unreadable file; the demo gave that power up for a moment.)")
+        click.echo("(Root may read the unreadable file; the demo gave that power up for a moment.)")
     return COULD_NOT_LOOK if max(codes) > 1 else KEPT

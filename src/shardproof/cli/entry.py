@@ -3,9 +3,12 @@
 Importing takes a fifth of a second, in which an interrupt would come out as a traceback of whatever
 was being imported. Nothing has begun by then, so there is nothing to clear up. So what is imported
 until then is little more than what Python itself has: not `signal`, which makes enumerations.
+Jobs and installers ask for the version, which needs no more than that.
 """
 
 import os
+
+from shardproof import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-__all__ = ["ENDING", "end_at_once", "take_signals"]
+__all__ = ["ENDING", "end_at_once", "says_version", "take_signals"]
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What ends a command in order."""
@@ -29,3 +32,12 @@ def take_signals() -> None:
     for number in ENDING:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, end_at_once)
+
+
+def says_version() -> bool:
+    """Print the version; return whether it was. What hinders that, the command tells."""
+    text = f"shardproof {__version__}\n".encode()
+    try:
+        return os.write(1, text) == len(text)
+    except OSError:
+        return False

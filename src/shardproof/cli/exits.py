@@ -8,13 +8,12 @@ import contextlib
 import dataclasses
 import errno
 import json
-import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-import typer
+import click
 
 from shardproof._base.messages import WRONG_USAGE, printable, shown, told
 from shardproof._base.names import MAX_NAME_BYTES
@@ -39,7 +38,6 @@ __all__ = [
     "code_of",
     "end_with",
     "errors_end_it",
-    "log_shown",
     "may_be_whole",
     "outcome_of",
     "warn",
@@ -212,28 +210,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 def warn(problem: object) -> None:
     """Print what should be known on standard error."""
-    typer.echo(printable(str(problem)), err=True)
-
-
-@contextlib.contextmanager
-def log_shown(room: str, *, is_on: bool = True, level: int = logging.WARNING) -> Iterator[None]:
-    """Print on standard error what a room of the library logs meanwhile."""
-    logger = logging.getLogger(f"shardproof.{room}")
-    # Without a handler, Python prints warnings.
-    handler = _Shown() if is_on else logging.NullHandler()
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(level)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-        logger.removeHandler(handler)
-
-
-class _Shown(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        warn(record.getMessage())
+    click.echo(printable(str(problem)), err=True)
 
 
 def end_with(problem: str, code: int, *, json_of: str | None = None) -> NoReturn:
@@ -247,5 +224,5 @@ def end_with(problem: str, code: int, *, json_of: str | None = None) -> NoReturn
     warn(problem)
     if json_of is not None:
         outcome: PathOutcome[Report] = PathOutcome(json_of, None, problem, code)
-        typer.echo(json.dumps(outcome.to_dict(), indent=2))
-    raise typer.Exit(code)
+        click.echo(json.dumps(outcome.to_dict(), indent=2))
+    raise click.exceptions.Exit(code)

@@ -2,52 +2,73 @@
 
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, TypeVar
 
-import typer
+import click
 
 from shardproof._base.messages import plain
-from shardproof.cli.exits import FINDINGS, errors_end_it, log_shown, warn
-from shardproof.cli.paths import argument, given_path, print_path
+from shardproof.cli.commands import ShellCommand
+from shardproof.cli.exits import FINDINGS, errors_end_it, warn
+from shardproof.cli.logs import log_shown
+from shardproof.cli.paths import argument, given_path, print_path, quiet_option
 
 __all__ = ["fetch"]
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def _seconds(text: str) -> Any:
+
+def _seconds(name: str, text: str, default: float | None = None) -> Callable[[F], F]:
     """Return an option that is a positive, finite number of seconds."""
 
-    def finite(seconds: float | None) -> float | None:
+    def finite(_: object, __: object, seconds: float | None) -> float | None:
         if seconds is not None and not math.isfinite(seconds):
-            raise typer.BadParameter(f"expected a finite number of seconds, found {seconds}")
+            raise click.BadParameter(f"expected a finite number of seconds, found {seconds}")
         return seconds
 
-    return typer.Option(min=0.001, callback=finite, metavar="SECONDS", help=text)
+    return click.option(
+        name,
+        type=click.FloatRange(min=0.001),
+        callback=finite,
+        metavar="SECONDS",
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
 
 
-def fetch(  # noqa: PLR0917 - typer makes options of them
-    url: Annotated[str, argument("URL", "Of one file: https://, hf://, s3://, file:///...")],
-    directory: Annotated[Path, argument("DIR", "Where it is put.", given_path)],
-    digest: Annotated[
-        str | None, typer.Option(metavar="sha256:HEX", help="The digest that proves it.")
-    ] = None,
-    attempts: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="At most, the first one included.")
-    ] = 3,
-    timeout: Annotated[float, _seconds("For one attempt.")] = 600.0,
-    deadline: Annotated[float | None, _seconds("For all attempts and waits together.")] = None,
-    stall_timeout: Annotated[
-        float, _seconds("An attempt ends after so long without progress.")
-    ] = 30.0,
-    connections: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Most for one large file.")
-    ] = 4,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say of each attempt how it ended.")
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only where the file is, and errors.")
-    ] = False,
+def _number(name: str, text: str, default: int) -> Callable[[F], F]:
+    """Return an option that is a number from 1 to 1000."""
+    numbers = click.IntRange(1, 1000)
+    return click.option(
+        name, type=numbers, metavar="N", default=default, show_default=True, help=text
+    )
+
+
+@click.command(cls=ShellCommand)
+@argument("url", "URL", "Of one file: https://, hf://, s3://, file:///...")
+@argument("directory", "DIR", "Where it is put.", given_path)
+@click.option("--digest", metavar="sha256:HEX", help="The digest that proves it.")
+@_number("--attempts", "At most, the first one included.", 3)
+@_seconds("--timeout", "For one attempt.", 600.0)
+@_seconds("--deadline", "For all attempts and waits together.")
+@_seconds("--stall-timeout", "An attempt ends after so long without progress.", 30.0)
+@_number("--connections", "Most for one large file.", 4)
+@click.option("--verbose", "-v", is_flag=True, help="Say of each attempt how it ended.")
+@quiet_option("Print only where the file is, and errors.")
+def fetch(
+    *,
+    url: str,
+    directory: Path,
+    digest: str | None,
+    attempts: int,
+    timeout: float,
+    deadline: float | None,
+    stall_timeout: float,
+    connections: int,
+    verbose: bool,
+    quiet: bool,
 ) -> None:
     """Fetch one file: under its name there are the right bytes, or nothing.
 

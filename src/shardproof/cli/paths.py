@@ -1,47 +1,65 @@
-"""What commands are given, and which files or checkpoints a path means.
-
-Typer's own paths make the current directory of an empty one.
-"""
+"""What commands are given, and which files or checkpoints a path means."""
 
 import os
 import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, TypeVar, get_args
 
-import typer
+import click
 
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import EMPTY, is_directory, is_there, mode_of
 from shardproof.cli.exits import COULD_NOT_LOOK, NO_PROMISE, end_with, errors_end_it
 from shardproof.errors import CheckpointNotFoundError
 from shardproof.formats.signs import METADATA
+from shardproof.report import Level
 
 __all__ = [
     "SHOWN",
-    "QuietOption",
+    "ShellArgument",
     "argument",
     "given_directory",
     "given_path",
     "given_text",
+    "json_option",
+    "level_option",
     "only_one",
     "prefixes_of",
     "print_path",
+    "quiet_option",
+    "workers_option",
 ]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 SHOWN = 20
 """How many are shown of a long list."""
 
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print only errors; the exit code says the rest.")
-]
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def quiet_option(text: str = "Print only errors; the exit code says the rest.") -> Callable[[F], F]:
+    """Return the option by which a command says less."""
+    return click.option("--quiet", "-q", is_flag=True, help=text)
+
+
+def level_option(text: str, *, default: Level) -> Callable[[F], F]:
+    """Return the option that says how hard to look."""
+    choice = click.Choice(get_args(Level))
+    return click.option("--level", type=choice, default=default, show_default=True, help=text)
+
+
+def workers_option(text: str) -> Callable[[F], F]:
+    """Return the option that says how many threads there are."""
+    return click.option("--workers", type=click.IntRange(min=1), metavar="N", help=text)
 
 
 def given_text(text: str) -> str:
     """Return a path or an address as it was given, unless it is empty or leads nowhere."""
     if not text:
-        raise typer.BadParameter(EMPTY)
+        raise click.BadParameter(EMPTY)
     if "://" not in text and not os.path.isabs(text):
         try:
             os.getcwd()
@@ -51,15 +69,44 @@ def given_text(text: str) -> str:
     return text
 
 
-def argument(metavar: str, text: str, parser: Callable[[str], Any] = given_text) -> Any:
+class ShellArgument(click.Argument):
+    """An argument with words about it, which is given once or more."""
+
+    def __init__(self, *args: Any, help: str, **options: Any) -> None:  # noqa: A002 - as of options
+        super().__init__(*args, **options)
+        self.help = help
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return how it is written in the line of usage."""
+        return [self.make_metavar(ctx) + "..." * (self.nargs != 1)]
+
+
+def argument(
+    name: str,
+    metavar: str,
+    text: str,
+    parser: Callable[[str], Any] = given_text,
+    *,
+    many: bool = False,
+) -> Callable[[F], F]:
     """Return the argument of a command that is a path, or an address.
 
     Args:
+        name: Of the parameter that gets it.
         metavar: What it is called in the help.
         text: What the help says of it.
         parser: Makes a value of what was given, or refuses it.
+        many: Whether there may be several.
     """
-    return typer.Argument(metavar=metavar, parser=parser, help=text)
+    return click.argument(
+        name,
+        cls=ShellArgument,
+        metavar=metavar,
+        type=parser,
+        nargs=-1 if many else 1,
+        required=True,
+        help=text,
+    )
 
 
 def given_path(text: str) -> Path:
@@ -74,13 +121,13 @@ def given_directory(text: str) -> Path:
         mode = mode_of(path, follow=True)
     if not stat.S_ISDIR(mode):
         found = "something else" if mode else "nothing"
-        raise typer.BadParameter(f"expected a directory, found {found} at '{shown(path)}'")
+        raise click.BadParameter(f"expected a directory, found {found} at '{shown(path)}'")
     return path
 
 
 def print_path(path: str | os.PathLike[str]) -> None:
     """Print a path: to a script as the bytes that it is, on a terminal as one line of text."""
-    typer.echo(shown(path) if sys.stdout.isatty() else os.fsencode(path))
+    click.echo(shown(path) if sys.stdout.isatty() else os.fsencode(path))
 
 
 def prefixes_of(path: str) -> list[str]:

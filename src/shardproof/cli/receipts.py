@@ -7,14 +7,14 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import typer
-from rich.text import Text
+import click
 
 from shardproof._base.messages import printable, shown
+from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import FINDINGS, KEPT, PathOutcome, outcome_of, warn
-from shardproof.cli.paths import argument, given_path
+from shardproof.cli.paths import argument, given_path, json_option, level_option
 from shardproof.cli.terminal import console, print_lines, print_table
 from shardproof.errors import ManifestNotFoundError, ShardproofError
 from shardproof.report import Level
@@ -60,31 +60,24 @@ class _Progress(NamedTuple):
 _Outcome: TypeAlias = PathOutcome[_Progress]
 
 
-def receipts(
-    directory: Annotated[
-        Path,
-        argument(
-            "DIR",
-            "Directory with plan.json and receipts/, or an output directory that holds runs.",
-            given_path,
-        ),
-    ],
-    pending: Annotated[
-        bool, typer.Option("--pending", help="Print only the numbers of shards that are not done.")
-    ] = False,
-    ranges: Annotated[
-        bool,
-        typer.Option("--ranges", help="Of --pending: as 3,7,12-40 for sbatch --array, on a line."),
-    ] = False,
-    level: Annotated[
-        Level,
-        typer.Option(
-            help="present: outputs are there; complete: and have the recorded sizes; "
-            "valid: and the recorded digests."
-        ),
-    ] = "complete",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+@click.command(cls=ShellCommand)
+@argument(
+    "directory",
+    "DIR",
+    "Directory with plan.json and receipts/, or an output directory that holds runs.",
+    given_path,
+)
+@click.option("--pending", is_flag=True, help="Print only the numbers of shards that are not done.")
+@click.option(
+    "--ranges", is_flag=True, help="Of --pending: as 3,7,12-40 for sbatch --array, on a line."
+)
+@level_option(
+    "present: outputs are there; complete: and have the recorded sizes; "
+    "valid: and the recorded digests.",
+    default="complete",
+)
+@json_option
+def receipts(*, directory: Path, pending: bool, ranges: bool, level: Level, as_json: bool) -> None:
     """Show which shards of a data-prep run are done: of one plan, or of all below a directory.
 
     Exit codes: 0 all of them, or --pending could tell; 1 some are not; 2 no readable plan; 3 could
@@ -95,10 +88,10 @@ def receipts(
 
     if ranges and not pending:
         problem = "it says how --pending prints; give --pending too, or leave --ranges out"
-        raise typer.BadParameter(problem, param_hint="--ranges")
+        raise click.BadParameter(problem, param_hint="--ranges")
     if as_json and pending:
         problem = "--pending prints numbers for scripts; leave one of the two out"
-        raise typer.BadParameter(problem, param_hint="--json")
+        raise click.BadParameter(problem, param_hint="--json")
     top = os.path.abspath(directory)
     outcomes = _look(top, level)
     found = [outcome.result for outcome in outcomes if outcome.result is not None]
@@ -109,24 +102,24 @@ def receipts(
     if pending:
         if len(found) == len(outcomes) > 1:
             problem = f"expected one plan, found {len(found)} below '{shown(top)}'"
-            raise typer.BadParameter(f"{problem}; name one of them", param_hint="--pending")
+            raise click.BadParameter(f"{problem}; name one of them", param_hint="--pending")
         if len(found) == len(outcomes) and (indices := [row.index for row in found[0].rows]):
-            typer.echo(slurm_array(indices) if ranges else "\n".join(map(str, indices)))
-        raise typer.Exit(code if code > FINDINGS else KEPT)
+            click.echo(slurm_array(indices) if ranges else "\n".join(map(str, indices)))
+        raise click.exceptions.Exit(code if code > FINDINGS else KEPT)
     if as_json and outcomes[0].path != top:
         plans = [outcome.to_dict() for outcome in outcomes]
-        typer.echo(json.dumps({"path": top, "plans": plans}, indent=2))
+        click.echo(json.dumps({"path": top, "plans": plans}, indent=2))
     elif as_json:
-        typer.echo(json.dumps(outcomes[0].to_dict(), indent=2))
+        click.echo(json.dumps(outcomes[0].to_dict(), indent=2))
     out = console(wraps=True)
     for store, rows in [] if as_json else found:
         n_done, style = store.n_shards - len(rows), "red" if rows else "green"
         title = f"{n_done} of {store.n_shards} shards completed in '{shown(store.path)}'"
-        print_lines(out, [printable(title)], functools.partial(Text, style=style))
+        print_lines(out, [printable(title)], style)
         if rows:
             cells = functools.partial(map, _cells, rows)
             print_table(out, ("Index", "Status", "Reason"), cells)
-    raise typer.Exit(code)
+    raise click.exceptions.Exit(code)
 
 
 def _look(top: str, level: Level) -> list[_Outcome]:
@@ -177,5 +170,5 @@ def _progress(path: str, level: Level) -> _Progress:
     return _Progress(store, rows)
 
 
-def _cells(row: _Row) -> tuple[str, str, Text]:
-    return str(row.index), row.status, Text(printable(row.reason), overflow="fold")
+def _cells(row: _Row) -> tuple[str, str, str]:
+    return str(row.index), row.status, printable(row.reason)

@@ -1,41 +1,41 @@
 """The command ``shardproof stage``: a shards directory on the disk of this node."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
+from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import errors_end_it
-from shardproof.cli.paths import argument, given_directory, given_path, print_path
+from shardproof.cli.paths import (
+    argument,
+    given_directory,
+    given_path,
+    level_option,
+    print_path,
+    quiet_option,
+    workers_option,
+)
 from shardproof.report import Level
 
 __all__ = ["stage"]
 
 
-def stage(
-    path: Annotated[
-        Path, argument("PATH", "Shards directory, or prefix of a checkpoint.", given_path)
-    ],
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=given_directory,
-            help="Existing directory on a local disk. By default $TMPDIR, or /tmp.",
-        ),
-    ] = None,
-    level: Annotated[
-        Level,
-        typer.Option(
-            help="present: each file is there and opens; complete: also its size and structure; "
-            "valid: also reads the copy back and compares digests."
-        ),
-    ] = "complete",
-    workers: Annotated[int | None, typer.Option(min=1, help="Files copied at once: 8.")] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only where the copy is, and errors.")
-    ] = False,
-) -> None:
+@click.command(cls=ShellCommand)
+@argument("path", "PATH", "Shards directory, or prefix of a checkpoint.", given_path)
+@click.option(
+    "--to",
+    metavar="DIR",
+    type=given_directory,
+    help="Existing directory on a local disk. By default $TMPDIR, or /tmp.",
+)
+@level_option(
+    "present: each file is there and opens; complete: also its size and structure; "
+    "valid: also reads the copy back and compares digests.",
+    default="complete",
+)
+@workers_option("Files copied at once: 8.")
+@quiet_option("Print only where the copy is, and errors.")
+def stage(*, path: Path, to: Path | None, level: Level, workers: int | None, quiet: bool) -> None:
     """Copy a shards directory to a local disk, whole and proven, and print where it is.
 
     What an earlier call copied is used again. In a script: dir=$(shardproof stage PATH) && train

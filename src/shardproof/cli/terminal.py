@@ -13,16 +13,14 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TextIO
-
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias
 
 from shardproof._base.messages import told
 
-__all__ = ["console", "print_lines", "print_table", "standard_streams"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Cell", "Painted", "console", "print_lines", "print_table", "standard_streams"]
 
 _BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell says of a program that this signal ended
 _COULD_NOT_SAY = 3
@@ -31,7 +29,18 @@ _WIDEST = 255  # places that a column is filled up to; the longest name that mos
 
 _AT_ONCE = 1000  # lines that are painted together: each call of rich costs 0.1 ms
 
-_Cell = str | Text
+# Any of these may make rich print as on a terminal where there is none.
+_SAY_TERMINAL = ("FORCE_COLOR", "TTY_COMPATIBLE")
+
+
+class Painted(NamedTuple):
+    """A text with its colour, for a table."""
+
+    text: str
+    style: str = ""
+
+
+Cell: TypeAlias = str | Painted
 
 
 class OutputError(Exception):
@@ -109,53 +118,72 @@ def _stream(fd: int, old: TextIO | None) -> TextIO:
     )
 
 
-def console(*, wraps: bool) -> Console:
-    """Return what prints on standard output.
+def console(*, wraps: bool) -> "Console | None":
+    """Return what prints on standard output if it is a terminal, else None.
 
     Args:
-        wraps: Whether long lines are broken between words where it is a terminal.
+        wraps: Whether long lines are broken between words.
     """
-    return Console(highlight=False, soft_wrap=not (wraps and sys.stdout.isatty()))
+    if not (sys.stdout.isatty() or any(map(os.environ.get, _SAY_TERMINAL))):
+        return None
+    from rich.console import Console  # noqa: PLC0415 - takes long to import
+
+    out = Console(highlight=False, soft_wrap=not (wraps and sys.stdout.isatty()))
+    return out if out.is_terminal else None
 
 
-def print_lines(out: Console, lines: Iterable[str], painted: Callable[[str], Text] = Text) -> None:
+def print_lines(
+    out: "Console | None", lines: Iterable[str], style: str = "", *, marked: str = ""
+) -> None:
     """Print lines, of many some at a time.
 
     Args:
-        out: Where.
+        out: The terminal, if it is one.
         lines: Texts of which nothing moves the cursor; one may hold several lines.
-        painted: Returns some of them with their colours, for a terminal.
+        style: How they look on a terminal.
+        marked: A regular expression; what it finds is bold and red.
     """
-    if out.is_terminal:
-        waiting = iter(lines)
-        while some := list(itertools.islice(waiting, _AT_ONCE)):
-            out.print(painted("\n".join(some)))
-    else:
+    if out is None:
         sys.stdout.writelines(f"{line}\n" for line in lines)
         sys.stdout.flush()
+        return
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    waiting = iter(lines)
+    while some := list(itertools.islice(waiting, _AT_ONCE)):
+        text = Text("\n".join(some), style)
+        if marked:
+            text.highlight_regex(marked, "bold red")
+        out.print(text)
 
 
 def print_table(
-    out: Console, titles: Sequence[str], rows: Callable[[], Iterable[Sequence[_Cell]]]
+    out: "Console | None", titles: Sequence[str], rows: Callable[[], Iterable[Sequence[Cell]]]
 ) -> None:
     """Print a table.
 
     Args:
-        out: Where.
+        out: The terminal, if it is one.
         titles: Of its columns.
-        rows: Returns the rows, anew each time; a cell that is no mere text says how it is folded.
+        rows: Returns the rows, anew each time.
     """
-    if not sys.stdout.isatty():
+    if out is None or not sys.stdout.isatty():
         print_lines(out, _plain(titles, rows))
         return
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
     table = Table(*titles, box=None, pad_edge=False)
     for row in rows():
-        table.add_row(*row)
+        cells = (cell if isinstance(cell, Painted) else Painted(cell) for cell in row)
+        table.add_row(*(Text(cell.text, cell.style, overflow="fold") for cell in cells))
     out.print(table)
 
 
-def _plain(titles: Sequence[str], rows: Callable[[], Iterable[Sequence[_Cell]]]) -> Iterator[str]:
+def _plain(titles: Sequence[str], rows: Callable[[], Iterable[Sequence[Cell]]]) -> Iterator[str]:
     """Yield the lines of a table. A cell that is very long makes its own line longer, no other."""
+    from rich.cells import cell_len  # noqa: PLC0415 - as above
+
     widths = [*map(cell_len, titles)]
     for row in rows():
         lengths = (min(_WIDEST, max(map(cell_len, _lines(cell)))) for cell in row)
@@ -168,5 +196,5 @@ def _plain(titles: Sequence[str], rows: Callable[[], Iterable[Sequence[_Cell]]])
             yield "  ".join([*filled, cells[-1]])
 
 
-def _lines(cell: _Cell) -> list[str]:
-    return str(cell).split("\n")
+def _lines(cell: Cell) -> list[str]:
+    return (cell.text if isinstance(cell, Painted) else cell).split("\n")

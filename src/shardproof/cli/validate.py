@@ -6,43 +6,46 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+import click
 
 import shardproof
 from shardproof._base.messages import printable, shown
+from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import COULD_NOT_LOOK, NO_PROMISE, PathOutcome, outcome_of, warn
-from shardproof.cli.paths import QuietOption, argument, given_path
-from shardproof.cli.terminal import console, print_lines
+from shardproof.cli.paths import (
+    argument,
+    given_path,
+    json_option,
+    level_option,
+    quiet_option,
+    workers_option,
+)
+from shardproof.cli.terminal import Cell, Painted, console, print_lines, print_table
 from shardproof.report import Finding, FindingKind, Level, Report, lines_of
 
 __all__ = ["show_reports", "validate"]
 
 
-def validate(  # noqa: PLR0917 - typer makes options of them
-    paths: Annotated[
-        list[Path], argument("PATH", "Shards directories, or prefixes of checkpoints.", given_path)
-    ],
-    level: Annotated[
-        Level,
-        typer.Option(
-            help="present: each file is there and opens; complete: also its size and structure; "
-            "valid: also its digest, reading every byte."
-        ),
-    ] = "present",
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Threads. By default decided by how fast the file system is."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say of each finding what was expected.")
-    ] = False,
-    quiet: QuietOption = False,
+@click.command(cls=ShellCommand)
+@argument("paths", "PATH", "Shards directories, or prefixes of checkpoints.", given_path, many=True)
+@level_option(
+    "present: each file is there and opens; complete: also its size and structure; "
+    "valid: also its digest, reading every byte.",
+    default="present",
+)
+@workers_option("Threads. By default decided by how fast the file system is.")
+@json_option
+@click.option("--verbose", "-v", is_flag=True, help="Say of each finding what was expected.")
+@quiet_option()
+def validate(
+    *,
+    paths: Sequence[Path],
+    level: Level,
+    workers: int | None,
+    as_json: bool,
+    verbose: bool,
+    quiet: bool,
 ) -> None:
     """Look at every file that shards directories promise.
 
@@ -56,10 +59,10 @@ def validate(  # noqa: PLR0917 - typer makes options of them
         if outcome.result is None:
             warn(outcome.error)
     if as_json:
-        typer.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
+        click.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
     elif not quiet:
         show_reports(outcomes, verbose=verbose)
-    raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
+    raise click.exceptions.Exit(max(outcome.exit_code for outcome in outcomes))
 
 
 def show_reports(outcomes: Sequence[PathOutcome[Report]], *, verbose: bool) -> None:
@@ -67,36 +70,30 @@ def show_reports(outcomes: Sequence[PathOutcome[Report]], *, verbose: bool) -> N
     out = console(wraps=False)
     for outcome in outcomes:
         report = outcome.result
-        if report is not None and not (report.ok and out.is_terminal):
+        if report is not None and not (report.ok and out is not None):
             lines = lines_of(report)
             if verbose and report.findings:
                 lines = itertools.chain(lines, [""], map(_detail, report.findings))
-            print_lines(out, map(printable, lines), _painted)
-    if out.is_terminal:
-        table = Table("Directory", "Format", "Level", "Files", "Verdict", box=None, pad_edge=False)
-        for outcome in outcomes:
-            report, about = outcome.result, ("-", "-", "-")
-            if report is None:
-                is_unread = outcome.exit_code == NO_PROMISE
-                verdict = Text("no readable promise" if is_unread else "could not look", "red")
-            elif report.ok:
-                verdict = Text("ok", "green")
-            elif outcome.exit_code == COULD_NOT_LOOK:
-                verdict = Text("could not look at every file", "red")
-            else:
-                n_findings = len(report.findings)
-                verdict = Text(f"{n_findings} finding" + "s" * (n_findings > 1), "bold red")
-            if report is not None:
-                about = report.format, report.level, str(report.n_files)
-            path = Text(shown(os.path.abspath(outcome.path)), overflow="fold")
-            table.add_row(path, *map(Text, about), verdict)
-        out.print(Padding(table, (1, 0, 0, 0)))
+            print_lines(out, map(printable, lines), marked=r"(?m)^.* \(\d+\):$")
+    if out is not None:
+        titles = ("Directory", "Format", "Level", "Files", "Verdict")
+        print_lines(out, [""])
+        print_table(out, titles, lambda: map(_row_of, outcomes))
 
 
-def _painted(line: str) -> Text:
-    text = Text(line)
-    text.highlight_regex(r"(?m)^.* \(\d+\):$", "bold red")
-    return text
+def _row_of(outcome: PathOutcome[Report]) -> tuple[Cell, ...]:
+    report, path = outcome.result, shown(os.path.abspath(outcome.path))
+    if report is None:
+        is_unread = outcome.exit_code == NO_PROMISE
+        verdict = "no readable promise" if is_unread else "could not look"
+        return path, "-", "-", "-", Painted(verdict, "red")
+    about = path, report.format, report.level, str(report.n_files)
+    if report.ok:
+        return *about, Painted("ok", "green")
+    if outcome.exit_code == COULD_NOT_LOOK:
+        return *about, Painted("could not look at every file", "red")
+    n_findings = len(report.findings)
+    return *about, Painted(f"{n_findings} finding" + "s" * (n_findings > 1), "bold red")
 
 
 def _detail(finding: Finding) -> str:
