@@ -251,8 +251,6 @@ def _isort_key(name: str) -> tuple[int, str]:
 
 OF_FUTURES = {
     "_base.fanout": {"Executor"},  # the user's own, in `validate(executor=)`
-    "checks": {"Executor"},
-    "validation": {"Executor"},
     "datasets.tokens._comms": {"Future"},  # of a coroutine, which a thread of ours waits for
 }
 

@@ -11,11 +11,11 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base import digest, fanout
+from shardproof._base.fanout import Executor
 from shardproof._base.messages import told
 from shardproof._base.names import OPEN_FLAGS, NotRegularError, file_type, open_inside, open_root
 from shardproof.manifest import Contradiction, Manifest, Probe, PromisedFile

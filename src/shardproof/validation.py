@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable
-from concurrent.futures import Executor
 from pathlib import Path
 
 from shardproof import formats
 from shardproof._base.arguments import checked, count
+from shardproof._base.fanout import Executor
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar

@@ -96,7 +96,8 @@ def test_next_to_nothing_is_imported_before_it_takes_them() -> None:
     assert set(out.split()) == {"shardproof", *(f"shardproof.{name}" for name in ours)}
 
 
-HEAVY = {"asyncio", "beartype", "numpy", "pydantic", "rich", "subprocess", "typer"}
+HEAVY = {"asyncio", "beartype", "filelock", "numpy", "pydantic", "rich", "subprocess", "typer"}
+HEAVY |= {"concurrent", "logging", "shutil", "socket", "tempfile"}
 SHOWS_MODULES = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr))"
 
 

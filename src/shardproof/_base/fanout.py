@@ -8,15 +8,15 @@ looks are timed every now and then, and the median decides about the next run.
 
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Executor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from shardproof._base.crew import Crew
 from shardproof._base.work import go_on
 
-__all__ = ["available_cpus", "max_threads", "over_executor", "over_threads"]
+__all__ = ["Executor", "available_cpus", "max_threads", "over_executor", "over_threads"]
 
 MAX_THREADS = 64
 """At a millisecond a call, 96 and 128 were no faster; and a metadata server has other users."""
@@ -28,6 +28,19 @@ _SAMPLE = 3  # an odd number, whose median is not moved by one slow look
 _SEQUENTIAL_RUN = 512  # short: if the file system is slow by now, these look one after the other
 _THREADED_RUN = 16384
 _CHUNK_SECONDS = 0.2  # that an interrupt waits for, at most
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+else:
+
+    class _Executors(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            futures = sys.modules.get("concurrent.futures")
+            return futures is not None and isinstance(value, futures.Executor)
+
+    class Executor(metaclass=_Executors):
+        """A `concurrent.futures.Executor`; whoever has one has imported that, others need not."""
+
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -3,7 +3,6 @@
 An interrupt passes through: how a command ends by one, `app` knows.
 """
 
-import difflib
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -73,6 +72,8 @@ class ShellGroup(_Drawn, click.Group):
         name, *others = args
         command = self.get_command(ctx, name)
         if command is None:
+            import difflib  # noqa: PLC0415 - only for an error
+
             near = difflib.get_close_matches(name[:100], self.list_commands(ctx), 1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             ctx.fail(f"No such command '{name}'.{hint}")

@@ -9,7 +9,6 @@ import dataclasses
 import errno
 import json
 import os
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -56,8 +55,9 @@ _NOT_REACHED = {
     errno.ENETDOWN,
     errno.ENETUNREACH,
 }
-# Of HTTP clients, which give no number where a connection is not made in time.
-_NOT_CONNECTED = {"ConnectError", "ConnectTimeout"}
+# Of HTTP clients, which give no number where a connection is not made in time; and of the look for
+# a host by its name. By their names: to import them takes long.
+_NOT_CONNECTED = {"ConnectError", "ConnectTimeout", "gaierror"}
 
 
 class _Result(Protocol):
@@ -169,7 +169,7 @@ def _is_not_reached(error: BaseException | None) -> bool:
     while error is not None and error not in seen:
         if isinstance(error, OSError) and error.errno in _NOT_REACHED:
             return True
-        if isinstance(error, socket.gaierror) or type(error).__name__ in _NOT_CONNECTED:
+        if type(error).__name__ in _NOT_CONNECTED:
             return True
         seen.append(error)
         error = error.__cause__ or error.__context__

@@ -1,16 +1,14 @@
 """What a directory's activations are, and how the two files of JSON are read and written."""
 
 import functools
-import hashlib
 import heapq
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shardproof._base import files, json
+from shardproof._base import json
 from shardproof._base.arguments import accepted_fields, as_int, checked, count
 from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.names import real_root
@@ -29,7 +27,6 @@ __all__ = [
     "write_json",
 ]
 
-logger = logging.getLogger("shardproof.saev")
 
 METADATA_FILE = "metadata.json"
 SHARDS_FILE = "shards.json"
@@ -168,6 +165,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         Of the compact JSON in the order of the fields above: saev asks orjson for sorted keys, and
         orjson sorts those of dictionaries, not those of a dataclass.
         """
+        import hashlib  # noqa: PLC0415 - takes longer to import than a look at a directory
+
         text = msgspec.json.format(msgspec.json.encode(self._object()), indent=-1)
         return hashlib.sha256(text).hexdigest()[:8]
 
@@ -221,13 +220,17 @@ def _fields(text: str | bytes) -> dict[str, Any]:
 @functools.lru_cache(maxsize=256)
 def _warn_once(path: str, unknown: str) -> None:
     # Only the last 256 are remembered: a process may look at any number of directories.
-    logger.warning(
+    import logging  # noqa: PLC0415 - few directories have such fields
+
+    logging.getLogger("shardproof.saev").warning(
         "'%s' has fields that are not known here, and are kept: %s", shown(path), printable(unknown)
     )
 
 
 def write_json(value: Any, shards_dir: AnyPath, name: str) -> None:
     """Write one of the two files, whole or not at all."""
+    from shardproof._base import files  # noqa: PLC0415 - whoever only reads needs none of it
+
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     files.sweep_leftovers(shards_dir)
     files.write_whole(os.path.join(shards_dir, name), text)
