@@ -514,6 +514,37 @@ class TestQuickLook:
         assert store.pending() == []
 
 
+@pytest.mark.parametrize(
+    ("files", "is_left"),
+    [
+        ({"bin": "shard_000000.bin", "idx": "shard_000000.idx"}, False),
+        ({"idx": "shard_000000.idx", "bin": "shard_000000.bin"}, False),
+        ({"x": "a.bin", "y": "b.bin"}, False),
+        ({"x": "a.bin", "y": "A.bin"}, True),
+        ({"x": "shard_000000.x", "X": "shard_000000.X"}, True),
+        ({"x": "../a.bin"}, True),
+        ({"../x": "shard_000000.../x"}, True),
+        ({"/x": "shard_000000./x"}, True),
+        ({"bin": "shard_000000.bin"}, True),
+    ],
+)
+def test_the_quick_look_believes_harmless_names_only(store, files, is_left) -> None:
+    """Also where outputs have the name of their shard, which are not looked at one by one."""
+    said = {}
+    for kind, name in files.items():
+        path = store.path / name
+        if ".." not in name and "/" not in name:
+            path.write_bytes(b"x")
+        said[kind] = {"path": name, "bytes": 1, "checksum": "a:b"}
+    (store.path / "shard_000000.").mkdir()
+    (store.path / "shard_000000." / "x").write_bytes(b"x")
+    (store.path / "shard_000000...").mkdir()
+    (store.path / "shard_000000..." / "x").write_bytes(b"x")
+    (store.path.parent / "a.bin").write_bytes(b"x")
+    rewrite_receipt(store, 0, files=said)
+    assert left_by_the_quick_look(store) == [0] * is_left
+
+
 def left_by_the_quick_look(store: ReceiptStore) -> list[int]:
     root_fd = os.open(store.path, os.O_RDONLY)
     receipts_fd = os.open(store.path / "receipts", os.O_RDONLY)
@@ -621,9 +652,9 @@ class TestOneOutputOfTwo:
         os.utime(twice.path / "receipts", (1e9, 1e9))
         looks, real = [], _plan_verdicts.usual_files
 
-        def usual_files(*args):
+        def usual_files(*args, **keywords):
             looks.append(args)
-            return real(*args)
+            return real(*args, **keywords)
 
         monkeypatch.setattr(_plan_verdicts, "usual_files", usual_files)
         store = ReceiptStore(twice.path, _clock=HandClock())
@@ -638,10 +669,10 @@ class TestOneOutputOfTwo:
         """Though receipts change all the time."""
         clock, looks, real = HandClock(), [], _plan_verdicts.usual_files
 
-        def usual_files(*args):
+        def usual_files(*args, **keywords):
             looks.append(args)
             clock.now += 10
-            return real(*args)
+            return real(*args, **keywords)
 
         store = ReceiptStore(twice.path, _clock=clock)
         monkeypatch.setattr(_plan_verdicts, "usual_files", usual_files)

@@ -29,7 +29,7 @@ from shardproof import (
     validate,
 )
 from shardproof._base import liveness
-from shardproof.saev import _metadata
+from shardproof.saev import _metadata, _shard_info
 
 FIELDS = {
     "family": "clip",
@@ -43,6 +43,14 @@ FIELDS = {
     "data": "gASVAAAA",
     "dataset": "/data/imgs",
 }
+
+
+def test_names_are_those_of_saev() -> None:
+    """They are made of halves; a name has more digits where six are too few."""
+    assert _shard_info._names(0) == []
+    for n_shards in (1, 999, 1000, 1001, 1_000_002):
+        names = _shard_info._names(n_shards)
+        assert names == [f"acts{index:06}.bin" for index in range(n_shards)]
 
 
 class TestValidate:

@@ -182,7 +182,11 @@ def read_manifest(root: str) -> Manifest:
 
 def _contradictions(metadata: Metadata, shards: Sequence[Shard]) -> Iterator[Contradiction]:
     """Yield what a killed or restarted writer leaves: saev's readers trust the metadata alone."""
-    n_examples = sum(shard.n_examples for shard in shards)
+    n_promised, names = [], []
+    for shard in shards:
+        n_promised.append(shard.n_examples)
+        names.append(shard.name)
+    n_examples = sum(n_promised)
     if n_examples != metadata.n_examples:
         expected = f"{metadata.n_examples} examples in all, as {METADATA_FILE} says"
         yield _contradiction(expected, str(n_examples))
@@ -192,13 +196,29 @@ def _contradictions(metadata: Metadata, shards: Sequence[Shard]) -> Iterator[Con
         expected = f"{counts} shards for {metadata.n_examples} examples"
         yield _contradiction(expected, str(len(shards)))
     # Readers find example i in file i // examples_per_shard: an entry may not stand elsewhere.
-    room = metadata.examples_per_shard
-    for index, shard in enumerate(shards):
-        rest = min(room, max(0, metadata.n_examples - index * room))
-        if shard.n_examples != rest or shard.name != f"acts{index:06}.bin":
-            expected = f"acts{index:06}.bin with {rest} examples as entry {index}"
-            yield _contradiction(expected, f"{shown(shard.name)} with {shard.n_examples}")
+    usual_names, usual_counts = _names(len(shards)), _counts(metadata, len(shards))
+    if names == usual_names and n_promised == usual_counts:
+        return
+    found = zip(names, n_promised, usual_names, usual_counts, strict=True)
+    for index, (name, n, usual, rest) in enumerate(found):
+        if name != usual or n != rest:
+            expected = f"{usual} with {rest} examples as entry {index}"
+            yield _contradiction(expected, f"{shown(name)} with {n}")
             return
+
+
+def _names(n_shards: int) -> list[str]:
+    """Return the names that saev gives: ``acts000000.bin``, ...; made of halves, which are few."""
+    ends = [f"{number:03}.bin" for number in range(1000)]
+    begins = (f"acts{number:03}" for number in range(-(-n_shards // 1000)))
+    return [begin + end for begin in begins for end in ends][:n_shards]
+
+
+def _counts(metadata: Metadata, n_shards: int) -> list[int]:
+    """Return how many examples each of so many shards has; of those that are too many, none."""
+    n_full, rest = divmod(metadata.n_examples, metadata.examples_per_shard)
+    counts = [metadata.examples_per_shard] * min(n_full, n_shards) + [rest]
+    return (counts + [0] * (n_shards - len(counts)))[:n_shards]
 
 
 def _contradiction(expected: str, found: str) -> Contradiction:

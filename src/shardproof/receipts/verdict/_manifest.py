@@ -17,7 +17,7 @@ from shardproof.receipts.plan._directories import (
     receipt_name,
 )
 from shardproof.receipts.verdict._outputs import provable
-from shardproof.receipts.verdict._quick import is_plain, usual_files
+from shardproof.receipts.verdict._quick import usual_files
 from shardproof.receipts.verdict._records import open_receipts
 from shardproof.receipts.verdict._verdict import judge_receipt
 
@@ -72,7 +72,7 @@ def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> l
         if index >= header.n_shards:
             refuse(index, f"receipts of {header.n_shards} shards", f"one of shard {index}")
         # A file of 0 bytes may be an empty shard's, which owes none.
-        elif files and all(file.bytes and is_plain(file.path) for file in files):
+        elif files and all(file.bytes for file in files):
             promises += [
                 PromisedFile(name=file.path, size=file.bytes, digest=provable(file.checksum))
                 for file in files

@@ -7,7 +7,7 @@ seen by counting quotation marks. Whatever is unusual is left to the closer look
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,7 @@ from shardproof._base.names import OPEN_FLAGS
 from shardproof.receipts.plan._directories import PlanHeader
 from shardproof.receipts.verdict._outputs import why_lacking
 
-__all__ = ["UsualFile", "is_plain", "not_plainly_done", "usual_files"]
+__all__ = ["UsualFile", "not_plainly_done", "usual_files"]
 
 
 class UsualFile(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -48,38 +48,57 @@ _N_ALWAYS = 12  # keys and strings: eight fields of _Usual, of which four are st
 _N_OF_OUTPUT_FILE = 2  # its key, and a string
 _N_OF_A_FILE = 6  # its key, its three fields, and two strings
 
-is_plain = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.\-]{0,200}").fullmatch
+_decode = msgspec.json.Decoder(_Usual).decode
+
+_is_plain = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.\-]{0,200}").fullmatch
 """None for a name that is not surely harmless."""
+
+# A receipt's file name is made of two halves, of which there are few: that takes a third of the
+# time. An output of the same shard begins as it does.
+_BEGINS = [f"shard_{number:03d}" for number in range(1000)]
+_ENDS = [f"{number:03d}" for number in range(1000)]
 
 # What all may read, this process may: so no output has to be opened to know that.
 _TYPE_AND_READ = 0o170444
 _REGULAR_FOR_ALL = 0o100444
 
 
+class _Owed(NamedTuple):
+    """What is known of all receipts that name the same kinds of outputs."""
+
+    kinds: list[str]
+    of_receipt: tuple[str, ...] | None
+    is_all: bool  # that the plan owes
+    suffixes: list[str]  # of outputs that have their shard's name; none if those are not harmless
+
+
 def usual_files(
-    header: PlanHeader, receipts_fd: int, indices: Sequence[int]
+    header: PlanHeader, receipts_fd: int, indices: Sequence[int], *, harmless: bool = True
 ) -> Iterator[Collection[UsualFile] | None]:
     """Yield for each shard the files that its receipt records as completed; None: look closer.
 
     They are only given of a receipt of this plan and shard that has the usual fields, each once,
-    and names each kind of output that the plan owes. Their names are untrusted; `is_plain` tells
-    the harmless ones.
+    and names each kind of output that the plan owes. Unless they need not be ``harmless``, their
+    names are plain: others are untrusted still.
     """
-    decode = msgspec.json.Decoder(_Usual).decode
     open_, read, close, flags = os.open, os.read, os.close, OPEN_FLAGS
+    owed = _Owed([], None, is_all=False, suffixes=[])
     for index in indices:
+        stem = _BEGINS[index // 1000] + _ENDS[index % 1000]
         try:
-            fd = open_(f"shard_{index:06d}.json", flags, dir_fd=receipts_fd)
+            fd = open_(stem + ".json", flags, dir_fd=receipts_fd)
             try:
                 data = read(fd, _USUAL_BYTES)
             finally:
                 close(fd)
-            receipt = decode(data)
+            receipt = _decode(data)
         except (OSError, ValueError, msgspec.DecodeError):
             yield None
             continue
         files = receipt.files.values()
         names = [file.path for file in files]
+        if [*receipt.files] != owed.kinds or receipt.kinds != owed.of_receipt:
+            owed = _owed(header, receipt)
         # Two quotation marks for each key and each string: a key that stands twice brings at least
         # two more, and so does nothing else but an escaped mark.
         n_keys_and_strings = (
@@ -96,12 +115,27 @@ def usual_files(
             and receipt.shard_index == index
             and len(data) < _USUAL_BYTES
             and data.count(b'"') == 2 * n_keys_and_strings
-            and why_lacking(receipt.files, header.kinds or receipt.kinds) is None
-            # No two outputs are one file, and what is named beside them is one of them.
-            and len({name.lower() for name in names}) == len(names)
+            and owed.is_all
+            and (
+                names == [stem + suffix for suffix in owed.suffixes] or _are_apart(names, harmless)
+            )
+            # What is named beside the outputs is one of them.
             and (receipt.output_file is None or receipt.output_file in names)
         )
         yield files if is_usual and files else None
+
+
+def _owed(header: PlanHeader, receipt: _Usual) -> _Owed:
+    is_all = why_lacking(receipt.files, header.kinds or receipt.kinds) is None
+    suffixes = [f".{kind}" for kind in receipt.files]
+    is_harmless = _are_apart([f"shard_000000{suffix}" for suffix in suffixes], harmless=True)
+    return _Owed([*receipt.files], receipt.kinds, is_all, suffixes if is_harmless else [])
+
+
+def _are_apart(names: Sequence[str], harmless: bool) -> bool:
+    """Whether no two names are one file, and, if they must be harmless, all are plain."""
+    is_fit = not harmless or all(map(_is_plain, names))
+    return is_fit and len({name.lower() for name in names}) == len(names)
 
 
 def not_plainly_done(
@@ -110,10 +144,9 @@ def not_plainly_done(
     """Return the shards that are not done beyond doubt; ``names`` gets the outputs of the others.
 
     The time of a look at level ``complete`` goes into this loop and into `usual_files`. They only
-    ever pass over what the closer look calls done: outputs must have plain names and be regular
-    files that all may read.
+    ever pass over what the closer look calls done: outputs must be regular files that all may read.
     """
-    lstat, plain = os.lstat, is_plain
+    lstat = os.lstat
     odd = []
     for index, files in zip(indices, usual_files(header, receipts_fd, indices), strict=True):
         if files is None:
@@ -121,8 +154,6 @@ def not_plainly_done(
             continue
         try:
             for file in files:
-                if plain(file.path) is None:
-                    break
                 status = lstat(file.path, dir_fd=root_fd)
                 if (
                     status.st_size != file.bytes
