@@ -346,14 +346,26 @@ def start(options: argparse.Namespace, place: Path) -> Section:
     others_off = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     pytest = [sys.executable, "-m", "pytest", "--collect-only", "-q", *others_off]
     (empty / "pytest.ini").write_text("[pytest]\n")
+    three = make_shards_dir(place / "three", 3)
+    look = f"import shardproof; assert shardproof.validate({os.fspath(three)!r})"
+    command = [sys.executable, "-m", "shardproof"]
+    version, looking = "`shardproof --version`", "`shardproof validate` of three shards"
     bare, imported = "`python -c pass`", '`python -c "import shardproof"`'
     without, plugged = "`pytest --collect-only -p no:shardproof`", "`pytest --collect-only`"
     commands = [
         Command(bare, [sys.executable, "-c", "pass"]),
         Command(imported, [sys.executable, "-c", "import shardproof"]),
         Command("... and `shardproof.validate`", [sys.executable, "-c", _FIRST_USE]),
+        Command("... and a look at three shards", [sys.executable, "-c", look]),
+        Command(version, [*command, "--version"]),
+        Command(looking, [*command, "validate", os.fspath(three)]),
+        Command('`python -c "import click"`', [sys.executable, "-c", "import click"]),
     ]
     note = f"Whole processes, {options.start_rounds} rounds; pytest in an empty project."
+    if (peer := Path(sys.executable).with_name("hf")).exists():
+        commands.append(
+            Command("`hf --version`, of huggingface_hub", [os.fspath(peer), "--version"])
+        )
     if _has_plugin():
         commands += [
             Command(without, [*pytest, "-p", "no:shardproof"]),
@@ -366,6 +378,8 @@ def start(options: argparse.Namespace, place: Path) -> Section:
     found = {figure.what: figure for figure in section.figures}
     section.rulers = [
         Ruler("`import shardproof`", 20, _more(found, imported, bare), unit=" ms"),
+        Ruler(version, 40, found[version].median, unit=" ms"),
+        Ruler(looking, 100, found[looking].median, unit=" ms"),
         Ruler("the pytest plugin", 15, _more(found, plugged, without), unit=" ms"),
     ]
     return section
