@@ -35,6 +35,7 @@ from shardproof.fetching import (
 from tests.attacks.http_harms import DATA, HALF, HARMS, SECRET, Harm, Known, right_answer, sent
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.attacks.tally import Tally
+from tests.helpers.kept_parts import beside_parts
 
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 LIMITS = Limits(attempts=2, timeout=3.0, stall_timeout=0.5, max_backoff=0.01, deadline=8.0)
@@ -170,7 +171,7 @@ class Attack:
             self._judge_text(case, error)
             if target.name in there:
                 self._harm("torn", case, f"{error[:300]}, and it is there")
-            left = [name for name in there if not name.endswith((".left.part", target.name))]
+            left = sorted(beside_parts(target.parent) - {target.name})
         if left:
             self._harm("leftover", case, f"{left}")
 

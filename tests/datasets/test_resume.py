@@ -36,7 +36,7 @@ from shardproof.fetching.transfer._kept import sweep_parts
 from shardproof.fetching.transfer._record import extents_in, hash_of
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault, serve_hub
 from tests.helpers.forking import ended, forked
-from tests.helpers.kept_parts import beside_parts, parts_in
+from tests.helpers.kept_parts import PARTS, beside_parts, parts_in
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
 
 DATA = random.Random(1).randbytes(400_000)
@@ -186,9 +186,9 @@ class TestKilled:
 
 def leave(hub: Hub, directory: Path, process: str, *, at: int = 300_000) -> Path:
     """Leave a part as a process does that was killed, and return it."""
-    before = set(directory.iterdir())
+    before = set(parts_in(directory))
     fail(hub, directory, at=at)
-    (part,) = set(directory.iterdir()) - before
+    (part,) = set(parts_in(directory)) - before
     named = part.with_name(part.name.replace(".left.", f".{process.replace('/', ',')}."))
     return part.rename(named)
 
@@ -212,7 +212,8 @@ class TestWhoseItIs:
 
         assert fetched.path.read_bytes() == DATA
         assert got(hub).starts == [0, 0]
-        assert set(os.listdir(tmp_path)) == {"0.bin", part.name}
+        assert set(os.listdir(tmp_path)) == {"0.bin", PARTS}
+        assert parts_in(tmp_path) == [part]
         assert (part / "data").read_bytes() == DATA[:300_000]
 
     @pytest.mark.parametrize("process", [ELSEWHERE, ""], ids=["elsewhere", "not told"])
@@ -229,7 +230,7 @@ class TestWhoseItIs:
         assert (part / "data").read_bytes() == DATA[:300_000]
         assert (part / "data").stat().st_nlink == 1
         age(part, 8)
-        sweep_parts(str(tmp_path))
+        sweep_parts(str(tmp_path / PARTS))
         assert os.listdir(tmp_path) == ["0.bin"]
 
     @pytest.mark.parametrize(("days", "stays"), [(6.9, True), (7.1, False)])
@@ -243,7 +244,7 @@ class TestWhoseItIs:
         for each in parts_in(tmp_path):
             age(each, days)
 
-        sweep_parts(str(tmp_path))
+        sweep_parts(str(tmp_path / PARTS))
 
         assert len(parts_in(tmp_path)) == 2 * stays
 
@@ -252,7 +253,8 @@ class TestWhoseItIs:
             directory = tmp_path / "one" / str(at)
             directory.mkdir(parents=True)
             part = leave(hub, directory, "left", at=at)
-            part.rename(tmp_path / part.name)
+            (tmp_path / PARTS).mkdir(exist_ok=True)
+            part.rename(tmp_path / PARTS / part.name)
         shutil.rmtree(tmp_path / "one")
         assert len(parts_in(tmp_path)) == 3
 

@@ -12,7 +12,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +29,15 @@ from shardproof.fetching import (
     Response,
     fetch_file,
 )
+from shardproof.fetching.sources import _answers
 from shardproof.fetching.transfer import _fetch, _partial_file, _record, _relay, _spans
 from shardproof.fetching.transfer._attempts import Goal
 from shardproof.fetching.transfer._fetch import fetch_to
 from shardproof.fetching.transfer._record import Extent
 from shardproof.fetching.transfer._requests import read_range
-from shardproof.testing.faults import FileSystemFaults, Hub, serve_hub
+from shardproof.testing.faults import FileSystemFaults, Hub, HubFault, serve_hub
 from tests.helpers import ROOT
+from tests.helpers.kept_parts import PARTS
 from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
 
 DATA = bytes(range(256)) * 40
@@ -416,6 +420,119 @@ class TestTheDeadline:
         assert os.listdir(tmp_path) == ["0.bin"]
 
 
+class TestOneRequest:
+    """A web server says of a file, as it gives it, what it says when it is asked before."""
+
+    def test_a_small_file_takes_one(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin")
+
+        assert [r.method for r in shard_hub.requests_for("a/0.bin", method=None)] == ["GET"]
+        tag = f'"{DIGEST.partition(":")[2]}"'
+        assert fetched.file == RemoteFile("0.bin", len(DATA), tag, has_ranges=True)
+
+    def test_a_digest_is_compared_all_the_same(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        shard_hub.put("a/0.bin", DATA[::-1])
+
+        with pytest.raises(FetchError, match="expected the digest"):
+            fetch_file(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
+
+    def test_a_large_one_comes_in_pieces(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
+        monkeypatch.setattr(_relay, "_AT_FIRST", 4)
+        with serve_hub({"0.bin": DATA}, rate=20_000) as hub, HttpSource(hub.url) as source:
+            fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+            methods = [r.method for r in hub.requests_for("0.bin", method=None)]
+
+        assert methods == ["GET"] * len(methods)
+        assert len(methods) >= 4
+        assert fetched.path.read_bytes() == DATA
+
+    def test_one_that_can_not_be_told_from_another_comes_in_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
+        monkeypatch.setattr(_relay, "_AT_FIRST", 4)
+        monkeypatch.setattr(_answers, "identity_of", lambda response: None)
+        with serve_hub({"0.bin": DATA}) as hub, HttpSource(hub.url) as source:
+            fetched = fetch_file(source, "0.bin", tmp_path / "0.bin")
+            assert len(hub.requests_for("0.bin", method=None)) == 1
+
+        assert fetched.path.read_bytes() == DATA
+
+    def test_what_is_there_is_asked_for_before(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        (tmp_path / "0.bin").write_bytes(DATA)
+
+        assert fetch_file(source, "0.bin", tmp_path / "0.bin").n_bytes == 0
+
+        assert [r.method for r in shard_hub.requests_for("a/0.bin", method=None)] == ["HEAD"]
+
+    def test_a_size_that_is_told_only_before_counts(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path
+    ) -> None:
+        cut, at = HubFault.TRUNCATED_WITHOUT_LENGTH, len(DATA) // 2
+        shard_hub.fault("a/0.bin", cut, times=3, at=at)
+
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+        assert fetched.path.read_bytes() == DATA
+
+
+class TestManyFiles:
+    """What a fetch costs does not grow with what is in the directory."""
+
+    def test_the_directory_is_not_listed_for_each(
+        self, source: HttpSource, shard_hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        listed = []
+
+        def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+            def count(path: Any = ".") -> Any:
+                listed.append(os.fspath(path) if not isinstance(path, int) else path)
+                return call(path)
+
+            return count
+
+        for name in ("listdir", "scandir"):
+            monkeypatch.setattr(os, name, counted(getattr(os, name)))
+        for n in range(5):
+            fetch_file(source, "0.bin", tmp_path / f"{n}.bin")
+        monkeypatch.undo()
+
+        assert listed
+        assert str(tmp_path) not in listed
+        assert sorted(os.listdir(tmp_path)) == [f"{n}.bin" for n in range(5)]
+
+    def test_where_the_directory_for_parts_should_be_a_link_is_not_followed(
+        self, source: HttpSource, tmp_path: Path
+    ) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / PARTS).symlink_to(tmp_path / "elsewhere")
+
+        with pytest.raises(FetchError, match="a directory of this user's"):
+            fetch_file(source, "0.bin", tmp_path / "0.bin")
+
+        assert os.listdir(tmp_path / "elsewhere") == []
+        assert (tmp_path / PARTS).is_symlink()
+
+    def test_those_who_fetch_at_once_do_not_take_it_away_from_each_other(
+        self, source: HttpSource, tmp_path: Path
+    ) -> None:
+        with ThreadPoolExecutor(8) as pool:
+            paths = [tmp_path / f"{n}.bin" for n in range(64)]
+            fetched = list(pool.map(lambda path: fetch_file(source, "0.bin", path), paths))
+
+        assert all(each.n_attempts == 1 for each in fetched)
+        assert sorted(os.listdir(tmp_path)) == sorted(path.name for path in paths)
+
+
 class TestParts:
     def test_what_comes_slowly_comes_over_several_connections(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -429,8 +546,8 @@ class TestParts:
             source.close()
             ranges = [r.headers.get("range") for r in hub.requests_for("0.bin", method="GET")]
         assert len(ranges) >= 4
-        assert ranges[0] == "bytes=0-10239"
-        assert all(text.startswith("bytes=") for text in ranges)
+        assert ranges[0] is None
+        assert all(text.startswith("bytes=") for text in ranges[1:])
 
     def test_what_comes_fast_comes_over_one(
         self, source: HttpSource, shard_hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ __all__ = [
     "is_page",
     "length_of",
     "part_of",
+    "ranges_of",
     "refuse_encoded",
     "refuse_status",
     "seconds_to_wait",
@@ -80,14 +81,15 @@ def whole_of(response: "httpx.Response", name: str) -> Response:
     first = next(chunks, b"")
     while _is_too_short(first) and (more := next(chunks, b"")):  # to tell whether it is a page
         first += more
+    ranges = ranges_of(response)
     return Response(
-        file=RemoteFile(name, size, identity_of(response)),
+        file=RemoteFile(name, size, identity_of(response), has_ranges=ranges == "bytes"),
         start=0,
         stop=size,
         chunks=itertools.chain([first], chunks),
         is_framed=size is not None or chunked,
         is_page=is_page(_type_of(response), name) or begins_as_page(first, name),
-        has_ranges=response.headers.get("accept-ranges", "").strip().lower() != "none",
+        has_ranges=ranges != "none",
     )
 
 
@@ -156,6 +158,11 @@ def length_of(response: "httpx.Response") -> int | None:
     """Return how many bytes the answer says that it has."""
     text = response.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def ranges_of(response: "httpx.Response") -> str:
+    """Return which parts of files the server gives, as it says: "bytes", "none" or nothing."""
+    return str(response.headers.get("accept-ranges", "")).strip().lower()
 
 
 def identity_of(response: "httpx.Response") -> str | None:

@@ -17,6 +17,7 @@ from shardproof.fetching.sources._answers import (
     identity_of,
     length_of,
     part_of,
+    ranges_of,
     refuse_encoded,
     refuse_status,
     sendable_tag,
@@ -109,7 +110,7 @@ class Web:
                 return RemoteFile(name)
             # Some answer HEAD with a length of 0, whatever the file is.
             size = length_of(response) or None
-            has_ranges = response.headers.get("accept-ranges", "").strip().lower() == "bytes"
+            has_ranges = ranges_of(response) == "bytes"
             return RemoteFile(name, size, identity_of(response), has_ranges=has_ranges)
 
     @contextlib.contextmanager

@@ -19,7 +19,7 @@ from shardproof._base import files
 from shardproof._base.arguments import checked, plain_text
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import is_there, refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.threads import Stop
 from shardproof._base.work import Cancelled, Deadline, apart, go_on, to_waiter
@@ -28,9 +28,22 @@ from shardproof.fetching.sources._open import open_source, split_name
 from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source
 from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._file_fetch import FileFetch, OnBytes
-from shardproof.fetching.transfer._kept import drop_parts, key_in, own_part, sweep_parts
+from shardproof.fetching.transfer._kept import (
+    drop_parts,
+    has_part,
+    key_in,
+    own_part,
+    parts_beside,
+    parts_in,
+    sweep_parts,
+)
 from shardproof.fetching.transfer._partial_file import PartialFile
-from shardproof.fetching.transfer._requests import ask, import_for, with_parsed_digest
+from shardproof.fetching.transfer._requests import (
+    ask,
+    import_for,
+    tells_when_read,
+    with_parsed_digest,
+)
 
 __all__ = ["FetchResult", "fetch", "fetch_file", "fetch_to"]
 
@@ -157,15 +170,16 @@ def fetch_file(
     was, if the source says that the file is still the same one (RFC 9110, 13.1.5), or the digest of
     the whole is known, and from the first byte otherwise. So does the next fetch, in this process
     or in another one, after an error or a kill: until then a directory
-    ``.shardproof-<...>.part`` is beside the name, for a week at most. Size and digest are compared
-    before the name exists. A regular file that has the name already stays if it is the right one;
-    if not, it is moved aside, to ``<name>.bad-<8 digits>``.
+    ``.shardproof-<user>.parts`` is beside the name, for a week at most. Size and digest are
+    compared before the name exists. A regular file that has the name already stays if it is the
+    right one; if not, it is moved aside, to ``<name>.bad-<8 digits>``.
 
     Args:
         source: Where it comes from.
         name: What it is called there.
         path: What it is to be called here; its directory is made if need be.
-        file: What is known of it: from the source's listing, or from a manifest. None to ask.
+        file: What is known of it: from the source's listing, or from a manifest. None to ask; a web
+            server is asked for the file itself, where nothing of it is here.
         digest: ``"sha256:<hex>"`` or another that `shardproof` can prove; goes before the source's.
         limits: How long and how often to try.
         cancellation: Ends the fetch with an error, from another thread.
@@ -237,18 +251,17 @@ def fetch_to(
     report = on_bytes or (lambda _n_bytes, _size: None)
     work = FileFetch(source, name, limits, report, is_asked=is_asked or file is None)
     deadline = Deadline(limits.deadline, stop)
-    wanted = with_parsed_digest(file, digest)
+    wanted = with_parsed_digest(file or RemoteFile(name), digest)
     try:
-        if file is None:
+        parts = parts or parts_beside(target)
+        key, names = key_in(parts, goal.path), parts_in(parts)
+        is_new = not has_part(names, key) and not is_there(target)
+        if file is None and not (is_new and tells_when_read(source)):
             asked = ask(source, name, goal=goal, limits=limits, deadline=deadline)
             wanted = msgspec.structs.replace(asked, digest=wanted.digest or asked.digest)
-        parts = parts or os.path.dirname(target)
-        key = key_in(parts, goal.path)
         found = _digest_of_present(target, wanted, goal, deadline)
         if found is None:
             files.make_directories(os.path.dirname(target))
-            names = os.listdir(parts)
-            files.sweep_leftovers(parts, names)
             sweep_parts(parts, names)
             with own_part(parts, key) as own:
                 part = own.opened(work.provenance_of(wanted), names, deadline)

@@ -42,6 +42,7 @@ class FileFetch:
     n_bytes: int = 0
     _gives_no_parts: bool = dataclasses.field(default=False, init=False)
     _asked: RemoteFile | None = dataclasses.field(default=None, init=False)
+    _answered: RemoteFile | None = dataclasses.field(default=None, init=False)
 
     def run(
         self, part: PartialFile, wanted: RemoteFile, goal: Goal, deadline: Deadline
@@ -71,23 +72,37 @@ class FileFetch:
                 digest = wanted.digest or asked.digest
                 self._asked = msgspec.structs.replace(asked, digest=digest)
             self._transfer(part, self._asked, deadline)
-            file = self._asked
-            if _are_two(file.identity, part.identity):  # the proven bytes are it, by another name
-                file = msgspec.structs.replace(file, identity=part.identity)
-            return file, part.prove(self._asked, deadline)
+            return self._fetched(part, self._asked), part.prove(self._asked, deadline)
         except SourceError as error:
             if error.kind == "no-parts":
                 self._gives_no_parts = True
-            if error.kind not in DISTRUSTED:
+            learns_size = self._learns_size(error, deadline)
+            if error.kind not in DISTRUSTED and not learns_size:
                 raise
             part.restart()
-            self._asked = None
-            if not was_left:
+            if not learns_size:
+                self._asked = None
+            if not was_left and not learns_size:
                 raise
-            text = "What was left of %s is of no use: %s"
+            text = "What was left of %s, or known, is of no use: %s"
             logger.info(text, shown(goal.label), printable(error.problem))
         # What an earlier fetch has left was wrong: that is no attempt of this one.
         return self._attempt(part, wanted, goal, deadline)
+
+    def _learns_size(self, error: SourceError, deadline: Deadline) -> bool:
+        """Whether the source tells a size when it is asked for that, and not with the file."""
+        if error.kind != "unusable" or self._asked != RemoteFile(self.name) or not self.is_asked:
+            return False
+        self._asked = stat_once(self.source, self.name, self.limits, deadline)
+        return self._asked.size is not None
+
+    def _fetched(self, part: PartialFile, asked: RemoteFile) -> RemoteFile:
+        """Return which file has come: what was told of it before, or else as it came."""
+        if self._answered is not None and asked == RemoteFile(self.name, digest=asked.digest):
+            return msgspec.structs.replace(self._answered, digest=asked.digest)
+        if _are_two(asked.identity, part.identity):  # the proven bytes are it, by another name
+            return msgspec.structs.replace(asked, identity=part.identity)
+        return asked
 
     def provenance_of(self, wanted: RemoteFile) -> Provenance:
         """Return which file a part is of, as far as that is known before it comes."""
@@ -120,12 +135,23 @@ class FileFetch:
             for event in events:
                 if isinstance(event, ResponseStarted):
                     _agree(part, event, wanted, is_alone=spans.connections == 1)
+                    self._answered = event.response.file
                     self._begin_record(part, event.response, wanted)
+                    self._share(spans, event, wanted)
                 else:
                     self.n_bytes += part.write(event.at, event.chunks)
                     self.on_bytes(part.n_bytes, part.size)
         if part.size is not None and part.missing():
             raise SourceError(f"it ended after {part.n_bytes} of {part.size} bytes")
+
+    def _share(self, spans: Spans, event: ResponseStarted, wanted: RemoteFile) -> None:
+        """Let further connections help, where only the response tells that the file is large."""
+        file, connections = event.response.file, self.limits.connections
+        if event.asked or spans.connections > 1 or not file.has_ranges or self._gives_no_parts:
+            return
+        can_be_told = file.identity is not None or wanted.digest is not None
+        if can_be_told and file.size is not None and is_worth_sharing(file.size, connections):
+            spans.share(file.size, connections)
 
     def _begin_record(self, part: PartialFile, response: Response, wanted: RemoteFile) -> None:
         """Let another fetch go on from here, if it could tell that it is the same file."""

@@ -1,10 +1,14 @@
 """Keep the part of a file that a fetch leaves, so that the next fetch goes on from there.
 
-A part is a directory beside the file that it becomes, or in one that a cache has for them::
+A part is a directory, in one for parts that is beside the file, or that a cache has for them::
 
-    .shardproof-<key>.<token>.<process>.part/
-        data      the bytes
-        record    of which file they are, and what has come: `_record`
+    .shardproof-<user>.parts/
+        .shardproof-<key>.<token>.<process>.part/
+            data      the bytes
+            record    of which file they are, and what has come: `_record`
+
+So what is left of a file is found by a look at the few parts that there are, however many files are
+beside them. The directory for parts goes with the last of them.
 
 The key is that of the file, and the process is the one that writes: no other does. A process that
 ends with an error renames its part to ``.left.``; one that was killed can be told to be gone. The
@@ -14,6 +18,7 @@ here it can't be seen whether that process still writes.
 """
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -33,16 +38,28 @@ from shardproof.errors import FetchError
 from shardproof.fetching.transfer._partial_file import PartialFile
 from shardproof.fetching.transfer._record import PartRecord, Provenance, extents_in, provenance_in
 
-__all__ = ["KEPT_SECONDS", "OwnPart", "drop_parts", "key_in", "own_part", "sweep_parts"]
+__all__ = [
+    "KEPT_SECONDS",
+    "OwnPart",
+    "drop_parts",
+    "has_part",
+    "key_in",
+    "own_part",
+    "parts_beside",
+    "parts_in",
+    "sweep_parts",
+]
 
 logger = logging.getLogger("shardproof.fetching")
 
 KEPT_SECONDS = 7 * 24 * 3600.0
 """How long a part is kept that no fetch goes on from."""
 
+_BESIDE = ".shardproof-"
 _NAME = re.compile(r"\.shardproof-([0-9a-f]{16})\.([0-9a-f]{16})\.([^.]*)\.part")
 _DATA, _RECORD, _NEW = "data", "record", "record.new"
 _LEFT = "left"
+_ATTEMPTS = 100
 _OWN_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -72,14 +89,28 @@ def key_in(directory: str, path: str) -> str:
     return hashlib.blake2b(os.fsencode(relative), digest_size=8).hexdigest()
 
 
+def parts_beside(target: str) -> str:
+    """Return the directory for parts that is beside a file; each user has one."""
+    return os.path.join(os.path.dirname(target), f"{_BESIDE}{os.geteuid()}.parts")
+
+
+def parts_in(directory: str) -> list[str]:
+    """Return the names in a directory for parts; none if it isn't there or can't be looked at."""
+    names: list[str] = []
+    with _what_fails_stays(directory):
+        names += os.listdir(directory)
+    return names
+
+
+def has_part(names: Iterable[str], key: str) -> bool:
+    """Whether one of these names is that of a part of the file with this key."""
+    return any(name.startswith(f"{_BESIDE}{key}.") for name in names)
+
+
 def _found(directory: str, names: Iterable[str] | None = None) -> list[FoundPart]:
     """Return the parts of this user among some names or all, except what can't be looked at."""
     found = []
-    if names is None:
-        names = []
-        with _what_fails_stays(directory):
-            names = os.listdir(directory)
-    for name in names:
+    for name in parts_in(directory) if names is None else names:
         if match := _NAME.fullmatch(name):
             path = os.path.join(directory, name)
             with _what_fails_stays(path):
@@ -127,6 +158,7 @@ def _status(path: str) -> os.stat_result | None:
 
 def sweep_parts(directory: str, names: Iterable[str] | None = None) -> None:
     """Remove parts that are of no use, old ones, and all but one for each file."""
+    names = parts_in(directory) if names is None else names
     kept: set[str] = set()
     for part in sorted(_found(directory, names), key=lambda part: -part.n_bytes):
         is_second = part.is_free and part.key in kept
@@ -136,6 +168,7 @@ def sweep_parts(directory: str, names: Iterable[str] | None = None) -> None:
             _drop(part)
         elif part.is_free:
             kept.add(part.key)
+    _remove_beside(directory)
 
 
 def drop_parts(directory: str, is_unwanted: Callable[[str], bool]) -> None:
@@ -143,6 +176,7 @@ def drop_parts(directory: str, is_unwanted: Callable[[str], bool]) -> None:
     for part in _found(directory):
         if part.is_free and is_unwanted(part.key):
             _drop(part)
+    _remove_beside(directory)
 
 
 def _drop(part: FoundPart) -> None:
@@ -246,6 +280,7 @@ class OwnPart:
                 sweep_parts(self._directory)
             else:
                 _remove(self.path)
+                _remove_beside(self._directory)
         except FileNotFoundError:
             pass  # it was left before
         except OSError as error:
@@ -263,7 +298,7 @@ def own_part(directory: str, key: str) -> Iterator[OwnPart]:
     own = OwnPart(directory, key)
     keep = True
     try:
-        os.mkdir(own.path)
+        _make(own.path)
         yield own
     except FetchError:
         raise
@@ -276,3 +311,36 @@ def own_part(directory: str, key: str) -> Iterator[OwnPart]:
         except BaseException:  # an interrupt, which leaves nothing either
             own.leave(keep=keep)
             raise
+
+
+def _make(path: str) -> None:
+    """Make a part, and the directory that it is in, which goes when another fetch ends."""
+    directory = os.path.dirname(path)
+    for _ in range(_ATTEMPTS):
+        if _is_beside(directory):
+            _make_beside(directory)
+        with contextlib.suppress(FileNotFoundError):
+            os.mkdir(path)
+            return
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+
+
+def _make_beside(directory: str) -> None:
+    """Make a directory for parts, unless it is there; another user's is not believed."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory)
+    status = _status(directory)
+    if status is not None and not (stat.S_ISDIR(status.st_mode) and _is_ours(status, 0o700)):
+        problem = "expected a directory of this user's, found something else; move it away"
+        raise NotADirectoryError(errno.ENOTDIR, problem, directory)
+
+
+def _is_beside(directory: str) -> bool:
+    return os.path.basename(directory).startswith(_BESIDE)
+
+
+def _remove_beside(directory: str) -> None:
+    """Remove a directory for parts that has none any more, unless it is a cache's."""
+    if _is_beside(directory):
+        with _what_fails_stays(directory):
+            _files.remove_empty(directory)

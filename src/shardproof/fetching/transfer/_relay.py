@@ -75,23 +75,21 @@ class _Readers:
         self._source, self._name, self._spans = source, name, spans
         self._known, self._timeout = known, timeout
         self.cancellation = Cancellation()
-        self._n_started = 0
         self.events: Mailbox[Event | Ended] = Mailbox()
         self._room: Mailbox[None] = Mailbox()
         for _ in range(_QUEUED):
             self._room.put(None)
-        self.threads = [
-            threading.Thread(target=self._run, name=f"shardproof-fetch-{n}", daemon=True)
-            for n in range(spans.connections)
-        ]
+        self.threads: list[threading.Thread] = []
 
     def start(self, n_threads: int) -> int:
         """Let so many threads run in all; return how many were started now."""
-        begun = self.threads[self._n_started : n_threads]
-        for thread in begun:
+        n_before = len(self.threads)
+        for number in range(n_before, min(n_threads, self._spans.connections)):
+            name = f"shardproof-fetch-{number}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self.threads.append(thread)  # before it starts: an interrupt may come then
             _threads.start(thread)
-            self._n_started += 1
-        return len(begun)
+        return len(self.threads) - n_before
 
     def _run(self) -> None:
         try:
@@ -190,6 +188,7 @@ def relay(
             if isinstance(event, BytesReceived) and pace.count(event.n_bytes) < _FAST:
                 running += readers.start(spans.connections)
             yield event
+            running += readers.start(_AT_FIRST)  # of those that are of use by now
     finally:
         readers.cancellation.cancel()
         _join(readers.threads)

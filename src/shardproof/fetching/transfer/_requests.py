@@ -22,7 +22,15 @@ from shardproof.fetching.transfer._attempts import Goal, Limits, retry
 from shardproof.fetching.transfer._relay import BytesReceived, call, relay
 from shardproof.fetching.transfer._spans import Spans
 
-__all__ = ["ask", "import_for", "listed", "read_range", "stat_once", "with_parsed_digest"]
+__all__ = [
+    "ask",
+    "import_for",
+    "listed",
+    "read_range",
+    "stat_once",
+    "tells_when_read",
+    "with_parsed_digest",
+]
 
 _ALWAYS = ("filelock", "tenacity")
 _WEB = ("anyio", "encodings.idna", "httpcore", "httpx")
@@ -54,6 +62,15 @@ def _import_all(*names: str) -> None:
     for name in names:
         with contextlib.suppress(ImportError):  # its use says what is missing
             importlib.import_module(name)
+
+
+def tells_when_read(source: Source) -> bool:
+    """Whether a source tells of a file no more than it says again as it gives the file.
+
+    Then there is no use in asking before. The Hub states digests only when it is asked; another
+    source tells when it is read only what it must.
+    """
+    return isinstance(source, HttpSource)
 
 
 def ask(source: Source, name: str, *, goal: Goal, limits: Limits, deadline: Deadline) -> RemoteFile:

@@ -29,8 +29,20 @@ class Spans:
         self._lock = threading.Lock()
         self._waiting = [ByteSpan(*span) for span in spans]
         self._taken: list[ByteSpan] = []
-        useful = sum(map(_length, self._waiting)) // MIN_SPAN
-        self.connections = max(1, min(connections, useful))
+        self._most = connections
+        self.connections = self._useful()
+
+    def _useful(self) -> int:
+        to_come = sum(map(_length, (*self._waiting, *self._taken)))
+        return max(1, min(self._most, to_come // MIN_SPAN))
+
+    def share(self, size: int, connections: int) -> None:
+        """Share what is taken by a single connection, up to an end that was not known before."""
+        with self._lock:
+            for span in self._taken:
+                span.stop = size
+            self._most = connections
+            self.connections = self._useful()
 
     def take(self) -> ByteSpan | None:
         """Return bytes that no connection fetches yet, or half of what one does; None if none."""
