@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from shardproof._base.messages import plain, quoted, shown
 from shardproof.errors import SourceError
+from shardproof.fetching.sources._direct import DirectAnswer
 from shardproof.fetching.sources._source import ReadRequest, RemoteFile, Response
 from shardproof.fetching.sources._urls import bare
 
 if TYPE_CHECKING:
     import httpx
+
+    Answer = httpx.Response | DirectAnswer
 
 __all__ = [
     "LATER",
@@ -46,7 +49,7 @@ _BEFORE = re.compile(rb"(?:\s+|<\?xml.*?\?>|<!--.*?-->)*", re.DOTALL)
 _MOST_LOOKED_AT = 2**12  # bytes
 
 
-def refuse_status(response: "httpx.Response", address: str, code: str = "") -> None:
+def refuse_status(response: "Answer", address: str, code: str = "") -> None:
     """Raise what the status means; some servers have a code of their own for it."""
     status = response.status_code
     problem = f"'{shown(bare(address))}' answers {status} {plain(response.reason_phrase)}".rstrip()
@@ -64,7 +67,7 @@ def refuse_status(response: "httpx.Response", address: str, code: str = "") -> N
     )
 
 
-def refuse_encoded(response: "httpx.Response") -> None:
+def refuse_encoded(response: "Answer") -> None:
     """Raise if the bytes come encoded, although they were asked for as they are."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
@@ -73,7 +76,7 @@ def refuse_encoded(response: "httpx.Response") -> None:
         raise SourceError(problem, kind="other-bytes")
 
 
-def whole_of(response: "httpx.Response", name: str) -> Response:
+def whole_of(response: "Answer", name: str) -> Response:
     """Return the whole file, which comes from its first byte on."""
     size = length_of(response)
     chunked = "transfer-encoding" in response.headers
@@ -93,7 +96,7 @@ def whole_of(response: "httpx.Response", name: str) -> Response:
     )
 
 
-def part_of(response: "httpx.Response", request: ReadRequest) -> Response:
+def part_of(response: "Answer", request: ReadRequest) -> Response:
     """Return the part of a file that was requested, if that is what the answer holds."""
     start, stop = request.start, request.stop
     said = response.headers.get("content-range", "")
@@ -124,17 +127,19 @@ def _no_more(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _type_of(response: "httpx.Response") -> str:
+def _type_of(response: "Answer") -> str:
     return str(response.headers.get("content-type", ""))
 
 
-def _chunks(response: "httpx.Response", n_bytes: int | None) -> Iterator[bytes]:
+def _chunks(response: "Answer", n_bytes: int | None) -> Iterator[bytes]:
     """Return the body as it comes; a large one of a known length straight from its connection.
 
     The library takes 64 KiB at a time through three layers, which costs more than fetching them.
     After the first piece of a body nothing is left in those layers (h11 hands on all that it has),
     so the rest is what comes next. The connection is of no use to others after that.
     """
+    if isinstance(response, DirectAnswer):
+        return response.chunks(n_bytes)
     is_plain = response.http_version == "HTTP/1.1" and "transfer-encoding" not in response.headers
     if n_bytes is None or n_bytes < _LARGE or not is_plain:
         return response.iter_raw()
@@ -154,18 +159,18 @@ def _straight(response: "httpx.Response", n_bytes: int) -> Iterator[bytes]:
         raise SourceError(f"the connection ended {n_bytes} bytes too early")
 
 
-def length_of(response: "httpx.Response") -> int | None:
+def length_of(response: "Answer") -> int | None:
     """Return how many bytes the answer says that it has."""
     text = response.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def ranges_of(response: "httpx.Response") -> str:
+def ranges_of(response: "Answer") -> str:
     """Return which parts of files the server gives, as it says: "bytes", "none" or nothing."""
     return str(response.headers.get("accept-ranges", "")).strip().lower()
 
 
-def identity_of(response: "httpx.Response") -> str | None:
+def identity_of(response: "Answer") -> str | None:
     """Return the entity tag, if it is strong: a weak one may outlast a change (RFC 9110, 8.8.1)."""
     tag = response.headers.get("etag", "")
     return tag if _ENTITY_TAG.fullmatch(tag) else None

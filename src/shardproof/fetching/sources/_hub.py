@@ -122,7 +122,7 @@ class HubSource(SourceContext):
         self._commit: str | None = None
         self._known: dict[str, RemoteFile] = {}
         self._listed: tuple[RemoteFile, ...] | None = None
-        self._web = Web(self._headers)
+        self._web = Web(self._headers, leads=True)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()

@@ -15,11 +15,13 @@ from shardproof.errors import SourceError
 
 __all__ = [
     "Cancellation",
+    "NotConnectedError",
     "ReadRequest",
     "RemoteFile",
     "Response",
     "Source",
     "SourceContext",
+    "Watch",
     "begin_in_forks",
     "refuse_other",
 ]
@@ -89,6 +91,42 @@ class Cancellation:
             self.is_cancelled = True
             for way in self._ways:
                 way()
+
+    def look(self) -> None:
+        """Raise SourceError if the work is cancelled: for what waits in short steps."""
+        if self.is_cancelled:
+            raise SourceError("it is not wanted any more", kind="unusable")
+
+
+class Watch(Cancellation):
+    """Ends what is waited for in the thread of whoever wants it, by calling ``look`` ever again.
+
+    Nothing that can't wait in short steps, such as the look-up of a name, is begun under it: a
+    source raises `NotConnectedError` instead. `hand_over` makes a plain cancellation of it.
+    """
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        super().__init__()
+        self._look: Callable[[], None] | None = look
+
+    @property
+    def is_of_this_thread(self) -> bool:
+        """Whether nobody else could cut what is waited for."""
+        return self._look is not None
+
+    def look(self) -> None:
+        """Raise what the work is to end with, if it is to end."""
+        if self._look is not None:
+            self._look()
+        super().look()
+
+    def hand_over(self) -> None:
+        """Let another thread wait from here on."""
+        self._look = None
+
+
+class NotConnectedError(Exception):
+    """There is no connection that could be used at once."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.request import getproxies
 
 from shardproof._base.messages import plain, quoted, told, traced, with_kind
 from shardproof.errors import SourceError
@@ -23,11 +24,14 @@ from shardproof.fetching.sources._answers import (
     sendable_tag,
     whole_of,
 )
+from shardproof.fetching.sources._direct import DirectAnswer, DirectLine, Origin
 from shardproof.fetching.sources._source import (
     Cancellation,
+    NotConnectedError,
     ReadRequest,
     RemoteFile,
     Response,
+    Watch,
     begin_in_forks,
 )
 
@@ -40,6 +44,7 @@ __all__ = ["Web", "is_sendable", "refuse_unsendable"]
 
 _MAX_REDIRECTS = 10
 _MAX_PORT = 2**16 - 1
+_PORTS = {"http": 80, "https": 443}
 _SHORT = 2**16  # bytes of a redirect that are read, since that keeps the connection
 _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")  # RFC 9110, 5.1
 _HEADER_VALUE = re.compile(r"([!-~]+([ \t]+[!-~]+)*)?")  # RFC 9110, 5.5, of which ASCII
@@ -84,26 +89,28 @@ class Web:
     """Connections to web servers, each of which can be cut from another thread.
 
     A process that is forked has none of them, and opens its own. ``headers`` are sent along to the
-    host that is asked first, and to no other.
+    host that is asked first, and to no other. Files are asked for directly (`DirectLine`), unless
+    ``leads``: then answers are known to lead elsewhere.
     """
 
-    def __init__(self, headers: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, headers: Callable[[], Mapping[str, str]], *, leads: bool = False) -> None:
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_SILENT)
-        self._headers = headers
+        self._headers, self._leads = headers, leads
         self._begin()
         begin_in_forks(self._begin)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._free: list[_Line] = []
+        self._direct: list[DirectLine] = []
 
     def stat(
         self, address: str, name: str, *, timeout: float, cancellation: Cancellation | None
     ) -> RemoteFile:
         """Return what a HEAD request tells; of a refusal, nothing."""
-        with self._response("HEAD", address, {}, timeout, cancellation) as response:
-            response.read()  # nothing; but it keeps the connection
+        with self._answer("HEAD", address, {}, timeout, cancellation) as response:
+            _read_short(response)  # nothing; but it keeps the connection
             if response.status_code != 200:
                 if response.status_code >= 500 or response.status_code in LATER:
                     refuse_status(response, address)
@@ -124,7 +131,7 @@ class Web:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
             if known is not None and known.identity is not None:
                 headers["If-Range"] = sendable_tag(known.identity)
-        with self._response("GET", address, headers, request.timeout, cancellation) as response:
+        with self._answer("GET", address, headers, request.timeout, cancellation) as response:
             refuse_encoded(response)
             if response.status_code == 206 and headers:
                 yield part_of(response, request)
@@ -155,6 +162,81 @@ class Web:
                     problem = f"expected at most {max_bytes} bytes, found more"
                     raise SourceError(problem, kind="unusable")
             return bytes(body), response.links.get("next", {}).get("url")
+
+    @contextlib.contextmanager
+    def _answer(
+        self,
+        method: str,
+        address: str,
+        headers: dict[str, str],
+        timeout: float,
+        cancellation: Cancellation | None,
+    ) -> "Iterator[httpx.Response | DirectAnswer]":
+        """Ask over a direct line; where that leads elsewhere, or can't be, through the library."""
+        wait = cancellation or Cancellation()
+        direct = None if self._leads else _direct_address(address)
+        if direct is not None:
+            with self._direct_line(direct[0], timeout, wait) as line, _translated():
+                sent = self._sent_along(direct[0], headers)
+                answer = line.answer(method, direct[1], sent, timeout, wait)
+                if not answer.leads_elsewhere:
+                    yield answer
+                    return
+            self._leads = True
+        if isinstance(wait, Watch) and wait.is_of_this_thread:
+            raise NotConnectedError
+        with self._response(method, address, headers, timeout, cancellation) as response:
+            yield response
+
+    def _sent_along(self, origin: Origin, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+        import httpx  # noqa: PLC0415
+
+        host = f"[{origin.host}]" if ":" in origin.host else origin.host
+        is_usual = origin.port == _PORTS[origin.scheme]
+        every = {
+            "Host": host if is_usual else f"{host}:{origin.port}",
+            "Accept": "*/*",
+            "Connection": "keep-alive",
+            "User-Agent": f"python-httpx/{httpx.__version__}",
+            "Accept-Encoding": "identity",
+        }
+        given = {**self._headers(), **headers}
+        names = {name.lower() for name in given}
+        sent = {name: value for name, value in every.items() if name.lower() not in names}
+        return [(k.encode(), v.encode("ascii")) for k, v in {**sent, **given}.items()]
+
+    @contextlib.contextmanager
+    def _direct_line(
+        self, origin: Origin, timeout: float, wait: Cancellation
+    ) -> Iterator[DirectLine]:
+        line = self._free_line() or DirectLine(origin)
+        if not line.is_connected and isinstance(wait, Watch) and wait.is_of_this_thread:
+            raise NotConnectedError
+        try:
+            with wait.register(line.cut):
+                if not line.is_connected:
+                    with _translated():
+                        line.connect(_trusted() if origin.scheme == "https" else None, timeout)
+                yield line
+        except BaseException:
+            line.close()
+            raise
+        if not line.is_fresh:
+            line.close()
+            return
+        with self._lock:
+            self._direct.append(line)
+
+    def _free_line(self) -> DirectLine | None:
+        """Return a line that is open, and of use."""
+        while True:
+            with self._lock:
+                if not self._direct:
+                    return None
+                line = self._direct.pop()
+            if line.is_fresh:
+                return line
+            line.close()
 
     @contextlib.contextmanager
     def _response(
@@ -207,7 +289,10 @@ class Web:
         with self._lock:
             for line in self._free:
                 line.client.close()
+            for direct in self._direct:
+                direct.close()
             self._free.clear()
+            self._direct.clear()
 
 
 class _Line:
@@ -299,6 +384,25 @@ def _origin(url: "httpx.URL") -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
+def _direct_address(address: str) -> tuple[Origin, bytes] | None:
+    """Return whom to ask, and for what; None if that takes more than a connection."""
+    import httpx  # noqa: PLC0415
+
+    try:
+        url = httpx.URL(address)
+    except (httpx.InvalidURL, ValueError):
+        return None  # which tells why
+    port = url.port or _PORTS.get(url.scheme, 0)
+    if url.userinfo or not 0 < port <= _MAX_PORT or getproxies():
+        return None
+    return Origin(url.scheme, url.raw_host.decode("ascii"), port), url.raw_path
+
+
+def _read_short(response: "httpx.Response | DirectAnswer") -> None:
+    for _ in response.chunks(None) if isinstance(response, DirectAnswer) else response.iter_raw():
+        pass
+
+
 @functools.cache
 def _trusted() -> "ssl.SSLContext":
     """Return the certificates that are believed; loading them takes longer than most requests."""
@@ -314,6 +418,7 @@ def _translated() -> Iterator[None]:
     What a server says may make it raise anything: an IDNAError for a host, a ValueError for an
     address, what its cookies raise.
     """
+    import h11  # noqa: PLC0415
     import httpcore  # noqa: PLC0415
     import httpx  # noqa: PLC0415
 
@@ -324,7 +429,7 @@ def _translated() -> Iterator[None]:
     except (httpcore.TimeoutException, httpx.TimeoutException) as error:
         problem = f"no answer in time ({type(error).__name__})"
         raise SourceError(problem, kind="late") from traced(error)
-    except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
+    except (h11.LocalProtocolError, httpx.LocalProtocolError, UnicodeEncodeError) as error:
         # Both may hold the value of a header, which may be a secret.
         problem = "the request can't be sent: HTTP does not allow a header of it, it seems"
         raise SourceError(f"{problem} ({type(error).__name__})", kind="refused") from None

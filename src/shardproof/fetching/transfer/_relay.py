@@ -18,12 +18,15 @@ from shardproof._base.messages import shown, traced, with_kind
 from shardproof._base.threads import Mailbox
 from shardproof._base.work import Deadline
 from shardproof.errors import SourceError
+from shardproof.fetching.sources._http import HttpSource
 from shardproof.fetching.sources._source import (
     Cancellation,
+    NotConnectedError,
     ReadRequest,
     RemoteFile,
     Response,
     Source,
+    Watch,
     refuse_other,
 )
 from shardproof.fetching.transfer._attempts import Limits
@@ -42,6 +45,7 @@ _LOOK_SECONDS = 0.05
 _FAST = 200e6  # bytes a second; more connections than one are for what is slower
 _TICK = 0.1
 _JOIN_SECONDS = 1.0
+_SHORT = 2**20  # bytes of an answer for which no other thread is worth starting
 
 Result = TypeVar("Result")
 
@@ -70,48 +74,66 @@ class _Readers:
     """Threads that read spans of one file, into a mailbox that holds a few MiB."""
 
     def __init__(
-        self, source: Source, name: str, spans: Spans, known: RemoteFile | None, timeout: float
+        self, source: Source, name: str, spans: Spans, known: RemoteFile | None, pace: "_Pace"
     ) -> None:
         self._source, self._name, self._spans = source, name, spans
-        self._known, self._timeout = known, timeout
-        self.cancellation = Cancellation()
+        self._known, self._timeout = known, pace.longest_wait
+        self.cancellation = Watch(pace.look)
         self.events: Mailbox[Event | Ended] = Mailbox()
         self._room: Mailbox[None] = Mailbox()
         for _ in range(_QUEUED):
             self._room.put(None)
         self.threads: list[threading.Thread] = []
 
-    def start(self, n_threads: int) -> int:
-        """Let so many threads run in all; return how many were started now."""
+    def here(self) -> Generator[Event, None, None]:
+        """Return what comes of the first span, to be read in this thread; or by others: `start`."""
+        span = self._spans.take()
+        assert span is not None  # noqa: S101 - nothing was taken before
+        return self._events(span)
+
+    def start(self, n_threads: int, begun: Iterator[Event] | None = None) -> int:
+        """Let so many threads run in all; return how many were started now.
+
+        The first of them goes on with what was ``begun`` in another thread.
+        """
+        self.cancellation.hand_over()
         n_before = len(self.threads)
         for number in range(n_before, min(n_threads, self._spans.connections)):
             name = f"shardproof-fetch-{number}"
-            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            thread = threading.Thread(target=self._run, args=(begun,), name=name, daemon=True)
             self.threads.append(thread)  # before it starts: an interrupt may come then
             _threads.start(thread)
+            begun = None
         return len(self.threads) - n_before
 
-    def _run(self) -> None:
+    def _run(self, begun: Iterator[Event] | None) -> None:
         try:
+            if begun is not None:
+                self._put_all(begun)
             while not self.cancellation.is_cancelled and (span := self._spans.take()):
-                self._read(span)  # apart, so that nothing of a response outlives its span
+                self._put_all(self._events(span))
         except BaseException as error:  # SystemExit, too: a source may call what ends a program
             self._put(_as_source_error(error))
         else:
             self._put(None)
 
-    def _read(self, span: ByteSpan) -> None:
+    def _put_all(self, events: Iterator[Event]) -> None:
+        for event in events:
+            self._put(event)
+
+    def _events(self, span: ByteSpan) -> Generator[Event, None, None]:
+        """Read a span, and yield what the source answers and what comes."""
         request = ReadRequest(self._name, span.at, span.stop, self._known, self._timeout)
         with self._source.read(request, self.cancellation) as response:
             refuse_other(response.file)
-            self._put(ResponseStarted(span.at, response))
+            yield ResponseStarted(span.at, response)
             if response.start != span.at:
                 span.at, span.stop = response.start, response.stop
             for chunks, n_bytes in _batches(response.chunks):
                 at = span.at
                 wanted = self._spans.advance(span, n_bytes)
                 first = chunks if n_bytes == wanted else [b"".join(chunks)[:wanted]]
-                self._put(BytesReceived(at, first, wanted))
+                yield BytesReceived(at, first, wanted)
                 if self.cancellation.is_cancelled or wanted < n_bytes:
                     break
         self._spans.done(span)
@@ -172,11 +194,16 @@ def relay(
         SourceError: The source did not give it, or not in time, or too slowly.
         Cancelled: It is not wanted any more.
     """
-    readers = _Readers(source, name, spans, known, deadline.left(limits.stall_timeout))
     pace = _Pace(limits, deadline)
+    readers = _Readers(source, name, spans, known, pace)
     running = 0
     try:
-        running += readers.start(_AT_FIRST)
+        begun: Iterator[Event] | None = None
+        if isinstance(source, HttpSource) and spans.is_one:
+            begun = yield from _here(readers, spans, pace)
+            if begun is None:
+                return
+        running += readers.start(_AT_FIRST, begun)
         while running:
             event = pace.next(readers.events)
             readers.taken()
@@ -192,6 +219,37 @@ def relay(
     finally:
         readers.cancellation.cancel()
         _join(readers.threads)
+
+
+def _here(
+    readers: _Readers, spans: Spans, pace: "_Pace"
+) -> Generator[Event, None, Iterator[Event] | None]:
+    """Yield what comes, read in this thread; return what is left for others, None if nothing is.
+
+    A short answer over a connection that is open needs no other thread.
+    """
+    events = readers.here()
+    try:
+        for event in events:
+            if isinstance(event, BytesReceived):
+                pace.count(event.n_bytes)
+            yield event
+            if isinstance(event, ResponseStarted) and not _is_short(event.response, spans):
+                return events
+    except NotConnectedError:
+        spans.give_back()
+        return iter(())
+    except GeneratorExit:
+        events.close()
+        raise
+    except Exception as error:
+        raise _as_source_error(error) from error.__cause__
+    return None
+
+
+def _is_short(response: Response, spans: Spans) -> bool:
+    stop = response.stop
+    return spans.connections == 1 and stop is not None and stop - response.start <= _SHORT
 
 
 class _Pace:
@@ -210,25 +268,46 @@ class _Pace:
         seconds = now - self._first
         return self._came / seconds if seconds >= _LOOK_SECONDS else math.inf
 
+    @property
+    def longest_wait(self) -> float:
+        """Seconds that a source may wait at once."""
+        return self._deadline.left(self._limits.stall_timeout)
+
+    def look(self) -> None:
+        """Return if all is well; raise if it is not wanted any more, or too little has come."""
+        self._deadline.raise_if_stopped()
+        seconds = time.monotonic() - self._since
+        if seconds >= self._limits.stall_timeout:
+            if self._came < max(1.0, self._limits.min_speed * seconds):
+                problem = f"stalled: {self._came} bytes in {seconds:.3g}s"
+                raise SourceError(problem, kind="late")
+            self._since, self._came = time.monotonic(), 0
+            self._first = None
+
     def next(self, events: Mailbox[Any]) -> Any:
         """Return the next event; raise if it does not come in time."""
         while True:
-            self._deadline.raise_if_stopped()
-            seconds = time.monotonic() - self._since
-            if seconds >= self._limits.stall_timeout:
-                if self._came < max(1.0, self._limits.min_speed * seconds):
-                    problem = f"stalled: {self._came} bytes in {seconds:.3g}s"
-                    raise SourceError(problem, kind="late")
-                self._since, self._came = time.monotonic(), 0
-                self._first = None
+            self.look()
             try:
                 return events.get(timeout=max(1e-3, self._deadline.left(_TICK)))
             except queue.Empty:
                 pass
 
 
-def call(work: Callable[[Cancellation], Result], limits: Limits, deadline: Deadline) -> Result:
-    """Return what a call returns that may wait for a network, if it does so in time."""
+def call(
+    work: Callable[[Cancellation], Result],
+    limits: Limits,
+    deadline: Deadline,
+    *,
+    source: Source | None = None,
+) -> Result:
+    """Return what a call returns that may wait for a network, if it does so in time.
+
+    A web server that is the ``source`` and connected is asked in this thread.
+    """
+    if isinstance(source, HttpSource):
+        with contextlib.suppress(NotConnectedError):
+            return _called_here(work, _Pace(limits, deadline))
     cancellation = Cancellation()
     results: Mailbox[tuple[bool, Any]] = Mailbox()
 
@@ -248,6 +327,15 @@ def call(work: Callable[[Cancellation], Result], limits: Limits, deadline: Deadl
     if not is_done:
         raise result
     return result  # type: ignore[no-any-return]
+
+
+def _called_here(work: Callable[[Cancellation], Result], pace: _Pace) -> Result:
+    try:
+        return work(Watch(pace.look))
+    except NotConnectedError:
+        raise
+    except Exception as error:
+        raise _as_source_error(error) from error.__cause__
 
 
 def _as_source_error(error: BaseException) -> SourceError:

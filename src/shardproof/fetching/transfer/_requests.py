@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _ALWAYS = ("filelock", "tenacity")
-_WEB = ("anyio", "encodings.idna", "httpcore", "httpx")
+_WEB = ("anyio", "encodings.idna", "h11", "httpcore", "httpx")
 _NEEDED = (
     (HubSource, (*_WEB, "huggingface_hub.constants", "huggingface_hub.utils")),
     (HttpSource, _WEB),
@@ -94,7 +94,7 @@ def stat_once(source: Source, name: str, limits: Limits, deadline: Deadline) -> 
     def stat(cancellation: Cancellation) -> RemoteFile:
         return source.stat(name, timeout=timeout, cancellation=cancellation)
 
-    file = call(stat, limits, deadline)
+    file = call(stat, limits, deadline, source=source)
     if file is not None:
         refuse_other(file)
     try:

@@ -36,6 +36,16 @@ class Spans:
         to_come = sum(map(_length, (*self._waiting, *self._taken)))
         return max(1, min(self._most, to_come // MIN_SPAN))
 
+    @property
+    def is_one(self) -> bool:
+        """Whether a single span is all that is to be fetched, and nothing was taken yet."""
+        return len(self._waiting) == 1 and not self._taken
+
+    def give_back(self) -> None:
+        """Take back what was taken, of which nothing has come."""
+        with self._lock:
+            self._waiting, self._taken = [*self._taken, *self._waiting], []
+
     def share(self, size: int, connections: int) -> None:
         """Share what is taken by a single connection, up to an end that was not known before."""
         with self._lock:

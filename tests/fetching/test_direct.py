@@ -1,0 +1,205 @@
+"""A file over a connection that is open: read in the thread that wants it, and no other."""
+
+import hashlib
+import logging
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardproof import FetchError
+from shardproof._base import threads
+from shardproof.fetching import Cancellation, HttpSource, Limits, fetch_file
+from shardproof.testing.faults import Hub, HubFault, serve_hub
+from tests.helpers.kept_parts import beside_parts
+
+DATA = random.Random(3).randbytes(40_000)
+DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+LIMITS = Limits(
+    attempts=3, timeout=5, deadline=20, stall_timeout=0.2, min_speed=1000, max_backoff=0.02
+)
+ONCE = Limits(attempts=1, timeout=5, stall_timeout=0.2, min_speed=1000)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serve_hub({"a/0.bin": DATA, "a/1.bin": DATA, "a/large.bin": DATA * 40}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def source(hub: Hub, tmp_path: Path) -> Iterator[HttpSource]:
+    """One that is connected."""
+    with HttpSource(f"{hub.url}/a") as source:
+        fetch_file(source, "0.bin", tmp_path / "first" / "0.bin")
+        yield source
+
+
+@pytest.fixture
+def started(source: HttpSource, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of threads that a fetch starts beside the one that it is in."""
+    names: list[str] = []
+    start = threads.start
+
+    def noted(thread: threading.Thread, *arguments: threading.Event) -> None:
+        names.append(thread.name)
+        start(thread, *arguments)
+
+    monkeypatch.setattr(threads, "start", noted)
+    return names
+
+
+def test_a_short_answer_takes_no_other_thread(
+    source: HttpSource, started: list[str], tmp_path: Path
+) -> None:
+    fetched = fetch_file(source, "1.bin", tmp_path / "1.bin", digest=DIGEST)
+
+    assert fetched.proven
+    assert started == []
+
+
+def test_a_large_one_is_handed_over_to_one(
+    source: HttpSource, hub: Hub, started: list[str], tmp_path: Path
+) -> None:
+    fetched = fetch_file(source, "large.bin", tmp_path / "1.bin")
+
+    assert fetched.path.read_bytes() == DATA * 40
+    assert started == ["shardproof-fetch-0"]
+    assert len(hub.requests_for("a/large.bin", method=None)) == 1
+
+
+def test_what_is_there_is_asked_for_in_this_thread_too(
+    source: HttpSource, started: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "1.bin").write_bytes(DATA)
+
+    assert fetch_file(source, "1.bin", tmp_path / "1.bin").n_attempts == 0
+
+    assert started == []
+
+
+def test_a_connection_that_the_server_has_closed_is_not_used(
+    hub: Hub, source: HttpSource, tmp_path: Path
+) -> None:
+    (line,) = source._web._direct
+    line.cut()
+
+    fetched = fetch_file(source, "1.bin", tmp_path / "1.bin", limits=ONCE)
+
+    assert fetched.n_attempts == 1
+
+
+@pytest.mark.parametrize("fault", list(HubFault))
+@pytest.mark.parametrize("digest", [DIGEST, None])
+def test_whatever_the_server_does_then(
+    source: HttpSource, hub: Hub, tmp_path: Path, fault: HubFault, digest: str | None
+) -> None:
+    place = tmp_path / "here"
+    hub.fault("a/1.bin", fault)
+    is_seen = digest is not None or fault is not HubFault.FLIPPED
+
+    try:
+        fetched = fetch_file(source, "1.bin", place / "1.bin", digest=digest, limits=LIMITS)
+    except FetchError:
+        assert beside_parts(place) == set()
+    else:
+        assert fetched.path.read_bytes() == DATA or not is_seen
+        assert beside_parts(place) == {"1.bin"}
+    assert fetch_file(source, "0.bin", place / "0.bin", limits=LIMITS).path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
+    "fault", [HubFault.STALL_BEFORE_HEADER, HubFault.STALL_IN_BODY, HubFault.DRIP]
+)
+def test_a_wait_ends_when_it_is_cancelled(
+    source: HttpSource, hub: Hub, tmp_path: Path, fault: HubFault
+) -> None:
+    hub.fault("a/1.bin", fault)
+    cancellation = Cancellation()
+    timer = threading.Timer(0.3, cancellation.cancel)
+    timer.start()
+
+    with pytest.raises(FetchError, match="it was stopped"):
+        fetch_file(source, "1.bin", tmp_path / "1.bin", cancellation=cancellation)
+
+    timer.join()
+
+
+class Server:
+    """One that answers each connection with the next of some answers."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._answers = answers
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for answer in self._answers:
+            connection, _ = self._socket.accept()
+            with connection:
+                while not connection.recv(65536).endswith(b"\r\n\r\n"):
+                    pass
+                connection.sendall(answer)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._thread.join()
+
+
+def answer(body: bytes, *headers: str, length: int | None = None) -> bytes:
+    lines = [f"Content-Length: {len(body) if length is None else length}", *headers]
+    return "\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode() + body
+
+
+def test_who_gives_more_than_it_says_is_not_believed(tmp_path: Path) -> None:
+    server = Server(answer(DATA, length=1000), answer(DATA, length=1000))
+    limits = Limits(attempts=1, stall_timeout=5)
+    with HttpSource(server.url) as source, pytest.raises(FetchError, match="more bytes than it"):
+        fetch_file(source, "1.bin", tmp_path / "1.bin", limits=limits)
+    with HttpSource(server.url) as source, pytest.raises(FetchError):
+        fetch_file(source, "1.bin", tmp_path / "1.bin", limits=limits)
+    server.close()
+
+
+def test_headers_that_never_end_are_refused(tmp_path: Path) -> None:
+    many = [f"x-{n}: {'y' * 1000}" for n in range(1000)]
+    server = Server(answer(DATA, *many))
+    with HttpSource(server.url) as source, pytest.raises(FetchError, match="RemoteProtocolError"):
+        fetch_file(source, "1.bin", tmp_path / "1.bin", limits=Limits(attempts=1))
+    server.close()
+
+
+def test_nothing_of_an_address_is_logged(
+    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG), HttpSource(f"{hub.url}/a?signature=secret") as source:
+        fetch_file(source, "0.bin", tmp_path / "0.bin")
+        fetch_file(source, "1.bin", tmp_path / "1.bin")
+
+    assert "secret" not in caplog.text
+
+
+def test_a_proxy_goes_before(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", hub.url)
+    with HttpSource("http://elsewhere.invalid/a") as source:
+        fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+
+    assert not source._web._direct
+
+
+def test_a_line_that_was_not_used_for_a_while_is_closed(
+    source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (line,) = source._web._direct
+    monkeypatch.setattr(line, "_idle_since", time.monotonic() - 10)
+
+    fetch_file(source, "1.bin", tmp_path / "1.bin")
+
+    assert line not in source._web._direct
+    assert len(source._web._direct) == 1
