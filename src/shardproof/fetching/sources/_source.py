@@ -236,6 +236,9 @@ class SourceContext:
         self.close()
 
 
+Source.register(SourceContext)  # so that a look whether it is one takes no walk over its methods
+
+
 def refuse_other(file: object) -> None:
     """Raise SourceError if what a source tells of a file is no `RemoteFile`."""
     if not isinstance(file, RemoteFile):

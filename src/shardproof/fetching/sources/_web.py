@@ -45,6 +45,7 @@ __all__ = ["Web", "is_sendable", "refuse_unsendable"]
 _MAX_REDIRECTS = 10
 _MAX_PORT = 2**16 - 1
 _PORTS = {"http": 80, "https": 443}
+_PLAIN = re.compile(r"[A-Za-z0-9_~%-][A-Za-z0-9._~%-]*")  # as `below` quotes a name, and no ".."
 _SHORT = 2**16  # bytes of a redirect that are read, since that keeps the connection
 _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")  # RFC 9110, 5.1
 _HEADER_VALUE = re.compile(r"([!-~]+([ \t]+[!-~]+)*)?")  # RFC 9110, 5.5, of which ASCII
@@ -175,7 +176,7 @@ class Web:
         """Ask over a direct line; where that leads elsewhere, or can't be, through the library."""
         wait = cancellation or Cancellation()
         direct = None if self._leads else _direct_address(address)
-        if direct is not None:
+        if direct is not None and (self._direct or not getproxies()):
             with self._direct_line(direct[0], timeout, wait) as line, _translated():
                 sent = self._sent_along(direct[0], headers)
                 answer = line.answer(method, direct[1], sent, timeout, wait)
@@ -386,6 +387,15 @@ def _origin(url: "httpx.URL") -> tuple[str, str, int | None]:
 
 def _direct_address(address: str) -> tuple[Origin, bytes] | None:
     """Return whom to ask, and for what; None if that takes more than a connection."""
+    folder, slash, last = address.rpartition("/")
+    if not _PLAIN.fullmatch(last) or "?" in folder:
+        return _direct_folder(address)
+    found = _direct_folder(f"{folder}{slash}")
+    return found and (found[0], found[1] + last.encode())
+
+
+@functools.lru_cache(maxsize=100)
+def _direct_folder(address: str) -> tuple[Origin, bytes] | None:
     import httpx  # noqa: PLC0415
 
     try:
@@ -393,7 +403,7 @@ def _direct_address(address: str) -> tuple[Origin, bytes] | None:
     except (httpx.InvalidURL, ValueError):
         return None  # which tells why
     port = url.port or _PORTS.get(url.scheme, 0)
-    if url.userinfo or not 0 < port <= _MAX_PORT or getproxies():
+    if url.userinfo or not 0 < port <= _MAX_PORT:
         return None
     return Origin(url.scheme, url.raw_host.decode("ascii"), port), url.raw_path
 

@@ -19,6 +19,7 @@ here it can't be seen whether that process still writes.
 
 import contextlib
 import errno
+import functools
 import hashlib
 import logging
 import os
@@ -181,7 +182,7 @@ def drop_parts(directory: str, is_unwanted: Callable[[str], bool]) -> None:
 
 def _drop(part: FoundPart) -> None:
     """Remove a part, under a name that no other process takes over."""
-    own = _path_of(os.path.dirname(part.path), part.key, this_process())
+    own = _path_of(os.path.dirname(part.path), part.key, _this_process())
     with _what_fails_stays(part.path):
         try:
             _files.move(part.path, own)
@@ -195,6 +196,15 @@ def _remove(path: str) -> None:
     _files.remove_empty(path)
 
 
+def _this_process() -> str:
+    return _process_of(os.getpid())
+
+
+@functools.cache
+def _process_of(_pid: int) -> str:  # that of this process, which takes a look at /proc
+    return this_process()
+
+
 def _path_of(directory: str, key: str, process: str) -> str:
     name = f".shardproof-{key}.{secrets.token_hex(8)}.{process.replace('/', ',')}.part"
     return os.path.join(directory, name)
@@ -205,7 +215,7 @@ class OwnPart:
 
     def __init__(self, directory: str, key: str) -> None:
         self._directory, self._key = directory, key
-        self.path = _path_of(directory, key, this_process())
+        self.path = _path_of(directory, key, _this_process())
         self._record = PartRecord(os.path.join(self.path, _RECORD))
         self._fd: int | None = None
         self._part: PartialFile | None = None
@@ -269,6 +279,9 @@ class OwnPart:
         """Let others go on from here, if they could and are to; else remove it."""
         has_bytes = self._part is not None and self._part.can_go_on
         can_go_on = keep and (has_bytes or self._is_looked_at)
+        if can_go_on and self._part is not None:
+            with _what_fails_stays(self.path):
+                self._part.record_what_came()
         self._record.close()
         fd, self._fd = self._fd, None
         if fd is not None:

@@ -49,16 +49,30 @@ class PartialFile:
         self._have: list[tuple[int, int]] = []
         self._hashed = self._unsynced = self._unrecorded = 0
         self._sha256: Any = hashlib.sha256()
+        self._unbegun: Provenance | None = None
+        self._only: list[tuple[int, Sequence[bytes], int]] = []
 
     def begin_record(self, provenance: Provenance) -> None:
-        """Write down of which file the bytes are that come from here on, if none have come."""
+        """Write down of which file the bytes are that come from here on, if none have come.
+
+        Not before a second piece comes, or a fetch leaves the first: most small files have one.
+        """
         if not self._record.is_begun and not self._have:
-            self._record.begin(provenance)
+            self._unbegun = provenance
+
+    def record_what_came(self) -> None:
+        """Write down the first piece too, if it is not."""
+        known, self._unbegun = self._unbegun, None
+        if known is not None:
+            self._record.begin(known)
+        for at, chunks, n_bytes in self._only:
+            self._record.add(at, chunks, n_bytes)
+        self._only = []
 
     @property
     def can_go_on(self) -> bool:
         """Whether another fetch could go on from here."""
-        return self._record.is_begun and bool(self._have)
+        return (self._record.is_begun or self._unbegun is not None) and bool(self._have)
 
     def take_over(
         self, provenance: Provenance, extents: Iterable[Extent], fd: int, deadline: Deadline
@@ -124,7 +138,11 @@ class PartialFile:
         if at + n_bytes > most:
             raise SourceError(f"expected {most} bytes, found more", kind="other-bytes")
         _write_all(self._fd, chunks, at, n_bytes)
-        self._record.add(at, chunks, n_bytes)
+        if self._unbegun is not None and not self._have and at + n_bytes == self.size:
+            self._only = [(at, chunks, n_bytes)]
+        else:
+            self.record_what_came()
+            self._record.add(at, chunks, n_bytes)
         self._add(at, at + n_bytes)
         self._unsynced += n_bytes
         self._unrecorded += n_bytes

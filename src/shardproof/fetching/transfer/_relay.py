@@ -81,8 +81,6 @@ class _Readers:
         self.cancellation = Watch(pace.look)
         self.events: Mailbox[Event | Ended] = Mailbox()
         self._room: Mailbox[None] = Mailbox()
-        for _ in range(_QUEUED):
-            self._room.put(None)
         self.threads: list[threading.Thread] = []
 
     def here(self) -> Generator[Event, None, None]:
@@ -96,8 +94,11 @@ class _Readers:
 
         The first of them goes on with what was ``begun`` in another thread.
         """
-        self.cancellation.hand_over()
         n_before = len(self.threads)
+        if not n_before:
+            self.cancellation.hand_over()
+            for _ in range(_QUEUED):
+                self._room.put(None)
         for number in range(n_before, min(n_threads, self._spans.connections)):
             name = f"shardproof-fetch-{number}"
             thread = threading.Thread(target=self._run, args=(begun,), name=name, daemon=True)
