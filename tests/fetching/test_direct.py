@@ -7,13 +7,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shardproof import FetchError
 from shardproof._base import threads
-from shardproof.fetching import Cancellation, HttpSource, Limits, fetch_file
+from shardproof.fetching import Cancellation, HttpSource, Limits, ReadRequest, fetch_file
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers.kept_parts import beside_parts
 
@@ -27,7 +28,9 @@ ONCE = Limits(attempts=1, timeout=5, stall_timeout=0.2, min_speed=1000)
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    with serve_hub({"a/0.bin": DATA, "a/1.bin": DATA, "a/large.bin": DATA * 40}) as hub:
+    with serve_hub(
+        {"a/0.bin": DATA, "a/1.bin": DATA, "a/large.bin": DATA * 40, "a/huge.bin": DATA * 400}
+    ) as hub:
         yield hub
 
 
@@ -203,3 +206,36 @@ def test_a_line_that_was_not_used_for_a_while_is_closed(
 
     assert line not in source._web._direct
     assert len(source._web._direct) == 1
+
+
+def test_memory_is_used_again_once_nobody_has_it(source: HttpSource) -> None:
+    with source.read(ReadRequest("huge.bin")) as response:
+        chunks = [bytes(chunk) for chunk in response.chunks]
+    with source.read(ReadRequest("huge.bin")) as response:
+        held = list(response.chunks)
+
+    assert b"".join(chunks) == b"".join(held) == DATA * 400
+
+
+def test_what_comes_slowly_is_not_held_back(hub: Hub, tmp_path: Path) -> None:
+    hub.fault("a/huge.bin", HubFault.STALL_IN_BODY, at=6_000_000)
+    seen = []
+    with HttpSource(f"{hub.url}/a") as source, pytest.raises(FetchError, match="6000000 of"):
+        fetch_file(
+            source,
+            "huge.bin",
+            tmp_path / "1.bin",
+            limits=replace(ONCE, connections=1),
+            on_bytes=lambda n_bytes, _: seen.append(n_bytes),
+        )
+
+    assert seen[-1] == 6_000_000
+
+
+def test_a_large_answer_that_is_cut_is_told_and_kept(hub: Hub, tmp_path: Path) -> None:
+    hub.fault("a/huge.bin", HubFault.TRUNCATED, at=6_000_000)
+    with HttpSource(f"{hub.url}/a") as source, pytest.raises(FetchError) as caught:
+        fetch_file(source, "huge.bin", tmp_path / "1.bin", limits=ONCE)
+
+    assert "the connection ended 10000000 bytes too early" in str(caught.value)
+    assert "6000000 of 16000000 bytes are kept" in str(caught.value)

@@ -9,9 +9,10 @@ needs a password is left to httpx: see `_web`.
 import contextlib
 import select
 import socket
+import sys
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import Cancellation, begin_in_forks
@@ -29,6 +30,8 @@ _MAX_HEAD = 100 * 2**10  # bytes of a header: as httpx does
 _READ = 2**16
 _LARGE = 4 * 2**20  # bytes of a body that goes past h11
 _PIECE = 2**20
+
+Result = TypeVar("Result")
 
 
 class Origin(NamedTuple):
@@ -157,17 +160,20 @@ class DirectLine:
             self._state.receive_data(data)
 
     def _received(self, n_bytes: int) -> bytes:
-        """Return what has come; look around until something does."""
+        """Wait for bytes, and return those that have come."""
+        data: bytes = self._waited(lambda: self._socket.recv(n_bytes))
+        return data
+
+    def _waited(self, receive: Callable[[], Result]) -> Result:
+        """Return what is received; look around until something is."""
         end = time.monotonic() + self._timeout
         while True:
             self._cancellation.look()
             try:
-                data: bytes = self._socket.recv(n_bytes)
+                return receive()
             except TimeoutError:
                 if time.monotonic() >= end:
                     raise SourceError("no answer in time (ReadTimeout)", kind="late") from None
-            else:
-                return data
 
     def body(self) -> Iterator[bytes]:
         """Yield the body of the answer, which h11 measures."""
@@ -194,12 +200,52 @@ class DirectLine:
             n_bytes -= len(event.data)
             yield bytes(event.data)
             event = self._state.next_event()
+        blocks = _Blocks()
         while n_bytes > 0:
-            chunk = self._received(min(n_bytes, _PIECE))
-            if not chunk:
+            block = blocks.unused()[: min(n_bytes, _PIECE)]
+            n_here = self._fill(block)
+            if not n_here:
                 raise SourceError(f"the connection ended {n_bytes} bytes too early")
-            n_bytes -= len(chunk)
-            yield chunk
+            n_bytes -= n_here
+            yield cast("bytes", block[:n_here])  # which has them, and is all that is asked for
+
+    def _fill(self, block: memoryview) -> int:
+        """Take what comes until a block is full, or for a short while; return how much that is."""
+        at: int = self._waited(lambda: self._socket.recv_into(block))
+        end = time.monotonic() + _TICK
+        while 0 < at < len(block) and time.monotonic() < end:
+            try:
+                n_more: int = self._socket.recv_into(block[at:])
+            except OSError:  # it is slow, or broken, as the next wait for it tells
+                break
+            if not n_more:
+                break
+            at += n_more
+        return at
+
+
+class _Blocks:
+    """Memory that is used again once nobody else has it: fresh memory is as slow as the network."""
+
+    def __init__(self) -> None:
+        self._blocks: list[bytearray] = []
+
+    def unused(self) -> memoryview:
+        """Return a block that is in use nowhere."""
+        for at in range(len(self._blocks)):
+            if sys.getrefcount(self._blocks[at]) == _UNUSED:
+                return memoryview(self._blocks[at])
+        self._blocks.append(bytearray(_PIECE))
+        return memoryview(self._blocks[-1])
+
+
+def _references() -> int:
+    """Return how many there are to what is in nothing but a list, as the interpreter counts."""
+    blocks = [bytearray(1)]
+    return sys.getrefcount(blocks[0])
+
+
+_UNUSED = _references()
 
 
 @contextlib.contextmanager
