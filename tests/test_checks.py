@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shardproof import FindingKind, ManifestError, ManifestNotFoundError, testing
-from shardproof._base import fanout
+from shardproof._base import digest, fanout
 from shardproof.checks import check
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
@@ -441,6 +441,28 @@ class TestValid:
         listing, looks = calls
         assert looks == asked
         assert listing == (workers, None)
+
+    @pytest.mark.parametrize(
+        ("n_hashed", "workers", "each"), [(1, None, 4), (2, None, 2), (5, None, 1), (5, 2, 2)]
+    )
+    def test_files_that_are_hashed_at_once_share_the_processors(
+        self, root, monkeypatch, n_hashed, workers, each
+    ) -> None:
+        asked = []
+        real = digest.begin
+
+        def begin(algorithm, size, *, threads=None):
+            asked.append(threads)
+            return real(algorithm, size)
+
+        monkeypatch.setattr(digest, "begin", begin)
+        monkeypatch.setattr(fanout, "available_cpus", lambda: 4)
+        right = "sha256:" + hashlib.sha256(b"x").hexdigest()
+        files = [PromisedFile(name=str(i), size=1, digest=right) for i in range(n_hashed)]
+        for file in [*files, PromisedFile(name="unstated")]:
+            (root / file.name).write_bytes(b"x")
+        check(manifest(root, *files, "unstated"), level="valid", workers=workers)
+        assert asked == [each] * n_hashed
 
     def test_a_wrong_size_is_found_without_reading(self, root) -> None:
         (root / "a").write_bytes(b"xx")

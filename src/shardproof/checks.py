@@ -37,6 +37,7 @@ class _Question(NamedTuple):
     root: str
     level: Level
     probe: Probe | None
+    digest_threads: int
 
 
 class _BrokenPromise(NamedTuple):
@@ -72,7 +73,8 @@ def check(
         ManifestError: The directory is gone, or is none.
         OSError: The directory itself can't be looked at.
     """
-    question = _Question(os.fspath(manifest.root), level, manifest.probe)
+    root, n_threads = os.fspath(manifest.root), _digest_threads(manifest.files, level, workers)
+    question = _Question(root, level, manifest.probe, n_threads)
     findings: list[Finding] = []
     n_done, n_files = 0, len(manifest.files)
     dir_fd = open_root(question.root)
@@ -96,6 +98,12 @@ def check(
     n_proven = n_files - n_broken - len(unproven)
     found = tuple(findings)
     return Report(manifest.root, manifest.format, level, n_files, found, unproven, n_proven)
+
+
+def _digest_threads(files: Sequence[PromisedFile], level: Level, workers: int | None) -> int:
+    """Return how many threads hash one file: several files are hashed at once, each in a thread."""
+    n_hashed = sum(file.digest is not None for file in files) if level == "valid" else 0
+    return fanout.threads_each(min(workers or fanout.available_cpus(), n_hashed))
 
 
 def _looks(
@@ -231,7 +239,8 @@ def _examine(question: _Question, fd: int, size: int, file: PromisedFile) -> _Br
         return None
     promised = digest.parse(file.digest)
     size = os.fstat(fd).st_size
-    computed = digest.of_file(fd, promised.algorithm, size, start=file.digest_from)
+    algorithm, n_threads = promised.algorithm, question.digest_threads
+    computed = digest.of_file(fd, algorithm, size, start=file.digest_from, threads=n_threads)
     if digest.same(promised, computed):
         return None
     return _BrokenPromise(FindingKind.DIGEST, str(promised), str(computed))

@@ -106,6 +106,54 @@ def test_only_bytes_from_the_start_on_are_digested(fd: int, start: int) -> None:
     assert digest.value == hashlib.sha256(TEXT[start:]).hexdigest()
 
 
+@pytest.mark.parametrize("algorithm", ["blake3", "sha256-tree", "sha256"])
+@pytest.mark.parametrize("threads", [None, 1, 2])
+def test_threads_change_no_digest(fd: int, algorithm: str, threads: int | None) -> None:
+    found = _digest.of_file(fd, algorithm, len(TEXT), start=7, threads=threads)
+    expected = _digest.begin(algorithm, len(TEXT))
+    expected.update(TEXT[7:])
+    assert found.value == expected.hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("threads", "asked"), [(None, -1), (1, 1), (3, 3), (4, -1), (9, -1)], ids=str
+)
+def test_blake3_starts_threads_of_its_own_for_fewer_than_all_processors(
+    monkeypatch, threads: int | None, asked: int
+) -> None:
+    made = []
+
+    class Recorded:
+        AUTO = -1
+
+        def __init__(self, *, max_threads: int) -> None:
+            made.append(max_threads)
+
+    monkeypatch.setattr(blake3, "blake3", Recorded)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    _digest.begin("blake3", 0, threads=threads)
+    assert made == [asked]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "threads", "mib"),
+    [
+        ("sha256", None, 1),
+        ("blake3", 1, 1),
+        ("blake3", 2, 4),
+        ("blake3", None, 6),
+        ("blake3", 64, 16),
+        ("sha256-tree", 1, 1),
+        ("sha256-tree", None, 16),
+    ],
+)
+def test_pieces_are_larger_for_several_threads_and_never_large(
+    monkeypatch, algorithm: str, threads: int | None, mib: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    assert _digest.piece_bytes(algorithm, threads) == mib * 2**20
+
+
 class TestTree:
     """A list of digests, one for each MiB."""
 

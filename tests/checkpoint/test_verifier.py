@@ -19,6 +19,7 @@ from shardproof import (
     VerificationResult,
     latest_checkpoint,
 )
+from shardproof._base import digest, fanout
 from shardproof.checkpoint import CheckpointStorage, FsspecStorage, LocalStorage, prune
 
 
@@ -66,6 +67,25 @@ def test_everything_that_is_wrong_is_in_one_report(make_checkpoint) -> None:
     )
     assert not result.is_valid
     assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(("world_size", "each"), [(1, 4), (2, 2), (17, 1)])
+def test_shards_that_are_proven_at_once_share_the_processors(
+    make_checkpoint, monkeypatch, world_size: int, each: int
+) -> None:
+    asked = []
+    real = digest.begin
+
+    def begin(algorithm, size, *, threads=None):
+        asked.append(threads)
+        return real(algorithm, size)
+
+    prefix = make_checkpoint(world_size=world_size)
+    monkeypatch.setattr(digest, "begin", begin)
+    monkeypatch.setattr(fanout, "available_cpus", lambda: 4)
+    monkeypatch.setattr("shardproof.checkpoint.verify._verifier._FEW", 0)  # also few small ones
+    assert verify(prefix).is_valid
+    assert asked == [each] * world_size
 
 
 def test_a_step_s_shard_under_another_step_is_named_so(make_checkpoint) -> None:

@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 from shardproof._base.crew import in_threads
 from shardproof._base.messages import quoted
 
-__all__ = ["ALGORITHMS", "Digest", "TreeDigest", "begin", "of_file", "parse", "same"]
+__all__ = [
+    "ALGORITHMS",
+    "Digest",
+    "TreeDigest",
+    "begin",
+    "of_file",
+    "parse",
+    "piece_bytes",
+    "same",
+]
 
 ALGORITHMS = ("blake2b", "md5", "sha1", "sha256", "sha512")
 """What `parse` accepts: what hashlib has on every platform and manifests in use state.
@@ -27,7 +36,8 @@ _N_DIGITS = {
     "xxh3-128": 32,
     "xxh64": 16,
 }
-_CHUNK = 2**20
+_PIECE_BYTES = 2**20  # what the cache of a processor holds between reading and hashing
+_MOST_PIECE_BYTES = 2**24
 _LEAF_BYTES = 2**20  # of `TreeDigest`
 
 
@@ -82,8 +92,23 @@ def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
         except ImportError as error:
             problem = "blake3 needs the package blake3: pip install shardproof[blake3]"
             raise ValueError(problem) from error
-        return blake3(max_threads=threads or blake3.AUTO)
+        n_cpus = len(os.sched_getaffinity(0))
+        # Else each digest would start threads of its own.
+        return blake3(max_threads=threads if threads and threads < n_cpus else blake3.AUTO)
     return hashlib.new(algorithm, usedforsecurity=False)
+
+
+def piece_bytes(algorithm: str, threads: int | None = None) -> int:
+    """Return how many bytes `begin` takes best at once: at most 16 MiB.
+
+    For several threads a piece has a part for each, which is worth to wake it.
+    """
+    if algorithm == "sha256-tree" and threads != 1:
+        return _MOST_PIECE_BYTES  # each piece starts threads of its own
+    if algorithm == "blake3":
+        n_threads = threads or len(os.sched_getaffinity(0))
+        return min(_MOST_PIECE_BYTES, _PIECE_BYTES * (1 if n_threads == 1 else 2 * n_threads))
+    return _PIECE_BYTES
 
 
 def of_file(
@@ -92,14 +117,17 @@ def of_file(
     size: int,
     *,
     start: int = 0,
+    threads: int | None = None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Digest:
     """Return the digest of a file's bytes up to ``size``: bounded, even while the file grows.
 
+    ``threads`` are those of `begin`: one where several files are hashed at once, each by a thread.
     ``go_on`` is called before each piece; it raises if the digest is wanted no more.
     """
-    digest = begin(algorithm, size)
-    buffer = memoryview(bytearray(max(0, min(_CHUNK, size - start))))
+    digest = begin(algorithm, size, threads=threads)
+    n_bytes = min(piece_bytes(algorithm, threads), size - start)
+    buffer = memoryview(bytearray(max(0, n_bytes)))
     offset = start
     while offset < size and (n := os.preadv(fd, [buffer[: size - offset]], offset)):
         go_on()

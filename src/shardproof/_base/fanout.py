@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, TypeVar
 from shardproof._base.crew import Crew
 from shardproof._base.work import go_on
 
-__all__ = ["Executor", "available_cpus", "max_threads", "over_executor", "over_threads"]
+__all__ = [
+    "Executor",
+    "available_cpus",
+    "max_threads",
+    "over_executor",
+    "over_threads",
+    "threads_each",
+]
 
 MAX_THREADS = 64
 """At a millisecond a call, 96 and 128 were no faster; and a metadata server has other users."""
@@ -125,3 +132,8 @@ def max_threads() -> int:
 def available_cpus() -> int:
     """Return how many processors this process may use: sched_getaffinity(2)."""
     return len(os.sched_getaffinity(0))
+
+
+def threads_each(n_at_once: int) -> int:
+    """Return how many threads each of so many tasks may use, to use each processor once."""
+    return max(1, available_cpus() // max(1, n_at_once))

@@ -225,7 +225,7 @@ class StagedFiles:
         if wanted is None and self._send(source, copy, size):
             return None
         algorithm = (wanted or "sha256:").partition(":")[0]
-        digest = _digest.begin(algorithm, size)
+        digest = _digest.begin(algorithm, size, threads=1)  # since other files are copied meanwhile
         buffer = memoryview(bytearray(min(_BUFFER, size)))
         at = 0
         while at < size and (n := os.preadv(source, [buffer[: size - at]], at)):

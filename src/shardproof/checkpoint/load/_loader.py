@@ -119,7 +119,7 @@ class MultiShardLoader:
         def load(_: object) -> list[dict[str, Any]]:
             location = location_of(prefix, self._storage)
             shards = read_metadata(location).shards
-            n_threads = max(1, fanout.available_cpus() // min(self._workers, len(shards)))
+            n_threads = fanout.threads_each(min(self._workers, len(shards)))
             return self._in_threads(lambda shard: self._read(location, shard, n_threads), shards)
 
         return apart(load)

@@ -33,8 +33,7 @@ __all__ = [
     "tensors_in",
 ]
 
-_PIECE_BYTES = 2**20  # what the cache of a processor holds between reading and hashing
-_PARALLEL_BYTES = 2**24  # for digests that use several processors
+_SHA256_PIECE_BYTES = 2**18  # what the cache of a processor holds between reading and hashing
 _UNPROVEN_BYTES = 2**30
 
 Framework = Literal["numpy", "torch"]
@@ -58,8 +57,9 @@ class Reading:
             self._digest = digest.begin(algorithm, 0, threads=digest_threads)
         except ValueError as error:
             raise CheckpointError(f"it can't be proven: {told(error)}", path=file.path) from None
-        is_parallel = algorithm in {"blake3", "sha256-tree"} and digest_threads != 1
-        self._piece_bytes = _PARALLEL_BYTES if is_parallel else _PIECE_BYTES
+        self._piece_bytes = digest.piece_bytes(algorithm, digest_threads)
+        if algorithm == "sha256":
+            self._piece_bytes = _SHA256_PIECE_BYTES
 
     @property
     def found(self) -> str:
@@ -78,8 +78,9 @@ class Reading:
 
     def pieces(self, start: int, end: int) -> Iterator[memoryview]:
         """Yield the bytes between two offsets, in pieces each of which the next one overwrites."""
-        buffer = memoryview(bytearray(min(_PIECE_BYTES, max(0, end - start))))
-        for at in range(start, end, _PIECE_BYTES):
+        n_bytes = max(1, min(self._piece_bytes, end - start))
+        buffer = memoryview(bytearray(n_bytes))
+        for at in range(start, end, n_bytes):
             piece = buffer[: end - at]
             self.fill(piece, at)
             yield piece
@@ -130,9 +131,9 @@ def read_shard(
         refuse_other(file, entry, reading.found)
 
 
-def checksum_found(file: StoredFile, entry: ShardEntry) -> str:
+def checksum_found(file: StoredFile, entry: ShardEntry, digest_threads: int | None = None) -> str:
     """Compute the checksum of the data of a shard, as the header would state it."""
-    reading = Reading(file, algorithm_of(file, entry))
+    reading = Reading(file, algorithm_of(file, entry), digest_threads)
     reading.skip(header_size(entry.checksum), entry.file_size)
     return reading.found.removeprefix("sha256:")
 

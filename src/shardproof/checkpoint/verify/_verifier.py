@@ -124,8 +124,10 @@ def verify(location: Location, level: Level) -> VerificationResult:
     elif level == "valid":
         n_threads = fanout.available_cpus()
 
+    digest_threads = fanout.threads_each(min(n_threads or 1, len(shards)))
+
     def work(some: Sequence[ShardEntry]) -> list[InspectedShard]:
-        return [_inspect(location, shard, level) for shard in some]
+        return [_inspect(location, shard, level, digest_threads) for shard in some]
 
     with contextlib.closing(fanout.over_threads(work, shards, n_threads, chunk=1)) as runs:
         inspected = [shard for _, some in runs for shard in some]
@@ -168,7 +170,9 @@ def _result(
     )
 
 
-def _inspect(location: Location, shard: ShardEntry, level: Level) -> InspectedShard:
+def _inspect(
+    location: Location, shard: ShardEntry, level: Level, digest_threads: int
+) -> InspectedShard:
     """Say whether a shard is the one that the metadata names."""
     go_on()
     path, finding = location.beside(shard.file), None
@@ -184,8 +188,10 @@ def _inspect(location: Location, shard: ShardEntry, level: Level) -> InspectedSh
                 finding = Finding(FindingKind.SIZE, at, size, f"{file.size} bytes")
             elif wrong := other_header(file, shard):
                 finding = Finding(FindingKind.STRUCTURE, at, *wrong)
-            elif level == "valid" and stated and (found := checksum_found(file, shard)) != stated:
-                finding = Finding(FindingKind.DIGEST, at, stated, found)
+            elif level == "valid" and stated:
+                found = checksum_found(file, shard, digest_threads)
+                if found != stated:
+                    finding = Finding(FindingKind.DIGEST, at, stated, found)
     except CheckpointError as error:
         finding = _unread(error, "a regular file")
     return InspectedShard(path, finding, level == "valid" and not stated)
