@@ -193,14 +193,14 @@ def test_two_who_are_one_rank(prefix: Path) -> None:
 
 
 class Meeting(LocalStorage):
-    """Who lists a directory waits for the others, the first time, so that all see the same."""
+    """Who looks up a name waits for the others, the first time, so that all see the same."""
 
     def __init__(self) -> None:
         self.barrier = threading.Barrier(WORLD_SIZE, timeout=PATIENCE)
         self.met = threading.local()
 
-    def list(self, directory: str) -> Sequence[tuple[str, bool]]:
-        found = super().list(directory)
+    def look_up(self, path: str) -> bool | None:
+        found = super().look_up(path)
         if not hasattr(self.met, "once"):
             self.met.once = True
             self.barrier.wait()

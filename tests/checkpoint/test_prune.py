@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -32,7 +33,17 @@ from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
 
 WORLD_SIZE = 2
-CALLS = ("list", "open", "move", "remove", "rename", "make_directories", "remove_directory")
+CALLS = (
+    "list",
+    "open",
+    "move",
+    "remove",
+    "rename",
+    "make_directories",
+    "remove_directory",
+    "make_folder",
+    "look_up",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -190,7 +201,7 @@ class TestWhatIsSavedMeanwhileStays:
         for step in (1, 2):
             save(tmp_path / f"{step}" / "model", step)
         prefix = tmp_path / "1" / "model"
-        seal = prefix.parent / new_own_name(prefix.name, "seal")
+        seal = in_its_gate(prefix, "seal")
 
         class Late(LocalStorage):
             def make_directories(self, path: str) -> None:
@@ -199,7 +210,7 @@ class TestWhatIsSavedMeanwhileStays:
 
         assert prune(tmp_path, keep=1, storage=Late()) == []
         assert files.is_whole(prefix)
-        assert own_names(tmp_path) == [str(seal)]
+        assert own_names(tmp_path) == [str(seal.parent), str(seal)]
         assert prune(tmp_path, keep=1) == [str(prefix)]
         assert own_names(tmp_path) == []
 
@@ -365,10 +376,17 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
 
 
+def in_its_gate(prefix: Path, kind: Literal["removal", "seal"]) -> Path:
+    """The name of something in the gate of a prefix, which is made."""
+    path = prefix.parent / new_own_name(prefix.name, kind)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def removal_folder(prefix: Path) -> Path:
     """A folder into which somebody was about to move a checkpoint."""
-    folder = prefix.parent / new_own_name(prefix.name, "removal")
-    folder.mkdir(parents=True)
+    folder = in_its_gate(prefix, "removal")
+    folder.mkdir()
     return folder
 
 
@@ -406,7 +424,9 @@ class TestNoLinkIsFollowedOutOfTheDirectory:
         swapped: list[Path] = []
 
         def act() -> None:
-            swapped.extend(f for f in path.glob(".shardproof*-removal-*") if f.is_dir())
+            swapped.extend(
+                f for f in path.glob(".shardproof*/.shardproof*-removal-*") if f.is_dir()
+            )
             for folder in swapped[-1:]:
                 replace_by_link(folder, home)
 
@@ -467,7 +487,7 @@ class TestNoLinkIsFollowedOutOfTheDirectory:
         saver = MultiShardSaver()
         for rank in range(WORLD_SIZE):
             saver.save_shard(prefix, rank, arrays_of(1))
-        (prefix.parent / new_own_name(prefix.name, "removal")).symlink_to(outside)
+        in_its_gate(prefix, "removal").symlink_to(outside)
         for _ in range(2):
             assert prune(prefix.parent) == []
         assert os.listdir(outside) == ["model.metadata.json.pruned"]
@@ -554,7 +574,7 @@ class TestANameThatIsListedAndCanNotBeFound:
     def test_does_not_stop_a_removal(self, tmp_path: Path, folder: Path, caplog) -> None:
         assert prune(tmp_path, keep=1) == [str(tmp_path / "1" / "model")]
         assert f"'{folder}': expected a folder of files that were moved there" in caplog.text
-        assert own_names(tmp_path) == [str(folder)]
+        assert own_names(tmp_path) == [str(folder.parent), str(folder)]
 
     def test_is_told_to_who_saves(self, tmp_path: Path, folder: Path) -> None:
         prefix = tmp_path / "1" / "model"
@@ -586,7 +606,7 @@ class TestWhatNobodyPutThere:
     def name(self, tmp_path: Path) -> Path:
         for step in (1, 2):
             save(tmp_path / f"{step}" / "model", step)
-        return tmp_path / "1" / new_own_name("model", "removal")
+        return in_its_gate(tmp_path / "1" / "model", "removal")
 
     @pytest.fixture(params=["a file", "a directory of a file's name", "a folder with a directory"])
     def junk(self, request, name: Path) -> Path:
@@ -603,7 +623,7 @@ class TestWhatNobodyPutThere:
         assert prune(tmp_path, keep=1) == [str(tmp_path / "1" / "model")]
         assert prune(tmp_path, keep=1) == []
         assert is_saved(tmp_path / "2" / "model", 2, 2)
-        assert own_names(tmp_path) == [str(junk)]
+        assert own_names(tmp_path) == [str(junk.parent), str(junk)]
         assert junk.is_file() or os.listdir(junk) == ["d"]
 
     def test_hides_no_unfinished_step(self, tmp_path: Path, name: Path) -> None:
@@ -702,7 +722,7 @@ class TestARemovalOfSomebodyElse:
             str(tmp_path / "0" / "model"),
         ]
         assert f"Operation not permitted: '{storage.kept}'" in caplog.text
-        assert own_names(tmp_path) == [str(storage.kept)]
+        assert own_names(tmp_path) == [str(storage.kept.parent), str(storage.kept)]
 
     def test_the_old_checkpoint_is_not_given_up_for_it(
         self, prefix: Path, storage: NotMine
@@ -789,7 +809,7 @@ class TestWhatKillsLeft:
     def test_a_seal_of_one_that_is_removed(self, tmp_path: Path) -> None:
         for step in (1, 2):
             save(tmp_path / f"{step}" / "model", step)
-        (tmp_path / "1" / new_own_name("model", "seal")).touch()
+        in_its_gate(tmp_path / "1" / "model", "seal").touch()
         assert prune(tmp_path, keep=1) == [str(tmp_path / "1" / "model")]
         assert os.listdir(tmp_path / "1") == []
 

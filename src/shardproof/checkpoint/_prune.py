@@ -1,11 +1,12 @@
 """Remove old checkpoints, and never the last whole one.
 
 Others may save meanwhile: what a save has put in the place of a checkpoint is never touched.
-A removal makes a folder, sees that there is no seal, and then that the checkpoint is still the one
-that is to go. From then on a file goes by being moved into that folder, which fails where there is
-none: the metadata first, which say from there what is to go, then shards and records. A save takes
-such folders away before a shard gets its name, and before shards are looked at for a seal: from
-then on no removal moves anything. What a kill left in a folder, the next removal finishes.
+A removal makes a folder in the gate of the prefix, sees that there is no seal, and then that the
+checkpoint is still the one that is to go. From then on a file goes by being moved into that folder,
+which fails where there is none: the metadata first, which say from there what is to go, then shards
+and records. A save takes such folders away before a shard gets its name, and before shards are
+looked at for a seal: from then on no removal moves anything. What a kill left in a folder, the next
+removal finishes.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import told
 from shardproof.checkpoint.format._layout import (
+    gate_name,
     header_size,
     metadata_name,
     new_own_name,
@@ -33,6 +35,11 @@ from shardproof.checkpoint.storage._storage import (
     Exclusive,
     Location,
     holding,
+    in_gate,
+    leave_gate,
+    look_up,
+    outside_gate,
+    path_in,
     storage_of,
 )
 from shardproof.checkpoint.verify._directories import is_whole, newest_first
@@ -41,6 +48,8 @@ from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Level
 
 __all__ = ["prune"]
+
+_TRIES = 100
 
 logger = logging.getLogger("shardproof.checkpoint")
 
@@ -109,6 +118,8 @@ def prune(
                     kept.add(step)
             elif _remove(candidate.location, candidate.metadata):
                 removed.append(candidate.location)
+        for gate in prefixes.gates:
+            leave_gate(gate)
     return [location.path for location in removed]
 
 
@@ -120,7 +131,7 @@ def _remove(location: Location, metadata: CheckpointMetadata) -> bool:
 
         def may_go() -> bool:
             seal = own_prefix(location.name, "seal")
-            is_sealed = any(name.startswith(seal) for name in _names(location))
+            is_sealed = any(seal in name for name, _ in in_gate(location))
             return not is_sealed and _is_still(location, metadata)
 
         return _move_out(location, metadata_name(location.name), may_go)
@@ -140,7 +151,7 @@ def _finish_given_up(location: Location) -> bool:
     if isinstance(location.storage, Exclusive):
 
         def may_go() -> bool:
-            if remains not in _names(location):
+            if look_up(location.storage, location.beside(remains)) is None:
                 return False
             take_away(location, "seal")  # those that killed saves left
             return not _is_saved_again(location)
@@ -172,18 +183,17 @@ def _finish(folder: Location) -> Location | None:
             return None
         if metadata is None:
             continue
-        location = Location(storage, folder.beside(name.removesuffix(end)))
+        location = Location(storage, path_in(outside_gate(folder), name.removesuffix(end)))
         storage.sync_directory(location.directory)  # no power cut brings metadata alone back
-        found = storage.list(location.directory)
-        there = {file for file, is_directory in found if not is_directory}
-        if metadata_name(location.name) in there:  # of a saver that knows nothing of folders
+        if _is_saved_again(location):  # by a saver that knows nothing of folders
             continue
         for shard in metadata.shards:
             if not _is_of_another(location, shard):
-                for file in there & {shard.file, record_name(location.name, shard.rank)}:
-                    _move(storage, location.beside(file), f"{folder.path}/{file}")
+                for file in (shard.file, record_name(location.name, shard.rank)):
+                    if look_up(storage, location.beside(file)) is False:
+                        _move(storage, location.beside(file), f"{folder.path}/{file}")
     try:
-        remove_folder(storage, folder.path)
+        remove_folder(folder)
     except CheckpointError as error:
         logger.warning("What is left of a removal stays: %s", told(error))
     return location
@@ -198,11 +208,7 @@ def _is_still(location: Location, metadata: CheckpointMetadata) -> bool:
 
 
 def _is_saved_again(location: Location) -> bool:
-    return metadata_name(location.name) in _names(location)
-
-
-def _names(location: Location) -> set[str]:
-    return {name for name, _ in location.storage.list(location.directory)}
+    return look_up(location.storage, location.metadata) is not None
 
 
 def _what_was(location: Location, name: str) -> CheckpointMetadata | None:
@@ -222,20 +228,32 @@ def _move_out(location: Location, name: str, may_go: Callable[[], bool]) -> bool
     storage, is_moved = location.storage, False
     folder = location.beside(new_own_name(location.name, "removal"))
     try:
-        storage.make_directories(folder)
-    except FileNotFoundError:  # its directory was moved away
-        return False
-    try:
-        if may_go():
-            target = f"{folder}/{pruned_name(location.name)}"
-            is_moved = _move(storage, location.beside(name), target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            if isinstance(storage, Exclusive):  # empty, it stops others, which may not remove it
-                storage.remove_directory(folder)
-        raise
-    _finish(Location(storage, folder))
+        if not _made_in_gate(location, folder):  # its directory was moved away
+            return False
+        try:
+            if may_go():
+                target = f"{folder}/{pruned_name(location.name)}"
+                is_moved = _move(storage, location.beside(name), target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if isinstance(storage, Exclusive):  # empty, it stops others, who may not remove it
+                    storage.remove_directory(folder)
+            raise
+        _finish(Location(storage, folder))
+    finally:
+        leave_gate(location)
     return is_moved
+
+
+def _made_in_gate(location: Location, folder: str) -> bool:
+    storage = location.storage
+    for _ in range(_TRIES):  # somebody may leave the gate meanwhile, and remove it as empty
+        with contextlib.suppress(FileNotFoundError):
+            if isinstance(storage, Exclusive):
+                storage.make_folder(location.beside(gate_name(location.name)))
+            storage.make_directories(folder)
+            return True
+    return False
 
 
 def _move(storage: CheckpointStorage, path: str, target: str) -> bool:

@@ -16,7 +16,9 @@ __all__ = [
     "Kind",
     "ShardHeader",
     "aligned",
+    "gate_name",
     "header_size",
+    "is_gate",
     "metadata_name",
     "new_own_name",
     "own_prefix",
@@ -35,6 +37,7 @@ _MAGIC = 0x53484152
 _START = struct.Struct("<Iii")
 _END = struct.Struct("<iq")
 _MAX_CHECKSUM = 200
+_GATE = re.compile(r"\.shardproof-[0-9a-f]{16}-gate")
 _OF_REMOVAL = re.compile(r"(\.shardproof-[0-9a-f]{16}-removal-)[0-9a-f]{16}(\.tmp)?")
 
 Kind = Literal["pending", "removal", "seal"]
@@ -113,10 +116,24 @@ def own_prefix(prefix_name: str, kind: Kind | None = None) -> str:
     return f"{own}{kind}-" if kind else own
 
 
+def gate_name(prefix_name: str) -> str:
+    """Return the name of the folder in which seals and the folders of removals are.
+
+    Who adds a shard finds them there: beside it, they would be among the shards of all ranks.
+    """
+    return f"{own_prefix(prefix_name)}gate"
+
+
+def is_gate(name: str) -> bool:
+    """Return whether a name is a `gate_name`."""
+    return _GATE.fullmatch(name) is not None
+
+
 def new_own_name(prefix_name: str, kind: Kind) -> str:
-    """Return a new name with the `own_prefix` of a kind."""
+    """Return a new name with the `own_prefix` of a kind, in the gate unless it is pending."""
     ending = "" if kind == "removal" else ".tmp"
-    return f"{own_prefix(prefix_name, kind)}{secrets.token_hex(8)}{ending}"
+    name = f"{own_prefix(prefix_name, kind)}{secrets.token_hex(8)}{ending}"
+    return name if kind == "pending" else f"{gate_name(prefix_name)}/{name}"
 
 
 def removal_of(name: str, *, is_directory: bool) -> str:

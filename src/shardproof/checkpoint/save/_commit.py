@@ -5,7 +5,8 @@ is no checkpoint. A process that makes a checkpoint takes a seal first, takes th
 are about to get their names, and then looks at those that have them. So of two processes that meet,
 one finds that its own file is gone: a shard never takes the place of one that a checkpoint names.
 Both also take away the folder into which a removal moves files (see `checkpoint._prune`): before a
-shard gets its name, and before shards are looked at.
+shard gets its name, and before shards are looked at. Seals and such folders are in the gate of the
+prefix, a folder of their own: so nobody who adds a shard lists those of all ranks.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from shardproof._base.arguments import count
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
 from shardproof.checkpoint.format._layout import (
-    metadata_name,
+    gate_name,
     new_own_name,
     pruned_name,
     record_name,
@@ -40,7 +41,9 @@ from shardproof.checkpoint.storage._storage import (
     CheckpointStorage,
     Exclusive,
     Location,
+    leave_gate,
     location_of,
+    look_up,
 )
 from shardproof.checkpoint.verify._verifier import refuse_blind
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
@@ -57,6 +60,7 @@ __all__ = [
     "refuse_text",
 ]
 
+_TRIES = 100
 _UNNAMED = "of {} shards some can't be part of it; save these, and then the metadata again"
 _OVERTAKEN = (
     "another attempt saves a checkpoint of this prefix at the same time, and no checkpoint is made "
@@ -123,12 +127,31 @@ def _commit(location: Location, data: bytes, shards: Sequence[ShardEntry], *, sy
         _make_way(location, overwrite=False)
         storage.write(path, data, sync=sync)
         return
-    seal = location.beside(new_own_name(location.name, "seal"))
-    with _overtaken(location, path), storage.exclusive_writer(path, seal, sync=sync) as fd:
+    with _overtaken(location, path), _being_sealed(location, storage, sync=sync) as fd:
         take_away(location, "pending", "removal")
         _see_that_all_are_there(location, shards)
         with open(fd, "wb", closefd=False) as file:
             file.write(data)
+
+
+@contextlib.contextmanager
+def _being_sealed(location: Location, storage: Exclusive, *, sync: bool) -> Iterator[int]:
+    """Give the descriptor of the metadata to be, which have a name in the gate until they are."""
+    seal = location.beside(new_own_name(location.name, "seal"))
+    try:
+        with contextlib.ExitStack() as stack:
+            for number in range(_TRIES):
+                storage.make_folder(location.beside(gate_name(location.name)))
+                try:
+                    writer = storage.exclusive_writer(location.metadata, seal, sync=sync)
+                    fd = stack.enter_context(writer)
+                    break
+                except FileNotFoundError:  # somebody has left the gate, and removed it as empty
+                    if number == _TRIES - 1:
+                        raise
+            yield fd
+    finally:
+        leave_gate(location)
 
 
 @contextlib.contextmanager
@@ -151,11 +174,16 @@ def clear_way(location: Location, *, overwrite: bool) -> None:
     _make_way(location, overwrite=overwrite)
 
 
-def clear_way_and_sweep(location: Location, *, overwrite: bool) -> None:
-    """Do as `clear_way`; where it refuses, another attempt may have left needless files."""
+def clear_way_and_sweep(location: Location, *, overwrite: bool, rank: int = 0) -> None:
+    """Do as `clear_way`; where it refuses, another attempt may have left needless files.
+
+    Of many ranks that are refused, one looks for those: to do it, the directory is listed.
+    """
     try:
         clear_way(location, overwrite=overwrite)
     except CheckpointError:
+        if rank:
+            raise
         with contextlib.suppress(OSError):
             sweep_leftovers(location.storage, location.directory)
         raise
@@ -163,15 +191,15 @@ def clear_way_and_sweep(location: Location, *, overwrite: bool) -> None:
 
 def _make_way(location: Location, *, overwrite: bool) -> None:
     """Give up a checkpoint that is there, if it may be, and the remains of a removed one."""
-    names = {name for name, _ in location.storage.list(location.directory)}
-    metadata, pruned = metadata_name(location.name), pruned_name(location.name)
-    if metadata in names:
+    storage, pruned = location.storage, location.beside(pruned_name(location.name))
+    is_there = look_up(storage, location.metadata) is not None
+    if is_there:
         if not overwrite:
             raise already_there(location)
         with before_it_is_there(), contextlib.suppress(FileNotFoundError):  # another rank did it
-            location.storage.move(location.beside(metadata), location.beside(pruned))
-    if {metadata, pruned} & names:
-        location.storage.remove(location.beside(pruned))
+            storage.move(location.metadata, pruned)
+    if is_there or look_up(storage, pruned) is not None:
+        storage.remove(pruned)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from collections import defaultdict
 
 from shardproof.checkpoint.format._layout import (
     Kind,
+    is_gate,
     metadata_name,
     own_prefix,
     record_name,
@@ -20,6 +21,9 @@ from shardproof.checkpoint.storage._storage import (
     Exclusive,
     Location,
     holding,
+    in_gate,
+    leave_gate,
+    outside_gate,
     path_in,
 )
 from shardproof.errors import CheckpointError
@@ -44,10 +48,12 @@ def sweep_leftovers(storage: CheckpointStorage, directory: str) -> None:
     """
     records: defaultdict[str, list[int]] = defaultdict(list)
     coming: defaultdict[str, list[str]] = defaultdict(list)
-    for name in _files(storage, directory):
+    gates = _gates(storage, directory)
+    in_gates = [name for names in gates.values() for name in names]
+    for name in [*_files(storage, directory), *in_gates]:
         if found := _RECORD.fullmatch(name):
             records[found[1]].append(int(found[2]))
-        elif found := _ABOUT_TO_COME.fullmatch(name):
+        elif found := _ABOUT_TO_COME.fullmatch(os.path.basename(name)):
             coming[found[1]].append(name)
     # Only what was there before metadata are seen: a save that overwrites removes them first.
     for name in _files(storage, directory) if records or coming else ():
@@ -64,6 +70,17 @@ def sweep_leftovers(storage: CheckpointStorage, directory: str) -> None:
                         storage.remove(location.beside(record_name(prefix_name, rank)))
         for file in coming[own_prefix(prefix_name)]:
             storage.remove(location.beside(file))
+    for gate in gates:
+        leave_gate(Location(storage, path_in(directory, f"{gate}/")))
+
+
+def _gates(storage: CheckpointStorage, directory: str) -> dict[str, list[str]]:
+    """Return what is in the gates of a directory, by names to find it from there."""
+    return {
+        gate: [f"{gate}/{name}" for name in _files(storage, path_in(directory, gate))]
+        for gate, is_directory in storage.list(directory)
+        if is_directory and is_gate(gate)
+    }
 
 
 def _files(storage: CheckpointStorage, directory: str) -> list[str]:
@@ -73,23 +90,28 @@ def _files(storage: CheckpointStorage, directory: str) -> list[str]:
 def take_away(location: Location, *kinds: Kind) -> None:
     """Remove the temporary files of some kinds, and folders of removals.
 
-    A folder that stays is a `CheckpointError`: shards could be moved into it still.
+    A folder that stays is a `CheckpointError`: shards could be moved into it still. Only for what
+    is pending the whole directory is listed, in which there are the shards of all ranks.
     """
+    found = in_gate(location)
+    if "pending" in kinds:  # and what versions without gates left
+        found += location.storage.list(location.directory)
     prefixes = tuple(own_prefix(location.name, kind) for kind in kinds)
-    for name, is_directory in location.storage.list(location.directory):
-        if not name.startswith(prefixes):
+    for name, is_directory in found:
+        own = os.path.basename(name)
+        if not own.startswith(prefixes):
             continue
         if not is_directory:
             location.storage.remove(location.beside(name))
-        elif removal_of(name, is_directory=True):
-            remove_folder(location.storage, location.beside(name))
+        elif removal_of(own, is_directory=True):
+            remove_folder(Location(location.storage, location.beside(name)))
 
 
-def remove_folder(storage: CheckpointStorage, folder: str) -> None:
+def remove_folder(location: Location) -> None:
     """Remove the folder of a removal, with the files that were moved into it meanwhile."""
-    n_in_vain = 0
+    folder, n_in_vain = location.path, 0
     try:
-        with holding(storage, os.path.dirname(folder)) as held:
+        with holding(location.storage, outside_gate(location)) as held:
             while isinstance(held, Exclusive) and not held.remove_directory(folder):
                 if n_in_vain == 2:
                     found = "one that stays not empty though nothing in it can be moved"

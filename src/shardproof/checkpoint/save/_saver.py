@@ -113,7 +113,7 @@ class MultiShardSaver:
         def save(_: object) -> str:
             location = place_to_save(prefix, self._storage, step)
             tensors = tensors_of(arrays)
-            clear_way_and_sweep(location, overwrite=overwrite)
+            clear_way_and_sweep(location, overwrite=overwrite, rank=rank)
             return write_shard(location, rank, tensors, options)
 
         return apart(save)

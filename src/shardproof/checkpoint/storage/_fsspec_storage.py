@@ -123,6 +123,16 @@ class FsspecStorage:
         ]
 
     @_numbered()
+    def look_up(self, path: str) -> bool | None:
+        """Return whether it is a directory; None if nothing is there."""
+        inside = self._inside(path)
+        self._fs.invalidate_cache(os.path.dirname(inside))
+        try:
+            return bool(self._fs.info(inside)["type"] == "directory")
+        except FileNotFoundError:
+            return None
+
+    @_numbered()
     def modified(self, path: str) -> float | None:
         """Return when a file was last written; None if it is gone, or that is not known."""
         try:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 
 from shardproof._base import files
 from shardproof._base.names import NotRegularError, open_inside
-from shardproof._base.opening import real_path
+from shardproof._base.opening import mode_of, real_path
 
 __all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
 
@@ -114,6 +114,23 @@ class LocalStorage:
                 error.filename, error.filename2 = source, target
                 raise
 
+    def make_folder(self, path: str) -> None:
+        """Make a directory in one that is there, unless it is there; it is not synced.
+
+        All who may write to the directory above may write to the new one.
+        """
+        directory, name = os.path.split(path)
+        with self._entered(directory) as dir_fd, _naming(path):
+            try:
+                os.mkdir(name, dir_fd=dir_fd)
+            except FileExistsError as error:
+                mode = mode_of(name, dir_fd=dir_fd)
+                if mode and not stat.S_ISDIR(mode):
+                    number = errno.ENOTDIR
+                    raise NotADirectoryError(number, os.strerror(number), path) from error
+                return
+            _share(name, dir_fd)
+
     def remove_directory(self, path: str) -> bool:
         """Remove a directory unless something is in it; say whether it is gone."""
         with contextlib.suppress(FileNotFoundError), self._at(path) as (dir_fd, name):
@@ -146,6 +163,16 @@ class LocalStorage:
                 return _list(fd)
         except FileNotFoundError:
             return []
+
+    def look_up(self, path: str) -> bool | None:
+        """Return whether it is a directory, and no link to one; None if nothing is there."""
+        directory, name = os.path.split(path)
+        # NFS answers from what it knew a while ago, unless the directory is opened before.
+        with contextlib.suppress(FileNotFoundError), self._entered(directory) as dir_fd:
+            with _naming(path):
+                mode = mode_of(name, dir_fd=dir_fd)
+            return stat.S_ISDIR(mode) if mode else None
+        return None
 
     def modified(self, path: str) -> float | None:
         """Return when a file was last written; None if it is gone."""

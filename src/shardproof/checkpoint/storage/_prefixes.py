@@ -11,11 +11,18 @@ from typing import NamedTuple
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
 from shardproof._base.opening import refuse_empty
-from shardproof.checkpoint.format._layout import metadata_name, own_prefix, pruned_name, removal_of
+from shardproof.checkpoint.format._layout import (
+    is_gate,
+    metadata_name,
+    own_prefix,
+    pruned_name,
+    removal_of,
+)
 from shardproof.checkpoint.storage._storage import (
     CheckpointStorage,
     Dated,
     Location,
+    outside_gate,
     path_in,
     storage_of,
 )
@@ -43,6 +50,7 @@ class Prefixes(NamedTuple):
     committed: Sequence[Location]  # with a metadata file
     half_removed: Sequence[Location]  # whose metadata file has the name of one being removed
     removals: Sequence[Location]  # folders into which others are moved, and files from there
+    gates: Sequence[Location]  # in which those are, or nothing is: a path within each
     unfinished: Sequence[tuple[Location, Sequence[str]]]  # only shards and records: their paths
 
 
@@ -58,7 +66,10 @@ def _listed(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[
         path = path_in(directory, name)
         if directory.endswith("//"):  # the root of a store, of which some begin paths with a slash
             path = storage.url(path)
-        if is_directory and depth and not removal_of(name, is_directory=True):
+        if is_directory and is_gate(name):
+            yield path, True
+            yield from ((path_in(path, other), is_one) for other, is_one in storage.list(path))
+        elif is_directory and depth and not removal_of(name, is_directory=True):
             yield from _listed(storage, path, depth - 1)
         elif name not in {metadata_name(""), pruned_name("")}:
             yield path, is_directory
@@ -81,14 +92,17 @@ def _prefixes_among(storage: CheckpointStorage, entries: Sequence[tuple[str, boo
     for path in paths:
         if (found := _OF_A_SHARD.fullmatch(path)) and found[1] not in known:
             by_prefix[found[1]].append(path)
-    begun = {location.beside(begin) for location, begin in removals.items()}
+    begun = {path_in(outside_gate(location), begin) for location, begin in removals.items()}
     unfinished = []
     for prefix, files in by_prefix.items():
         location = Location(storage, prefix)
         # The shards of a checkpoint that is being removed are no unfinished save.
         if not begun or location.beside(own_prefix(location.name, "removal")) not in begun:
             unfinished.append((location, files))
-    return Prefixes(committed, half_removed, [*removals], unfinished)
+    gates = [
+        Location(storage, f"{path}/") for path, _ in entries if is_gate(os.path.basename(path))
+    ]
+    return Prefixes(committed, half_removed, [*removals], gates, unfinished)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,9 +166,8 @@ def unfinished_steps(
 
 def unfinished_at(location: Location) -> list[UnfinishedStep]:
     """Return the step of one prefix, if it is unfinished; raises as `unfinished_steps`."""
-    found = location.storage.list(location.directory)
-    entries = [(location.beside(name), is_directory) for name, is_directory in found]
-    all_there = _prefixes_among(location.storage, sorted(entries))
+    entries = [*_listed(location.storage, location.directory, depth=0)]
+    all_there = _prefixes_among(location.storage, entries)
     return list(unfinished_of(all_there, location.path))
 
 

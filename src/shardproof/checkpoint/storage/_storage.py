@@ -1,5 +1,6 @@
 """Define what a storage of checkpoints can do, and find the one that a prefix means."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -7,19 +8,24 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from shardproof._base.messages import shown
 from shardproof._base.opening import refuse_empty
-from shardproof.checkpoint.format._layout import metadata_name
+from shardproof.checkpoint.format._layout import gate_name, is_gate, metadata_name
 from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 
 __all__ = [
     "CheckpointStorage",
     "Dated",
+    "Direct",
     "Exclusive",
     "Holding",
     "Location",
     "StoredFile",
     "holding",
+    "in_gate",
+    "leave_gate",
     "location_of",
+    "look_up",
+    "outside_gate",
     "path_in",
     "storage_of",
 ]
@@ -94,6 +100,14 @@ class Dated(Protocol):
 
 
 @runtime_checkable
+class Direct(Protocol):
+    """A storage that finds a name without a listing; what it raises is an `OSError`."""
+
+    def look_up(self, path: str) -> bool | None:
+        """Return whether it is a directory, as a listing tells it; None if nothing is there."""
+
+
+@runtime_checkable
 class Exclusive(Protocol):
     """A storage where, of several who save one prefix at once, at most one makes a checkpoint.
 
@@ -113,6 +127,12 @@ class Exclusive(Protocol):
         """Rename a file at one moment, in place of what has the name; with ``sync`` for good.
 
         Into a directory that is not there: `FileNotFoundError`.
+        """
+
+    def make_folder(self, path: str) -> None:
+        """Make a directory in one that is there, unless it is there; it need not be synced.
+
+        All who may write to the directory above may write to the new one.
         """
 
     def remove_directory(self, path: str) -> bool:
@@ -138,6 +158,14 @@ def holding(
 ) -> AbstractContextManager[CheckpointStorage]:
     """Give a storage that follows no link below a directory, where it has links."""
     return storage.holding(directory) if isinstance(storage, Holding) else nullcontext(storage)
+
+
+def look_up(storage: CheckpointStorage, path: str) -> bool | None:
+    """Return whether a path is that of a directory; None if nothing is there."""
+    if isinstance(storage, Direct):
+        return storage.look_up(path)
+    found = storage.list(Location(storage, path).directory)
+    return dict(found).get(os.path.basename(path))
 
 
 class Location(NamedTuple):
@@ -170,6 +198,35 @@ class Location(NamedTuple):
 def path_in(directory: str, name: str) -> str:
     """Return the path of a file in a directory, which may be the root of a storage."""
     return f"{directory}{name}" if directory.endswith("/") else f"{directory}/{name}"
+
+
+def in_gate(location: Location) -> list[tuple[str, bool]]:
+    """Return what is in the gate of a prefix, by names to find it beside the prefix's files.
+
+    A link in its place leads nowhere. Few are there, however many ranks save.
+    """
+    gate = gate_name(location.name)
+    with holding(location.storage, location.directory) as held:
+        found = held.list(location.beside(gate))
+    return [(f"{gate}/{name}", is_directory) for name, is_directory in found]
+
+
+def leave_gate(location: Location) -> None:
+    """Remove the gate of a prefix, or the one that something is in, unless others are there."""
+    gate = location.directory
+    if not is_gate(os.path.basename(gate)):
+        gate = location.beside(gate_name(location.name))
+    if isinstance(location.storage, Exclusive):
+        with contextlib.suppress(OSError):  # then the next save, or removal, does it
+            location.storage.remove_directory(gate)
+
+
+def outside_gate(location: Location) -> str:
+    """Return the directory in which the gate is, of what is in one; else its own."""
+    directory = location.directory
+    if is_gate(os.path.basename(directory)):
+        return Location(location.storage, directory).directory
+    return directory
 
 
 def location_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) -> Location:

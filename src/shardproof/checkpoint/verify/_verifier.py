@@ -27,7 +27,12 @@ from shardproof.checkpoint.storage._fsspec_storage import number_of
 from shardproof.checkpoint.storage._local_storage import NotRegularFileError
 from shardproof.checkpoint.storage._prefixes import unfinished_at
 from shardproof.checkpoint.storage._reading import open_file, other_header, read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
+from shardproof.checkpoint.storage._storage import (
+    CheckpointStorage,
+    Location,
+    in_gate,
+    location_of,
+)
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Finding, FindingKind, Level, Report
 
@@ -200,7 +205,7 @@ def _inspect(
 def _strays(location: Location, world_size: int | None) -> list[str]:
     """Return sentences about files of this prefix that no metadata names."""
     try:
-        found = dict(sorted(location.storage.list(location.directory)))
+        found = dict(sorted([*location.storage.list(location.directory), *in_gate(location)]))
     except OSError as error:
         return [f"{shown(location.directory)}: it can't be listed: {told(error)}"]
     sentences = []
@@ -214,7 +219,7 @@ def _strays(location: Location, world_size: int | None) -> list[str]:
     return sentences + [
         f"{shown(location.beside(name))}: the checkpoint is being removed; prune again to finish"
         for name, is_directory in found.items()
-        if name == pruned or removal_of(name, is_directory=is_directory) == begin
+        if name == pruned or removal_of(os.path.basename(name), is_directory=is_directory) == begin
     ]
 
 
