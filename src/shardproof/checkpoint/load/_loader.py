@@ -13,10 +13,10 @@ from shardproof._base.messages import quoted, shown
 from shardproof._base.work import apart
 from shardproof.checkpoint.format._dtypes import Array
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry
+from shardproof.checkpoint.load._outs import ShardOuts, checked_outs, checked_shard_outs
 from shardproof.checkpoint.load._shard_reader import (
     Framework,
     as_framework,
-    checked_outs,
     mapped_tensors,
     new_array,
     read_shard,
@@ -89,13 +89,31 @@ class MultiShardLoader:
     """Do as `load_metadata` in a thread, which has ended when this returns or is cancelled."""
 
     @checked
-    def load_shard(self, prefix: str | os.PathLike[str], rank: int) -> dict[str, Any]:
+    def load_shard(
+        self,
+        prefix: str | os.PathLike[str],
+        rank: int,
+        *,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Any]:
         """Return the arrays of one rank's shard, by name, in the order in which they were saved.
+
+        Args:
+            prefix: The checkpoint's.
+            rank: Of the process that saved it.
+            out: An array to read into for each tensor of the shard, by its name: of the same type
+                and shape, in C order, each with memory of its own. By default they are made; memory
+                that is in use is filled faster. **After an error they may hold a part of the shard,
+                or bytes that are not proven: don't use them.**
 
         Raises:
             CheckpointNotFoundError: The checkpoint or the shard is not there.
             CheckpointError: It is not the shard that the metadata names, byte for byte.
             IndexError: There is no such rank.
+            TypeError: Arrays of ``out`` have other types.
+            ValueError: ``out`` lacks a tensor, names another, or an array of it has another shape
+                or order, can't be written, or has memory in common with another one. All that is
+                wrong is in one error, before any of them is read into.
         """
 
         def load(_: object) -> dict[str, Any]:
@@ -105,7 +123,10 @@ class MultiShardLoader:
                 expected = f"0 to {metadata.world_size - 1}"
                 where = f"in '{shown(location.path)}'"
                 raise IndexError(f"rank: expected {expected}, found {rank}, {where}")
-            return self._read(location, metadata.shards[rank])
+            shard = metadata.shards[rank]
+            if out is not None:
+                checked_shard_outs(["out"], [out], [shard])
+            return self._read(location, shard, out=out)
 
         return apart(load)
 
@@ -113,14 +134,30 @@ class MultiShardLoader:
     """Do as `load_shard` in a thread, which has ended when this returns or is cancelled."""
 
     @checked
-    def load_all_shards(self, prefix: str | os.PathLike[str]) -> list[dict[str, Any]]:
-        """Return the arrays of every shard, in the order of ranks; raises as `load_shard`."""
+    def load_all_shards(
+        self, prefix: str | os.PathLike[str], *, out: ShardOuts | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the arrays of every shard, in the order of ranks; raises as `load_shard`.
+
+        ``out`` has for each rank what `load_shard` takes. After an error none of them may be used.
+        """
 
         def load(_: object) -> list[dict[str, Any]]:
             location = location_of(prefix, self._storage)
             shards = read_metadata(location).shards
+            outs: Sequence[Mapping[str, Array] | None] = [None] * len(shards)
+            if out is not None:
+                if len(out) != len(shards):
+                    expected = f"arrays of {len(shards)} ranks"
+                    raise ValueError(f"out: expected {expected}, found those of {len(out)}")
+                checked_shard_outs([f"out[{i}]" for i in range(len(out))], out, shards)
+                outs = out
             n_threads = fanout.threads_each(min(self._workers, len(shards)))
-            return self._in_threads(lambda shard: self._read(location, shard, n_threads), shards)
+
+            def read(rank: int) -> dict[str, Any]:
+                return self._read(location, shards[rank], n_threads, out=outs[rank])
+
+            return self._in_threads(read, range(len(shards)))
 
         return apart(load)
 
@@ -159,8 +196,8 @@ class MultiShardLoader:
                 was saved.
             TypeError: An array of ``out`` has another type.
             ValueError: An array of ``out`` has another shape or order, can't be written, or has
-                memory in common with another one that is read into; or ``mapped`` together with
-                ``out``, or of a storage that is not local.
+                memory in common with another one that is read into, all of them in one error; or
+                ``mapped`` together with ``out``, or of a storage that is not local.
         """
         if mapped and out:
             raise ValueError("expected mapped or out, found both")
@@ -235,11 +272,21 @@ class MultiShardLoader:
         return arrays
 
     def _read(
-        self, location: Location, shard: ShardEntry, digest_threads: int | None = None
+        self,
+        location: Location,
+        shard: ShardEntry,
+        digest_threads: int | None = None,
+        *,
+        out: Mapping[str, Array] | None = None,
     ) -> dict[str, Any]:
         with open_shard(location, shard) as file:
             return tensors_in(
-                file, shard, self._framework, prove=self._prove, digest_threads=digest_threads
+                file,
+                shard,
+                self._framework,
+                prove=self._prove,
+                digest_threads=digest_threads,
+                out=out,
             )
 
 

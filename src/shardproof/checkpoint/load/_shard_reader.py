@@ -1,6 +1,5 @@
 """Read a shard into arrays, and prove it in the same pass over its bytes."""
 
-import itertools
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -23,7 +22,6 @@ __all__ = [
     "Reading",
     "algorithm_of",
     "as_framework",
-    "checked_outs",
     "checksum_found",
     "mapped_tensors",
     "new_array",
@@ -167,33 +165,6 @@ def new_array(tensor: TensorEntry) -> Array:
     return np.empty(tensor.shape, numpy_dtype(tensor.dtype))
 
 
-def checked_outs(out: Mapping[str, Array], wanted: Mapping[str, TensorEntry]) -> dict[str, Array]:
-    """Return the arrays that the caller gave for tensors, if each can be read into its own."""
-    arrays = {
-        name: _checked_out(out[name], tensor) for name, tensor in wanted.items() if name in out
-    }
-    # In C order, so an array is all of its memory; an empty one has none.
-    begins = {name: array.__array_interface__["data"][0] for name, array in arrays.items()}
-    places = sorted((begins[name], name) for name, array in arrays.items() if array.nbytes)
-    for (begin, name), (next_begin, other) in itertools.pairwise(places):
-        if next_begin < begin + arrays[name].nbytes:
-            both = f"found some in out[{quoted(name)}] and out[{quoted(other)}]"
-            raise ValueError(f"out: expected arrays that have no memory in common, {both}")
-    return arrays
-
-
-def _checked_out(array: Array, tensor: TensorEntry) -> Array:
-    expected = numpy_dtype(tensor.dtype)
-    where = f"out[{quoted(tensor.name)}]"
-    if array.dtype != expected:
-        raise TypeError(f"{where}: expected {expected}, found {array.dtype}")
-    if array.shape != tensor.shape:
-        raise ValueError(f"{where}: expected the shape {tensor.shape}, found {array.shape}")
-    if not array.flags.c_contiguous or not array.flags.writeable:
-        raise ValueError(f"{where}: expected an array in C order that can be written")
-    return array
-
-
 def tensors_in(
     file: StoredFile,
     shard: ShardEntry,
@@ -201,9 +172,13 @@ def tensors_in(
     *,
     prove: bool = True,
     digest_threads: int | None = None,
+    out: Mapping[str, Array] | None = None,
 ) -> dict[str, Any]:
-    """Read all tensors of a shard into arrays of their own; arguments as for `read_shard`."""
-    arrays = {tensor.name: new_array(tensor) for tensor in shard.tensors}
+    """Read all tensors of a shard into arrays; other arguments as for `read_shard`.
+
+    ``out`` has an array for each; by default they are made.
+    """
+    arrays = {t.name: new_array(t) if out is None else out[t.name] for t in shard.tensors}
     read_shard(file, shard, arrays, prove=prove, digest_threads=digest_threads)
     return {t.name: as_framework(arrays[t.name], t, framework) for t in shard.tensors}
 

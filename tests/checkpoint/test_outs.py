@@ -1,0 +1,218 @@
+"""Arrays that are there are read into: filled and proven, or refused as a whole before that."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from shardproof.checkpoint import MultiShardLoader, MultiShardSaver
+from shardproof.errors import CheckpointError
+from tests.helpers import checkpoint_files as files
+
+RANKS = [
+    {"a": np.arange(15.0).reshape(5, 3), "none": np.zeros((0, 4), np.int8)},
+    {"a": np.full((5, 3), 2.5), "c": np.arange(7, dtype=np.uint16), "one": np.array(1 + 2j)},
+]
+DTYPES = st.sampled_from(
+    ["?", "i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16"]
+).map(np.dtype)
+ARRAYS = st.dictionaries(
+    st.text(min_size=1, max_size=9).filter(lambda text: text.isprintable()),
+    DTYPES.flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, min_side=0))),
+    max_size=4,
+)
+
+
+def saved(prefix: Path, ranks: list[dict[str, Any]], **keywords: Any) -> Path:
+    saver = MultiShardSaver(sync=False, **keywords)
+    for rank, arrays in enumerate(ranks):
+        saver.save_shard(prefix, rank, arrays)
+    saver.save_metadata(prefix, world_size=len(ranks))
+    return prefix
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    return saved(tmp_path / "m", RANKS)
+
+
+def like(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays of the same types and shapes, in which something else is."""
+    return {name: np.full_like(array, 77) for name, array in arrays.items()}
+
+
+def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() for name in a)
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha256-tree", "blake3"])
+@pytest.mark.parametrize("level", ["valid", "complete"])
+def test_they_are_filled_and_returned(tmp_path: Path, level: Any, algorithm: str) -> None:
+    prefix = saved(tmp_path / "m", RANKS, algorithm=algorithm)
+    loader, outs = MultiShardLoader(level=level), [like(arrays) for arrays in RANKS]
+    found = loader.load_all_shards(prefix, out=outs)
+    for arrays, out, expected in zip(found, outs, RANKS, strict=True):
+        assert same(out, expected)
+        assert [*arrays] == [*expected]
+        assert all(arrays[name] is out[name] for name in expected)
+    out = like(RANKS[1])
+    assert loader.load_shard(prefix, 1, out=out)["c"] is out["c"]
+    assert same(out, RANKS[1])
+
+
+@given(ranks=st.lists(ARRAYS, min_size=1, max_size=3), workers=st.integers(1, 3))
+def test_any_shapes_and_types(tmp_path_factory: Any, ranks: list, workers: int) -> None:
+    prefix = saved(tmp_path_factory.mktemp("x") / "m", ranks)
+    outs = [like(arrays) for arrays in ranks]
+    MultiShardLoader(workers=workers).load_all_shards(prefix, out=outs)
+    assert all(same(out, arrays) for out, arrays in zip(outs, ranks, strict=True))
+
+
+@given(arrays=ARRAYS.filter(bool), data=st.data())
+def test_any_other_type_or_shape_is_refused(tmp_path_factory: Any, arrays: dict, data: Any) -> None:
+    prefix = saved(tmp_path_factory.mktemp("x") / "m", [arrays])
+    name = data.draw(st.sampled_from(sorted(arrays)))
+    shapes = hnp.array_shapes(min_dims=0, min_side=0)
+    other = np.zeros(data.draw(shapes), data.draw(DTYPES))
+    out = like(arrays)
+    before = {each: array.tobytes() for each, array in out.items()}
+    mine = out[name]
+    if (other.shape, other.dtype) == (mine.shape, mine.dtype):
+        other = other.astype("S3")
+    out[name] = other
+    with pytest.raises((TypeError, ValueError), match="expected"):
+        MultiShardLoader().load_shard(prefix, 0, out=out)
+    assert all(out[each].tobytes() == before[each] for each in out if each != name)
+
+
+def read_only() -> np.ndarray:
+    array = np.zeros((5, 3))
+    array.flags.writeable = False
+    return array
+
+
+MISFITS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "type": (lambda: np.zeros((5, 3), "f4"), TypeError, "expected float64, found float32"),
+    "order of bytes": (lambda: np.zeros((5, 3), ">f8"), TypeError, "expected float64, found >f8"),
+    "shape": (lambda: np.zeros((3, 5)), ValueError, r"expected the shape \(5, 3\), found"),
+    "Fortran": (lambda: np.zeros((5, 3), order="F"), ValueError, "in C order"),
+    "strided": (lambda: np.zeros((5, 6))[:, ::2], ValueError, "in C order"),
+    "backwards": (lambda: np.zeros((5, 3))[::-1], ValueError, "in C order"),
+    "broadcast": (lambda: np.broadcast_to(np.zeros(1), (5, 3)), ValueError, "in C order"),
+    "read-only": (read_only, ValueError, "that can be written"),
+    "masked": (lambda: np.ma.zeros((5, 3)), TypeError, "expected an array of numpy"),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_what_does_not_fit_is_refused(prefix: Path, misfit: str) -> None:
+    make, error, text = MISFITS[misfit]
+    outs = [like(arrays) for arrays in RANKS]
+    outs[1]["a"] = make()
+    with pytest.raises(error, match=r"^out\['a'\]: .*" + text):
+        MultiShardLoader().load_shard(prefix, 1, out=outs[1])
+    with pytest.raises(error, match=r"^out\[1\]\['a'\]: .*" + text):
+        MultiShardLoader().load_all_shards(prefix, out=outs)
+
+
+def test_all_that_does_not_fit_is_told_at_once_and_nothing_is_opened(prefix: Path) -> None:
+    memory = np.full((9, 3), 77.0)
+    good = memory[4:]
+    outs: list[dict[str, Any]] = [
+        {"a": good, "none": np.zeros((0, 4), np.int16), "b": np.zeros(3)},
+        {"a": memory[:5], "one": read_only()[0, 0:1].reshape(())},
+    ]
+    for rank in range(2):
+        files.shard_path(prefix, rank).unlink()  # or that would be told
+    both = "out[1]['a'] and out[0]['a']"
+    with pytest.raises(ValueError, match="these can't be read into") as caught:
+        MultiShardLoader().load_all_shards(prefix, out=outs)
+    assert str(caught.value).splitlines() == [
+        "out: these can't be read into (5):",
+        "  - out[0]['b']: expected the name of a tensor of rank 0",
+        "  - out[1]['c']: expected an array, found nothing",
+        "  - out[0]['none']: expected int8, found int16",
+        "  - out[1]['one']: expected complex128, found float64",
+        f"  - out: expected arrays that have no memory in common, found some in {both}",
+    ]
+    assert (memory == 77).all()
+
+
+@pytest.mark.parametrize("n_outs", [0, 1, 3])
+def test_as_many_as_there_are_ranks(prefix: Path, n_outs: int) -> None:
+    text = f"out: expected arrays of 2 ranks, found those of {n_outs}"
+    with pytest.raises(ValueError, match=text):
+        MultiShardLoader().load_all_shards(prefix, out=[like(RANKS[0])] * n_outs)
+
+
+@pytest.mark.parametrize("out", [[1], 7, {"a": [1.0]}])
+def test_other_arguments(prefix: Path, out: Any) -> None:
+    with pytest.raises(TypeError):
+        MultiShardLoader().load_shard(prefix, 0, out=out)
+
+
+def test_memory_within_another_s_that_ends_later(tmp_path: Path) -> None:
+    """Not only that of two who follow each other."""
+    arrays = {"x": np.zeros(9), "y": np.zeros(1), "z": np.zeros(1)}
+    prefix, memory = saved(tmp_path / "m", [arrays]), np.ones(9)
+    out = {"x": memory, "y": memory[2:3], "z": memory[7:8]}
+    with pytest.raises(ValueError, match="these can't be read into") as caught:
+        MultiShardLoader().load_shard(prefix, 0, out=out)
+    assert str(caught.value).count("found some in out['x'] and out") == 2
+    assert memory.all()
+
+
+def test_parts_of_one_array(tmp_path: Path) -> None:
+    prefix = saved(tmp_path / "m", [{str(i): np.full(3, float(i)) for i in range(8)}])
+    memory = np.zeros((8, 3))
+    MultiShardLoader().load_shard(prefix, 0, out={str(i): memory[7 - i] for i in range(8)})
+    assert memory[:, 0].tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("harm", ["torn", "flipped", "another", "gone"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_is_not_as_it_was_saved_is_an_error(prefix: Path, harm: str, rank: int) -> None:
+    path = files.shard_path(prefix, rank)
+    data = bytearray(path.read_bytes())
+    if harm == "torn":
+        path.write_bytes(data[:-9])
+    elif harm == "flipped":
+        data[-1] ^= 1
+        path.write_bytes(data)
+    elif harm == "another":
+        path.write_bytes(files.shard_path(prefix, 1 - rank).read_bytes())
+    else:
+        path.unlink()
+    loader, outs = MultiShardLoader(workers=1), [like(arrays) for arrays in RANKS]
+    with pytest.raises(CheckpointError):
+        loader.load_all_shards(prefix, out=outs)
+    with pytest.raises(CheckpointError):
+        loader.load_shard(prefix, rank, out=like(RANKS[rank]))
+    assert same(loader.load_shard(prefix, 1 - rank, out=outs[1 - rank]), RANKS[1 - rank])
+
+
+def test_one_that_is_torn_while_it_is_read_is_an_error(prefix: Path, monkeypatch) -> None:
+    real = os.preadv
+
+    def preadv(fd: int, buffers: list, offset: int) -> int:
+        n = real(fd, buffers, offset)
+        if offset:  # behind the header
+            os.truncate(files.shard_path(prefix, 1), 100)
+        return n
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    with pytest.raises(CheckpointError, match="it became shorter while it was read"):
+        MultiShardLoader().load_shard(prefix, 1, out=like(RANKS[1]))
+
+
+def test_in_a_coroutine(prefix: Path) -> None:
+    out = like(RANKS[0])
+    asyncio.run(MultiShardLoader().load_shard_async(prefix, 0, out=out))
+    assert same(out, RANKS[0])
