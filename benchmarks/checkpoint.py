@@ -22,6 +22,7 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +39,8 @@ MIB = 2**20
 N_SHARDS, N_ARRAYS = 4, 64
 PIECE_BYTES = MIB
 DIGEST_MIB = 64
-SECTIONS = ("load", "save", "save-fsync", "digests")
+N_RANKS = (1000, 4000)
+SECTIONS = ("load", "load-out", "save", "save-fsync", "valid", "digests", "ranks")
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Arrays = Mapping[str, Array]
@@ -105,15 +107,19 @@ def raw_load(place: Path, n_threads: str, memory: str = "fresh") -> Load:
     return lambda: list(executor.map(load, range(N_SHARDS)))
 
 
-def ours_load(place: Path, n_threads: str, digest: str) -> Load:
-    """All shards; proven by their checksum, or not at all."""
+def ours_load(place: Path, n_threads: str, digest: str, memory: str = "fresh") -> Load:
+    """All shards; proven by their checksum, or not at all; into memory in use or fresh."""
     from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415
 
     level: Literal["complete", "valid"] = "complete" if digest == "none" else "valid"
     loader = MultiShardLoader(level=level, workers=int(n_threads))
     directory = {"none": "ours", "sha256": "ours"}.get(digest, f"ours-{digest}")
     prefix = str(place / directory / "x")
-    return lambda: loader.load_all_shards(prefix)
+    if memory == "fresh":
+        return lambda: loader.load_all_shards(prefix)
+    shards = loader.load_metadata(prefix).shards
+    out = [{t.name: np.ones(t.shape, np.float32) for t in shard.tensors} for shard in shards]
+    return lambda: loader.load_all_shards(prefix, out=out)
 
 
 def ours_tensors(place: Path, n_threads: str, how: str) -> Load:
@@ -127,26 +133,31 @@ def ours_tensors(place: Path, n_threads: str, how: str) -> Load:
     return lambda: [loader.load_tensors(prefix, out=out, mapped=how == "mapped")]
 
 
-def numpy_load(place: Path) -> Load:
-    paths = sorted((place / "numpy").iterdir())
-    return lambda: [{path.stem: np.load(path) for path in paths}]
+def each_file(
+    directory: Path, n_threads: str, load: Callable[[Path], Arrays]
+) -> Callable[[], list[Arrays]]:
+    """Load all files of a directory, in as many threads as we have beside them."""
+    paths = sorted(directory.iterdir())
+    executor = ThreadPoolExecutor(int(n_threads))
+    return lambda: list(executor.map(load, paths))
 
 
-def safetensors_load(place: Path) -> Load:
+def numpy_load(place: Path, n_threads: str) -> Load:
+    return each_file(place / "numpy", n_threads, lambda path: {path.stem: np.load(path)})
+
+
+def safetensors_load(place: Path, n_threads: str) -> Load:
     load_file = importlib.import_module("safetensors.numpy").load_file
-    paths = sorted((place / "safetensors").iterdir())
-    return lambda: [load_file(path) for path in paths]
+    return each_file(place / "safetensors", n_threads, load_file)
 
 
-def torch_load(place: Path) -> Load:
+def torch_load(place: Path, n_threads: str) -> Load:
     torch = importlib.import_module("torch")
-    paths = sorted((place / "torch").iterdir())
 
-    def load() -> list[Arrays]:
-        loaded = [torch.load(path, weights_only=True) for path in paths]
-        return [as_numpy(tensors) for tensors in loaded]
+    def load(path: Path) -> Arrays:
+        return as_numpy(torch.load(path, weights_only=True))
 
-    return load
+    return each_file(place / "torch", n_threads, load)
 
 
 def dcp_load(place: Path) -> Load:
@@ -228,36 +239,49 @@ def ours_save(digest: str, n_threads: str, fsync: bool) -> Save:
     return save
 
 
-def numpy_save(fsync: bool) -> Save:
+def each_shard(n_threads: str, fsync: bool, save_one: Callable[[Path, int, Arrays], None]) -> Save:
+    """Save all shards in as many threads as we have beside them; each thread syncs its files."""
+
     def save(place: Path, shards: Sequence[Arrays]) -> None:
-        for arrays in shards:
-            for name, array in arrays.items():
-                np.save(place / name, array)
-        synced(place, fsync=fsync)
+        in_threads(int(n_threads), lambda number: save_one(place, number, shards[number]))
+        if fsync:
+            sync(place)
 
     return save
 
 
-def safetensors_save(fsync: bool) -> Save:
+def numpy_save(n_threads: str, fsync: bool) -> Save:
+    def save_one(place: Path, _: int, arrays: Arrays) -> None:
+        for name, array in arrays.items():
+            np.save(place / name, array)
+            if fsync:
+                sync(place / f"{name}.npy")
+
+    return each_shard(n_threads, fsync, save_one)
+
+
+def safetensors_save(n_threads: str, fsync: bool) -> Save:
     save_file = importlib.import_module("safetensors.numpy").save_file
 
-    def save(place: Path, shards: Sequence[Arrays]) -> None:
-        for number, arrays in enumerate(shards):
-            save_file(dict(arrays), place / f"{number}.safetensors")
-        synced(place, fsync=fsync)
+    def save_one(place: Path, number: int, arrays: Arrays) -> None:
+        path = place / f"{number}.safetensors"
+        save_file(dict(arrays), path)
+        if fsync:
+            sync(path)
 
-    return save
+    return each_shard(n_threads, fsync, save_one)
 
 
-def torch_save(fsync: bool) -> Save:
+def torch_save(n_threads: str, fsync: bool) -> Save:
     torch = importlib.import_module("torch")
 
-    def save(place: Path, shards: Sequence[Arrays]) -> None:
-        for number, arrays in enumerate(shards):
-            torch.save(as_torch(arrays), place / f"{number}.pt")
-        synced(place, fsync=fsync)
+    def save_one(place: Path, number: int, arrays: Arrays) -> None:
+        path = place / f"{number}.pt"
+        torch.save(as_torch(arrays), path)
+        if fsync:
+            sync(path)
 
-    return save
+    return each_shard(n_threads, fsync, save_one)
 
 
 def dcp_save(fsync: bool) -> Save:
@@ -278,11 +302,6 @@ def as_torch(arrays: Arrays) -> dict[str, Any]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def synced(place: Path, *, fsync: bool) -> None:
-    for path in [*place.iterdir(), place] if fsync else []:
-        sync(path)
-
-
 SAVES: dict[str, Callable[..., Save]] = {
     "raw": raw_save,
     "ours": ours_save,
@@ -296,13 +315,16 @@ SAVES: dict[str, Callable[..., Save]] = {
 # Digests, over memory that is warm.
 
 
-def hashlib_digest(data: memoryview) -> Callable[[], object]:
-    def run() -> None:
+def hashlib_digest(data: memoryview, n_threads: str = "1") -> Callable[[], object]:
+    """Each thread hashes its part, as a file of its own."""
+    executor, size = ThreadPoolExecutor(int(n_threads)), len(data) // int(n_threads)
+
+    def hash_part(start: int) -> None:
         digest = hashlib.sha256()
-        for at in range(0, len(data), PIECE_BYTES):
+        for at in range(start, start + size, PIECE_BYTES):
             digest.update(data[at : at + PIECE_BYTES])
 
-    return run
+    return lambda: list(executor.map(hash_part, range(0, len(data), size)))
 
 
 def xxh3_digest(data: memoryview) -> Callable[[], object]:
@@ -351,7 +373,9 @@ DIGESTS: dict[str, Callable[..., Callable[[], object]]] = {
 def play(section: str, place: str, contender: str, *arguments: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # others print what they like: it goes to standard error
-    run = {"load": load_run, "digests": digest_run}.get(section, save_run)
+    runs: dict[str, Callable[..., Callable[[], float]]]
+    runs = {"load": load_run, "digests": digest_run, "valid": valid_run, "ranks": ranks_run}
+    run = runs.get(section, save_run)
     rate = run(Path(place), contender, *arguments)
     print("ready", file=answers, flush=True)
     for _ in sys.stdin:
@@ -406,6 +430,59 @@ def save_run(place: Path, contender: str, *arguments: str) -> Callable[[], float
     return rate
 
 
+def valid_run(place: Path, contender: str, directory: str) -> Callable[[], float]:
+    paths = sorted((place / directory).glob("*.shard"))
+    n_bytes = sum(path.stat().st_size for path in paths)
+
+    def run() -> None:
+        if contender == "ours":
+            from shardproof import validate  # noqa: PLC0415
+
+            assert validate(place / directory, level="valid").ok
+        elif contender == "b3sum":
+            argv = ["b3sum", "--num-threads", "2", *map(str, paths)]
+            subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+        else:
+            argv = ["openssl", "dgst", "-sha256"]
+            others = subprocess.Popen([*argv, *paths[1::2]], stdout=subprocess.DEVNULL)
+            subprocess.run([*argv, *map(str, paths[::2])], check=True, stdout=subprocess.DEVNULL)
+            assert not others.wait()
+
+    def rate() -> float:
+        begin = time.perf_counter()
+        run()
+        return n_bytes / (time.perf_counter() - begin) / 1e9
+
+    return rate
+
+
+def ranks_run(place: Path, contender: str, n: str) -> Callable[[], float]:
+    from shardproof.checkpoint import MultiShardSaver  # noqa: PLC0415
+
+    target, arrays = place / f"ranks-{contender}-{n}", {"w": np.zeros(4)}
+
+    def save_raw(rank: int) -> None:
+        for name in (f"x_{rank}.shard", f"x_{rank}.json"):
+            with open(target / f".{name}", "xb", buffering=0) as file:
+                file.write(bytes(400))
+            os.rename(target / f".{name}", target / name)
+
+    def rate() -> float:
+        target.mkdir()
+        saver = MultiShardSaver(sync=False)
+        begin = time.perf_counter()
+        for rank in range(int(n)):
+            if contender == "raw":
+                save_raw(rank)
+            else:
+                saver.save_shard(target / "x", rank, arrays)
+        seconds = time.perf_counter() - begin
+        shutil.rmtree(target)
+        return seconds / int(n) * 1e6
+
+    return rate
+
+
 def digest_run(_: Path, contender: str, *arguments: str) -> Callable[[], float]:
     data = np.random.default_rng(0).integers(0, 256, DIGEST_MIB * MIB, np.uint8).data
     run = DIGESTS[contender](data, *arguments)
@@ -445,6 +522,8 @@ PEERS = {
 
 UNIT = "GB/s"
 HASH = "SHA-256 alone, 1 thread"
+HASH_2 = "SHA-256 alone, 2 threads"
+B3SUM, OURS_B3 = "`b3sum`, 2 threads, 8 files", "`validate`, BLAKE3, 8 files"
 
 
 def installed(name: str) -> bool:
@@ -485,10 +564,22 @@ LOADED = {
     "ours, `load_tensors`, XXH3": ("tensors", "2", "fresh"),
     "ours, `load_tensors(out=...)`, XXH3, memory in use": ("tensors", "2", "out"),
     "ours, `load_tensors(mapped=True)`, XXH3, not copied": ("tensors", "2", "mapped"),
-    "`np.load`": ("numpy",),
-    "`safetensors.numpy.load_file`": ("safetensors",),
-    "`torch.load`": ("torch",),
+    "`np.load`, 1 thread": ("numpy", "1"),
+    "`np.load`, 2 threads": ("numpy", "2"),
+    "`safetensors.numpy.load_file`, 1 thread": ("safetensors", "1"),
+    "`safetensors.numpy.load_file`, 2 threads": ("safetensors", "2"),
+    "`torch.load`, 1 thread": ("torch", "1"),
+    "`torch.load`, 2 threads": ("torch", "2"),
     "torch's distributed checkpoint": ("dcp",),
+}
+LOADED_IN_PLACE = {
+    "bare reads, 2 threads, memory in use": ("raw", "2", "used"),
+    "ours, not proven, 2 threads": ("ours", "2", "none", "used"),
+    "ours, SHA-256, 1 thread": ("ours", "1", "sha256", "used"),
+    "ours, SHA-256, 2 threads": ("ours", "2", "sha256", "used"),
+    "ours, SHA-256, 2 threads, fresh memory": ("ours", "2", "sha256"),
+    "ours, BLAKE3, 2 threads": ("ours", "2", "blake3", "used"),
+    "ours, BLAKE3, 2 threads, fresh memory": ("ours", "2", "blake3"),
 }
 SAVED = {
     "bare writes, 1 thread": ("raw", "1"),
@@ -499,17 +590,32 @@ SAVED = {
     "ours, SHA-256 tree, 2 threads": ("ours", "sha256-tree", "2"),
     "ours, BLAKE3, 1 thread": ("ours", "blake3", "1"),
     "ours, BLAKE3, 2 threads": ("ours", "blake3", "2"),
-    "`np.save`": ("numpy",),
-    "`safetensors.numpy.save_file`": ("safetensors",),
-    "`torch.save`": ("torch",),
-    "torch's distributed checkpoint": ("dcp",),
+    "`np.save`, 1 thread": ("numpy", "1"),
+    "`np.save`, 2 threads": ("numpy", "2"),
+    "`safetensors.numpy.save_file`, 1 thread": ("safetensors", "1"),
+    "`safetensors.numpy.save_file`, 2 threads": ("safetensors", "2"),
+    "`torch.save`, 1 thread": ("torch", "1"),
+    "`torch.save`, 2 threads": ("torch", "2"),
+    "torch's distributed checkpoint, 2 threads": ("dcp",),
 }
 HASHED = {
     "SHA-256, 1 thread": ("sha256",),
+    "SHA-256, 2 threads": ("sha256", "2"),
     "SHA-256 tree, all threads": ("sha256-tree",),
     "BLAKE3, 1 thread": ("blake3", "1"),
     "BLAKE3, 2 threads": ("blake3", "2"),
     "XXH3-128, 1 thread": ("xxh3",),
+}
+
+
+PROVEN = (("blake3", 8), ("blake3", 1), ("sha256", 8))
+VALID = {
+    B3SUM: ("b3sum", "valid-blake3-8"),
+    OURS_B3: ("ours", "valid-blake3-8"),
+    "`b3sum`, 2 threads, 1 file": ("b3sum", "valid-blake3-1"),
+    "`validate`, BLAKE3, 1 file": ("ours", "valid-blake3-1"),
+    "`openssl dgst -sha256`, 2 at once, 8 files": ("openssl", "valid-sha256-8"),
+    "`validate`, SHA-256, 8 files": ("ours", "valid-sha256-8"),
 }
 
 
@@ -534,7 +640,8 @@ def load(options: argparse.Namespace, place: Path) -> Section:
     section.rulers = [
         aim(found, "ours, not proven, 1 thread", "bare reads, 1 thread", 0.9),
         aim(found, "ours, not proven, 2 threads", "bare reads, 2 threads", 0.9),
-        aim(found, "ours, not proven, 1 thread", "`safetensors.numpy.load_file`", 1),
+        aim(found, "ours, not proven, 1 thread", "`safetensors.numpy.load_file`, 1 thread", 1),
+        aim(found, "ours, not proven, 2 threads", "`safetensors.numpy.load_file`, 2 threads", 1),
         Ruler(
             "ours, SHA-256, 2 threads over twice SHA-256 alone",
             0.8,
@@ -542,6 +649,25 @@ def load(options: argparse.Namespace, place: Path) -> Section:
             at_least=True,
         ),
         aim(found, "ours, BLAKE3, 2 threads", "ours, not proven, 2 threads", 0.6),
+    ]
+    return section
+
+
+def load_out(options: argparse.Namespace, place: Path) -> Section:
+    """All arrays of a checkpoint, in memory that is there."""
+    make_files(place)
+    commands = [child(what, "load", place, *rest) for what, rest in present(LOADED_IN_PLACE)]
+    commands.append(child(HASH_2, "digests", place, "sha256", "2"))
+    note = (
+        f"{described(options)}, all files in the page cache; {options.rounds} rounds. Into arrays "
+        "that are in use, `load_all_shards(out=...)`, unless the name says that memory is fresh. "
+    )
+    title = "Loading into memory that is there"
+    section = Section(title, note + left_out(), UNIT, raced(commands, options.rounds))
+    found = {figure.what: figure for figure in section.figures}
+    section.rulers = [
+        aim(found, "ours, SHA-256, 2 threads", HASH_2, 0.8),
+        aim(found, "ours, not proven, 2 threads", "bare reads, 2 threads, memory in use", 0.9),
     ]
     return section
 
@@ -560,6 +686,8 @@ def described(options: argparse.Namespace) -> str:
 
 def make_files(place: Path) -> None:
     """Save in every format, and bring all files into the page cache in the same way."""
+    if (place / "ours").is_dir():  # of another section
+        return
     shards = shards_of(place / "data")
     for directory, save in savers():
         path = place / directory
@@ -577,7 +705,7 @@ def savers() -> Iterator[tuple[str, Save]]:
         yield "ours-blake3", ours_save("blake3", "1", fsync=True)
     for name in ("numpy", "safetensors", "torch", "dcp"):
         if installed(name):
-            yield name, SAVES[name](fsync=True)
+            yield name, SAVES[name](*["1"] * (name != "dcp"), fsync=True)
 
 
 def read_anew(path: Path) -> None:
@@ -612,7 +740,10 @@ def save_fsync(options: argparse.Namespace, place: Path) -> Section:
     section = saving(options, place, "fsync")
     section.title = "Saving, with fsync of files and directory"
     found = {figure.what: figure for figure in section.figures}
-    section.rulers = [aim(found, "ours, SHA-256, 2 threads", "`safetensors.numpy.save_file`", 1)]
+    section.rulers = [
+        aim(found, f"ours, SHA-256, {n}", f"`safetensors.numpy.save_file`, {n}", 1)
+        for n in ("1 thread", "2 threads")
+    ]
     return section
 
 
@@ -626,6 +757,61 @@ def saving(options: argparse.Namespace, place: Path, fsync: str) -> Section:
     return Section("", note + left_out(), UNIT, raced(commands, options.rounds))
 
 
+def valid(options: argparse.Namespace, place: Path) -> Section:
+    """Every byte of files that are in the page cache."""
+    shards = shards_of(place / "data")
+    half_of_all = {
+        name: array for arrays in shards[: N_SHARDS // 2] for name, array in arrays.items()
+    }
+    for digest, n_files in PROVEN:
+        directory = place / f"valid-{digest}-{n_files}"
+        save_as_valid(directory / "x", [half_of_all] * n_files, digest)
+    for path in place.glob("valid-*/*.shard"):
+        read_anew(path)
+    commands = [child(what, "valid", place, *rest) for what, rest in VALID.items()]
+    note = (
+        f"Files of {options.mib // 2} MiB in the page cache; {options.rounds} rounds. `validate` "
+        "is at level valid, and hashes as many files at once as there are processors."
+    )
+    section = Section("Proving every byte", note, UNIT, raced(commands, options.rounds))
+    found = {figure.what: figure for figure in section.figures}
+    section.rulers = [
+        aim(found, OURS_B3, B3SUM, 0.9),
+        aim(
+            found, "`validate`, SHA-256, 8 files", "`openssl dgst -sha256`, 2 at once, 8 files", 0.9
+        ),
+    ]
+    return section
+
+
+def save_as_valid(prefix: Path, shards: Sequence[Arrays], digest: str) -> None:
+    from shardproof.checkpoint import MultiShardSaver  # noqa: PLC0415
+
+    saver = MultiShardSaver(algorithm=digest, sync=False)  # type: ignore[arg-type] # a text
+    for rank, arrays in enumerate(shards):
+        saver.save_shard(prefix, rank, arrays)
+    saver.save_metadata(prefix, world_size=len(shards))
+
+
+def ranks(options: argparse.Namespace, place: Path) -> Section:
+    """All ranks of a checkpoint, one after the other, each with a tensor of 32 bytes."""
+    commands = [
+        child(f"{what}, {n} ranks", "ranks", place, how, n)
+        for what, how in (("two bare files a rank", "raw"), ("`save_shard`", "ours"))
+        for n in N_RANKS
+    ]
+    note = (
+        f"Microseconds a rank; {options.rounds} rounds. Without fsync. A rank writes two files, "
+        "the shard and its record, and so do the bare calls: open, write, rename."
+    )
+    section = Section("Many ranks", note, "us", raced(commands, options.rounds))
+    found = {figure.what: figure for figure in section.figures}
+    few, many = (f"`save_shard`, {n} ranks" for n in N_RANKS)
+    ratio = ratio_of(found, many, few)
+    section.rulers = [Ruler(f"{many} over {few}, each rank", 1.3, ratio)]
+    return section
+
+
 def digests(options: argparse.Namespace, place: Path) -> Section:
     """How fast what proves files is by itself."""
     commands = [child(what, "digests", place, *rest) for what, rest in present(HASHED)]
@@ -635,6 +821,9 @@ def digests(options: argparse.Namespace, place: Path) -> Section:
 
 MEASURES: dict[str, Callable[[argparse.Namespace, Path], Section]] = {
     "load": load,
+    "load-out": load_out,
+    "valid": valid,
+    "ranks": ranks,
     "save": save,
     "save-fsync": save_fsync,
     "digests": digests,
