@@ -328,12 +328,14 @@ def play(contender: str, shards_dir: str, *arguments: str) -> None:
 # The directories.
 
 
-def make_shards_dir(shards_dir: Path, n_layers: int, n_bytes: int) -> Path:
+def make_shards_dir(
+    shards_dir: Path, n_layers: int, n_bytes: int, shard_bytes: int = SHARD_BYTES
+) -> Path:
     """Write a directory, unless it is there, whose rows begin with example, token and layer."""
     if (shards_dir / "shards.json").exists():
         return shards_dir
     shards_dir.mkdir(parents=True)
-    metadata = _metadata(n_layers, n_bytes)
+    metadata = _metadata(n_layers, n_bytes, shard_bytes)
     metadata.dump(shards_dir)
     names = [f"acts{number:06}.bin" for number in range(metadata.n_shards)]
     for number, name in enumerate(names):
@@ -342,10 +344,10 @@ def make_shards_dir(shards_dir: Path, n_layers: int, n_bytes: int) -> Path:
     return shards_dir
 
 
-def _metadata(n_layers: int, n_bytes: int) -> Metadata:
+def _metadata(n_layers: int, n_bytes: int, shard_bytes: int = SHARD_BYTES) -> Metadata:
     """Shards that are all full, so that whoever reads whole files reads no unused rows."""
     example_tokens = n_layers * (CONTENT + 1)
-    per_shard = SHARD_BYTES // (example_tokens * ROW_BYTES)
+    per_shard = shard_bytes // (example_tokens * ROW_BYTES)
     return Metadata(
         family="clip",
         ckpt="ViT-B-32/openai",
@@ -353,7 +355,7 @@ def _metadata(n_layers: int, n_bytes: int) -> Metadata:
         content_tokens_per_example=CONTENT,
         cls_token=True,
         d_model=D_MODEL,
-        n_examples=per_shard * (n_bytes // SHARD_BYTES),
+        n_examples=per_shard * (n_bytes // shard_bytes),
         max_tokens_per_shard=per_shard * example_tokens,
         data="",
         dataset="/data/images",
