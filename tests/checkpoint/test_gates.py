@@ -94,6 +94,7 @@ def test_nobody_tries_for_ever(tmp_path: Path, prefix: Path) -> None:
 
 def test_one_that_a_kill_left_is_used_and_removed(tmp_path: Path, prefix: Path) -> None:
     gate_of(prefix).mkdir(parents=True)
+    gate_of(prefix.with_name("beside")).mkdir()
     save(prefix)
     assert names(prefix) == WHOLE
     gate_of(prefix).mkdir()
