@@ -14,7 +14,16 @@ import pytest
 
 from shardproof import FetchError
 from shardproof._base import threads
-from shardproof.fetching import Cancellation, HttpSource, Limits, ReadRequest, fetch_file
+from shardproof.fetching import (
+    Cancellation,
+    HttpSource,
+    Limits,
+    ReadRequest,
+    RemoteFile,
+    ShardPrefetcher,
+    fetch_file,
+)
+from shardproof.fetching.cache import PrefetchTally
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers.kept_parts import beside_parts
 
@@ -239,3 +248,38 @@ def test_a_large_answer_that_is_cut_is_told_and_kept(hub: Hub, tmp_path: Path) -
 
     assert "the connection ended 10000000 bytes too early" in str(caught.value)
     assert "6000000 of 16000000 bytes are kept" in str(caught.value)
+
+
+def test_a_prefetcher_too_asks_once_for_each(hub: Hub, tmp_path: Path) -> None:
+    with ShardPrefetcher(f"{hub.url}/a", ["0.bin", "1.bin"], tmp_path, lookahead=1) as prefetcher:
+        assert [path.read_bytes() for path in prefetcher] == [DATA, DATA]
+
+    assert [r.method for r in hub.requests_for("*", method=None)] == ["GET", "GET"]
+
+
+def test_what_a_cache_has_is_asked_for_before(hub: Hub, tmp_path: Path) -> None:
+    for _ in range(2):
+        with ShardPrefetcher(f"{hub.url}/a", ["0.bin"], tmp_path, cleanup="keep") as prefetcher:
+            assert prefetcher.wait_for("0.bin").read_bytes() == DATA
+
+    assert [r.method for r in hub.requests_for("*", method=None)] == ["GET", "HEAD"]
+
+
+def test_one_that_may_state_digests_is_asked(hub: Hub, tmp_path: Path) -> None:
+    class Stating(HttpSource):
+        def stat(
+            self, name: str, *, timeout: float, cancellation: Cancellation | None = None
+        ) -> RemoteFile:
+            return RemoteFile(name, digest=DIGEST)
+
+    with Stating(f"{hub.url}/a") as source:
+        assert fetch_file(source, "0.bin", tmp_path / "0.bin").proven
+
+
+def test_downloads_without_a_wait_come_one_after_the_other() -> None:
+    tally = PrefetchTally()
+    assert tally.at_once(4) == 4
+    tally.took(10_000, 0.001)
+    assert tally.at_once(4) == 1
+    tally.took(10_000, 1.0)
+    assert tally.at_once(4) == 4

@@ -317,7 +317,7 @@ class ShardPrefetcher:
         if not self._has_begun:
             self._has_begun = True
             self._fetcher.sweep(wanted)
-        at_once = max(1, min(self._lookahead, _MOST_THREADS))
+        at_once = self._fetcher.tally.at_once(max(1, min(self._lookahead, _MOST_THREADS)))
         with self._lock:
             before: list[_Task] = []
             for name in wanted:

@@ -210,6 +210,11 @@ class Cache:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.name)
             return self._prover.take_over(place, file, stop, trust=trust)
 
+    def has(self, name: str) -> bool:
+        """Return whether anything is where the shard should be."""
+        with place_of(self.root, name) as place:
+            return place is not None and place.status() is not None
+
     def is_unknown(self, name: str) -> bool:
         """Return whether something is there of which nothing was proven."""
         with place_of(self.root, name) as place:

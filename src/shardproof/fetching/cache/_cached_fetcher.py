@@ -19,7 +19,7 @@ from shardproof.fetching.sources._source import RemoteFile, Source
 from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._fetch import fetch_to
 from shardproof.fetching.transfer._kept import drop_parts, key_in, sweep_parts
-from shardproof.fetching.transfer._requests import ask
+from shardproof.fetching.transfer._requests import ask, tells_when_read
 
 __all__ = ["CachedFetcher", "CachedShard"]
 
@@ -45,7 +45,13 @@ class CachedFetcher:
         self._here: dict[str, tuple[int, int]] = {}
 
     def prepare(self, name: str, position: int, stop: threading.Event) -> RemoteFile | None:
-        """Ask for a shard ahead of its turn; return what the source tells, if it can be asked."""
+        """Ask for a shard ahead of its turn; return what the source tells, if it can be asked.
+
+        Where it is told with the shard, and nothing is here that it would be compared with, it is
+        not asked.
+        """
+        if self._is_told_later(name):
+            return None
         with suppress(FetchError):
             return self._file(name, f"shard {position}", stop)
         return None
@@ -76,7 +82,15 @@ class CachedFetcher:
             lease = self._leases.get(name)
         return lease is not None and self._cache.is_unchanged(lease)
 
+    def _is_told_later(self, name: str) -> bool:
+        is_asked = name in self._files or self._cache.max_cache_bytes is not None
+        return not is_asked and tells_when_read(self._source) and not self._cache.has(name)
+
     def _bring(self, name: str, label: str, lease: Lease, stop: threading.Event) -> CachedShard:
+        if self._is_told_later(name):
+            with self._cache.downloading(name, timeout=self._limits.timeout, stop=stop):
+                if self._is_told_later(name):  # no other process has brought it
+                    return self._fetched(RemoteFile(name), label, lease, stop)
         try:
             file = self._file(name, label, stop)
         except FetchError:
@@ -113,7 +127,7 @@ class CachedFetcher:
             name,
             os.fspath(lease.part),
             goal=self._goal(name, label),
-            file=file,
+            file=self._files.get(name),
             digest=None,
             limits=self.tally.limits_for(file.size, self._limits),
             stop=stop,

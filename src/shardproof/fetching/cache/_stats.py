@@ -12,6 +12,7 @@ __all__ = ["PrefetchEvent", "PrefetchStats", "PrefetchTally"]
 
 _PATIENCE = 4.0
 _WEIGHT = 0.3
+_SOON = 0.01  # seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class PrefetchTally:
     def __init__(self, on_event: Callable[[PrefetchEvent], object] | None = None) -> None:
         self._lock = threading.Lock()
         self._speed: float | None = None
+        self._seconds: float | None = None
         self.tell = on_event or (lambda _: None)
         self.stats = PrefetchStats()
 
@@ -89,6 +91,15 @@ class PrefetchTally:
                 speed = n_bytes / seconds
                 old = self._speed
                 self._speed = speed if old is None else (1 - _WEIGHT) * old + _WEIGHT * speed
+                before = seconds if self._seconds is None else self._seconds
+                self._seconds = (1 - _WEIGHT) * before + _WEIGHT * seconds
+
+    def at_once(self, most: int) -> int:
+        """Return how many downloads are of use at once: one, where there is hardly a wait in any.
+
+        Then more of them would only wait for each other, for the interpreter and the processor.
+        """
+        return 1 if self._seconds is not None and self._seconds < _SOON else most
 
     def limits_for(self, size: int | None, limits: Limits) -> Limits:
         """Return limits whose time for an attempt suits what was seen until now."""

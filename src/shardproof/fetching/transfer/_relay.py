@@ -200,7 +200,7 @@ def relay(
     running = 0
     try:
         begun: Iterator[Event] | None = None
-        if isinstance(source, HttpSource) and spans.is_one:
+        if type(source) is HttpSource and spans.is_one:  # others may wait for ever
             begun = yield from _here(readers, spans, pace)
             if begun is None:
                 return
@@ -306,7 +306,7 @@ def call(
 
     A web server that is the ``source`` and connected is asked in this thread.
     """
-    if isinstance(source, HttpSource):
+    if type(source) is HttpSource:  # others may wait for ever
         with contextlib.suppress(NotConnectedError):
             return _called_here(work, _Pace(limits, deadline))
     cancellation = Cancellation()
