@@ -205,6 +205,15 @@ def test_a_proxy_goes_before(hub: Hub, tmp_path: Path, monkeypatch: pytest.Monke
     assert not source._web._direct
 
 
+def test_what_is_for_no_proxy_is_no_proxy(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with HttpSource(f"{hub.url}/a") as source:
+        fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+        assert source._web._direct
+
+
 def test_a_line_that_was_not_used_for_a_while_is_closed(
     source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,7 +176,7 @@ class Web:
         """Ask over a direct line; where that leads elsewhere, or can't be, through the library."""
         wait = cancellation or Cancellation()
         direct = None if self._leads else _direct_address(address)
-        if direct is not None and (self._direct or not getproxies()):
+        if direct is not None and (self._direct or not _has_proxies()):
             with self._direct_line(direct[0], timeout, wait) as line, _translated():
                 sent = self._sent_along(direct[0], headers)
                 answer = line.answer(method, direct[1], sent, timeout, wait)
@@ -392,6 +392,10 @@ def _direct_address(address: str) -> tuple[Origin, bytes] | None:
         return _direct_folder(address)
     found = _direct_folder(f"{folder}{slash}")
     return found and (found[0], found[1] + last.encode())
+
+
+def _has_proxies() -> bool:
+    return any(kind != "no" for kind in getproxies())  # of whom none is for some hosts
 
 
 @functools.lru_cache(maxsize=100)
