@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from shardproof._base.messages import traced, with_kind
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import Cancellation, begin_in_forks
 
@@ -174,6 +175,8 @@ class DirectLine:
             except TimeoutError:
                 if time.monotonic() >= end:
                     raise SourceError("no answer in time (ReadTimeout)", kind="late") from None
+            except OSError as error:
+                raise SourceError(with_kind(error)) from traced(error)
 
     def body(self) -> Iterator[bytes]:
         """Yield the body of the answer, which h11 measures."""
