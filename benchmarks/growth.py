@@ -169,6 +169,24 @@ def of_rows(place: Path, n: int) -> Run:
     return lambda: datasets.resolve_resume_plan([(path, 10) for path in paths], 5 * n)
 
 
+def of_loader(kind: Callable[..., Any], **options: Any) -> Prepare:
+    """An epoch, of shards of one row each."""
+
+    def prepare(place: Path, n: int) -> Run:
+        loader = kind(validate_bench.make_shards_dir(place, n), layer=1, **options)
+        return lambda: sum(len(batch["act"]) for batch in loader)
+
+    return prepare
+
+
+def of_rows_by_number(read: Callable[[shardproof.IndexedDataset, int], object]) -> Prepare:
+    def prepare(place: Path, n: int) -> Run:
+        dataset = shardproof.IndexedDataset(validate_bench.make_shards_dir(place, n), layer=1)
+        return lambda: read(dataset, n)
+
+    return prepare
+
+
 GROUPS: dict[str, dict[str, Prepare]] = {
     "validation": {
         "`validate(path)`": saev(shardproof.validate),
@@ -194,6 +212,19 @@ GROUPS: dict[str, dict[str, Prepare]] = {
         "`claims_in(path)`, all claimed": of_claimed(lambda s: list(receipts.claims_in(s.path))),
         "`store.claim_pending()`, all claimed, a hundredth": of_claimed(claim_some),
         "`plan_dirs(path)` of so many runs": of_runs,
+    },
+    "loaders": {
+        "`OrderedDataLoader(path)`": saev(lambda path: shardproof.OrderedDataLoader(path, layer=1)),
+        "an epoch in order": of_loader(shardproof.OrderedDataLoader, batch_size=64),
+        "an epoch shuffled": of_loader(shardproof.ShuffledDataLoader, batch_size=64),
+        "an epoch permuted": of_loader(
+            shardproof.ShuffledDataLoader, batch_size=64, buffer_size=None
+        ),
+        "`dataset[rows]`, all at once": of_rows_by_number(lambda rows, n: rows[range(n)]),
+        "`dataset[row]`, each": of_rows_by_number(lambda rows, n: [rows[at] for at in range(n)]),
+        "`dataset[rows]`, 1000 times": of_rows_by_number(
+            lambda rows, n: [rows[range(at, n, 1000)] for at in range(min(n, 1000))]
+        ),
     },
     "staging": {
         "`stage(path)`": of_stage(again=False),

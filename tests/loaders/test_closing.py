@@ -84,7 +84,7 @@ def opened(monkeypatch):
     """What was opened, which so ends by being closed and not by being dropped."""
     found: list[OpenShards] = []
     real = RowSource.open
-    monkeypatch.setattr(RowSource, "open", lambda source: found.append(real(source)) or found[-1])
+    monkeypatch.setattr(RowSource, "open", lambda *each: found.append(real(*each)) or found[-1])
     return found
 
 

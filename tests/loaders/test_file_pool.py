@@ -8,13 +8,14 @@ import resource
 import numpy as np
 import pytest
 
-from shardproof import IndexedDataset, ShardReadError
+from shardproof import IndexedDataset, OrderedDataLoader, ShardReadError
 from shardproof.loaders.io._file_pool import FilePool, OpenFile
 from shardproof.loaders.io._submissions import Submissions, open_submissions
 from shardproof.testing.contracts._child import returned, run_in_child
 
 PATIENCE = 60.0
 N_SHARDS = 200
+NAMES = [f"acts{number:06}.bin" for number in range(N_SHARDS)]
 
 
 @pytest.fixture
@@ -120,11 +121,42 @@ def test_where_nothing_at_all_can_be_opened_it_says_so(path):
     assert limited(read) == [errno.EMFILE, True]
 
 
-def test_files_in_use_are_not_closed_for_others(path):
-    names = [f"acts{number:06}.bin" for number in range(N_SHARDS)]
+def test_many_threads_share_few_descriptors(path):
+    """Each holds several files at a time."""
 
     def read() -> bool:
-        pool, held = FilePool(str(path), names), []
+        loader = OrderedDataLoader(path, layer=6, batch_size=7, workers=8)
+        found = [int(example) for batch in loader for example in batch["example_idx"]]
+        return found == [row // 3 for row in range(3 * N_SHARDS)]
+
+    assert limited(read, 64) is True
+
+
+def test_where_most_are_in_use_not_each_open_looks_for_files_to_close(path, monkeypatch):
+    def read() -> tuple[int, int]:
+        pool, held, calls = FilePool(str(path), NAMES), [], []
+        look = FilePool._leave_unused
+        monkeypatch.setattr(FilePool, "_leave_unused", lambda *a: calls.append(1) or look(*a))
+        for index in range(100):
+            pool.file(index, held)
+        n_held = len(calls)
+        held.clear()
+        pool.give_back(held)
+        for index in range(100, N_SHARDS):
+            mine: list[OpenFile | Submissions] = []
+            pool.file(index, mine)
+            mine.clear()
+            pool.give_back(mine)
+        return n_held, len(pool._files)
+
+    n_looks, n_kept = limited(read, 160)  # of which 40 may stay open
+    assert n_looks < 15
+    assert n_kept <= 40
+
+
+def test_files_in_use_are_not_closed_for_others(path):
+    def read() -> bool:
+        pool, held = FilePool(str(path), NAMES), []
         used = pool.file(0, held)
         for index in range(1, N_SHARDS):
             mine: list[OpenFile | Submissions] = []

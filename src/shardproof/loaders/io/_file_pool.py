@@ -53,6 +53,7 @@ class FilePool:
         self._directories: list[OpenFile] = []  # none or one
         self._files: collections.OrderedDict[int, OpenFile] = collections.OrderedDict()
         self._queues: list[Submissions] = []
+        self._n_enough = 0  # files that are open, after which some are to be closed
         self._left: Held = []
         self._held: dict[int, Held] = {}  # by its identity
         self._lock = threading.Lock()
@@ -189,7 +190,10 @@ class FilePool:
             self._held[id(held)] = held
             if other is not file:
                 self._left.append(file)
-            self._leave_unused(self.most)
+            if len(self._files) > self._n_enough:
+                self._leave_unused(most := self.most)
+                # Where most are in use, to look at all for each that is opened would take longer.
+                self._n_enough = max(most, len(self._files) + most // 4)
             self._sweep()
         return other
 

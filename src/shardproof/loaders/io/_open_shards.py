@@ -24,8 +24,9 @@ _MANY = 32
 
 _ATTEMPTS = 4
 _SECONDS = 10.0
-# What a network file system says when a server was away or a file was replaced: open it again.
-_PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
+# What a network file system says when a server was away or a file was replaced: open it again. And
+# of descriptors that are short, others may have given some back by then.
+_PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE}
 
 
 class OpenShards:
@@ -34,10 +35,12 @@ class OpenShards:
     Args:
         root: Real absolute path of the directory.
         names: Names of the shards.
+        n_readers: How many threads read at the same time; together they hold half of the shards
+            that may stay open.
     """
 
-    def __init__(self, root: str, names: Sequence[str]) -> None:
-        self._root, self._names = root, names
+    def __init__(self, root: str, names: Sequence[str], n_readers: int = 1) -> None:
+        self._root, self._names, self._n_readers = root, names, n_readers
         self._files = FilePool(root, names)
 
     @property
@@ -92,7 +95,8 @@ class OpenShards:
         """Return the descriptors for the first of some reads, which are held from then on."""
         changes = np.flatnonzero(shards[1:] != shards[:-1]) + 1
         bounds = np.concatenate(([0], changes, [len(shards)]))
-        files = self._files.files(shards[bounds[:-1][: self._files.most]].tolist(), held)
+        n_files = max(1, self._files.most // (2 * self._n_readers))
+        files = self._files.files(shards[bounds[:-1][:n_files]].tolist(), held)
         n_reads = bounds[1 : len(files) + 1] - bounds[: len(files)]
         return np.repeat(np.array([file.fd for file in files], np.int64), n_reads)
 

@@ -44,8 +44,8 @@ class ReadAhead:
 
     def batches(self, first: int) -> Generator[Batch, None, None]:
         """Yield the batches from one on; threads and descriptors last as long as the generator."""
-        shards = self.source.open()
         n_threads = self._n_threads
+        shards = self.source.open(n_threads)
         readers: _Readers = Crew(operator.call, n_threads, "shardproof-reader")
         try:
             # One stretch, in its parts, is read while the one before is delivered.

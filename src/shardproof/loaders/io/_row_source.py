@@ -76,13 +76,13 @@ class RowSource:
     selection: Selection
     labels: npt.NDArray[np.uint8] | None
 
-    def open(self) -> OpenShards:
-        """Return the shards, which the caller reads and closes."""
+    def open(self, n_readers: int = 1) -> OpenShards:
+        """Return the shards, which the caller reads, by so many threads, and closes."""
         status = os.stat(self.root)
         if (status.st_dev, status.st_ino) != self.identity:
             problem = "another directory is in its place since it was validated"
             raise ShardReadError(problem, path=self.root)
-        return OpenShards(self.root, self.names)
+        return OpenShards(self.root, self.names, n_readers)
 
 
 def open_source(path: str | os.PathLike[str], layer: LayerChoice, tokens: TokenChoice) -> RowSource:
