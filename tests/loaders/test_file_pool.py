@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, OrderedDataLoader, ShardReadError
+from shardproof.loaders.io import _read_ahead
 from shardproof.loaders.io._file_pool import FilePool, OpenFile
 from shardproof.loaders.io._submissions import Submissions, open_submissions
 from shardproof.testing.contracts._child import returned, run_in_child
@@ -121,15 +122,17 @@ def test_where_nothing_at_all_can_be_opened_it_says_so(path):
     assert limited(read) == [errno.EMFILE, True]
 
 
-def test_many_threads_share_few_descriptors(path):
-    """Each holds several files at a time."""
+def test_many_threads_share_few_descriptors(path, monkeypatch):
+    """Each may hold as many files as stay open."""
 
     def read() -> bool:
-        loader = OrderedDataLoader(path, layer=6, batch_size=7, workers=8)
+        limit_to(n_open() + 30)
+        loader = OrderedDataLoader(path, layer=6, batch_size=120, workers=8)
         found = [int(example) for batch in loader for example in batch["example_idx"]]
         return found == [row // 3 for row in range(3 * N_SHARDS)]
 
-    assert limited(read, 64) is True
+    monkeypatch.setattr(_read_ahead, "_ROWS_AT_ONCE", 1)  # so that each batch has a thread
+    assert limited(read) is True
 
 
 def test_where_most_are_in_use_not_each_open_looks_for_files_to_close(path, monkeypatch):
