@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from shardproof._base.messages import shown
+from shardproof._base.messages import quoted, shown
 
 __all__ = ["ShellCommand", "ShellGroup"]
 
@@ -39,10 +39,8 @@ class _Drawn(click.Command):
 
 
 def _tell(error: click.UsageError) -> None:
-    if isinstance(
-        error, click.exceptions.NoArgsIsHelpError
-    ):  # of no words at all, in lines of ours
-        click.echo(error.message)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.message)  # the help, in lines of ours
         return
     from shardproof.cli import panels  # noqa: PLC0415 - as above
 
@@ -75,6 +73,6 @@ class ShellGroup(_Drawn, click.Group):
             import difflib  # noqa: PLC0415 - only for an error
 
             near = difflib.get_close_matches(name[:100], self.list_commands(ctx), 1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            ctx.fail(f"No such command '{name}'.{hint}")
+            hint = f" Did you mean {quoted(near[0])}?" if near else ""
+            ctx.fail(f"No such command {quoted(name)}.{hint}")
         return name, command, others

@@ -243,8 +243,10 @@ def _here(
     except GeneratorExit:
         events.close()
         raise
+    except SourceError:
+        raise
     except Exception as error:
-        raise _as_source_error(error) from error.__cause__
+        raise _as_source_error(error) from traced(error)
     return None
 
 
@@ -333,10 +335,10 @@ def call(
 def _called_here(work: Callable[[Cancellation], Result], pace: _Pace) -> Result:
     try:
         return work(Watch(pace.look))
-    except NotConnectedError:
+    except (NotConnectedError, SourceError):
         raise
     except Exception as error:
-        raise _as_source_error(error) from error.__cause__
+        raise _as_source_error(error) from traced(error)
 
 
 def _as_source_error(error: BaseException) -> SourceError:
