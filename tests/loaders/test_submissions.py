@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, ShardReadError, ShuffledDataLoader
-from shardproof.loaders.io import _file_pool, _submissions
+from shardproof.loaders.io import _file_pool, _open_shards, _submissions
 from shardproof.loaders.io._memory import vectors
 from shardproof.loaders.io._submissions import (
     Submissions,
@@ -180,6 +180,20 @@ def test_queues_are_used(path, monkeypatch, queue):
             assert len(dataset[range(0, 800, 2)]["act"]) == 400
     assert 1 <= len(made) <= 2  # one for each of the threads that read
     assert not any(one.is_open for one in made)  # given back
+
+
+def test_long_reads_need_no_queue(path, monkeypatch):
+    """Where each takes longer than the call for it, calls of two threads are faster."""
+    made = []
+    monkeypatch.setattr(_file_pool, "open_submissions", lambda: made.append(1))
+    monkeypatch.setattr(_open_shards, "_LONG", 1)
+    with IndexedDataset(path, layer=6) as dataset:
+        assert len(dataset[range(0, 800, 2)]["act"]) == 400
+        assert not made
+        monkeypatch.undo()
+        monkeypatch.setattr(_file_pool, "open_submissions", lambda: made.append(1))
+        assert len(dataset[range(0, 800, 2)]["act"]) == 400
+    assert made
 
 
 @pytest.mark.parametrize("n_rows", [200, 1500])

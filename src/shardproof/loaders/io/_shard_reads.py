@@ -51,6 +51,11 @@ class ShardReads(NamedTuple):
         return ShardRead(int(self.shard[place]), int(self.offset[place]), to)
 
     @property
+    def vector_bytes(self) -> float:
+        """How many bytes go to a vector, in the mean."""
+        return float(self.length.sum() / max(1, (self.stop - self.first).sum()))
+
+    @property
     def addresses(self) -> Rows:
         """Where each finds its vectors."""
         return self.vectors.ctypes.data + self.first * VECTOR.itemsize
