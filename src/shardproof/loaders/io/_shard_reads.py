@@ -53,7 +53,7 @@ class ShardReads(NamedTuple):
     @property
     def vector_bytes(self) -> float:
         """How many bytes go to a vector, in the mean."""
-        return float(self.length.sum() / max(1, (self.stop - self.first).sum()))
+        return int(self.length.sum()) / max(1, int((self.stop - self.first).sum()))
 
     @property
     def addresses(self) -> Rows:
