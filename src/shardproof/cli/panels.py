@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
+from shardproof._base.messages import quoted
 from shardproof.cli.paths import ShellArgument
 
 __all__ = ["help_of", "print_error"]
@@ -60,7 +61,8 @@ def print_error(problem: str, context: click.Context | None) -> None:
     out = Console(theme=_THEME, highlight=False, stderr=True)
     if context is not None:
         out.print(_painted(context.get_usage()), style="bold")
-        out.print(Text(f"Try '{context.command_path} --help' for help.", "dim"))
+        how = quoted(f"{context.command_path} --help")
+        out.print(Text(f"Try {how} for help.", "dim"))
     out.print(Panel(_painted(problem), border_style="red", title="Error", title_align="left"))
 
 
