@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
 from shardproof.loaders.io import _memory, _read_ahead
 from shardproof.loaders.io._memory import Buffer
-from shardproof.loaders.io._read_plan import ReadPlan
+from shardproof.loaders.io._read_plan import ReadPlan, _ascending
 from shardproof.testing import Layout, shards_dir
 from tests.helpers.loading import counted, flat, selections, taken, whole_layouts, with_dtype
 from tests.helpers.memmaps import delivered, rows
@@ -240,3 +240,13 @@ def test_runs_longer_than_one_call_may_take(shards_dir_factory):
     expected = rows(path, "all", "all")
     loader = ShuffledDataLoader(path, layer="all", tokens="all", batch_size=700)
     assert counted(flat(taken(loader, "all"))) == counted(expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**62), st.integers(0, 1500), st.integers(0, 2**32))
+@example(0, 1500, 0)
+@example(2**16, 1500, 0)
+@example(2**48, 1500, 0)
+def test_places_are_sorted_by_16_bits_at_a_time(highest, n_places, seed):
+    places = np.random.default_rng(seed).integers(0, highest, n_places, endpoint=True)
+    assert np.array_equal(_ascending(places), np.argsort(places, kind="stable"))

@@ -112,9 +112,7 @@ class Scattered:
     __slots__ = ("_ends", "_views", "n_bytes")
 
     def __init__(self, vectors: Vectors) -> None:
-        spans = zip(vectors["base"].tolist(), vectors["length"].tolist(), strict=True)
-        kinds = ((ctypes.c_char * length, address) for address, length in spans)
-        self._views = [memoryview(kind.from_address(at)).cast("B") for kind, at in kinds]
+        self._views = [_memory_at(*vector) for vector in vectors.tolist()]
         self._ends = list(itertools.accumulate(map(len, self._views)))
         self.n_bytes = self._ends[-1]
 
@@ -124,6 +122,10 @@ class Scattered:
         views = self._views[first : first + MOST_VECTORS]
         views[0] = views[0][len(views[0]) - (self._ends[first] - n_done) :]
         return os.preadv(fd, views, offset + n_done)
+
+
+def _memory_at(address: int, n_bytes: int) -> memoryview:
+    return memoryview((ctypes.c_char * n_bytes).from_address(address)).cast("B")
 
 
 Destination = Contiguous | Scattered

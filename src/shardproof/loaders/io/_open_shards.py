@@ -75,8 +75,8 @@ class OpenShards:
         while len(reads.shard) >= _MANY and reads.vector_bytes < _LONG:
             n_reads = self._read_first(reads, helper)
             reads = reads.part(slice(n_reads, None))
-        for place in range(len(reads.shard)):
-            self.read(reads.one(place))
+        for read in reads.singly():
+            self.read(read)
 
     def _read_first(self, reads: ShardReads, helper: Helper | None) -> int:
         """Do those of the first shards, as many as may be open at once; return how many."""
@@ -88,10 +88,11 @@ class OpenShards:
         finally:
             held.clear()
             self._files.give_back(held)
-        for place in np.flatnonzero(n_read != some.length).tolist():
-            self.read(some.one(place))
+        left = some.part(np.flatnonzero(n_read != some.length))
         if not len(fds):
-            self.read(reads.one(0))  # which knows what to do, or to say, where it can't be opened
+            left = reads.part(slice(1))  # can't be opened: to read it alone is to say why
+        for read in left.singly():
+            self.read(read)
         return max(1, len(fds))
 
     def _fds(self, shards: Rows, held: Held) -> Rows:

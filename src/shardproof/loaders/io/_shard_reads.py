@@ -45,10 +45,11 @@ class ShardReads(NamedTuple):
         shard, offset, first, stop, length = (each[chosen] for each in self[:5])
         return self._replace(shard=shard, offset=offset, first=first, stop=stop, length=length)
 
-    def one(self, place: int) -> ShardRead:
-        """Return one of them."""
-        to = Scattered(self.vectors[int(self.first[place]) : int(self.stop[place])])
-        return ShardRead(int(self.shard[place]), int(self.offset[place]), to)
+    def singly(self) -> Iterator[ShardRead]:
+        """Yield one after the other."""
+        lists = (each.tolist() for each in self[:4])
+        for shard, offset, first, stop in zip(*lists, strict=True):
+            yield ShardRead(shard, offset, Scattered(self.vectors[first:stop]))
 
     @property
     def vector_bytes(self) -> float:
