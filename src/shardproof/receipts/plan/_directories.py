@@ -8,8 +8,10 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from shardproof._base import json
 from shardproof._base.arguments import checked
@@ -29,6 +31,7 @@ __all__ = [
     "PlanHeader",
     "plan_dirs",
     "read_header",
+    "read_plan_file",
     "receipt_name",
     "refuse_version",
     "told_of",
@@ -56,6 +59,8 @@ MAX_PLAN_BYTES = 256 * 2**20
 MAX_RECEIPT_BYTES = 2**20
 """Largest receipt; in use they have under a thousand bytes, a traceback some thousands."""
 
+T = TypeVar("T")
+
 _RUNS, _DATASETS = "runs", "datasets"
 _MAX_STEPS = 5  # runs/<run_hash>/datasets/<dataset_name>/<plan_hash>
 _MAX_UNNAMED = 2  # of them in a row: <dataset_name>/<plan_hash>
@@ -78,9 +83,60 @@ class PlanHeader(_Header, frozen=True, kw_only=True):
     root: str
 
 
+class _UsualSource(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The fields of a source file in ``plan.json``, with whatever values."""
+
+    path: Any = UNSET
+    size: Any = UNSET
+    local_path: Any = UNSET
+    etag: Any = UNSET
+    mtime: Any = UNSET
+    version_id: Any = UNSET
+    hf_repo_id: Any = UNSET
+    hf_filename: Any = UNSET
+    hf_revision: Any = UNSET
+    row_modulus: Any = UNSET
+    row_remainder: Any = UNSET
+
+
+class _UsualAssignment(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The fields of a shard in ``plan.json``."""
+
+    shard_index: Any = UNSET
+    files: tuple[_UsualSource, ...] | msgspec.UnsetType = UNSET
+    total_bytes: Any = UNSET
+
+
+class _UsualPlan(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """All fields of ``plan.json``, ours and Nemotron's; see `Plan`.
+
+    Each may be missing and is not encoded then, so that none hides one that stands twice.
+    """
+
+    version: Any = UNSET
+    created_at: Any = UNSET
+    plan_hash: Any = UNSET
+    dataset_name: Any = UNSET
+    num_shards: Any = UNSET
+    source_fingerprint: Any = UNSET
+    config_hash: Any = UNSET
+    determinism_constraints: Any = UNSET
+    resolved_tokenizer: Any = UNSET
+    file_assignments: list[_UsualAssignment] | msgspec.UnsetType = UNSET
+    config: Any = UNSET
+    pins: Any = UNSET
+    run_hash: Any = UNSET
+    kinds: Any = UNSET
+
+
+def read_plan_file(root: str, kind: type[T]) -> T:
+    """Return ``plan.json`` decoded as ``kind``; raises as `_base.json.read`."""
+    return json.read(root, PLAN_FILE, kind, max_bytes=MAX_PLAN_BYTES, usual=_UsualPlan)
+
+
 def read_header(root: str) -> PlanHeader:
     """Return what a plan says of itself; raise `ManifestError` where that can't be read."""
-    header = json.read(root, PLAN_FILE, _Header, max_bytes=MAX_PLAN_BYTES)
+    header = read_plan_file(root, _Header)
     refuse_version(header.version, root)
     path = os.path.join(root, PLAN_FILE)
     if len(header.plan_hash) > _MAX_HASH:

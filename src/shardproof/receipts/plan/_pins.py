@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from shardproof._base import json
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told, traced
 from shardproof._base.opening import mode_of, real_path, refuse_empty
 from shardproof.errors import ManifestError, ManifestPermissionError, RevisionError
 from shardproof.receipts.plan._canonical import canonical_json
-from shardproof.receipts.plan._directories import MAX_PLAN_BYTES, PLAN_FILE, plan_dirs
+from shardproof.receipts.plan._directories import plan_dirs, read_plan_file
 from shardproof.receipts.plan._input_files import describe, input_files
 
 __all__ = ["Pin", "pin_files", "pin_hub"]
@@ -163,7 +162,7 @@ def _recorded(
     newest: tuple[str, Pin] | None = None
     for plan_dir in found:
         try:
-            plan = json.read(str(plan_dir), PLAN_FILE, _PinsOfAPlan, max_bytes=MAX_PLAN_BYTES)
+            plan = read_plan_file(str(plan_dir), _PinsOfAPlan)
         except ManifestPermissionError:
             raise  # it may be the newest, and then an older one is wrong
         except ManifestError:

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from shardproof._base import json
 from shardproof._base.arguments import as_int, checked, count
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import real_root, refusals
@@ -22,6 +21,7 @@ from shardproof.receipts.plan._directories import (
     MAX_PLAN_BYTES,
     MAX_SHARDS,
     PLAN_FILE,
+    read_plan_file,
     refuse_version,
 )
 from shardproof.receipts.plan._input_files import InputFile, identity_of
@@ -106,7 +106,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """
         refuse_empty(plan_dir=plan_dir)
         root = real_root(plan_dir)
-        plan = json.read(root, PLAN_FILE, Plan, max_bytes=MAX_PLAN_BYTES)
+        plan = read_plan_file(root, Plan)
         refuse_version(plan.version, root)
         found = [assignment.shard_index for assignment in plan.file_assignments]
         if found != list(range(plan.n_shards)):
