@@ -22,6 +22,7 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import real_path, refuse_empty
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._leases import HEARTBEAT, STALE_AFTER, Lease, Leases
+from shardproof.fetching.cache._occupancy import Occupancy
 from shardproof.fetching.cache._places import Slot, key_of, locked, make_state, place_of
 from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of, proof_of
 from shardproof.fetching.cache._prover import Prover
@@ -74,6 +75,7 @@ class Cache:
         self._leases = Leases(dirs, heartbeat, stale_after, clock)
         self._removals = Removals(self.root, self._proofs, self._leases)
         self._prover = Prover(self._proofs, self._removals)
+        self._occupancy = Occupancy(self._proofs, self._removals)
         # What killed processes left goes; what fails costs room, no more.
         try:
             locks = os.listdir(self._locks)  # before the leases: a lock's holder has a lease
@@ -261,9 +263,9 @@ class Cache:
         """Discard what an earlier run has left, but not these; return the names that are gone."""
         if not self._removes_at_once:
             return []
-        names = sorted({name for _, _, name in self._removals.placed()} - set(wanted))
-        proofs = self._proofs.paths()
-        return [name for name in names if self._removals.discard(name, proofs)]
+        names = sorted(set(self._removals.placed()).difference(wanted))
+        stale = self._proofs.paths()
+        return [name for name in names if self._removals.discard(name, stale.get(key_of(name), ()))]
 
     def make_room(self, n_bytes: int, lease: Lease) -> bool:
         """Reserve room for a shard that is to be fetched; the least recently used ones go for it.
@@ -271,20 +273,14 @@ class Cache:
         What is reserved counts for other processes too, until the shard is placed or the lease
         released. Return whether there is room: if not, none is reserved, and the fetch goes on.
         """
-        most = self.max_cache_bytes
-        if most is None:
+        if self.max_cache_bytes is None:
             return True
         lease.reserve(n_bytes)
-        used = self._leases.reserved()
-        placed = sorted(self._removals.placed())
-        used += sum(size for _, size, _ in placed)
-        proofs = self._proofs.paths()
-        for _, size, name in placed:
-            if used > most and self._removals.discard(name, proofs):
-                used -= size
-        if used > most:
+        # Reservations first: they are given back when what they are for can be seen.
+        has_room = self._occupancy.shrink(self.max_cache_bytes - self._leases.reserved())
+        if not has_room:
             lease.reserve(0)
-        return used <= most
+        return has_room
 
     def downloading(
         self, name: str, stop: threading.Event | None = None, *, timeout: float = 600.0

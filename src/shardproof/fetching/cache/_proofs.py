@@ -9,7 +9,7 @@ for one; a proof without a file proves nothing.
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -24,6 +24,7 @@ __all__ = ["MAX_PROOF_BYTES", "CacheProof", "ProofFiles", "digests_of", "proof_o
 
 MAX_PROOF_BYTES = 2**16  # of one that is read; in use they have some hundred
 _MAX_IDENTITY = 2**13
+_ENDING = ".json"
 
 
 class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +68,7 @@ class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
 
 def _filename(key: str, mark: Mark) -> str:
     digest = hashlib.blake2b("/".join(map(str, mark)).encode(), digest_size=8)
-    return f"{key}.{digest.hexdigest()}.json"
+    return f"{key}.{digest.hexdigest()}{_ENDING}"
 
 
 def digests_of(*digests: str | None) -> tuple[str, ...]:
@@ -115,7 +116,7 @@ class ProofFiles:
 
     def of_key(self, key: str, status: os.stat_result) -> CacheProof | None:
         """Return the proof of a file of which only the key is known."""
-        return self._read(_filename(key, mark_of(status)))
+        return self.of_file(_filename(key, mark_of(status)))
 
     def write(self, proof: CacheProof) -> None:
         """Record a proof, in place of what was known of the same file."""
@@ -130,6 +131,22 @@ class ProofFiles:
         with contextlib.suppress(OSError):  # it may be another user's
             os.utime(self.path_of(proof))
 
+    def names(self) -> set[str]:
+        """Return the names of the files of all proofs; of files that are gone, too."""
+        return {name for name in os.listdir(self.directory) if name.endswith(_ENDING)}
+
+    def paths_of(self, key: str, names: Iterable[str] | None = None) -> list[str]:
+        """Return the paths of a shard's proofs, among these names or all; of files gone, too."""
+        names = os.listdir(self.directory) if names is None else names
+        return [os.path.join(self.directory, each) for each in names if each.startswith(f"{key}.")]
+
+    def used(self, filename: str) -> int | None:
+        """Return when a proof's shard was last used, in nanoseconds; None if the proof is gone."""
+        try:
+            return os.stat(os.path.join(self.directory, filename)).st_mtime_ns
+        except FileNotFoundError:
+            return None
+
     def paths(self) -> Mapping[str, Sequence[str]]:
         """Return the paths of all proofs, by the keys of shards; of files that are gone, too."""
         found: dict[str, list[str]] = {}
@@ -140,14 +157,14 @@ class ProofFiles:
 
     def all(self) -> Iterator[tuple[CacheProof, int]]:
         """Yield each proof with when it was last used, in nanoseconds."""
-        for name in os.listdir(self.directory):
-            proof = self._read(name)
-            with contextlib.suppress(FileNotFoundError):
-                if proof is not None:
-                    yield proof, os.stat(os.path.join(self.directory, name)).st_mtime_ns
+        for filename in self.names():
+            proof, used = self.of_file(filename), self.used(filename)
+            if proof is not None and used is not None:
+                yield proof, used
 
-    def _read(self, filename: str) -> CacheProof | None:
-        # None for what proves nothing: others may write anything there.
+    def of_file(self, filename: str) -> CacheProof | None:
+        """Return what is in a proof's file; None for what proves nothing."""
+        # Others may write anything there.
         try:
             proof = json.read(self.directory, filename, CacheProof, max_bytes=MAX_PROOF_BYTES)
             refuse_name(proof.name)

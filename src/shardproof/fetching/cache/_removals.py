@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from shardproof._base import files
 from shardproof._base.liveness import is_gone, mark_of
@@ -18,7 +18,7 @@ from shardproof._base.opening import is_there
 from shardproof.fetching.cache._lease_files import Kind
 from shardproof.fetching.cache._leases import Lease, Leases
 from shardproof.fetching.cache._places import Slot, key_of, place_of
-from shardproof.fetching.cache._proofs import ProofFiles
+from shardproof.fetching.cache._proofs import CacheProof, ProofFiles
 
 __all__ = ["Removals"]
 
@@ -38,18 +38,18 @@ class Removals:
         place: Slot,
         kind: Kind,
         but: Lease | None = None,
-        proofs: Mapping[str, Sequence[str]] | None = None,
+        stale: Sequence[str] | None = None,
     ) -> bool:
         """Remove a shard that this package put there and is as it was; return whether it went.
 
         With ``"lease"``, a shard with another lease than ``but`` stays; with ``"reader"``, only one
-        that is being read. ``proofs`` is what `ProofFiles.paths` returned, where many are removed.
+        that is being read. ``stale`` is what `ProofFiles.paths_of` returned, if it was asked.
         """
         # Taken before leases are looked at: of a shard without holders, these are not in use.
-        stale: Sequence[str] = ()
-        if kind == "lease":
-            known = self._proofs.paths() if proofs is None else proofs
-            stale = known.get(key_of(place.name), ())
+        if kind != "lease":
+            stale = ()
+        elif stale is None:
+            stale = self._proofs.paths_of(key_of(place.name))
         status = place.status()
         if status is None:
             is_held = not stale or self._leases.holders(key_of(place.name), kind, but)
@@ -65,22 +65,33 @@ class Removals:
 
         return self._take_away(place, status, kind, but, finish)
 
-    def discard(self, name: str, proofs: Mapping[str, Sequence[str]] | None = None) -> bool:
+    def discard(self, name: str, stale: Sequence[str] | None = None) -> bool:
         """Remove a shard if no process holds it; what fails is logged. Arguments as of `remove`."""
         try:
             with place_of(self._root, name) as place:
-                return place is not None and self.remove(place, "lease", proofs=proofs)
+                return place is not None and self.remove(place, "lease", stale=stale)
         except OSError as error:
             logger.warning("Shard '%s' could not be removed: %s", shown(name), told(error))
             return False
 
-    def placed(self) -> Iterator[tuple[int, int, str]]:
-        """Yield when each shard that this package put there was last used, its size and name."""
-        for proof, used in self._proofs.all():
-            with contextlib.suppress(OSError), place_of(self._root, proof.name) as place:
-                status = place.status() if place else None
-                if proof.placed and status is not None and mark_of(status) == proof.mark:
-                    yield used, proof.size, proof.name
+    def placed(self) -> Iterator[str]:
+        """Yield the name of each shard that this package put there and is as it was."""
+        for proof, _ in self._proofs.all():
+            with contextlib.suppress(OSError):
+                if proof.placed and self.has(proof):
+                    yield proof.name
+
+    def has(self, proof: CacheProof) -> bool:
+        """Return whether the file is there that a proof is about; raise if that can't be seen."""
+        with place_of(self._root, proof.name) as place:
+            status = place.status() if place else None
+            return status is not None and mark_of(status) == proof.mark
+
+    def forget_stale(self, proof: CacheProof) -> None:
+        """Remove a proof whose file was not there, unless a holder may be about to put it there."""
+        if self._leases.holders(key_of(proof.name), "lease") or self.has(proof):
+            return
+        self._proofs.forget(proof)
 
     def make_way(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
         """Take away what is there, unless another process reads it; say whether it is gone."""

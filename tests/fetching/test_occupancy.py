@@ -1,0 +1,220 @@
+"""A size limit, where several processes share a cache: each reads little, and knows enough."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shardproof.fetching.cache._cache import Cache
+from shardproof.fetching.cache._leases import Lease
+from shardproof.fetching.cache._proofs import ProofFiles
+from shardproof.fetching.sources._source import RemoteFile
+from shardproof.testing.contracts._child import returned, run_in_child
+
+SIZE = 10
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def new_cache(root) -> Iterator[Callable[[], Cache]]:
+    made = []
+
+    def make() -> Cache:
+        made.append(Cache(root, max_cache_bytes=3 * SIZE))
+        return made[-1]
+
+    yield make
+    for cache in made:
+        cache.close()
+
+
+@pytest.fixture
+def cache(new_cache) -> Cache:
+    """One that holds three shards, and has looked at them."""
+    cache = new_cache()
+    for name in "abc":
+        put(cache, name)
+    assert has_room(cache, 0)
+    return cache
+
+
+@pytest.fixture
+def other(new_cache) -> Cache:
+    """The same directory, as another process sees it."""
+    return new_cache()
+
+
+def place(cache: Cache, name: str, lease: Lease) -> None:
+    lease.part.write_bytes(b"x" * SIZE)
+    cache.place(lease.part, RemoteFile(name, SIZE), lease)
+
+
+def put(cache: Cache, name: str) -> None:
+    """Bring a shard as a prefetcher does, and let go of it."""
+    with cache.hold(name) as lease:
+        assert cache.make_room(SIZE, lease)
+        place(cache, name, lease)
+
+
+def use(cache: Cache, name: str) -> None:
+    with cache.hold(name) as lease:
+        assert cache.find(RemoteFile(name, SIZE), lease)
+
+
+def has_room(cache: Cache, n_bytes: int) -> bool:
+    with cache.hold("new") as lease:
+        return cache.make_room(n_bytes, lease)
+
+
+def shards(root: Path) -> str:
+    return "".join(sorted(path.name for path in root.iterdir() if path.is_file()))
+
+
+def n_proofs(root: Path) -> int:
+    return len(list((root / ".shardproof/proofs").iterdir()))
+
+
+@pytest.mark.parametrize("share", [0.5, 2.0])
+def test_no_more_proofs_are_read_for_each_of_many_shards_than_of_few(
+    tmp_path, monkeypatch, share: float
+) -> None:
+    n_read, read = [0], ProofFiles.of_file
+
+    def counting(self: ProofFiles, filename: str) -> object:
+        n_read[0] += 1
+        return read(self, filename)
+
+    monkeypatch.setattr(ProofFiles, "of_file", counting)
+    each = []
+    for n in (20, 80):
+        n_read[0] = 0
+        with Cache(tmp_path / str(n), max_cache_bytes=int(share * n) * SIZE) as cache:
+            for number in range(n):
+                put(cache, f"{number:03d}")
+        each.append(n_read[0] / n)
+    assert each[1] < 1.2 * each[0]
+
+
+def test_what_another_process_used_stays(cache, other, root) -> None:
+    use(other, "a")
+    assert has_room(cache, SIZE)
+    assert shards(root) == "ac"
+
+
+def test_of_what_all_used_again_the_first_goes(cache, other, root) -> None:
+    for name in "cba":
+        use(other, name)
+    assert has_room(cache, SIZE)
+    assert shards(root) == "ab"
+
+
+def test_what_another_process_brought_counts(cache, other, root) -> None:
+    put(other, "d")
+    assert shards(root) == "bcd"
+    assert has_room(cache, SIZE)
+    assert shards(root) == "cd"
+
+
+def test_what_another_process_removed_counts_no_more(cache, other, root) -> None:
+    assert has_room(other, 2 * SIZE)
+    assert shards(root) == "c"
+    assert has_room(cache, 2 * SIZE)
+    assert shards(root) == "c"
+
+
+def test_whatever_another_process_removed_nothing_else_goes_for_it(cache, other, root) -> None:
+    with other.hold("a"):
+        assert has_room(other, 2 * SIZE)
+    assert shards(root) == "a"
+    assert has_room(cache, 2 * SIZE)
+    assert shards(root) == "a"
+
+
+def test_what_another_process_holds_stays_until_it_is_released(cache, other, root) -> None:
+    with other.hold("a"):
+        assert has_room(cache, SIZE)
+        assert shards(root) == "ac"
+        assert not has_room(cache, 3 * SIZE)
+        assert shards(root) == "a"
+    assert has_room(cache, 3 * SIZE)
+    assert shards(root) == ""
+
+
+def _brings_two_and_uses_one(root: Path) -> None:
+    with Cache(root, max_cache_bytes=3 * SIZE) as cache:
+        put(cache, "d")
+        use(cache, "b")
+        put(cache, "e")
+
+
+def test_a_process_of_its_own(cache, root) -> None:
+    returned(run_in_child(lambda: _brings_two_and_uses_one(root), deadline=60))
+    assert shards(root) == "bde"
+    put(cache, "f")
+    assert shards(root) == "bef"
+
+
+def test_what_another_program_removed_counts_no_more_after_a_while(cache, root) -> None:
+    for name in "bc":
+        (root / name).unlink()
+    for _ in range(4):
+        assert has_room(cache, 0)
+    assert has_room(cache, 2 * SIZE)
+    assert shards(root) == "a"
+
+
+def test_what_another_program_removed_is_not_removed_for_others(cache, root) -> None:
+    (root / "a").unlink()
+    assert has_room(cache, SIZE)
+    assert shards(root) == "bc"
+
+
+def test_the_proof_of_what_is_gone_goes_too(cache, other, root) -> None:
+    (root / "a").unlink()
+    assert has_room(other, 0)
+    assert n_proofs(root) == 2
+
+
+def test_but_not_of_what_is_about_to_be_placed(cache, other, root) -> None:
+    os.rename(root / "a", root / "elsewhere")
+    with cache.hold("a"):
+        assert has_room(other, 0)
+        os.rename(root / "elsewhere", root / "a")
+    assert n_proofs(root) == 3
+    assert has_room(other, SIZE)
+    assert shards(root) == "bc"
+
+
+def test_a_shard_that_can_not_be_looked_at_keeps_its_proof(
+    cache, other, root, make_shard_faults
+) -> None:
+    make_shard_faults(root).fail("stat", errno.EIO, match="a", times=1)
+    assert has_room(other, SIZE), "it does not count then"
+    assert shards(root) == "abc"
+    assert n_proofs(root) == 3
+    assert has_room(other, SIZE)
+    assert shards(root) == "bc"
+
+
+def test_after_an_error_all_is_seen_anew(cache, root, make_shard_faults) -> None:
+    make_shard_faults(root / ".shardproof").fail("stat", errno.EIO, match="*.json", times=1)
+    with pytest.raises(OSError, match="Input/output"):
+        has_room(cache, SIZE)
+    assert has_room(cache, SIZE)
+    assert shards(root) == "bc"
+
+
+def test_what_is_taken_over_neither_counts_nor_goes(cache, other, root) -> None:
+    (root / "0").write_bytes(b"x" * SIZE)
+    cache.take_over(RemoteFile("0", SIZE), threading.Event(), trust=True)
+    for each in (cache, other):
+        assert has_room(each, 0)
+        assert not has_room(each, 4 * SIZE)
+        assert shards(root) == "0"
