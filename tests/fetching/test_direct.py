@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import os
 import random
 import socket
 import threading
@@ -72,6 +73,29 @@ def test_a_short_answer_takes_no_other_thread(
 
     assert fetched.proven
     assert started == []
+
+
+def test_what_comes_at_once_takes_no_library_that_tries_again(
+    source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("tenacity.Retrying")
+    assert fetch_file(source, "1.bin", tmp_path / "1.bin").n_attempts == 1
+
+
+def test_of_what_came_in_one_piece_only_the_name_is_changed(
+    source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlinked: list[object] = []
+    unlink = os.unlink
+
+    def noted(path: str, *, dir_fd: int | None = None) -> None:
+        unlinked.append(path)
+        unlink(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", noted)
+    fetch_file(source, "1.bin", tmp_path / "1.bin")
+    assert unlinked == []
+    assert sorted(os.listdir(tmp_path)) == ["1.bin", "first"]
 
 
 def test_a_large_one_is_handed_over_to_one(

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from shardproof import FetchError, ShardPrefetcher
-from shardproof._base.threads import is_collecting
+from shardproof._base.threads import Thread, is_collecting
 from shardproof.datasets.rows import _listings
 from shardproof.datasets.rows._shard_lists import ParquetShards
 from shardproof.fetching import (
@@ -560,17 +560,58 @@ def test_what_can_not_be_synced_is_not_called_there(tmp_path: Path) -> None:
     (tmp_path / "remote").mkdir()
     (tmp_path / "remote" / "0.bin").write_bytes(b"1234")
     cache = tmp_path / "cache"
-    with (
-        ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], cache, limits=LIMITS) as prefetcher,
-        FileSystemFaults(cache) as fs,
-    ):
-        fs.fail("fsync", errno.EIO, match="*/parts/*", times=None)
+    prefetcher = ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], cache, limits=LIMITS)
+    with contextlib.closing(prefetcher), FileSystemFaults(cache) as fs:
+        fs.fail("fsync", errno.EIO, match="data", times=None)
         with pytest.raises(FetchError) as caught:
             prefetcher.wait_for("0.bin")
     assert Path(caught.value.path).parent.parent.parent.parent.parent == cache
-    assert "a directory could not be synced: Input/output error" in str(caught.value)
+    assert "Input/output error; see to the disk" in str(caught.value)
     assert "is there" not in str(caught.value)
     assert "parts" not in str(caught.value)
+
+
+def test_what_comes_is_synced_once_and_so_are_its_proof_and_both_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote" / "0.bin").write_bytes(b"1234")
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        synced.append(path.name if path.is_dir() else f"a file in {path.parent.name}")
+        fsync(fd)
+
+    names = [f"{n}.bin" for n in range(2)]
+    (tmp_path / "remote" / "1.bin").write_bytes(b"1234")
+    with ShardPrefetcher(
+        f"file://{tmp_path}/remote", names, tmp_path / "cache", lookahead=0
+    ) as prefetcher:
+        root = prefetcher.wait_for("0.bin").parent
+        monkeypatch.setattr(os, "fsync", noted)
+        prefetcher.wait_for("1.bin")
+    kept = next(each for each in synced if each.startswith("a file in .shardproof-"))
+    assert synced == [kept, "a file in proofs", "proofs", root.name]
+
+
+def test_the_reader_starts_one_thread_for_a_shard_beside_that_which_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote" / "0.bin").write_bytes(b"1234")
+    begun: list[Thread] = []
+    begin = Thread.begin
+
+    def noted(thread: Thread) -> bool:
+        begun.append(thread)
+        return begin(thread)
+
+    with ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], tmp_path) as prefetcher:
+        monkeypatch.setattr(Thread, "begin", noted)
+        prefetcher.wait_for("0.bin")
+        assert len(begun) == 1
 
 
 class TestTwoThreads:
@@ -731,7 +772,7 @@ def test_the_log_names_the_final_path(
     assert f"Failed to download shard 0 after 3 attempts: {path}" in caplog.text
 
 
-@pytest.mark.parametrize("operation", ["unlink", "rmdir", "scandir"])
+@pytest.mark.parametrize("operation", ["unlink", "rmdir"])
 def test_no_thread_stays_whatever_a_close_meets(operation: str, tmp_path: Path) -> None:
     (tmp_path / "remote").mkdir()
     (tmp_path / "remote" / "0.bin").write_bytes(b"0")

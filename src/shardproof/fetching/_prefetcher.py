@@ -16,10 +16,10 @@ from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.threads import Mailbox, Stop, Threads
-from shardproof._base.work import apart, close_at_exit, is_collecting, later
+from shardproof._base.work import apart, close_at_exit, go_on, is_collecting, later, to_waiter
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
-from shardproof.fetching.cache._cached_fetcher import CachedFetcher, CachedShard
+from shardproof.fetching.cache._cached_fetcher import CachedFetcher
 from shardproof.fetching.cache._settings import cache_root, cleanup_policy
 from shardproof.fetching.cache._stats import PrefetchEvent, PrefetchStats, PrefetchTally
 from shardproof.fetching.sources._open import open_source
@@ -59,7 +59,7 @@ class _Task:
                 before = [task for task in self._before if not task.is_done]
                 if len(before) < self._at_once:
                     break
-                before[0].wait(_TURN)  # the first that was begun is mostly the first that is done
+                before[-self._at_once].wait(_TURN)  # they mostly end in the order of their begin
             brought = self._fetcher.bring(self._name, self._position, stop)
         except BaseException as error:
             self._tell(error)  # which the reader raises
@@ -272,38 +272,42 @@ class ShardPrefetcher:
             expected = f"one of the {len(self._names)} shards"
             raise ValueError(f"name: expected {expected}, found {quoted(name)}")
         name = plain_text(name)
+        with bar(name) if self._progress else contextlib.nullcontext() as show:
+            # All of it in one thread: to start one takes longer than much of the rest.
+            path, events = apart(lambda stop: self._opened(name, show, stop))
+        for event in events:
+            self._fetcher.tally.tell(event)
+        return path
+
+    def _opened(
+        self, name: str, show: Callable[[int, int], None] | None, stop: Stop
+    ) -> tuple[Path, list[PrefetchEvent]]:
+        """Return where a shard is, once it is there, and what the reader's call has led to."""
         began = time.monotonic()
-        task = apart(lambda _: self._schedule(self._positions[name]))[name]
-        is_ready = task.is_there
-        with bar(name) if self._progress else contextlib.nullcontext(lambda *_: None) as show:
-            while not task.wait(_TICK):
-                show(*self._fetcher.progress(name))
+        task = self._schedule(self._positions[name])[name]
+        is_ready, report = task.is_there, to_waiter(show)
+        while not task.wait(_TICK):
+            go_on()
+            if report is not None:
+                report(*self._fetcher.progress(name))
+        path, events = self._path_of(name, task, stop)
+        is_ready, seconds = is_ready and not events, time.monotonic() - began
+        self._fetcher.tally.add(n_opened=1, n_ready=is_ready, seconds_waited=seconds)
+        return path, [*events, PrefetchEvent("opened", name, seconds)]
 
-        def bring(stop: Stop) -> CachedShard:
-            try:
-                return self._fetcher.bring(name, self._positions[name], stop)
-            finally:
-                with self._lock:
-                    self._tasks.pop(name, None)
-
-        def bring_anew(stop: Stop) -> CachedShard | None:
-            # Another program may have removed or changed it since it came.
-            if self._fetcher.is_unchanged(name):
-                return None
-            return self._fetcher.bring(name, self._positions[name], stop)
-
-        brought: CachedShard | None
+    def _path_of(self, name: str, task: _Task, stop: Stop) -> tuple[Path, list[PrefetchEvent]]:
+        """Return where a shard is; bring it again if that has failed, or it is not as it was."""
         try:
             path = task.result()
         except FetchError:  # what failed in the background may succeed now
-            brought = apart(bring)
+            with self._lock:
+                self._tasks.pop(name, None)
         else:
-            brought = apart(bring_anew)
-        if brought is not None:
-            self._fetcher.tally.tell(brought.event)
-            path, is_ready = brought.path, False
-        self._fetcher.tally.opened(name, time.monotonic() - began, is_ready=is_ready)
-        return path
+            # Another program may have removed or changed it since it came.
+            if self._fetcher.is_unchanged(name):
+                return path, []
+        brought = self._fetcher.bring(name, self._positions[name], stop)
+        return brought.path, [brought.event]
 
     def _schedule(self, position: int) -> Mapping[str, _Task]:
         """Let go of what is passed; then begin with what is wanted from here on."""

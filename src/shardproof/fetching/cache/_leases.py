@@ -85,7 +85,8 @@ class Lease:
 
     def reserve(self, n_bytes: int) -> None:
         """Tell others how much room the shard will take."""
-        self._tell(reserved=n_bytes)
+        if n_bytes != self._record.reserved:
+            self._tell(reserved=n_bytes)
 
     def beat(self) -> None:
         """Show life; a file that is gone says that the lease is lost."""
@@ -157,7 +158,9 @@ class Leases:
         """Remove the files of a lease."""
         with self._lock:
             self._mine.pop(lease.entry.stem, None)
-        files.remove_tree(self.workspace_of(lease.entry))
+        workspace = self.workspace_of(lease.entry)
+        if not files.remove_empty(workspace):  # which it mostly is, or not there
+            files.remove_tree(workspace)
         self.files.remove_holder(lease.entry)
 
     def workspace_of(self, entry: LeaseEntry) -> str:

@@ -269,7 +269,7 @@ def fetch_to(
                     wanted, found = work.run(part, wanted, goal, deadline)
                 # Another process may have been faster.
                 _digest_of_present(target, RemoteFile(name, digest=found), goal, deadline)
-                own.publish(target)
+                own.publish(target, is_final=target == goal.path)
         drop_parts(parts, key.__eq__)  # also those of processes that were killed
         return FetchResult(
             path=Path(target),

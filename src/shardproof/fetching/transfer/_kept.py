@@ -27,7 +27,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._base import files as _files
@@ -157,9 +157,11 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def sweep_parts(directory: str, names: Iterable[str] | None = None) -> None:
+def sweep_parts(directory: str, names: Collection[str] | None = None) -> None:
     """Remove parts that are of no use, old ones, and all but one for each file."""
     names = parts_in(directory) if names is None else names
+    if not names:  # as it mostly is
+        return
     kept: set[str] = set()
     for part in sorted(_found(directory, names), key=lambda part: -part.n_bytes):
         is_second = part.is_free and part.key in kept
@@ -174,7 +176,10 @@ def sweep_parts(directory: str, names: Iterable[str] | None = None) -> None:
 
 def drop_parts(directory: str, is_unwanted: Callable[[str], bool]) -> None:
     """Remove the parts of files whose key is unwanted, except what a process still writes."""
-    for part in _found(directory):
+    names = parts_in(directory)
+    if not names:  # as it mostly is
+        return
+    for part in _found(directory, names):
         if part.is_free and is_unwanted(part.key):
             _drop(part)
     _remove_beside(directory)
@@ -191,6 +196,8 @@ def _drop(part: FoundPart) -> None:
 
 
 def _remove(path: str) -> None:
+    if _files.remove_empty(path):  # as it mostly is, once the bytes have their name
+        return
     for name in (_NEW, _RECORD, _DATA):
         _files.remove(os.path.join(path, name))
     _files.remove_empty(path)
@@ -268,11 +275,12 @@ class OwnPart:
                 return self.path, known
         return None, None
 
-    def publish(self, target: str) -> None:
-        """Give the bytes their final name, for good."""
+    def publish(self, target: str, *, is_final: bool) -> None:
+        """Give the bytes their name: for good, unless the caller gives them another one then."""
         assert self._fd is not None  # noqa: S101 - for a type checker
         _files.sync(self._fd)
-        _files.move_whole(os.path.join(self.path, _DATA), target)
+        move = _files.move_whole if is_final else _files.move
+        move(os.path.join(self.path, _DATA), target)
         self._part = None
 
     def leave(self, *, keep: bool) -> None:
