@@ -163,6 +163,25 @@ def of_adopt(place: Path, n: int) -> Run:
     return lambda: fetching.adopt(place / "files")
 
 
+def of_prefetcher(**options: Any) -> Prepare:
+    """All shards, of 9 bytes each, from a directory to a cache beside it."""
+
+    def prepare(place: Path, n: int) -> Run:
+        make_files(place / "files", n)
+        names = sorted(os.listdir(place / "files"))
+        given = {key: value(n) if callable(value) else value for key, value in options.items()}
+
+        def run() -> None:
+            source = f"file://{place}/files"
+            with fetching.ShardPrefetcher(source, names, place / "cache", **given) as prefetcher:
+                for _ in prefetcher:
+                    pass
+
+        return run
+
+    return prepare
+
+
 def of_rows(place: Path, n: int) -> Run:
     make_files(place / "files", n)
     paths = sorted(map(os.fspath, (place / "files").iterdir()))
@@ -230,7 +249,17 @@ GROUPS: dict[str, dict[str, Prepare]] = {
         "`stage(path)`": of_stage(again=False),
         "`stage(path)` again": of_stage(again=True),
     },
-    "fetching": {"`adopt(path)`": of_adopt},
+    "fetching": {
+        "`adopt(path)`": of_adopt,
+        '`ShardPrefetcher(cleanup="keep")`': of_prefetcher(cleanup="keep"),
+        '`ShardPrefetcher(cleanup="auto")`': of_prefetcher(cleanup="auto"),
+        "`ShardPrefetcher(max_cache_bytes=...)` of all": of_prefetcher(
+            max_cache_bytes=lambda n: 9 * (n + 2)
+        ),
+        "`ShardPrefetcher(max_cache_bytes=...)` of half": of_prefetcher(
+            max_cache_bytes=lambda n: 9 * (n // 2)
+        ),
+    },
     "datasets": {"`resolve_resume_plan(shards)`": of_rows},
 }
 
