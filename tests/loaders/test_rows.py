@@ -1,6 +1,7 @@
 """Every row that a loader delivers equals what a plain np.memmap of the protocol gives."""
 
 import dataclasses
+import os
 import weakref
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
-from shardproof.loaders.io import _memory, _read_ahead
+from shardproof.loaders.io import _memory, _read_ahead, _read_plan
 from shardproof.loaders.io._memory import Buffer
 from shardproof.loaders.io._read_plan import ReadPlan, _ascending
 from shardproof.testing import Layout, shards_dir
@@ -240,6 +241,54 @@ def test_runs_longer_than_one_call_may_take(shards_dir_factory):
     expected = rows(path, "all", "all")
     loader = ShuffledDataLoader(path, layer="all", tokens="all", batch_size=700)
     assert counted(flat(taken(loader, "all"))) == counted(expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.integers(1, 4))
+def test_rows_that_are_not_wanted_are_read_and_go_nowhere(data, most_gap):
+    """Here gaps are as large as what is read beside them, and a call takes few vectors."""
+    described = data.draw(whole_layouts())
+    selection = data.draw(selections(described))
+    batch_size, workers = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 3))
+    with pytest.MonkeyPatch.context() as patch, shards_dir(described) as path:
+        patch.setattr(_read_plan, "_MOST_GAP", most_gap)
+        patch.setattr(_read_plan, "MOST_VECTORS", data.draw(st.sampled_from([2, 3, 8, 1024])))
+        expected = rows(path, **selection)
+        options = {**selection, "batch_size": batch_size, "workers": workers}
+        ordered = OrderedDataLoader(path, **options)
+        shuffled = ShuffledDataLoader(path, **options, buffer_size=data.draw(st.integers(1, 64)))
+        assert flat(taken(ordered, selection["layer"])) == expected
+        assert counted(flat(taken(shuffled, selection["layer"]))) == counted(expected)
+        with IndexedDataset(path, **selection) as dataset:
+            steps = data.draw(st.integers(1, 3))
+            numbers = range(0, len(expected), steps)
+            assert delivered(dataset[numbers], selection["layer"]) == expected[::steps]
+
+
+@pytest.mark.parametrize(("n_tokens", "n_calls"), [(31, 12), (32, 4)])
+def test_a_few_rows_between_many_cost_no_call(n_tokens, n_calls, shards_dir_factory, monkeypatch):
+    path = shards_dir_factory(
+        n_shards=4,
+        n_examples=12,
+        examples_per_shard=3,
+        layers=(6,),
+        content_tokens_per_example=n_tokens,
+    )
+    calls, preadv = [], os.preadv
+    loader = OrderedDataLoader(path, layer=6)
+
+    def counted_preadv(fd, memory, offset):
+        calls.append(sum(map(len, memory)))
+        return preadv(fd, memory, offset)
+
+    monkeypatch.setattr(os, "preadv", counted_preadv)
+    (batch,) = loader
+    monkeypatch.undo()
+    row_bytes = batch["act"][0].nbytes
+    assert len(batch["act"]) == 12 * n_tokens
+    assert len(calls) == n_calls
+    n_skipped = sum(calls) // row_bytes - 12 * n_tokens
+    assert n_skipped == (0 if n_calls == 12 else 8)  # two in each shard
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, ShardReadError, ShuffledDataLoader
-from shardproof.loaders.io import _file_pool, _open_shards, _submissions
+from shardproof.loaders.io import _file_pool, _shard_reads, _submissions
 from shardproof.loaders.io._memory import vectors
 from shardproof.loaders.io._submissions import (
     Submissions,
@@ -186,7 +186,7 @@ def test_long_reads_need_no_queue(path, monkeypatch):
     """Where each takes longer than the call for it, calls of two threads are faster."""
     made = []
     monkeypatch.setattr(_file_pool, "open_submissions", lambda: made.append(1))
-    monkeypatch.setattr(_open_shards, "_LONG", 1)
+    monkeypatch.setattr(_shard_reads, "_LONG", 1)
     with IndexedDataset(path, layer=6) as dataset:
         assert len(dataset[range(0, 800, 2)]["act"]) == 400
         assert not made

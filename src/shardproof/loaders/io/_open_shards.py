@@ -22,9 +22,6 @@ __all__ = ["OpenShards"]
 _MANY = 32
 """So few reads as are less take no longer one by one, each by a call from Python."""
 
-_LONG = 2**16
-"""Nor do those of so many bytes to each piece of memory: two threads are faster so."""
-
 _ATTEMPTS = 4
 _SECONDS = 10.0
 # What a network file system says when a server was away or a file was replaced: open it again. And
@@ -72,7 +69,7 @@ class OpenShards:
         Raises:
             ShardReadError: As `read`, which does again what was not whole at once.
         """
-        while len(reads.shard) >= _MANY and reads.vector_bytes < _LONG:
+        while len(reads.shard) >= _MANY:
             n_reads = self._read_first(reads, helper)
             reads = reads.part(slice(n_reads, None))
         for read in reads.singly():
@@ -106,7 +103,7 @@ class OpenShards:
 
     def _read_held(self, shared: SharedReads, helper: Helper | None) -> Rows:
         """Return how many bytes each read gave, here or there."""
-        if helper is None or not shared.is_long:
+        if helper is None or shared.n_pieces < 2:
             self._read_pieces(shared)
         else:
             helper.share(lambda: self._read_pieces(shared))
@@ -116,7 +113,7 @@ class OpenShards:
         held: Held = []
         try:
             self._files.share(shared.held, held)
-            queue = self._files.queue(held)
+            queue = None if shared.are_long else self._files.queue(held)
             read = read_singly if queue is None else queue.read
             while (requests := shared.next_piece()) is not None:
                 read(requests, shared.n_read)

@@ -1,7 +1,8 @@
 """What is read from where to where, decided before any of it is read.
 
 A row is copied once, from the page cache to where it is wanted. Rows that lie one after the other
-in a file are read by one call, wherever each of them goes (readv(2)).
+in a file are read by one call, wherever each of them goes (readv(2)); a few rows between many that
+are wanted are read, too, and go nowhere.
 """
 
 import dataclasses
@@ -9,9 +10,10 @@ from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from shardproof.loaders.io._helper import Helper
-from shardproof.loaders.io._memory import MOST_VECTORS, Buffer, Vectors, vectors
+from shardproof.loaders.io._memory import MOST_VECTORS, VECTOR, Buffer, Vectors, vectors
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._shard_reads import ShardReads
 from shardproof.loaders.order._epoch_plan import Window
@@ -21,6 +23,9 @@ __all__ = ["ReadPlan"]
 
 _MANY = 512
 """Fewer places are sorted faster at once than by 16 bits at a time."""
+
+_MOST_GAP = 32
+"""What is read for nothing is at most one of so many rows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,28 +52,33 @@ class ReadPlan:
             buffers: Where they go: together with room for all, each but the last filled.
             buffer_rows: Rows of a buffer.
         """
-        n_rows, size, runs = len(window.rows), selection.row_bytes, selection.runs(window.rows)
-        begins_run = np.zeros(n_rows, np.bool_)
-        begins_run[runs.start] = True
+        places, size = selection.places(window.rows), selection.row_bytes
+        shards = places // selection.rows_per_shard
+        begins_run = np.ones(len(places), np.bool_)  # of rows that follow each other in a file
+        begins_run[1:] = (places[1:] != places[:-1] + 1) | (shards[1:] != shards[:-1])
         begins_piece = begins_run.copy()  # of memory
         begins_piece[:: buffer_rows if window.order is None else 1] = True
         pieces = np.flatnonzero(begins_piece)
-        begins_read = begins_run[pieces]
-        begins_read[::MOST_VECTORS] = True
+        goals = _goals(pieces, window, buffers, buffer_rows, size)
+        skipped = _skipped(places, shards, begins_run)[pieces]
+        begins_read = begins_run[pieces] & (skipped == 0)
+        vector, memory = np.arange(len(pieces)), tuple(buffers)
+        if has_gaps := bool(skipped.any()):
+            goals, vector, nowhere = _with_gaps(goals, skipped * size)
+            memory = (*memory, nowhere)
+        begins_read[:: MOST_VECTORS // 2 if has_gaps else MOST_VECTORS] = True
         first = np.flatnonzero(begins_read)
-        start, stop = pieces[first], _stops(first, len(pieces))
-        run = np.cumsum(begins_run)[start] - 1
-        later = start - runs.start[run]
+        start, end = pieces[first], _stops(pieces[first], len(places)) - 1
         reads = ShardReads(
-            shard=runs.shard[run],
-            offset=runs.offset[run] + later * size,
-            first=first,
-            stop=stop,
-            length=(_stops(start, n_rows) - start) * size,
-            vectors=_goals(pieces, window, buffers, buffer_rows, size),
-            memory=tuple(buffers),
+            shard=shards[start],
+            offset=(places[start] - shards[start] * selection.rows_per_shard) * size,
+            first=vector[first],
+            stop=vector[_stops(first, len(pieces)) - 1] + 1,
+            length=(places[end] - places[start] + 1) * size,
+            vectors=goals,
+            memory=memory,
         )
-        return cls(reads.part(_ascending(runs.place[run] + later)), tuple(buffers))
+        return cls(reads.part(_ascending(places[start])), tuple(buffers))
 
     def read(
         self, shards: OpenShards, part: int = 0, n_parts: int = 1, helper: Helper | None = None
@@ -94,6 +104,32 @@ def _goals(
     addresses = np.array([each.address for each in buffers], np.uintp)
     lengths = (_stops(pieces, len(window.rows)) - pieces) * row_bytes
     return vectors(addresses[buffer] + (row * row_bytes).astype(np.uintp), lengths)
+
+
+def _skipped(places: Rows, shards: Rows, begins_run: npt.NDArray[np.bool_]) -> Rows:
+    """Return how many rows are read before each row for nothing, to read a run with the last one.
+
+    One call for many examples, whose special tokens are skipped, is faster than one for each.
+    """
+    skipped, starts = np.zeros(len(places), np.int64), np.flatnonzero(begins_run)
+    n_rows, later = _stops(starts, len(places)) - starts, starts[1:]
+    gap = places[later] - places[later - 1] - 1
+    is_short = (gap > 0) & (gap * _MOST_GAP <= np.minimum(n_rows[1:], n_rows[:-1]))
+    skipped[later] = np.where(is_short & (shards[later] == shards[later - 1]), gap, 0)
+    return skipped
+
+
+def _with_gaps(goals: Vectors, skipped: Rows) -> tuple[Vectors, Rows, Buffer]:
+    """Return vectors with one before each piece for the bytes that are skipped before it.
+
+    Also where among them each piece is now, and the memory where what is skipped goes to.
+    """
+    nowhere, is_behind_gap = Buffer(1, int(skipped.max())), skipped > 0
+    place = np.arange(len(goals)) + np.cumsum(is_behind_gap)
+    made = np.full(int(place[-1]) + 1, np.array((nowhere.address, 0), VECTOR))
+    made[place] = goals
+    made["length"][place[is_behind_gap] - 1] = skipped[is_behind_gap]
+    return made, place, nowhere
 
 
 def _ascending(places: Rows) -> Rows:

@@ -17,6 +17,12 @@ __all__ = ["ShardRead", "ShardReads", "SharedReads"]
 _BYTES_AT_ONCE = 2**21
 """What one call reads, about: no thread waits long for the other, nor a signal for the call."""
 
+_LONG = 2**16
+"""Reads of so many bytes are made one by one: the kernel takes longer for many in one call."""
+
+_LONG_BYTES_AT_ONCE = 2**23
+"""What a thread reads of such before it takes more."""
+
 
 class ShardRead(NamedTuple):
     """A read of bytes of one shard that follow each other."""
@@ -52,20 +58,15 @@ class ShardReads(NamedTuple):
             yield ShardRead(shard, offset, Scattered(self.vectors[first:stop]))
 
     @property
-    def vector_bytes(self) -> float:
-        """How many bytes go to a vector, in the mean."""
-        return int(self.length.sum()) / max(1, int((self.stop - self.first).sum()))
-
-    @property
     def addresses(self) -> Rows:
         """Where each finds its vectors."""
         return self.vectors.ctypes.data + self.first * VECTOR.itemsize
 
-    def pieces(self) -> Iterator[slice]:
-        """Yield which of them one call may do, and which the next."""
+    def pieces(self, n_bytes: int) -> Iterator[slice]:
+        """Yield which of them a thread does next, and next: so many bytes at most, or one read."""
         ends, start = np.cumsum(self.length), 0
         while start < len(ends):
-            bound = int(ends[start] - self.length[start]) + _BYTES_AT_ONCE
+            bound = int(ends[start] - self.length[start]) + n_bytes
             stop = max(start + 1, int(np.searchsorted(ends, bound, "right")))
             stop = min(stop, start + MOST_AT_ONCE)
             yield slice(start, stop)
@@ -81,6 +82,8 @@ class SharedReads:
         held: Keeps the files open; once it is empty, no piece is begun any more.
 
     Attributes:
+        are_long: Whether they are so long that each is faster alone.
+        n_pieces: In how many pieces they are done.
         n_read: How many bytes each has given; -1 where it was not done, or failed.
     """
 
@@ -88,8 +91,10 @@ class SharedReads:
         self.held, self._reads = held, reads
         counts = reads.stop - reads.first
         self._requests = requests_of(fds, reads.offset, reads.addresses, counts)
-        self._pieces = collections.deque(reads.pieces())
-        self.is_long = len(self._pieces) > 1
+        self.are_long = int(reads.length.sum()) >= _LONG * len(fds)
+        n_bytes = _LONG_BYTES_AT_ONCE if self.are_long else _BYTES_AT_ONCE
+        self._pieces = collections.deque(reads.pieces(n_bytes))
+        self.n_pieces = len(self._pieces)
         self.n_read = np.full(len(fds), -1, np.int64)
 
     def next_piece(self) -> Requests | None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from shardproof._base.messages import quoted
 from shardproof.saev import Metadata
 
-__all__ = ["Columns", "LayerChoice", "Rows", "Runs", "Selection", "TokenChoice"]
+__all__ = ["Columns", "LayerChoice", "Rows", "Selection", "TokenChoice"]
 
 LayerChoice = int | Literal["all"]
 TokenChoice = Literal["special", "content", "all"]
@@ -28,20 +28,6 @@ class Columns(NamedTuple):
     example: Rows
     layer: Rows  # place among the recorded layers
     token: Rows  # place among the recorded tokens
-
-
-class Runs(NamedTuple):
-    """Rows that lie one after the other in one file, as parallel arrays with an item a run."""
-
-    shard: Rows
-    offset: Rows  # where the run begins, in bytes
-    start: Rows  # place of the run's first row among the rows that were asked for
-    stop: Rows
-    place: Rows  # of its first row in the whole directory: what sorts runs as the files have them
-
-    def part(self, chosen: "slice | Rows") -> "Runs":
-        """Return some of them."""
-        return Runs(*(values[chosen] for values in self))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,14 +124,8 @@ class Selection:
         token = rest - layer * self.n_tokens
         return Columns(example, layer + self.first_layer, token + self.first_token)
 
-    def runs(self, rows: Rows) -> Runs:
-        """Return where some rows lie, as long as each is followed by the next in its file."""
+    def places(self, rows: Rows) -> Rows:
+        """Return the place in the whole directory of each of some rows."""
         _, layers, tokens, _ = self.metadata.shard_shape
         column = self.columns(rows)
-        places = (column.example * layers + column.layer) * tokens + column.token
-        shards = places // self.rows_per_shard
-        breaks = np.flatnonzero((places[1:] != places[:-1] + 1) | (shards[1:] != shards[:-1])) + 1
-        starts = np.concatenate(([0], breaks)).astype(np.int64)
-        stops, firsts, shard = np.append(breaks, len(rows)), places[starts], shards[starts]
-        offsets = (firsts - shard * self.rows_per_shard) * self.row_bytes
-        return Runs(shard, offsets, starts, stops, firsts)
+        return (column.example * layers + column.layer) * tokens + column.token
