@@ -38,12 +38,17 @@ SECTIONS = ("nginx", "kit", "large")
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What a contender is told: the address of a folder, names in it, and the size of each."""
+    """What a contender is told: the address of a folder, how many files, and the size of each."""
 
     folder: str
-    names: list[str]
+    n_files: int
     size: int
     lookahead: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the files; so many of them are too long for a command line."""
+        return [f"{number:05d}.bin" for number in range(self.n_files)]
 
 
 Run = Callable[[Path], None]
@@ -199,15 +204,14 @@ def small(kind: str, options: argparse.Namespace, place: Path) -> Iterator[Secti
     for n_files in N_FILES:
         folder = place / str(n_files) / "files"
         folder.mkdir(parents=True)
-        names = [f"{number:05d}.bin" for number in range(n_files)]
-        for name in names:
+        for name in Job(folder="", n_files=n_files, size=SMALL).names:
             (folder / name).write_bytes(os.urandom(SMALL))
         tools = {_CURL: ("curl", 0), _HTTPX: ("httpx", 0), "`pooch.retrieve`": ("pooch", 0)}
         tools |= {_OURS: ("ours", 0), **{_AHEAD.format(n): ("prefetcher", n) for n in (0, 1, 8)}}
         there, missing = whats(tools)
         with server(kind, folder) as url:
             commands = [
-                of(what, contender, place, Job(url, names, SMALL, ahead))
+                of(what, contender, place, Job(url, n_files, SMALL, ahead))
                 for what, (contender, ahead) in there.items()
             ]
             rounds = list(warm_race(commands, options.rounds))
@@ -228,17 +232,16 @@ def small(kind: str, options: argparse.Namespace, place: Path) -> Iterator[Secti
 
 def large(options: argparse.Namespace, place: Path) -> Iterator[Section]:
     """One large file from nginx."""
-    size, name, folder = options.mib * MIB, "large.bin", place / "files"
+    size, folder = options.mib * MIB, place / "files"
     folder.mkdir()
-    make_file(folder / name, size)
+    make_file(folder / "00000.bin", size)
     there, missing = whats(
         {_CURL: ("curl", 0), _HTTPX: ("httpx", 0), "`pooch.retrieve`": ("pooch", 0)}
         | {_OURS: ("ours", 0)}
     )
     with server("nginx", folder) as url:
         commands = [
-            of(what, contender, place, Job(url, [name], size))
-            for what, (contender, _) in there.items()
+            of(what, contender, place, Job(url, 1, size)) for what, (contender, _) in there.items()
         ]
         rounds = list(warm_race(commands, options.rounds))
     note = f"{options.rounds} rounds. Ours computes SHA-256, and calls fsync." + missing
