@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
 from shardproof.loaders.io import _memory, _read_ahead, _read_plan
 from shardproof.loaders.io._memory import Buffer
-from shardproof.loaders.io._read_plan import ReadPlan, _ascending
+from shardproof.loaders.io._read_plan import ReadPlan, _ascending, _split
 from shardproof.testing import Layout, shards_dir
 from tests.helpers.loading import counted, flat, selections, taken, whole_layouts, with_dtype
 from tests.helpers.memmaps import delivered, rows
@@ -299,3 +299,18 @@ def test_a_few_rows_between_many_cost_no_call(n_tokens, n_calls, shards_dir_fact
 def test_places_are_sorted_by_16_bits_at_a_time(highest, n_places, seed):
     places = np.random.default_rng(seed).integers(0, highest, n_places, endpoint=True)
     assert np.array_equal(_ascending(places), np.argsort(places, kind="stable"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 9), max_size=8), st.integers(1, 6))
+def test_only_what_is_too_long_is_split(lengths, most):
+    """What follows a read at once makes the kernel read ahead, which is in vain where a gap is."""
+    begins = np.zeros(sum(lengths), np.bool_)
+    starts = np.cumsum([0, *lengths])[:-1][: len(lengths)]
+    begins[starts] = True
+    expected = [
+        at
+        for start, length in zip(starts.tolist(), lengths, strict=True)
+        for at in range(start, start + length, most)
+    ]
+    assert _split(begins, most).tolist() == expected

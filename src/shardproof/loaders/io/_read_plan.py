@@ -66,8 +66,7 @@ class ReadPlan:
         if has_gaps := bool(skipped.any()):
             goals, vector, nowhere = _with_gaps(goals, skipped * size)
             memory = (*memory, nowhere)
-        begins_read[:: MOST_VECTORS // 2 if has_gaps else MOST_VECTORS] = True
-        first = np.flatnonzero(begins_read)
+        first = _split(begins_read, MOST_VECTORS // 2 if has_gaps else MOST_VECTORS)
         start, end = pieces[first], _stops(pieces[first], len(places)) - 1
         reads = ShardReads(
             shard=shards[start],
@@ -117,6 +116,20 @@ def _skipped(places: Rows, shards: Rows, begins_run: npt.NDArray[np.bool_]) -> R
     is_short = (gap > 0) & (gap * _MOST_GAP <= np.minimum(n_rows[1:], n_rows[:-1]))
     skipped[later] = np.where(is_short & (shards[later] == shards[later - 1]), gap, 0)
     return skipped
+
+
+def _split(begins_read: npt.NDArray[np.bool_], most: int) -> Rows:
+    """Return which pieces begin a read, so that each read has a number of them at most.
+
+    Only what is longer is split: of a read that begins where the last one ended the kernel thinks
+    that more is to follow, and reads it from the disk in vain.
+    """
+    first = np.flatnonzero(begins_read)
+    counts = _stops(first, len(begins_read)) - first
+    if counts.max(initial=0) <= most:
+        return first
+    within = np.arange(len(begins_read)) - np.repeat(first, counts)
+    return np.flatnonzero(within % most == 0)
 
 
 def _with_gaps(goals: Vectors, skipped: Rows) -> tuple[Vectors, Rows, Buffer]:
