@@ -399,8 +399,11 @@ def begin_of(shards_dir: Path, n_shards: int) -> Path:
 
 ORDERED, SHUFFLED = "`OrderedDataLoader`", "`ShuffledDataLoader`"
 MEMCPY, CAT = "memcpy", "`cat`"
-INDEXED, ONE = "`IndexedDataset`, 4096 random rows at a time", "`IndexedDataset`, one row at a time"
-MEMMAP_ROWS = "`np.memmap`, 4096 random rows at a time"
+INDEXED, ONE = (
+    "`IndexedDataset`, 4096 random rows at a time, 2 threads",
+    "`IndexedDataset`, one row at a time",
+)
+MEMMAP_ROWS = "`np.memmap`, 4096 random rows at a time, 1 thread"
 SAEV = {
     "ordered": "saev, ordered",
     "shuffled": "saev, shuffled, pool of 128 Ki rows too",
