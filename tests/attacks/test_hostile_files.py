@@ -300,7 +300,7 @@ def read_records(root: Path) -> Iterator[str]:
         Sidecar(fd).get("x")
     finally:
         os.close(fd)
-    ProofFiles(str(root))._read("proof")
+    ProofFiles(str(root)).of_file("proof")
     LeaseFiles(str(root)).listed()
 
 
