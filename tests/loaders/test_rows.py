@@ -265,8 +265,13 @@ def test_rows_that_are_not_wanted_are_read_and_go_nowhere(data, most_gap):
             assert delivered(dataset[numbers], selection["layer"]) == expected[::steps]
 
 
-@pytest.mark.parametrize(("n_tokens", "n_calls"), [(31, 12), (32, 4)])
-def test_a_few_rows_between_many_cost_no_call(n_tokens, n_calls, shards_dir_factory, monkeypatch):
+@pytest.mark.parametrize(
+    ("n_tokens", "n_calls", "most_joined"), [(31, 12, 2**24), (32, 4, 2**24), (32, 12, 1)]
+)
+def test_a_few_rows_between_many_cost_no_call(
+    n_tokens, n_calls, most_joined, shards_dir_factory, monkeypatch
+):
+    monkeypatch.setattr(_read_plan, "_MOST_JOINED", most_joined)
     path = shards_dir_factory(
         n_shards=4,
         n_examples=12,

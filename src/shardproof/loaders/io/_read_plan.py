@@ -27,6 +27,9 @@ _MANY = 512
 _MOST_GAP = 32
 """What is read for nothing is at most one of so many rows."""
 
+_MOST_JOINED = 2**24
+"""Runs are read together within blocks of so many bytes: no signal is seen within a call."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadPlan:
@@ -60,7 +63,7 @@ class ReadPlan:
         begins_piece[:: buffer_rows if window.order is None else 1] = True
         pieces = np.flatnonzero(begins_piece)
         goals = _goals(pieces, window, buffers, buffer_rows, size)
-        skipped = _skipped(places, shards, begins_run)[pieces]
+        skipped = _skipped(places, shards, begins_run, _MOST_JOINED // size)[pieces]
         begins_read = begins_run[pieces] & (skipped == 0)
         vector, memory = np.arange(len(pieces)), tuple(buffers)
         if has_gaps := bool(skipped.any()):
@@ -105,7 +108,9 @@ def _goals(
     return vectors(addresses[buffer] + (row * row_bytes).astype(np.uintp), lengths)
 
 
-def _skipped(places: Rows, shards: Rows, begins_run: npt.NDArray[np.bool_]) -> Rows:
+def _skipped(
+    places: Rows, shards: Rows, begins_run: npt.NDArray[np.bool_], block_rows: int
+) -> Rows:
     """Return how many rows are read before each row for nothing, to read a run with the last one.
 
     One call for many examples, whose special tokens are skipped, is faster than one for each.
@@ -114,7 +119,9 @@ def _skipped(places: Rows, shards: Rows, begins_run: npt.NDArray[np.bool_]) -> R
     n_rows, later = _stops(starts, len(places)) - starts, starts[1:]
     gap = places[later] - places[later - 1] - 1
     is_short = (gap > 0) & (gap * _MOST_GAP <= np.minimum(n_rows[1:], n_rows[:-1]))
-    skipped[later] = np.where(is_short & (shards[later] == shards[later - 1]), gap, 0)
+    block = places // max(1, block_rows)
+    is_near = (shards[later] == shards[later - 1]) & (block[later] == block[later - 1])
+    skipped[later] = np.where(is_short & is_near, gap, 0)
     return skipped
 
 
