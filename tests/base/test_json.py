@@ -79,6 +79,24 @@ def test_nesting_is_refused_before_it_ends_the_process() -> None:
     assert "nested" in refusal(deep, Loose).problem
 
 
+@pytest.mark.parametrize(
+    "text", ['[{"name": %s%s}]', '[{"name": 1, "x": %s%s}]', "[%s", '[{"x":%s']
+)
+def test_at_no_depth_is_a_refusal_another_error(text: str) -> None:
+    for n_levels in [99, 101, 340, *range(700, 1001), 3000]:  # Python's limit is 1000 calls
+        brackets = ("[" * n_levels, "]" * n_levels)[: text.count("%s")]
+        refusal((text % brackets).encode())
+
+
+def test_brackets_in_text_are_no_levels() -> None:
+    names = ["[" * 500, '"]' * 500, "{"]
+    data = json.dumps([{"name": name, "x": 1} for name in names]).encode()
+    assert [item.name for item in _json.decode(data, list[Loose], path="f")] == names
+
+    twice = b'[{"name": "a", "%s": 1, "%s": 1}]' % (b"[" * 120, b"[" * 120)
+    assert "stands twice" in refusal(twice, list[Loose]).problem
+
+
 def test_a_refusal_names_line_and_field() -> None:
     text = b'[\n {"name": "a", "n": 1},\n {"name": "b",\n  "n": -1}]'
 
