@@ -302,7 +302,8 @@ class Attacked:
         yield from _state_judged(self.subject, run, self.old, self.clean.state)
         removing = run.failed[0][0] in {"unlink", "rmdir", "rename", "scandir"}
         stray = run.tree.keys() - self.before.keys() - self.clean.tree.keys()
-        stray = {name for name in stray if not re.search(self.subject.kept, name)}
+        kept = {name for name in stray if re.search(self.subject.kept, name)}
+        stray -= kept | {name for name in stray if any(k.startswith(f"{name}/") for k in kept)}
         if stray and not case.lasts and not removing:
             yield "leftover", f"{sorted(stray)[:3]}"
 

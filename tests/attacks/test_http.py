@@ -1,6 +1,6 @@
 """A server that does wrong, in each way: the right bytes under the name, or an error and nothing.
 
-Each harm meets a client that knows the digest, the size, what HEAD says, or nothing; one that
+Each harm meets a client that knows the digest, the size, what the server says, or nothing; one that
 begins, and one that goes on from the part which an earlier fetch has left.
 """
 
@@ -183,7 +183,8 @@ class Attack:
         if found == harm.whole:
             return case.known != "digest" and (case.known != "size" or len(found) == len(DATA))
         is_page = b"<html" in found[:20].lower() or b"<!doctype" in found[:20].lower()
-        has_size = case.known == "nothing" or len(found) == len(DATA)
+        is_first = case.known == "nothing" or (case.known == "asked" and not case.goes_on)
+        has_size = is_first or len(found) == len(DATA)
         return case.known in harm.unseen and bool(found) and not is_page and has_size
 
     def _judge_text(self, case: Case, text: str) -> None:

@@ -7,7 +7,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from shardproof.fetching import (
 )
 from shardproof.fetching.cache import PrefetchTally
 from shardproof.testing.faults import Hub, HubFault, serve_hub
+from tests.attacks.raw_server import RawServer, Request, Step
 from tests.helpers.kept_parts import beside_parts
 
 DATA = random.Random(3).randbytes(40_000)
@@ -317,3 +318,44 @@ def test_downloads_without_a_wait_come_one_after_the_other() -> None:
     assert tally.at_once(4) == 1
     tally.took(10_000, 1.0)
     assert tally.at_once(4) == 4
+
+
+class TestAnAnswerWithoutALength:
+    """Where a chunked body that was cut short is closed well, only another answer can tell."""
+
+    @pytest.fixture
+    def asked(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    def fetched(self, asked: list[str], tmp_path: Path) -> Callable[[bytes, bytes], bytes]:
+        """Fetch a file of which the server gives some bytes, and answers HEAD so."""
+
+        def fetch(body: bytes, head: bytes) -> bytes:
+            def respond(request: Request) -> list[Step]:
+                asked.append(request.method)
+                if request.method == "HEAD":
+                    return [head, "keep"]
+                chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                return [chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body), "keep"]
+
+            with RawServer(respond) as server, HttpSource(f"http://127.0.0.1:{server.port}") as web:
+                return fetch_file(web, "x", tmp_path / "x", limits=ONCE).path.read_bytes()
+
+        return fetch
+
+    SIZE = b"HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n"
+
+    def test_is_compared_with_what_head_says(self, fetched, asked) -> None:
+        assert fetched(DATA, self.SIZE) == DATA
+        assert asked == ["GET", "HEAD", "GET"]
+
+    def test_is_refused_where_head_says_more(self, fetched, tmp_path: Path) -> None:
+        with pytest.raises(FetchError, match="it ended after 500 of 40000 bytes"):
+            fetched(DATA[:500], self.SIZE)
+        assert not (tmp_path / "x").exists()
+
+    @pytest.mark.parametrize("status", [b"200 OK", b"405 No", b"501 No", b"403 No"])
+    def test_is_taken_where_head_says_nothing(self, fetched, asked, status: bytes) -> None:
+        assert fetched(DATA, b"HTTP/1.1 %s\r\nTransfer-Encoding: chunked\r\n\r\n" % status) == DATA
+        assert asked == ["GET", "HEAD", "GET"]

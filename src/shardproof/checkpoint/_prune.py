@@ -118,8 +118,8 @@ def prune(
                     kept.add(step)
             elif _remove(candidate.location, candidate.metadata):
                 removed.append(candidate.location)
-        for gate in prefixes.gates:
-            leave_gate(gate)
+        for location in [*prefixes.gates, *removed]:  # some were left in vain
+            leave_gate(location)
     return [location.path for location in removed]
 
 
@@ -228,9 +228,9 @@ def _move_out(location: Location, name: str, may_go: Callable[[], bool]) -> bool
     storage, is_moved = location.storage, False
     folder = location.beside(new_own_name(location.name, "removal"))
     try:
-        if not _made_in_gate(location, folder):  # its directory was moved away
-            return False
         try:
+            if not _made_in_gate(location, folder):  # its directory was moved away
+                return False
             if may_go():
                 target = f"{folder}/{pruned_name(location.name)}"
                 is_moved = _move(storage, location.beside(name), target)

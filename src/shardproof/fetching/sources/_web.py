@@ -44,6 +44,7 @@ __all__ = ["Web", "is_sendable", "refuse_unsendable"]
 
 _MAX_REDIRECTS = 10
 _MAX_PORT = 2**16 - 1
+_NO_SUCH_METHOD = 501  # RFC 9110, 15.6.2: what a server without HEAD says
 _PORTS = {"http": 80, "https": 443}
 _PLAIN = re.compile(r"[A-Za-z0-9_~%-][A-Za-z0-9._~%-]*")  # as `below` quotes a name, and no ".."
 _SHORT = 2**16  # bytes of a redirect that are read, since that keeps the connection
@@ -113,7 +114,8 @@ class Web:
         with self._answer("HEAD", address, {}, timeout, cancellation) as response:
             _read_short(response)  # nothing; but it keeps the connection
             if response.status_code != 200:
-                if response.status_code >= 500 or response.status_code in LATER:
+                is_passing = response.status_code >= 500 and response.status_code != _NO_SUCH_METHOD
+                if is_passing or response.status_code in LATER:
                     refuse_status(response, address)
                 return RemoteFile(name)
             # Some answer HEAD with a length of 0, whatever the file is.

@@ -15,7 +15,7 @@ from shardproof.fetching.transfer._attempts import DISTRUSTED, Goal, Limits, ret
 from shardproof.fetching.transfer._partial_file import PartialFile
 from shardproof.fetching.transfer._record import Provenance
 from shardproof.fetching.transfer._relay import ResponseStarted, relay
-from shardproof.fetching.transfer._requests import stat_once
+from shardproof.fetching.transfer._requests import stat_once, tells_when_read
 from shardproof.fetching.transfer._spans import Spans, is_worth_sharing
 
 __all__ = ["FileFetch", "OnBytes"]
@@ -41,6 +41,7 @@ class FileFetch:
     n_attempts: int = 0
     n_bytes: int = 0
     _gives_no_parts: bool = dataclasses.field(default=False, init=False)
+    _is_unasked: bool = dataclasses.field(default=False, init=False)
     _asked: RemoteFile | None = dataclasses.field(default=None, init=False)
     _answered: RemoteFile | None = dataclasses.field(default=None, init=False)
 
@@ -49,6 +50,8 @@ class FileFetch:
     ) -> tuple[RemoteFile, str]:
         """Return which file is in the part, whole and proven, and ``"sha256:<hex>"`` of it."""
         self._asked = wanted
+        is_unknown = wanted == RemoteFile(self.name)
+        self._is_unasked = self.is_asked and is_unknown and tells_when_read(self.source)
         if part.is_left:
             text = "Going on with %s: %d bytes of it are here"
             logger.info(text, shown(goal.label), part.n_bytes)
@@ -90,11 +93,12 @@ class FileFetch:
         return self._attempt(part, wanted, goal, deadline)
 
     def _learns_size(self, error: SourceError, deadline: Deadline) -> bool:
-        """Whether the source tells a size when it is asked for that, and not with the file."""
-        if error.kind != "unusable" or self._asked != RemoteFile(self.name) or not self.is_asked:
+        """Ask for the size, once, where a file came without one; say whether that was done."""
+        if not (isinstance(error, _NoSizeError) and self._is_unasked):
             return False
+        self._is_unasked = False
         self._asked = stat_once(self.source, self.name, self.limits, deadline)
-        return self._asked.size is not None
+        return True
 
     def _fetched(self, part: PartialFile, asked: RemoteFile) -> RemoteFile:
         """Return which file has come: what was told of it before, or else as it came."""
@@ -134,7 +138,8 @@ class FileFetch:
         with contextlib.closing(events):
             for event in events:
                 if isinstance(event, ResponseStarted):
-                    _agree(part, event, wanted, is_alone=spans.connections == 1)
+                    is_alone = spans.connections == 1
+                    _agree(part, event, wanted, is_alone=is_alone, may_ask=self._is_unasked)
                     self._answered = event.response.file
                     self._begin_record(part, event.response, wanted)
                     self._share(spans, event, wanted)
@@ -161,8 +166,17 @@ class FileFetch:
             part.begin_record(msgspec.structs.replace(known, size=part.size, identity=identity))
 
 
+class _NoSizeError(SourceError):
+    """Nobody has said how long the file is."""
+
+
 def _agree(
-    part: PartialFile, event: ResponseStarted, wanted: RemoteFile, *, is_alone: bool
+    part: PartialFile,
+    event: ResponseStarted,
+    wanted: RemoteFile,
+    *,
+    is_alone: bool,
+    may_ask: bool,
 ) -> None:
     """Compare what a response says with what is known, before any byte of it is taken."""
     file, start = event.response.file, event.response.start
@@ -185,9 +199,9 @@ def _agree(
         raise SourceError(problem, kind="no-parts")
     if event.response.is_page and wanted.digest is None:
         raise SourceError("it gives a web page: a login, or an error", kind="other-bytes")
-    if not event.response.is_framed and part.size is None and wanted.digest is None:
+    if part.size is None and wanted.digest is None and (may_ask or not event.response.is_framed):
         problem = "its length is not known, and an answer that is cut short would look whole"
-        raise SourceError(f"{problem}: give its digest", kind="unusable")
+        raise _NoSizeError(f"{problem}: give its digest", kind="unusable")
 
 
 def _are_two(one: str | None, other: str | None) -> bool:
