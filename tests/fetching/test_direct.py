@@ -328,19 +328,22 @@ class TestAnAnswerWithoutALength:
         return []
 
     @pytest.fixture
-    def fetched(self, asked: list[str], tmp_path: Path) -> Callable[[bytes, bytes], bytes]:
+    def fetched(self, asked: list[str], tmp_path: Path) -> Callable[..., bytes]:
         """Fetch a file of which the server gives some bytes, and answers HEAD so."""
 
-        def fetch(body: bytes, head: bytes) -> bytes:
+        def fetch(body: bytes, head: bytes, n_busy: int = 0) -> bytes:
             def respond(request: Request) -> list[Step]:
                 asked.append(request.method)
+                if request.method == "HEAD" and asked.count("HEAD") <= n_busy:
+                    return [b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "keep"]
                 if request.method == "HEAD":
                     return [head, "keep"]
                 chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
                 return [chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body), "keep"]
 
             with RawServer(respond) as server, HttpSource(f"http://127.0.0.1:{server.port}") as web:
-                return fetch_file(web, "x", tmp_path / "x", limits=ONCE).path.read_bytes()
+                limits = LIMITS if n_busy else ONCE
+                return fetch_file(web, "x", tmp_path / "x", limits=limits).path.read_bytes()
 
         return fetch
 
@@ -353,6 +356,11 @@ class TestAnAnswerWithoutALength:
     def test_is_refused_where_head_says_more(self, fetched, tmp_path: Path) -> None:
         with pytest.raises(FetchError, match="it ended after 500 of 40000 bytes"):
             fetched(DATA[:500], self.SIZE)
+        assert not (tmp_path / "x").exists()
+
+    def test_is_refused_too_where_head_fails_at_first(self, fetched, tmp_path: Path) -> None:
+        with pytest.raises(FetchError, match="it ended after 500 of 40000 bytes"):
+            fetched(DATA[:500], self.SIZE, n_busy=1)
         assert not (tmp_path / "x").exists()
 
     @pytest.mark.parametrize("status", [b"200 OK", b"405 No", b"501 No", b"403 No"])

@@ -251,9 +251,9 @@ def _locate(field: str, data: bytes) -> tuple[int | None, str | None]:
         value, _ = _DECODER.raw_decode(text, start)
         for index, key in steps:
             value = value[int(index)] if index else value[key]
-    except (ValueError, LookupError, TypeError):
+        return line, quoted(json.dumps(value))
+    except (ValueError, LookupError, TypeError, RecursionError):  # of a caller that is deep itself
         return line, None
-    return line, quoted(json.dumps(value))
 
 
 def _after_separator(text: str, position: int) -> int:

@@ -96,8 +96,8 @@ class FileFetch:
         """Ask for the size, once, where a file came without one; say whether that was done."""
         if not (isinstance(error, _NoSizeError) and self._is_unasked):
             return False
-        self._is_unasked = False
         self._asked = stat_once(self.source, self.name, self.limits, deadline)
+        self._is_unasked = False  # only now: after one that failed it is asked again
         return True
 
     def _fetched(self, part: PartialFile, asked: RemoteFile) -> RemoteFile:
