@@ -12,7 +12,7 @@ import pytest
 
 from shardproof.testing.faults import Hub
 from tests.helpers.kept_parts import beside_parts
-from tests.helpers.waiting import until
+from tests.helpers.waiting import files_below, until
 
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 ENTRIES = {
@@ -202,7 +202,7 @@ with FileSystemFaults(sys.argv[-1]) as fs:
 def test_a_stage_ends_in_order(make_shards_dir, tmp_path: Path, name: str, n_times: int) -> None:
     (to := tmp_path / "to").mkdir()
     child = started([sys.executable, "-c", SLOW_STAGE, "stage", make_shards_dir(40), "--to", to])
-    until(lambda: list(to.rglob("*.bin")) or child.poll() is not None)
+    until(lambda: files_below(to, "*.bin") or child.poll() is not None)
 
     for _ in range(n_times if name != "SIGINT" else 1):  # a second interrupt waits for nothing
         child.send_signal(signal.Signals[name])

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import shardproof
 from shardproof import testing
 from shardproof.cli import app
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers.waiting import files_below, until
 
 
 @pytest.fixture
@@ -131,9 +131,7 @@ with FileSystemFaults({str(to)!r}) as fs:
 """
     command = [sys.executable, "-c", script, "stage", str(shards_dir), "--to", str(to)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        while not list(to.rglob("*.bin")):
-            assert child.poll() is None
-            time.sleep(0.01)
+        until(lambda: files_below(to, "*.bin") or child.poll() is not None)
         child.send_signal(signal.SIGINT)
         out, _ = child.communicate(timeout=60)
     assert (child.returncode, out) == (130, b"")

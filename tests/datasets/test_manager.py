@@ -45,6 +45,7 @@ from tests.helpers.forking import PATIENCE, ended, forked
 from tests.helpers.hub_sources import repository
 from tests.helpers.kept_parts import beside_parts
 from tests.helpers.token_files import ids_of
+from tests.helpers.waiting import files_below, until
 
 N_SHARDS, LENGTH = 4, 8
 
@@ -1015,8 +1016,7 @@ class TestRanks:
                     await shards.initialize_datasets(0)
 
         pids = [forked(lambda rank=rank: train(rank)) for rank in range(3)]
-        while len(list(tmp_path.rglob("[12].1"))) < 2:
-            time.sleep(0.01)
+        until(lambda: len(files_below(tmp_path, "[12].1")) >= 2)
         with stopwatch(20):
             os.kill(pids[0], signal.SIGKILL)
             assert [ended(pid) for pid in pids] == [-signal.SIGKILL, 0, 0]

@@ -38,6 +38,7 @@ from shardproof.testing.faults import FileSystemFaults, Hub, HubFault, serve_hub
 from tests.helpers.forking import ended, forked
 from tests.helpers.kept_parts import PARTS, beside_parts, parts_in
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
+from tests.helpers.waiting import files_below
 
 DATA = random.Random(1).randbytes(400_000)
 OTHER = random.Random(2).randbytes(400_000)
@@ -660,7 +661,9 @@ class TestPrefetcher:
 
     def wait_for_a_part(self, directory: Path) -> None:
         """Until some bytes are in one, and written down."""
-        while not any(b"\n" in path.read_bytes()[:-1] for path in directory.rglob("kept/*/record")):
+        while not any(
+            b"\n" in path.read_bytes()[:-1] for path in files_below(directory, "kept/*/record")
+        ):
             time.sleep(0.001)
 
     def prefetcher(self, hub: Hub, directory: Path, **options: Any) -> ShardPrefetcher:

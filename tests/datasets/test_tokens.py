@@ -35,6 +35,7 @@ from shardproof.datasets.tokens._tokens import SharedShardedDataset
 from shardproof.errors import FetchError, FetchTimeoutError
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.token_files import ids_of, write_shard
+from tests.helpers.waiting import files_below, until
 
 
 def opened(path: Path, length: int = 4, **keywords) -> SharedShardedDataset:
@@ -725,13 +726,13 @@ class TestManagerThatNobodyHas:
         gc.disable()
         try:
             abandon(ShardedDatasetManager(4, 0, 2, f"file://{remote}", shards_path=cache))
-            assert list(cache.rglob("*.lease"))
+            assert files_below(cache, "*.lease")
             is_dropped.set()
             assert is_collected.wait(30)
         finally:
             gc.enable()
-        wait_until(lambda: not list(cache.rglob("*.lease")))
-        wait_until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
+        until(lambda: not files_below(cache, "*.lease"))
+        until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
         assert [str(one.exc_value) for one in told] == []
 
 
@@ -809,10 +810,3 @@ def abandon(manager: ShardedDatasetManager) -> None:
     """Leave a manager to the collector, with a shard that it holds."""
     asyncio.run(manager.create_dataset(0))
     manager.cycle = manager  # type: ignore[attr-defined]
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from shardproof.fetching.cache import _leases
 from shardproof.fetching.cache._leases import Leases
 from shardproof.fetching.cache._places import StateDirs, key_of, make_state
 from tests.helpers.hand_clock import HandClock
+from tests.helpers.waiting import until
 
 NAME = "train/0.bin"
 KEY = key_of(NAME)
@@ -140,7 +140,7 @@ class TestLife:
         names = [thread.name for thread in threading.enumerate()]
         assert names.count("shardproof-leases") == 1
         before = [leases.files.read(lease.entry) for lease in held]
-        wait_until(
+        until(
             lambda: all(leases.files.read(h.entry) != b for h, b in zip(held, before, strict=True))
         )
         leases.close()
@@ -151,7 +151,7 @@ class TestLife:
         leases.hold(NAME)
         leases._heart = None
         leases.close()
-        wait_until(lambda: "shardproof-leases" not in [t.name for t in threading.enumerate()])
+        until(lambda: "shardproof-leases" not in [t.name for t in threading.enumerate()])
 
     def test_a_file_system_that_fails_once_does_not_end_it(self, dirs, monkeypatch, caplog) -> None:
         failures = []
@@ -163,7 +163,7 @@ class TestLife:
         leases = Leases(dirs, heartbeat=0.01)
         monkeypatch.setattr(_files, "rewrite", rewrite)
         lease = leases.hold(NAME)
-        wait_until(lambda: len(failures) >= 3)
+        until(lambda: len(failures) >= 3)
         monkeypatch.undo()
         leases.close()
         assert not lease.lost
@@ -189,13 +189,6 @@ class TestLife:
         lease.begin_reading()
         assert not lease.lost
         assert len(other.holders(KEY, "reader")) == 1
-
-
-def wait_until(is_so) -> None:
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 class TestSilence:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +38,7 @@ from shardproof.fetching.cache._stats import PrefetchTally
 from shardproof.testing.contracts._child import returned, run_in_child
 from shardproof.testing.faults import FileSystemFaults, Hub
 from tests.helpers.hub_sources import repository
+from tests.helpers.waiting import files_below, until
 
 NAMES = [f"train/{n}.bin" for n in range(5)]
 LIMITS = Limits(max_backoff=0.01, stall_timeout=0.5)
@@ -540,7 +540,7 @@ class TestWhatAnotherProgramDoesBeforeItIsRead:
             shard_hub.fault(names[0], "stall-in-body", times=1)
 
             def interrupt() -> None:
-                wait_until(lambda: len(shard_hub.requests) > n_before)
+                until(lambda: len(shard_hub.requests) > n_before)
                 _thread.interrupt_main()
 
             thread = threading.Thread(target=interrupt)
@@ -890,13 +890,6 @@ def test_what_the_collector_finds_twice_is_closed_once(tmp_path: Path, monkeypat
     left[0]()
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_one_that_the_collector_finds_in_a_thread_of_its_own_is_closed(tmp_path: Path) -> None:
     """As it does by itself: from Python 3.12 on, in whichever thread allocates."""
 
@@ -904,8 +897,8 @@ def test_one_that_the_collector_finds_in_a_thread_of_its_own_is_closed(tmp_path:
         gc.disable()
         source = CallableSource(lambda name, to: to.write_bytes(b"x"))
         abandoned(source, tmp_path, gc.collect)
-        wait_until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
-        wait_until(lambda: not list(tmp_path.rglob("*.lease")))
+        until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
+        until(lambda: not files_below(tmp_path, "*.lease"))
         thing = Events()
         thing.cycle = thing  # type: ignore[attr-defined]
         reference = weakref.ref(thing)
@@ -934,9 +927,9 @@ def test_a_source_that_was_opened_for_an_iteration_is_not_closed_by_the_collecto
     cycle.append(cycle)
     del cycle
     gc.collect()
-    wait_until(lambda: closed)
+    until(lambda: closed)
     assert closed == [False]
-    wait_until(lambda: not list(tmp_path.rglob("*.lease")))
+    until(lambda: not files_below(tmp_path, "*.lease"))
 
 
 def test_one_may_be_closed_in_a_thread_of_its_own(tmp_path: Path) -> None:
@@ -951,5 +944,5 @@ def test_one_may_be_closed_in_a_thread_of_its_own(tmp_path: Path) -> None:
     prefetcher = ShardPrefetcher(source, ["a", "b"], tmp_path, on_event=closing).start()
     is_begun.set()
     assert is_closed.wait(30)
-    wait_until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
+    until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
     assert list(tmp_path.rglob("*.lease")) == []

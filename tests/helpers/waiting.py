@@ -1,9 +1,12 @@
-"""Wait until something is so, for a minute at most."""
+"""Wait until something is so, for a minute at most; look at a directory that changes meanwhile."""
 
+import fnmatch
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-__all__ = ["until"]
+__all__ = ["files_below", "until"]
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -12,3 +15,12 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(1e-3)
+
+
+def files_below(directory: Path, pattern: str) -> list[Path]:
+    """List the files whose path below a directory ends as a pattern says.
+
+    Others may remove folders of it meanwhile: on that, Path.rglob() fails before Python 3.13.
+    """
+    paths = [Path(top, name) for top, _, names in os.walk(directory) for name in names]
+    return [path for path in paths if fnmatch.fnmatch(f"/{path}", f"*/{pattern}")]

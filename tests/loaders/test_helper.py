@@ -15,6 +15,7 @@ from shardproof.loaders.io._helper import Helper
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._shard_reads import SharedReads
 from shardproof.testing.contracts._child import returned, run_in_child
+from tests.helpers.waiting import until
 
 PATIENCE = 30.0
 
@@ -28,13 +29,6 @@ def helper():
 
 def threads() -> int:
     return threading.active_count()
-
-
-def until(is_so) -> None:
-    end = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 class Pieces:

@@ -32,6 +32,7 @@ from shardproof.testing import Layout, shards_dir
 from shardproof.testing.contracts._child import refusal, returned, run_in_child
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.loading import flat, taken
+from tests.helpers.waiting import until
 
 KINDS = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader])
 ALL = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader, IndexedDataset])
@@ -227,13 +228,6 @@ def test_one_that_the_collector_finds_in_a_thread_that_reads_for_it_is_ended(kin
         until(lambda: held() == before)
 
     assert returned(run_in_child(left, deadline=60)) is None
-
-
-def until(is_so):
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @KINDS
