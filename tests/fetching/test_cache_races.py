@@ -346,6 +346,41 @@ class TestKilled:
         assert n_kills > 15
         assert len(seen) == 2
 
+    @pytest.mark.parametrize(
+        ("identity", "max_cache_bytes"),
+        [(None, None), ("v2", 0)],
+        ids=["discarded-discards", "replaced-makes-room"],
+    )
+    def test_while_another_is_there_that_removes(
+        self, root, identity: str | None, max_cache_bytes: int | None
+    ) -> None:
+        """What was taken away stays known for ours until it is removed; none of it stays."""
+
+        def prepare() -> None:
+            self.begin(root, "v1")
+            others.append(Cache(root, max_cache_bytes=max_cache_bytes))
+
+        def act(begin: Begin) -> None:
+            with Cache(root) as cache:
+                begin()
+                if identity is None:
+                    cache.discard(NAME)
+                    return
+                with cache.hold(NAME) as lease:
+                    bring(cache, lease, identity)
+
+        def check(_: int) -> None:
+            with others.pop() as other:
+                other.discard(NAME)
+                with other.hold("train/1.bin") as lease:
+                    other.make_room(0, lease)
+            self.next_run(root)
+            assert self.there(root) == []
+
+        others: list[Cache] = []
+        assert at_every_call(act, prepare=prepare, check=check) > 15
+        others.pop().close()
+
     def test_while_it_moves_aside(self, root) -> None:
         """A file of somebody else is there, whole, under one name or another."""
         wrong = RemoteFile(NAME, 2, "v2", "sha256:" + 64 * "0")

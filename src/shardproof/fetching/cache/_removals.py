@@ -53,7 +53,7 @@ class Removals:
         status = place.status()
         if status is None:
             is_held = not stale or self._leases.holders(key_of(place.name), kind, but)
-            if not is_held and place.status() is None:
+            if not is_held and place.status() is None and not self._is_taken(place.name):
                 _remove_all(stale)
             return False
         proof = self._proofs.read(place.name, status)
@@ -91,7 +91,15 @@ class Removals:
         """Remove a proof whose file was not there, unless a holder may be about to put it there."""
         if self._leases.holders(key_of(proof.name), "lease") or self.has(proof):
             return
-        self._proofs.forget(proof)
+        if not self._is_taken(proof.name):
+            self._proofs.forget(proof)
+
+    def _is_taken(self, name: str) -> bool:
+        """Return whether a process may have taken a shard away; killed, it leaves it where it is.
+
+        By its proof, what was left is known for ours. Ask when the shard was seen not to be there.
+        """
+        return any(entry.kind == "removal" for entry in self._leases.files.listed(key_of(name)))
 
     def make_way(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
         """Take away what is there, unless another process reads it; say whether it is gone."""
