@@ -63,6 +63,7 @@ def test_on_a_machine_with_any_one_python_no_test_runs_nowhere(marker: str) -> N
     ]
 
 
+@pytest.mark.once
 def test_first_cases_are_one_of_each_test(pytester: pytest.Pytester) -> None:
     pytester.makeconftest((ROOT / "conftest.py").read_text().replace('"pytester"', ""))
     cases = """

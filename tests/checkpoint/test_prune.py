@@ -136,6 +136,7 @@ def own_names(path: Path) -> list[str]:
     return sorted(str(found) for found in path.rglob(".shardproof*"))
 
 
+@pytest.mark.once
 class TestWhatIsSavedMeanwhileStays:
     @pytest.mark.parametrize(
         ("step", "value", "overwrite"), [(50, 50, True), (10, 10, False), (50, 11, False)]
@@ -292,6 +293,7 @@ def kill() -> None:
     raise Killed
 
 
+@pytest.mark.once
 class TestARemovalThatWasKilled:
     @pytest.mark.parametrize("layout", [NESTED, FLAT])
     def test_the_next_one_finishes_it(self, tmp_path: Path, layout: str) -> None:
@@ -396,6 +398,7 @@ def replace_by_link(place: Path, target: Path) -> None:
     place.symlink_to(target)
 
 
+@pytest.mark.once
 class TestNoLinkIsFollowedOutOfTheDirectory:
     def test_a_step_that_is_archived_at_any_moment(self, tmp_path: Path) -> None:
         """It is moved out of the directory, and a link left in its place."""

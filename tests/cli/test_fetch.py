@@ -320,6 +320,7 @@ terminal._Patient = Patient
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("n_interrupts", "before"),
     [(1, ""), (2, ""), (1, CUT_SHORT), (1, CUT_WITHIN), (0, BEHIND_A_WRITE)],

@@ -34,6 +34,7 @@ def run(pytester: pytest.Pytester, order: Sequence[int]) -> pytest.RunResult:
     )
 
 
+@pytest.mark.once
 def test_as_it_is_written(pytester: pytest.Pytester) -> None:
     run(pytester, range(N_TESTS)).assert_outcomes(passed=N_TESTS)
 

@@ -38,6 +38,7 @@ once = settings(max_examples=300, derandomize=True, database=None)
 
 
 class TestLayouts:
+    @pytest.mark.once
     def test_one_bad_shard_is_the_least_that_shows_a_bug(self) -> None:
         for state in set(ShardState) - {ShardState.OK, ShardState.SWAPPED}:
             least = find(layouts(), lambda value, state=state: state in value.states)
@@ -214,6 +215,7 @@ class TestManifests:
         assert len(texts) > 50
         assert all(json.loads(text)["d_model"] == least.d_model for text in texts)
 
+    @pytest.mark.once
     def test_by_default_of_any_layout(self) -> None:
         shards = Counter(len(json.loads(files["shards.json"])) for files in drawn(manifests()))
         assert len(shards) > 4
