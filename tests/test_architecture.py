@@ -24,12 +24,13 @@ MAY_IMPORT = {
     "_base": set(),
     "manifest": {"_base"},
     "report": {"_base"},
-    "checks": {"_base"} | PROMISE,
+    "probes": {"_base", "manifest"},
+    "checks": {"_base", "probes"} | PROMISE,
     "saev": {"_base"} | LOOK,
     "receipts": {"_base"} | LOOK,
     "checkpoint": {"_base"} | LOOK,
     "fetching": {"_base"} | LOOK,
-    "formats": {"_base", "checkpoint", "receipts", "saev"} | PROMISE,
+    "formats": {"_base", "checkpoint", "probes", "receipts", "saev"} | PROMISE,
     "loaders": {"_base", "saev"} | LOOK,
     "datasets": {"_base", "fetching"} | LOOK,
     "staging": {"_base", "formats"} | LOOK,
@@ -59,7 +60,7 @@ INSIDE = {
 }
 """Rooms in rooms: each may import those before it, and what lies beside them may import all."""
 
-DOORS = {"_base", "cli", "formats.signs", "testing.faults", "testing.samples"}
+DOORS = {"_base", "cli", "formats.signs", "probes", "testing.faults", "testing.samples"}
 """What is in these is a door."""
 
 FOR_ALL = {"_base.imports", "testing._extras"}
@@ -191,6 +192,18 @@ def is_door(module: str) -> bool:
         or module in DOORS
         or module.rpartition(".")[0] in DOORS
     )
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in modules() if m.count(".") == 2 and room_of(m) == "formats"]
+)
+def test_no_format_knows_another(module: str) -> None:
+    """What two of a room share is a private module of that room, or lies beside the rooms."""
+    room = module.rpartition(".")[0]
+    for other in ours(imports(module)):
+        parent, _, name = other.rpartition(".")
+        is_shared = parent == room and name.startswith("_")
+        assert room_of(other) != "formats" or parent == "formats" or is_shared, other
 
 
 @pytest.mark.parametrize("module", modules())

@@ -12,7 +12,7 @@ from shardproof._base.messages import listed, quoted, told
 from shardproof._base.names import Refusal, refusals, refuse_unspelled
 from shardproof.errors import ManifestError
 
-__all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile"]
+__all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile", "Prove"]
 
 
 class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -24,12 +24,14 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         digest: ``"<algorithm>:<hex>"`` where the manifest states it.
         digest_from: Where the bytes begin of which that is the digest; those before are the
             probe's.
+        n_items: Samples, rows, tokens or examples in it, where the manifest states how many.
     """
 
     name: str
     size: int | None = None
     digest: str | None = None
     digest_from: int = 0
+    n_items: int | None = None
 
 
 class Mismatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -49,7 +51,14 @@ class Contradiction(NamedTuple):
 Probe = Callable[[PromisedFile, int, int], Mismatch | None]
 """A format's structural probe: ``probe(promised, fd, size)``, with bounded reads by `os.pread`.
 
-It must be a module-level function, so that it can be sent to another process.
+It must be picklable, so that it can be sent to another process: a module-level function, or a
+`functools.partial` or frozen dataclass of plain data.
+"""
+
+Prove = Callable[[PromisedFile, int, int], Mismatch | bool]
+"""What reads the checksums that a file has in itself: ``prove(promised, fd, size)``.
+
+True where every byte is proven by them, False where not all have one. It must be picklable too.
 """
 
 
@@ -66,6 +75,8 @@ class Manifest:
         contradictions: Asked from ``complete`` on: which laws does the manifest itself break?
         damaged: Parts of the manifest that can't be read, where it has parts and the others can:
             findings at every level, since what they promise is unknown.
+        stores: Real absolute paths of directories outside the root into which files may be links,
+            because the format keeps bytes there (DVC's cache).
 
     Raises:
         ManifestError: A name that could lead out of the root or to two files at once, a size below
@@ -78,8 +89,10 @@ class Manifest:
     format: str
     files: Sequence[PromisedFile]
     probe: Probe | None = None
+    prove: Prove | None = None
     contradictions: Callable[[], Iterable[Contradiction]] = tuple
     damaged: Sequence[Contradiction] = ()
+    stores: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]

@@ -23,6 +23,8 @@ class FindingKind(enum.StrEnum):
     EMPTY = "empty"
     UNREADABLE = "unreadable"
     NOT_REGULAR = "not-regular"
+    IMPOSTOR = "impostor"
+    UNWRITTEN = "unwritten"
     SIZE = "size"
     STRUCTURE = "structure"
     DIGEST = "digest"
@@ -33,6 +35,8 @@ _TITLES = {
     FindingKind.EMPTY: "Empty files",
     FindingKind.UNREADABLE: "Unreadable files",
     FindingKind.NOT_REGULAR: "Not regular files",
+    FindingKind.IMPOSTOR: "Files that are something else",
+    FindingKind.UNWRITTEN: "Files of which nothing was written",
     FindingKind.SIZE: "Files of another size",
     FindingKind.STRUCTURE: "Files of another structure",
     FindingKind.DIGEST: "Files with another digest",
@@ -173,13 +177,19 @@ def lines_of(report: Report) -> Iterator[str]:
         return
     yield f"Shard validation failed in '{shown(report.path)}':"
     for kind, title in _TITLES.items():
-        paths = [finding.path for finding in report.findings if finding.kind is kind]
-        if paths:
-            yield from ("", f"{title} ({len(paths)}):")
-            yield from (f"  - {shown(path)}" for path in paths)
+        found = [finding for finding in report.findings if finding.kind is kind]
+        if found:
+            yield from ("", f"{title} ({len(found)}):")
+            yield from map(_line_of, found)
     if report.n_proven is not None and (report.level == "valid" or n_unproven):
         # None are broken where the findings are about the manifest itself, or a receipt.
         n_broken = n_files - report.n_proven - n_unproven
         broken = f"{n_broken} not as promised, " if n_broken else ""
         yield ""
         yield f"{report.level}: {report.n_proven} proven, {unproven}{broken}{of_files}"
+
+
+def _line_of(finding: Finding) -> str:
+    # What stands in the place of a shard says what to do, and is worth it in every report.
+    what = f": {finding.found}" if finding.kind is FindingKind.IMPOSTOR else ""
+    return f"  - {shown(finding.path)}{what}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,9 @@ from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
-from shardproof.checks import OnProgress, check
+from shardproof.checks import Links, check
 from shardproof.errors import ManifestError
+from shardproof.manifest import Manifest
 from shardproof.report import Level, Report
 
 __all__ = ["validate"]
@@ -25,6 +27,8 @@ def validate(
     path: str | os.PathLike[str],
     *,
     level: Level = "present",
+    format: str | None = None,  # noqa: A002 - the word of the command, and of the report
+    links: Links = "inside",
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool | Callable[[int, int], None] = False,
@@ -38,6 +42,11 @@ def validate(
         level: ``"present"``: each promised file exists, is a regular file, is not empty and opens.
             ``"complete"``: also has the size and structure that the manifest implies.
             ``"valid"``: also has the digest that the manifest states.
+        format: Name of the format, one of `formats.names`, where the directory does not tell it, or
+            tells two.
+        links: ``"follow"`` for files that are symbolic links out of the directory, such as to the
+            storage of a project. By default such a link is a finding that says where it leads;
+            formats that keep their bytes elsewhere, as DVC does, have theirs followed there.
         workers: How many threads look. By default one where the file system answers in
             microseconds, up to 64 where it does not, and one per processor to read every byte.
         executor: A `concurrent.futures.Executor` to look from instead, such as a process pool or
@@ -56,7 +65,7 @@ def validate(
         OSError: The file system failed before any file could be looked at (EIO, ESTALE, ...); or
             the directory was replaced meanwhile (ESTALE).
         TypeError: An argument of the wrong type.
-        ValueError: An empty path; an unknown level; ``workers`` below 1, or together with
+        ValueError: An empty path; an unknown level or format; ``workers`` below 1, or together with
             ``executor``.
 
     Example:
@@ -70,29 +79,32 @@ def validate(
         count("workers", workers, 1)
         if executor is not None:
             raise ValueError("expected workers or executor, found both")
+    form = None if format is None else formats.get(format)
+    look = functools.partial(check, level=level, links=links)
     chosen = bar("shards") if progress is True else contextlib.nullcontext(progress or None)
-    with chosen as on_progress:
+    with chosen as told:
         if executor is not None:  # the user's own is used from the user's own thread
-            return _looked(path, level, None, executor, on_progress)
-        return apart(lambda _: _looked(path, level, workers, None, to_waiter(on_progress)))
+            look = functools.partial(look, executor=executor, on_progress=told)
+            return _looked(path, form, look)
+
+        def in_threads(manifest: Manifest) -> Report:
+            return look(manifest, workers=workers, on_progress=to_waiter(told))
+
+        return apart(lambda _: _looked(path, form, in_threads))
 
 
 def _looked(
     path: str | os.PathLike[str],
-    level: Level,
-    workers: int | None,
-    executor: Executor | None,
-    on_progress: OnProgress | None,
+    form: formats.Format | None,
+    look: Callable[[Manifest], Report],
 ) -> Report:
     located = formats.locate(path)
     fd = open_root(located.root)  # held open, so that no other directory gets its number
     try:
         before = os.fstat(fd)
         try:
-            manifest = formats.detect(located.path).read_manifest(located.path)
-            report = check(
-                manifest, level=level, workers=workers, executor=executor, on_progress=on_progress
-            )
+            form = form or formats.detect(located.path)
+            report = look(form.read_manifest(located.path))
         except ManifestError:
             _refuse_another(located.root, before)
             raise

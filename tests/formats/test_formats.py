@@ -54,9 +54,7 @@ def test_another_directory_is_nobodys(tmp_path, names: list[str], holds: str) ->
         formats.detect(str(tmp_path))
     assert str(caught.value).startswith(
         f"Could not read the manifest at '{tmp_path}': "
-        "expected a shards directory with shards.json (saev), plan.json (receipts), "
-        "*.metadata.json (checkpoint), "
-        f"found {holds}"
+        f"expected a shards directory ({', '.join(formats.names())}), found {holds}"
     )
 
 
@@ -116,13 +114,16 @@ def test_metadata_that_are_a_link_alone_are_nobodys(tmp_path) -> None:
 
 
 def test_there_are_formats_by_name() -> None:
-    assert formats.names() == ["saev", "receipts", "checkpoint"]
+    assert formats.names()[:3] == ["saev", "receipts", "checkpoint"]
     for name in formats.names():
         form = formats.get(name)
         assert isinstance(form, formats.Format)
-        assert (form.name, bool(form.description)) == (name, True)
-    with pytest.raises(ValueError, match="expected one of saev, receipts, checkpoint, found 'mds'"):
-        formats.get("mds")
+        assert form.name == name
+        assert form.description
+        assert form.complete
+        assert form.valid
+    with pytest.raises(ValueError, match=r"expected one of saev, receipts, .*, found 'nonsense'"):
+        formats.get("nonsense")
 
 
 def test_the_signs_are_those_of_the_rooms() -> None:
@@ -130,20 +131,88 @@ def test_the_signs_are_those_of_the_rooms() -> None:
     assert signs.SAEV.manifest_file == saev.SHARDS_FILE
 
 
-def test_a_format_of_ones_own() -> None:
-    class Mine(formats.Format):
-        name = "mine"
-        description = "an index, and what it lists"
-        manifest_file = "index.json"
+PACKAGE = """
+import os
+from pathlib import Path
+from shardproof.formats import Format, Manifest, PromisedFile
 
-        def recognizes(self, path: str) -> bool:
-            return os.path.exists(os.path.join(path, self.manifest_file))
+def _recognizes(path):
+    return os.path.lexists(os.path.join(path, "mine.txt"))
 
-        def read_manifest(self, path: str) -> formats.Manifest:
-            raise ManifestError("empty", path=path)
+def _read_manifest(path):
+    manifest = Path(path, "mine.txt")
+    files = [PromisedFile(name=name) for name in manifest.read_text().split()]
+    return Manifest(root=Path(path), path=manifest, format="mine", files=files)
 
-    assert repr(Mine()) == "<format mine: index.json>"
-    assert Mine().further_parts == ()
+FORMAT = Format(
+    name="mine",
+    description="a list of names, and what it lists",
+    manifest_file="mine.txt",
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+)
+NONE = 1
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> Path:
+    """A package with a format, as pip would install it."""
+    site = tmp_path / "site"
+    info = site / "mine-1.dist-info"
+    info.mkdir(parents=True)
+    (site / "mine_shards.py").write_text(PACKAGE)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[shardproof.formats]\nmine = mine_shards:FORMAT\n")
+    monkeypatch.syspath_prepend(site)
+    yield info
+    sys.modules.pop("mine_shards", None)
+
+
+def test_a_format_of_another_package(package: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "mine.txt").write_text("a.bin b.bin")
+    (root / "a.bin").write_bytes(b"a")
+
+    report = validate(root)
+
+    assert [(finding.kind, finding.path.name) for finding in report.findings] == [
+        ("missing", "b.bin")
+    ]
+    assert report.format == "mine"
+    assert "mine" in formats.names()
+    assert repr(formats.get("mine")) == "<format mine: mine.txt>"
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("mine_shards:NONE", "expected a Format, found '1'"),
+        ("mine_shards:NOTHING", "can't be loaded: "),
+        ("no_such_package:FORMAT", "can't be loaded: No module named"),
+    ],
+)
+def test_one_that_can_not_be_loaded(package: Path, tmp_path, target: str, problem: str) -> None:
+    (package / "entry_points.txt").write_text(f"[shardproof.formats]\nmine = {target}\n")
+    with pytest.raises(ValueError, match=problem):
+        formats.get("mine")
+    with pytest.raises(ManifestNotFoundError, match=problem):
+        formats.detect(str(tmp_path))
+
+
+def test_two_formats_that_claim_one_directory(make_shards_dir) -> None:
+    shards_dir = make_shards_dir(2)
+    (shards_dir / "plan.json").write_text("{}")
+    (shards_dir / "receipts").mkdir()
+
+    with pytest.raises(ManifestError, match=r"both saev and receipts recognize .* --format NAME"):
+        validate(shards_dir)
+    assert validate(shards_dir, format="saev").ok
+    with pytest.raises(ManifestError, match=r"plan.json"):
+        validate(shards_dir, format="receipts")
+    with pytest.raises(ValueError, match=r"format: expected one of saev, .*, found 'other'"):
+        validate(shards_dir, format="other")
 
 
 def test_the_signs_alone_import_no_format() -> None:
@@ -238,8 +307,8 @@ def test_the_promise(make_shards_dir) -> None:
 
     size = 2 * 2 * 5 * 5 * 4
     assert manifest.files == [
-        PromisedFile(name="acts000000.bin", size=size),
-        PromisedFile(name="acts000001.bin", size=size),
+        PromisedFile(name="acts000000.bin", size=size, n_items=2),
+        PromisedFile(name="acts000001.bin", size=size, n_items=1),
         PromisedFile(name="labels.bin", size=12),
     ]
     assert (manifest.root, manifest.path) == (shards_dir, shards_dir / "shards.json")

@@ -44,7 +44,7 @@ SEEN = {
     ShardState.EXTENDED: (None, "size", "size", "size"),
     ShardState.FLIPPED: (None, None, None, "digest"),
     ShardState.SWAPPED: (None, None, None, "digest"),
-    ShardState.SPARSE: (None, None, None, "digest"),
+    ShardState.SPARSE: (None, "unwritten", "unwritten", "digest"),
     ShardState.LEFTOVER: (None, None, None, None),
     ShardState.UNFINISHED: ("missing",) * 4,
 }
@@ -101,7 +101,12 @@ def states_of_bytes(found: bytes, whole: bytes, *, temporary: bool) -> set[Shard
 def with_digests(value: Layout, root: Path) -> Manifest:
     """What a format that writes digests down would promise."""
     files = [
-        PromisedFile(name=promise.name, size=promise.size, digest=promise.digest)
+        PromisedFile(
+            name=promise.name,
+            size=promise.size,
+            digest=promise.digest,
+            n_items=None if any(value.read_bytes(promise.name)) else 0,
+        )
         for promise in expected_files(value)
     ]
     return Manifest(root=root, path=root / "shards.json", format="test", files=files)

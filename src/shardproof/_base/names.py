@@ -53,11 +53,17 @@ class Refusal(NamedTuple):
 
 
 class NotRegularError(Exception):
-    """A name that leads to something else than a regular file inside the root."""
+    """A name that leads to something else than a regular file inside the root.
 
-    def __init__(self, found: str) -> None:
+    Attributes:
+        found: What it is.
+        outside: Where to, without links, if it leads out of the root.
+    """
+
+    def __init__(self, found: str, outside: str | None = None) -> None:
         super().__init__(found)
         self.found = found
+        self.outside = outside
 
 
 def refusals(names: Sequence[str]) -> list[Refusal]:
@@ -223,9 +229,8 @@ def open_inside(name: str, *, root: str, dir_fd: int) -> int:
     try:
         return open_beneath(name, open_regular, root=root, dir_fd=dir_fd)
     except OutsideError as error:
-        raise NotRegularError(
-            f"symbolic link to '{shown(error.path)}', outside the root"
-        ) from error
+        found = f"symbolic link to '{shown(error.path)}', outside the root"
+        raise NotRegularError(found, error.path) from error
 
 
 def open_regular(path: str, dir_fd: int | None = None) -> int | None:

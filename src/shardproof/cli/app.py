@@ -21,7 +21,7 @@ from shardproof.cli.terminal import standard_streams
 
 __all__ = ["app", "main"]
 
-_COMMANDS = ("validate", "adopt", "fetch", "receipts", "stage", "demo", "checkpoint")
+_COMMANDS = (*("validate", "formats", "adopt", "fetch", "receipts", "stage", "demo", "checkpoint"),)
 
 
 class _Commands(ShellGroup):

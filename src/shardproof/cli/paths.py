@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from shardproof import formats
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import EMPTY, is_directory, is_there, mode_of
 from shardproof.cli.exits import COULD_NOT_LOOK, NO_PROMISE, end_with, errors_end_it
@@ -20,6 +21,8 @@ __all__ = [
     "SHOWN",
     "ShellArgument",
     "argument",
+    "follow_links_option",
+    "format_option",
     "given_directory",
     "given_path",
     "given_text",
@@ -37,6 +40,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 SHOWN = 20
 """How many are shown of a long list."""
 
+follow_links_option = click.option(
+    "--follow-links", is_flag=True, help="Follow symbolic links that lead out of a directory."
+)
+
+
+def _known_format(name: str) -> str:
+    try:
+        formats.get(name)
+    except ValueError as error:
+        raise click.BadParameter(told(error).removeprefix("format: ")) from None
+    return name
+
+
+format_option = click.option(
+    "--format",
+    metavar="NAME",
+    type=_known_format,
+    help="One of those that `shardproof formats` prints, where a directory does not tell it.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -15,6 +15,8 @@ from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import COULD_NOT_LOOK, NO_PROMISE, PathOutcome, outcome_of, warn
 from shardproof.cli.paths import (
     argument,
+    follow_links_option,
+    format_option,
     given_path,
     json_option,
     level_option,
@@ -34,6 +36,8 @@ __all__ = ["show_reports", "validate"]
     "valid: also its digest, reading every byte.",
     default="present",
 )
+@format_option
+@follow_links_option
 @workers_option("Threads. By default decided by how fast the file system is.")
 @json_option
 @click.option("--verbose", "-v", is_flag=True, help="Say of each finding what was expected.")
@@ -42,6 +46,8 @@ def validate(
     *,
     paths: Sequence[Path],
     level: Level,
+    format: str | None,  # noqa: A002 - the option's name
+    follow_links: bool,
     workers: int | None,
     as_json: bool,
     verbose: bool,
@@ -53,7 +59,14 @@ def validate(
     could not be looked at, or the report not be printed; 130 interrupted, 143 ended by SIGTERM
     (129: SIGHUP). Of several paths the highest counts.
     """
-    look = functools.partial(shardproof.validate, level=level, workers=workers, progress=not quiet)
+    look = functools.partial(
+        shardproof.validate,
+        level=level,
+        format=format,
+        links="follow" if follow_links else "inside",
+        workers=workers,
+        progress=not quiet,
+    )
     outcomes = [outcome_of(os.fspath(path), functools.partial(look, path)) for path in paths]
     for outcome in outcomes:
         if outcome.result is None:
@@ -111,6 +124,8 @@ _ADVICE = {
     FindingKind.EMPTY: "make it again, or restore it",
     FindingKind.UNREADABLE: "ask its owner for permission to read it",
     FindingKind.NOT_REGULAR: "move it away, and restore the shard",
+    FindingKind.IMPOSTOR: "what it is says what to do",
+    FindingKind.UNWRITTEN: "its writer was killed, or power failed: make it again, or restore it",
     FindingKind.SIZE: "a copy or a writer stopped half-way: make it again, or copy it again",
     FindingKind.STRUCTURE: "the writer was killed or ran twice: make it again",
     FindingKind.DIGEST: "its bytes changed after it was written: restore it",

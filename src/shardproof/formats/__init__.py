@@ -7,18 +7,14 @@ from shardproof._base.imports import attached
 
 TYPE_CHECKING = False  # that of typing takes longer than all else here
 if TYPE_CHECKING:
-    from shardproof.formats._registry import (
+    from shardproof.formats._format import (
         Contradiction,
         Format,
-        Located,
         Manifest,
         Mismatch,
         PromisedFile,
-        detect,
-        get,
-        locate,
-        names,
     )
+    from shardproof.formats._registry import Located, detect, get, locate, names
 
 __all__ = [
     "Contradiction",
@@ -33,4 +29,6 @@ __all__ = [
     "names",
 ]
 
-__getattr__, __dir__ = attached(__name__, dict.fromkeys(__all__, "_registry"))
+_IN_REGISTRY = ("Located", "detect", "get", "locate", "names")
+_HOMES = {name: "_registry" if name in _IN_REGISTRY else "_format" for name in __all__}
+__getattr__, __dir__ = attached(__name__, _HOMES)

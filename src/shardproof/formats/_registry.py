@@ -1,146 +1,43 @@
-"""What a format is, those that are known, and which of them a directory is of."""
+"""Which formats are known, and which of them a directory is of."""
 
-import abc
-import contextlib
+import importlib
 import os
-import re
-import stat
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from shardproof import saev
-from shardproof._base.messages import quoted
+from shardproof._base.messages import quoted, told
 from shardproof._base.names import open_root, real_root
-from shardproof._base.opening import is_directory, mode_of, permission_denied
-from shardproof.errors import ManifestNotFoundError, ManifestPermissionError
+from shardproof._base.opening import is_directory, is_there, permission_denied
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats import signs
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.formats._format import Format
 
-__all__ = [
-    "Contradiction",
-    "Format",
-    "Located",
-    "Manifest",
-    "Mismatch",
-    "PromisedFile",
-    "detect",
-    "get",
-    "locate",
-    "names",
-]
+__all__ = ["Located", "detect", "get", "locate", "names"]
 
-_CHECKPOINT_SHARD = re.compile(r".+_shard_[0-9]+\.shard", re.DOTALL)
+_GROUP = "shardproof.formats"
+"""Entry points of this group are formats of other packages: a name, and ``module:FORMAT``."""
 
 
-class Format(abc.ABC):
-    """One on-disk convention.
+class _Known(NamedTuple):
+    """A format of ours, by what there is to see before its module is imported.
 
     Attributes:
-        name: Its name, such as ``"saev"``.
-        description: What such a directory holds, in a line.
-        manifest_file: The file that lists the shards; a pattern where its name varies.
-        further_parts: Patterns of further files that the promise consists of.
+        module: Where it is, below this room.
+        marks: Paths, relative to a directory, one of which is there where its manifest is.
+        suffixes: Extensions of shards, by whose names it is known where there is no manifest.
     """
 
-    name: str
-    description: str
-    manifest_file: str
-    further_parts: Sequence[str] = ()
-
-    def __repr__(self) -> str:
-        return f"<format {self.name}: {self.manifest_file}>"
-
-    @abc.abstractmethod
-    def recognizes(self, path: str) -> bool:
-        """Return whether a directory looks like one of this format, by one listing at most.
-
-        Args:
-            path: Real absolute path of the directory.
-
-        Raises:
-            OSError: The directory could not be looked at.
-        """
-
-    @abc.abstractmethod
-    def read_manifest(self, path: str) -> Manifest:
-        """Return what a directory promises; no shard is opened.
-
-        Args:
-            path: Real absolute path of the directory.
-
-        Raises:
-            ManifestError: What it promises can't be read, or nothing can keep it.
-            OSError: The file system failed.
-        """
+    module: str
+    marks: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
 
 
-class _SaevFormat(Format):
-    name, manifest_file, further_parts = signs.SAEV
-    description = "activations of a vision model, as saev writes them"
-
-    def recognizes(self, path: str) -> bool:
-        # Half-written, it may have shards alone.
-        if mode_of(os.path.join(path, self.manifest_file)):
-            return True
-        with os.scandir(path) as entries:
-            return any(
-                entry.name.startswith("acts") and entry.name.endswith(".bin") for entry in entries
-            )
-
-    def read_manifest(self, path: str) -> Manifest:
-        return saev.read_manifest(path)
-
-
-class _ReceiptsFormat(Format):
-    name, manifest_file, further_parts = signs.RECEIPTS
-    description = "outputs of a data-prep run, with a receipt for each completed shard"
-
-    def recognizes(self, path: str) -> bool:
-        receipts = os.path.join(path, signs.RECEIPTS_FOLDER)
-        mode = mode_of(receipts)
-        if mode_of(os.path.join(path, self.manifest_file)):
-            return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)  # a link is refused, and that is said
-        if not stat.S_ISDIR(mode):
-            return False
-        with os.scandir(receipts) as entries:
-            return any(entry.name.startswith("shard_") for entry in entries)
-
-    def read_manifest(self, path: str) -> Manifest:
-        # It takes 20 ms to import: only where there are receipts.
-        from shardproof.receipts import verdict  # noqa: PLC0415
-
-        return verdict.read_manifest(path)
-
-
-class _CheckpointFormat(Format):
-    name, manifest_file, further_parts = signs.CHECKPOINT
-    description = "checkpoints of which each rank wrote a shard"
-
-    def recognizes(self, path: str) -> bool:
-        if signs.is_prefix(path):
-            return True
-        names = os.listdir(path)
-        if any(_CHECKPOINT_SHARD.fullmatch(name) for name in names):
-            return True
-        for name in names:  # without shards, metadata say that there were some
-            if name.endswith(signs.METADATA) and name != signs.METADATA:
-                # It may be gone since the directory was listed.
-                with contextlib.suppress(FileNotFoundError):
-                    if signs.begins_with(os.path.join(path, name), *signs.METADATA_FIELDS):
-                        return True
-        return False
-
-    def read_manifest(self, path: str) -> Manifest:
-        # It takes numpy: only where there are some.
-        from shardproof.checkpoint import verify  # noqa: PLC0415
-
-        if signs.is_prefix(path):
-            return verify.read_manifest(*os.path.split(path))
-        return verify.read_manifest(path)
-
-
-_FORMATS: tuple[Format, ...] = (_SaevFormat(), _ReceiptsFormat(), _CheckpointFormat())
-"""In the order in which they are asked."""
+_OURS = {
+    "saev": _Known("own.saev", ("shards.json",), (".bin",)),
+    "receipts": _Known("own.receipts", ("plan.json", signs.RECEIPTS_FOLDER)),
+    "checkpoint": _Known("own.checkpoint", (), (".shard", ".json")),
+}
+"""In the order in which they are told."""
 
 
 class Located(NamedTuple):
@@ -156,31 +53,41 @@ class Located(NamedTuple):
 
 
 def names() -> list[str]:
-    """Return the names of all formats, in the order in which they are asked.
+    """Return the names of all formats: ours, and those of other packages.
 
     Example:
         >>> from shardproof import formats
-        >>> formats.names()
+        >>> formats.names()[:3]
         ['saev', 'receipts', 'checkpoint']
     """
-    return [form.name for form in _FORMATS]
+    return [*_OURS, *_others()]
 
 
 def get(name: str) -> Format:
     """Return the format of a name.
 
     Raises:
-        ValueError: No format has this name.
+        ValueError: No format has this name, or the package that has it can't be imported.
 
     Example:
         >>> from shardproof import formats
         >>> formats.get("saev").manifest_file
         'shards.json'
     """
-    for form in _FORMATS:
-        if form.name == name:
-            return form
-    raise ValueError(f"name: expected one of {', '.join(names())}, found {quoted(name)}")
+    if name in _OURS:
+        module = importlib.import_module(f"shardproof.formats.{_OURS[name].module}")
+        form: Format = module.FORMAT
+        return form
+    others = _others()
+    if name not in others:
+        raise ValueError(f"format: expected one of {', '.join(names())}, found {quoted(name)}")
+    try:
+        form = others[name].load()
+    except Exception as error:  # whatever a package does when it is imported
+        raise ValueError(f"format {quoted(name)} can't be loaded: {told(error)}") from error
+    if not isinstance(form, Format):
+        raise ValueError(f"format {quoted(name)}: expected a Format, found {quoted(repr(form))}")
+    return form
 
 
 def locate(path: str | os.PathLike[str]) -> Located:
@@ -206,28 +113,77 @@ def locate(path: str | os.PathLike[str]) -> Located:
 def detect(path: str) -> Format:
     """Return the format of a directory, or of the prefix of a checkpoint.
 
+    Formats whose manifest file is there are asked first; then those that are known by the names of
+    their shards; then those of other packages.
+
     Args:
         path: Its real absolute path, as `locate` gives it.
 
     Raises:
         ManifestNotFoundError: There is no such directory, or no format recognizes it.
         ManifestPermissionError: It, or something in it, may not be read.
-        ManifestError: It is not a directory.
+        ManifestError: It is not a directory, or two formats recognize it.
         OSError: The file system failed.
     """
     try:
         if signs.is_prefix(path):
             return get(signs.CHECKPOINT.format)
         os.close(open_root(path))
-        found = next((form for form in _FORMATS if form.recognizes(path)), None)
+        claims = _claims(path)
     except PermissionError as error:
         if isinstance(error, ManifestPermissionError):
             raise
         raise ManifestPermissionError(permission_denied(), path=error.filename or path) from error
-    if found is not None:
-        return found
+    if not claims:
+        raise _nobodys(path)
+    if len(claims) > 1:
+        told_names = " and ".join(form.name for form in claims)
+        problem = f"both {told_names} recognize this directory: say which with --format NAME"
+        raise ManifestError(f"{problem}, or format= in Python", path=path)
+    return claims[0]
+
+
+def _claims(path: str) -> list[Format]:
+    """Return the formats that recognize a directory; of those only the ones no other includes."""
+    by_mark = [
+        name
+        for name, entry in _OURS.items()
+        if any(is_there(os.path.join(path, mark)) for mark in entry.marks)
+    ]
+    return _recognizing(by_mark, path) or _recognizing(_by_suffix(path), path) or _of_others(path)
+
+
+def _by_suffix(path: str) -> list[str]:
+    there = {os.path.splitext(name)[1] for name in os.listdir(path)}
+    return [name for name, entry in _OURS.items() if not there.isdisjoint(entry.suffixes)]
+
+
+def _of_others(path: str) -> list[Format]:
+    try:
+        return _recognizing(_others(), path)
+    except ValueError as error:  # it may be the one: to say that nobody knows it would be wrong
+        raise ManifestNotFoundError(
+            f"no format of ours recognizes it; {error}", path=path
+        ) from error
+
+
+def _recognizing(names: Iterable[str], path: str) -> list[Format]:
+    found = [form for form in map(get, names) if form.recognizes(path)]
+    included = {name for form in found for name in form.includes}
+    return [form for form in found if form.name not in included]
+
+
+def _others() -> "dict[str, importlib.metadata.EntryPoint]":
+    from importlib import metadata  # noqa: PLC0415 - ours are mostly enough, and it takes a while
+
+    return {point.name: point for point in metadata.entry_points(group=_GROUP)}
+
+
+def _nobodys(path: str) -> ManifestNotFoundError:
     n_entries = len(os.listdir(path))
-    known = ", ".join(f"{form.manifest_file} ({form.name})" for form in _FORMATS)
     holds = f"{n_entries} entries, none of a known format" if n_entries else "nothing"
-    problem = f"expected a shards directory with {known}, found {holds}; is the path right?"
-    raise ManifestNotFoundError(problem, path=path)
+    problem = (
+        f"expected a shards directory ({', '.join(names())}), found {holds}; is the path right? "
+        "'shardproof formats' tells what each has"
+    )
+    return ManifestNotFoundError(problem, path=path)

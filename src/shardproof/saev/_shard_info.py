@@ -163,7 +163,7 @@ def read_manifest(root: str) -> Manifest:
     shards = _read_shards(root)  # Manifest refuses their names
     metadata = Metadata.load(root)
     size = metadata.shard_bytes
-    files = [PromisedFile(name=shard.name, size=size) for shard in shards]
+    files = [PromisedFile(name=shard.name, size=size, n_items=shard.n_examples) for shard in shards]
     labels = os.path.join(root, LABELS_FILE)
     try:
         has_labels = is_there(labels)

@@ -164,15 +164,15 @@ def _seen_problems(layout: Layout, level: str, digests: bool) -> Iterator[tuple[
     for index, state in enumerate(layout.states):
         name = layout.options.shard_name(index)
         kind = KINDS[level].get(state)
-        if kind is None and digests and level == "valid":
-            # The bytes may be the right ones in spite of the state: a shard that holds no example
-            # is all zeros, written or not.
+        # The bytes may be the right ones in spite of the state: a shard that holds no example is
+        # all zeros, written or not.
+        if state == ShardState.SPARSE and level != "present" and any(layout.read_bytes(name)):
+            kind = "digest" if digests and level == "valid" else "unwritten"
+        elif kind is None and digests and level == "valid":
             if state == ShardState.SWAPPED:
                 whole = layout.read_bytes(name)
                 other = layout.options.shard_name(others[index])
                 kind = "digest" if layout.read_bytes(other) != whole else None
-            elif state == ShardState.SPARSE:
-                kind = "digest" if any(layout.read_bytes(name)) else None
             elif state == ShardState.FLIPPED:
                 kind = "digest"
         if kind:

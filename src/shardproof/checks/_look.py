@@ -1,0 +1,231 @@
+"""One look at some promised files: each is opened, examined through its descriptor and closed."""
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from shardproof._base import digest
+from shardproof._base.messages import told
+from shardproof._base.names import (
+    OPEN_FLAGS,
+    NotRegularError,
+    file_type,
+    open_inside,
+    open_regular,
+)
+from shardproof.manifest import Probe, PromisedFile, Prove
+from shardproof.probes.impostors import impostor, is_text
+from shardproof.report import Finding, FindingKind, Level
+
+__all__ = ["Links", "Question", "Regular", "look_at_all"]
+
+Links = Literal["inside", "follow"]
+"""Which symbolic links are followed: those that stay in the directory, or all."""
+
+Regular = frozenset[str]
+"""Names that a listing of the directory shows as regular files."""
+
+_TYPE_BITS = stat.S_IFMT(0o7777777)
+_BLOCK_BYTES = 512  # of st_blocks (inode(7))
+
+
+class Question(NamedTuple):
+    """What is asked about every file."""
+
+    root: str
+    level: Level
+    probe: Probe | None
+    prove: Prove | None
+    digest_threads: int
+    links: Links
+    stores: Sequence[str]
+
+
+class _BrokenPromise(NamedTuple):
+    """Why a promise is not kept."""
+
+    kind: FindingKind
+    expected: str
+    found: str
+    errno: int | None = None
+
+
+_Answer = _BrokenPromise | Literal["kept", "unproven"]
+
+
+def look_at_all(
+    question: Question, dir_fd: int, regular: Regular | None, files: Sequence[PromisedFile]
+) -> list[Finding | Path]:
+    """Return findings, and the paths of files about which the level could prove nothing.
+
+    Args:
+        question: What is asked.
+        dir_fd: A descriptor of the root.
+        regular: What its listing tells; None where it holds nothing else.
+        files: Which files.
+    """
+    if question.level == "present" or (question.level == "complete" and question.probe is None):
+        files = _not_plainly_kept(question, dir_fd, regular, files)
+    said: list[Finding | Path] = []
+    for file in files:
+        answer = _look_closely(question, dir_fd, file)
+        if answer == "kept":
+            continue
+        path = Path(question.root, file.name)
+        said.append(path if answer == "unproven" else Finding(answer.kind, path, *answer[1:]))
+    return said
+
+
+def _not_plainly_kept(
+    question: Question, dir_fd: int, regular: Regular | None, files: Sequence[PromisedFile]
+) -> list[PromisedFile]:
+    """Pass over what is listed as a regular file, opens and has its size: nearly every file.
+
+    The time of a look goes into this loop: one more system call costs a tenth of that.
+    """
+    open_, fstat, close = os.open, os.fstat, os.close
+    any_size = question.level == "present"
+    odd = []
+    for file in files:
+        name = file.name
+        # Of a folder the listing tells nothing, and the flags only guard the last part of a name.
+        if name in regular if regular is not None else "/" not in name:
+            try:
+                fd = open_(name, OPEN_FLAGS, dir_fd=dir_fd)
+                try:
+                    status = fstat(fd)
+                finally:
+                    close(fd)
+                size = status.st_size
+                if (
+                    size
+                    and (any_size or (size == file.size and not _may_be_unwritten(status)))
+                    and status.st_mode & _TYPE_BITS == stat.S_IFREG
+                ):
+                    continue
+            except OSError:
+                pass  # the listing may be out of date, a handle stale: the closer look decides
+        odd.append(file)
+    return odd
+
+
+def _look_closely(question: Question, dir_fd: int, file: PromisedFile) -> _Answer:
+    try:
+        fd = _open(question, dir_fd, file.name)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise NotRegularError(file_type(status.st_mode))
+            if not status.st_size:
+                return _judge_empty(question, file)
+            return "kept" if question.level == "present" else _examine(question, fd, status, file)
+        finally:
+            os.close(fd)
+    except NotRegularError as error:
+        return _BrokenPromise(FindingKind.NOT_REGULAR, "a regular file", error.found)
+    except FileNotFoundError as error:
+        return _BrokenPromise(FindingKind.MISSING, "a regular file", "nothing", error.errno)
+    except OSError as error:
+        found = os.strerror(error.errno) if error.errno else told(error)
+        return _BrokenPromise(FindingKind.UNREADABLE, "a readable file", found, error.errno)
+
+
+def _open(question: Question, dir_fd: int, name: str) -> int:
+    """Open a file of the root; a link that leaves it only where that is promised, or asked for."""
+    try:
+        return open_inside(name, root=question.root, dir_fd=dir_fd)
+    except NotRegularError as error:
+        target = error.outside
+        if target is None or not (question.links == "follow" or _is_stored(question, target)):
+            raise
+        fd = open_regular(target)
+        if fd is None:  # it became a link meanwhile
+            raise
+        return fd
+
+
+def _is_stored(question: Question, path: str) -> bool:
+    return any(os.path.commonpath([store, path]) == store for store in question.stores)
+
+
+def _judge_empty(question: Question, file: PromisedFile) -> _Answer:
+    if file.size == 0:
+        return "unproven" if question.level == "valid" and file.digest is None else "kept"
+    expected = "more than 0 bytes" if file.size is None else f"{file.size} bytes"
+    return _BrokenPromise(FindingKind.EMPTY, expected, "0 bytes")
+
+
+def _examine(question: Question, fd: int, status: os.stat_result, file: PromisedFile) -> _Answer:
+    """Look at size, structure and digest, as far as the level asks."""
+    broken = _judge_outside(question, fd, status, file)
+    if broken is None and question.level == "valid" and file.digest is not None:
+        broken = _judge_digest(question, fd, file, file.digest)
+        if broken is None:
+            return "kept"
+    if broken is not None:
+        instead = impostor(fd, status.st_size)
+        if instead is None:
+            return broken
+        return _BrokenPromise(FindingKind.IMPOSTOR, broken.expected, instead)
+    if file.size is None and question.probe is None:
+        instead = impostor(fd, status.st_size, among_texts=is_text(file.name))
+        if instead is not None:
+            return _BrokenPromise(FindingKind.IMPOSTOR, "what its name says", instead)
+    if question.level == "valid":
+        return _proven_by_itself(question, fd, status.st_size, file)
+    return "unproven" if file.size is None and question.probe is None else "kept"
+
+
+def _judge_outside(
+    question: Question, fd: int, status: os.stat_result, file: PromisedFile
+) -> _BrokenPromise | None:
+    """Judge a file by all but its digest."""
+    size = status.st_size
+    if file.size is not None and size != file.size:
+        # Interned: where one shard was cut, all of 100 000 may have been, to the same size.
+        expected, found = f"{file.size} bytes", f"{size} bytes"
+        return _BrokenPromise(FindingKind.SIZE, sys.intern(expected), sys.intern(found))
+    is_owed = file.n_items != 0 and (question.level == "complete" or file.digest is None)
+    if is_owed and _may_be_unwritten(status) and _is_unwritten(fd):
+        return _BrokenPromise(FindingKind.UNWRITTEN, "data", f"a hole of {size} bytes")
+    mismatch = question.probe(file, fd, size) if question.probe else None
+    if mismatch is None:
+        return None
+    return _BrokenPromise(FindingKind.STRUCTURE, mismatch.expected, mismatch.found)
+
+
+def _may_be_unwritten(status: os.stat_result) -> bool:
+    """Whether a file has fewer blocks than bytes; where a file system compresses, every one has."""
+    return status.st_blocks * _BLOCK_BYTES < status.st_size
+
+
+def _is_unwritten(fd: int) -> bool:
+    """Whether nothing was ever written to a file (lseek(2)); not where that can't be told."""
+    try:
+        os.lseek(fd, 0, os.SEEK_DATA)
+    except OSError as error:
+        return error.errno == errno.ENXIO
+    return False
+
+
+def _judge_digest(
+    question: Question, fd: int, file: PromisedFile, promised_text: str
+) -> _BrokenPromise | None:
+    promised, size = digest.parse(promised_text), os.fstat(fd).st_size
+    algorithm, n_threads = promised.algorithm, question.digest_threads
+    computed = digest.of_file(fd, algorithm, size, start=file.digest_from, threads=n_threads)
+    if digest.same(promised, computed):
+        return None
+    return _BrokenPromise(FindingKind.DIGEST, str(promised), str(computed))
+
+
+def _proven_by_itself(question: Question, fd: int, size: int, file: PromisedFile) -> _Answer:
+    """Ask the checksums that a file has in itself, if its format has any."""
+    proof = question.prove(file, fd, size) if question.prove else False
+    if isinstance(proof, bool):
+        return "kept" if proof else "unproven"
+    return _BrokenPromise(FindingKind.DIGEST, proof.expected, proof.found)

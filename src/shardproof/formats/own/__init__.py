@@ -1,0 +1,1 @@
+"""The formats that shardproof reads and writes itself, and saev's."""

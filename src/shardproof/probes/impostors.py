@@ -1,0 +1,87 @@
+"""What stands in the place of a shard: a pointer to it, a page, or the error of a server.
+
+Git LFS leaves a pointer where `git clone` ran without it, or where a checkout was copied (its
+specification: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md); git-annex a file with the
+key (https://git-annex.branchable.com/internals/pointer_file/); a download without a look at the
+status leaves what the server had to say.
+"""
+
+import re
+
+from shardproof._base.messages import quoted
+from shardproof._base.opening import read_at
+
+__all__ = ["impostor", "is_text"]
+
+_HEAD_BYTES = 1024
+"""Both kinds of pointers are shorter."""
+
+_LFS = re.compile(
+    rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\n"
+    rb"(?:ext-[^\n]*\n)*oid sha256:[0-9a-f]{64}\nsize (\d{1,19})\n?"
+)
+_ANNEX = re.compile(rb"/annex/objects/([!-~]{1,400})\s*")
+_ANNEX_SIZE = re.compile(rb"-s(\d{1,19})-")
+_HTML = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<!--.{0,200}?-->\s*)?<(?:!doctype html|html)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_XML_ERROR = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<Error>\s*<Code>([^<]{1,80})<")
+_JSON_ERROR = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:error|errors|message|detail)"\s*:\s*([\[{"].{0,80})', re.DOTALL
+)
+_TEXTS = (
+    *(".csv", ".htm", ".html", ".json", ".jsonl", ".md", ".svg", ".txt", ".xml", ".yaml", ".yml"),
+)
+
+
+def impostor(fd: int, size: int, *, among_texts: bool = False) -> str | None:
+    """Return what stands in the place of a file, and what to do; None where nothing tells.
+
+    Args:
+        fd: The file.
+        size: Its size in bytes.
+        among_texts: Whether a page or such JSON may be what was promised; then only pointers are
+            told from it.
+
+    Raises:
+        OSError: It could not be read.
+    """
+    return _pointer(fd, size) or (None if among_texts else _answer(fd))
+
+
+def is_text(name: str) -> bool:
+    """Whether a page, or JSON with an error, may well be what a file of this name holds."""
+    return name.lower().endswith(_TEXTS)
+
+
+def _pointer(fd: int, size: int) -> str | None:
+    if size > _HEAD_BYTES:
+        return None
+    text = read_at(fd, size)
+    if (found := _LFS.fullmatch(text)) is not None:
+        return f"Git LFS pointer of {_spaced(found[1])} bytes: run `git lfs pull`"
+    if (found := _ANNEX.fullmatch(text)) is not None:
+        n_bytes = _ANNEX_SIZE.search(found[1])
+        of_size = f" of {_spaced(n_bytes[1])} bytes" if n_bytes else ""
+        return f"git-annex pointer{of_size}: run `git annex get`"
+    return None
+
+
+def _answer(fd: int) -> str | None:
+    head = read_at(fd, _HEAD_BYTES)
+    if _HTML.match(head):
+        return "HTML page: a download got it in place of the file; fetch it again, with a token?"
+    if (found := _XML_ERROR.match(head)) is not None:
+        return f"error of a store, {_said(found[1])}: fetch it again"
+    if (found := _JSON_ERROR.match(head)) is not None:
+        return f"error of a server, {_said(found[1])}: fetch it again"
+    return None
+
+
+def _spaced(digits: bytes) -> str:
+    return f"{int(digits):,}".replace(",", " ")
+
+
+def _said(text: bytes) -> str:
+    return quoted(text.decode(errors="replace"), 60)
