@@ -17,6 +17,7 @@ from shardproof import (
     ManifestNotFoundError,
     ManifestPermissionError,
     Report,
+    SealError,
     ShardproofError,
     ShardReadError,
     ShardValidationError,
@@ -64,7 +65,7 @@ def test_what_cannot_be_fetched_is_a_runtime_error() -> None:
 def test_every_public_error_is_in_the_tree() -> None:
     errors = [getattr(shardproof, name) for name in shardproof.__all__ if name.endswith("Error")]
 
-    assert len(errors) == 17
+    assert len(errors) == 18
     assert all(issubclass(error, ShardproofError) for error in errors)
 
 
@@ -78,6 +79,7 @@ def test_every_public_error_is_in_the_tree() -> None:
         FetchError("gone", url="https://x/y", path="/d/y", causes=["404"]),
         FetchTimeoutError("late", url="https://x/y", path="/d/y", causes=["slow"]),
         ShardReadError("gone", path="/d/x", offset=8, expected=4, found=2, errno=2),
+        SealError("changed", path="/d/x"),
         UnsyncedError("/d/x", errno=5),
     ],
 )

@@ -28,32 +28,35 @@ def test_the_groups_keep_their_order_and_the_files_theirs() -> None:
         "Shard validation failed in '/d':\n"
         "\n"
         "Missing files (2):\n"
-        "  - /d/8-missing\n"
         "  - /d/9-missing\n"
+        "  - /d/10-missing\n"
         "\n"
         "Empty files (1):\n"
-        "  - /d/7-empty\n"
+        "  - /d/8-empty\n"
         "\n"
         "Unreadable files (1):\n"
-        "  - /d/6-unreadable\n"
+        "  - /d/7-unreadable\n"
         "\n"
         "Not regular files (1):\n"
-        "  - /d/5-not-regular\n"
+        "  - /d/6-not-regular\n"
         "\n"
         "Files that are something else (1):\n"
-        "  - /d/4-impostor: that\n"
+        "  - /d/5-impostor: that\n"
         "\n"
         "Files of which nothing was written (1):\n"
-        "  - /d/3-unwritten\n"
+        "  - /d/4-unwritten\n"
         "\n"
         "Files of another size (1):\n"
-        "  - /d/2-size\n"
+        "  - /d/3-size\n"
         "\n"
         "Files of another structure (1):\n"
-        "  - /d/1-structure\n"
+        "  - /d/2-structure\n"
         "\n"
         "Files with another digest (1):\n"
-        "  - /d/0-digest"
+        "  - /d/1-digest\n"
+        "\n"
+        "Files that nothing promises (1):\n"
+        "  - /d/0-stray"
     )
 
 
@@ -118,11 +121,13 @@ def test_to_dict_is_json() -> None:
                 "expected": "this",
                 "found": "that",
                 "errno": None,
+                "index": None,
                 "conclusive": True,
             }
         ],
         "unproven": ["/d/u"],
         "n_proven": None,
+        "n_unread": 0,
     }
 
 

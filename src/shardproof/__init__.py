@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         ManifestPermissionError,
         ReceiptError,
         RevisionError,
+        SealError,
         ShardClaimedError,
         ShardCompletedError,
         ShardproofError,
@@ -62,8 +63,10 @@ if TYPE_CHECKING:
         ShuffledDataLoader,
     )
     from shardproof.receipts import ReceiptStore
+    from shardproof.repairing import Repair, repair
     from shardproof.report import Finding, FindingKind, Level, Report
     from shardproof.saev import Metadata, Shard, ShardInfo
+    from shardproof.sealing import Seal, seal
     from shardproof.staging import stage
     from shardproof.validation import validate
 
@@ -88,8 +91,11 @@ __all__ = [
     "OrderedDataLoader",
     "ReceiptError",
     "ReceiptStore",
+    "Repair",
     "Report",
     "RevisionError",
+    "Seal",
+    "SealError",
     "Shard",
     "ShardClaimedError",
     "ShardCompletedError",
@@ -108,7 +114,9 @@ __all__ = [
     "fetch",
     "hf_load_dataset_sharded",
     "latest_checkpoint",
+    "repair",
     "resolve_resume_plan",
+    "seal",
     "stage",
     "validate",
 ]
@@ -129,7 +137,9 @@ _HOME = {name: "errors" for name in __all__ if name.endswith("Error")} | {
     "MultiShardSaver": "checkpoint",
     "OrderedDataLoader": "loaders",
     "ReceiptStore": "receipts",
+    "Repair": "repairing",
     "Report": "report",
+    "Seal": "sealing",
     "Shard": "saev",
     "ShardFileVerifier": "checkpoint",
     "ShardInfo": "saev",
@@ -141,7 +151,9 @@ _HOME = {name: "errors" for name in __all__ if name.endswith("Error")} | {
     "fetch": "fetching",
     "hf_load_dataset_sharded": "datasets",
     "latest_checkpoint": "checkpoint",
+    "repair": "repairing",
     "resolve_resume_plan": "datasets",
+    "seal": "sealing",
     "stage": "staging",
     "validate": "validation",
 }
@@ -167,7 +179,10 @@ _NOT_LISTED = {
     "ManifestNotFoundError",
     "ManifestPermissionError",
     "ReceiptStore",
+    "Repair",
     "RevisionError",
+    "Seal",
+    "SealError",
     "ShardClaimedError",
     "ShardCompletedError",
     "SourceError",

@@ -8,6 +8,7 @@
     |   +-- ManifestPermissionError    ... because it may not be     (also a PermissionError)
     +-- ShardValidationError           promises are not kept         (also a FileNotFoundError)
     +-- ShardReadError                 a shard that was proven can't be read now  (also an OSError)
+    +-- SealError                      a directory can't be sealed
     +-- UnsyncedError                  written, but perhaps not for good         (also an OSError)
     +-- FetchError                     a shard can't be fetched and proven  (also an OSError and a
     |   |                                RuntimeError)
@@ -50,6 +51,7 @@ __all__ = [
     "ManifestPermissionError",
     "ReceiptError",
     "RevisionError",
+    "SealError",
     "ShardClaimedError",
     "ShardCompletedError",
     "ShardReadError",
@@ -188,6 +190,20 @@ class ShardReadError(ShardproofError, OSError):
             text += f" (at byte {offset}: expected {expected} bytes, found {found})"
         super().__init__(text)
         self.errno = errno
+
+
+class SealError(ShardproofError):
+    """A directory can't be sealed: it is sealed already, or a file changed meanwhile.
+
+    Args:
+        problem: What is wrong, and what to do.
+        path: Absolute path of the file.
+    """
+
+    def __init__(self, problem: str, *, path: str | os.PathLike[str]) -> None:
+        self.problem = printable(problem)
+        self.path = os.fspath(path)
+        super().__init__(f"Could not seal '{shown(self.path)}': {problem}")
 
 
 class UnsyncedError(ShardproofError, OSError):

@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -10,7 +11,7 @@ from typing import Any, Literal, Self
 from shardproof._base.messages import shown
 from shardproof.errors import ShardValidationError
 
-__all__ = ["Finding", "FindingKind", "Level", "Report", "is_conclusive", "lines_of"]
+__all__ = ["BrokenFiles", "Finding", "FindingKind", "Level", "Report", "is_conclusive", "lines_of"]
 
 Level = Literal["present", "complete", "valid"]
 """How hard to look; each level includes the ones before it."""
@@ -28,6 +29,7 @@ class FindingKind(enum.StrEnum):
     SIZE = "size"
     STRUCTURE = "structure"
     DIGEST = "digest"
+    STRAY = "stray"
 
 
 _TITLES = {
@@ -40,6 +42,7 @@ _TITLES = {
     FindingKind.SIZE: "Files of another size",
     FindingKind.STRUCTURE: "Files of another structure",
     FindingKind.DIGEST: "Files with another digest",
+    FindingKind.STRAY: "Files that nothing promises",
 }
 
 # What open(2) and stat(2) answer for a reason that lies in the file or its permissions. Any other
@@ -70,6 +73,8 @@ class Finding:
         expected: What was promised, in words.
         found: What is there, in words.
         errno: The number that the operating system gave, where it gave one (errno(3)).
+        index: The file's number among those that the manifest promises, from 0; None where the
+            finding is about something else.
     """
 
     kind: FindingKind
@@ -77,6 +82,7 @@ class Finding:
     expected: str
     found: str
     errno: int | None = None
+    index: int | None = None
 
     @property
     def conclusive(self) -> bool:
@@ -92,8 +98,41 @@ class Finding:
             "expected": self.expected,
             "found": self.found,
             "errno": name,
+            "index": self.index,
             "conclusive": self.conclusive,
         }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BrokenFiles:
+    """The promised files that have to be made or fetched again.
+
+    Attributes:
+        names: Their paths relative to the directory, in the manifest's order.
+        indices: Their numbers among the promised files, from 0.
+    """
+
+    names: tuple[str, ...] = ()
+    indices: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def ranges(self) -> str:
+        """The numbers as ``"3,7,12-40"``, which ``sbatch --array`` takes.
+
+        Example:
+            >>> BrokenFiles(("a", "b", "c", "d"), (3, 7, 8, 9)).ranges
+            '3,7-9'
+        """
+        runs: list[list[int]] = []
+        for index in self.indices:
+            if runs and runs[-1][-1] == index - 1:
+                runs[-1][1:] = [index]
+            else:
+                runs.append([index])
+        return ",".join("-".join(map(str, run)) for run in runs)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,6 +150,8 @@ class Report:
             ``valid`` no digest.
         n_proven: How many of the promised files are as promised, as far as the level asks; None
             where they were not counted.
+        n_unread: How many of those were not read again, because they are as they were when their
+            digests were last proven: size, times and inode.
     """
 
     path: Path
@@ -120,6 +161,7 @@ class Report:
     findings: tuple[Finding, ...] = ()
     unproven: tuple[Path, ...] = ()
     n_proven: int | None = None
+    n_unread: int = 0
 
     def __bool__(self) -> bool:
         """Whether every promise is kept, so that ``assert validate(path)`` means what it says."""
@@ -137,6 +179,26 @@ class Report:
             return 3
         return 1 if self.findings else 0
 
+    def broken(self) -> BrokenFiles:
+        """Return which promised files have to be made or fetched again.
+
+        One that could not be looked at is not among them, since it may be whole.
+
+        Example:
+            >>> import shardproof
+            >>> (shards_dir / "acts000001.bin").unlink()
+            >>> broken = shardproof.validate(shards_dir).broken()
+            >>> broken.ranges, broken.names
+            ('1', ('acts000001.bin',))
+        """
+        found = {
+            finding.index: os.path.relpath(finding.path, self.path)
+            for finding in self.findings
+            if finding.index is not None and finding.conclusive
+        }
+        indices = sorted(found)
+        return BrokenFiles(tuple(found[index] for index in indices), tuple(indices))
+
     def __str__(self) -> str:
         return "\n".join(lines_of(self))
 
@@ -152,6 +214,7 @@ class Report:
             "findings": [finding.to_dict() for finding in self.findings],
             "unproven": [str(path) for path in self.unproven],
             "n_proven": self.n_proven,
+            "n_unread": self.n_unread,
         }
 
     def raise_for_findings(self) -> Self:
@@ -171,9 +234,10 @@ def lines_of(report: Report) -> Iterator[str]:
     of_files = f"of {n_files} files of '{shown(report.path)}'"
     lacking = "digest" if report.level == "valid" else "size or structure"
     unproven = f"{n_unproven} without a {lacking}, "
+    unread = f" ({report.n_unread} not read again)" if report.n_unread else ""
     if not report.findings:
-        counts = f"proven, {unproven}" if n_unproven else ""
-        yield f"{report.level}: {n_files - n_unproven} {counts}{of_files}"
+        counts = f" proven, {unproven}" if n_unproven else " "
+        yield f"{report.level}: {n_files - n_unproven}{unread}{counts}{of_files}"
         return
     yield f"Shard validation failed in '{shown(report.path)}':"
     for kind, title in _TITLES.items():
@@ -186,7 +250,7 @@ def lines_of(report: Report) -> Iterator[str]:
         n_broken = n_files - report.n_proven - n_unproven
         broken = f"{n_broken} not as promised, " if n_broken else ""
         yield ""
-        yield f"{report.level}: {report.n_proven} proven, {unproven}{broken}{of_files}"
+        yield f"{report.level}: {report.n_proven}{unread} proven, {unproven}{broken}{of_files}"
 
 
 def _line_of(finding: Finding) -> str:

@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from shardproof import formats
 from shardproof._base.arguments import checked, count
@@ -16,7 +17,7 @@ from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
 from shardproof.checks import Links, check
 from shardproof.errors import ManifestError
-from shardproof.manifest import Manifest
+from shardproof.promises import Promise, promise_of
 from shardproof.report import Level, Report
 
 __all__ = ["validate"]
@@ -29,6 +30,9 @@ def validate(
     level: Level = "present",
     format: str | None = None,  # noqa: A002 - the word of the command, and of the report
     links: Links = "inside",
+    against: str | os.PathLike[str] | None = None,
+    strict: bool = False,
+    quick: bool = False,
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool | Callable[[int, int], None] = False,
@@ -47,6 +51,12 @@ def validate(
         links: ``"follow"`` for files that are symbolic links out of the directory, such as to the
             storage of a project. By default such a link is a finding that says where it leads;
             formats that keep their bytes elsewhere, as DVC does, have theirs followed there.
+        against: A promise from elsewhere, in place of the directory's own: ``hf://`` or another
+            address whose files are listed; a list of digests, as ``sha256sum`` writes it, or its
+            address; another directory, whose sizes count, and with ``valid`` its bytes.
+        strict: Whether files that nothing promises are findings.
+        quick: Whether files that are as they were when the directory was sealed, by size, times and
+            inode, are passed over at ``"valid"``; the report says how many.
         workers: How many threads look. By default one where the file system answers in
             microseconds, up to 64 where it does not, and one per processor to read every byte.
         executor: A `concurrent.futures.Executor` to look from instead, such as a process pool or
@@ -80,31 +90,31 @@ def validate(
         if executor is not None:
             raise ValueError("expected workers or executor, found both")
     form = None if format is None else formats.get(format)
-    look = functools.partial(check, level=level, links=links)
+    ask = functools.partial(promise_of, form=form, against=against, level=level)
+    look = functools.partial(_checked, level=level, links=links, strict=strict, quick=quick)
     chosen = bar("shards") if progress is True else contextlib.nullcontext(progress or None)
     with chosen as told:
         if executor is not None:  # the user's own is used from the user's own thread
             look = functools.partial(look, executor=executor, on_progress=told)
-            return _looked(path, form, look)
+            return _looked(path, ask, look)
 
-        def in_threads(manifest: Manifest) -> Report:
-            return look(manifest, workers=workers, on_progress=to_waiter(told))
+        def in_threads(promise: Promise) -> Report:
+            return look(promise, workers=workers, on_progress=to_waiter(told))
 
-        return apart(lambda _: _looked(path, form, in_threads))
+        return apart(lambda _: _looked(path, ask, in_threads))
 
 
 def _looked(
     path: str | os.PathLike[str],
-    form: formats.Format | None,
-    look: Callable[[Manifest], Report],
+    ask: Callable[[str], Promise],
+    look: Callable[[Promise], Report],
 ) -> Report:
     located = formats.locate(path)
     fd = open_root(located.root)  # held open, so that no other directory gets its number
     try:
         before = os.fstat(fd)
         try:
-            form = form or formats.detect(located.path)
-            report = look(form.read_manifest(located.path))
+            report = look(ask(located.path))
         except ManifestError:
             _refuse_another(located.root, before)
             raise
@@ -112,6 +122,12 @@ def _looked(
     finally:
         os.close(fd)
     return dataclasses.replace(report, path=Path(located.path))
+
+
+def _checked(promise: Promise, *, strict: bool, quick: bool, **how: Any) -> Report:
+    beside = promise.beside if strict else None
+    proofs = formats.proofs_in(promise.manifest) if quick else None
+    return check(promise.manifest, beside=beside, proofs=proofs, **how)
 
 
 def _refuse_another(root: str, before: os.stat_result) -> None:

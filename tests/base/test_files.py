@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -198,7 +199,7 @@ class TestSweep:
         name = name_of(liveness.tag_of(dead))
         (tmp_path / name).write_bytes(b"")
         with monkeypatch.context() as patched:
-            patched.setattr("socket.gethostname", lambda: "elsewhere")
+            patched.setattr(os, "uname", lambda: SimpleNamespace(nodename="elsewhere"))
             assert files.sweep_leftovers(tmp_path) == []
         assert files.sweep_leftovers(tmp_path) == [name]
 

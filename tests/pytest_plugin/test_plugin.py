@@ -956,10 +956,34 @@ class TestXdist:
         assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
 
 
+class TestOtherFormats:
+    def test_a_named_directory(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "a.bin").write_bytes(b"a")
+        shardproof.seal(tmp_path)
+        (tmp_path / "a.bin").write_bytes(b"b")
+        result = run("--validate-shards", f"--shards-dir={tmp_path}", "--shards-level=valid")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["*Files with another digest (1):", f"*{tmp_path}/a.bin"])
+
+    def test_a_tree(self, run: Run, tmp_path: Path, make_shards_dir: Make) -> None:
+        one, two = make_shards_dir(2), make_shards_dir(3, missing=[1])
+        (tmp_path / "x/.hidden").mkdir(parents=True)
+        one.rename(tmp_path / "x/one")
+        two.rename(tmp_path / "two")
+        named = f"--shards-dir={tmp_path}"
+        result = run("--validate-shards", named, "--shards-recursive")
+        result.assert_outcomes(passed=1, failed=1)
+        run("--validate-shards", named).assert_outcomes(failed=1)
+        result = run(
+            "--validate-shards", f"--shards-dir={tmp_path}/x/.hidden", "--shards-recursive"
+        )
+        result.assert_outcomes(failed=1)
+
+
 class TestLoading:
     def test_the_manifest_files_are_those_of_the_formats(self) -> None:
-        for name, sign in zip(formats.names(), signs.SIGNS, strict=True):
-            form = formats.get(name)
+        for sign in signs.SIGNS:
+            form = formats.get(sign.format)
             assert (form.name, form.manifest_file, form.further_parts) == sign
 
     def test_the_levels_are_those_of_the_library(self) -> None:

@@ -1,5 +1,6 @@
 """Digests as text, ``"sha256:<hex>"``: parsed, computed over a file, compared."""
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -14,18 +15,19 @@ __all__ = [
     "Digest",
     "TreeDigest",
     "begin",
+    "best",
     "of_file",
     "parse",
     "piece_bytes",
     "same",
 ]
 
-ALGORITHMS = ("blake2b", "md5", "sha1", "sha256", "sha512")
+ALGORITHMS = ("blake2b", "md5", "sha1", "sha224", "sha256", "sha384", "sha512")
 """What `parse` accepts: what hashlib has on every platform and manifests in use state.
 
 It accepts ``git-sha1`` too, by which git names a file: the SHA-1 of ``blob <size>``, NUL and the
-bytes (git-hash-object(1)); ``xxh64`` and ``xxh3-128``; ``sha256-tree`` (`TreeDigest`); and
-``blake3`` where it is installed (``pip install shardproof[blake3]``).
+bytes (git-hash-object(1)); ``xxh32``, ``xxh64``, ``xxh3-64`` and ``xxh3-128``; ``sha256-tree``
+(`TreeDigest`); and ``blake3`` where it is installed (``pip install shardproof[blake3]``).
 """
 
 _N_DIGITS = {
@@ -34,8 +36,16 @@ _N_DIGITS = {
     "git-sha1": 40,
     "sha256-tree": 64,
     "xxh3-128": 32,
+    "xxh3-64": 16,
+    "xxh32": 8,
     "xxh64": 16,
 }
+_BEST = (
+    *("sha256", "blake3", "blake2b", "sha512", "sha384", "sha256-tree", "sha224", "git-sha1"),
+    *("sha1", "md5", "xxh3-128", "xxh3-64", "xxh64", "xxh32"),
+)
+"""Those that nobody can forge first, the faster of them before; then those that tell accidents."""
+
 _PIECE_BYTES = 2**20  # what the cache of a processor holds between reading and hashing
 _MOST_PIECE_BYTES = 2**24
 _LEAF_BYTES = 2**20  # of `TreeDigest`
@@ -69,6 +79,15 @@ def parse(text: str) -> Digest:
     return Digest(algorithm, value.lower())
 
 
+def best(texts: Iterable[str]) -> str | None:
+    """Return the digest of several, of one file, that proves most; None if none can be proven."""
+    known = {}
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            known[parse(text).algorithm] = text
+    return next((known[algorithm] for algorithm in _BEST if algorithm in known), None)
+
+
 def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
     """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do.
 
@@ -82,10 +101,10 @@ def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     if algorithm == "sha256-tree":
         return TreeDigest(threads)
-    if algorithm in {"xxh3-128", "xxh64"}:
+    if algorithm.startswith("xxh"):
         import xxhash  # noqa: PLC0415 - few manifests need it
 
-        return xxhash.xxh64() if algorithm == "xxh64" else xxhash.xxh3_128()
+        return getattr(xxhash, algorithm.replace("-", "_"))()
     if algorithm == "blake3":
         try:
             from blake3 import blake3  # noqa: PLC0415 - an extra

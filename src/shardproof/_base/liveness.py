@@ -14,7 +14,6 @@ The clocks of two machines are never compared.
 
 import hashlib
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -105,7 +104,7 @@ def process_of(tag: str) -> str:
 
 
 def _digits(here: str) -> str:
-    return hashlib.blake2b(f"{socket.gethostname()}/{here}".encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(f"{os.uname().nodename}/{here}".encode(), digest_size=8).hexdigest()
 
 
 _known: dict[int, str] = {}
@@ -157,7 +156,7 @@ def _started(pid: int) -> str | None:
 
 def owner_text() -> str:
     """Return user, host and number of this process, for people."""
-    return f"uid {os.geteuid()} on {socket.gethostname()[:200]}, process {os.getpid()}"
+    return f"uid {os.geteuid()} on {os.uname().nodename[:200]}, process {os.getpid()}"
 
 
 class Heartbeat:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 __all__ = [
     "EMPTY",
     "MAX_LINKS",
+    "files_below",
     "is_directory",
     "is_link",
     "is_regular",
@@ -180,6 +181,24 @@ def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], li
         others = set(directories)
         yield here, directories, [e.name for e in entries if e.name not in others]
         todo += [os.path.join(here, name) for name in reversed(directories)]
+
+
+def files_below(directory: str | os.PathLike[str], *, hidden: bool = False) -> list[str]:
+    """Return what lies in a directory and in those below it, links too, by relative paths.
+
+    Unless ``hidden``, names that begin with a dot are left out, and so is what is in such folders.
+
+    Raises:
+        OSError: A directory could not be listed to its end.
+    """
+    root, found = os.fspath(directory), []
+    for here, folders, others in tree(root):
+        if not hidden:
+            folders[:] = [name for name in folders if not name.startswith(".")]
+        below = os.path.relpath(here, root)
+        names = others if hidden else [name for name in others if not name.startswith(".")]
+        found += names if below == "." else [f"{below}/{name}" for name in names]
+    return found
 
 
 def read_at(fd: int, n_bytes: int, offset: int = 0) -> bytes:

@@ -5,15 +5,18 @@ readdir(3)). Each promised file is then opened relative to one descriptor of the
 """
 
 import contextlib
+import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shardproof._base import fanout
 from shardproof._base.fanout import Executor
 from shardproof._base.names import open_root
-from shardproof.checks._look import Links, Question, Regular, look_at_all
+from shardproof._base.proofs import SealedProof
+from shardproof.checks._look import Links, Question, Regular, Said, look_at_all
+from shardproof.checks._strays import strays
 from shardproof.manifest import Contradiction, Manifest, PromisedFile
 from shardproof.report import Finding, FindingKind, Level, Report
 
@@ -32,6 +35,8 @@ def check(
     on_progress: OnProgress | None = None,
     list_first: bool = True,
     links: Links = "inside",
+    beside: Sequence[str] | None = None,
+    proofs: Mapping[str, SealedProof] | None = None,
 ) -> Report:
     """Return what a look at each promised file found.
 
@@ -45,6 +50,9 @@ def check(
             than are promised.
         links: Whether links that lead out of the root are followed; those into the format's own
             stores always are.
+        beside: Patterns of what may lie beside the promised files; all else is a finding. None to
+            look at promised files alone.
+        proofs: What a journal tells of files; one that is as it was then is not read again.
 
     Raises:
         ManifestError: The directory is gone, or is none.
@@ -59,8 +67,9 @@ def check(
         digest_threads=n_threads,
         links=links,
         stores=manifest.stores,
+        proofs=proofs or {},
     )
-    said: list[Finding | Path] = []
+    said: list[Said] = []
     n_done, n_files = 0, len(manifest.files)
     dir_fd = open_root(question.root)
     try:
@@ -76,13 +85,22 @@ def check(
     finally:
         os.close(dir_fd)
     unproven = tuple(each for each in said if isinstance(each, Path))
-    findings = [each for each in said if isinstance(each, Finding)]
-    n_proven = n_files - len(said)  # what follows is about the manifest
+    findings = _numbered([each for each in said if isinstance(each, Finding)], manifest)
+    n_proven = n_files - len(findings) - len(unproven)  # what follows is about the manifest
     findings += _structural(manifest, manifest.damaged)
     if level != "present":
         findings += _structural(manifest, manifest.contradictions())
+    if beside is not None:
+        findings += strays(manifest, beside)
     return Report(
-        manifest.root, manifest.format, level, n_files, tuple(findings), unproven, n_proven
+        path=manifest.root,
+        format=manifest.format,
+        level=level,
+        n_files=n_files,
+        findings=tuple(findings),
+        unproven=unproven,
+        n_proven=n_proven,
+        n_unread=said.count(None),
     )
 
 
@@ -100,7 +118,7 @@ def _looks(
     executor: Executor | None,
     *,
     list_first: bool,
-) -> fanout.Done[Finding | Path]:
+) -> fanout.Done[Said]:
     hashes = question.level == "valid" and (
         question.prove is not None or any(file.digest is not None for file in files)
     )
@@ -134,13 +152,23 @@ def _list(dir_fd: int, workers: int | None) -> Regular | None:
     return frozenset(entry.name for entry in entries) - others if others else None
 
 
-def _look_from_afar(question: Question, files: Sequence[PromisedFile]) -> list[Finding | Path]:
+def _look_from_afar(question: Question, files: Sequence[PromisedFile]) -> list[Said]:
     """Look from wherever an executor runs this, perhaps on another host."""
     dir_fd = open_root(question.root)
     try:
         return look_at_all(question, dir_fd, frozenset(), files)
     finally:
         os.close(dir_fd)
+
+
+def _numbered(findings: list[Finding], manifest: Manifest) -> list[Finding]:
+    """Give findings the numbers of the promised files that they are about, in their order."""
+    root, of_file = manifest.root, iter(enumerate(manifest.files))
+    numbered = []
+    for finding in findings:
+        index = next(index for index, file in of_file if root / file.name == finding.path)
+        numbered.append(dataclasses.replace(finding, index=index))
+    return numbered
 
 
 def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -17,11 +17,12 @@ from shardproof._base.names import (
     open_inside,
     open_regular,
 )
+from shardproof._base.proofs import SealedProof
 from shardproof.manifest import Probe, PromisedFile, Prove
 from shardproof.probes.impostors import impostor, is_text
 from shardproof.report import Finding, FindingKind, Level
 
-__all__ = ["Links", "Question", "Regular", "look_at_all"]
+__all__ = ["Links", "Question", "Regular", "Said", "look_at_all"]
 
 Links = Literal["inside", "follow"]
 """Which symbolic links are followed: those that stay in the directory, or all."""
@@ -43,6 +44,7 @@ class Question(NamedTuple):
     digest_threads: int
     links: Links
     stores: Sequence[str]
+    proofs: Mapping[str, SealedProof]
 
 
 class _BrokenPromise(NamedTuple):
@@ -54,13 +56,16 @@ class _BrokenPromise(NamedTuple):
     errno: int | None = None
 
 
-_Answer = _BrokenPromise | Literal["kept", "unproven"]
+_Answer = _BrokenPromise | Literal["kept", "unproven", "unread"]
+
+Said = Finding | Path | None
+"""A finding; the path of a file that could not be proven; None for one that was not read again."""
 
 
 def look_at_all(
     question: Question, dir_fd: int, regular: Regular | None, files: Sequence[PromisedFile]
-) -> list[Finding | Path]:
-    """Return findings, and the paths of files about which the level could prove nothing.
+) -> list[Said]:
+    """Return what there is to say of files that are not simply as promised.
 
     Args:
         question: What is asked.
@@ -70,13 +75,13 @@ def look_at_all(
     """
     if question.level == "present" or (question.level == "complete" and question.probe is None):
         files = _not_plainly_kept(question, dir_fd, regular, files)
-    said: list[Finding | Path] = []
+    said: list[Said] = []
     for file in files:
         answer = _look_closely(question, dir_fd, file)
-        if answer == "kept":
-            continue
-        path = Path(question.root, file.name)
-        said.append(path if answer == "unproven" else Finding(answer.kind, path, *answer[1:]))
+        if isinstance(answer, _BrokenPromise):
+            said.append(Finding(answer.kind, Path(question.root, file.name), *answer[1:]))
+        elif answer != "kept":
+            said.append(Path(question.root, file.name) if answer == "unproven" else None)
     return said
 
 
@@ -161,23 +166,15 @@ def _judge_empty(question: Question, file: PromisedFile) -> _Answer:
 
 def _examine(question: Question, fd: int, status: os.stat_result, file: PromisedFile) -> _Answer:
     """Look at size, structure and digest, as far as the level asks."""
-    broken = _judge_outside(question, fd, status, file)
-    if broken is None and question.level == "valid" and file.digest is not None:
-        broken = _judge_digest(question, fd, file, file.digest)
-        if broken is None:
-            return "kept"
-    if broken is not None:
-        instead = impostor(fd, status.st_size)
-        if instead is None:
-            return broken
-        return _BrokenPromise(FindingKind.IMPOSTOR, broken.expected, instead)
-    if file.size is None and question.probe is None:
-        instead = impostor(fd, status.st_size, among_texts=is_text(file.name))
-        if instead is not None:
-            return _BrokenPromise(FindingKind.IMPOSTOR, "what its name says", instead)
-    if question.level == "valid":
-        return _proven_by_itself(question, fd, status.st_size, file)
-    return "unproven" if file.size is None and question.probe is None else "kept"
+    answer: _Answer | None = _judge_outside(question, fd, status, file)
+    if answer is None and question.level == "valid" and file.digest is not None:
+        answer = _judge_digest(question, fd, status, file, file.digest)
+    if answer is None:
+        answer = _judge_unknown(question, fd, status.st_size, file)
+    if not isinstance(answer, _BrokenPromise):
+        return answer
+    instead = impostor(fd, status.st_size)
+    return answer if instead is None else answer._replace(kind=FindingKind.IMPOSTOR, found=instead)
 
 
 def _judge_outside(
@@ -213,18 +210,28 @@ def _is_unwritten(fd: int) -> bool:
 
 
 def _judge_digest(
-    question: Question, fd: int, file: PromisedFile, promised_text: str
-) -> _BrokenPromise | None:
-    promised, size = digest.parse(promised_text), os.fstat(fd).st_size
+    question: Question, fd: int, status: os.stat_result, file: PromisedFile, text: str
+) -> _Answer:
+    known = question.proofs.get(file.name)
+    if known is not None and known.stands_for(status, text):
+        return "unread"
+    promised, size = digest.parse(text), os.fstat(fd).st_size
     algorithm, n_threads = promised.algorithm, question.digest_threads
     computed = digest.of_file(fd, algorithm, size, start=file.digest_from, threads=n_threads)
     if digest.same(promised, computed):
-        return None
+        return "kept"
     return _BrokenPromise(FindingKind.DIGEST, str(promised), str(computed))
 
 
-def _proven_by_itself(question: Question, fd: int, size: int, file: PromisedFile) -> _Answer:
-    """Ask the checksums that a file has in itself, if its format has any."""
+def _judge_unknown(question: Question, fd: int, size: int, file: PromisedFile) -> _Answer:
+    """Judge a file without a digest to prove: by its first bytes, and its own checksums."""
+    tells_nothing = file.size is None and question.probe is None
+    if tells_nothing:
+        instead = impostor(fd, size, among_texts=is_text(file.name))
+        if instead is not None:
+            return _BrokenPromise(FindingKind.IMPOSTOR, "what its name says", instead)
+    if question.level != "valid":
+        return "unproven" if tells_nothing else "kept"
     proof = question.prove(file, fd, size) if question.prove else False
     if isinstance(proof, bool):
         return "kept" if proof else "unproven"

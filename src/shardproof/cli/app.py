@@ -21,7 +21,10 @@ from shardproof.cli.terminal import standard_streams
 
 __all__ = ["app", "main"]
 
-_COMMANDS = (*("validate", "formats", "adopt", "fetch", "receipts", "stage", "demo", "checkpoint"),)
+_COMMANDS = (
+    *("validate", "seal", "repair", "formats", "fetch", "adopt", "receipts", "stage", "demo"),
+    "checkpoint",
+)
 
 
 class _Commands(ShellGroup):

@@ -20,6 +20,7 @@ from shardproof.report import Level
 __all__ = [
     "SHOWN",
     "ShellArgument",
+    "against_option",
     "argument",
     "follow_links_option",
     "format_option",
@@ -40,6 +41,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 SHOWN = 20
 """How many are shown of a long list."""
 
+against_option = click.option(
+    "--against",
+    metavar="PROMISE",
+    help="A promise from elsewhere: hf://..., a list of digests or its address, a directory.",
+)
 follow_links_option = click.option(
     "--follow-links", is_flag=True, help="Follow symbolic links that lead out of a directory."
 )

@@ -4,16 +4,28 @@ import functools
 import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import click
 
 import shardproof
+from shardproof import formats
 from shardproof._base.messages import printable, shown
 from shardproof.cli.commands import ShellCommand
-from shardproof.cli.exits import COULD_NOT_LOOK, NO_PROMISE, PathOutcome, outcome_of, warn
+from shardproof.cli.exits import (
+    COULD_NOT_LOOK,
+    FINDINGS,
+    KEPT,
+    NO_PROMISE,
+    PathOutcome,
+    errors_end_it,
+    outcome_of,
+    warn,
+)
 from shardproof.cli.paths import (
+    against_option,
     argument,
     follow_links_option,
     format_option,
@@ -24,7 +36,7 @@ from shardproof.cli.paths import (
     workers_option,
 )
 from shardproof.cli.terminal import Cell, Painted, console, print_lines, print_table
-from shardproof.report import Finding, FindingKind, Level, Report, lines_of
+from shardproof.report import BrokenFiles, Finding, FindingKind, Level, Report, lines_of
 
 __all__ = ["show_reports", "validate"]
 
@@ -37,9 +49,23 @@ __all__ = ["show_reports", "validate"]
     default="present",
 )
 @format_option
+@click.option("--recursive", "-r", is_flag=True, help="Every shards directory below the paths.")
+@against_option
+@click.option("--strict", is_flag=True, help="Files that nothing promises are findings.")
+@click.option(
+    "--require-digests", is_flag=True, help="What can't be proven fails; needs --level valid."
+)
+@click.option(
+    "--quick", is_flag=True, help="Pass over files that are as they were when they were sealed."
+)
 @follow_links_option
 @workers_option("Threads. By default decided by how fast the file system is.")
 @json_option
+@click.option(
+    "--broken",
+    type=click.Choice(["names", "indices"]),
+    help="Print only what has to be made again: names, or numbers such as 3,7,12-40.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Say of each finding what was expected.")
 @quiet_option()
 def validate(
@@ -47,9 +73,15 @@ def validate(
     paths: Sequence[Path],
     level: Level,
     format: str | None,  # noqa: A002 - the option's name
+    recursive: bool,
+    against: str | None,
+    strict: bool,
+    require_digests: bool,
+    quick: bool,
     follow_links: bool,
     workers: int | None,
     as_json: bool,
+    broken: Literal["names", "indices"] | None,
     verbose: bool,
     quiet: bool,
 ) -> None:
@@ -59,23 +91,59 @@ def validate(
     could not be looked at, or the report not be printed; 130 interrupted, 143 ended by SIGTERM
     (129: SIGHUP). Of several paths the highest counts.
     """
+    if require_digests and level != "valid":
+        raise click.UsageError("--require-digests: expected --level valid")
     look = functools.partial(
         shardproof.validate,
         level=level,
         format=format,
         links="follow" if follow_links else "inside",
+        against=against,
+        strict=strict,
+        quick=quick,
         workers=workers,
         progress=not quiet,
     )
-    outcomes = [outcome_of(os.fspath(path), functools.partial(look, path)) for path in paths]
+    found = _all_below(paths) if recursive else map(os.fspath, paths)
+    outcomes = [outcome_of(path, functools.partial(look, path)) for path in found]
     for outcome in outcomes:
         if outcome.result is None:
             warn(outcome.error)
-    if as_json:
+    if broken:
+        _print_broken(outcomes, broken)
+    elif as_json:
         click.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
     elif not quiet:
         show_reports(outcomes, verbose=verbose)
-    raise click.exceptions.Exit(max(outcome.exit_code for outcome in outcomes))
+    codes = [outcome.exit_code for outcome in outcomes]
+    if require_digests:
+        codes += [_warn_of_unproven(outcome.result) for outcome in outcomes if outcome.result]
+    raise click.exceptions.Exit(max(codes))
+
+
+def _all_below(paths: Iterable[Path]) -> list[str]:
+    """Return the shards directories below some paths; of none among them that is said."""
+    found = []
+    for path in map(os.fspath, paths):
+        with errors_end_it("look at", path):
+            below = list(formats.find(path))
+        found += below or [path]
+    return found
+
+
+def _print_broken(outcomes: Iterable[PathOutcome[Report]], what: str) -> None:
+    for outcome in outcomes:
+        broken = outcome.result.broken() if outcome.result else BrokenFiles()
+        for line in broken.names if what == "names" else filter(None, [broken.ranges]):
+            click.echo(shown(line))
+
+
+def _warn_of_unproven(report: Report) -> int:
+    if not report.unproven:
+        return KEPT
+    first, n_unproven = shown(report.unproven[0]), len(report.unproven)
+    warn(f"{n_unproven} files have no digest, such as '{first}': `shardproof seal` gives them one")
+    return FINDINGS
 
 
 def show_reports(outcomes: Sequence[PathOutcome[Report]], *, verbose: bool) -> None:
@@ -129,4 +197,5 @@ _ADVICE = {
     FindingKind.SIZE: "a copy or a writer stopped half-way: make it again, or copy it again",
     FindingKind.STRUCTURE: "the writer was killed or ran twice: make it again",
     FindingKind.DIGEST: "its bytes changed after it was written: restore it",
+    FindingKind.STRAY: "move it away if it does not belong there",
 }

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
         PromisedFile,
     )
     from shardproof.formats._registry import Located, detect, get, locate, names
+    from shardproof.formats._sealed import LISTS, parts_of, proofs_in, read_manifest
+    from shardproof.formats._tree import find
 
 __all__ = [
+    "LISTS",
     "Contradiction",
     "Format",
     "Located",
@@ -24,11 +27,21 @@ __all__ = [
     "Mismatch",
     "PromisedFile",
     "detect",
+    "find",
     "get",
     "locate",
     "names",
+    "parts_of",
+    "proofs_in",
+    "read_manifest",
 ]
 
-_IN_REGISTRY = ("Located", "detect", "get", "locate", "names")
-_HOMES = {name: "_registry" if name in _IN_REGISTRY else "_format" for name in __all__}
+_MODULES = {
+    "_registry": ("Located", "detect", "get", "locate", "names"),
+    "_sealed": ("LISTS", "parts_of", "proofs_in", "read_manifest"),
+    "_tree": ("find",),
+}
+_HOMES = dict.fromkeys(__all__, "_format") | {
+    name: module for module, names_ in _MODULES.items() for name in names_
+}
 __getattr__, __dir__ = attached(__name__, _HOMES)

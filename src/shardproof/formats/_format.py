@@ -29,6 +29,8 @@ class Format:
         further_parts: Patterns of further files that the promise consists of.
         includes: Names of formats whose laws this one applies as well: a directory that both
             recognise is of this one.
+        store: Where its files are links to, relative to the directory: they are followed there too.
+        name_at_source: What a promised file is called where it comes from.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Format:
     blind_spots: str = ""
     further_parts: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
+    store: str = ""
+    name_at_source: Callable[[str], str] = str
 
     def __repr__(self) -> str:
         return f"<format {self.name}: {self.manifest_file}>"

@@ -12,7 +12,7 @@ from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPerm
 from shardproof.formats import signs
 from shardproof.formats._format import Format
 
-__all__ = ["Located", "detect", "get", "locate", "names"]
+__all__ = ["Located", "claims", "detect", "get", "locate", "names"]
 
 _GROUP = "shardproof.formats"
 """Entry points of this group are formats of other packages: a name, and ``module:FORMAT``."""
@@ -36,6 +36,7 @@ _OURS = {
     "saev": _Known("own.saev", ("shards.json",), (".bin",)),
     "receipts": _Known("own.receipts", ("plan.json", signs.RECEIPTS_FOLDER)),
     "checkpoint": _Known("own.checkpoint", (), (".shard", ".json")),
+    "digests": _Known("lists.digests"),
 }
 """In the order in which they are told."""
 
@@ -129,28 +130,33 @@ def detect(path: str) -> Format:
         if signs.is_prefix(path):
             return get(signs.CHECKPOINT.format)
         os.close(open_root(path))
-        claims = _claims(path)
+        found = claims(path)
     except PermissionError as error:
         if isinstance(error, ManifestPermissionError):
             raise
         raise ManifestPermissionError(permission_denied(), path=error.filename or path) from error
-    if not claims:
+    if not found:
         raise _nobodys(path)
-    if len(claims) > 1:
-        told_names = " and ".join(form.name for form in claims)
+    if len(found) > 1:
+        told_names = " and ".join(form.name for form in found)
         problem = f"both {told_names} recognize this directory: say which with --format NAME"
         raise ManifestError(f"{problem}, or format= in Python", path=path)
-    return claims[0]
+    return found[0]
 
 
-def _claims(path: str) -> list[Format]:
+def claims(path: str) -> list[Format]:
     """Return the formats that recognize a directory; of those only the ones no other includes."""
     by_mark = [
         name
         for name, entry in _OURS.items()
         if any(is_there(os.path.join(path, mark)) for mark in entry.marks)
     ]
-    return _recognizing(by_mark, path) or _recognizing(_by_suffix(path), path) or _of_others(path)
+    return (
+        _recognizing(by_mark, path)
+        or _recognizing(_by_suffix(path), path)
+        or _of_others(path)
+        or _recognizing(["digests"], path)  # a list may lie beside any of them: it is their seal
+    )
 
 
 def _by_suffix(path: str) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shlex
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="A shards directory to validate; write --shards-dir=PATH; may be given repeatedly.",
     )
     group.addoption(
+        "--shards-recursive",
+        action="store_true",
+        help="Validate every shards directory at and below those that are named.",
+    )
+    group.addoption(
         "--shards-level",
         metavar="LEVEL",
         default=None,
@@ -65,6 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type="linelist",
         default=_NOT_GIVEN,
     )
+    parser.addini("shards_recursive", "As --shards-recursive.", type="bool", default=False)
     parser.addini("shards_level", "As --shards-level.", default="present")
 
 
@@ -87,7 +94,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{where}: expected one of {known}, found {quoted(asked)}")
     flag = bool(config.getoption("validate_shards"))
     if flag or config.getini("validate_shards"):
-        validation = _ShardsValidation(levels[asked], _named_directories(config), must_find=flag)
+        is_recursive = config.getoption("shards_recursive") or config.getini("shards_recursive")
+        named = _named_directories(config)
+        validation = _ShardsValidation(
+            levels[asked], named, must_find=flag, is_recursive=bool(is_recursive)
+        )
         config.stash[VALIDATION] = validation
         config.pluginmanager.register(validation, "shardproof-validation")
     elif config.getoption("shards_dir"):
@@ -109,9 +120,12 @@ def _named_directories(config: pytest.Config) -> list[Path]:
 class _ShardsValidation:
     """Finds the shards directories of one run; registered as a plugin where one is asked for."""
 
-    def __init__(self, level: Level, named: Sequence[Path], *, must_find: bool) -> None:
+    def __init__(
+        self, level: Level, named: Sequence[Path], *, must_find: bool, is_recursive: bool
+    ) -> None:
         self.level = level
         self._named = named
+        self._is_recursive = is_recursive
         self._must_find = must_find
         self._owners: dict[str, ShardsManifest] = {}
 
@@ -166,15 +180,23 @@ class _ShardsValidation:
         pytest-xdist's workers would not see them.
         """
         report = yield
-        for root in self._named if isinstance(collector, pytest.Session) else ():
-            try:
-                path = root / signs.manifest_name(root)
-            except OSError:  # which its item meets too, and reports
-                path = root / signs.SAEV.manifest_file
+        for root in self._roots() if isinstance(collector, pytest.Session) else ():
+            path = root / _manifest_name(root)
             node = ShardsManifest.at(collector, path, nodeid=shown_path(path.as_posix()))
             if self.owns(node):  # asked here, before the test tree's: a named one has one id
                 report.result.append(node)
         return report
+
+    def _roots(self) -> Iterator[Path]:
+        """Yield the named directories, or those below them; a named one where there is none."""
+        for root in self._named:
+            below = []
+            if self._is_recursive:
+                from shardproof.formats import find  # noqa: PLC0415 - not before it is needed
+
+                with contextlib.suppress(OSError):  # which the item of the root meets too
+                    below = [Path(path) for path in find(root)]
+            yield from below or [root]
 
     @pytest.hookimpl(tryfirst=True)  # before -k, -m and --deselect take items away
     def pytest_collection_modifyitems(
@@ -222,6 +244,18 @@ def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectRep
     if not isinstance(collector, ShardsDirectory):
         return None
     return pytest.CollectReport(collector.nodeid, "passed", None, [*collector.collect()])
+
+
+def _manifest_name(root: Path) -> str:
+    """Return what the node of a directory is called: its manifest file, or what would be one."""
+    from shardproof import ShardproofError, formats  # noqa: PLC0415 - not before it is needed
+
+    with contextlib.suppress(OSError, ShardproofError):  # which its item meets too, and reports
+        name = signs.manifest_name(root)
+        if name != signs.SAEV.manifest_file or is_there(root / name):
+            return name
+        return os.path.basename(formats.detect(real_path(root)).manifest_file)
+    return signs.SAEV.manifest_file
 
 
 def _looked(look: Callable[[Path], bool], path: Path) -> tuple[bool, OSError | None]:

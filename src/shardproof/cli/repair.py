@@ -1,0 +1,88 @@
+"""The command ``shardproof repair``: fetch what is missing or wrong, and nothing else."""
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+import shardproof
+from shardproof._base.messages import printable, shown
+from shardproof.cli.commands import ShellCommand
+from shardproof.cli.exits import errors_end_it, warn
+from shardproof.cli.paths import (
+    against_option,
+    argument,
+    format_option,
+    given_path,
+    json_option,
+    level_option,
+    quiet_option,
+)
+from shardproof.repairing import Repair
+from shardproof.report import Level
+
+__all__ = ["repair"]
+
+
+@click.command(cls=ShellCommand)
+@argument("path", "DIR", "What is repaired.", given_path)
+@click.option(
+    "--from", "source", metavar="SOURCE", required=True, help="An address, or a directory."
+)
+@level_option("How hard to look for what is wrong.", default="valid")
+@against_option
+@format_option
+@click.option("--dry-run", is_flag=True, help="Only say what would be fetched.")
+@click.option("--workers", type=click.IntRange(1, 64), metavar="N", help="Files at once.")
+@json_option
+@quiet_option()
+def repair(
+    *,
+    path: Path,
+    source: str,
+    level: Level,
+    against: str | None,
+    format: str | None,  # noqa: A002 - the option's name
+    dry_run: bool,
+    workers: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Fetch what a directory promises and does not have as promised, whole and proven.
+
+    A wrong file is moved aside, and removed once the right one is proven. Interrupted and called
+    again it does what is left.
+
+    Exit codes: 0 every promise is kept now; 1 some are not, or in a dry run there is something to
+    fetch; 2 no readable promise, or wrong usage; 3 something could not be looked at, or the source
+    not be asked; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
+    """
+    with errors_end_it("repair", os.fspath(path)):
+        done = shardproof.repair(
+            path,
+            source,
+            level=level,
+            against=against,
+            format=format,
+            dry_run=dry_run,
+            workers=workers,
+            progress=not quiet,
+        )
+    for name, problem in done.failed.items():
+        warn(f"'{shown(name)}' is not repaired: {problem}")
+    if as_json:
+        click.echo(json.dumps(done.to_dict(), indent=2))
+    elif not quiet:
+        _say(done, dry_run=dry_run)
+    raise click.exceptions.Exit(done.report.exit_code)
+
+
+def _say(done: Repair, *, dry_run: bool) -> None:
+    if dry_run:
+        for file in done.wanted:
+            click.echo(f"{shown(file.name)}\t{'?' if file.size is None else file.size}")
+        click.echo(f"{len(done.wanted)} files, {done.n_bytes} bytes")
+    else:
+        click.echo(f"{len(done.repaired)} of {len(done.wanted)} files fetched")
+        click.echo(printable(str(done.report)))

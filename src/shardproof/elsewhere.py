@@ -1,0 +1,98 @@
+"""A promise from elsewhere: what a source lists, a list of digests, or another directory."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator, Sequence
+
+from shardproof._base import digest, digest_lists, fanout
+from shardproof._base.messages import shown
+from shardproof._base.names import open_inside, open_root, real_root
+from shardproof._base.opening import files_below, is_directory
+from shardproof._base.threads import Stop
+from shardproof._base.work import Deadline, go_on
+from shardproof.errors import ManifestError
+from shardproof.fetching import Limits, open_source
+from shardproof.fetching.transfer import Goal, ask, listed, read_range
+from shardproof.manifest import PromisedFile
+
+__all__ = ["files_promised_at"]
+
+_MAX_LIST_BYTES = 256 * 2**20
+
+
+def files_promised_at(address: str, *, reads: bool) -> list[PromisedFile]:
+    """Return what is promised at an address, or at a path.
+
+    Args:
+        address: An address whose files are listed; a list of digests, or its address; a directory.
+        reads: Whether a directory's bytes count too: then they are read here.
+
+    Raises:
+        ManifestError: What is promised can't be read.
+        FetchError: It can't be asked for.
+        ValueError: No source has such an address.
+        OSError: The file system failed.
+    """
+    if "://" in address:
+        is_list = digest_lists.is_list(address.rpartition("/")[2])
+        return _list_at(address) if is_list else _listing_of(address)
+    if is_directory(address):
+        return list(_in_directory(real_root(address), reads=reads))
+    folder, name = os.path.split(os.path.abspath(address))
+    return _files_of(digest_lists.read(real_root(folder), name))
+
+
+def _files_of(entries: "Sequence[tuple[str, str]]") -> list[PromisedFile]:
+    return [PromisedFile(name=name, digest=text) for name, text in entries]
+
+
+def _listing_of(address: str) -> list[PromisedFile]:
+    with contextlib.closing(open_source(address)) as source:
+        limits = Limits()
+        files = listed(source, limits, Deadline(limits.deadline, Stop()), address)
+    if not files:
+        problem = "the source lists no files: a web server can't; give a list of digests, or hf://"
+        raise ManifestError(problem, path=shown(address))
+    return [PromisedFile(name=file.name, size=file.size, digest=file.digest) for file in files]
+
+
+def _list_at(address: str) -> list[PromisedFile]:
+    folder, _, name = address.rpartition("/")
+    limits = Limits()
+    with contextlib.closing(open_source(folder)) as source:
+        goal = Goal(name, address, "memory")
+        deadline = Deadline(limits.deadline, Stop())
+        size = ask(source, name, goal=goal, limits=limits, deadline=deadline).size
+        if size is None or size > _MAX_LIST_BYTES:
+            problem = f"expected a list of at most {_MAX_LIST_BYTES} bytes, found {size}"
+            raise ManifestError(problem, path=shown(address))
+        data = read_range(source, name, 0, size, limits=limits)
+    return _files_of(digest_lists.parse(data, path=shown(address)))
+
+
+def _in_directory(root: str, *, reads: bool) -> Iterator[PromisedFile]:
+    """Yield the files of another directory, hidden ones left out; what they hash to, if asked."""
+    dir_fd = open_root(root)
+    try:
+        n_threads = fanout.available_cpus() if reads else None
+        work = functools.partial(_as_they_are, root, dir_fd, reads)
+        runs = fanout.over_threads(work, files_below(root), n_threads, chunk=1 if reads else 64)
+        with contextlib.closing(runs):
+            for _, some in runs:
+                yield from some
+    finally:
+        os.close(dir_fd)
+
+
+def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> list[PromisedFile]:
+    files = []
+    for name in names:
+        fd = open_inside(name, root=root, dir_fd=dir_fd)
+        try:
+            size = os.fstat(fd).st_size
+            found = str(digest.of_file(fd, "sha256", size, go_on=go_on)) if reads else None
+        finally:
+            os.close(fd)
+        files.append(PromisedFile(name=name, size=size, digest=found))
+    return files

@@ -1,0 +1,75 @@
+"""The promise of a directory, with the digests of the lists that lie in it: its seal."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from shardproof._base import digest, digest_lists
+from shardproof._base.proofs import SealedProof, proofs_of
+from shardproof.formats._format import Format
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+
+__all__ = ["LISTS", "parts_of", "proofs_in", "read_manifest"]
+
+LISTS = "digests"
+"""Name of the format of a directory that has nothing but such lists."""
+
+
+def read_manifest(form: Format, path: str) -> Manifest:
+    """Return what a directory promises, with the digests that lists in it state.
+
+    Raises:
+        ManifestError: What it promises can't be read, or such a list can't.
+        OSError: The file system failed.
+    """
+    manifest = form.read_manifest(path)
+    root = os.fspath(manifest.root)
+    sealed = {} if form.name == LISTS else dict(digest_lists.seals_in(root))
+    if not sealed:
+        return manifest
+    known = {file.name for file in manifest.files}
+    files = [_with_digest(file, sealed.get(file.name)) for file in manifest.files]
+    files += [
+        PromisedFile(name=name, digest=text) for name, text in sealed.items() if name not in known
+    ]
+
+    def contradictions() -> Iterator[Contradiction]:
+        yield from manifest.contradictions()
+        yield from _disagreements(manifest.files, sealed)
+
+    return dataclasses.replace(manifest, files=files, contradictions=contradictions)
+
+
+def parts_of(form: Format) -> tuple[str, ...]:
+    """Return patterns of the files that a promise consists of, a seal and its journal too."""
+    lists = [name for each in digest_lists.NAMES.values() for name in (each, f".{each}.journal")]
+    return (form.manifest_file, *form.further_parts, *lists)
+
+
+def proofs_in(manifest: Manifest) -> dict[str, SealedProof]:
+    """Return what the journals of seals tell of files that a directory promises."""
+    root, proofs = os.fspath(manifest.root), dict[str, SealedProof]()
+    for name in digest_lists.NAMES.values():
+        proofs.update(proofs_of(root, name))
+    return proofs
+
+
+def _with_digest(file: PromisedFile, text: str | None) -> PromisedFile:
+    """Add a digest to a promise, where it has none, or one that is weaker."""
+    if text is None or digest.best([text, file.digest or text]) != text:
+        return file
+    return msgspec.structs.replace(file, digest=text, digest_from=0)
+
+
+def _disagreements(
+    files: Sequence[PromisedFile], sealed: dict[str, str]
+) -> Iterator[Contradiction]:
+    for file in files:
+        text = sealed.get(file.name)
+        if text is None or file.digest is None or file.digest_from:
+            continue
+        one, other = digest.parse(file.digest), digest.parse(text)
+        if one.algorithm == other.algorithm and not digest.same(one, other):
+            yield Contradiction(file.name, Mismatch(expected=str(one), found=f"{other}, in a list"))

@@ -1,0 +1,47 @@
+"""A directory with a list of digests, as ``sha256sum`` and its kin write it."""
+
+import os
+from pathlib import Path
+
+from shardproof._base import digest, digest_lists
+from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.formats._format import Format
+from shardproof.manifest import Manifest, PromisedFile
+
+__all__ = ["FORMAT"]
+
+
+def _recognizes(path: str) -> bool:
+    return any(map(digest_lists.is_list, os.listdir(path)))
+
+
+def _read_manifest(path: str) -> Manifest:
+    lists = sorted(filter(digest_lists.is_list, os.listdir(path)))
+    if not lists:
+        problem = "there is no list of digests, such as SHA256SUMS"
+        raise ManifestNotFoundError(problem, path=path)
+    stated: dict[str, list[str]] = {}
+    for name in lists:
+        for file, text in digest_lists.read(path, name):
+            stated.setdefault(file, []).append(text)
+    # A list may name the others, and itself as it was before its last line.
+    files = [
+        PromisedFile(name=name, digest=digest.best(texts))
+        for name, texts in stated.items()
+        if name not in lists
+    ]
+    if not files:
+        raise ManifestError("expected a digest and a name, found none", path=Path(path, lists[0]))
+    return Manifest(root=Path(path), path=Path(path, lists[0]), format=FORMAT.name, files=files)
+
+
+FORMAT = Format(
+    name="digests",
+    description="any files, and a list of their digests, as sha256sum writes it",
+    manifest_file="*SUMS",
+    further_parts=("*sums", "*sum.txt", "*sums.txt", "*.sha256", "*.sha512", "*.md5", "*.b3"),
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+    complete="nothing more: a list states no size",
+    valid="the digest of each file; MD5, SHA-1 and xxHash only tell accidents",
+)

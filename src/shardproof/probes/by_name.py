@@ -1,0 +1,45 @@
+"""The laws of a file among others of all kinds: the end of its name tells which, if any.
+
+Only such laws as every sound file of such a name keeps, whoever wrote it. So none of tar (there are
+archives without an end mark), Arrow (streams without one) and npy (files with several arrays).
+"""
+
+import functools
+import importlib
+import os
+
+from shardproof.manifest import Mismatch, Probe, PromisedFile
+from shardproof.probes.impostors import impostor
+
+__all__ = ["has_law", "probe"]
+
+_KINDS = {".parquet": "parquet", ".safetensors": "safetensors"}
+
+
+def has_law(name: str) -> bool:
+    """Whether files of such a name have a law: an empty one breaks it."""
+    return _kind_of(name) is not None
+
+
+def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+    """Return what is wrong with the structure of a file, as far as its name tells what it has.
+
+    Of other files only what is a pointer in their place, and not if it may be in git like that.
+    """
+    kind = _kind_of(promised.name)
+    if kind is not None:
+        return _law_of(kind)(promised, fd, size)
+    if (promised.digest or "").startswith("git-sha1:"):
+        return None
+    pointer = impostor(fd, size, among_texts=True)
+    return None if pointer is None else Mismatch(expected="the bytes of the file", found=pointer)
+
+
+def _kind_of(name: str) -> str | None:
+    return _KINDS.get(os.path.splitext(name)[1].lower())
+
+
+@functools.cache
+def _law_of(kind: str) -> Probe:
+    law: Probe = importlib.import_module(f"shardproof.probes.{kind}").probe
+    return law

@@ -1,0 +1,75 @@
+"""What is asked of a directory: its own promise, with its seal; or one from elsewhere."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from shardproof import formats
+from shardproof._base.messages import shown
+from shardproof._base.opening import real_path
+from shardproof.errors import ManifestNotFoundError
+from shardproof.formats import Format
+from shardproof.manifest import Manifest
+from shardproof.report import Level
+
+__all__ = ["Promise", "promise_of"]
+
+
+class Promise(NamedTuple):
+    """What is asked of a directory.
+
+    Attributes:
+        manifest: The promised files.
+        beside: Patterns of what may lie beside them.
+        name_at_source: What a promised file is called where it comes from.
+    """
+
+    manifest: Manifest
+    beside: tuple[str, ...]
+    name_at_source: Callable[[str], str] = str
+
+
+def promise_of(
+    path: str,
+    *,
+    form: Format | None = None,
+    against: str | os.PathLike[str] | None = None,
+    level: Level = "present",
+) -> Promise:
+    """Return what a directory promises, or what is promised of it elsewhere.
+
+    Args:
+        path: Real absolute path of the directory, as `formats.locate` gives it.
+        form: Its format; None to find it out.
+        against: An address whose files are listed; a list of digests, or its address; another
+            directory. None for the directory's own promise.
+        level: At ``valid`` the other directory's bytes count too, and are read here.
+
+    Raises:
+        ManifestError: What is promised can't be read.
+        FetchError: What is promised elsewhere can't be asked for.
+        ValueError: No source has such an address.
+        OSError: The file system failed.
+    """
+    if against is None:
+        form = form or formats.detect(path)
+        manifest = formats.read_manifest(form, path)
+        return Promise(manifest, formats.parts_of(form), form.name_at_source)
+    # What fetches takes longer to import than all else here.
+    from shardproof.elsewhere import files_promised_at  # noqa: PLC0415
+    from shardproof.probes import by_name  # noqa: PLC0415
+
+    with contextlib.suppress(ManifestNotFoundError):
+        form = form or formats.detect(path)
+    address = os.fspath(against)
+    manifest = Manifest(
+        root=Path(path),
+        path=Path(path),
+        format=shown(address),
+        files=files_promised_at(address, reads=level == "valid"),
+        probe=by_name.probe,
+        stores=[real_path(os.path.join(path, form.store))] if form and form.store else (),
+    )
+    return Promise(manifest, formats.parts_of(form) if form else ())

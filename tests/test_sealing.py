@@ -1,0 +1,330 @@
+"""A seal is written whole or not at all, goes on after a kill, and never blesses bytes twice."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shardproof import (
+    FindingKind,
+    ManifestNotFoundError,
+    SealError,
+    ShardValidationError,
+    seal,
+    validate,
+)
+from tests.helpers.killing import Begin, at_some_calls, skip_where_not_permitted
+
+LIST, JOURNAL = "SHA256SUMS", ".SHA256SUMS.journal"
+
+
+@pytest.fixture
+def settled(monkeypatch) -> None:
+    """No file has changed lately: a change time can't be set back."""
+    monkeypatch.setattr("shardproof._base.proofs._SETTLED", -3600.0)
+
+
+class TestSealed:
+    def test_from_then_on_every_byte_is_proven(self, make_shards_dir) -> None:
+        path = make_shards_dir(3)
+        sealed = seal(path)
+        assert (sealed.list_path, sealed.n_files, sealed.algorithm) == (path / LIST, 3, "sha256")
+        report = validate(path, level="valid")
+        assert (report.ok, report.n_proven, report.unproven) == (True, 3, ())
+
+        shard = path / "acts000001.bin"
+        data = bytearray(shard.read_bytes())
+        data[7] ^= 1
+        shard.write_bytes(data)
+        assert [(each.kind, each.path) for each in validate(path, level="valid").findings] == [
+            (FindingKind.DIGEST, shard)
+        ]
+        assert validate(path, level="complete").ok
+
+    def test_the_list_is_what_sha256sum_writes_and_accepts(self, make_shards_dir) -> None:
+        path = make_shards_dir(3)
+        seal(path)
+        names = sorted(file.name for file in path.glob("acts*"))
+        command = ["sha256sum", *names]
+        said = subprocess.run(command, cwd=path, capture_output=True, check=True).stdout
+        assert (path / LIST).read_bytes() == said
+        subprocess.run(["sha256sum", "-c", "--strict", LIST], cwd=path, check=True)
+
+    @pytest.mark.parametrize("algorithm", ["sha512", "blake3", "xxh3-128"])
+    def test_by_another_algorithm(self, make_shards_dir, algorithm: str) -> None:
+        path = make_shards_dir(2)
+        sealed = seal(path, algorithm=algorithm)
+        report = validate(path, level="valid")
+        assert (report.ok, report.n_proven) == (True, 2)
+        assert sealed.algorithm == algorithm
+        (path / "acts000000.bin").write_bytes((path / "acts000001.bin").read_bytes())
+        assert not validate(path, level="valid")
+
+    def test_of_any_files(self, tmp_path: Path) -> None:
+        (tmp_path / "below").mkdir()
+        for name in ("a", "below/b c", ".hidden"):
+            (tmp_path / name).write_bytes(name.encode())
+        sealed = seal(tmp_path)
+        assert sealed.added == ("a", "below/b c")
+        subprocess.run(["sha256sum", "-c", "--strict", LIST], cwd=tmp_path, check=True)
+        report = validate(tmp_path, level="valid")
+        assert (report.format, report.ok, report.n_files) == ("digests", True, 2)
+
+    def test_an_empty_directory_has_nothing_to_seal(self, tmp_path: Path) -> None:
+        with pytest.raises(ManifestNotFoundError, match="there is nothing to seal"):
+            seal(tmp_path)
+
+    def test_progress_is_told(self, make_shards_dir) -> None:
+        told = []
+        seal(make_shards_dir(3), progress=lambda done, total: told.append((done, total)))
+        assert told[-1] == (3, 3)
+
+
+class TestRefused:
+    def test_what_is_not_whole(self, make_shards_dir) -> None:
+        path = make_shards_dir(3, truncated=[1])
+        with pytest.raises(ShardValidationError, match="Files of another size"):
+            seal(path)
+        assert not (path / LIST).exists()
+        assert not (path / JOURNAL).exists()
+
+    def test_what_is_sealed(self, make_shards_dir) -> None:
+        path = make_shards_dir(1)
+        seal(path)
+        with pytest.raises(SealError, match="sealed already: --update adds files"):
+            seal(path)
+
+    def test_a_file_that_changes_meanwhile(self, make_shards_dir, monkeypatch) -> None:
+        from shardproof._base import digest
+
+        path = make_shards_dir(2)
+        real = digest.of_file
+
+        def of_file(fd, *args, **keywords):
+            found = real(fd, *args, **keywords)
+            (path / "acts000001.bin").touch()
+            return found
+
+        monkeypatch.setattr(digest, "of_file", of_file)
+        with pytest.raises(SealError, match="changed while it was read") as caught:
+            seal(path, workers=1)
+        assert caught.value.path == str(path / "acts000001.bin")
+        assert not (path / LIST).exists()
+
+    @pytest.mark.parametrize(
+        ("keywords", "error"),
+        [
+            ({"algorithm": "md5"}, ValueError),
+            ({"workers": 0}, ValueError),
+            ({"format": "x"}, ValueError),
+        ],
+    )
+    def test_wrong_arguments(self, make_shards_dir, keywords, error) -> None:
+        with pytest.raises(error):
+            seal(make_shards_dir(1), **keywords)
+
+
+class TestUpdate:
+    def test_it_says_what_it_added(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        seal(tmp_path)
+        (tmp_path / "b").write_bytes(b"b")
+        sealed = seal(tmp_path, update=True)
+        assert (sealed.added, sealed.n_files) == (("b",), 2)
+        assert validate(tmp_path, level="valid").n_proven == 2
+        assert seal(tmp_path, update=True).added == ()
+
+    def test_bytes_that_changed_are_not_blessed(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        seal(tmp_path)
+        (tmp_path / "a").write_bytes(b"b")
+        (tmp_path / "b").write_bytes(b"b")
+        seal(tmp_path, update=True)
+        found = validate(tmp_path, level="valid").findings
+        assert [(each.kind, each.path.name) for each in found] == [(FindingKind.DIGEST, "a")]
+
+    def test_a_sealed_file_that_is_gone_is_a_finding(self, tmp_path: Path) -> None:
+        for name in "ab":
+            (tmp_path / name).write_bytes(b"a")
+        seal(tmp_path)
+        (tmp_path / "a").unlink()
+        assert [each.kind for each in validate(tmp_path).findings] == [FindingKind.MISSING]
+
+    def test_shards_that_a_format_got(self, make_shards_dir, tmp_path: Path) -> None:
+        path, more = make_shards_dir(2), make_shards_dir(3)
+        seal(path)
+        for file in more.iterdir():
+            shutil.copy(file, path)
+        assert seal(path, update=True).added == ("acts000002.bin",)
+
+
+class TestQuick:
+    def test_files_as_they_were_are_not_read_again(self, tmp_path, settled, monkeypatch) -> None:
+        for name in "ab":
+            (tmp_path / name).write_bytes(name.encode())
+        seal(tmp_path)
+        report = validate(tmp_path, level="valid", quick=True)
+        assert (report.ok, report.n_proven, report.n_unread) == (True, 2, 2)
+        assert str(report).startswith("valid: 2 (2 not read again) of 2 files")
+        assert validate(tmp_path, level="valid").n_unread == 0
+
+        (tmp_path / "a").write_bytes(b"b")
+        report = validate(tmp_path, level="valid", quick=True)
+        assert [each.path.name for each in report.findings] == ["a"]
+        assert report.n_unread == 1
+
+    def test_one_with_another_time_is_read(self, tmp_path, settled) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        seal(tmp_path)
+        os.utime(tmp_path / "a", (1, 1))
+        assert validate(tmp_path, level="valid", quick=True).n_unread == 0
+
+    def test_one_that_had_just_changed_is_read(self, tmp_path) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        seal(tmp_path)
+        assert validate(tmp_path, level="valid", quick=True).n_unread == 0
+
+    def test_a_copy_is_read(self, tmp_path, settled) -> None:
+        one = tmp_path / "one"
+        one.mkdir()
+        (one / "a").write_bytes(b"a")
+        seal(one)
+        copy = shutil.copytree(one, tmp_path / "two")
+        assert validate(copy, level="valid", quick=True).n_unread == 0
+
+    def test_another_digest_in_the_list_goes_before(self, tmp_path, settled) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        seal(tmp_path)
+        (tmp_path / LIST).write_text(f"{hashlib.sha256(b'b').hexdigest()}  a\n")
+        assert not validate(tmp_path, level="valid", quick=True)
+
+    @pytest.mark.parametrize(
+        "journal", [b"", b"\xff\n", b"[1]\n", b'["a"', b'["a","sha256:x",[1,2,3]]\n', b"{}\n" * 99]
+    )
+    def test_a_journal_that_is_none_is_passed_over(self, tmp_path, journal: bytes) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        seal(tmp_path)
+        (tmp_path / JOURNAL).write_bytes(journal)
+        report = validate(tmp_path, level="valid", quick=True)
+        assert (report.ok, report.n_unread) == (True, 0)
+
+    @pytest.mark.parametrize("kind", ["fifo", "directory", "outside"])
+    def test_what_stands_in_its_place_is_not_opened(self, tmp_path, kind: str) -> None:
+        root = tmp_path / "root"
+        root.mkdir()
+        (root / "a").write_bytes(b"a")
+        seal(root)
+        (root / JOURNAL).unlink()
+        if kind == "fifo":
+            os.mkfifo(root / JOURNAL)
+        elif kind == "directory":
+            (root / JOURNAL).mkdir()
+        else:
+            (root / JOURNAL).symlink_to("../other")
+        assert validate(root, level="valid", quick=True).n_unread == 0
+        (root / LIST).unlink()
+        with pytest.raises((SealError, OSError)):
+            seal(root)
+
+
+class TestKilled:
+    def test_it_goes_on_where_it_was(self, tmp_path, settled, monkeypatch) -> None:
+        from shardproof._base import digest
+
+        for name in "abcd":
+            (tmp_path / name).write_bytes(name.encode())
+        real, n_left = digest.of_file, 2
+
+        def of_file(*args, **keywords):
+            nonlocal n_left
+            n_left -= 1
+            if n_left < 0:
+                raise KeyboardInterrupt
+            return real(*args, **keywords)
+
+        monkeypatch.setattr(digest, "of_file", of_file)
+        with pytest.raises(KeyboardInterrupt):
+            seal(tmp_path, workers=1)
+        assert not (tmp_path / LIST).exists()
+        monkeypatch.setattr(digest, "of_file", real)
+        assert seal(tmp_path).n_resumed == 2
+        assert validate(tmp_path, level="valid").n_proven == 4
+
+    def test_a_torn_line_of_the_journal(self, tmp_path, settled) -> None:
+        for name in "ab":
+            (tmp_path / name).write_bytes(name.encode())
+        seal(tmp_path)
+        text = (tmp_path / JOURNAL).read_bytes()
+        (tmp_path / JOURNAL).write_bytes(text[:-9])
+        (tmp_path / LIST).unlink()
+        assert seal(tmp_path).n_resumed == 1
+        assert validate(tmp_path, level="valid").ok
+
+    @pytest.mark.once
+    def test_at_calls_all_over_it(self, tmp_path: Path, chosen_calls) -> None:
+        skip_where_not_permitted()
+        root = tmp_path / "root"
+
+        def prepare() -> None:
+            shutil.rmtree(root, ignore_errors=True)
+            root.mkdir()
+            for name in "abc":
+                (root / name).write_bytes(name.encode() * 1000)
+
+        def act(begin: Begin) -> None:
+            begin()
+            seal(root, workers=1)
+
+        def check(_: int) -> None:
+            whole = (root / LIST).exists()
+            if whole:
+                assert validate(root, level="valid").n_proven == 3
+            else:
+                assert seal(root).n_files == 3
+            names = {path.name for path in root.iterdir()}
+            assert names <= {"a", "b", "c", LIST, JOURNAL} | {n for n in names if ".tmp" in n}
+
+        seal(make_another(tmp_path))  # what is imported is imported
+        assert at_some_calls(act, prepare=prepare, check=check, choose=chosen_calls) > 3
+
+
+@pytest.fixture
+def chosen_calls():
+    return lambda numbers: numbers[:: max(1, len(numbers) // 25)]
+
+
+def make_another(tmp_path: Path) -> Path:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "x").write_bytes(b"x")
+    return other
+
+
+class TestRequired:
+    def test_by_the_command(self, make_shards_dir) -> None:
+        from click.testing import CliRunner
+
+        from shardproof.cli import app
+
+        def run(*args: object) -> tuple[int, str]:
+            done = CliRunner().invoke(app.app, [str(arg) for arg in args])
+            return done.exit_code, done.output
+
+        path = make_shards_dir(8)
+        assert run("validate", "--level", "valid", path)[0] == 0
+        code, text = run("validate", "--level", "valid", "--require-digests", path)
+        assert code == 1
+        assert "8 files have no digest" in text
+        assert run("validate", "--require-digests", path)[0] == 2
+        code, text = run("seal", path)
+        assert (code, text) == (0, f"'{path}/SHA256SUMS': 8 files\n")
+        assert run("validate", "--level", "valid", "--require-digests", path)[0] == 0
+        assert run("seal", path)[0] == 2
+        assert run("seal", "--update", path) == (0, f"'{path}/SHA256SUMS': 0 added\n")
+        (path / "acts000003.bin").unlink()
+        code, text = run("seal", "--update", path)
+        assert code == 1
+        assert "It is not sealed" in text
