@@ -36,6 +36,17 @@ _OURS = {
     "saev": _Known("own.saev", ("shards.json",), (".bin",)),
     "receipts": _Known("own.receipts", ("plan.json", signs.RECEIPTS_FOLDER)),
     "checkpoint": _Known("own.checkpoint", (), (".shard", ".json")),
+    "mds": _Known("samples.mds", ("index.json",)),
+    "litdata": _Known("samples.litdata", ("index.json",)),
+    "energon": _Known("samples.energon", (".nv-meta",)),
+    "wids": _Known("samples.wids", (), (".json",)),
+    "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz")),
+    "megatron": _Known("tokens.megatron", (), (".idx",)),
+    "npy": _Known("tokens.npy", (), (".npy",)),
+    "llmc": _Known("tokens.llmc", (), (".bin",)),
+    "hf-cache": _Known("hub.cache", ("blobs", "snapshots", "../../blobs")),
+    "hf-local-dir": _Known("hub.local_dir", (".cache/huggingface/download",)),
+    "parquet": _Known("samples.parquet", (), (".parquet",)),
     "digests": _Known("lists.digests"),
 }
 """In the order in which they are told."""

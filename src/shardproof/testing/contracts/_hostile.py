@@ -15,6 +15,7 @@ from shardproof.testing.samples.receipts import receipt_bytes
 
 __all__ = ["hostile_json", "hostile_manifests", "hostile_names", "twin_names"]
 
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NUMBER = re.compile(r"(?<![\w\".])\d+(\.\d+)?(?![\w\".])")
 """A whole number of a document: a part of one may be replaced by what makes another number."""
 
@@ -92,7 +93,9 @@ def hostile_json(document: object = None) -> st.SearchStrategy[bytes]:
     text = json.dumps(document, allow_nan=False)
     # One number of the document becomes one that no reader should take.
     bad = st.sampled_from(["NaN", "Infinity", "-Infinity", "1e400", "-", "01", "1.", "0x1", "+1"])
-    numbers = [match.span() for match in _NUMBER.finditer(text)]
+    # Those within texts are parts of names, and another one would do.
+    without_texts = _TEXT.sub(lambda found: "x" * len(found[0]), text)
+    numbers = [match.span() for match in _NUMBER.finditer(without_texts)]
     replaced = st.builds(
         lambda span, number: f"{text[: span[0]]}{number}{text[span[1] :]}".encode(),
         st.sampled_from(numbers),

@@ -1,0 +1,73 @@
+"""Names that imply how many there are: ``train-00003-of-00042.parquet``."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from shardproof._base.messages import quoted
+from shardproof.manifest import Contradiction, Mismatch
+
+__all__ = ["CountedSet", "promised_by_names"]
+
+_NAME = re.compile(
+    r"(?P<before>.*?)(?P<index>\d{4,6})-of-(?P<count>\d{4,6})(?P<after>.*)", re.DOTALL
+)
+_MOST = 100_000
+"""A set that claims more is taken for files that only look like one."""
+
+
+class CountedSet(NamedTuple):
+    """What names imply.
+
+    Attributes:
+        names: All that are promised, those that are missing among them, in order.
+        contradictions: Names that can't belong together.
+    """
+
+    names: Sequence[str]
+    contradictions: Sequence[Contradiction]
+
+
+def promised_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
+    """Return what is promised by the names that are there.
+
+    Args:
+        names: Paths relative to the directory.
+        first: The number of the first shard, where the names don't tell: 0 for the Hub's data, 1
+            for a model's weights.
+    """
+    sets: dict[tuple[str, str, str], list[re.Match[str]]] = {}
+    promised, odd = [], list[Contradiction]()
+    for name in sorted(names):
+        found = _NAME.fullmatch(name)
+        if found is None or not 0 < int(found["count"]) <= _MOST:
+            promised.append(name)
+        else:
+            sets.setdefault((found["before"], found["count"], found["after"]), []).append(found)
+    for (before, count, after), members in sets.items():
+        begin = _first_of(members, int(count), first)
+        width = len(members[0]["index"])
+        whole = [
+            f"{before}{n:0{width}}-of-{count}{after}" for n in range(begin, begin + int(count))
+        ]
+        promised += whole
+        odd += _beyond(members, {*whole}, count)
+    return CountedSet(sorted(promised), odd)
+
+
+def _first_of(members: Sequence[re.Match[str]], count: int, first: int) -> int:
+    numbers = {int(member["index"]) for member in members}
+    if 0 in numbers:
+        return 0
+    return 1 if count in numbers else first
+
+
+def _beyond(
+    members: Sequence[re.Match[str]], whole: set[str], count: str
+) -> Iterable[Contradiction]:
+    for member in members:
+        if member[0] not in whole:
+            expected = f"a number of a set of {int(count)}"
+            yield Contradiction(
+                member[0], Mismatch(expected=expected, found=quoted(member["index"]))
+            )

@@ -1,0 +1,1 @@
+"""What the client of the Hugging Face Hub leaves on a disk: its cache, and local directories."""

@@ -1,0 +1,219 @@
+"""What the Hub and its client say of a file, wherever the client put it: digest, size, listing."""
+
+import contextlib
+import os
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from shardproof._base import json
+from shardproof._base.names import refusals
+from shardproof._base.opening import names_in, permission_denied
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+
+__all__ = [
+    "A_PART",
+    "INCLUDED",
+    "CommitListing",
+    "digest_of",
+    "is_another",
+    "listings_in",
+    "manifest_of",
+    "owed_weights",
+    "permissions_told",
+    "promise",
+    "without_part",
+]
+
+INCLUDED = ("safetensors", "parquet", "arrow", "npy", "webdataset", "mds", "litdata")
+"""Formats whose files repositories hold: each file is proven here, whatever it belongs to."""
+
+A_PART = Mismatch(
+    expected="the whole file",
+    found="a part: its download is under way or was cut off; run it again, or remove the part",
+)
+"""What is said of a file into which a download writes."""
+
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_PART = re.compile(r"(?:\.[0-9a-f]{8})?\.incomplete")
+_INDEX = ".index.json"
+_EMPTY_FILE = {
+    "git-sha1:e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
+    "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+}
+
+_Size = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _ListedAtHub(msgspec.Struct, gc=False):
+    """A file, as the Hub lists it: with ``lfs_sha256`` it is large, and not in git itself."""
+
+    size: _Size
+    blob_id: str
+    lfs_sha256: str | None = None
+
+
+class _VersionOfTree(msgspec.Struct):
+    """Of which version a listing is; only those of the first are known."""
+
+    format_version: int
+
+
+class _RepositoryTree(_VersionOfTree):
+    """All files of a commit."""
+
+    files: dict[str, _ListedAtHub]
+
+
+class _IndexOfWeights(msgspec.Struct):
+    """Which tensor is in which file."""
+
+    weight_map: dict[str, str]
+
+
+class CommitListing(NamedTuple):
+    """What the client kept of a commit's listing.
+
+    Attributes:
+        files: What is promised of each file of the repository, be it here or not, by its path.
+        problem: Why it can't be read, where it can't; then nothing is known of the files.
+    """
+
+    files: Mapping[str, PromisedFile]
+    problem: Contradiction | None = None
+
+
+def digest_of(name: str) -> str | None:
+    """Return the digest that an entity tag of the Hub is; None for those of other servers."""
+    if _DIGEST.fullmatch(name) is None:
+        return None
+    return f"git-sha1:{name}" if len(name) == 40 else f"sha256:{name}"
+
+
+def promise(name: str, digest: str | None, listed: PromisedFile | None = None) -> PromisedFile:
+    """Return the promise of one file, of which the client noted a digest, or none.
+
+    The listing adds the size, and the digest where the client has none or one of another kind; but
+    nothing where both are of one kind and differ: then it is about other bytes.
+    """
+    if listed is None or is_another(digest, listed.digest):
+        return PromisedFile(name=name, digest=digest, size=0 if digest in _EMPTY_FILE else None)
+    return PromisedFile(name=name, digest=listed.digest or digest, size=listed.size)
+
+
+def is_another(digest: str | None, other: str | None) -> bool:
+    """Whether two digests are of one kind and differ."""
+    if digest is None or other is None or digest == other:
+        return False
+    return digest.partition(":")[0] == other.partition(":")[0]
+
+
+def without_part(name: str) -> str | None:
+    """Return what a file is a part of that a download makes; None where it is none."""
+    return _PART.sub("", name) if name.endswith(".incomplete") else None
+
+
+def listings_in(root: str, folder: str, commits: Collection[str]) -> dict[str, CommitListing]:
+    """Return the listings of commits that the client kept in a folder of the root.
+
+    Raises:
+        ManifestPermissionError: One may not be read.
+        OSError: The file system failed.
+    """
+    kept = {*names_in(os.path.join(root, folder))}
+    found = [commit for commit in commits if f"{commit}.json" in kept]
+    return {commit: _listing(root, f"{folder}/{commit}.json") for commit in found}
+
+
+def _listing(root: str, name: str) -> CommitListing:
+    try:
+        tree = json.read(root, name, _RepositoryTree)
+    except ManifestPermissionError:
+        raise
+    except ManifestNotFoundError:  # a link that leads nowhere: the client asks the Hub anew
+        return CommitListing({})
+    except ManifestError as error:
+        if _may_be_sound(root, name):
+            return CommitListing({})
+        expected = "a listing of the repository (without it the client asks the Hub anew)"
+        return CommitListing(
+            {}, Contradiction(name, Mismatch(expected=expected, found=error.problem))
+        )
+    files = tree.files if tree.format_version == 1 else {}
+    return CommitListing({path: _as_promised(path, file) for path, file in files.items()})
+
+
+def _may_be_sound(root: str, name: str) -> bool:
+    """Whether a listing is none that is torn: it is of another version, or of a million files."""
+    with contextlib.suppress(ManifestError):
+        return json.read(root, name, _VersionOfTree).format_version != 1
+    return os.lstat(os.path.join(root, name)).st_size > json.MAX_BYTES
+
+
+def _as_promised(path: str, file: _ListedAtHub) -> PromisedFile:
+    digest = digest_of(file.lfs_sha256 or file.blob_id)
+    return PromisedFile(name=path, size=file.size, digest=digest)
+
+
+def owed_weights(
+    root: str, folder: str, here: Collection[str], listing_of: Callable[[str], CommitListing]
+) -> Iterator[str]:
+    """Yield paths of weights that an index names beside others that are here, and are not here.
+
+    Where none is here, none was wanted. What the Hub does not list nobody can have.
+
+    Args:
+        root: The directory.
+        folder: Where in it the repository's files are; empty, or with ``/`` at its end.
+        here: Paths in the repository of what is here.
+        listing_of: Returns the listing in which a file of such a path is.
+    """
+    for index in [path for path in here if path.endswith(_INDEX)]:
+        with contextlib.suppress(ManifestError):  # its own digest tells what is wrong with it
+            weights = json.read(root, folder + index, _IndexOfWeights).weight_map.values()
+            named = {posixpath.join(posixpath.dirname(index), each) for each in weights}
+            listed = listing_of(index).files
+            if not named.isdisjoint(here):
+                owed = sorted(named.difference(here))
+                yield from (path for path in owed if not listed or path in listed)
+
+
+def manifest_of(files: Mapping[str, PromisedFile], **others: Any) -> Manifest:
+    """Return a manifest, without the names that no manifest may have.
+
+    A repository may have them: such as two that differ in case alone, or one with a backslash.
+
+    Args:
+        files: What is promised, by another name of it under which the same bytes are.
+        others: The other fields.
+
+    Raises:
+        ManifestError: A digest or a size can't be.
+    """
+    with contextlib.suppress(ManifestError):
+        return Manifest(files=list(files.values()), **others)
+    return Manifest(files=list(_by_names_that_may_be(files)), **others)
+
+
+def _by_names_that_may_be(files: Mapping[str, PromisedFile]) -> Iterator[PromisedFile]:
+    refused = {refusal.entry for refusal in refusals([file.name for file in files.values()])}
+    for entry, (other, file) in enumerate(files.items()):
+        if entry not in refused:
+            yield file
+        elif other != file.name and not refusals([other]):
+            yield msgspec.structs.replace(file, name=other)
+
+
+@contextlib.contextmanager
+def permissions_told(path: str) -> Iterator[None]:
+    """Raise what may not be listed below a directory as what it means for the promise."""
+    try:
+        yield
+    except ManifestPermissionError:
+        raise
+    except PermissionError as error:
+        raise ManifestPermissionError(permission_denied(), path=error.filename or path) from error

@@ -1,0 +1,252 @@
+"""A repository in the cache of the Hub's client: snapshots of links to blobs, named by digests.
+
+The promise is what the snapshots hold. A blob to which several of their entries lead is promised
+once, by the first: those of snapshots that a ref names come first. The other names lead to the same
+bytes, and to hash them for each would take as many times as long.
+"""
+
+import functools
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from shardproof._base.messages import quoted
+from shardproof._base.opening import is_directory, is_regular, is_there, mode_of, names_in
+from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.formats._format import Format
+from shardproof.formats.hub._laws import (
+    A_PART,
+    INCLUDED,
+    digest_of,
+    is_another,
+    manifest_of,
+    owed_weights,
+    permissions_told,
+    promise,
+    without_part,
+)
+from shardproof.formats.hub._snapshots import (
+    CachedFile,
+    Snapshot,
+    commits_in,
+    refs_in,
+    snapshots_of,
+)
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.probes import by_name
+
+__all__ = ["FORMAT"]
+
+_FOLDER = re.compile(r"(?:datasets|kernels|models|spaces)--.+", re.DOTALL)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_STORE_MARK = ".huggingface-shared-blobs"
+
+
+def _recognizes(path: str) -> bool:
+    repository, _ = _located(path)
+    if _FOLDER.fullmatch(os.path.basename(repository)) is None:
+        return False
+    return any(is_directory(os.path.join(repository, part)) for part in ("snapshots", "blobs"))
+
+
+def _located(path: str) -> tuple[str, str | None]:
+    """Return the repository's folder, and the commit where a path is that of a snapshot in it."""
+    above, name = os.path.split(path)
+    repository, folder = os.path.split(above)
+    if folder == "snapshots" and _FOLDER.fullmatch(os.path.basename(repository)):
+        return repository, name
+    return path, None
+
+
+def _read_manifest(path: str) -> Manifest:
+    root, commit = _located(path)
+    with permissions_told(root):
+        refs = {} if commit else refs_in(root)
+        snapshots = snapshots_of(root, [commit] if commit else commits_in(root, refs))
+        files = _promises(root, snapshots)
+        if not files:
+            raise _nothing(root, path)
+        stores = _stores(root)
+    return manifest_of(
+        files,
+        root=Path(root),
+        path=Path(path),
+        format=FORMAT.name,
+        probe=by_name.probe,
+        contradictions=functools.partial(_contradictions, root, snapshots, refs, commit),
+        stores=stores,
+    )
+
+
+def _promises(root: str, snapshots: Sequence[Snapshot]) -> dict[str, PromisedFile]:
+    """Return the promises, by the blobs that they are about, or by their own names."""
+    files: dict[str, PromisedFile] = {}
+    for snapshot in snapshots:
+        for file in snapshot.files:
+            key = f"blobs/{file.blob}" if file.blob else snapshot.folder + file.path
+            if (known := files.get(key)) is None or known.size is None:
+                made = _promise(root, snapshot, file)
+                files[key] = made if known is None or made.size is not None else known
+        files |= _owed(root, snapshot)
+    return files
+
+
+def _promise(root: str, snapshot: Snapshot, file: CachedFile) -> PromisedFile:
+    name, listed = snapshot.folder + file.path, snapshot.listing.files.get(file.path)
+    made = promise(name, digest_of(file.blob or ""), listed)
+    if file.target is None and listed is None and _may_be_empty(os.path.join(root, name)):
+        return PromisedFile(name=name, size=0)
+    return made
+
+
+def _may_be_empty(path: str) -> bool:
+    """Whether a file that nothing tells of is empty, as those are that only mark a folder."""
+    return is_regular(path) and not os.stat(path).st_size and not by_name.has_law(path)
+
+
+def _owed(root: str, snapshot: Snapshot) -> Iterator[tuple[str, PromisedFile]]:
+    here = {file.path for file in snapshot.files}
+    for path in owed_weights(root, snapshot.folder, here, lambda _: snapshot.listing):
+        name = snapshot.folder + path
+        yield name, promise(name, None, snapshot.listing.files.get(path))
+
+
+def _stores(root: str) -> list[str]:
+    """Return where blobs may lead to that repositories of one cache share, if there is such."""
+    store = os.path.join(os.path.dirname(root), "blobs")
+    if not stat.S_ISDIR(mode_of(store)) or not is_regular(os.path.join(store, _STORE_MARK)):
+        return []
+    return [store]
+
+
+def _nothing(root: str, path: str) -> ManifestNotFoundError:
+    blobs = names_in(os.path.join(root, "blobs"))
+    n_parts = sum(without_part(name) is not None for name in blobs)
+    parts = f" and {n_parts} parts of downloads that were cut off" if n_parts else ""
+    problem = (
+        f"expected a snapshot with files, found none, {len(blobs) - n_parts} blobs{parts}: "
+        "run the download again"
+    )
+    return ManifestNotFoundError(problem, path=path)
+
+
+def _contradictions(
+    root: str,
+    snapshots: Sequence[Snapshot],
+    refs: Mapping[str, str | ManifestError],
+    only: str | None,
+) -> Iterator[Contradiction]:
+    for snapshot in snapshots:
+        if snapshot.listing.problem is not None:
+            yield snapshot.listing.problem
+        yield from _misled(snapshot)
+    yield from _lost(root, refs, {snapshot.commit for snapshot in snapshots if snapshot.files})
+    yield from _cut_off(root, snapshots, only)
+
+
+def _misled(snapshot: Snapshot) -> Iterator[Contradiction]:
+    """Yield links into another folder, and those to another file's blob.
+
+    One that leads out of the repository's folder is found when it is to be opened.
+    """
+    for file in snapshot.files:
+        if file.target is None or os.path.isabs(file.target):
+            continue
+        expected, digest = None, digest_of(file.blob or "")
+        listed = snapshot.listing.files.get(file.path)
+        if file.blob is None:
+            expected = "a link to a file of 'blobs'"
+        elif listed is not None and is_another(digest, listed.digest):
+            expected = f"a link to {listed.digest}, as the Hub lists it"
+        if expected:
+            mismatch = Mismatch(expected=expected, found=f"a link to {quoted(file.target)}")
+            yield Contradiction(snapshot.folder + file.path, mismatch)
+
+
+def _lost(
+    root: str, refs: Mapping[str, str | ManifestError], here: Collection[str]
+) -> Iterator[Contradiction]:
+    """Yield refs to commits of which there is nothing, unless only what they lack was asked for."""
+    for name, commit in refs.items():
+        if isinstance(commit, ManifestError):
+            found = commit.problem
+        elif commit in here or _is_known_to_lack(root, commit):
+            continue
+        else:
+            found = f"{quoted(commit)}: run the download again, or remove the ref"
+        expected = "a commit of which there is a snapshot"
+        yield Contradiction(f"refs/{name}", Mismatch(expected=expected, found=found))
+
+
+def _is_known_to_lack(root: str, commit: str) -> bool:
+    if _COMMIT.fullmatch(commit) is None:
+        return False
+    return is_there(os.path.join(root, ".no_exist", commit))
+
+
+def _cut_off(root: str, snapshots: Sequence[Snapshot], only: str | None) -> Iterator[Contradiction]:
+    """Yield parts of files that are not there whole, as far as that can be told.
+
+    A client that is killed leaves them for ever, also beside the whole file of a later attempt.
+    """
+    blobs = {*names_in(os.path.join(root, "blobs"))}
+    parts = {name: tag for name in sorted(blobs) if (tag := without_part(name)) is not None}
+    copies = _tags_of_copies(snapshots) if parts else None
+    if copies is None:
+        return
+    wanted = _tags_wanted(root, snapshots[0], parts.values()) if only else parts.values()
+    for name, tag in parts.items():
+        if tag in wanted and tag not in copies and tag not in blobs:
+            yield Contradiction(f"blobs/{name}", A_PART)
+
+
+def _tags_of_copies(snapshots: Sequence[Snapshot]) -> set[str] | None:
+    """Return the tags of files that have no blob any more, as links are not possible everywhere.
+
+    None where one has a tag that nobody knows.
+    """
+    copies = [
+        snapshot.listing.files.get(file.path)
+        for snapshot in snapshots
+        for file in snapshot.files
+        if file.target is None
+    ]
+    known = {_tag_of(listed) for listed in copies if listed is not None}
+    return None if None in copies else known
+
+
+def _tags_wanted(root: str, snapshot: Snapshot, tags: Collection[str]) -> Collection[str]:
+    """Return the tags that a snapshot may want: without a listing all of them, if it is alone."""
+    if listed := snapshot.listing.files.values():
+        return {_tag_of(file) for file in listed}
+    return tags if len(names_in(os.path.join(root, "snapshots"))) == 1 else ()
+
+
+def _tag_of(listed: PromisedFile) -> str:
+    return (listed.digest or "").partition(":")[2]
+
+
+def _name_in_repository(name: str) -> str:
+    """Return the path in the repository of what is promised as one of a snapshot."""
+    parts = name.split("/", 2)
+    return parts[2] if parts[0] == "snapshots" and len(parts) == 3 else name
+
+
+FORMAT = Format(
+    name="hf-cache",
+    description="a repository, or a snapshot of one, in the cache of huggingface_hub",
+    manifest_file="snapshots/*",
+    further_parts=("blobs/*", "refs/*", "trees/*", ".no_exist/*"),
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+    complete="where links and refs lead; sizes, where the client kept the listing; that no "
+    "download was cut off, and no weights are missing that an index names; safetensors, parquet",
+    valid="the digest by which each blob is named, or which the listing states",
+    blind_spots="files that were never downloaded and no index names; the bytes of copies in the "
+    "place of links, where no listing was kept; copies whose names differ in case alone",
+    includes=INCLUDED,
+    store="../../blobs",
+    name_at_source=_name_in_repository,
+)

@@ -1,0 +1,182 @@
+"""Where ``hf download --local-dir`` put a repository: the client notes what it fetched.
+
+It notes the commit, the entity tag, which is the digest, and the time. Who changes a file after
+that time, if only by copying it, makes the client ask for it anew; here it keeps its promise: a
+README that was edited is a finding, and so is a shard that was damaged.
+"""
+
+import base64
+import contextlib
+import errno
+import functools
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from shardproof._base.messages import quoted
+from shardproof._base.names import NotRegularError, open_inside, open_root
+from shardproof._base.opening import files_below, is_directory, names_in, read_at
+from shardproof.errors import ManifestNotFoundError
+from shardproof.formats._format import Format
+from shardproof.formats.hub._laws import (
+    A_PART,
+    INCLUDED,
+    CommitListing,
+    digest_of,
+    listings_in,
+    manifest_of,
+    owed_weights,
+    permissions_told,
+    promise,
+    without_part,
+)
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.probes import by_name
+
+__all__ = ["FORMAT"]
+
+_FOLDER = ".cache/huggingface"
+_NOTES = f"{_FOLDER}/download"
+_NOTE = ".metadata"
+_MAX_NOTE_BYTES = 4096
+
+
+class _Note(NamedTuple):
+    """What the client noted of a file.
+
+    Attributes:
+        path: The file.
+        commit: Of which commit it is; no text where the note can't be read.
+        tag: Its entity tag; no text where the note can't be read.
+        problem: What was found in place of a note, where it is none.
+    """
+
+    path: str
+    commit: str = ""
+    tag: str = ""
+    problem: str | None = None
+
+
+def _recognizes(path: str) -> bool:
+    return bool(names_in(os.path.join(path, _NOTES)))
+
+
+def _read_manifest(path: str) -> Manifest:
+    with permissions_told(path):
+        folder = os.path.join(path, _NOTES)
+        names = files_below(folder, hidden=True) if is_directory(folder) else []
+        notes = list(_notes(path, [name for name in names if name.endswith(_NOTE)]))
+        if not notes:
+            problem = "there are no notes of downloads in it: run the download again"
+            raise ManifestNotFoundError(problem, path=folder)
+        listings = listings_in(path, f"{_FOLDER}/trees", {note.commit for note in notes})
+        files = _promises(path, notes, listings)
+    return manifest_of(
+        files,
+        root=Path(path),
+        path=Path(folder),
+        format=FORMAT.name,
+        probe=by_name.probe,
+        contradictions=functools.partial(_contradictions, listings, names),
+        damaged=list(_damaged(notes)),
+    )
+
+
+def _notes(root: str, names: Iterable[str]) -> Iterator[_Note]:
+    root_fd = open_root(root)
+    try:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # the client removed it meanwhile
+                yield _read_note(root, root_fd, name)
+    finally:
+        os.close(root_fd)
+
+
+def _read_note(root: str, root_fd: int, name: str) -> _Note:
+    path = name.removesuffix(_NOTE)
+    try:
+        fd = open_inside(f"{_NOTES}/{name}", root=root, dir_fd=root_fd)
+    except NotRegularError as error:
+        return _Note(path, problem=error.found)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return _Note(path, problem="a symbolic link that leads back to itself")
+    try:
+        return _note(path, read_at(fd, _MAX_NOTE_BYTES))
+    finally:
+        os.close(fd)
+
+
+def _note(path: str, data: bytes) -> _Note:
+    lines = data.decode(errors="replace").split("\n")
+    try:
+        commit, tag, _ = lines[0].strip(), lines[1].strip(), float(lines[2])
+    except (IndexError, ValueError):
+        return _Note(path, problem=quoted(data) if data else "nothing")
+    return _Note(path, commit, tag)
+
+
+def _promises(
+    root: str, notes: Sequence[_Note], listings: Mapping[str, CommitListing]
+) -> dict[str, PromisedFile]:
+    commits = {note.path: note.commit for note in notes}
+
+    def listing_of(path: str) -> CommitListing:
+        return listings.get(commits[path], CommitListing({}))
+
+    files = {}
+    for path, _, tag, _ in notes:
+        files[path] = promise(path, digest_of(tag), listing_of(path).files.get(path))
+    for path in owed_weights(root, "", commits, listing_of):
+        files[path] = PromisedFile(name=path)
+    return files
+
+
+def _damaged(notes: Iterable[_Note]) -> Iterator[Contradiction]:
+    for note in notes:
+        if note.problem is not None:
+            mismatch = Mismatch(expected="lines of commit, tag and time", found=note.problem)
+            yield Contradiction(f"{_NOTES}/{note.path}{_NOTE}", mismatch)
+
+
+def _contradictions(
+    listings: Mapping[str, CommitListing], names: Sequence[str]
+) -> Iterator[Contradiction]:
+    yield from (each.problem for each in listings.values() if each.problem is not None)
+    parts = {name: stem for name in names if (stem := without_part(name)) is not None}
+    noted = {name.removesuffix(_NOTE) for name in names if parts and name.endswith(_NOTE)}
+    hashed = set(map(_hashed, noted))
+    for name, stem in parts.items():
+        folder, base = os.path.split(stem)
+        now, before = os.path.join(folder, base.partition(".")[0]), stem.rpartition(".")[0]
+        if now not in hashed and before not in noted:
+            yield Contradiction(f"{_NOTES}/{name}", A_PART)
+
+
+def _hashed(path: str) -> str:
+    """Return how the name of a part of a file begins, before its entity tag.
+
+    Those of older clients begin with the file's name.
+    """
+    folder, name = os.path.split(path)
+    digest = hashlib.sha1(os.fsencode(name + _NOTE), usedforsecurity=False).digest()
+    return os.path.join(folder, base64.urlsafe_b64encode(digest).decode())
+
+
+FORMAT = Format(
+    name="hf-local-dir",
+    description="a directory into which huggingface_hub downloaded a repository, or files of one",
+    manifest_file=f"{_NOTES}/*{_NOTE}",
+    further_parts=(f"{_FOLDER}/*",),
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+    complete="sizes, where the client kept the listing; that no download was cut off, and no "
+    "weights are missing that an index names; safetensors, parquet",
+    valid="the digest that the client noted of each file",
+    blind_spots="files that were never downloaded and no index names; the bytes of files from "
+    "servers whose entity tags are no digests; files whose names differ in case alone",
+    includes=INCLUDED,
+)

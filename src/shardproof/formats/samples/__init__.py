@@ -1,0 +1,1 @@
+"""Formats of which each shard holds many samples: MDS, LitData, WebDataset, parquet, Arrow, ..."""

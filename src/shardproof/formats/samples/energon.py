@@ -1,0 +1,214 @@
+"""Megatron Energon: tar archives that ``energon prepare`` counted and indexed.
+
+``.nv-meta/.info.json``, of old ``.info.yaml``, has the number of samples of each archive. Beside
+an archive lies its index, with a number of 8 bytes for each sample, where it begins, and one more,
+where the last one ends.
+"""
+
+import dataclasses
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from shardproof._base import json
+from shardproof._base.messages import quoted
+from shardproof._base.names import NotRegularError, open_inside, open_root
+from shardproof._base.opening import is_there, read_at
+from shardproof.errors import ManifestError
+from shardproof.formats._format import Format
+from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.probes import tar
+from shardproof.report import is_conclusive
+
+__all__ = ["FORMAT", "EnergonProbe"]
+
+_NAME = "energon"
+_FOLDER = ".nv-meta"
+_JSON = f"{_FOLDER}/.info.json"
+_YAML = f"{_FOLDER}/.info.yaml"
+_DATABASE = f"{_FOLDER}/index.sqlite"
+_STAMP = f"{_FOLDER}/index.uuid"
+"""Written when the database was."""
+
+_PLAIN = ".tar"
+_INDEX = ".tar.idx"
+_OFFSET_BYTES = 8
+
+_DATABASE_MAGIC = b"SQLite format 3\0"
+_DATABASE_HEADER = struct.Struct(">16xH6xII60xI4x")
+
+_MAX_YAML_BYTES = 2**24
+_YAML_ENTRY = re.compile(
+    r" +(?:(?P<plain>[\w./][^:#]*)|'(?P<quoted>[^']+)'): (?P<count>\d{1,15})\s*"
+)
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class _EnergonInfo(msgspec.Struct, omit_defaults=True):
+    shard_counts: dict[str, _Count]
+    energon_version: str | None = None
+
+
+def _recognizes(path: str) -> bool:
+    return any(is_there(os.path.join(path, name)) for name in (_JSON, _YAML))
+
+
+def _read_manifest(path: str) -> Manifest:
+    is_old = not is_there(os.path.join(path, _JSON)) and is_there(os.path.join(path, _YAML))
+    counts = _old_counts(path) if is_old else _counts(path)
+    manifest = Path(path, _YAML if is_old else _JSON)
+    files = list(_promises(counts))
+    if not files:
+        raise ManifestError("expected the counts of one shard or more, found none", path=manifest)
+    if is_there(os.path.join(path, _STAMP)):
+        files.append(PromisedFile(name=_DATABASE))
+    return Manifest(
+        root=Path(path),
+        path=manifest,
+        format=_NAME,
+        files=files,
+        probe=EnergonProbe(path),
+        prove=_prove,
+    )
+
+
+def _counts(path: str) -> list[tuple[str, int]]:
+    info = json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo)
+    return list(info.shard_counts.items())
+
+
+def _old_counts(path: str) -> list[tuple[str, int]]:
+    """Return the counts that a file of YAML states, as Energon writes it: a line for each.
+
+    Of YAML nothing else is read, so that it needs no library.
+    """
+    data = json.read_bytes(path, _YAML, max_bytes=_MAX_YAML_BYTES)
+    counts, is_inside = [], False
+    for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
+        entry = _YAML_ENTRY.fullmatch(line)
+        if entry is not None and is_inside:
+            counts.append((entry["plain"] or entry["quoted"], int(entry["count"])))
+        elif not line.startswith(" "):
+            is_inside = line.rstrip() == "shard_counts:"
+        elif is_inside:
+            problem = (
+                "expected 'name: number'; `energon prepare --tar-index-only` writes it as JSON"
+            )
+            raise ManifestError(problem, path=os.path.join(path, _YAML), line=number)
+    return counts
+
+
+def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[PromisedFile]:
+    """Yield what is promised of each archive, and of its index.
+
+    An archive that could not be read has no samples for Energon, and no index; and one that is
+    compressed is not read by its index.
+    """
+    for name, n_samples in counts:
+        yield PromisedFile(name=name, n_items=n_samples)
+        if n_samples and name.endswith(_PLAIN):
+            n_bytes = (n_samples + 1) * _OFFSET_BYTES
+            yield PromisedFile(name=f"{name}.idx", size=n_bytes, n_items=n_samples)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EnergonProbe:
+    """The laws of an archive, of its index, and of both together.
+
+    Attributes:
+        root: Real absolute path of the directory.
+    """
+
+    root: str
+
+    def __call__(self, promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+        """Return what is wrong with a file."""
+        if promised.name == _DATABASE:
+            return _cut_database(fd, size)
+        if promised.name.endswith(_INDEX):
+            found = _last_sample(fd, size)
+            expected = "the first and last byte of a sample at the end"
+            return None if found else Mismatch(expected=expected, found="other numbers")
+        return tar.probe(promised, fd, size) or self._another_end(promised, fd)
+
+    def _another_end(self, promised: PromisedFile, fd: int) -> Mismatch | None:
+        """Return how the last sample of an archive is not where the index says."""
+        last = self._indexed(f"{promised.name}.idx") if promised.name.endswith(_PLAIN) else None
+        if last is None:
+            return None
+        start, end = last
+        is_there = tar.is_header(read_at(fd, tar.BLOCK_BYTES, start))
+        if is_there and not any(read_at(fd, tar.BLOCK_BYTES, end)):
+            return None
+        expected = f"a last sample from byte {start} to byte {end}, as the index says"
+        return Mismatch(expected=expected, found="none there")
+
+    def _indexed(self, name: str) -> tuple[int, int] | None:
+        """Return where the last sample is by an index; None if that can't be told."""
+        dir_fd = open_root(self.root)
+        try:
+            fd = open_inside(name, root=self.root, dir_fd=dir_fd)
+        except NotRegularError:
+            return None
+        except OSError as error:
+            if is_conclusive(error.errno):  # a finding of its own
+                return None
+            raise
+        finally:
+            os.close(dir_fd)
+        try:
+            return _last_sample(fd, os.fstat(fd).st_size)
+        finally:
+            os.close(fd)
+
+
+def _last_sample(fd: int, size: int) -> tuple[int, int] | None:
+    if size < 2 * _OFFSET_BYTES or size % _OFFSET_BYTES:
+        return None
+    data = read_at(fd, 2 * _OFFSET_BYTES, size - 2 * _OFFSET_BYTES)
+    if len(data) < 2 * _OFFSET_BYTES:
+        return None
+    start, end = struct.unpack("<QQ", data)
+    is_sample = start < end < 2**63 and not (start | end) % tar.BLOCK_BYTES
+    return (start, end) if is_sample else None
+
+
+def _cut_database(fd: int, size: int) -> Mismatch | None:
+    """Return how a database of SQLite is no whole one (its file format, sections 1.3.2 and 1.3.7).
+
+    A size that its header does not vouch for may be any.
+    """
+    head = read_at(fd, _DATABASE_HEADER.size)
+    if len(head) < _DATABASE_HEADER.size or not head.startswith(_DATABASE_MAGIC):
+        return Mismatch(expected="a database of SQLite", found=quoted(head[:16]))
+    page_bytes, change, n_pages, vouched = _DATABASE_HEADER.unpack(head)
+    n_bytes = n_pages * (2**16 if page_bytes == 1 else page_bytes)
+    if change != vouched or size >= n_bytes:
+        return None
+    return Mismatch(expected=f"{n_bytes} bytes for {n_pages} pages", found=f"{size} bytes")
+
+
+def _prove(promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+    is_archive = not promised.name.endswith(_INDEX) and promised.name != _DATABASE
+    return is_archive and tar.prove(promised, fd, size)
+
+
+FORMAT = Format(
+    name=_NAME,
+    description="samples in tar archives that Megatron Energon prepared",
+    manifest_file=_JSON,
+    further_parts=(f"{_FOLDER}/*",),
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+    complete="the first headers of each archive, and the mark at its end; as many entries of its "
+    "index as it has samples, the last of them where the index says",
+    valid="the checksum of each compressed archive, all headers of each other one",
+    blind_spots="changed samples, but for compressed archives; the splits",
+    includes=("webdataset",),
+)

@@ -1,0 +1,114 @@
+"""A set of parquet files: those whose names imply how many there are, or all in the directory."""
+
+import functools
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from shardproof._base import json
+from shardproof._base.names import NotRegularError, open_inside, open_root
+from shardproof._base.opening import names_in
+from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.formats._counted import CountedSet, promised_by_names
+from shardproof.formats._format import Format
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.probes import parquet
+
+__all__ = ["FORMAT"]
+
+_SUFFIX = ".parquet"
+_INFO = "dataset_info.json"
+
+
+class _SplitInfo(msgspec.Struct):
+    num_examples: int | None = None
+
+
+class _DatasetInfo(msgspec.Struct):
+    splits: dict[str, _SplitInfo] | None = None
+
+
+def _recognizes(path: str) -> bool:
+    return any(name.endswith(_SUFFIX) for name in os.listdir(path))
+
+
+def _read_manifest(path: str) -> Manifest:
+    names = [name for name in names_in(path) if name.endswith(_SUFFIX)]
+    if not names:
+        raise ManifestNotFoundError("there is no parquet file", path=path)
+    counted = promised_by_names(names)
+    return Manifest(
+        root=Path(path),
+        path=Path(path, names[0]),
+        format=FORMAT.name,
+        files=[PromisedFile(name=name) for name in counted.names],
+        probe=parquet.probe,
+        prove=parquet.prove,
+        contradictions=functools.partial(_contradictions, path, counted),
+    )
+
+
+def _contradictions(path: str, counted: CountedSet) -> Iterator[Contradiction]:
+    yield from counted.contradictions
+    for split, n_examples in _stated(path).items():
+        names = [name for name in counted.names if os.path.basename(name).startswith(f"{split}-")]
+        n_rows = _rows_in(path, names)
+        if names and n_rows not in {None, n_examples}:
+            expected = f"{n_examples} rows in the split {split!r}, as {_INFO} says"
+            yield Contradiction(names[0], Mismatch(expected=expected, found=f"{n_rows} rows"))
+
+
+def _stated(path: str) -> Mapping[str, int]:
+    """Return how many rows each split has, where that is written down."""
+    try:
+        splits = json.read(path, _INFO, _DatasetInfo).splits or {}
+    except ManifestError:  # it is not what lists the shards, and may be of another program
+        return {}
+    counts = ((name, split.num_examples) for name, split in splits.items())
+    return {name: n for name, n in counts if n is not None and name.isalnum()}
+
+
+def _rows_in(root: str, names: Sequence[str]) -> int | None:
+    """Return how many rows files have together; None where one is not whole."""
+    dir_fd = open_root(root)
+    try:
+        counts = list(itertools.takewhile(_is_told, (_rows_of(root, dir_fd, n) for n in names)))
+    finally:
+        os.close(dir_fd)
+    return sum(filter(None, counts)) if len(counts) == len(names) else None
+
+
+def _is_told(n_rows: int | None) -> bool:
+    return n_rows is not None
+
+
+def _rows_of(root: str, dir_fd: int, name: str) -> int | None:
+    try:
+        fd = open_inside(name, root=root, dir_fd=dir_fd)
+    except (OSError, NotRegularError):
+        return None
+    try:
+        footer = parquet.footer_of(fd, os.fstat(fd).st_size)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return footer.n_rows if isinstance(footer, parquet.ParquetFooter) else None
+
+
+FORMAT = Format(
+    name="parquet",
+    description="parquet files, with `-00003-of-00042` in their names or without",
+    manifest_file="*.parquet",
+    further_parts=("dataset_info.json", "dataset_infos.json", "README.md", ".gitattributes"),
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+    complete="that each file has its footer, every column chunk lies before it, and row groups "
+    "have as many rows as it says; as many rows in a split as dataset_info.json states",
+    valid="the CRC-32 of each page, where all pages have one (`write_page_checksum=True`)",
+    blind_spots="changed values without page checksums; files that are gone, where no name "
+    "implies how many there are; encrypted footers",
+)

@@ -1,0 +1,1 @@
+"""Formats of which each shard is one long row of tokens: Megatron, NumPy arrays, llm.c."""

@@ -1,0 +1,121 @@
+"""llm.c's shards of tokens, which modded-nanogpt has too: a header that says how many there are.
+
+The header is 256 numbers of 4 bytes, little-endian: a magic number, a version, a count; tokens
+follow. Those of an evaluation are examples, each of which says how long it is. A ``.bin`` without
+a header (nanoGPT's) has no law, and other files with that ending are not promised.
+"""
+
+import os
+import re
+import struct
+from pathlib import Path
+
+from shardproof._base.messages import quoted
+from shardproof._base.names import open_root
+from shardproof._base.opening import matching, read_at
+from shardproof.errors import ManifestNotFoundError
+from shardproof.formats._format import Format
+from shardproof.formats.tokens._opened import opened
+from shardproof.manifest import Manifest, Mismatch, PromisedFile
+
+__all__ = ["FORMAT"]
+
+_NAME = "llmc"
+_PATTERN = "*.bin"
+_START = struct.Struct("<iii")
+_HEADER_BYTES = 1024
+_EVALUATION = 20240522
+_TOKEN_BYTES = {(20240520, 1): 2, (20240801, 7): 4}
+"""By magic number and version: GPT-2's tokens, and Llama 3's."""
+
+_MAGICS = {_EVALUATION, *(magic for magic, _ in _TOKEN_BYTES)}
+_MOST_EXAMPLES = 2**16
+_EXAMPLE = struct.Struct("<HH")
+_BEGINS_EXAMPLE = 2**16 - 1
+_DIGITS = re.compile(r"\d+")
+_MOST_LOOKED_AT = 16
+_MOST_OF_SERIES = 3
+
+
+def _recognizes(path: str) -> bool:
+    names = matching(path, _PATTERN)[:_MOST_LOOKED_AT]
+    dir_fd = open_root(path)
+    try:
+        return any(_is_shard(path, dir_fd, name) for name in names)
+    finally:
+        os.close(dir_fd)
+
+
+def _is_shard(root: str, dir_fd: int, name: str) -> bool:
+    with opened(name, root, dir_fd) as fd:
+        return fd is not None and int.from_bytes(read_at(fd, 4), "little") in _MAGICS
+
+
+def _read_manifest(path: str) -> Manifest:
+    names = _names(path)
+    if not names:
+        problem = f"expected shards with a header ({_PATTERN}), found none"
+        raise ManifestNotFoundError(problem, path=path)
+    files = [PromisedFile(name=name) for name in names]
+    return Manifest(root=Path(path), path=Path(path), format=_NAME, files=files, probe=_probe)
+
+
+def _names(path: str) -> list[str]:
+    """Return the files of each series of which one of the first has such a header.
+
+    The names of a series differ in nothing but digits: so a torn shard is promised as well.
+    """
+    series: dict[str, list[str]] = {}
+    for name in matching(path, _PATTERN):
+        series.setdefault(_DIGITS.sub("0", name), []).append(name)
+    dir_fd = open_root(path)
+    try:
+        ours = [
+            names
+            for names in series.values()
+            if any(_is_shard(path, dir_fd, name) for name in names[:_MOST_OF_SERIES])
+        ]
+    finally:
+        os.close(dir_fd)
+    return sorted(name for names in ours for name in names)
+
+
+def _probe(_promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+    """Return what is wrong with a shard: its header, or the size that the header implies."""
+    head = read_at(fd, _START.size)
+    magic, version, count = _START.unpack(head) if len(head) == _START.size else (0, 0, 0)
+    if magic not in _MAGICS or size < _HEADER_BYTES or count < 0:
+        return Mismatch(expected="a header of llm.c, 1024 bytes", found=quoted(head))
+    if magic == _EVALUATION:
+        return _wrong_example(fd, size, count) if version == 1 else None
+    token_bytes = _TOKEN_BYTES.get((magic, version))
+    n_bytes = None if token_bytes is None else _HEADER_BYTES + count * token_bytes
+    if n_bytes in {None, size}:
+        return None
+    return Mismatch(expected=f"{n_bytes} bytes for {count} tokens", found=f"{size} bytes")
+
+
+def _wrong_example(fd: int, size: int, count: int) -> Mismatch | None:
+    """Return where examples do not follow one another to the end; 2**16 at most, as the writer."""
+    at = _HEADER_BYTES
+    for index in range(min(count, _MOST_EXAMPLES)):
+        head = read_at(fd, _EXAMPLE.size, at)
+        mark, n_bytes = _EXAMPLE.unpack(head) if len(head) == _EXAMPLE.size else (0, 0)
+        if mark != _BEGINS_EXAMPLE or n_bytes < _EXAMPLE.size:
+            return Mismatch(expected=f"example {index} at byte {at}", found=quoted(head))
+        at += n_bytes
+    if at == size and count <= _MOST_EXAMPLES:
+        return None
+    return Mismatch(expected=f"{at} bytes for {count} examples", found=f"{size} bytes")
+
+
+FORMAT = Format(
+    name=_NAME,
+    description="tokens as llm.c and modded-nanogpt have them: .bin files with a header",
+    manifest_file=_PATTERN,
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+    complete="the size of each file, which its header implies",
+    valid="nothing more: the format states no digest",
+    blind_spots="changed tokens; shards that are gone; files without a header, as nanoGPT's",
+)

@@ -1,0 +1,176 @@
+"""Megatron-LM's indexed data sets: tokens in a ``.bin``, and beside it an ``.idx`` that says where.
+
+The index, all little-endian: magic, version, a code for the type of a token, how many sequences
+and how many document boundaries there are; each sequence's length in tokens; each one's place in
+the ``.bin`` in bytes; for each document the number of its first sequence, and at last the number
+of sequences. Of several kinds of samples there is a byte more for each sequence.
+"""
+
+import contextlib
+import os
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from shardproof._base import fanout
+from shardproof._base.messages import quoted
+from shardproof._base.names import open_root
+from shardproof._base.opening import matching, read_at
+from shardproof.errors import ManifestNotFoundError
+from shardproof.formats._format import Format
+from shardproof.formats.tokens._opened import opened
+from shardproof.manifest import Manifest, Mismatch, PromisedFile
+
+__all__ = ["FORMAT"]
+
+_NAME = "megatron"
+_INDEX, _DATA = ".idx", ".bin"
+_MAGIC = b"MMIDIDX\0\0"
+_MAGIC_OF_OLD = b"TNTIDX\0\0"
+"""Of an index in another format, with the same name."""
+
+_HEADER = struct.Struct("<9sQBQQ")
+_VERSION = 1
+_TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}  # by the code of its type
+_MOST_LOOKED_AT = 16
+
+
+class _IndexTables(NamedTuple):
+    """How large the tables of an index are, and so where they are."""
+
+    token_bytes: int
+    n_sequences: int
+    n_boundaries: int
+
+    @property
+    def pointers(self) -> int:
+        return _HEADER.size + 4 * self.n_sequences
+
+    @property
+    def boundaries(self) -> int:
+        return self.pointers + 8 * self.n_sequences
+
+    @property
+    def end(self) -> int:
+        return self.boundaries + 8 * self.n_boundaries
+
+    def fits(self, size: int) -> bool:
+        """Whether an index of so many bytes has all tables, and no more than those."""
+        return size in {self.end, self.end + self.n_sequences}
+
+
+def _recognizes(path: str) -> bool:
+    names = matching(path, f"*{_INDEX}")[:_MOST_LOOKED_AT]
+    return any(head.startswith(_MAGIC) for head in _heads(path, names))
+
+
+def _heads(path: str, names: Sequence[str]) -> Iterator[bytes]:
+    dir_fd = open_root(path)
+    try:
+        for name in names:
+            with opened(name, path, dir_fd) as fd:
+                yield b"" if fd is None else read_at(fd, len(_MAGIC))
+    finally:
+        os.close(dir_fd)
+
+
+def _read_manifest(path: str) -> Manifest:
+    dir_fd = open_root(path)
+    try:
+        there = frozenset(matching(path, f"*{_DATA}"))
+
+        def read(names: Sequence[str]) -> list[PromisedFile]:
+            return [file for name in names for file in _promises(path, dir_fd, name, there)]
+
+        runs = fanout.over_threads(read, matching(path, f"*{_INDEX}"))
+        with contextlib.closing(runs):
+            files = [file for _, some in runs for file in some]
+    finally:
+        os.close(dir_fd)
+    if not files:
+        raise ManifestNotFoundError(f"expected indices (*{_INDEX}), found none", path=path)
+    return Manifest(root=Path(path), path=Path(path), format=_NAME, files=files, probe=_probe)
+
+
+def _promises(root: str, dir_fd: int, name: str, there: Collection[str]) -> list[PromisedFile]:
+    """Return what an index promises: itself and its data.
+
+    What only has the name of one is one if there are data beside it: a torn one.
+    """
+    data = f"{name.removesuffix(_INDEX)}{_DATA}"
+    with opened(name, root, dir_fd) as fd:
+        found = None if fd is None else _tables(fd)
+        head = b"" if fd is None else read_at(fd, len(_MAGIC))
+        is_ours = head == _MAGIC or (data in there and not head.startswith(_MAGIC_OF_OLD))
+        if not is_ours:
+            return []
+        size, n_items = None, None
+        if fd is not None and isinstance(found, _IndexTables):
+            n_items = found.n_sequences
+            size = _data_bytes(fd, found) if found.fits(os.fstat(fd).st_size) else None
+    return [
+        PromisedFile(name=data, size=size, n_items=n_items),
+        PromisedFile(name=name, n_items=n_items),
+    ]
+
+
+def _data_bytes(fd: int, tables: _IndexTables) -> int | None:
+    """Return the size of the data; None where sequences do not follow one another from byte 0 on.
+
+    The reader does not ask for that, but Megatron's own builder arranges them so.
+    """
+    if not tables.n_sequences:
+        return 0
+    first = _int64_at(fd, tables.pointers)
+    last = _int64_at(fd, tables.boundaries - 8)
+    length = int.from_bytes(read_at(fd, 4, tables.pointers - 4), "little", signed=True)
+    end = last + length * tables.token_bytes
+    return None if first or end < last or last < 0 else end
+
+
+def _int64_at(fd: int, at: int) -> int:
+    return int.from_bytes(read_at(fd, 8, at), "little", signed=True)
+
+
+def _tables(fd: int) -> _IndexTables | Mismatch:
+    header = read_at(fd, _HEADER.size)
+    if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+        return Mismatch(expected="the header of an index", found=quoted(header[:9]))
+    _, version, code, n_sequences, n_boundaries = _HEADER.unpack(header)
+    if version != _VERSION or code not in _TOKEN_BYTES:
+        found = f"version {version}, type of tokens {code}"
+        return Mismatch(expected="version 1, type of tokens 1 to 8", found=found)
+    return _IndexTables(_TOKEN_BYTES[code], n_sequences, n_boundaries)
+
+
+def _probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+    """Return what is wrong with an index: its size, or that its documents leave sequences out."""
+    if not promised.name.endswith(_INDEX):
+        return None
+    tables = _tables(fd)
+    if isinstance(tables, Mismatch):
+        return tables
+    if not tables.fits(size):
+        counts = f"{tables.n_sequences} sequences and {tables.n_boundaries} boundaries"
+        return Mismatch(expected=f"{tables.end} bytes for {counts}", found=f"{size} bytes")
+    expected = f"documents from sequence 0 to {tables.n_sequences}"
+    if not tables.n_boundaries:
+        return Mismatch(expected=expected, found="none")
+    first, last = _int64_at(fd, tables.boundaries), _int64_at(fd, tables.end - 8)
+    if (first, last) == (0, tables.n_sequences):
+        return None
+    return Mismatch(expected=expected, found=f"documents from {first} to {last}")
+
+
+FORMAT = Format(
+    name=_NAME,
+    description="tokens as Megatron-LM's indexed data sets: pairs of .bin and .idx",
+    manifest_file=f"*{_INDEX}",
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+    complete="the size of each file, which the index implies; documents that cover all sequences",
+    valid="nothing more: the format states no digest",
+    blind_spots="changed tokens; pairs that are gone; data without an index; data whose sequences "
+    "are in another order than Megatron's own builder has",
+)

@@ -1,0 +1,1 @@
+"""Formats of a model's weights: safetensors, torch's distributed checkpoints."""

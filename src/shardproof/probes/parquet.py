@@ -1,0 +1,212 @@
+"""The laws of a parquet file: its magic, its footer, and that every column chunk lies before it.
+
+``PAR1``, column chunks, the footer in Thrift's compact protocol, its length as an ``i32``, ``PAR1``
+(https://parquet.apache.org/docs/file-format/). Of the footer only those fields are read that say
+where things are and how many rows there are.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardproof._base.messages import quoted, told
+from shardproof._base.opening import read_at
+from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.probes._thrift import CompactReader, ThriftError
+
+__all__ = ["ColumnChunk", "ParquetFooter", "footer_of", "probe", "prove"]
+
+_MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
+_TAIL_BYTES = 8
+_LAST_BYTES = 2**14
+"""What is read of the end at once: the footer of most shards, in one call."""
+
+_MAX_PARSED_BYTES = 2**24
+_PIECE_BYTES = 2**20
+_MAX_HEADER_BYTES = 2**16
+
+
+class ColumnChunk(NamedTuple):
+    """Where the pages of a column of a row group are."""
+
+    begin: int
+    n_bytes: int
+    n_values: int
+
+
+class ParquetFooter(NamedTuple):
+    """What is read of a footer."""
+
+    n_rows: int
+    rows_of_groups: Sequence[int]
+    chunks: Sequence[ColumnChunk]
+
+
+def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+    """Return what is wrong with the structure of a file, or with its number of rows."""
+    footer = footer_of(fd, size)
+    if not isinstance(footer, ParquetFooter):
+        return footer
+    if promised.n_items not in {None, footer.n_rows}:
+        return Mismatch(expected=f"{promised.n_items} rows", found=f"{footer.n_rows} rows")
+    return None
+
+
+def footer_of(fd: int, size: int) -> ParquetFooter | Mismatch | None:
+    """Return what a file's footer says; None where it is encrypted, or too long to be read.
+
+    Raises:
+        OSError: It could not be read.
+    """
+    last = read_at(fd, min(size, _LAST_BYTES), max(0, size - _LAST_BYTES))
+    tail = last[-_TAIL_BYTES:]
+    head = last[:4] if len(last) == size else read_at(fd, 4)
+    if head not in {_MAGIC, _ENCRYPTED} or tail[4:] not in {_MAGIC, _ENCRYPTED}:
+        found = f"{quoted(head)} and {quoted(tail[4:])}"
+        return Mismatch(expected="'PAR1' at the begin and the end", found=found)
+    n_bytes = int.from_bytes(tail[:4], "little")
+    start = size - _TAIL_BYTES - n_bytes
+    if not n_bytes or start < len(_MAGIC):
+        expected = f"a footer within {size} bytes"
+        return Mismatch(expected=expected, found=f"a length of {n_bytes}")
+    if tail[4:] == _ENCRYPTED or n_bytes > _MAX_PARSED_BYTES:
+        return None
+    at = len(last) - _TAIL_BYTES - n_bytes
+    text = last[at:-_TAIL_BYTES] if at >= 0 else read_at(fd, n_bytes, start)
+    try:
+        footer = _parsed(text)
+    except (ThriftError, IndexError) as error:
+        return Mismatch(expected="a footer of parquet", found=told(error))
+    return _misplaced(footer, start) or footer
+
+
+def _misplaced(footer: ParquetFooter, end: int) -> Mismatch | None:
+    for chunk in footer.chunks:
+        if chunk.begin < len(_MAGIC) or chunk.n_bytes < 0 or chunk.begin + chunk.n_bytes > end:
+            expected = f"column chunks between bytes {len(_MAGIC)} and {end}"
+            found = f"one of {chunk.n_bytes} bytes at {chunk.begin}"
+            return Mismatch(expected=expected, found=found)
+    n_rows = sum(footer.rows_of_groups)
+    if n_rows != footer.n_rows:
+        return Mismatch(expected=f"{footer.n_rows} rows in row groups", found=f"{n_rows} rows")
+    return None
+
+
+# The fields of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData, by their numbers
+# (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
+
+
+def _parsed(text: bytes) -> ParquetFooter:
+    reader, n_rows = CompactReader(text), 0
+    rows: list[int] = []
+    chunks: list[ColumnChunk] = []
+    for field, kind in reader.fields():
+        if field == 3:
+            n_rows = reader.integer()
+        elif field == 4:
+            rows += [_row_group(reader, chunks) for _ in reader.items()]
+            break  # what follows says nothing of where things are
+        else:
+            reader.skip(kind)
+    return ParquetFooter(n_rows, rows, chunks)
+
+
+def _row_group(reader: CompactReader, chunks: list[ColumnChunk]) -> int:
+    n_rows = 0
+    for field, kind in reader.fields():
+        if field == 1:
+            for _ in reader.items():
+                chunks += _column_chunk(reader)
+        elif field == 3:
+            n_rows = reader.integer()
+        else:
+            reader.skip(kind)
+    return n_rows
+
+
+def _column_chunk(reader: CompactReader) -> list[ColumnChunk]:
+    """Return where a chunk is; nothing of one that is in another file, or encrypted."""
+    found, is_elsewhere = [], False
+    for field, kind in reader.fields():
+        if field == 3:
+            found.append(_column_metadata(reader))
+        else:
+            is_elsewhere = is_elsewhere or field in {1, 8, 9}
+            reader.skip(kind)
+    return [] if is_elsewhere else found
+
+
+def _column_metadata(reader: CompactReader) -> ColumnChunk:
+    numbers: dict[int, int] = {}
+    for field, kind in reader.fields():
+        if field in {5, 7, 9, 11}:
+            numbers[field] = reader.integer()
+        else:
+            reader.skip(kind)
+    pages, dictionary = numbers.get(9, 0), numbers.get(11, 0)
+    begin = min(pages, dictionary) if dictionary > 0 else pages
+    return ColumnChunk(begin, numbers.get(7, 0), numbers.get(5, 0))
+
+
+def prove(_: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+    """Return whether every page has a checksum and keeps it, or which one does not.
+
+    Pages are read in pieces of a MiB; what lies between them, such as indices, is not proven.
+    """
+    footer = footer_of(fd, size)
+    if not isinstance(footer, ParquetFooter) or not footer.chunks:
+        return False
+    is_proven = True
+    for chunk in footer.chunks:
+        for page in _pages(fd, chunk):
+            if isinstance(page, Mismatch):
+                return page
+            if page.checksum is None:
+                is_proven = False
+            elif _crc_of(fd, page) != page.checksum:
+                expected = f"a page with the CRC-32 {page.checksum:08x}"
+                return Mismatch(expected=expected, found=f"another at byte {page.begin}")
+    return is_proven
+
+
+class _Page(NamedTuple):
+    begin: int
+    n_bytes: int
+    checksum: int | None
+
+
+def _pages(fd: int, chunk: ColumnChunk) -> Iterator[_Page | Mismatch]:
+    at, end = chunk.begin, chunk.begin + chunk.n_bytes
+    while at < end:
+        text = read_at(fd, min(_MAX_HEADER_BYTES, end - at), at)
+        try:
+            n_header, page = _page_header(text, at)
+        except (ThriftError, IndexError) as error:
+            yield Mismatch(expected=f"the header of a page at byte {at}", found=told(error))
+            return
+        if page.n_bytes < 0 or page.begin + page.n_bytes > end:
+            expected = f"a page within bytes {at} to {end}"
+            yield Mismatch(expected=expected, found=f"one of {page.n_bytes} bytes")
+            return
+        yield page
+        at += n_header + page.n_bytes
+
+
+def _page_header(text: bytes, at: int) -> tuple[int, _Page]:
+    reader, n_bytes, checksum = CompactReader(text), -1, None
+    for field, kind in reader.fields():
+        if field == 3:
+            n_bytes = reader.integer()
+        elif field == 4:
+            checksum = reader.integer() & 0xFFFFFFFF
+        else:
+            reader.skip(kind)
+    return reader.at, _Page(at + reader.at, n_bytes, checksum)
+
+
+def _crc_of(fd: int, page: _Page) -> int:
+    checksum, at, end = 0, page.begin, page.begin + page.n_bytes
+    while at < end and (piece := read_at(fd, min(_PIECE_BYTES, end - at), at)):
+        checksum = zlib.crc32(piece, checksum)
+        at += len(piece)
+    return checksum

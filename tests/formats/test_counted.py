@@ -1,0 +1,39 @@
+"""Names that imply how many there are."""
+
+import pytest
+
+from shardproof.formats._counted import promised_by_names
+
+
+def name(index: int, count: int = 4, before: str = "train-") -> str:
+    return f"{before}{index:05}-of-{count:05}.parquet"
+
+
+@pytest.mark.parametrize("here", [[0, 1, 2, 3], [0, 2], [1, 2], [3]])
+def test_those_that_are_missing_are_promised(here: list[int]) -> None:
+    found = promised_by_names([name(n) for n in here])
+    assert list(found.names) == [name(n) for n in range(4)]
+    assert not found.contradictions
+
+
+@pytest.mark.parametrize(
+    ("here", "first", "begins"), [([1, 4], 0, 1), ([2, 3], 1, 1), ([2, 3], 0, 0), ([0, 1], 1, 0)]
+)
+def test_some_count_from_one(here: list[int], first: int, begins: int) -> None:
+    found = promised_by_names([name(n) for n in here], first=first)
+    assert list(found.names) == [name(n) for n in range(begins, begins + 4)]
+
+
+def test_each_set_counts_for_itself() -> None:
+    found = promised_by_names([name(0), name(1, 2, "test-"), "other.parquet"])
+    assert len(found.names) == 4 + 2 + 1
+
+
+def test_a_number_beyond_the_count() -> None:
+    found = promised_by_names([name(0), name(7)])
+    assert [each.name for each in found.contradictions] == [name(7)]
+
+
+@pytest.mark.parametrize("text", ["x-00000-of-00000.parquet", "x-0000-of-999999.parquet", "of-1"])
+def test_what_only_looks_like_one_is_promised_alone(text: str) -> None:
+    assert list(promised_by_names([text]).names) == [text]

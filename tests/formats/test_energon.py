@@ -1,0 +1,266 @@
+"""Archives that Energon counted and indexed: counts, indices and archives agree."""
+
+import contextlib
+import io
+import json
+import os
+import pickle
+import sqlite3
+import struct
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof.checks import check
+from shardproof.errors import ManifestError
+from shardproof.formats.samples.energon import FORMAT
+from shardproof.testing import Layout, ShardState
+from shardproof.testing.contracts import FormatContract
+
+INFO = ".nv-meta/.info.json"
+OLD_INFO = ".nv-meta/.info.yaml"
+DATABASE = ".nv-meta/index.sqlite"
+
+
+def archive(n_samples: int, n_bytes: int = 3000) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w|") as stream:
+        for name in (f"{i:06d}.{kind}" for i in range(n_samples) for kind in ("jpg", "json")):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = n_bytes, 1e9 + 0.5
+            stream.addfile(info, io.BytesIO(b"\xff" * n_bytes))
+    return file.getvalue()
+
+
+def index_of(data: bytes) -> bytes:
+    """Return an index as Energon makes it: where each sample begins, and where tarfile stopped."""
+    offsets, last = [], None
+    with tarfile.open(fileobj=io.BytesIO(data)) as stream:
+        for member in stream:
+            key = member.name.partition(".")[0]
+            if key != last:
+                offsets.append(member.offset)
+            last = key
+        offsets.append(stream.offset)
+    return struct.pack(f"<{len(offsets)}Q", *offsets)
+
+
+def write_dir(counts: dict[str, int], root: Path) -> Path:
+    (root / ".nv-meta").mkdir(parents=True)
+    for name, n_samples in counts.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(archive(n_samples))
+        (root / f"{name}.idx").write_bytes(index_of(archive(n_samples)))
+    info = {"energon_version": "7.4.1", "shard_counts": counts}
+    (root / INFO).write_text(json.dumps(info, indent=2))
+    (root / ".nv-meta/split.yaml").write_text("split_parts:\n  train:\n  - shard_{0..2}.tar\n")
+    return root
+
+
+def write_database(root: Path) -> Path:
+    with contextlib.closing(sqlite3.connect(root / DATABASE)) as db:
+        db.execute("CREATE TABLE samples (key TEXT)")
+        db.executemany("INSERT INTO samples VALUES (?)", [("k" * 90,)] * 500)
+        db.commit()
+    (root / ".nv-meta/index.uuid").write_text("0")
+    return root / DATABASE
+
+
+def look(root: Path, level: str = "complete") -> list[tuple[str, str, str, str]]:
+    report = check(FORMAT.read_manifest(str(root)), level=level)
+    return [(f.path.name, f.kind, f.expected, f.found) for f in report.findings]
+
+
+class TestEnergon(FormatContract):
+    manifest_name = INFO
+
+    @pytest.fixture
+    def form(self):
+        return FORMAT
+
+    def write_dir(self, value: Layout, base: Path) -> Path:
+        return write_dir({f"shard_{i}.tar": 3 for i in range(value.n_shards)}, base)
+
+    def shard_files(self, path: Path) -> list[Path]:
+        return sorted(path.glob("*.tar"))
+
+    @pytest.mark.parametrize(
+        "state", [ShardState.EMPTY, ShardState.UNREADABLE, ShardState.FIFO, ShardState.TRUNCATED]
+    )
+    def test_a_damaged_manifest_is_refused(self, form, root: Path, state: ShardState) -> None:
+        """One that is a link out of its folder is still in the directory."""
+        super().test_a_damaged_manifest_is_refused(form, root, state)
+
+    def test_a_manifest_elsewhere_is_refused(self, form, root: Path) -> None:
+        (root / INFO).rename(root.parent / "info.json")
+        (root / INFO).symlink_to(root.parent / "info.json")
+        assert "outside the root" in self.refused(form, root).text
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write_dir({f"shard_{i}.tar": i + 1 for i in range(3)}, tmp_path / "shards")
+
+
+def test_a_whole_directory(root: Path) -> None:
+    manifest = FORMAT.read_manifest(str(root))
+    promised = [(file.name, file.size, file.n_items) for file in manifest.files]
+    assert promised[2:4] == [("shard_1.tar", None, 2), ("shard_1.tar.idx", 24, 2)]
+    assert look(root, "valid") == []
+    assert pickle.loads(pickle.dumps(manifest.probe)) == manifest.probe
+
+
+def test_missing_files(root: Path) -> None:
+    (root / "shard_0.tar").unlink()
+    (root / "shard_1.tar.idx").unlink()
+    found = [(name, kind) for name, kind, *_ in look(root)]
+    assert found == [("shard_0.tar", "missing"), ("shard_1.tar.idx", "missing")]
+
+
+def test_another_number_of_samples(root: Path) -> None:
+    index = root / "shard_1.tar.idx"
+    index.write_bytes(index.read_bytes()[8:])
+    assert look(root) == [("shard_1.tar.idx", "size", "24 bytes", "16 bytes")]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [(0, 0, 0), (0, 5120, 100), (0, 513, 10240), (0, 5120, 2**64 - 512), (0, 2048, 1024)],
+)
+def test_an_index_of_other_numbers(root: Path, numbers: tuple[int, ...]) -> None:
+    (root / "shard_1.tar.idx").write_bytes(struct.pack("<3Q", *numbers))
+    expected = "the first and last byte of a sample at the end"
+    assert look(root) == [("shard_1.tar.idx", "structure", expected, "other numbers")]
+
+
+def zeros_at_the_end(data: bytearray, start: int, end: int) -> None:
+    data[start:] = bytes(len(data) - start)
+
+
+def one_more_sample(data: bytearray, start: int, end: int) -> None:
+    data[end : end + 512] = tarfile.TarInfo("more.jpg").tobuf()
+
+
+@pytest.mark.parametrize("damage", [zeros_at_the_end, one_more_sample])
+def test_an_archive_with_another_end_than_its_index_says(root: Path, damage) -> None:
+    path = root / "shard_2.tar"
+    *_, start, end = struct.unpack("<4Q", (root / "shard_2.tar.idx").read_bytes())
+    data = bytearray(path.read_bytes())
+    damage(data, start, end)
+    path.write_bytes(data)
+    expected = f"a last sample from byte {start} to byte {end}, as the index says"
+    assert look(root) == [("shard_2.tar", "structure", expected, "none there")]
+
+
+def test_an_index_that_can_not_be_read_is_its_own_finding(root: Path) -> None:
+    (root / "shard_0.tar.idx").unlink()
+    os.mkfifo(root / "shard_0.tar.idx")
+    (root / "shard_1.tar.idx").write_bytes(b"\0" * 7)
+    found = [(name, kind) for name, kind, *_ in look(root)]
+    assert found == [("shard_0.tar.idx", "not-regular"), ("shard_1.tar.idx", "size")]
+
+
+def test_a_shard_without_samples_owes_no_index(root: Path) -> None:
+    """Energon could not read it, or there are none in it."""
+    counts = {"shard_0.tar": 0, "shard_1.tar": 2, "shard_3.tgz": 5}
+    (root / INFO).write_text(json.dumps({"shard_counts": counts}))
+    (root / "shard_0.tar").write_bytes(bytes(10240))
+    (root / "shard_0.tar.idx").unlink()
+    (root / "shard_3.tgz").write_bytes(b"\x1f\x8b\x08" + bytes(15))
+    assert look(root) == []
+    assert [kind for _, kind, *_ in look(root, "valid")] == ["digest"]
+
+
+def test_folders(tmp_path: Path) -> None:
+    root = write_dir({"a/shard_0.tar": 2, "b/shard_0.tar": 3}, tmp_path / "shards")
+    assert look(root, "valid") == []
+    (root / "b/shard_0.tar").unlink()
+    assert [(name, kind) for name, kind, *_ in look(root)] == [("shard_0.tar", "missing")]
+
+
+def test_the_database(root: Path) -> None:
+    path = write_database(root)
+    size = path.stat().st_size
+    assert look(root, "valid") == []
+    os.truncate(path, size - 4096)
+    expected = f"{size} bytes for {size // 4096} pages"
+    assert look(root) == [(path.name, "structure", expected, f"{size - 4096} bytes")]
+    path.write_bytes(bytes(size))
+    expected = "a database of SQLite"
+    assert look(root) == [(path.name, "structure", expected, repr(bytes(16)))]
+    path.unlink()
+    assert [(name, kind) for name, kind, *_ in look(root)] == [(path.name, "missing")]
+    (root / ".nv-meta/index.uuid").unlink()  # as of versions that made none
+    assert look(root) == []
+
+
+def test_a_database_whose_size_is_not_vouched_for(root: Path) -> None:
+    path = write_database(root)
+    with path.open("r+b") as file:
+        file.seek(92)
+        file.write(b"\0\0\0\0")
+    os.truncate(path, 4096)
+    assert look(root) == []
+
+
+def test_counts_of_old(root: Path) -> None:
+    counts = {f"shard_{i}.tar": i + 1 for i in range(3)} | {"1e3": 1, "a b/c": 2, "é": 0}
+    text = yaml.dump({"energon_version": "5.0.0", "shard_counts": counts}, allow_unicode=True)
+    (root / INFO).unlink()
+    (root / OLD_INFO).write_text(text)
+    assert FORMAT.recognizes(str(root))
+    manifest = FORMAT.read_manifest(str(root))
+    assert manifest.path == root / OLD_INFO
+    found = {f.name: f.n_items for f in manifest.files if not f.name.endswith(".idx")}
+    assert found == counts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "shard_counts:\n  a: b\n",
+        "shard_counts:\n  a: -1\n",
+        "shard_counts:\n  ? a\n  : 1\n",
+        "shard_counts:\n  a: 1\n  *b : 2\n",
+        "shard_counts:\n  a: 1\n  - b: 2\n",
+        "shard_counts:\n  a: " + "9" * 5000,
+        "shard_counts: {a: 1}\n",
+        "shard_counts:\n  ../a: 1\n",
+        "shard_counts:\n  a: 1\n  a: 2\n",
+        "shard_counts:\n  \x00: 2\n",
+        "",
+        "\0" * 100,
+        "a:\n  b: 1\n",
+    ],
+)
+def test_counts_of_old_that_are_refused(root: Path, text: str) -> None:
+    (root / INFO).unlink()
+    (root / OLD_INFO).write_text(text)
+    with pytest.raises(ManifestError) as refused:
+        FORMAT.read_manifest(str(root))
+    assert str(root / OLD_INFO) in str(refused.value)
+
+
+@settings(max_examples=300)
+@given(st.one_of(st.binary(max_size=99), st.text(" \n:'-ab1_shard_counts")))
+def test_any_text_of_old_has_an_answer(tmp_path_factory, text: str | bytes) -> None:
+    root = tmp_path_factory.mktemp("shards")
+    (root / ".nv-meta").mkdir()
+    path = root / OLD_INFO
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with contextlib.suppress(ManifestError):
+        assert FORMAT.read_manifest(str(root)).files
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.booleans())
+def test_sound_directories_have_no_findings(tmp_path_factory, counts, has_database) -> None:
+    root = tmp_path_factory.mktemp("shards") / "new"
+    write_dir({f"shard_{i}.tar": n for i, n in enumerate(counts)}, root)
+    if has_database:
+        write_database(root)
+    assert look(root, "valid") == []

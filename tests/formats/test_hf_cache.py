@@ -1,0 +1,793 @@
+"""Repositories in the cache of huggingface_hub: what it writes is sound, what breaks is told."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardproof.checks import check
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
+from shardproof.formats.hub.cache import FORMAT
+from shardproof.report import Report
+from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
+from shardproof.testing.samples._capabilities import without_root_override
+
+COMMIT, OLD = "c" * 40, "b" * 40
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 4096\n" % (b"a" * 64)
+
+
+def tensors(n_bytes: int = 64) -> bytes:
+    """A safetensors file of one tensor."""
+    header = {"x": {"dtype": "U8", "shape": [n_bytes], "data_offsets": [0, n_bytes]}}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + bytes(range(256))[:n_bytes]
+
+
+def tag_of(data: bytes, *, large: bool = True) -> str:
+    if large:
+        return hashlib.sha256(data).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def is_large(name: str) -> bool:
+    return Path(name).suffix in {".safetensors", ".bin", ".parquet"}
+
+
+class Repository:
+    """A folder of the cache, written by hand as the client writes it."""
+
+    def __init__(self, base: Path, name: str = "models--owner--gpt") -> None:
+        self.path = base / name
+        (self.path / "blobs").mkdir(parents=True)
+
+    def put(self, name: str, data: bytes, commit: str = COMMIT, *, ref: str = "main") -> Path:
+        """Put a file into a snapshot; return its entry there."""
+        blob = self.path / "blobs" / tag_of(data, large=is_large(name))
+        blob.write_bytes(data)
+        entry = self.path / "snapshots" / commit / name
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.symlink_to(os.path.relpath(blob, entry.parent))
+        if ref:
+            self.refer(ref, commit)
+        return entry
+
+    def refer(self, ref: str, commit: str) -> None:
+        path = self.path / "refs" / ref
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(commit)
+
+    def list(self, files: dict[str, bytes], commit: str = COMMIT) -> Path:
+        """Keep a listing."""
+        path = self.path / "trees" / f"{commit}.json"
+        path.parent.mkdir(exist_ok=True)
+        listed = {name: listed_at_hub(name, data) for name, data in files.items()}
+        path.write_text(json.dumps({"format_version": 1, "files": listed}))
+        return path
+
+
+def listed_at_hub(name: str, data: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = {"size": len(data), "blob_id": tag_of(data, large=False)}
+    if is_large(name):
+        found |= {"blob_id": "0" * 40, "lfs_sha256": tag_of(data), "lfs_size": len(data)}
+    return found
+
+
+FILES = {
+    "README.md": b"# A model\n",
+    "config.json": b"{}",
+    "model.safetensors": tensors(),
+    "onnx/model.bin": b"\1" * 1000,
+    "package/__init__.py": b"",
+    "package/more/__init__.py": b"",
+}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """One snapshot of all files, to which a ref leads; without a listing."""
+    made = Repository(tmp_path)
+    for name, data in FILES.items():
+        made.put(name, data)
+    return made
+
+
+def look(path: Path, level: Any = "valid") -> Report:
+    return check(FORMAT.read_manifest(os.path.realpath(path)), level=level)
+
+
+def found(path: Path, level: Any = "valid") -> list[tuple[str, str, str, str]]:
+    """Each finding: kind, the path in the repository's folder, what was expected and found."""
+    report = look(path, level)
+    root = os.path.realpath(path).partition("/snapshots/")[0]
+    return [
+        (f.kind.value, os.path.relpath(f.path, root), f.expected, f.found) for f in report.findings
+    ]
+
+
+def test_a_sound_repository_has_no_findings_and_everything_in_it_is_proven(repository) -> None:
+    for path in (repository.path, repository.path / "snapshots" / COMMIT):
+        assert FORMAT.recognizes(str(path))
+        for level in ("present", "complete", "valid"):
+            report = look(path, level)
+            assert report.ok
+            assert not report.unproven
+        assert report.n_files == len(FILES) - 1  # of the two empty ones, which are one blob
+
+
+@pytest.mark.parametrize("name", ["snapshots", "models", "model--a--b", "data"])
+def test_other_folders_are_not_recognized(tmp_path: Path, name: str) -> None:
+    Repository(tmp_path, name).put("x", b"x")
+    assert not FORMAT.recognizes(str(tmp_path / name))
+    assert not FORMAT.recognizes(str(tmp_path / name / "snapshots" / COMMIT))
+    assert not FORMAT.recognizes(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["models", "datasets", "spaces", "kernels"])
+def test_folders_of_repositories_are_recognized(tmp_path: Path, kind: str) -> None:
+    repository = Repository(tmp_path, f"{kind}--owner--name")
+    assert FORMAT.recognizes(str(repository.path))
+    assert not FORMAT.recognizes(str(repository.path / "blobs"))
+
+
+@pytest.mark.parametrize("part", ["snapshots", "blobs"])
+def test_what_a_purge_leaves_is_recognized(repository, part: str) -> None:
+    shutil.rmtree(repository.path / part)
+    assert FORMAT.recognizes(str(repository.path))
+
+
+# What the client itself writes.
+
+
+@pytest.fixture
+def hub(shard_hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    return shard_hub
+
+
+@pytest.fixture(scope="module")
+def hf() -> Iterator[ModuleType]:
+    import huggingface_hub.file_download
+    import huggingface_hub.utils
+
+    yield huggingface_hub
+    huggingface_hub.utils.close_session()
+
+
+def put_all(hub: Hub, kind: str, files: dict[str, bytes] = FILES) -> dict[str, Any]:
+    for name, data in files.items():
+        hub.put(name, data, repo="owner/gpt", repo_type=kind)
+    return {"repo_id": "owner/gpt", "repo_type": kind, "endpoint": hub.url, "token": False}
+
+
+@pytest.mark.parametrize("kind", ["model", "dataset"])
+@pytest.mark.parametrize("links", [True, False])
+def test_what_the_client_writes_is_sound(
+    hub: Hub, hf: ModuleType, tmp_path: Path, monkeypatch, kind: str, links: bool
+) -> None:
+    if not links:
+        monkeypatch.setattr(hf.file_download, "are_symlinks_supported", lambda _: False)
+    where = {**put_all(hub, kind), "cache_dir": tmp_path}
+    first = Path(hf.snapshot_download(**where))
+    put_all(hub, kind, {"README.md": b"# Another\n", "new/data.parquet-like": b"\2" * 500})
+    second = Path(hf.snapshot_download(**where))
+    repository = second.parent.parent
+
+    assert first != second
+    assert repository.name == f"{kind}s--owner--gpt"
+    assert (second / "README.md").is_symlink() is links
+    for path in (repository, first, second):
+        assert FORMAT.recognizes(str(path))
+        report = look(path)
+        assert report.ok, report
+        assert not report.unproven, "what has no blob is proven by the listing"
+
+
+def test_single_files_without_a_listing_are_sound(hub: Hub, hf: ModuleType, tmp_path: Path) -> None:
+    where = {**put_all(hub, "model"), "cache_dir": tmp_path}
+    for name in FILES:
+        hf.hf_hub_download(filename=name, **where)
+    repository = tmp_path / "models--owner--gpt"
+    assert not (repository / "trees").exists()
+    assert look(repository).ok
+
+
+def test_copies_without_a_listing_are_unproven(
+    hub: Hub, hf: ModuleType, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(hf.file_download, "are_symlinks_supported", lambda _: False)
+    where = {**put_all(hub, "model"), "cache_dir": tmp_path}
+    for name in FILES:
+        hf.hf_hub_download(filename=name, **where)
+    report = look(tmp_path / "models--owner--gpt")
+    assert report.ok
+    assert len(report.unproven) == len(FILES)
+
+
+def test_what_the_client_asked_for_in_vain_is_sound(
+    hub: Hub, hf: ModuleType, tmp_path: Path
+) -> None:
+    where = {**put_all(hub, "model"), "cache_dir": tmp_path}
+    hf.hf_hub_download(filename="config.json", **where)
+    hub.put("README.md", b"# Another\n", repo="owner/gpt", repo_type="model")
+    with pytest.raises(hf.errors.EntryNotFoundError):
+        hf.hf_hub_download(filename="adapter_config.json", **where)
+
+    repository = tmp_path / "models--owner--gpt"
+    assert len(list((repository / ".no_exist").iterdir())) == 1
+    assert not (repository / "snapshots" / (repository / "refs/main").read_text()).exists()
+    assert look(repository).ok
+
+
+def test_a_body_that_arrived_wrong_is_found(hub: Hub, hf: ModuleType, tmp_path: Path) -> None:
+    """The client compares sizes alone."""
+    where = {**put_all(hub, "model"), "cache_dir": tmp_path}
+    hub.fault("onnx/*", HubFault.FLIPPED)
+    snapshot = Path(hf.snapshot_download(**where))
+
+    assert look(snapshot, "complete").ok
+    (finding,) = found(snapshot)
+    assert finding[:2] == ("digest", f"snapshots/{snapshot.name}/onnx/model.bin")
+
+
+def test_a_file_that_never_arrived_is_told_only_by_what_names_it(
+    hub: Hub, hf: ModuleType, tmp_path: Path
+) -> None:
+    where = {**put_all(hub, "model"), "cache_dir": tmp_path}
+    snapshot = Path(hf.snapshot_download(**where, allow_patterns=["*.json"]))
+    report = look(snapshot)
+    assert report.ok
+    assert report.n_files == 1
+
+
+# Damage.
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_blob_that_was_written_to_is_found_by_its_name(repository) -> None:
+    flip(repository.path / "snapshots" / COMMIT / "onnx/model.bin")
+    assert found(repository.path, "complete") == []
+    data = FILES["onnx/model.bin"]
+    (finding,) = found(repository.path)
+    assert finding[:3] == (
+        "digest",
+        f"snapshots/{COMMIT}/onnx/model.bin",
+        f"sha256:{tag_of(data)}",
+    )
+
+
+def test_a_small_one_too(repository) -> None:
+    flip(repository.path / "snapshots" / COMMIT / "README.md")
+    (finding,) = found(repository.path)
+    assert finding[2] == f"git-sha1:{tag_of(FILES['README.md'], large=False)}"
+
+
+def test_a_file_of_an_empty_blob_is_to_be_empty(repository) -> None:
+    (repository.path / "snapshots" / COMMIT / "package/__init__.py").write_bytes(b"x")
+    name = f"snapshots/{COMMIT}/package/__init__.py"
+    assert found(repository.path, "complete") == [("size", name, "0 bytes", "1 bytes")]
+
+
+def test_a_truncated_blob_is_found_at_complete_where_a_listing_was_kept(repository) -> None:
+    os.truncate(repository.path / "snapshots" / COMMIT / "onnx/model.bin", 999)
+    assert found(repository.path, "complete") == []
+    repository.list(FILES)
+    name = f"snapshots/{COMMIT}/onnx/model.bin"
+    assert found(repository.path, "complete") == [("size", name, "1000 bytes", "999 bytes")]
+
+
+def test_sizes_of_one_listing_count_for_the_blob_of_another_snapshot(repository) -> None:
+    """Though that comes first, as a ref names it."""
+    entry = repository.put("onnx/model.bin", FILES["onnx/model.bin"], OLD, ref="")
+    repository.list(FILES, OLD)
+    os.truncate(entry, 999)
+    assert [finding[0] for finding in found(repository.path, "complete")] == ["size"]
+
+
+def test_a_truncated_safetensors_file_is_found_at_complete_without_one(repository) -> None:
+    os.truncate(repository.path / "snapshots" / COMMIT / "model.safetensors", 60)
+    (finding,) = found(repository.path, "complete")
+    assert finding[:2] == ("structure", f"snapshots/{COMMIT}/model.safetensors")
+
+
+def test_a_pointer_in_the_place_of_a_large_file_is_told(repository) -> None:
+    (repository.path / "snapshots" / COMMIT / "onnx/model.bin").write_bytes(POINTER)
+    (finding,) = found(repository.path, "complete")
+    assert finding[0] == "impostor"
+    assert "git lfs pull" in finding[3]
+
+
+def test_a_pointer_that_is_in_git_is_sound(repository) -> None:
+    repository.put("fixtures/pointer", POINTER)
+    assert look(repository.path).ok
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+def test_a_dangling_link_is_a_missing_file(repository, level: str) -> None:
+    (repository.path / "snapshots" / COMMIT / "onnx/model.bin").resolve().unlink()
+    missing = ("missing", f"snapshots/{COMMIT}/onnx/model.bin", "a regular file", "nothing")
+    assert found(repository.path, level) == [missing]
+
+
+def test_blobs_that_were_purged_are_missing_each(repository) -> None:
+    shutil.rmtree(repository.path / "blobs")
+    assert {finding[0] for finding in found(repository.path, "present")} == {"missing"}
+    assert len(found(repository.path)) == len(FILES) - 1
+
+
+def test_a_link_into_another_repository_says_where_it_leads(repository, tmp_path: Path) -> None:
+    other = Repository(tmp_path, "models--owner--other").put("onnx/model.bin", b"other").resolve()
+    entry = repository.path / "snapshots" / COMMIT / "onnx/model.bin"
+    entry.unlink()
+    entry.symlink_to(os.path.relpath(other, entry.parent))
+    (finding,) = found(repository.path, "present")
+    assert finding == (
+        "not-regular",
+        f"snapshots/{COMMIT}/onnx/model.bin",
+        "a regular file",
+        f"symbolic link to '{other}', outside the root",
+    )
+
+
+def test_an_absolute_link_into_this_repository_is_sound(repository, tmp_path: Path) -> None:
+    """Older clients made such; through whatever links the cache is reached."""
+    alias = tmp_path / "alias"
+    alias.symlink_to(tmp_path)
+    entry = repository.path / "snapshots" / COMMIT / "onnx/model.bin"
+    blob = entry.resolve()
+    entry.unlink()
+    entry.symlink_to(alias / blob.relative_to(tmp_path))
+    assert look(repository.path).ok
+    assert not look(repository.path).unproven
+    flip(blob)
+    assert [finding[0] for finding in found(repository.path)] == ["digest"]
+
+
+def test_a_link_to_what_is_no_blob_is_told(repository) -> None:
+    entry = repository.path / "snapshots" / COMMIT / "onnx/model.bin"
+    entry.unlink()
+    entry.symlink_to("../config.json")
+    assert found(repository.path, "present") == []
+    assert found(repository.path, "complete") == [
+        (
+            "structure",
+            f"snapshots/{COMMIT}/onnx/model.bin",
+            "a link to a file of 'blobs'",
+            f"a link to 'snapshots/{COMMIT}/config.json'",
+        )
+    ]
+
+
+def test_a_link_to_another_files_blob_is_told_where_a_listing_was_kept(repository) -> None:
+    repository.list(FILES)
+    entry = repository.path / "snapshots" / COMMIT / "onnx/model.bin"
+    entry.unlink()
+    entry.symlink_to(f"../../../blobs/{tag_of(FILES['model.safetensors'])}")
+    for level in ("complete", "valid"):
+        (finding,) = found(repository.path, level)
+        assert finding[2] == (
+            f"a link to sha256:{tag_of(FILES['onnx/model.bin'])}, as the Hub lists it"
+        )
+
+
+def test_a_blob_of_two_snapshots_is_looked_at_once(repository) -> None:
+    for name, data in FILES.items():
+        repository.put(name, data, OLD, ref="")
+    report = look(repository.path)
+    assert report.ok
+    assert report.n_files == len(FILES) - 1
+    flip(repository.path / "snapshots" / OLD / "README.md")
+    assert [finding[1] for finding in found(repository.path)] == [f"snapshots/{COMMIT}/README.md"]
+
+
+def test_in_a_snapshot_of_the_two_it_has_the_name_that_it_has_there(repository) -> None:
+    entry = repository.put("README.md", FILES["README.md"], OLD, ref="")
+    flip(entry)
+    (finding,) = found(repository.path / "snapshots" / OLD)
+    assert finding[1] == f"snapshots/{OLD}/README.md"
+
+
+def test_a_blob_with_the_tag_of_another_server_is_unproven(repository) -> None:
+    blob = repository.path / "blobs" / "5f3c-1a2b"
+    blob.write_bytes(b"text")
+    entry = repository.path / "snapshots" / COMMIT / "x.txt"
+    entry.symlink_to(f"../../blobs/{blob.name}")
+    report = look(repository.path)
+    assert report.ok
+    assert [path.name for path in report.unproven] == ["x.txt"]
+
+
+def test_an_empty_copy_of_which_nothing_is_known_is_sound_unless_its_name_has_a_law(
+    repository,
+) -> None:
+    folder = repository.path / "snapshots" / COMMIT
+    (folder / ".gitkeep").touch()
+    assert look(repository.path).ok
+    (folder / "more.safetensors").touch()
+    assert [finding[0] for finding in found(repository.path, "present")] == ["empty"]
+
+
+# The store that repositories of one cache share.
+
+
+def share(repository: Repository, name: str, *, mark: bool = True) -> Path:
+    """Move a blob there, and leave a link, as the client does with what comes from Xet."""
+    blob = (repository.path / "snapshots" / COMMIT / name).resolve()
+    store = repository.path.parent / "blobs"
+    shared = store / "ab" / ("ab" * 32)
+    shared.parent.mkdir(parents=True)
+    if mark:
+        (store / ".huggingface-shared-blobs").write_text("1\n")
+    blob.rename(shared)
+    blob.symlink_to(os.path.relpath(shared, blob.parent))
+    return shared
+
+
+def test_a_blob_in_the_store_of_the_cache_is_proven_there(repository) -> None:
+    shared = share(repository, "onnx/model.bin")
+    for path in (repository.path, repository.path / "snapshots" / COMMIT):
+        assert look(path).ok
+        assert not look(path).unproven
+    flip(shared)
+    assert [finding[0] for finding in found(repository.path)] == ["digest"]
+
+
+def test_a_folder_without_its_mark_is_no_store(repository) -> None:
+    share(repository, "onnx/model.bin", mark=False)
+    assert [finding[0] for finding in found(repository.path)] == ["not-regular"]
+
+
+# Refs.
+
+
+@pytest.mark.parametrize("text", [COMMIT, f"{COMMIT}\n", f" {COMMIT}\r\n"])
+@pytest.mark.parametrize("name", ["main", "refs/pr/1", "v1.0"])
+def test_a_ref_may_have_a_line_end_and_a_nested_name(repository, name: str, text: str) -> None:
+    repository.refer(name, text)
+    assert look(repository.path).ok
+
+
+@pytest.mark.parametrize("text", ["d" * 40, "", "main", "../../x", "\0", "é"])
+def test_a_ref_to_a_commit_that_is_not_here_is_told(repository, text: str) -> None:
+    repository.refer("refs/pr/1", text)
+    assert found(repository.path, "present") == []
+    ((kind, name, expected, what),) = found(repository.path, "complete")
+    assert (kind, name) == ("structure", "refs/refs/pr/1")
+    assert expected == "a commit of which there is a snapshot"
+    assert what.endswith("run the download again, or remove the ref")
+    assert found(repository.path / "snapshots" / COMMIT) == []
+
+
+def test_a_ref_to_an_empty_snapshot_too(repository) -> None:
+    (repository.path / "snapshots" / OLD).mkdir()
+    assert look(repository.path).ok
+    repository.refer("main", OLD)
+    assert [finding[1] for finding in found(repository.path)] == ["refs/main"]
+
+
+def test_a_ref_that_is_no_file_is_told(repository) -> None:
+    os.mkfifo(repository.path / "refs" / "pipe")
+    (repository.path / "refs" / "loop").symlink_to("loop")
+    (repository.path / "refs" / "long").write_text(COMMIT + " " * 2000)
+    assert sorted(finding[1] for finding in found(repository.path)) == [
+        "refs/long",
+        "refs/loop",
+        "refs/pipe",
+    ]
+
+
+def test_what_lies_beside_is_ignored(repository) -> None:
+    for folder in ("refs", "snapshots", f"snapshots/{COMMIT}", "blobs", "."):
+        for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
+            (repository.path / folder / name).touch()
+    (repository.path / "refs" / "main.0123abcd.tmp").touch()
+    (repository.path.parent / ".locks").mkdir()
+    (repository.path.parent / "CACHEDIR.TAG").touch()
+    report = look(repository.path)
+    assert report.ok
+    assert not report.unproven
+
+
+# Downloads that were cut off.
+
+
+TAG = "e" * 64
+
+
+@pytest.mark.parametrize("part", [f"{TAG}.incomplete", f"{TAG}.0123abcd.incomplete"])
+def test_a_download_that_was_cut_off_is_told(repository, part: str) -> None:
+    (repository.path / "blobs" / part).write_bytes(b"half")
+    assert found(repository.path, "present") == []
+    for path in (repository.path, repository.path / "snapshots" / COMMIT):
+        (finding,) = found(path, "complete")
+        assert finding[:3] == ("structure", f"blobs/{part}", "the whole file")
+        assert "cut off; run it again" in finding[3]
+
+
+def test_a_part_of_what_is_here_whole_is_sound(repository) -> None:
+    """A client that was killed leaves it for ever."""
+    for data in FILES.values():
+        (repository.path / "blobs" / f"{tag_of(data)}.0123abcd.incomplete").touch()
+        (repository.path / "blobs" / f"{tag_of(data, large=False)}.incomplete").touch()
+    large = {name: data for name, data in FILES.items() if is_large(name)}
+    named = {tag_of(data) for data in large.values()}
+    named |= {tag_of(data, large=False) for name, data in FILES.items() if name not in large}
+    told = {finding[1].split("/")[1].split(".")[0] for finding in found(repository.path)}
+    assert told
+    assert not told & named
+
+
+def test_a_part_is_told_of_the_snapshot_that_wants_it(repository) -> None:
+    wanted = {"more.bin": b"more"}
+    repository.put("README.md", FILES["README.md"], OLD, ref="")
+    part = repository.path / "blobs" / f"{tag_of(wanted['more.bin'])}.incomplete"
+    part.touch()
+    snapshots = repository.path / "snapshots"
+
+    assert len(found(repository.path)) == 1
+    assert found(snapshots / OLD) == found(snapshots / COMMIT) == [], "whose it is nobody knows"
+    repository.list(FILES)
+    repository.list({"README.md": FILES["README.md"], **wanted}, OLD)
+    assert found(snapshots / COMMIT) == []
+    assert [finding[1] for finding in found(snapshots / OLD)] == [f"blobs/{part.name}"]
+
+
+def test_a_part_of_a_copy_is_sound(repository) -> None:
+    """Where there are no links, the blob has become the file."""
+    entry = repository.path / "snapshots" / COMMIT / "onnx/model.bin"
+    blob = entry.resolve()
+    entry.unlink()
+    blob.rename(entry)
+    blob.with_name(f"{blob.name}.0123abcd.incomplete").touch()
+    assert found(repository.path) == [], "it may be that of the copy"
+    repository.list(FILES)
+    assert found(repository.path) == []
+    (repository.path / "blobs" / f"{TAG}.incomplete").touch()
+    assert [finding[1] for finding in found(repository.path)] == [f"blobs/{TAG}.incomplete"]
+
+
+@pytest.mark.parametrize("n_parts", [0, 2])
+def test_a_repository_without_files_promises_nothing(tmp_path: Path, n_parts: int) -> None:
+    repository = Repository(tmp_path)
+    (repository.path / "snapshots" / COMMIT).mkdir(parents=True)
+    for index in range(n_parts):
+        (repository.path / "blobs" / f"{TAG}.0000000{index}.incomplete").touch()
+    (repository.path / "blobs" / TAG).touch()
+    for path in (repository.path, repository.path / "snapshots" / COMMIT):
+        with pytest.raises(
+            ManifestNotFoundError, match="a snapshot with files, found none, 1 blob"
+        ):
+            look(path)
+    if n_parts:
+        with pytest.raises(ManifestNotFoundError, match="2 parts of downloads"):
+            look(repository.path)
+
+
+# Weights.
+
+
+def index_of(*names: str) -> bytes:
+    weights = {f"layer.{n}": name for n, name in enumerate(names)}
+    return json.dumps({"metadata": {"total_size": 128}, "weight_map": weights}).encode()
+
+
+SHARDS = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("folder", ["", "transformer/"])
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+def test_weights_that_an_index_names_beside_others_are_promised(
+    repository, folder: str, level: str
+) -> None:
+    repository.put(f"{folder}model.safetensors.index.json", index_of(*SHARDS))
+    assert look(repository.path).ok, "none was wanted"
+    repository.put(f"{folder}{SHARDS[0]}", tensors(1))
+    repository.put(f"{folder}{SHARDS[1]}", tensors(2))
+    missing = ("missing", f"snapshots/{COMMIT}/{folder}{SHARDS[2]}", "a regular file", "nothing")
+    assert found(repository.path, level) == [missing]
+    assert found(repository.path / "snapshots" / COMMIT, level) == [missing]
+    repository.put(f"{folder}{SHARDS[2]}", tensors(3))
+    assert look(repository.path).ok
+
+
+def test_weights_that_the_hub_does_not_list_are_not(repository) -> None:
+    files = {"model.safetensors.index.json": index_of(*SHARDS), SHARDS[0]: tensors(1)}
+    for name, data in files.items():
+        repository.put(name, data)
+    repository.list({**FILES, **files})
+    assert look(repository.path).ok
+    files[SHARDS[2]] = tensors(3)
+    repository.list({**FILES, **files})
+    assert [finding[1] for finding in found(repository.path)] == [f"snapshots/{COMMIT}/{SHARDS[2]}"]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"weight_map": 1}',
+        b'{"weight_map": {"a": 1}}',
+        index_of("../../../../etc/passwd", "/etc/passwd", "", "a\\b", SHARDS[0].upper(), SHARDS[0]),
+        POINTER,
+    ],
+)
+def test_an_index_that_makes_no_sense_promises_nothing(repository, index: bytes) -> None:
+    repository.put(SHARDS[0], tensors(1))
+    repository.put("model.safetensors.index.json", index)
+    assert look(repository.path).ok
+
+
+# Listings.
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format_version": 1, "files": {"x": {"size": -1, "blob_id": ""}}}']
+)
+def test_a_listing_that_is_torn_is_told(repository, text: str) -> None:
+    repository.list(FILES).write_text(text)
+    assert found(repository.path, "present") == []
+    ((kind, name, expected, _),) = found(repository.path, "complete")
+    assert (kind, name) == ("structure", f"trees/{COMMIT}.json")
+    assert expected.startswith("a listing of the repository")
+
+
+@pytest.mark.parametrize("files", ['["README.md"]', '{"README.md": {"size": 1, "blob_id": "x"}}'])
+def test_a_listing_of_another_version_is_let_be(repository, files: str) -> None:
+    repository.list(FILES).write_text(f'{{"format_version": 2, "files": {files}}}')
+    assert look(repository.path).ok
+
+
+@pytest.mark.parametrize(
+    ("target", "is_told"), [("nothing", False), (f"{COMMIT}.json", True), ("/etc/hostname", True)]
+)
+def test_a_listing_that_is_a_link_is_read_inside_alone(
+    repository, target: str, is_told: bool
+) -> None:
+    listing = repository.list(FILES)
+    listing.rename(listing.with_suffix(""))
+    assert look(repository.path).ok
+    listing.symlink_to(target)
+    told = [finding[1] for finding in found(repository.path)]
+    assert told == [f"trees/{COMMIT}.json"] * is_told
+
+
+def test_a_listing_that_is_too_large_is_let_be(repository, monkeypatch) -> None:
+    listing = repository.list(FILES)
+    os.truncate(listing, 64 * 2**20 + 1)
+    assert look(repository.path).ok
+
+
+# Names, and what stands in the way.
+
+
+def test_names_that_no_manifest_may_have_are_proven_by_their_blobs(repository) -> None:
+    names = ["a\\b.bin", "new\nline.bin", "Data.bin", "data.bin"]
+    for index, name in enumerate(names):
+        repository.put(name, bytes([index]) * 10)
+    assert look(repository.path).ok
+    for name in names:
+        flip(repository.path / "snapshots" / COMMIT / name)
+    told = {finding[1] for finding in found(repository.path)}
+    blobs = {f"blobs/{tag_of(bytes([index]) * 10)}" for index in (0, 1, 3)}
+    assert told == {f"snapshots/{COMMIT}/Data.bin", *blobs}
+
+
+def test_a_file_has_its_name_in_the_repository_where_it_is_fetched_from() -> None:
+    assert FORMAT.name_at_source(f"snapshots/{COMMIT}/onnx/model.bin") == "onnx/model.bin"
+    assert FORMAT.name_at_source("blobs/x") == "blobs/x"
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        ("open", "refs/main"),
+        ("open", f"trees/{COMMIT}.json"),
+        ("scandir", "models--owner--gpt/snapshots"),
+        ("scandir", f"snapshots/{COMMIT}"),
+        ("scandir", "models--owner--gpt/blobs"),
+    ],
+)
+def test_what_could_not_be_looked_at_is_no_verdict(repository, call: str, place: str) -> None:
+    repository.list(FILES)
+    with FileSystemFaults(repository.path) as fs:
+        fs.fail(call, errno.EIO, match=place)
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            look(repository.path)
+    assert not isinstance(caught.value, ManifestError)
+
+
+@pytest.mark.parametrize(
+    "place", ["snapshots", f"snapshots/{COMMIT}/onnx", "trees", f"trees/{COMMIT}.json"]
+)
+def test_what_may_not_be_read_is_told_as_such(repository, place: str) -> None:
+    repository.list(FILES)
+    path = repository.path / place
+    path.chmod(0)
+    try:
+        with without_root_override(), pytest.raises(ManifestPermissionError, match=place):
+            look(repository.path)
+    finally:
+        path.chmod(0o700)
+
+
+# Whatever is there.
+
+TEXTS = st.one_of(
+    st.sampled_from([COMMIT, OLD, "", f"../../blobs/{TAG}", "/", "..", ".", "../..", "loop"]),
+    st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=60),
+)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    links=st.lists(TEXTS, max_size=4),
+    refs=st.lists(st.binary(max_size=50), max_size=3),
+    tree=st.one_of(st.none(), st.binary(max_size=200)),
+    index=st.binary(max_size=100),
+    parts=st.lists(st.sampled_from([".incomplete", f"{TAG}.incomplete", "x.y.incomplete"])),
+)
+def test_whatever_stands_there_only_our_errors_come(
+    tmp_path_factory, links, refs, tree, index, parts
+) -> None:
+    repository = Repository(tmp_path_factory.mktemp("cache"))
+    repository.put("a.index.json", index)
+    folder = repository.path / "snapshots" / COMMIT
+    for number, text in enumerate(links):
+        os.symlink(os.fsencode(text) or b".", os.fsencode(folder / f"link-{number}"))
+    for number, data in enumerate(refs):
+        (repository.path / "refs" / f"ref-{number}").write_bytes(data)
+    if tree is not None:
+        repository.list({}).write_bytes(tree)
+    for part in parts:
+        (repository.path / "blobs" / part).touch()
+    for path in (repository.path, folder):
+        with contextlib.suppress(ManifestError):
+            look(path)
+
+
+NAMES = st.from_regex(r"[a-z]{1,3}(/[A-Z]{1,3}){0,2}\.(bin|txt|py)", fullmatch=True)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    snapshots=st.lists(st.dictionaries(NAMES, st.binary(max_size=20), min_size=1), max_size=3),
+    listed=st.booleans(),
+    change=st.binary(min_size=1, max_size=20),
+)
+def test_sound_repositories_have_no_findings_and_damaged_ones_have(
+    tmp_path_factory, snapshots, listed, change
+) -> None:
+    repository = Repository(tmp_path_factory.mktemp("cache"))
+    for number, files in enumerate(snapshots):
+        commit = f"{number}" * 40
+        for name, data in files.items():
+            repository.put(name, data, commit, ref=f"v{number}")
+        if listed:
+            repository.list(files, commit)
+    if not snapshots:
+        return
+    report = look(repository.path)
+    assert report.ok, report
+    assert not report.unproven
+    blob = min((repository.path / "blobs").iterdir())
+    blob.write_bytes(blob.read_bytes() + change)
+    assert len(look(repository.path).findings) == 1

@@ -1,0 +1,506 @@
+"""Directories of ``hf download --local-dir``: what it writes is sound, and what breaks is told."""
+
+import base64
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardproof.checks import check
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
+from shardproof.formats.hub.local_dir import FORMAT
+from shardproof.report import Report
+from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
+from shardproof.testing.samples._capabilities import without_root_override
+
+COMMIT = "c" * 40
+NOTES = ".cache/huggingface/download"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 4096\n" % (b"a" * 64)
+
+
+def tensors(n_bytes: int = 64) -> bytes:
+    """A safetensors file of one tensor."""
+    header = {"x": {"dtype": "U8", "shape": [n_bytes], "data_offsets": [0, n_bytes]}}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + bytes(range(256))[:n_bytes]
+
+
+FILES = {
+    "README.md": b"# A model\n",
+    "config.json": b"{}",
+    "model.safetensors": tensors(),
+    "onnx/model.bin": b"\1" * 1000,
+    "package/__init__.py": b"",
+}
+
+
+def is_large(name: str) -> bool:
+    return Path(name).suffix in {".safetensors", ".bin", ".parquet"}
+
+
+def tag_of(name: str, data: bytes) -> str:
+    if is_large(name):
+        return hashlib.sha256(data).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def note_of(root: Path, name: str) -> Path:
+    path = root / NOTES / f"{name}.metadata"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def put(root: Path, name: str, data: bytes) -> Path:
+    """Put a file there, with a note of it, as the client writes both; return its path."""
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    note_of(root, name).write_text(f"{COMMIT}\n{tag_of(name, data)}\n{time.time()}\n")
+    note_of(root, name).with_suffix(".lock").touch()
+    return path
+
+
+def keep_listing(root: Path, files: dict[str, bytes] = FILES) -> Path:
+    path = root / ".cache/huggingface/trees" / f"{COMMIT}.json"
+    path.parent.mkdir(exist_ok=True)
+    listed: dict[str, dict[str, Any]] = {}
+    for name, data in files.items():
+        listed[name] = {"size": len(data), "blob_id": tag_of("", data)}
+        if is_large(name):
+            listed[name] |= {"lfs_sha256": tag_of(name, data), "lfs_size": len(data)}
+    path.write_text(json.dumps({"format_version": 1, "files": listed}))
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A directory with all files; without a listing."""
+    for name, data in FILES.items():
+        put(tmp_path / "gpt", name, data)
+    (tmp_path / "gpt/.cache/huggingface/.gitignore").write_text("*")
+    return tmp_path / "gpt"
+
+
+def look(path: Path, level: Any = "valid") -> Report:
+    return check(FORMAT.read_manifest(os.path.realpath(path)), level=level)
+
+
+def found(path: Path, level: Any = "valid") -> list[tuple[str, str, str, str]]:
+    """Each finding: kind, path relative to the directory, what was expected and found."""
+    return [
+        (f.kind.value, os.path.relpath(f.path, os.path.realpath(path)), f.expected, f.found)
+        for f in look(path, level).findings
+    ]
+
+
+def test_a_sound_directory_has_no_findings_and_everything_in_it_is_proven(root: Path) -> None:
+    assert FORMAT.recognizes(str(root))
+    for level in ("present", "complete", "valid"):
+        report = look(root, level)
+        assert report.ok
+        assert not report.unproven
+        assert report.n_files == len(FILES)
+
+
+@pytest.mark.parametrize("folder", ["", ".cache/huggingface", ".cache/huggingface/hub", NOTES])
+def test_other_directories_are_not_recognized(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / "model.safetensors").write_bytes(tensors())
+    assert not FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError, match="no notes of downloads"):
+        look(tmp_path)
+
+
+# What the client itself writes.
+
+
+@pytest.fixture
+def hub(shard_hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    return shard_hub
+
+
+@pytest.fixture(scope="module")
+def hf() -> Iterator[ModuleType]:
+    import huggingface_hub.utils
+
+    yield huggingface_hub
+    huggingface_hub.utils.close_session()
+
+
+@pytest.fixture
+def where(hub: Hub, tmp_path: Path) -> dict[str, Any]:
+    """The keywords of a download into a directory."""
+    put_all(hub, FILES)
+    common = {"repo_id": "owner/gpt", "repo_type": "dataset", "endpoint": hub.url, "token": False}
+    return {**common, "local_dir": tmp_path / "here", "cache_dir": tmp_path / "cache"}
+
+
+def put_all(hub: Hub, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        hub.put(name, data, repo="owner/gpt")
+
+
+def test_what_the_client_writes_is_sound(hub: Hub, hf: ModuleType, where: dict[str, Any]) -> None:
+    root = Path(hf.snapshot_download(**where))
+    assert FORMAT.recognizes(str(root))
+    for _ in range(2):  # the second time of two commits, as not all files have changed
+        report = look(root)
+        assert report.ok, report
+        assert not report.unproven
+        put_all(hub, {"README.md": b"# Another\n", "new/data.bin": b"\2" * 500})
+        hf.snapshot_download(**where)
+
+
+def test_single_files_without_a_listing_are_sound(hf: ModuleType, where: dict[str, Any]) -> None:
+    for name in FILES:
+        hf.hf_hub_download(filename=name, **where)
+    assert not (where["local_dir"] / ".cache/huggingface/trees").exists()
+    report = look(where["local_dir"])
+    assert report.ok
+    assert not report.unproven
+
+
+def test_a_body_that_arrived_wrong_is_found(
+    hub: Hub, hf: ModuleType, where: dict[str, Any]
+) -> None:
+    """The client compares sizes alone."""
+    hub.fault("onnx/*", HubFault.FLIPPED)
+    root = Path(hf.snapshot_download(**where))
+    assert look(root, "complete").ok
+    assert [finding[:2] for finding in found(root)] == [("digest", "onnx/model.bin")]
+
+
+def test_the_part_of_a_client_that_was_killed_is_told_until_it_ran_again(
+    hub: Hub, hf: ModuleType, where: dict[str, Any], monkeypatch
+) -> None:
+    hf.hf_hub_download(filename="README.md", **where)
+    root = where["local_dir"]
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)  # as it could not clean up
+    hub.fault("onnx/*", HubFault.STATUS_404)
+    with pytest.raises(hf.errors.HfHubHTTPError):
+        hf.hf_hub_download(filename="onnx/model.bin", **where)
+    monkeypatch.undo()
+    hub.heal()
+
+    ((_, name, expected, what),) = found(root, "complete")
+    assert Path(name).match(f"{NOTES}/onnx/*.incomplete")
+    assert expected == "the whole file"
+    assert "cut off; run it again" in what
+    hf.hf_hub_download(filename="onnx/model.bin", **where)
+    assert (root / name).exists()
+    assert look(root).ok
+
+
+# Damage.
+
+
+def test_a_file_that_was_written_to_is_found(root: Path) -> None:
+    (root / "onnx/model.bin").write_bytes(b"\1" * 999 + b"\2")
+    (root / "README.md").write_bytes(b"# My model\n")
+    assert found(root, "complete") == []
+    expected = {
+        "onnx/model.bin": f"sha256:{tag_of('x.bin', FILES['onnx/model.bin'])}",
+        "README.md": f"git-sha1:{tag_of('', FILES['README.md'])}",
+    }
+    assert {finding[1]: finding[2] for finding in found(root)} == expected
+
+
+def test_however_late_that_was(root: Path) -> None:
+    """The client takes a file that was changed after its note for another; a copy is that late."""
+    for name in FILES:
+        os.utime(root / name, (time.time() + 1000,) * 2)
+    assert look(root).ok
+    (root / "README.md").write_bytes(b"# My model\n")
+    os.utime(root / "README.md", (time.time() + 1000,) * 2)
+    assert [finding[:2] for finding in found(root)] == [("digest", "README.md")]
+
+
+def test_a_missing_file_is_found(root: Path) -> None:
+    (root / "onnx/model.bin").unlink()
+    assert found(root, "present") == [("missing", "onnx/model.bin", "a regular file", "nothing")]
+
+
+def test_an_empty_file_is_found_unless_it_is_to_be_empty(root: Path) -> None:
+    os.truncate(root / "onnx/model.bin", 0)
+    (root / "package/__init__.py").write_bytes(b"x")
+    assert [finding[:2] for finding in found(root, "present")] == [("empty", "onnx/model.bin")]
+    assert [finding[:2] for finding in found(root, "complete")] == [
+        ("empty", "onnx/model.bin"),
+        ("size", "package/__init__.py"),
+    ]
+
+
+def test_a_truncated_file_is_found_at_complete_where_a_listing_was_kept(root: Path) -> None:
+    os.truncate(root / "onnx/model.bin", 999)
+    assert found(root, "complete") == []
+    keep_listing(root)
+    assert found(root, "complete") == [("size", "onnx/model.bin", "1000 bytes", "999 bytes")]
+
+
+def test_a_listing_of_other_bytes_does_not_count(root: Path) -> None:
+    keep_listing(root, {**FILES, "onnx/model.bin": b"other"})
+    assert look(root).ok
+
+
+def test_a_listing_that_is_torn_is_told(root: Path) -> None:
+    keep_listing(root).write_text("{")
+    assert found(root, "present") == []
+    ((kind, name, expected, _),) = found(root, "complete")
+    assert (kind, name) == ("structure", f".cache/huggingface/trees/{COMMIT}.json")
+    assert expected.startswith("a listing of the repository")
+
+
+def test_a_truncated_safetensors_file_is_found_at_complete_without_one(root: Path) -> None:
+    os.truncate(root / "model.safetensors", 60)
+    assert [finding[:2] for finding in found(root, "complete")] == [
+        ("structure", "model.safetensors")
+    ]
+
+
+def test_a_pointer_in_the_place_of_a_large_file_is_told(root: Path) -> None:
+    (root / "onnx/model.bin").write_bytes(POINTER)
+    ((kind, *_, what),) = found(root, "complete")
+    assert kind == "impostor"
+    assert "git lfs pull" in what
+
+
+def test_a_pointer_that_is_in_git_is_sound(root: Path) -> None:
+    put(root, "fixtures/pointer", POINTER)
+    assert look(root).ok
+
+
+def test_a_link_that_leads_out_is_told(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.bin").write_bytes(FILES["onnx/model.bin"])
+    (root / "onnx/model.bin").unlink()
+    (root / "onnx/model.bin").symlink_to(tmp_path / "other.bin")
+    assert [finding[:2] for finding in found(root, "present")] == [
+        ("not-regular", "onnx/model.bin")
+    ]
+
+
+# Notes.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"\0" * 120, COMMIT.encode(), b"a\nb\n", b"a\nb\nlater\n", b"\xff\n\n\n", b"x" * 5000],
+)
+def test_a_note_that_is_torn_is_told_and_its_file_is_promised_still(
+    root: Path, text: bytes
+) -> None:
+    note = note_of(root, "onnx/model.bin")
+    note.write_bytes(text)
+    for level in ("present", "complete", "valid"):
+        ((kind, name, expected, _),) = found(root, level)
+        assert (kind, name) == ("structure", f"{NOTES}/onnx/model.bin.metadata")
+        assert expected == "lines of commit, tag and time"
+    assert [path.name for path in look(root).unproven] == ["model.bin"]
+    (root / "onnx/model.bin").unlink()
+    assert {finding[0] for finding in found(root)} == {"structure", "missing"}
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+@pytest.mark.parametrize("when", ["0", "1712656091.123", "1e9", "nan"])
+def test_a_note_may_end_as_it_likes(root: Path, when: str, end: str) -> None:
+    tag = tag_of("x.bin", FILES["onnx/model.bin"])
+    note_of(root, "onnx/model.bin").write_text(f"{COMMIT}\n{tag}\n{when}{end}")
+    report = look(root)
+    assert report.ok
+    assert not report.unproven
+
+
+def test_the_tag_of_another_server_proves_nothing(root: Path) -> None:
+    note_of(root, "onnx/model.bin").write_text(f"{COMMIT}\n5f3c-1a2b\n0\n")
+    report = look(root)
+    assert report.ok
+    assert [path.name for path in report.unproven] == ["model.bin"]
+    keep_listing(root)
+    assert not look(root).unproven, "but the listing does"
+
+
+def test_a_note_that_is_no_file_is_told(root: Path) -> None:
+    os.mkfifo(note_of(root, "pipe"))
+    note_of(root, "loop").symlink_to("loop.metadata")
+    note_of(root, "gone").symlink_to("nothing")
+    note_of(root, "out").symlink_to("/etc/hostname")
+    told = {finding[1]: finding[3] for finding in found(root) if finding[1].startswith(NOTES)}
+    assert told == {
+        f"{NOTES}/pipe.metadata": "FIFO",
+        f"{NOTES}/loop.metadata": "a symbolic link that leads back to itself",
+        f"{NOTES}/out.metadata": "symbolic link to '/etc/hostname', outside the root",
+    }
+
+
+def test_names_that_no_manifest_may_have_are_not_promised(root: Path) -> None:
+    """Two that differ in case alone count as the first."""
+    for name in ("a\\b.bin", "new\nline.bin", "Data.bin", "data.bin"):
+        put(root, name, b"x")
+    report = look(root)
+    assert report.ok
+    assert report.n_files == len(FILES) + 1
+
+
+def test_a_file_may_end_as_a_note_does(root: Path) -> None:
+    put(root, "x.metadata", b"text")
+    assert look(root).ok
+    (root / "x.metadata").unlink()
+    assert [finding[1] for finding in found(root)] == ["x.metadata"]
+
+
+# Downloads that were cut off.
+
+
+TAG = "e" * 64
+
+
+def hashed(name: str) -> str:
+    digest = hashlib.sha1(f"{name}.metadata".encode()).digest()
+    return base64.urlsafe_b64encode(digest).decode()
+
+
+@pytest.mark.parametrize("how", ["{hash}.{tag}.0123abcd", "{hash}.{tag}", "{name}.{tag}"])
+@pytest.mark.parametrize("tag", [TAG, "e" * 40, "W-1.5"])
+def test_a_part_is_told_unless_its_file_is_here(root: Path, how: str, tag: str) -> None:
+    """The client removes the file of an older version first."""
+    for name, is_told in (("new.bin", True), ("model.bin", False)):
+        if tag == "W-1.5" and "hash" not in how:
+            return  # where the name ends nobody knows
+        part = root / NOTES / "onnx" / how.format(hash=hashed(name), name=name, tag=tag)
+        part = part.with_name(f"{part.name}.incomplete")
+        part.write_bytes(b"half")
+        assert found(root, "present") == []
+        told = [finding[:2] for finding in found(root, "complete")]
+        assert told == [("structure", f"{NOTES}/onnx/{part.name}")] * is_told
+        part.unlink()
+
+
+def test_parts_alone_promise_nothing(tmp_path: Path) -> None:
+    (tmp_path / NOTES).mkdir(parents=True)
+    (tmp_path / NOTES / f"{hashed('x')}.{TAG}.incomplete").touch()
+    assert FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError, match="run the download again"):
+        look(tmp_path)
+
+
+# Weights.
+
+
+SHARDS = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("folder", ["", "transformer/"])
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+def test_weights_that_an_index_names_beside_others_are_promised(
+    root: Path, folder: str, level: str
+) -> None:
+    weights = {f"layer.{n}": name for n, name in enumerate(SHARDS)}
+    index = json.dumps({"metadata": {}, "weight_map": weights}).encode()
+    put(root, f"{folder}model.safetensors.index.json", index)
+    assert look(root).ok, "none was wanted"
+    for n in (1, 2):
+        put(root, f"{folder}{SHARDS[n - 1]}", tensors(n))
+    missing = ("missing", f"{folder}{SHARDS[2]}", "a regular file", "nothing")
+    assert found(root, level) == [missing]
+    keep_listing(root)
+    assert look(root).ok, "the Hub lists no such file"
+    keep_listing(root).unlink()
+    (root / folder / SHARDS[2]).write_bytes(tensors(3))
+    assert look(root).ok, "it may come from elsewhere"
+
+
+# What stands in the way, and whatever is there.
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        ("open", "download/README.md.metadata"),
+        ("open", f"trees/{COMMIT}.json"),
+        ("scandir", "huggingface/download"),
+        ("scandir", "huggingface/trees"),
+    ],
+)
+def test_what_could_not_be_looked_at_is_no_verdict(root: Path, call: str, place: str) -> None:
+    keep_listing(root)
+    with FileSystemFaults(root) as fs:
+        fs.fail(call, errno.EIO, match=place)
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            look(root)
+    assert not isinstance(caught.value, ManifestError)
+
+
+@pytest.mark.parametrize("name", [NOTES, f"{NOTES}/README.md.metadata"])
+def test_what_may_not_be_read_is_told_as_such(root: Path, name: str) -> None:
+    (root / name).chmod(0)
+    try:
+        with without_root_override(), pytest.raises(ManifestPermissionError, match="permission"):
+            look(root)
+    finally:
+        (root / name).chmod(0o700)
+
+
+LINES = st.one_of(
+    st.sampled_from([COMMIT, TAG, "1712656091.5", "", "nan", "-1", "a/b", "../x"]),
+    st.text(max_size=40),
+)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    notes=st.lists(st.lists(LINES, max_size=4).map("\n".join), max_size=4),
+    tree=st.one_of(st.none(), st.binary(max_size=200)),
+    index=st.binary(max_size=100),
+    parts=st.lists(st.sampled_from([".incomplete", f"{TAG}.incomplete", "x.y.incomplete"])),
+)
+def test_whatever_stands_there_only_our_errors_come(
+    tmp_path_factory, notes, tree, index, parts
+) -> None:
+    root = tmp_path_factory.mktemp("local")
+    put(root, "a.index.json", index)
+    for number, text in enumerate(notes):
+        note_of(root, f"file-{number}").write_bytes(text.encode(errors="replace"))
+    if tree is not None:
+        keep_listing(root).write_bytes(tree)
+    for part in parts:
+        (root / NOTES / part).touch()
+    with contextlib.suppress(ManifestError):
+        look(root)
+
+
+NAMES = st.from_regex(r"[a-z]{1,3}(/[A-Z]{1,3}){0,2}\.(bin|txt|py)", fullmatch=True)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    files=st.dictionaries(NAMES, st.binary(max_size=20), min_size=1),
+    listed=st.booleans(),
+    change=st.binary(min_size=1, max_size=20),
+)
+def test_sound_directories_have_no_findings_and_damaged_ones_have(
+    tmp_path_factory, files, listed, change
+) -> None:
+    root = tmp_path_factory.mktemp("local")
+    for name, data in files.items():
+        put(root, name, data)
+    if listed:
+        keep_listing(root, files)
+    report = look(root)
+    assert report.ok, report
+    assert not report.unproven
+    name, data = min(files.items())
+    (root / name).write_bytes(data + change)
+    assert [finding[1] for finding in found(root)] == [name]

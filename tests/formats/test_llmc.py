@@ -1,0 +1,145 @@
+"""The headers of llm.c's shards say how long they are."""
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof.checks import check
+from shardproof.errors import ManifestNotFoundError
+from shardproof.formats.tokens.llmc import FORMAT
+
+GPT2, LLAMA3, EVALUATION = (20240520, 1, 2), (20240801, 7, 4), (20240522, 1, 0)
+
+
+def shard(n_tokens: int, kind: tuple[int, int, int] = GPT2) -> bytes:
+    magic, version, token_bytes = kind
+    return struct.pack("<3i1012x", magic, version, n_tokens) + b"\7" * n_tokens * token_bytes
+
+
+def examples(*lengths: int) -> bytes:
+    parts = [struct.pack("<2H", 2**16 - 1, 4 + n) + b"\7" * n for n in lengths]
+    return shard(len(lengths), EVALUATION) + b"".join(parts)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for index in range(1, 4):
+        (tmp_path / f"fineweb_train_{index:06d}.bin").write_bytes(shard(1000))
+    (tmp_path / "fineweb_val_000000.bin").write_bytes(shard(100, LLAMA3))
+    (tmp_path / "hellaswag_val.bin").write_bytes(examples(20, 2, 60))
+    (tmp_path / "gpt2_124M.bin").write_bytes(struct.pack("<3i", 20240326, 5, 1024) + bytes(5000))
+    (tmp_path / "train.bin").write_bytes(b"\7" * 999)
+    return tmp_path
+
+
+def look(root: Path, level: str = "complete") -> list[tuple[str, str, str, str]]:
+    report = check(FORMAT.read_manifest(str(root)), level=level)
+    return [(f.path.name, f.kind, f.expected, f.found) for f in report.findings]
+
+
+def test_a_whole_directory(root: Path) -> None:
+    assert FORMAT.recognizes(str(root))
+    names = [file.name for file in FORMAT.read_manifest(str(root)).files]
+    assert names[2:] == [
+        *("fineweb_train_000003.bin", "fineweb_val_000000.bin", "hellaswag_val.bin"),
+    ]
+    assert look(root, "valid") == []
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("fineweb_train_000002.bin", "3024 bytes for 1000 tokens"),
+        ("fineweb_val_000000.bin", "1424 bytes for 100 tokens"),
+        ("hellaswag_val.bin", "1118 bytes for 3 examples"),
+    ],
+)
+def test_another_size(root: Path, name: str, expected: str, change: int) -> None:
+    size = (root / name).stat().st_size + change
+    os.truncate(root / name, size)
+    assert look(root) == [(name, "structure", expected, f"{size} bytes")]
+
+
+@pytest.mark.parametrize("data", [b"\7" * 20, bytes(3024), shard(-1), shard(0)[:1000], b"\7"])
+def test_a_torn_header(root: Path, data: bytes) -> None:
+    name = "fineweb_train_000002.bin"
+    (root / name).write_bytes(data)
+    expected = "a header of llm.c, 1024 bytes"
+    assert look(root) == [(name, "structure", expected, repr(data[:12]))]
+
+
+def test_the_first_shards_may_be_the_torn_ones(root: Path) -> None:
+    for index in (1, 2):
+        (root / f"fineweb_train_{index:06d}.bin").write_bytes(b"\7" * 99)
+    assert [each[0][-7:] for each in look(root)] == ["001.bin", "002.bin"]
+
+
+def test_an_example_in_another_place(root: Path) -> None:
+    path = root / "hellaswag_val.bin"
+    data = bytearray(path.read_bytes())
+    data[1024 + 2 : 1024 + 4] = struct.pack("<H", 28)
+    path.write_bytes(data)
+    expected = ("example 1 at byte 1052", repr(bytes(data[1052:1056])))
+    assert look(root) == [(path.name, "structure", *expected)]
+    data[1024 + 2 : 1024 + 4] = bytes(2)
+    path.write_bytes(data)
+    assert [each[2] for each in look(root)] == ["example 0 at byte 1024"]
+
+
+def test_more_examples_than_the_writer_writes(root: Path) -> None:
+    path = root / "hellaswag_val.bin"
+    path.write_bytes(examples(*[0] * 70_000))
+    assert [each[2] for each in look(root)] == [f"{1024 + 4 * 2**16} bytes for 70000 examples"]
+
+
+@pytest.mark.parametrize("kind", [(20240520, 2), (20240801, 1), (20240522, 2)])
+def test_versions_that_are_not_known_have_no_law(root: Path, kind: tuple[int, int]) -> None:
+    (root / "fineweb_train_000002.bin").write_bytes(shard(1000, (*kind, 1)))
+    assert look(root) == []
+
+
+def test_other_directories(tmp_path: Path) -> None:
+    (tmp_path / "train.bin").write_bytes(b"\7" * 999)
+    (tmp_path / "link.bin").symlink_to("nowhere")
+    (tmp_path / "loop.bin").symlink_to("loop.bin")
+    assert not FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError, match=r"\(\*\.bin\), found none"):
+        FORMAT.read_manifest(str(tmp_path))
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(
+        st.binary(max_size=40),
+        st.builds(
+            lambda magic, *numbers, tail: struct.pack("<3i", magic, *numbers) + bytes(1012) + tail,
+            st.sampled_from([GPT2[0], LLAMA3[0], EVALUATION[0]]),
+            st.integers(0, 8),
+            st.integers(-(2**31), 2**31 - 1),
+            tail=st.binary(max_size=40),
+        ),
+    )
+)
+def test_any_file_has_an_answer(tmp_path_factory, data: bytes) -> None:
+    root = tmp_path_factory.mktemp("shards")
+    (root / "a_0.bin").write_bytes(shard(0))
+    (root / "a_1.bin").write_bytes(data)
+    assert all(found.isprintable() for _, _, _, found in look(root))
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.sampled_from([GPT2, LLAMA3])), min_size=1),
+    st.lists(st.integers(0, 50)),
+)
+def test_sound_directories_have_no_findings(tmp_path_factory, shards, lengths) -> None:
+    root = tmp_path_factory.mktemp("shards")
+    for index, (n_tokens, kind) in enumerate(shards):
+        (root / f"train_{index:06d}.bin").write_bytes(shard(n_tokens, kind))
+    (root / "eval.bin").write_bytes(examples(*lengths))
+    assert look(root, "valid") == []

@@ -1,0 +1,213 @@
+"""Arrays keep the word of their headers, and sequences are those that their ids were made of."""
+
+import hashlib
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof.checks import check
+from shardproof.errors import ManifestNotFoundError
+from shardproof.formats.tokens.npy import FORMAT
+
+LENGTH = 16
+
+
+def ids_of(data: bytes, n_bytes: int, n: int, *, is_float: bool = False) -> np.ndarray:
+    parts = (data[i * n_bytes : (i + 1) * n_bytes] for i in range(n))
+    digests = (hashlib.blake2b(part, digest_size=8).digest() for part in parts)
+    ids = np.array([int.from_bytes(digest, "little") for digest in digests], "<u8")
+    return ids.astype(np.float64).view(np.uint64) if is_float else ids
+
+
+def write(
+    root: Path, index: int, n: int = 10, *, series: str = "train", rest: int = 0, **form: bool
+) -> None:
+    """Write a shard of tokens and its ids."""
+    seed = np.random.default_rng(index)
+    path = root / f"{series}_{index:06d}.npy"
+    np.save(path, seed.integers(0, 50_000, n * LENGTH + rest, "<u4"))
+    has_header = form.pop("has_header", False)
+    data = path.read_bytes()[0 if has_header else 128 :]
+    beside = "" if series == "train" else f"_{series}"
+    np.save(root / f"sample_ids{beside}_{index:06d}.npy", ids_of(data, 4 * LENGTH, n, **form))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for index in range(3):
+        write(tmp_path, index)
+    return tmp_path
+
+
+def report(root: Path, level: str = "complete"):
+    return check(FORMAT.read_manifest(str(root)), level=level)
+
+
+def look(root: Path, level: str = "complete") -> list[tuple[str, str, str, str]]:
+    return [(f.path.name, f.kind, f.expected, f.found) for f in report(root, level).findings]
+
+
+def unproven(root: Path) -> list[str]:
+    return [path.name for path in report(root, "valid").unproven]
+
+
+IDS = [f"sample_ids_{index:06d}.npy" for index in range(3)]
+
+
+def change(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_whole_directory(root: Path) -> None:
+    (root / "README.md").write_text("tokens")
+    assert FORMAT.recognizes(str(root))
+    assert look(root, "valid") == []
+    assert unproven(root) == IDS
+    prove = FORMAT.read_manifest(str(root)).prove
+    assert pickle.loads(pickle.dumps(prove)) == prove
+
+
+def test_other_sizes(root: Path) -> None:
+    os.truncate(root / "train_000001.npy", 700)
+    with (root / IDS[2]).open("ab") as file:
+        file.write(b"more")
+    assert look(root) == [
+        (IDS[2], "structure", "208 bytes for 10 items of type '<u8'", "212 bytes"),
+        ("train_000001.npy", "structure", "768 bytes for 160 items of type '<u4'", "700 bytes"),
+    ]
+
+
+@pytest.mark.parametrize("is_float", [False, True])
+@pytest.mark.parametrize("has_header", [False, True])
+@pytest.mark.parametrize("series", ["train", "anneal"])
+def test_a_changed_token_shows(
+    tmp_path: Path, series: str, is_float: bool, has_header: bool
+) -> None:
+    write(tmp_path, 0, series=series, is_float=is_float, has_header=has_header)
+    path = tmp_path / f"{series}_000000.npy"
+    assert look(tmp_path, "valid") == []
+    assert (path.name in unproven(tmp_path)) == has_header
+    change(path, 128 + 4 * LENGTH * 3 + (0 if has_header else 5))
+    expected = "10 sequences of which the ids beside it were made"
+    found = "others: 5" if has_header else "others: 3"
+    assert look(tmp_path, "valid") == [(path.name, "digest", expected, found)]
+    assert look(tmp_path) == []
+
+
+def test_a_changed_first_sequence_shows(root: Path) -> None:
+    path = root / "train_000001.npy"
+    for index in (0, 1, 2, 3, 5, 7):
+        change(path, 128 + 4 * LENGTH * index)
+    assert [each[3] for each in look(root, "valid")] == ["others: 0, 1, 2, 3, 5 and 1 more"]
+
+
+def swap(root: Path) -> None:
+    (root / "train_000000.npy").rename(root / "x")
+    (root / "train_000001.npy").rename(root / "train_000000.npy")
+    (root / "x").rename(root / "train_000001.npy")
+
+
+def test_swapped_shards_show(root: Path) -> None:
+    swap(root)
+    found = [(name, text) for name, _, _, text in look(root, "valid")]
+    text = "others: 0, 1, 2, 3, 4 and 5 more"
+    assert found == [(f"train_00000{index}.npy", text) for index in range(2)]
+
+
+def test_where_not_one_id_is_right_they_may_be_of_something_else(root: Path) -> None:
+    swap(root)
+    (root / "train_000002.npy").rename(root / "anneal_000002.npy")
+    (root / IDS[2]).rename(root / "sample_ids_anneal_000002.npy")
+    assert look(root, "valid") == []
+    assert {"train_000000.npy", "train_000001.npy"} < set(unproven(root))
+
+
+def test_tokens_that_are_left_over_are_not_proven(tmp_path: Path) -> None:
+    write(tmp_path, 0, rest=5)
+    assert unproven(tmp_path) == [IDS[0], "train_000000.npy"]
+    change(tmp_path / "train_000000.npy", 130)
+    assert [each[3] for each in look(tmp_path, "valid")] == ["others: 0"]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.zeros(10, "<u4"),
+        np.zeros(0, "<u8"),
+        np.zeros(3, "<u8"),
+        np.zeros(1000, "<u8"),
+        np.zeros((2, 5), object),
+    ],
+)
+def test_other_ids_prove_nothing(root: Path, ids: np.ndarray) -> None:
+    np.save(root / IDS[1], ids, allow_pickle=True)
+    assert look(root, "valid") == []
+    assert unproven(root) == [*IDS, "train_000001.npy"]
+
+
+def test_ids_that_are_gone_or_cut_prove_nothing(root: Path) -> None:
+    (root / IDS[0]).unlink()
+    os.truncate(root / IDS[1], 150)
+    assert [each[:2] for each in look(root, "valid")] == [(IDS[1], "structure")]
+    assert unproven(root) == [IDS[2], "train_000000.npy", "train_000001.npy"]
+
+
+def test_ids_behind_a_link_out_of_the_directory_are_not_read(root: Path, tmp_path_factory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "ids.npy"
+    (root / IDS[1]).rename(elsewhere)
+    (root / IDS[1]).symlink_to(elsewhere)
+    assert [each[:2] for each in look(root, "valid")] == [(IDS[1], "not-regular")]
+    assert "train_000001.npy" in unproven(root)
+
+
+def test_a_sequence_longer_than_a_piece(tmp_path: Path) -> None:
+    path = tmp_path / "train_000000.npy"
+    np.save(path, np.zeros(5 * 2**20, "u1"))
+    np.save(tmp_path / IDS[0], ids_of(path.read_bytes()[128:], 5 * 2**20, 1))
+    assert unproven(tmp_path) == [IDS[0]]
+
+
+def test_a_directory_with_mostly_other_files(root: Path) -> None:
+    for index in range(7):
+        (root / f"{index}.tar").write_bytes(b"")
+    assert not FORMAT.recognizes(str(root))
+    assert len(FORMAT.read_manifest(str(root)).files) == 6
+
+
+def test_a_directory_without_arrays(tmp_path: Path) -> None:
+    assert not FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError, match=r"\(\*\.npy\), found none"):
+        FORMAT.read_manifest(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError, match="no such directory"):
+        FORMAT.read_manifest(str(tmp_path / "gone"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 900), st.integers(0, 255)), max_size=9))
+def test_any_damage_has_an_answer(tmp_path_factory, changes: list) -> None:
+    root = tmp_path_factory.mktemp("shards")
+    write(root, 0)
+    for is_ids, at, byte in changes:
+        path = root / (IDS[0] if is_ids else "train_000000.npy")
+        data = bytearray(path.read_bytes())
+        data[at : at + 1] = bytes([byte])
+        path.write_bytes(data)
+    assert all(found.isprintable() for _, _, _, found in look(root, "valid"))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.booleans()), min_size=1, max_size=4)
+)
+def test_sound_directories_have_no_findings(tmp_path_factory, shards: list) -> None:
+    root = tmp_path_factory.mktemp("shards")
+    for index, (n, rest, is_float) in enumerate(shards):
+        write(root, index, n, rest=rest, is_float=is_float)
+    assert look(root, "valid") == []

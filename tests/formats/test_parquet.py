@@ -1,0 +1,161 @@
+"""Sets of parquet files: counted by their names, looked at by their footers, proven by pages."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof import FindingKind, ManifestNotFoundError, formats, validate
+from shardproof.formats.samples.parquet import FORMAT
+
+TABLE = pa.table(
+    {
+        "text": [f"row {n}" * (n % 7) for n in range(500)],
+        "n": list(range(500)),
+        "list": [[n, None] for n in range(500)],
+        "struct": [{"a": n, "b": {"c": "x"}} for n in range(500)],
+        "none": pa.nulls(500),
+    }
+)
+
+
+def write_set(path: Path, n_files: int = 3, **options) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    for number in range(n_files):
+        name = f"train-{number:05}-of-{n_files:05}.parquet"
+        pq.write_table(TABLE, path / name, row_group_size=150, **options)
+    return path
+
+
+def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
+    return [(each.kind.value, each.path.name) for each in validate(path, level=level).findings]
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "gzip", "lz4"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_what_pyarrow_writes_is_sound_and_proven(
+    tmp_path, compression: str, version: str, dictionary: bool
+) -> None:
+    write_set(
+        tmp_path,
+        2,
+        compression=compression,
+        data_page_version=version,
+        use_dictionary=dictionary,
+        write_page_checksum=True,
+        data_page_size=500,
+        write_page_index=dictionary,
+    )
+    report = validate(tmp_path, level="valid")
+    assert (report.format, report.ok, report.n_proven) == ("parquet", True, 2)
+
+
+def test_without_checksums_nothing_is_proven(tmp_path) -> None:
+    report = validate(write_set(tmp_path), level="valid")
+    assert (report.ok, report.n_proven, len(report.unproven)) == (True, 0, 3)
+
+
+def test_any_flipped_bit_of_a_page_is_found(tmp_path) -> None:
+    write_set(tmp_path, 1, write_page_checksum=True, compression="none")
+    path = tmp_path / "train-00000-of-00001.parquet"
+    whole = path.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    seen = 0
+    for at in range(4, footer, 97):
+        data = bytearray(whole)
+        data[at] ^= 16
+        path.write_bytes(data)
+        seen += bool(found_in(tmp_path, "valid"))
+    n_tried = len(range(4, footer, 97))
+    assert seen > 0.95 * n_tried, "headers of pages have no checksum"
+
+
+def test_missing_ones_are_known_by_the_names_of_the_others(tmp_path) -> None:
+    write_set(tmp_path)
+    (tmp_path / "train-00001-of-00003.parquet").unlink()
+    assert found_in(tmp_path, "present") == [("missing", "train-00001-of-00003.parquet")]
+
+
+def test_folders_of_a_dataset_are_a_set_each(tmp_path) -> None:
+    write_set(tmp_path / "data")
+    write_set(tmp_path / "more", 1)
+    assert [Path(path).name for path in formats.find(tmp_path)] == ["data", "more"]
+
+
+@pytest.mark.parametrize(("n", "kinds"), [(1500, []), (1501, ["structure"])])
+def test_rows_that_dataset_info_states(tmp_path, n: int, kinds: list[str]) -> None:
+    write_set(tmp_path)
+    info = {"splits": {"train": {"name": "train", "num_examples": n, "num_bytes": 1}}}
+    (tmp_path / "dataset_info.json").write_text(json.dumps(info))
+    assert [kind for kind, _ in found_in(tmp_path)] == kinds
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"splits": null}', '{"splits": {"a": {}}}', "{}"])
+def test_what_dataset_info_may_be_else(tmp_path, text: str) -> None:
+    write_set(tmp_path)
+    (tmp_path / "dataset_info.json").write_text(text)
+    assert found_in(tmp_path) == []
+
+
+HARM = {
+    "cut": lambda data: data[:-1],
+    "cut in the middle": lambda data: data[: len(data) // 2],
+    "longer": lambda data: data + b"\0",
+    "without its begin": lambda data: data[4:],
+    "a magic of its own": lambda data: b"PAR2" + data[4:],
+    "a footer that is too long": lambda data: data[:-8] + b"\xff\xff\xff\x7f" + data[-4:],
+    "no footer": lambda data: data[:-8] + b"\0\0\0\0" + data[-4:],
+    "zeros at the end": lambda data: data[:-100] + bytes(100),
+    "a part is gone": lambda data: data[:200] + data[400:],
+    "text": lambda data: b"hello",
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_harm_to_the_structure(tmp_path, harm: str) -> None:
+    write_set(tmp_path, 1)
+    path = tmp_path / "train-00000-of-00001.parquet"
+    path.write_bytes(HARM[harm](path.read_bytes()))
+    assert found_in(tmp_path) == [("structure", path.name)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=400), st.booleans())
+def test_any_footer_has_an_answer(tmp_path_factory, footer: bytes, valid: bool) -> None:
+    path = tmp_path_factory.mktemp("x")
+    data = b"PAR1" + bytes(50) + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    (path / "a.parquet").write_bytes(data)
+    report = validate(path, level="valid" if valid else "complete")
+    assert all(each.kind in {FindingKind.STRUCTURE, FindingKind.DIGEST} for each in report.findings)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_footer_with_other_bytes_has_an_answer(tmp_path_factory, data) -> None:
+    path = write_set(tmp_path_factory.mktemp("x"), 1, write_page_checksum=True)
+    file = next(path.glob("*.parquet"))
+    whole = bytearray(file.read_bytes())
+    for _ in range(3):
+        whole[data.draw(st.integers(len(whole) - 900, len(whole) - 9))] = data.draw(
+            st.integers(0, 255)
+        )
+    file.write_bytes(whole)
+    report = validate(path, level="valid")
+    assert all(each.kind in {FindingKind.STRUCTURE, FindingKind.DIGEST} for each in report.findings)
+
+
+def test_an_encrypted_footer_is_let_be(tmp_path) -> None:
+    data = b"PARE" + bytes(50) + b"x" * 20 + (20).to_bytes(4, "little") + b"PARE"
+    (tmp_path / "a.parquet").write_bytes(data)
+    assert found_in(tmp_path) == []
+
+
+def test_nothing_there(tmp_path) -> None:
+    assert not FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError):
+        FORMAT.read_manifest(str(tmp_path))

@@ -1,0 +1,99 @@
+"""The archives of a directory are whole, or it is said which are not."""
+
+import gzip
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof.checks import check
+from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.formats.samples.webdataset import FORMAT
+
+
+def archive(n_samples: int, n_bytes: int = 3000) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w|") as stream:
+        for name in (f"{i:06d}.{kind}" for i in range(n_samples) for kind in ("jpg", "cls")):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = n_bytes, 1e9 + 0.5
+            stream.addfile(info, io.BytesIO(os.urandom(n_bytes)))
+    return file.getvalue()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for index in range(3):
+        (tmp_path / f"train-{index:06d}.tar").write_bytes(archive(4))
+    (tmp_path / "val-000000.tar.gz").write_bytes(gzip.compress(archive(4)))
+    (tmp_path / "val-000001.tgz").write_bytes(gzip.compress(archive(4)))
+    (tmp_path / "train-000000.json").write_text("{}")
+    (tmp_path / "._train-000000.tar").write_bytes(b"what macOS leaves")
+    return tmp_path
+
+
+def look(root: Path, level: str = "complete"):
+    return check(FORMAT.read_manifest(str(root)), level=level)
+
+
+def found(root: Path, level: str = "complete") -> list[tuple[str, str, str]]:
+    return [(f.path.name, f.kind, f.expected) for f in look(root, level).findings]
+
+
+def test_a_whole_directory(root: Path) -> None:
+    assert FORMAT.recognizes(str(root))
+    assert look(root, "present").findings == ()
+    assert look(root).findings == ()
+    report = look(root, "valid")
+    assert (report.n_files, report.findings) == (5, ())
+    assert [path.name for path in report.unproven] == [f"train-00000{i}.tar" for i in range(3)]
+
+
+def test_archives_that_are_cut(root: Path) -> None:
+    path = root / "train-000001.tar"
+    os.truncate(path, 12_288)
+    os.truncate(root / "val-000001.tgz", 1000)
+    (root / "train-000002.tar").write_bytes(b"")
+    expected = [
+        ("train-000001.tar", "structure", "two blocks of zeros at the end"),
+        ("train-000002.tar", "empty", "more than 0 bytes"),
+    ]
+    assert found(root) == expected
+    cut = ("val-000001.tgz", "digest", "a gzip stream whose checksums hold")
+    assert found(root, "valid") == [*expected, cut]
+
+
+def test_what_stands_in_the_place_of_one(root: Path) -> None:
+    (root / "train-000001.tar").write_text("<!DOCTYPE html>" + " " * 1009)
+    (root / "val-000000.tar.gz").write_text("version https://git-lfs.github.com/spec/v1\n"
+        f"oid sha256:{'0' * 64}\nsize 1000\n")  # fmt: skip
+    assert [(name, kind) for name, kind, _ in found(root)] == [
+        ("train-000001.tar", "impostor"),
+        ("val-000000.tar.gz", "impostor"),
+    ]
+
+
+def test_a_directory_without_archives(tmp_path: Path) -> None:
+    (tmp_path / ".hidden.tar").write_bytes(archive(1))
+    assert not FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError, match=r"\*\.tgz\), found none"):
+        FORMAT.read_manifest(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError, match="no such directory"):
+        FORMAT.read_manifest(str(tmp_path / "gone"))
+    with pytest.raises(ManifestError, match="found a file"):
+        FORMAT.read_manifest(str(tmp_path / ".hidden.tar"))
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4000), st.booleans()), min_size=1))
+def test_sound_directories_have_no_findings(tmp_path_factory, shards: list) -> None:
+    root = tmp_path_factory.mktemp("shards")
+    for index, (n_samples, n_bytes, is_compressed) in enumerate(shards):
+        data = archive(n_samples, n_bytes)
+        name, data = (".tgz", gzip.compress(data, 1)) if is_compressed else (".tar", data)
+        (root / f"{index:05d}{name}").write_bytes(data)
+    assert look(root, "valid").findings == ()

@@ -1,0 +1,214 @@
+"""Archives that an index for random access lists: theirs are sizes and digests."""
+
+import errno
+import hashlib
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from shardproof.checks import check
+from shardproof.errors import ManifestError
+from shardproof.formats.samples.wids import FORMAT
+from shardproof.testing import Layout
+from shardproof.testing.contracts import FormatContract
+from shardproof.testing.contracts.strategies import hostile_names
+from shardproof.testing.faults import FileSystemFaults
+
+INDEX = "shardindex.json"
+
+
+def archive(n_samples: int) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w|") as stream:
+        for index in range(n_samples):
+            info = tarfile.TarInfo(f"{index:06d}.jpg")
+            info.size = 3000
+            stream.addfile(info, io.BytesIO(os.urandom(3000)))
+    return file.getvalue()
+
+
+def entry(path: Path, url: str | None = None, n_samples: int = 4) -> dict:
+    data = path.read_bytes()
+    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    return {
+        "url": path.name if url is None else url,
+        "md5sum": md5,
+        "nsamples": n_samples,
+        "filesize": len(data),
+    }
+
+
+def write_index(path: Path, shards: list[dict], **fields) -> None:
+    document = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}
+    path.write_text(json.dumps(document | fields, indent=2))
+
+
+def write_dir(n_shards: int, root: Path) -> Path:
+    root.mkdir()
+    paths = [root / f"train-{index:06d}.tar" for index in range(n_shards)]
+    for path in paths:
+        path.write_bytes(archive(4))
+    write_index(root / INDEX, [entry(path) for path in paths], name="train")
+    return root
+
+
+def look(root: Path, level: str = "complete") -> list[tuple[str, str, str, str]]:
+    report = check(FORMAT.read_manifest(str(root)), level=level)
+    return [(f.path.name, f.kind, f.expected, f.found) for f in report.findings]
+
+
+def names(root: Path) -> list[str]:
+    return [file.name for file in FORMAT.read_manifest(str(root)).files]
+
+
+class TestWids(FormatContract):
+    manifest_name = INDEX
+
+    @pytest.fixture
+    def form(self):
+        return FORMAT
+
+    def write_dir(self, value: Layout, base: Path) -> Path:
+        return write_dir(value.n_shards, base)
+
+    def shard_files(self, path: Path) -> list[Path]:
+        return sorted(path.glob("*.tar"))
+
+    def test_hostile_names_are_refused(self, form, root: Path) -> None:
+        """But "./name": it is what a shell makes of a pattern, and the index's reader takes it."""
+        rename = self._renamed(root)
+        hostile = hostile_names().filter(lambda name: not name.startswith("./"))
+        self._refuses_all(form, root, hostile.map(lambda name: rename([name])))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write_dir(3, tmp_path / "shards")
+
+
+def test_a_whole_directory(root: Path) -> None:
+    report = check(FORMAT.read_manifest(str(root)), level="valid")
+    assert (report.n_files, report.findings, report.unproven) == (3, (), ())
+    assert [file.n_items for file in FORMAT.read_manifest(str(root)).files] == [4, 4, 4]
+
+
+def test_sizes_and_digests(root: Path) -> None:
+    cut, changed, gone = (root / f"train-{index:06d}.tar" for index in range(3))
+    size = cut.stat().st_size
+    os.truncate(cut, size - 10240)
+    with changed.open("r+b") as file:
+        file.seek(700)
+        file.write(b"another")
+    gone.unlink()
+    kinds = {name: kind for name, kind, *_ in look(root, "valid")}
+    assert kinds == {cut.name: "size", changed.name: "digest", gone.name: "missing"}
+
+
+def test_without_sizes_the_archives_tell(root: Path) -> None:
+    path = root / "train-000001.tar"
+    shards = [
+        {"url": each.name, "nsamples": 4, "md5sum": ""} for each in sorted(root.glob("*.tar"))
+    ]
+    write_index(root / INDEX, shards)
+    assert look(root, "valid") == []
+    path.write_bytes(bytes(10240))
+    assert [(name, kind) for name, kind, *_ in look(root)] == [(path.name, "structure")]
+
+
+@pytest.mark.parametrize("name", ["wids-meta.json", "train.json"])
+def test_an_index_of_another_name(root: Path, name: str) -> None:
+    (root / INDEX).rename(root / name)
+    (root / "other.json").write_text("{}")
+    (root / "link.json").symlink_to("/etc/hostname")
+    os.mkfifo(root / "fifo.json")
+    assert FORMAT.recognizes(str(root))
+    assert FORMAT.read_manifest(str(root)).path == root / name
+    assert len(names(root)) == 3
+
+
+def test_a_look_that_was_not_possible_is_not_a_directory_without_an_index(root: Path) -> None:
+    (root / INDEX).rename(root / "train.json")
+    with FileSystemFaults(root) as fs:
+        fs.fail("open", errno.EIO, match="train.json")
+        with pytest.raises(OSError, match="Input/output error"):
+            FORMAT.recognizes(str(root))
+
+
+def test_an_index_behind_a_link_inside(root: Path) -> None:
+    (root / "meta").mkdir()
+    (root / INDEX).rename(root / "meta/index")
+    (root / "index.json").symlink_to("meta/index")
+    assert len(names(root)) == 3
+
+
+def test_addresses_elsewhere_are_promised_where_a_copy_is(root: Path) -> None:
+    paths = sorted(root.glob("*.tar"))
+    urls = ["https://example.org/a/train-000000.tar", "gs://bucket/train-000001.tar"]
+    urls += [f"{root}/train-000002.tar"]
+    shards = [entry(path, url) for path, url in zip(paths, urls, strict=True)]
+    shards += [{"url": "s3://bucket/x/train-000003.tar", "nsamples": 1}]
+    shards += [{"url": f"./{folder}/a.tar", "nsamples": 1} for folder in "cd"]
+    write_index(root / INDEX, shards)
+    promised = ["train-000002.tar", "c/a.tar", "d/a.tar", "train-000000.tar", "train-000001.tar"]
+    assert names(root) == promised
+
+
+def test_which_of_two_a_copy_is_can_not_be_told(root: Path) -> None:
+    shards = [{"url": f"gs://b/{part}/train-000000.tar", "nsamples": 1} for part in "ab"]
+    shards += [{"url": "train-000001.tar", "nsamples": 4}]
+    write_index(root / INDEX, shards)
+    assert names(root) == ["train-000001.tar"]
+
+
+def test_absolute_paths(root: Path) -> None:
+    write_index(root / INDEX, [{"url": "/data/old/train-000000.tar", "nsamples": 4}])
+    assert names(root) == ["train-000000.tar"]
+    write_index(root / INDEX, [{"url": "/data/old/train-000009.tar", "nsamples": 4}])
+    with pytest.raises(ManifestError, match="it is absolute"):
+        names(root)
+
+
+@pytest.mark.parametrize("shards", [[], [{"url": "https://example.org/a.tar", "nsamples": 1}]])
+def test_an_index_of_nothing_here_is_refused(root: Path, shards: list[dict]) -> None:
+    write_index(root / INDEX, shards)
+    with pytest.raises(ManifestError, match="found none, or addresses elsewhere"):
+        names(root)
+
+
+def test_data_sets_within(root: Path) -> None:
+    shards = [entry(path) for path in sorted(root.glob("*.tar"))]
+    parts = [{"name": "b", "base": "https://example.org/b", "shardlist": shards[1:]}]
+    parts += [{"source_url": "https://example.org/c.json"}]
+    write_index(root / INDEX, shards[:1], datasets=parts)
+    assert len(names(root)) == 3
+    assert look(root, "valid") == []
+
+
+def test_two_indices(root: Path) -> None:
+    first = root / "train-000000.tar"
+    (root / "val-000000.tar").write_bytes(archive(2))
+    write_index(root / "val.json", [entry(root / "val-000000.tar", n_samples=2), entry(first)])
+    assert len(names(root)) == 4
+    assert look(root, "valid") == []
+    (root / INDEX).rename(root / "all.json")
+    write_index(root / "val.json", [entry(first) | {"nsamples": 5, "md5sum": "\x1b" * 90}])
+    assert look(root, "present") == []
+    found = sorted(look(root, "complete"))
+    assert [each[:2] for each in found] == [(first.name, "structure")] * 2
+    assert found[1] == (first.name, "structure", "samples 4", "5 in 'val.json'")
+    assert found[0][2].startswith("digest 'md5:")
+    assert found[0][3].startswith(r"'md5:\x1b\x1b")
+    assert found[0][3].isprintable()
+
+
+def test_a_placeholder_is_no_digest_and_a_wrong_one_is_refused(root: Path) -> None:
+    path = root / "train-000000.tar"
+    write_index(root / INDEX, [entry(path) | {"md5sum": None}])
+    assert look(root, "valid") == []
+    write_index(root / INDEX, [entry(path) | {"md5sum": "abc"}])
+    with pytest.raises(ManifestError, match="expected 32 hexadecimal digits"):
+        names(root)

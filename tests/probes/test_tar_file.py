@@ -1,0 +1,283 @@
+"""What is wrong with an archive is seen from its headers and its end, and nothing else is said."""
+
+import bz2
+import gzip
+import io
+import os
+import tarfile
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.probes import tar
+
+END = Mismatch(
+    expected="two blocks of zeros at the end", found="other bytes: the copy may have stopped"
+)
+
+
+def archive(*sizes: int, form: int = tarfile.PAX_FORMAT, name: str = "{:06d}.bin") -> bytes:
+    """Return an archive as WebDataset's writer makes it: a time of a member is no whole number."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w|", format=form) as stream:
+        for index, size in enumerate(sizes):
+            info = tarfile.TarInfo(name.format(index))
+            info.size, info.mtime = size, 1e9 + 0.5
+            stream.addfile(info, io.BytesIO(b"\xff" * size))
+    return file.getvalue()
+
+
+def ask(function: Callable, data: bytes, n_items: int | None = None):
+    fd = os.memfd_create("shard")
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(data)
+        return function(PromisedFile(name="000.tar", n_items=n_items), fd, len(data))
+    finally:
+        os.close(fd)
+
+
+def probe(data: bytes, **keywords) -> Mismatch | None:
+    return ask(tar.probe, data, **keywords)
+
+
+def prove(data: bytes) -> Mismatch | bool:
+    return ask(tar.prove, data)
+
+
+FORMS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
+
+
+@given(
+    st.lists(st.integers(0, 5000), max_size=30),
+    st.sampled_from([*FORMS.values()]),
+    st.sampled_from(["{:06d}.bin", "{:06d}.é", "{:06d}" + 70 * "x" + "/" + 60 * "y"]),
+)
+def test_whole_archives_are(sizes: list[int], form: int, name: str) -> None:
+    data = archive(*sizes, form=form, name=name)
+    assert probe(data) is None
+    assert prove(data) is False
+    assert prove(gzip.compress(data, 1)) is True
+
+
+def test_all_kinds_of_members(tmp_path) -> None:
+    file = io.BytesIO()
+    kinds = [
+        *(tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE),
+        *(tarfile.CONTTYPE, tarfile.AREGTYPE, tarfile.REGTYPE),
+    ]
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as stream:
+        for kind in kinds:
+            info = tarfile.TarInfo("n" * 150)
+            info.type, info.linkname = kind, "l" * 150
+            info.size = 700 if info.isreg() else 0
+            stream.addfile(info, io.BytesIO(b"\xff" * info.size))
+    assert probe(file.getvalue()) is None
+    assert prove(file.getvalue()) is False
+
+
+def test_a_link_has_no_data_whatever_size_it_states() -> None:
+    info = tarfile.TarInfo("link")
+    info.type, info.linkname, info.size = tarfile.LNKTYPE, "target", 300
+    data = info.tobuf(tarfile.USTAR_FORMAT) + archive(10)
+    assert probe(data) is None
+    assert prove(data) is False
+
+
+def test_a_member_whose_size_is_elsewhere_ends_the_walk() -> None:
+    info = tarfile.TarInfo("large.bin")
+    info.size = 9 * 2**30
+    data = info.tobuf(tarfile.PAX_FORMAT) + b"\xff" * 5120
+    assert probe(data + bytes(1024)) is None
+    assert prove(data + bytes(1024)) is False
+    assert probe(data) == END
+
+
+def test_a_sparse_member_ends_the_walk() -> None:
+    info = tarfile.TarInfo("sparse.bin")
+    info.type, info.size = tarfile.GNUTYPE_SPARSE, 512
+    assert prove(info.tobuf(tarfile.GNU_FORMAT) + b"\xff" * 1024 + bytes(1024)) is False
+
+
+def test_numbers_in_binary() -> None:
+    info = tarfile.TarInfo("large.bin")
+    info.size = 9 * 2**30
+    header = info.tobuf(tarfile.GNU_FORMAT)
+    found = probe(header + bytes(10240 - 512))
+    expected = f"{512 + info.size} bytes or more, for the member at byte 0"
+    assert found == Mismatch(expected=expected, found="10240 bytes")
+
+
+def test_checksums_of_signed_bytes() -> None:
+    info = tarfile.TarInfo("é" * 4)
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    signed = sum(byte - 256 * (byte > 127) for byte in header[:148] + b" " * 8 + header[156:])
+    header[148:156] = b"%06o\0 " % signed
+    assert tar.is_header(bytes(header))
+    header[0] ^= 1
+    assert not tar.is_header(bytes(header))
+
+
+@given(st.integers(0, 511), st.integers(1, 255))
+def test_a_header_with_another_byte_is_none(at: int, change: int) -> None:
+    header = bytearray(archive(10, form=tarfile.USTAR_FORMAT)[:512])
+    header[at] ^= change
+    if at not in range(148, 156):  # spaces and zeros there may stand for each other
+        assert not tar.is_header(bytes(header))
+
+
+def test_no_header_is_none() -> None:
+    assert not tar.is_header(bytes(512))
+    assert not tar.is_header(b"")
+    assert not tar.is_header(b" " * 148 + b"zzzzzzzz" + b" " * 356)
+
+
+def test_an_archive_without_members() -> None:
+    assert probe(bytes(10240)) is None
+    assert probe(bytes(1024), n_items=0) is None
+    found = probe(bytes(10240), n_items=3)
+    assert found == Mismatch(expected="a header at byte 0", found="zeros")
+    assert probe(bytes(20480)) == found  # a file that was never written
+
+
+@pytest.mark.parametrize("n_bytes", [1, 511, 512, 10239])
+def test_blocks(n_bytes: int) -> None:
+    found = probe(b"x" * n_bytes)
+    assert found == Mismatch(expected="blocks of 512 bytes, two or more", found=f"{n_bytes} bytes")
+
+
+def test_something_else() -> None:
+    found = probe(b"x" * 10240)
+    assert found == Mismatch(expected="a header at byte 0", found="b'xxxxxxxxxxxx'")
+
+
+@pytest.mark.parametrize("sizes", [[3000, 3000], [30_000, 30_000, 30_000]])
+def test_every_cut_shows_unless_zeros_are_left(sizes: list[int]) -> None:
+    data = archive(*sizes)
+    members = len(data.rstrip(b"\0"))
+    for end in range(512, len(data), 512):
+        assert (probe(data[:end]) is None) == (end - 1024 >= members), end
+
+
+def test_a_cut_behind_the_first_record() -> None:
+    assert probe(archive(30_000)[:20480]) == Mismatch(
+        expected="31744 bytes or more, for the member at byte 1024", found="20480 bytes"
+    )
+    assert probe(archive(9_500, 300, 40_000)[: 3 * 10240]) == END
+
+
+def test_what_is_behind_the_end_shows() -> None:
+    assert probe(archive(10) + b"\xff" * 512) == END
+
+
+def test_a_wrong_header_in_the_first_record() -> None:
+    data = bytearray(archive(100, 100, form=tarfile.USTAR_FORMAT))
+    data[1024:1030] = b"\xff" * 6
+    expected = Mismatch(expected="a header at byte 1024", found=repr(bytes(data[1024:1036])))
+    assert probe(bytes(data)) == expected
+    assert prove(bytes(data)) == expected
+
+
+def test_a_wrong_header_further_on_shows_when_all_are_read() -> None:
+    data = bytearray(archive(*[1000] * 40, form=tarfile.USTAR_FORMAT))
+    data[20 * 1536 + 3] ^= 1
+    assert probe(bytes(data)) is None
+    assert getattr(prove(bytes(data)), "expected", None) == f"a header at byte {20 * 1536}"
+
+
+def test_zeros_among_members_show_when_all_are_read() -> None:
+    data = bytearray(archive(*[1000] * 40, form=tarfile.USTAR_FORMAT))
+    data[20 * 1536 : 20 * 1536 + 4096] = bytes(4096)
+    assert probe(bytes(data)) is None
+    assert getattr(prove(bytes(data)), "expected", None) == f"a header at byte {20 * 1536 + 4096}"
+
+
+def test_an_archive_behind_another() -> None:
+    data = archive(10, 20) + archive(3000) + archive()
+    assert probe(data) is None
+    assert prove(data) is False
+
+
+def test_the_end_of_a_member_beyond_the_file() -> None:
+    data = bytearray(archive(*[1000] * 40, form=tarfile.USTAR_FORMAT))
+    last = tarfile.TarInfo("last.bin")
+    last.size = 10**6
+    at = 39 * 1536
+    data[at : at + 512] = last.tobuf(tarfile.USTAR_FORMAT)
+    assert probe(bytes(data)) is None
+    expected = f"{at + 512 + 1_000_448} bytes or more, for the member at byte {at}"
+    assert prove(bytes(data)) == Mismatch(expected=expected, found=f"{len(data)} bytes")
+
+
+def test_compressed_archives() -> None:
+    whole = gzip.compress(archive(5000))
+    assert probe(whole) is None
+    assert prove(whole + gzip.compress(archive(10)) + bytes(100)) is True
+    assert probe(whole[:17]) == Mismatch(expected="a gzip stream", found="17 bytes")
+    other = bz2.compress(os.urandom(3000))
+    assert probe(other) is None
+    assert prove(other) is False
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (lambda data: data[:-9], "Compressed file ended before the end-of-stream marker"),
+        (lambda data: data[:-8] + b"\xff" * 8, "CRC check failed"),
+        (lambda data: data[:30] + b"\xff\xff" + data[32:], "Error -3 while decompressing"),
+        (lambda data: data + b"more", "Not a gzipped file"),
+    ],
+)
+def test_damage_to_a_compressed_archive_shows(damage: Callable, found: str) -> None:
+    data = damage(gzip.compress(archive(5000)))
+    assert probe(data) is None
+    proof = prove(data)
+    assert isinstance(proof, Mismatch)
+    assert proof.expected == "a gzip stream whose checksums hold"
+    assert proof.found.startswith(found)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.integers(0, 3000), max_size=5),
+    st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=600)), max_size=4),
+    st.floats(0, 1),
+)
+def test_any_bytes_have_an_answer(sizes: list[int], changes: list, end: float) -> None:
+    data = bytearray(archive(*sizes))
+    for place, change in changes:
+        at = int(place * len(data))
+        data[at : at + len(change)] = change
+    cut = bytes(data[: int(end * len(data))])
+    for found in (probe(cut), prove(cut), prove(gzip.compress(cut, 0)[: len(cut)])):
+        assert found in {None, False, True} or str(found).isprintable()
+
+
+@pytest.mark.parametrize(
+    "field", [b"\xff" * 12, b"\x80" + b"\xff" * 11, b"-1".ljust(12), b"9" * 12]
+)
+def test_hostile_sizes(field: bytes) -> None:
+    header = bytearray(tarfile.TarInfo("name").tobuf(tarfile.USTAR_FORMAT))
+    header[124:136] = field
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    assert isinstance(probe(bytes(header) + bytes(1024)), Mismatch)
+
+
+def test_what_is_read_of_an_extended_header_is_bounded() -> None:
+    info = tarfile.TarInfo("name")
+    info.type, info.size = tarfile.XHDTYPE, 2**28
+    fd = os.memfd_create("shard")
+    try:
+        os.write(fd, info.tobuf(tarfile.USTAR_FORMAT))
+        os.truncate(fd, 2**29)
+        tracemalloc.start()
+        assert tar.prove(PromisedFile(name="000.tar"), fd, 2**29) is False
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+        os.close(fd)
