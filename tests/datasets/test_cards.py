@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardproof.datasets.rows import _listings, _splits, _yaml
+from shardproof._base import yaml
+from shardproof._base.yaml import NotYamlError, yaml_field
+from shardproof.datasets.rows import _listings, _splits
 from shardproof.datasets.rows._card import configs_of, yaml_block
 from shardproof.datasets.rows._datasets import hf_load_dataset_sharded, resolve_resume_plan
 from shardproof.datasets.rows._patterns import Directories, matching
 from shardproof.datasets.rows._splits import chosen_files, split_files
-from shardproof.datasets.rows._yaml import yaml_field
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._attempts import Limits
@@ -209,15 +210,15 @@ def test_a_card_that_cannot_be_understood_is_refused(text: str, said: str) -> No
 
 def test_one_item_too_many(monkeypatch) -> None:
     """As above, of fewer: it takes seconds to read so many."""
-    monkeypatch.setattr(_yaml, "_MAX_ITEMS", 3000)
+    monkeypatch.setattr(yaml, "_MAX_ITEMS", 3000)
     assert len(yaml_field("a: [" + "b," * 2990 + "]", "a", "it")) == 2990
-    with pytest.raises(SourceError, match="expected at most 64 levels and 3000 items"):
+    with pytest.raises(NotYamlError, match="expected at most 64 levels and 3000 items"):
         yaml_field("a: [" + "b," * 3000 + "]", "a", "it")
 
 
 def test_a_long_yaml_is_not_read() -> None:
-    with pytest.raises(SourceError, match="expected at most 2097152 bytes of YAML"):
-        yaml_field("a: " + "b" * _yaml.MAX_YAML_BYTES, "a", "it")
+    with pytest.raises(NotYamlError, match="expected at most 2097152 bytes of YAML"):
+        yaml_field("a: " + "b" * yaml.MAX_YAML_BYTES, "a", "it")
 
 
 @pytest.mark.parametrize("field", ["columns", "filters", "on_bad_files"])

@@ -38,6 +38,8 @@ _OURS = {
     "checkpoint": _Known("own.checkpoint", (), (".shard", ".json")),
     "mds": _Known("samples.mds", ("index.json",)),
     "litdata": _Known("samples.litdata", ("index.json",)),
+    "arrow": _Known("samples.arrow", ("state.json", "dataset_dict.json")),
+    "tfrecord": _Known("samples.tfrecord", (), (".tfrecord", ".tfrecords", ".gz")),
     "energon": _Known("samples.energon", (".nv-meta",)),
     "wids": _Known("samples.wids", (), (".json",)),
     "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz")),
@@ -171,7 +173,8 @@ def claims(path: str) -> list[Format]:
 
 
 def _by_suffix(path: str) -> list[str]:
-    there = {os.path.splitext(name)[1] for name in os.listdir(path)}
+    # A number may follow: x.tfrecord-00000-of-00010.
+    there = {os.path.splitext(name)[1].partition("-")[0] for name in os.listdir(path)}
     return [name for name, entry in _OURS.items() if not there.isdisjoint(entry.suffixes)]
 
 

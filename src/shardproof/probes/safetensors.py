@@ -6,7 +6,8 @@ header, one begins where another ends, and the last one ends where the file does
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from math import prod
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -27,7 +28,7 @@ _MAX_HEADER_BYTES = 100_000_000
 _MAX_PARSED_BYTES = 2**24
 """Those of 100 000 tensors; decoded, they take six times as many bytes."""
 
-_MOST_BYTES = 2**63
+_MOST_DIMENSIONS = 64
 _ITEM_BYTES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"), 1),
     **dict.fromkeys(("F8_E4M3FNUZ", "F8_E5M2FNUZ"), 1),
@@ -59,13 +60,22 @@ class SafetensorsHeader(NamedTuple):
 
     Attributes:
         tensors: What it says of each tensor.
-        metadata: Texts about the file. A tensor that shares its memory with another is saved once:
-            the library's ``save_model``, and the converter of the Hub, put here the name of the one
-            that was left out, and that of the other.
+        metadata: Texts about the file, as JSON.
     """
 
     tensors: Mapping[str, TensorInfo]
-    metadata: Mapping[str, msgspec.Raw]
+    metadata: bytes
+
+    def left_out(self) -> Collection[str]:
+        """Return the names in the metadata: among them those of tensors that others stand for.
+
+        A tensor that shares its memory with another is saved once. The library's ``save_model`` and
+        the converter of the Hub put here the name of the one that was left out, and of the other.
+        """
+        try:
+            return _decode_metadata(self.metadata) or ()
+        except msgspec.DecodeError:
+            return ()
 
 
 _decode_tensors = msgspec.json.Decoder(dict[str, TensorInfo]).decode
@@ -100,40 +110,35 @@ def header_of(fd: int, size: int) -> SafetensorsHeader | Mismatch | None:
 
 
 def _parsed(text: bytes, size: int) -> SafetensorsHeader | Mismatch:
-    found = _METADATA.search(text)
-    tensors_text = _METADATA.sub(_NO_METADATA, text, count=1) if found else text
+    n_data_bytes, metadata = size - _LENGTH_BYTES - len(text), b"null"
+    if found := _METADATA.search(text):
+        text, metadata = text[: found.start()] + _NO_METADATA + text[found.end() :], found["texts"]
     try:
-        tensors = _decode_tensors(tensors_text)
-        metadata = _decode_metadata(found["texts"]) if found else None
+        tensors = _decode_tensors(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Mismatch(expected="a header of safetensors in JSON", found=told(error))
     if found:
         tensors.pop("__metadata__", None)
-    is_odd = _odd_shape(tensors) or _hole(tensors, size - _LENGTH_BYTES - len(text))
-    return is_odd or SafetensorsHeader(tensors, metadata or {})
+    return _broken_law(tensors, n_data_bytes) or SafetensorsHeader(tensors, metadata)
 
 
-def _odd_shape(tensors: Mapping[str, TensorInfo]) -> Mismatch | None:
-    """Return which tensor has not the size of its shape."""
+def _broken_law(tensors: Mapping[str, TensorInfo], n_data_bytes: int) -> Mismatch | None:
+    """Return which tensor has not the size of its shape, or where there is a hole between two."""
+    places = []
     for name, info in tensors.items():
-        n_bytes = _ITEM_BYTES.get(info.dtype)
-        if n_bytes is not None:
-            for length in info.shape:
-                n_bytes = min(n_bytes * length, _MOST_BYTES)  # of a shape that lies
-            begin, end = info.data_offsets
+        places.append(info.data_offsets)
+        begin, end = info.data_offsets
+        item_bytes = _ITEM_BYTES.get(info.dtype)
+        if item_bytes is not None and len(info.shape) <= _MOST_DIMENSIONS:
+            n_bytes = item_bytes * prod(info.shape)
             if end - begin != n_bytes:
-                expected = f"{n_bytes} bytes of {quoted(name)}, by its shape"
+                expected = f"{quoted(n_bytes)} bytes of {quoted(name)}, by its shape"
                 return Mismatch(expected=expected, found=f"bytes {begin} to {end}")
-    return None
-
-
-def _hole(tensors: Mapping[str, TensorInfo], n_bytes: int) -> Mismatch | None:
-    """Return where the data are not one tensor after the other, up to the end of the file."""
     at = 0
-    for begin, end in sorted(info.data_offsets for info in tensors.values()):
+    for begin, end in sorted(places):
         if begin != at or end < begin:
             return Mismatch(expected=f"a tensor at byte {at}", found=f"one from {begin} to {end}")
         at = end
-    if at != n_bytes:
-        return Mismatch(expected=f"{at} bytes of tensors", found=f"{n_bytes} bytes")
+    if at != n_data_bytes:
+        return Mismatch(expected=f"{at} bytes of tensors", found=f"{n_data_bytes} bytes")
     return None

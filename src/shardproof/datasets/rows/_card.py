@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from shardproof._base.messages import quoted, shown
+from shardproof._base.messages import quoted, shown, told
+from shardproof._base.yaml import NotYamlError, yaml_field
 from shardproof.datasets.rows._conventions import SPLIT_NAME
-from shardproof.datasets.rows._yaml import yaml_field
 from shardproof.errors import SourceError
 
 __all__ = [
@@ -83,7 +83,10 @@ def _field(
     """Return what the first file that has a field says, and what an error calls that file."""
     for name in reversed(CARD_FILES):
         where = f"the dataset card '{shown(url)}/{shown(name)}'"
-        found = yaml_field(texts.get(name, ""), field, where, _MISSING, only=only)
+        try:
+            found = yaml_field(texts.get(name, ""), field, where, _MISSING, only=only)
+        except NotYamlError as error:
+            raise SourceError(told(error), kind="unusable") from None
         if found is not _MISSING:
             return found, where
     return None, ""

@@ -1,15 +1,14 @@
 """YAML from outside, with limits: bytes, depth, items; no anchors, no tags, no key twice.
 
-An alias makes a few lines a gigabyte, and a tag another type than what is written: a dataset card
-needs neither. Only the field that is asked for becomes values.
+An alias makes a few lines a gigabyte, and a tag another type than what is written: neither dataset
+cards nor DVC's files need them. Only the field that is asked for becomes values.
 """
 
 from typing import Any, NoReturn
 
 from shardproof._base.messages import quoted
-from shardproof.errors import SourceError
 
-__all__ = ["MAX_YAML_BYTES", "yaml_field"]
+__all__ = ["MAX_YAML_BYTES", "NotYamlError", "yaml_field"]
 
 MAX_YAML_BYTES = 2 * 2**20
 """Longest text that is read: the longest cards of the Hub have half of it."""
@@ -18,6 +17,10 @@ _MAX_DEPTH = 64
 _MAX_ITEMS = 300_000
 _MAX_PLAIN = 100  # a number of more characters takes long to read, and is none
 _STRING = "tag:yaml.org,2002:str"
+
+
+class NotYamlError(Exception):
+    """A text can't be read, or is more than what is read."""
 
 
 def yaml_field(
@@ -32,21 +35,25 @@ def yaml_field(
         default: What to return where the field is not there.
         only: The field of the mappings in it that is wanted, if not all are.
 
+    Raises:
+        NotYamlError: It can't be read, or is more than what is read.
+        ImportError: The package that reads it is not installed.
+
     Example:
         >>> yaml_field("a: [1, two]", "a", "README.md")
         [1, 'two']
     """
-    return _Reader(where, only).field(text, field, default) if text else default
+    return _YamlReader(where, only).field(text, field, default) if text else default
 
 
-class _Reader:
+class _YamlReader:
     """Reads one text, and of the mappings in a field only one field, if one is wanted."""
 
     def __init__(self, where: str, only: str | None) -> None:
         try:
             import yaml  # type: ignore[import-untyped] # noqa: PLC0415 - huggingface_hub has it
         except ImportError as error:
-            problem = "a dataset card needs PyYAML: pip install shardproof[hf]"
+            problem = "YAML is read by PyYAML: pip install shardproof[hf]"
             raise ImportError(problem) from error
         self._yaml, self._where, self._only = yaml, where, only
         self._depth = self._n_items = 0
@@ -115,4 +122,4 @@ class _Reader:
 
     def _refuse(self, problem: str, mark: Any = None) -> NoReturn:
         line = "" if mark is None else f", line {mark.line + 1} of its YAML"
-        raise SourceError(f"{self._where}{line}: {problem}", kind="unusable")
+        raise NotYamlError(f"{self._where}{line}: {problem}")

@@ -1,0 +1,88 @@
+"""What ``datasets`` writes by ``save_to_disk``: Arrow files that a ``state.json`` lists.
+
+A dictionary of data sets has a folder for each split, and ``dataset_dict.json`` that names them.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from shardproof._base import json
+from shardproof._base.names import refusals
+from shardproof._base.opening import is_there
+from shardproof.errors import ManifestError
+from shardproof.formats._format import Format
+from shardproof.manifest import Manifest, PromisedFile
+from shardproof.probes import arrow
+
+__all__ = ["FORMAT"]
+
+_STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+
+
+class _ArrowFile(msgspec.Struct):
+    filename: str
+
+
+class _SavedState(msgspec.Struct):
+    data_files: list[_ArrowFile] = msgspec.field(name="_data_files")
+
+
+class _SavedSplits(msgspec.Struct):
+    splits: list[str]
+
+
+def _recognizes(path: str) -> bool:
+    return is_there(os.path.join(path, _SPLITS)) or _is_state(path)
+
+
+def _is_state(path: str) -> bool:
+    if not is_there(os.path.join(path, _STATE)):
+        return False
+    if is_there(os.path.join(path, _INFO)):
+        return True
+    try:
+        return b'"_data_files"' in json.read_bytes(path, _STATE, max_bytes=json.MAX_BYTES)
+    except ManifestError:
+        return False
+
+
+def _read_manifest(path: str) -> Manifest:
+    is_dict = is_there(os.path.join(path, _SPLITS))
+    return Manifest(
+        root=Path(path),
+        path=Path(path, _SPLITS if is_dict else _STATE),
+        format=FORMAT.name,
+        files=list(_of_splits(path) if is_dict else _of_state(path, "")),
+        probe=arrow.probe,
+    )
+
+
+def _of_splits(path: str) -> Iterator[PromisedFile]:
+    for split in json.read(path, _SPLITS, _SavedSplits).splits:
+        # Of a name that leads elsewhere, nothing is read: the manifest refuses what is made of it.
+        is_name = not refusals([split]) and "/" not in split
+        if is_name and is_there(os.path.join(path, split, _STATE)):
+            yield from _of_state(path, f"{split}/")
+        else:
+            yield PromisedFile(name=f"{split}/{_STATE}")
+
+
+def _of_state(path: str, folder: str) -> Iterator[PromisedFile]:
+    for file in json.read(path, f"{folder}{_STATE}", _SavedState).data_files:
+        yield PromisedFile(name=f"{folder}{file.filename}")
+
+
+FORMAT = Format(
+    name="arrow",
+    description="data sets that `datasets` saved to a disk",
+    manifest_file=_STATE,
+    further_parts=(_SPLITS, "*dataset_info.json", "*state.json", "*.lock", "*cache-*.arrow"),
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+    complete="the begin of each file and its end: a footer, or the mark that ends a stream",
+    valid="nothing more: the format states no digest; seal it",
+    blind_spots="changed rows; sizes and counts, which are not written down",
+)

@@ -1,0 +1,130 @@
+"""Data sets that were saved to a disk: every file ends as an Arrow file or stream does."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof import FindingKind, ManifestError, validate
+from shardproof.formats.samples.arrow import FORMAT
+from shardproof.testing import Layout
+from shardproof.testing.contracts import FormatContract
+
+TABLE = pa.table({"a": list(range(3000)), "b": ["x"] * 3000})
+
+
+def write_arrow(path: Path, *, is_file: bool = False) -> None:
+    make = pa.ipc.new_file if is_file else pa.ipc.new_stream
+    with pa.OSFile(str(path), "wb") as sink, make(sink, TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=500)
+
+
+def write_saved(path: Path, n_files: int = 3, *, is_file: bool = False) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    names = [f"data-{number:05}-of-{n_files:05}.arrow" for number in range(n_files)]
+    for name in names:
+        write_arrow(path / name, is_file=is_file)
+    state = {
+        "_data_files": [{"filename": name} for name in names],
+        "_fingerprint": "ab12",
+        "_format_columns": None,
+        "_split": "train",
+    }
+    (path / "state.json").write_text(json.dumps(state, indent=2))
+    (path / "dataset_info.json").write_text("{}")
+    return path
+
+
+def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
+    return [(each.kind.value, each.path.name) for each in validate(path, level=level).findings]
+
+
+class TestFormat(FormatContract):
+    manifest_name = "state.json"
+
+    @pytest.fixture
+    def form(self):
+        return FORMAT
+
+    def write_dir(self, value: Layout, base: Path) -> Path:
+        path = write_saved(base, value.n_shards)
+        state = json.loads((path / "state.json").read_text())
+        # Of the rest any value is accepted: nothing is promised by it.
+        (path / "state.json").write_text(json.dumps({"_data_files": state["_data_files"]}))
+        return path
+
+    def shard_files(self, path: Path) -> list[Path]:
+        return sorted(path.glob("*.arrow"))
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_whole_ones(tmp_path, is_file: bool) -> None:
+    report = validate(write_saved(tmp_path, is_file=is_file), level="complete")
+    assert (report.format, report.ok, report.n_files) == ("arrow", True, 3)
+
+
+def test_a_dictionary_of_data_sets(tmp_path) -> None:
+    write_saved(tmp_path / "train")
+    write_saved(tmp_path / "test", 1)
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    assert validate(tmp_path, level="complete").n_files == 4
+    (tmp_path / "test/state.json").unlink()
+    assert found_in(tmp_path) == [("missing", "state.json")]
+
+
+@pytest.mark.parametrize("split", ["..", "/etc", "a/../..", "a\0b", ""])
+def test_a_split_that_leads_elsewhere_is_refused(tmp_path, split: str) -> None:
+    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": [split]}))
+    with pytest.raises(ManifestError, match="names that are refused"):
+        validate(tmp_path)
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:-8],
+        lambda data: data[: len(data) // 2],
+        lambda data: data + bytes(8) + b"x",
+        lambda data: bytes(8) + data[8:],
+    ],
+)
+def test_harm(tmp_path, harm, is_file: bool) -> None:
+    path = write_saved(tmp_path, is_file=is_file) / "data-00001-of-00003.arrow"
+    path.write_bytes(harm(path.read_bytes()))
+    assert found_in(tmp_path) == [("structure", path.name)]
+
+
+def test_a_stream_that_is_cut_between_batches_is_read_without_an_error_and_found(tmp_path) -> None:
+    """Which is why the mark is looked for."""
+    path = write_saved(tmp_path) / "data-00000-of-00003.arrow"
+    reader = pa.ipc.open_stream(pa.py_buffer(path.read_bytes()))
+    data = path.read_bytes()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, TABLE.schema) as writer:
+        writer.write_table(TABLE.slice(0, 1500), max_chunksize=500)
+    half = sink.getvalue().to_pybytes()[:-8]
+    assert data.startswith(half)
+    path.write_bytes(half)
+    assert reader.read_all().num_rows == 3000
+    assert pa.ipc.open_stream(pa.py_buffer(half)).read_all().num_rows == 1500
+    assert found_in(tmp_path) == [("structure", path.name)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60), st.sampled_from([b"ARROW1\0\0", b"\xff\xff\xff\xff", b""]))
+def test_any_bytes_have_an_answer(tmp_path_factory, data: bytes, head: bytes) -> None:
+    path = tmp_path_factory.mktemp("x")
+    (path / "state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
+    (path / "a.arrow").write_bytes(head + data + b"ARROW1")
+    kinds = {each.kind for each in validate(path, level="complete").findings}
+    assert kinds <= {FindingKind.STRUCTURE, FindingKind.IMPOSTOR}
+
+
+def test_another_state_is_not_claimed(tmp_path) -> None:
+    (tmp_path / "state.json").write_text('{"epoch": 3}')
+    assert not FORMAT.recognizes(str(tmp_path))
