@@ -44,7 +44,7 @@ def files_promised_at(address: str, *, reads: bool) -> list[PromisedFile]:
 
 
 def _files_of(entries: "Sequence[tuple[str, str]]") -> list[PromisedFile]:
-    return [PromisedFile(name=name, digest=text) for name, text in entries]
+    return [PromisedFile.by_digest(name, text) for name, text in entries]
 
 
 def _listing_of(address: str) -> list[PromisedFile]:

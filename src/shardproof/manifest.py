@@ -33,6 +33,12 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     digest_from: int = 0
     n_items: int | None = None
 
+    @classmethod
+    def by_digest(cls, name: str, digest: str | None) -> "PromisedFile":
+        """Return what a digest alone promises: that of nothing, an empty file."""
+        is_empty = digest is not None and _digest.is_of_nothing(digest)
+        return cls(name=name, digest=digest, size=0 if is_empty else None)
+
 
 class Mismatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What was promised and what is there instead, in words."""

@@ -1,6 +1,7 @@
 """Digests as text, ``"sha256:<hex>"``: parsed, computed over a file, compared."""
 
 import contextlib
+import functools
 import hashlib
 import hmac
 import os
@@ -16,6 +17,7 @@ __all__ = [
     "TreeDigest",
     "begin",
     "best",
+    "is_of_nothing",
     "of_file",
     "parse",
     "piece_bytes",
@@ -86,6 +88,19 @@ def best(texts: Iterable[str]) -> str | None:
         with contextlib.suppress(ValueError):
             known[parse(text).algorithm] = text
     return next((known[algorithm] for algorithm in _BEST if algorithm in known), None)
+
+
+def is_of_nothing(text: str) -> bool:
+    """Whether a digest is that of an empty file; it need not be one that can be parsed."""
+    algorithm, _, value = text.partition(":")
+    return value == _of_nothing(algorithm)
+
+
+@functools.cache
+def _of_nothing(algorithm: str) -> str | None:
+    with contextlib.suppress(ValueError):  # unknown, or not installed
+        return str(begin(algorithm, 0).hexdigest())
+    return None
 
 
 def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:

@@ -49,6 +49,8 @@ _OURS = {
     "hf-cache": _Known("hub.cache", ("blobs", "snapshots", "../../blobs")),
     "hf-local-dir": _Known("hub.local_dir", (".cache/huggingface/download",)),
     "parquet": _Known("samples.parquet", (), (".parquet",)),
+    "bagit": _Known("lists.bagit", ("bagit.txt",)),
+    "dvc": _Known("lists.dvc", (), (".dvc",)),
     "digests": _Known("lists.digests"),
 }
 """In the order in which they are told."""

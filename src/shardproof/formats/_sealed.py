@@ -32,7 +32,7 @@ def read_manifest(form: Format, path: str) -> Manifest:
     known = {file.name for file in manifest.files}
     files = [_with_digest(file, sealed.get(file.name)) for file in manifest.files]
     files += [
-        PromisedFile(name=name, digest=text) for name, text in sealed.items() if name not in known
+        PromisedFile.by_digest(name, text) for name, text in sealed.items() if name not in known
     ]
 
     def contradictions() -> Iterator[Contradiction]:

@@ -41,10 +41,6 @@ A_PART = Mismatch(
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _PART = re.compile(r"(?:\.[0-9a-f]{8})?\.incomplete")
 _INDEX = ".index.json"
-_EMPTY_FILE = {
-    "git-sha1:e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
-    "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-}
 
 _Size = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -101,7 +97,7 @@ def promise(name: str, digest: str | None, listed: PromisedFile | None = None) -
     nothing where both are of one kind and differ: then it is about other bytes.
     """
     if listed is None or is_another(digest, listed.digest):
-        return PromisedFile(name=name, digest=digest, size=0 if digest in _EMPTY_FILE else None)
+        return PromisedFile.by_digest(name, digest)
     return PromisedFile(name=name, digest=listed.digest or digest, size=listed.size)
 
 

@@ -26,7 +26,7 @@ def _read_manifest(path: str) -> Manifest:
             stated.setdefault(file, []).append(text)
     # A list may name the others, and itself as it was before its last line.
     files = [
-        PromisedFile(name=name, digest=digest.best(texts))
+        PromisedFile.by_digest(name, digest.best(texts))
         for name, texts in stated.items()
         if name not in lists
     ]
