@@ -49,6 +49,8 @@ _OURS = {
     "hf-cache": _Known("hub.cache", ("blobs", "snapshots", "../../blobs")),
     "hf-local-dir": _Known("hub.local_dir", (".cache/huggingface/download",)),
     "parquet": _Known("samples.parquet", (), (".parquet",)),
+    "croissant": _Known("lists.croissant", ("croissant.json", "metadata.json")),
+    "model-signing": _Known("lists.model_signing", ("model.sig",)),
     "bagit": _Known("lists.bagit", ("bagit.txt",)),
     "dvc": _Known("lists.dvc", (), (".dvc",)),
     "digests": _Known("lists.digests"),
