@@ -96,6 +96,9 @@ def test_more_examples_than_the_writer_writes(root: Path) -> None:
     path.write_bytes(examples(*[0] * 70_000))
     assert [each[2] for each in look(root)] == [f"{1024 + 4 * 2**16} bytes for 70000 examples"]
 
+    path.write_bytes(shard(70_000, EVALUATION) + examples(*[0] * 2**16)[1024:])
+    assert [each[1] for each in look(root)] == ["structure"]
+
 
 @pytest.mark.parametrize("kind", [(20240520, 2), (20240801, 1), (20240522, 2)])
 def test_versions_that_are_not_known_have_no_law(root: Path, kind: tuple[int, int]) -> None:

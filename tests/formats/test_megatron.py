@@ -1,5 +1,6 @@
 """Pairs of data and index agree, or it is said which file does not."""
 
+import errno
 import os
 import struct
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from shardproof.checks import check
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats.tokens.megatron import FORMAT
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import megatron
 
 DOCUMENTS = [[[1, 2, 3], [4]], [[5, 6]], [], [[7, 8, 9, 10]]]
@@ -117,6 +119,13 @@ def test_an_index_that_can_not_be_opened(root: Path) -> None:
     (root / "shard_000001.idx").unlink()
     os.mkfifo(root / "shard_000001.idx")
     assert [each[:2] for each in look(root)] == [("shard_000001.idx", "not-regular")]
+
+
+def test_a_look_that_was_not_possible_is_no_finding(root: Path) -> None:
+    with FileSystemFaults(root) as fs:
+        fs.fail("open", errno.EIO, match="shard_000001.idx")
+        with pytest.raises(OSError, match="Input/output error"):
+            FORMAT.read_manifest(str(root))
 
 
 def test_sequences_in_another_order_have_no_law(root: Path) -> None:

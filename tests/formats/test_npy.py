@@ -152,6 +152,13 @@ def test_other_ids_prove_nothing(root: Path, ids: np.ndarray) -> None:
     assert unproven(root) == [*IDS, "train_000001.npy"]
 
 
+def test_tokens_of_no_bytes_prove_nothing(root: Path) -> None:
+    path = root / "train_000001.npy"
+    path.write_bytes(path.read_bytes()[:128].replace(b"<u4", b"|V0"))
+    assert look(root, "valid") == []
+    assert path.name in unproven(root)
+
+
 def test_ids_that_are_gone_or_cut_prove_nothing(root: Path) -> None:
     (root / IDS[0]).unlink()
     os.truncate(root / IDS[1], 150)

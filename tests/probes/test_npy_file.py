@@ -89,7 +89,7 @@ def test_types_without_a_law(array: np.ndarray) -> None:
         "{'shape': (3,), 'fortran_order': False, 'descr': '<u2'}",
         '{"descr": "<u2", "fortran_order": True, "shape": (3L,)}\n',
         " { 'descr' : '<u2' , 'fortran_order' : False , 'shape' : ( 1 , 3 ) , } ",
-        "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }" + " " * 500,
+        "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), " + " " * 500 + "}",
     ],
 )
 def test_other_writers(text: str) -> None:

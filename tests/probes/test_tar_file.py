@@ -163,6 +163,12 @@ def test_every_cut_shows_unless_zeros_are_left(sizes: list[int]) -> None:
         assert (probe(data[:end]) is None) == (end - 1024 >= members), end
 
 
+def test_a_name_that_begins_as_compressed_files_do() -> None:
+    data = archive(30_000, name="BZh9{:06d}.jpg", form=tarfile.USTAR_FORMAT)
+    assert probe(data) is None
+    assert probe(data[:20480]) is not None
+
+
 def test_a_cut_behind_the_first_record() -> None:
     assert probe(archive(30_000)[:20480]) == Mismatch(
         expected="31744 bytes or more, for the member at byte 1024", found="20480 bytes"

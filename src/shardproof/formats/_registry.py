@@ -41,7 +41,7 @@ _OURS = {
     "arrow": _Known("samples.arrow", ("state.json", "dataset_dict.json")),
     "tfrecord": _Known("samples.tfrecord", (), (".tfrecord", ".tfrecords", ".gz")),
     "energon": _Known("samples.energon", (".nv-meta",)),
-    "wids": _Known("samples.wids", (), (".json",)),
+    "wids": _Known("samples.wids", ("shardindex.json",), (".json",)),
     "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz")),
     "megatron": _Known("tokens.megatron", (), (".idx",)),
     "npy": _Known("tokens.npy", (), (".npy",)),

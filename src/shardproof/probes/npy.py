@@ -5,6 +5,7 @@ fit has no law: types with fields, and objects, which are a pickle. A file may h
 one after the other, so what follows the first is only wrong if it is not another one.
 """
 
+import functools
 import math
 import re
 from typing import NamedTuple
@@ -92,6 +93,7 @@ def read_header(fd: int, size: int) -> ArrayHeader | Mismatch | None:
     return _parsed(text, start)
 
 
+@functools.lru_cache(maxsize=64)  # the shards of a directory mostly have one and the same
 def _parsed(text: str, start: int) -> ArrayHeader | None:
     match = _FIELDS.fullmatch(text)
     fields = {match[f"key{i}"]: match[f"value{i}"] for i in range(3)} if match else {}

@@ -43,11 +43,13 @@ def _read_manifest(path: str) -> Manifest:
 FORMAT = Format(
     name=_NAME,
     description="samples in tar archives, which nothing lists",
-    manifest_file=" ".join(_PATTERNS),
+    manifest_file=_PATTERNS[0],
+    further_parts=_PATTERNS[1:],
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the first headers of each archive, and the mark at its end",
     valid="the checksum of each compressed archive, all headers of each other one",
     blind_spots="archives that are gone; zeros in place of the last members; changed samples, but "
     "for compressed archives",
+    includes=("parquet",),
 )

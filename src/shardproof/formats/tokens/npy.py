@@ -100,7 +100,7 @@ class IdsProof:
     def _ids(self, name: str, dir_fd: int) -> Iterator[int | None]:
         """Open the ids of a shard; None for a file that is no shard, or has none beside it."""
         found = _TOKENS.fullmatch(name)
-        if found is None or name.startswith(_IDS):
+        if found is None:
             yield None
             return
         series = "" if found["series"] == "train" else f"_{found['series']}"
