@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from shardproof._base import digest, digest_lists, fanout
 from shardproof._base.messages import shown
-from shardproof._base.names import open_inside, open_root, real_root
+from shardproof._base.names import (
+    NotRegularError,
+    open_inside,
+    open_regular,
+    open_root,
+    real_root,
+)
 from shardproof._base.opening import files_below, is_directory
 from shardproof._base.threads import Stop
 from shardproof._base.work import Deadline, go_on
@@ -88,7 +94,7 @@ def _in_directory(root: str, *, reads: bool) -> Iterator[PromisedFile]:
 def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> list[PromisedFile]:
     files = []
     for name in names:
-        fd = open_inside(name, root=root, dir_fd=dir_fd)
+        fd = _opened(root, dir_fd, name)
         try:
             size = os.fstat(fd).st_size
             found = str(digest.of_file(fd, "sha256", size, go_on=go_on)) if reads else None
@@ -96,3 +102,15 @@ def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> l
             os.close(fd)
         files.append(PromisedFile(name=name, size=size, digest=found))
     return files
+
+
+def _opened(root: str, dir_fd: int, name: str) -> int:
+    """Open a file of a directory that the user has named: behind a link too, wherever it leads."""
+    try:
+        return open_inside(name, root=root, dir_fd=dir_fd)
+    except NotRegularError as error:
+        fd = None if error.outside is None else open_regular(error.outside)
+        if fd is None:
+            problem = f"expected regular files, found a {error.found}"
+            raise ManifestError(problem, path=os.path.join(root, name)) from None
+        return fd

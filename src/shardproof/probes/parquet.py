@@ -149,24 +149,19 @@ def _column_metadata(reader: CompactReader) -> ColumnChunk:
 
 
 def prove(_: PromisedFile, fd: int, size: int) -> Mismatch | bool:
-    """Return whether every page has a checksum and keeps it, or which one does not.
+    """Return which page has another checksum than it states; no file is ever proven as a whole.
 
-    Pages are read in pieces of a MiB; what lies between them, such as indices, is not proven.
+    Pages are read in pieces of a MiB. Their headers, the footer and indices have no checksum.
     """
     footer = footer_of(fd, size)
-    if not isinstance(footer, ParquetFooter) or not footer.chunks:
-        return False
-    is_proven = True
-    for chunk in footer.chunks:
+    for chunk in footer.chunks if isinstance(footer, ParquetFooter) else ():
         for page in _pages(fd, chunk):
             if isinstance(page, Mismatch):
                 return page
-            if page.checksum is None:
-                is_proven = False
-            elif _crc_of(fd, page) != page.checksum:
+            if page.checksum is not None and _crc_of(fd, page) != page.checksum:
                 expected = f"a page with the CRC-32 {page.checksum:08x}"
                 return Mismatch(expected=expected, found=f"another at byte {page.begin}")
-    return is_proven
+    return False
 
 
 class _Page(NamedTuple):

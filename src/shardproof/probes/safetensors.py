@@ -74,7 +74,7 @@ class SafetensorsHeader(NamedTuple):
         """
         try:
             return _decode_metadata(self.metadata) or ()
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return ()
 
 

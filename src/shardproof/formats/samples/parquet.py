@@ -108,7 +108,7 @@ FORMAT = Format(
     read_manifest=_read_manifest,
     complete="that each file has its footer, every column chunk lies before it, and row groups "
     "have as many rows as it says; as many rows in a split as dataset_info.json states",
-    valid="the CRC-32 of each page, where all pages have one (`write_page_checksum=True`)",
-    blind_spots="changed values without page checksums; files that are gone, where no name "
-    "implies how many there are; encrypted footers",
+    valid="the CRC-32 of each page that has one (`write_page_checksum=True`); no file as a whole",
+    blind_spots="changed values without page checksums, changed headers of pages; files that are "
+    "gone, where no name implies how many there are; encrypted footers",
 )

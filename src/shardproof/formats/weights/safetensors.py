@@ -1,0 +1,120 @@
+"""A model's weights in safetensors: files alone, or an index that says which tensor is where.
+
+The ``total_size`` of an index proves nothing, and is not looked at: some writers state the size of
+the files, some the number of tensors, some what the model had before its weights were compressed or
+what shares its memory was left out.
+"""
+
+import functools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from shardproof._base import json
+from shardproof._base.messages import quoted
+from shardproof._base.names import open_root
+from shardproof._base.opening import names_in
+from shardproof.errors import ManifestNotFoundError
+from shardproof.formats._counted import CountedSet, promised_by_names
+from shardproof.formats._format import Format
+from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.probes.safetensors import SafetensorsHeader, header_of
+
+__all__ = ["FORMAT"]
+
+_NAME = "safetensors"
+_SUFFIX = ".safetensors"
+_INDEX = re.compile(r"[^.].*\.safetensors\.index(?:\.[\w-]+)?\.json")
+_PIPELINE = "model_index.json"
+"""Written by diffusers: the parts of a pipeline are in folders beside it."""
+
+
+class _WeightsIndex(msgspec.Struct):
+    weight_map: dict[str, str]
+
+
+def _recognizes(path: str) -> bool:
+    names = os.listdir(path)
+    return _PIPELINE in names or any(_is_file(name) or _INDEX.fullmatch(name) for name in names)
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(_SUFFIX) and not name.startswith(".")
+
+
+def _read_manifest(path: str) -> Manifest:
+    os.close(open_root(path))
+    names = list(_names(path))
+    indices = [name for name in names if _INDEX.fullmatch(os.path.basename(name))]
+    owed: dict[str, list[str]] = {}
+    for index in indices:
+        for file, tensors in _tensors_by_file(path, index).items():
+            owed.setdefault(file, []).extend(tensors)
+    beside = [name for name in names if _is_file(os.path.basename(name)) and name not in owed]
+    # Beside an index, a number may be of a set that was left over and is not whole.
+    counted = CountedSet(beside, ()) if indices else promised_by_names(beside, first=1)
+    files = [*owed, *counted.names]
+    if not files:
+        raise ManifestNotFoundError("there is no file of safetensors, and no index", path=path)
+    return Manifest(
+        root=Path(path),
+        path=Path(path, indices[0] if indices else files[0]),
+        format=_NAME,
+        files=[PromisedFile(name=name) for name in files],
+        probe=functools.partial(_probe, owed),
+        contradictions=functools.partial(tuple, counted.contradictions),
+    )
+
+
+def _names(path: str) -> Iterator[str]:
+    """Yield what is in a directory, and in the folders of a pipeline, by relative paths."""
+    names = names_in(path)
+    yield from names
+    for folder in names if _PIPELINE in names else ():
+        if not folder.startswith("."):
+            yield from (f"{folder}/{name}" for name in names_in(os.path.join(path, folder)))
+
+
+def _tensors_by_file(path: str, index: str) -> dict[str, list[str]]:
+    folder, _ = os.path.split(index)
+    by_file: dict[str, list[str]] = {}
+    for tensor, file in json.read(path, index, _WeightsIndex).weight_map.items():
+        name = f"{folder}/{file}" if folder else file
+        by_file.setdefault(name, []).append(tensor)
+    return by_file
+
+
+def _probe(
+    owed: Mapping[str, Sequence[str]], promised: PromisedFile, fd: int, size: int
+) -> Mismatch | None:
+    """Look at a file's header, and in it for every tensor that an index says is there."""
+    header = header_of(fd, size)
+    if not isinstance(header, SafetensorsHeader):
+        return header
+    tensors = owed.get(promised.name, ())
+    missing = [tensor for tensor in tensors if tensor not in header.tensors]
+    if missing:
+        left_out = header.left_out()
+        missing = [tensor for tensor in missing if tensor not in left_out]
+    if not missing:
+        return None
+    found = f"{len(tensors) - len(missing)} of the {len(tensors)} that the index names"
+    return Mismatch(expected=f"the tensor {quoted(missing[0])}", found=found)
+
+
+FORMAT = Format(
+    name=_NAME,
+    description="weights of a model, alone or in several files with an index",
+    manifest_file="*.safetensors.index.json",
+    further_parts=("*.safetensors.index.*.json", "*.json", "*.md", "*.txt", "*.model", "*.jinja"),
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+    complete="that each header is sound, its tensors reach just to the end of the file, and every "
+    "tensor is where the index says",
+    valid="nothing more: the format states no digest; seal it",
+    blind_spots="changed values of tensors; a file that no index names and no number implies; the "
+    "total size that an index states, which is often that of other files",
+)

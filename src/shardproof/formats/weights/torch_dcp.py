@@ -1,0 +1,196 @@
+"""PyTorch's distributed checkpoints: ``.metadata`` says which bytes of which file are which tensor.
+
+It is a pickle, and a pickle is a program: it is read without doing what it says (`_pickle`). Each
+rank writes its items, one behind the other, into ``__<rank>_<n>.distcp``; when all are done, rank 0
+writes ``.metadata.tmp`` and renames it. A save without collectives has ``__<rank>.metadata`` of
+each rank instead.
+"""
+
+import functools
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from shardproof._base import json
+from shardproof._base.messages import shown
+from shardproof._base.opening import names_in, read_at
+from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.formats import signs
+from shardproof.formats._format import Format
+from shardproof.formats.weights._pickle import Pairs, PickledObject, read_pickle
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+
+__all__ = ["FORMAT"]
+
+_METADATA = ".metadata"
+_UNFINISHED = ".tmp"
+_OF_A_RANK = re.compile(r"__\d+\.metadata")
+_SHARD = re.compile(r"__\d+_\d+\.distcp")
+_FIRST_FIELD = b"state_dict_metadata"
+
+_MAX_BYTES = 2**26
+_LENGTH_BYTES = 8  # of a header of safetensors
+
+_Place = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+class _StoredItem(msgspec.Struct):
+    """What the metadata say of an item."""
+
+    relative_path: str
+    offset: _Place
+    length: _Place
+    transform_descriptors: Any = None  # what compressed it
+
+
+class _Item(NamedTuple):
+    """Where the bytes of one tensor, or of one object, are."""
+
+    begin: int
+    end: int
+    is_transformed: bool
+
+
+class _FileLayout(NamedTuple):
+    """What a file owes.
+
+    Attributes:
+        end: Where the last of its items ends.
+        last: Where that begins.
+        is_full: Whether its items lie one behind the other, as they were saved, from its beginning.
+    """
+
+    end: int
+    last: int
+    is_full: bool
+
+
+def _recognizes(path: str) -> bool:
+    names = os.listdir(path)
+    if any(_SHARD.fullmatch(name) or _OF_A_RANK.fullmatch(name) for name in names):
+        return True
+    # Others have files of that name too, and Eclipse has a directory.
+    return _METADATA in names and signs.begins_with(os.path.join(path, _METADATA), _FIRST_FIELD)
+
+
+def _read_manifest(path: str) -> Manifest:
+    names = names_in(path)
+    of_ranks = [name for name in names if _OF_A_RANK.fullmatch(name)]
+    parts = of_ranks if of_ranks and _METADATA not in names else [_METADATA]
+    items: dict[str, list[_Item]] = {}
+    for part in parts:
+        for file, item in _items(os.path.join(path, part), _read(path, part, names)):
+            items.setdefault(file, []).append(item)
+    for each in items.values():
+        each.sort()
+    return Manifest(
+        root=Path(path),
+        path=Path(path, parts[0]),
+        format=FORMAT.name,
+        files=[PromisedFile(name=name) for name in items],
+        probe=functools.partial(_probe, {name: _layout(each) for name, each in items.items()}),
+        contradictions=functools.partial(_contradictions, items),
+        damaged=_unfinished(names),
+    )
+
+
+def _read(root: str, name: str, there: Sequence[str]) -> bytes:
+    """Return what a file of metadata holds; where it is missing, the error says what it means."""
+    try:
+        return json.read_bytes(root, name, max_bytes=_MAX_BYTES)
+    except ManifestNotFoundError as error:
+        if error.path == root or name in there:
+            raise
+        n_shards = sum(_SHARD.fullmatch(each) is not None for each in there)
+        problem = f"there is no such file, beside {n_shards} '.distcp' files"
+        if name + _UNFINISHED in there:
+            problem += f" and '{name}{_UNFINISHED}'"
+        problem += ": it is written last, so the save was interrupted; use an earlier checkpoint"
+        raise ManifestNotFoundError(problem, path=error.path) from error
+
+
+def _items(path: str, data: bytes) -> Iterator[tuple[str, _Item]]:
+    """Yield each item, with the name of the file that has it."""
+    metadata = read_pickle(data, path=path)
+    stored = metadata.fields().get("storage_data") if isinstance(metadata, PickledObject) else None
+    if not isinstance(stored, Pairs):
+        problem = "expected the metadata of a checkpoint in files, found no 'storage_data'"
+        raise ManifestError(problem, path=path)
+    for entry, info in enumerate(stored[1::2]):
+        try:
+            fields = info.fields() if isinstance(info, PickledObject) else {}
+            told = msgspec.convert(fields, _StoredItem)
+        except msgspec.ValidationError as error:
+            problem = f"entry {entry}: {shown(str(error))}"
+            raise ManifestError(problem, path=path, field="storage_data") from None
+        end = told.offset + told.length
+        yield told.relative_path, _Item(told.offset, end, bool(told.transform_descriptors))
+
+
+def _layout(items: Sequence[_Item]) -> _FileLayout:
+    begins = [0, *(item.end for item in items)]
+    is_full = all(
+        item.begin == begin and not item.is_transformed
+        for item, begin in zip(items, begins, strict=False)
+    )
+    return _FileLayout(items[-1].end, items[-1].begin, is_full)
+
+
+def _probe(
+    owed: Mapping[str, _FileLayout], promised: PromisedFile, fd: int, size: int
+) -> Mismatch | None:
+    """Return whether a file does not end where its last item does."""
+    layout = owed[promised.name]
+    if size < layout.end:
+        return Mismatch(expected=f"items up to byte {layout.end}", found=f"{size} bytes")
+    if size == layout.end or not layout.is_full or _is_safetensors(layout, fd):
+        return None
+    return Mismatch(expected=f"{layout.end} bytes", found=f"{size} bytes")
+
+
+def _is_safetensors(layout: _FileLayout, fd: int) -> bool:
+    """Whether the tensors are in a file of safetensors behind the objects: it has a header, too."""
+    begins = (read_at(fd, _LENGTH_BYTES + 1, at) for at in (layout.last, layout.end))
+    return any(begin[_LENGTH_BYTES:] == b"{" for begin in begins)
+
+
+def _contradictions(items: Mapping[str, Sequence[_Item]]) -> Iterator[Contradiction]:
+    """Yield each file of which two items share bytes; those of safetensors all begin alike."""
+    for name, each in items.items():
+        for before, after in itertools.pairwise(each):
+            if before.begin < after.begin < before.end:
+                found = f"one from {before.begin} to {before.end} and one from {after.begin}"
+                yield Contradiction(name, Mismatch(expected="items apart", found=found))
+                break
+
+
+def _unfinished(names: Sequence[str]) -> list[Contradiction]:
+    """Return the leftovers of saves that did not finish: the files may be of those."""
+    left = [name for name in names if name.endswith(_METADATA + _UNFINISHED)]
+    mismatch = Mismatch(
+        expected=f"a save that finished: '{_METADATA}' alone", found="one that was interrupted"
+    )
+    return [
+        Contradiction(name, mismatch)
+        for name in left
+        if name == _METADATA + _UNFINISHED or _OF_A_RANK.fullmatch(name.removesuffix(_UNFINISHED))
+    ]
+
+
+FORMAT = Format(
+    name="torch-dcp",
+    description="distributed checkpoints of PyTorch",
+    manifest_file=_METADATA,
+    further_parts=("__*.metadata",),
+    recognizes=_recognizes,
+    read_manifest=_read_manifest,
+    complete="that each file ends where its last item does, and no two items share bytes",
+    valid="nothing more: the format states no digest",
+    blind_spots="changed values of tensors; a file that is longer than its items where they are "
+    "compressed or in safetensors; what else the metadata would do to a program that unpickles it",
+)

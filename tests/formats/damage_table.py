@@ -1,0 +1,185 @@
+"""Write docs/formats.md: what each format proves, and which level sees which damage.
+
+::
+
+    python -m tests.formats.damage_table docs/formats.md
+
+Every file that a golden directory promises is damaged in every way, with several seeds; a cell has
+the first level that saw all of it.
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from shardproof import ManifestError, formats, validate
+from shardproof.testing import DamageKind, damaged, without_root_override
+from tests.goldens import GOLDENS, Golden
+
+__all__ = ["page", "seen"]
+
+LEVELS = ("present", "complete", "valid")
+SEEDS = range(3)
+POINTER = (
+    b"version https://git-lfs.github.com/spec/v1\n"
+    b"oid sha256:" + b"0123456789abcdef" * 4 + b"\nsize 3087467144\n"
+)
+PAGE = b"<!DOCTYPE html><title>Sign in</title>" + b"x" * 2000
+
+
+def put(data: bytes) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        path.write_bytes(data)
+
+    return write
+
+
+def lock(path: Path) -> None:
+    path.chmod(0)
+
+
+def become_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+BY_HAND: dict[str, Callable[[Path], None]] = {
+    "empty": put(b""),
+    "chmod 0": lock,
+    "a directory": become_a_directory,
+    "LFS pointer": put(POINTER),
+    "web page": put(PAGE),
+}
+KINDS = [*BY_HAND, *map(str, DamageKind)]
+
+
+@contextlib.contextmanager
+def replaced(path: Path, harm: Callable[[Path], None]) -> Iterator[None]:
+    aside = path.with_name(f"{path.name}.aside")
+    path.rename(aside)
+    try:
+        path.write_bytes(aside.read_bytes())
+        harm(path)
+        aside.rename(path.parents[-2] / f"shardproof-{os.getpid()}.aside")
+        yield
+    finally:
+        if path.is_dir():
+            path.rmdir()
+        (path.parents[-2] / f"shardproof-{os.getpid()}.aside").replace(path)
+
+
+def harms(path: Path, kind: str) -> Iterator[contextlib.AbstractContextManager[object]]:
+    """Yield each way to do a kind of damage to a file."""
+    if kind in BY_HAND:
+        yield replaced(path, BY_HAND[kind])
+    else:
+        yield from (damaged(path, kind, seed) for seed in SEEDS)
+
+
+def seen(root: Path, kind: str) -> str:
+    """Return the first level that sees a kind of damage, whichever file it is done to."""
+    form = formats.detect(str(root))
+    promise = form.read_manifest(str(root))
+    worst, n_done = 0, 0
+    for file in promise.files:
+        path = (promise.root / file.name).resolve()
+        for harm in harms(path, kind):
+            with contextlib.suppress(ValueError), harm:  # there is nothing to damage so
+                n_done += 1
+                worst = max(worst, _first_level(root, form.name, kind))
+    return "n/a" if not n_done else (*LEVELS, "-")[worst]
+
+
+def _first_level(root: Path, form: str, kind: str) -> int:
+    for number, level in enumerate(LEVELS):
+        try:
+            if not validate(root, format=form, level=level, strict=kind == "stray").ok:
+                return number
+        except ManifestError:  # what is damaged is a part of the promise
+            return number
+    return len(LEVELS)
+
+
+def row(golden: Golden, place: Path) -> list[str]:
+    root = golden.copy(place)
+    form = formats.detect(str(root)).name
+    name = golden.name if golden.name == form else f"{golden.name} ({form})"
+    return [name, *(seen(root, kind) for kind in KINDS)]
+
+
+def page() -> str:
+    """Return the text of the page."""
+    with tempfile.TemporaryDirectory() as name, without_root_override():
+        rows = [row(golden, Path(name).resolve()) for golden in GOLDENS]
+    return PAGE_TEXT.format(
+        n_formats=len(_formats()),
+        formats="\n".join(_format_lines()),
+        writers=", ".join(sorted({golden.writer for golden in GOLDENS})),
+        damage="\n".join(_lines(["directory", *KINDS], rows)),
+    )
+
+
+def _formats() -> list[formats.Format]:
+    return [formats.get(name) for name in formats.names()]
+
+
+def _format_lines() -> Iterator[str]:
+    titles = [
+        "format",
+        "what it is",
+        "manifest",
+        "`complete` proves",
+        "`valid` proves",
+        "no level sees",
+    ]
+    cells = [
+        [
+            f"`{form.name}`",
+            form.description,
+            f"`{form.manifest_file}`",
+            form.complete,
+            form.valid,
+            form.blind_spots or "-",
+        ]
+        for form in _formats()
+    ]
+    return _lines(titles, cells)
+
+
+def _lines(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(titles)} |"
+    yield "|" + "---|" * len(titles)
+    yield from (f"| {' | '.join(cells)} |" for cells in rows)
+
+
+PAGE_TEXT = """\
+# Formats
+
+`shardproof validate` finds out by itself of which format a directory is: first by its manifest
+file, else by the names of its shards. `--format NAME` and `validate(path, format="NAME")` say it;
+where two claim one directory, that is needed. `shardproof formats` prints this first table. Those
+of other packages are found by an entry point of the group `shardproof.formats`.
+
+The {n_formats} formats, and what each [level](validate.md#levels) proves beyond the one before it:
+
+{formats}
+
+A [seal](seal.md), or any list of digests such as `SHA256SUMS`, lies beside a directory of any
+format, and `valid` proves all that it lists.
+
+## Which level sees which damage
+
+Directories that the real libraries wrote ({writers}); every promised file was damaged in every way
+that [the kit](damage.md) knows, and in five more. A cell has the first level that saw all of it;
+`-` is damage of which at least one case was seen by no level, `n/a` one that can't be done to these
+files. `stray` is looked for with `--strict`.
+
+{damage}
+"""
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page())

@@ -1,0 +1,274 @@
+"""Models in safetensors: what libraries write is sound; what is missing or elsewhere is told."""
+
+import json
+import os
+import pickle
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardproof.checks import check
+from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.formats.weights.safetensors import FORMAT
+from shardproof.testing.contracts import FormatContract
+from shardproof.testing.samples._layout import Layout
+from shardproof.testing.samples._states import ShardState
+
+INDEX = "model.safetensors.index.json"
+DAMAGED = [
+    *(ShardState.EMPTY, ShardState.UNREADABLE, ShardState.DIRECTORY, ShardState.DANGLING),
+    *(ShardState.LOOP, ShardState.OUTSIDE, ShardState.FIFO, ShardState.SOCKET),
+    *(ShardState.TRUNCATED, ShardState.SPARSE),
+]
+
+
+def name_of(index: int, n_files: int, stem: str = "model") -> str:
+    return f"{stem}-{index + 1:05}-of-{n_files:05}.safetensors"
+
+
+def tensors_of(index: int) -> dict[str, Any]:
+    return {f"layers.{index}.{each}": np.full(4, index, "f4") for each in ("weight", "bias")}
+
+
+def put(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    safetensors.numpy.save_file(dict(tensors), path, metadata)
+    return path
+
+
+def put_index(path: Path, weight_map: Mapping[str, str], total_size: Any = 96) -> Path:
+    path.write_text(json.dumps({"metadata": {"total_size": total_size}, "weight_map": weight_map}))
+    return path
+
+
+def put_model(folder: Path, n_files: int = 3, stem: str = "model", index: str = INDEX) -> Path:
+    weight_map = {}
+    for i in range(n_files):
+        put(folder / name_of(i, n_files, stem), tensors_of(i), {"format": "pt"})
+        weight_map |= dict.fromkeys(tensors_of(i), name_of(i, n_files, stem))
+    put_index(folder / index, weight_map)
+    return folder
+
+
+def found(path: Path, level: Any = "complete") -> list[tuple[str, str, str, str]]:
+    """Each finding: kind, path relative to the directory, what was expected and found."""
+    root = os.path.realpath(path)
+    return [
+        (f.kind.value, os.path.relpath(f.path, root), f.expected, f.found)
+        for f in check(FORMAT.read_manifest(root), level=level).findings
+    ]
+
+
+def promised(path: Path) -> list[str]:
+    return [file.name for file in FORMAT.read_manifest(os.path.realpath(path)).files]
+
+
+class TestFormat(FormatContract):
+    manifest_name = INDEX
+
+    @pytest.fixture
+    def form(self) -> Any:
+        return FORMAT
+
+    def write_dir(self, value: Layout, base: Path) -> Path:
+        return put_model(base, value.n_shards)
+
+    def shard_files(self, path: Path) -> list[Path]:
+        return sorted(path.glob("*.safetensors"))
+
+    def test_a_missing_manifest_is_refused(self, form: Any, root: Path) -> None:
+        """Only where there are no files either: else their names are the promise."""
+        (root / INDEX).unlink()
+        names = [file.name for file in form.read_manifest(str(root)).files]
+        assert names == [path.name for path in self.shard_files(root)]
+        for path in self.shard_files(root):
+            path.unlink()
+        with pytest.raises(ManifestNotFoundError, match="no file of safetensors, and no index"):
+            form.read_manifest(str(root))
+
+    @pytest.mark.parametrize("state", DAMAGED, ids=str)
+    def test_a_damaged_manifest_is_refused(self, form: Any, root: Path, state: ShardState) -> None:
+        """Not one whose name is no index's: then it is missing."""
+        super().test_a_damaged_manifest_is_refused(form, root, state)
+
+    def test_twins_are_refused(self, form: Any, root: Path) -> None:
+        """But each file is named as often as it has tensors."""
+        for twin in ("MODEL-00001-of-00003.safetensors", "\u212aa", "e\u0301"):
+            names = [name_of(0, 3), "ka", "\u00e9", twin]
+            put_index(root / INDEX, dict(zip("abcd", names, strict=True)))
+            assert str(root / INDEX) in self.refused(form, root).text
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+def test_a_sound_model_has_no_findings(tmp_path: Path, level: Any) -> None:
+    assert found(put_model(tmp_path / "model"), level) == []
+    (tmp_path / "one").mkdir()
+    put(tmp_path / "one/model.safetensors", tensors_of(0))
+    assert FORMAT.recognizes(str(tmp_path / "one"))
+    assert found(tmp_path / "one", level) == []
+
+
+def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert not FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError, match="there is no such directory"):
+        FORMAT.read_manifest(str(tmp_path / "nowhere"))
+    put(tmp_path / "model.safetensors", {})
+    with pytest.raises(ManifestError, match="expected a shards directory, found a file"):
+        FORMAT.read_manifest(str(tmp_path / "model.safetensors"))
+
+
+def test_missing_and_torn_files_are_told(tmp_path: Path) -> None:
+    model = put_model(tmp_path / "model")
+    (model / name_of(0, 3)).unlink()
+    os.truncate(model / name_of(1, 3), 150)
+    assert [finding[:2] for finding in found(model, "present")] == [("missing", name_of(0, 3))]
+    assert [finding[:2] for finding in found(model)] == [
+        ("missing", name_of(0, 3)),
+        ("structure", name_of(1, 3)),
+    ]
+
+
+def test_a_tensor_that_is_elsewhere_is_told(tmp_path: Path) -> None:
+    model = put_model(tmp_path / "model")
+    first, second = model / name_of(0, 3), model / name_of(1, 3)
+    first.rename(model / "x")
+    second.rename(first)
+    (model / "x").rename(second)
+    expected = "0 of the 2 that the index names"
+    assert found(model) == [
+        ("structure", first.name, "the tensor 'layers.0.weight'", expected),
+        ("structure", second.name, "the tensor 'layers.1.weight'", expected),
+    ]
+
+
+def test_a_tensor_that_another_stands_for_may_be_left_out(tmp_path: Path) -> None:
+    """As the Hub's converter does, which keeps the names of both in the index."""
+    put(tmp_path / "model.safetensors", {"embed": np.ones(4)}, {"format": "pt", "head": "embed"})
+    put_index(tmp_path / INDEX, {"embed": "model.safetensors", "head": "model.safetensors"})
+    assert found(tmp_path) == []
+    put(tmp_path / "model.safetensors", {"embed": np.ones(4)}, {"format": "pt"})
+    told = ("the tensor 'head'", "1 of the 2 that the index names")
+    assert found(tmp_path) == [("structure", "model.safetensors", *told)]
+
+
+@pytest.mark.parametrize("total_size", [0, 1, 10**12, 96.0, 1.2e10, "96", None])
+def test_the_size_that_an_index_states_proves_nothing(tmp_path: Path, total_size: Any) -> None:
+    """Libraries write those of the files, of the model before it was converted, and others."""
+    model = put_model(tmp_path / "model")
+    index = json.loads((model / INDEX).read_text())
+    put_index(model / INDEX, index["weight_map"], total_size)
+    assert found(model) == []
+
+
+def test_an_index_may_have_no_metadata(tmp_path: Path) -> None:
+    model = put_model(tmp_path / "model")
+    index = json.loads((model / INDEX).read_text())
+    for metadata in ({}, {"metadata": None}, {"metadata": {}}):
+        (model / INDEX).write_text(json.dumps({"weight_map": index["weight_map"]} | metadata))
+        assert found(model) == []
+
+
+def test_several_indices_are_promises_of_one_directory(tmp_path: Path) -> None:
+    model = put_model(tmp_path / "model")
+    variant = "diffusion_pytorch_model.fp16"
+    put_model(model, 2, variant, "diffusion_pytorch_model.safetensors.index.fp16.json")
+    put_model(model, 1, "consolidated", "consolidated.safetensors.index.json")
+    assert len(promised(model)) == 6
+    (model / name_of(1, 2, variant)).unlink()
+    assert [finding[:2] for finding in found(model)] == [("missing", name_of(1, 2, variant))]
+
+
+def test_files_beside_an_index_are_proven_each_for_itself(tmp_path: Path) -> None:
+    """Of a set that was left over nothing is missed."""
+    model = put_model(tmp_path / "model")
+    put(model / name_of(0, 9), tensors_of(7))
+    put(model / "adapter_model.safetensors", tensors_of(8))
+    (model / "._model.safetensors").write_bytes(b"\0\5\x16\7")
+    assert found(model) == []
+    os.truncate(model / "adapter_model.safetensors", 20)
+    assert [finding[:2] for finding in found(model)] == [("structure", "adapter_model.safetensors")]
+
+
+def test_without_an_index_numbers_tell_what_is_missing(tmp_path: Path) -> None:
+    model = put_model(tmp_path / "model")
+    (model / INDEX).unlink()
+    assert found(model) == []
+    (model / name_of(2, 3)).unlink()
+    assert [finding[:2] for finding in found(model)] == [("missing", name_of(2, 3))]
+    put(model / "model-00004-of-00003.safetensors", tensors_of(3))
+    assert ("structure", "model-00004-of-00003.safetensors") in [f[:2] for f in found(model)]
+
+
+def test_a_pipeline_has_its_models_in_folders(tmp_path: Path) -> None:
+    pipeline = tmp_path / "pipeline"
+    put_model(pipeline / "transformer", 2, "d", "d.safetensors.index.json")
+    put(pipeline / "vae/model.safetensors", tensors_of(5))
+    put(pipeline / ".cache/model.safetensors", {})
+    (pipeline / "scheduler").mkdir()
+    with pytest.raises(ManifestNotFoundError):
+        FORMAT.read_manifest(str(pipeline))
+    (pipeline / "model_index.json").write_text("{}")
+    assert FORMAT.recognizes(str(pipeline))
+    assert promised(pipeline) == [
+        *(f"transformer/{name_of(i, 2, 'd')}" for i in range(2)),
+        "vae/model.safetensors",
+    ]
+    assert found(pipeline) == []
+    (pipeline / "transformer" / name_of(1, 2, "d")).unlink()
+    os.truncate(pipeline / "vae/model.safetensors", 99)
+    assert [finding[:2] for finding in found(pipeline)] == [
+        ("missing", f"transformer/{name_of(1, 2, 'd')}"),
+        ("structure", "vae/model.safetensors"),
+    ]
+
+
+def test_an_index_in_a_folder_names_nothing_outside_the_pipeline(tmp_path: Path) -> None:
+    put(tmp_path / "model.safetensors", tensors_of(0))
+    (tmp_path / "pipeline/unet").mkdir(parents=True)
+    (tmp_path / "pipeline/model_index.json").write_text("{}")
+    for name in ("../../model.safetensors", "/etc/passwd", "../x"):
+        put_index(tmp_path / "pipeline/unet" / INDEX, {"a": name})
+        with pytest.raises(ManifestError):
+            FORMAT.read_manifest(str(tmp_path / "pipeline"))
+
+
+def test_the_probe_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    manifest = FORMAT.read_manifest(str(put_model(tmp_path / "model")))
+    assert pickle.loads(pickle.dumps(manifest.probe)).args == manifest.probe.args  # type: ignore[union-attr]
+
+
+@given(data=st.data(), n_files=st.integers(1, 4))
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_an_index_maps_is_sound_where_it_is_so(
+    tmp_path: Path, data: st.DataObject, n_files: int
+) -> None:
+    names = st.text("abc.0", min_size=1, max_size=9)
+    tensors = data.draw(st.lists(names, unique=True, min_size=n_files, max_size=12))
+    folder = tmp_path / "model"
+    weight_map = {each: name_of(i % n_files, n_files) for i, each in enumerate(tensors)}
+    for file in {*weight_map.values()}:
+        mine = {name: np.ones(2) for name, owner in weight_map.items() if owner == file}
+        put(folder / file, mine)
+    put_index(folder / INDEX, weight_map)
+    assert found(folder) == []
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@given(header=st.binary(max_size=200), n_bytes=st.integers(0, 300))
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_hostile_files_are_findings(tmp_path: Path, header: bytes, n_bytes: int) -> None:
+    put_index(tmp_path / INDEX, {"a": "x.safetensors"})
+    (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", n_bytes) + header)
+    assert [finding[:2] for finding in found(tmp_path)] == [("structure", "x.safetensors")]

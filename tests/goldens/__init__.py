@@ -1,0 +1,42 @@
+"""Directories that the real libraries wrote; `write.py` writes them anew."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["GOLDENS", "Golden", "goldens"]
+
+HERE = Path(__file__).parent
+_INSIDE = {"hf-cache": "models--org--tiny"}
+
+
+class Golden(NamedTuple):
+    """One of them.
+
+    Attributes:
+        name: What it is called.
+        writer: The package that wrote it, with its version.
+        path: Where it is.
+    """
+
+    name: str
+    writer: str
+    path: Path
+
+    def copy(self, to: Path) -> Path:
+        """Copy it, and return where it is to be validated."""
+        shutil.copytree(HERE / self.name, to / self.name, symlinks=True)
+        return to / self.path.relative_to(HERE)
+
+
+def goldens(base: Path = HERE) -> list[Golden]:
+    """Return all that are below a directory."""
+    versions = json.loads((base / "VERSIONS.json").read_text())
+    return [
+        Golden(name, writer.partition(",")[0], base / name / _INSIDE.get(name, ""))
+        for name, writer in versions.items()
+    ]
+
+
+GOLDENS = goldens()
