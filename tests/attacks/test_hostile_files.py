@@ -56,6 +56,8 @@ class Target(NamedTuple):
     """Read it, and yield all that is said about it."""
     seal: Callable[[bytes], bytes] = lambda data: data
     """Make good again what whoever spoils a file can make good, such as a checksum."""
+    patience: float = PATIENCE
+    memory: int = MEMORY
 
 
 def saev(base: Path) -> Path:
@@ -400,11 +402,12 @@ def in_child(
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         whole = {file: (root / file).read_bytes() for file in target.files}
         room = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (room + MEMORY, room + MEMORY))
+        most = room + target.memory
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         with open(writer, "wb") as pipe:
             for file, seed in cases:
                 (root / file).write_bytes(target.seal(mutated(whole[file], seed)))
-                signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+                signal.setitimer(signal.ITIMER_PROF, target.patience)
                 found = outcome_of(read, root)
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 (root / file).write_bytes(whole[file])

@@ -1,0 +1,111 @@
+"""Golden directories, every file of them spoiled: refused, or with findings, in our words.
+
+Within 64 MiB and a second; nothing is opened outside the directory and the format's store, nothing
+is unpickled, no program is started and no connection made, as an audit hook sees (PEP 578).
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardproof import formats
+from shardproof.checks import check
+from tests.attacks.tally import Tally
+from tests.attacks.test_hostile_files import Target, cases_of, note, run
+from tests.goldens import GOLDENS, Golden
+
+MEMORY = 64 * 2**20
+PATIENCE = 1.0
+
+SPAWNS = {"os.exec", "os.posix_spawn", "os.system", "pickle.find_class", "socket.connect"}
+SPAWNS |= {"subprocess.Popen", "os.remove", "os.rename", "os.truncate", "os.mkdir"}
+
+
+def one_of_each_format() -> dict[str, Golden]:
+    return {formats.detect(str(golden.path)).name: golden for golden in reversed(GOLDENS)}
+
+
+def files_of(golden: Golden) -> list[str]:
+    below = sorted(
+        path for path in golden.path.rglob("*") if path.is_file() and not path.is_symlink()
+    )
+    return [path.relative_to(golden.path).as_posix() for path in below]
+
+
+class Watch:
+    """Sees what this process does from its begin on; a child has its own."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self.seen = os.fspath(root), list[str]()
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, args: tuple) -> None:
+        if event in SPAWNS:
+            self.seen.append(event)
+        elif event == "open" and self._is_elsewhere(args[0]):
+            self.seen.append(f"{event} {args[0]!r}")
+
+    def _is_elsewhere(self, path: object) -> bool:
+        is_told = isinstance(path, str) and os.path.isabs(path)
+        return is_told and not path.startswith(self._root) and not path.endswith((".py", ".pyc"))
+
+
+@functools.cache
+def watch(root: Path) -> Watch:
+    return Watch(root)
+
+
+def read(form: formats.Format, root: Path) -> Iterator[str]:
+    """Read the promise and look at the files, in this thread: the stack of another takes memory."""
+    saw = watch(root.parent)
+    saw.seen.clear()
+    manifest = formats.read_manifest(form, os.fspath(root))
+    for level in ("complete", "valid"):
+        report = check(manifest, level=level, workers=1)
+        yield str(report)
+        yield from (f"{finding.expected} {finding.found}" for finding in report.findings)
+    assert not saw.seen, saw.seen
+
+
+def target_of(name: str, golden: Golden, read_it) -> Target:
+    files = files_of(golden)
+    return Target(name, golden.copy, files, read_it, patience=PATIENCE, memory=MEMORY)
+
+
+@pytest.mark.attack("hostile manifests")
+@pytest.mark.parametrize("name", one_of_each_format())
+def test_a_spoiled_directory_is_refused_in_our_words(
+    name: str, tmp_path: Path, tally: Tally
+) -> None:
+    golden, form = one_of_each_format()[name], formats.get(name)
+    reader = functools.partial(read, form)
+    target = target_of(name, golden, reader)
+    [*reader(golden.copy(tmp_path / "once"))]  # what is imported is imported
+    watch.cache_clear()
+    cases = cases_of(target, 100_000)
+    chosen = tally.sample(cases, 2000)
+    for harm in run(target, reader, chosen, tmp_path / "many"):
+        note(tally, harm)
+    tally.count(len(chosen))
+
+
+def test_a_reader_that_follows_names_anywhere_is_caught(tmp_path: Path) -> None:
+    """The control."""
+
+    def naive(root: Path) -> Iterator[str]:
+        saw = watch(root.parent)
+        saw.seen.clear()
+        for line in (root / "SHA256SUMS").read_text().splitlines():
+            yield f"{len((root / line.split(maxsplit=1)[1]).read_bytes())} bytes"
+        assert not saw.seen, saw.seen
+
+    golden = one_of_each_format()["digests"]
+    target = target_of("digests", golden, naive)._replace(files=["SHA256SUMS"])
+    found = Tally("control", is_exhaustive=False)
+    for harm in run(target, naive, cases_of(target, 2000), tmp_path):
+        note(found, harm)
+    assert found.harms["wrong class"] > 20
