@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,8 +24,6 @@ from shardproof.promises import Promise, promise_of
 from shardproof.report import Finding, Level, Report
 
 __all__ = ["Repair", "Replacement", "repair"]
-
-logger = logging.getLogger("shardproof.repairing")
 
 _AT_ONCE = 4
 """Files that are fetched at once; a large one uses several connections by itself."""

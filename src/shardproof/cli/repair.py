@@ -1,6 +1,7 @@
 """The command ``shardproof repair``: fetch what is missing or wrong, and nothing else."""
 
 import json
+import logging
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import shardproof
 from shardproof._base.messages import printable, shown
 from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import errors_end_it, warn
+from shardproof.cli.logs import log_shown
 from shardproof.cli.paths import (
     against_option,
     argument,
@@ -36,6 +38,7 @@ __all__ = ["repair"]
 @click.option("--dry-run", is_flag=True, help="Only say what would be fetched.")
 @click.option("--workers", type=click.IntRange(1, 64), metavar="N", help="Files at once.")
 @json_option
+@click.option("--verbose", "-v", is_flag=True, help="Say of each attempt how it ended.")
 @quiet_option()
 def repair(
     *,
@@ -47,6 +50,7 @@ def repair(
     dry_run: bool,
     workers: int | None,
     as_json: bool,
+    verbose: bool,
     quiet: bool,
 ) -> None:
     """Fetch what a directory promises and does not have as promised, whole and proven.
@@ -58,7 +62,8 @@ def repair(
     fetch; 2 no readable promise, or wrong usage; 3 something could not be looked at, or the source
     not be asked; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
     """
-    with errors_end_it("repair", os.fspath(path)):
+    shown_log = log_shown("fetching", is_on=verbose, level=logging.INFO)
+    with errors_end_it("repair", os.fspath(path)), shown_log:
         done = shardproof.repair(
             path,
             source,

@@ -117,7 +117,8 @@ def validate(
         show_reports(outcomes, verbose=verbose)
     codes = [outcome.exit_code for outcome in outcomes]
     if require_digests:
-        codes += [_warn_of_unproven(outcome.result) for outcome in outcomes if outcome.result]
+        reports = [outcome.result for outcome in outcomes if outcome.result is not None]
+        codes += map(_warn_of_unproven, reports)
     raise click.exceptions.Exit(max(codes))
 
 
@@ -133,7 +134,8 @@ def _all_below(paths: Iterable[Path]) -> list[str]:
 
 def _print_broken(outcomes: Iterable[PathOutcome[Report]], what: str) -> None:
     for outcome in outcomes:
-        broken = outcome.result.broken() if outcome.result else BrokenFiles()
+        report = outcome.result
+        broken = BrokenFiles() if report is None else report.broken()
         for line in broken.names if what == "names" else filter(None, [broken.ranges]):
             click.echo(shown(line))
 

@@ -120,4 +120,5 @@ FORMAT = Format(
     complete="that no file is there that was not signed",
     valid="the digest of each file; of those that were signed in parts none",
     blind_spots="who signed it: `model_signing verify` proves that",
+    includes=("safetensors",),
 )

@@ -1,0 +1,116 @@
+"""The commands seal, repair, formats, and what validate has for them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import shardproof
+from shardproof import formats
+from shardproof.cli import app
+from tests.goldens import GOLDENS
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*args: object) -> tuple[int, str]:
+        done = CliRunner().invoke(app.app, [str(arg) for arg in args], prog_name="shardproof")
+        return done.exit_code, done.output
+
+    return run
+
+
+def test_formats_are_printed(run) -> None:
+    code, text = run("formats")
+    assert code == 0
+    for name in formats.names():
+        assert f"{name}: {formats.get(name).description}" in text
+    told = json.loads(run("formats", "--json")[1])
+    assert [each["name"] for each in told] == formats.names()
+    assert {*told[0]} == {
+        *("name", "description", "manifest", "complete", "valid", "blind spots"),
+    }
+
+
+def test_a_format_that_is_named(run, make_shards_dir) -> None:
+    path = make_shards_dir(1)
+    assert run("validate", "--format", "saev", path)[0] == 0
+    code, text = run("validate", "--format", "mds", path)
+    assert (code, "index.json" in text) == (2, True)
+    code, text = run("validate", "--format", "nonsense", path)
+    assert (code, "expected one of saev" in text) == (2, True)
+
+
+def test_links_out_of_a_directory(run, make_shards_dir, tmp_path: Path) -> None:
+    path = make_shards_dir(2)
+    (path / "acts000001.bin").rename(tmp_path / "x")
+    (path / "acts000001.bin").symlink_to(tmp_path / "x")
+    assert run("validate", path)[0] == 1
+    assert run("validate", "--follow-links", path)[0] == 0
+
+
+def test_a_tree(run, tmp_path: Path) -> None:
+    for golden in GOLDENS[:4]:
+        shutil.copytree(golden.path, tmp_path / golden.name, symlinks=True)
+    code, text = run("validate", "-r", "--json", tmp_path)
+    assert code == 0
+    found = {Path(each["path"]).name for each in json.loads(text)}
+    assert {golden.name for golden in GOLDENS[:4] if golden.name != "arrow-splits"} <= found
+    (tmp_path / "nothing").mkdir()
+    assert run("validate", "--recursive", tmp_path / "nothing")[0] == 2
+
+
+def test_what_is_broken_is_printed_for_an_array(run, make_shards_dir) -> None:
+    path = make_shards_dir(9, missing=[0, 3, 4, 5, 8])
+    assert run("validate", "--broken", "indices", path) == (1, "0,3-5,8\n")
+    assert run("validate", "--broken", "names", path)[1].splitlines()[0] == "acts000000.bin"
+    assert run("validate", "--broken", "indices", make_shards_dir(2)) == (0, "")
+
+
+def test_strict(run, make_shards_dir) -> None:
+    path = make_shards_dir(2)
+    (path / "stray").touch()
+    assert run("validate", path)[0] == 0
+    code, text = run("validate", "--strict", path)
+    assert (code, "Files that nothing promises (1):" in text) == (1, True)
+
+
+def test_repair(run, make_shards_dir, tmp_path: Path) -> None:
+    path = make_shards_dir(3)
+    whole = shutil.copytree(path, tmp_path / "whole")
+    (path / "acts000001.bin").unlink()
+    size = (whole / "acts000001.bin").stat().st_size
+    code, text = run("repair", path, "--from", whole, "--dry-run")
+    assert (code, text) == (1, f"acts000001.bin\t{size}\n1 files, {size} bytes\n")
+    code, text = run("repair", path, "--from", whole, "--json")
+    done = json.loads(text)
+    assert (code, done["repaired"], done["report"]["ok"]) == (0, ["acts000001.bin"], True)
+    assert run("repair", path, "--from", whole)[1].startswith("0 of 0 files fetched\n")
+    assert run("repair", path, "--from", whole, "-q") == (0, "")
+
+
+def test_what_can_not_be_repaired(run, make_shards_dir, tmp_path: Path) -> None:
+    path = make_shards_dir(3, missing=[1])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, text = run("repair", path, "--from", empty)
+    assert code == 1
+    assert "'acts000001.bin' is not repaired: " in text
+    assert run("repair", path)[0] == 2
+    assert run("repair", empty, "--from", path)[0] == 2
+
+
+def test_against_and_quick(run, make_shards_dir, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("shardproof._base.proofs._SETTLED", -3600.0)
+    path = make_shards_dir(3)
+    other = shutil.copytree(path, tmp_path / "other")
+    shardproof.seal(path)
+    code, text = run("validate", "--level", "valid", "--quick", path)
+    assert (code, "3 (3 not read again) of 3 files" in text) == (0, True)
+    (path / "acts000001.bin").unlink()
+    assert run("validate", "--against", other, path)[0] == 1
+    assert run("validate", "--against", tmp_path / "gone", path)[0] == 2
