@@ -9,7 +9,7 @@ from typing import NamedTuple
 from shardproof import formats
 from shardproof._base.messages import shown
 from shardproof._base.opening import real_path
-from shardproof.errors import ManifestNotFoundError
+from shardproof.errors import ManifestError
 from shardproof.formats import Format
 from shardproof.manifest import Manifest
 from shardproof.report import Level
@@ -61,7 +61,7 @@ def promise_of(
     from shardproof.elsewhere import files_promised_at  # noqa: PLC0415
     from shardproof.probes import by_name  # noqa: PLC0415
 
-    with contextlib.suppress(ManifestNotFoundError):
+    with contextlib.suppress(ManifestError):  # of no format, or of two
         form = form or formats.detect(path)
     address = os.fspath(against)
     manifest = Manifest(

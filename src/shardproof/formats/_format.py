@@ -27,6 +27,8 @@ class Format:
         valid: What the level ``valid`` proves, in a line.
         blind_spots: Damage that no level sees, in a line; empty where there is none.
         further_parts: Patterns of further files that the promise consists of.
+        beside: Patterns of files that may lie beside, such as a description; a strict look passes
+            over them.
         includes: Names of formats whose laws this one applies as well: a directory that both
             recognise is of this one.
         store: Where its files are links to, relative to the directory: they are followed there too.
@@ -42,6 +44,7 @@ class Format:
     valid: str = "digests that the manifest states"
     blind_spots: str = ""
     further_parts: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     store: str = ""
     name_at_source: Callable[[str], str] = str

@@ -48,12 +48,10 @@ _OURS = {
     "llmc": _Known("tokens.llmc", (), (".bin",)),
     "hf-cache": _Known("hub.cache", ("blobs", "snapshots", "../../blobs")),
     "hf-local-dir": _Known("hub.local_dir", (".cache/huggingface/download",)),
-    "safetensors": _Known(
-        "weights.safetensors", ("model_index.json",), (".safetensors", ".json")
-    ),
+    "safetensors": _Known("weights.safetensors", ("model_index.json",), (".safetensors", ".json")),
     "torch-dcp": _Known("weights.torch_dcp", (".metadata", ".metadata.tmp")),
     "parquet": _Known("samples.parquet", (), (".parquet",)),
-    "croissant": _Known("lists.croissant", ("croissant.json", "metadata.json")),
+    "croissant": _Known("lists.croissant", ("croissant.json",)),
     "model-signing": _Known("lists.model_signing", ("model.sig",)),
     "bagit": _Known("lists.bagit", ("bagit.txt",)),
     "dvc": _Known("lists.dvc", (), (".dvc",)),

@@ -43,9 +43,9 @@ def read_manifest(form: Format, path: str) -> Manifest:
 
 
 def parts_of(form: Format) -> tuple[str, ...]:
-    """Return patterns of the files that a promise consists of, a seal and its journal too."""
+    """Return patterns of what may lie beside promised files: their promise, a seal, a journal."""
     lists = [name for each in digest_lists.NAMES.values() for name in (each, f".{each}.journal")]
-    return (form.manifest_file, *form.further_parts, *lists)
+    return (form.manifest_file, *form.further_parts, *form.beside, *lists)
 
 
 def proofs_in(manifest: Manifest) -> dict[str, SealedProof]:

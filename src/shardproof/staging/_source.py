@@ -24,6 +24,9 @@ from shardproof.staging._proofs import telling_whole
 __all__ = ["StageSource"]
 
 _SHOWN_NAME = 100
+_STAGED = ("saev", "receipts", "checkpoint")
+"""Formats of whose promise every file is known: without one of them, a copy could not be read."""
+
 _CHANGED = "it changed while it was staged: stage it when no process writes to it"
 _STRANGE = (
     "expected a copy that promises what its source does, found files of a promise that `stage` did "
@@ -62,6 +65,9 @@ class StageSource:
         """Return what there is to copy; raises as `shardproof.validate` does."""
         root = located.root
         form = formats.detect(located.path)
+        if form.name not in _STAGED:
+            problem = f"only directories of {', '.join(_STAGED)} are staged, this is one of"
+            raise ManifestError(f"{problem} {form.name}: copy it and validate the copy", path=root)
         prefix = "" if located.path == root else os.path.basename(located.path)
         names = _parts_of(form, root, prefix)
         with telling_whole(root):
