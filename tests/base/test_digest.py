@@ -26,7 +26,7 @@ def fd(tmp_path):
 def test_a_file_hashes_to_what_hashlib_says(fd: int, algorithm: str) -> None:
     digest = _digest.of_file(fd, algorithm, len(TEXT))
 
-    assert digest == (algorithm, hashlib.new(algorithm, TEXT).hexdigest())
+    assert digest == (algorithm, hashlib.new(algorithm.replace("-", "_"), TEXT).hexdigest())
     assert _digest.parse(str(digest)) == digest
 
 
@@ -82,6 +82,9 @@ def test_equal_hex_of_another_algorithm_is_another_digest() -> None:
     [
         ("xxh64", lambda data: xxhash.xxh64(data).hexdigest()),
         ("xxh3-128", lambda data: xxhash.xxh3_128(data).hexdigest()),
+        ("xxh3-64", lambda data: xxhash.xxh3_64(data).hexdigest()),
+        ("xxh32", lambda data: xxhash.xxh32(data).hexdigest()),
+        ("git-sha1", lambda data: hashlib.sha1(b"blob 1500000\0" + data).hexdigest()),
         ("blake3", lambda data: blake3.blake3(data).hexdigest()),
     ],
 )
@@ -98,6 +101,50 @@ def test_without_blake3_its_digests_are_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "blake3", None)
     with pytest.raises(ValueError, match=r"pip install shardproof\[blake3\]"):
         _digest.parse("blake3:" + "0" * 64)
+
+
+ZEROS = {name: f"{name}:" + "0" * n for name, n in _digest._N_DIGITS.items()}
+
+
+class TestBest:
+    @pytest.mark.parametrize(
+        ("names", "expected"),
+        [
+            (["md5", "sha256"], "sha256"),
+            (["sha256", "md5"], "sha256"),
+            (["sha512", "sha256", "sha3-256", "sha1"], "sha256"),
+            (["sha256", "blake3"], "blake3"),
+            (["sha1", "sha224"], "sha224"),
+            (["xxh3-128", "md5"], "md5"),
+            (["xxh64", "xxh3-128"], "xxh3-128"),
+            ([], None),
+        ],
+    )
+    def test_the_strongest_and_of_those_the_fastest(self, names, expected) -> None:
+        assert _digest.best(map(ZEROS.get, names)) == ZEROS.get(expected)
+
+    def test_every_algorithm_has_a_rank(self) -> None:
+        assert sorted(_digest._BEST) == sorted(_digest._N_DIGITS)
+        for text in ZEROS.values():
+            assert _digest.best([text]) == text
+
+    @pytest.mark.parametrize("text", ["", "x", "shake128:00", "sha256:00", "sha256:" + "x" * 64])
+    def test_what_can_not_be_proven_does_not_count(self, text: str) -> None:
+        assert _digest.best([text]) is None
+        assert _digest.best([text, ZEROS["md5"]]) == ZEROS["md5"]
+
+    def test_what_is_not_installed_does_not_count(self, monkeypatch) -> None:
+        monkeypatch.setitem(sys.modules, "blake3", None)
+        assert _digest.best([ZEROS["blake3"]]) is None
+        assert _digest.best([ZEROS["blake3"], ZEROS["sha1"]]) == ZEROS["sha1"]
+
+
+@pytest.mark.parametrize("algorithm", ZEROS)
+def test_the_digest_of_nothing(algorithm: str) -> None:
+    value = _digest.begin(algorithm, 0).hexdigest()
+    assert _digest.is_of_nothing(f"{algorithm}:{value}")
+    assert not _digest.is_of_nothing(ZEROS[algorithm])
+    assert not _digest.is_of_nothing(f"x{algorithm}:{value}")
 
 
 @pytest.mark.parametrize("start", [0, 1, 88, 2**20 + 3, len(TEXT), len(TEXT) + 7])

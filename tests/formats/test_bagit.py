@@ -1,9 +1,12 @@
 """BagIt bags: complete and valid, as RFC 8493 has it."""
 
+import contextlib
 import hashlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardproof import ManifestError, validate
 from shardproof.formats.lists.bagit import FORMAT
@@ -95,3 +98,107 @@ def test_a_bag_without_a_list_is_refused(tmp_path) -> None:
     with pytest.raises(ManifestError, match="a list of the payload"):
         validate(tmp_path)
     assert FORMAT.recognizes(str(tmp_path))
+
+
+def as_version_097(path: Path) -> None:
+    """As bagit-python writes it."""
+    text = (path / "bagit.txt").read_text().replace("1.0", "0.97")
+    (path / "bagit.txt").write_text(text)
+    (path / "tagmanifest-md5.txt").unlink()
+    (path / "bag-info.txt").unlink()
+
+
+def test_before_version_1_percent_signs_are_not_escaped(tmp_path) -> None:
+    as_version_097(write_bag(tmp_path))
+    with (tmp_path / "manifest-sha256.txt").open("a") as file:
+        for name in ("http%253A%2F%2Fx", "100%25"):
+            (tmp_path / "data" / name).write_bytes(b"x")
+            file.write(f"{hashlib.sha256(b'x').hexdigest()}  data/{name}\n")
+    assert found_in(tmp_path, "valid") == []
+
+
+def test_before_version_1_one_list_is_enough(tmp_path) -> None:
+    as_version_097(write_bag(tmp_path, ("md5", "sha256")))
+    path = tmp_path / "manifest-md5.txt"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
+    assert found_in(tmp_path, "valid") == []
+
+
+@pytest.mark.parametrize("algorithm", ["sha3_256", "blake2b", "sha384"])
+def test_algorithms_by_the_names_of_hashlib(tmp_path, algorithm: str) -> None:
+    report = validate(write_bag(tmp_path, (algorithm,)), level="valid")
+    assert (report.ok, report.unproven) == (True, ())
+
+
+def test_an_algorithm_that_nobody_knows_proves_nothing(tmp_path) -> None:
+    write_bag(tmp_path)
+    (tmp_path / "tagmanifest-md5.txt").unlink()
+    (tmp_path / "data/empty").write_bytes(b"x")
+    (tmp_path / "bag-info.txt").unlink()
+    (tmp_path / "manifest-sha256.txt").rename(tmp_path / "manifest-shake128.txt")
+    report = validate(tmp_path, level="valid")
+    assert (report.ok, len(report.unproven)) == (True, 3)
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "utf-8-sig", "UTF-16", "ISO-8859-1"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_encodings_and_line_ends(tmp_path, encoding: str, end: str) -> None:
+    write_bag(tmp_path)
+    (tmp_path / "tagmanifest-md5.txt").unlink()
+    (tmp_path / "bag-info.txt").unlink()
+    (tmp_path / "data/é").write_bytes(b"x")
+    path = tmp_path / "manifest-sha256.txt"
+    text = path.read_text() + f"{hashlib.sha256(b'x').hexdigest()} *./data/é\n\n# a comment\n"
+    path.write_bytes(text.replace("\n", end).encode(encoding))
+    declared = encoding.removesuffix("-sig")
+    (tmp_path / "bagit.txt").write_bytes(
+        f"BagIt-Version: 1.0{end}Tag-File-Character-Encoding: {declared}{end}".encode()
+    )
+    if end == "\r":  # of bagit.txt this is none
+        (tmp_path / "bagit.txt").write_text(
+            f"BagIt-Version: 1.0\nTag-File-Character-Encoding: {declared}\n"
+        )
+    assert found_in(tmp_path, "valid") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x", "BagIt-Version, and a version"),
+        ("BagIt-Version: x\n", "BagIt-Version, and a version"),
+        ("BagIt-Version: 1.0\nTag-File-Character-Encoding: punycode\n", "an encoding: utf-16,"),
+        ("BagIt-Version: 1.0\nTag-File-Character-Encoding: zlib\n", "an encoding: utf-16,"),
+    ],
+)
+def test_a_declaration_that_is_none(tmp_path, text: str, expected: str) -> None:
+    (write_bag(tmp_path) / "bagit.txt").write_text(text)
+    [finding] = validate(tmp_path, level="complete").findings
+    assert finding.path.name == "bagit.txt"
+    assert finding.expected.startswith(expected)
+    assert len(str(finding)) < 600
+
+
+def test_a_list_that_disagrees_with_itself(tmp_path) -> None:
+    path = write_bag(tmp_path) / "manifest-sha256.txt"
+    path.write_text(f"{path.read_text()}{'0' * 64}  data/a.bin\n")
+    with pytest.raises(ManifestError, match=r"line 4: 'data/a\.bin' has another digest"):
+        validate(tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:3], lines[0]]))
+    assert validate(tmp_path).ok
+
+
+def test_a_link_that_leads_nowhere_ends_no_look(tmp_path) -> None:
+    path = write_bag(tmp_path) / "data/a.bin"
+    path.unlink()
+    path.symlink_to("gone")
+    assert found_in(tmp_path) == [("missing", "a.bin"), ("structure", "bag-info.txt")]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=80), st.sampled_from(["bagit.txt", "manifest-sha256.txt"]))
+def test_any_bytes_have_an_answer(tmp_path_factory, data: bytes, name: str) -> None:
+    path = write_bag(tmp_path_factory.mktemp("x"))
+    (path / name).write_bytes(data)
+    with contextlib.suppress(ManifestError):
+        validate(path, level="valid")

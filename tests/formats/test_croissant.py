@@ -1,5 +1,6 @@
 """Croissant: what its file objects state of files that lie beside them."""
 
+import base64
 import hashlib
 import json
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 
 from shardproof import ManifestError, validate
 from shardproof.formats.lists.croissant import FORMAT
+from shardproof.testing import Layout
+from shardproof.testing.contracts import FormatContract
+from shardproof.testing.contracts.strategies import hostile_names, twin_names
 
 DATA = b"x,y\n1,2\n"
 
@@ -91,3 +95,99 @@ def test_what_can_not_be_kept_is_refused(tmp_path, entries) -> None:
 def test_metadata_of_another_program_are_not_claimed(tmp_path) -> None:
     (tmp_path / "metadata.json").write_text('{"distribution": []}')
     assert not FORMAT.recognizes(str(tmp_path))
+
+
+class TestFormat(FormatContract):
+    manifest_name = "croissant.json"
+
+    @pytest.fixture
+    def form(self):
+        return FORMAT
+
+    def write_dir(self, value: Layout, base: Path) -> Path:
+        base.mkdir()
+        names = [f"{number}.csv" for number in range(value.n_shards)]
+        for name in names:
+            (base / name).write_bytes(DATA)
+        write(base, *(file_object(contentUrl=name) for name in names))
+        (base / "a.csv").unlink()
+        return base
+
+    def shard_files(self, path: Path) -> list[Path]:
+        return sorted(path.glob("*.csv"))
+
+    def test_hostile_names_are_refused(self, form, root: Path) -> None:
+        """But "./name", no name, and what is an address: those may stand there."""
+        rename = self._renamed(root)
+        hostile = hostile_names().filter(
+            lambda name: name and not name.startswith("./") and ":" not in name
+        )
+        self._refuses_all(form, root, hostile.map(lambda name: rename([name])))
+
+    def test_twins_are_refused(self, form, root: Path) -> None:
+        """But one file that two entries say the same of."""
+        twins = twin_names().filter(lambda pair: pair[0] != pair[1])
+        self._refuses_all(form, root, twins.map(self._renamed(root)))
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "md5"])
+def test_digests_in_base64(tmp_path, algorithm: str) -> None:
+    """As Kaggle writes them, and as mlcroissant accepts them."""
+    value = base64.b64encode(hashlib.new(algorithm, DATA).digest()).decode()
+    write(tmp_path, file_object(**{"sha256": None, algorithm: value}))
+    assert validate(tmp_path, level="valid").n_proven == 1
+
+
+def test_metadata_of_files_that_are_all_elsewhere_are_not_claimed(tmp_path) -> None:
+    """So that what lies here is judged by its own format; the Hub's metadata are of this kind."""
+    repo = {
+        "@type": "cr:FileObject",
+        "@id": "repo",
+        "contentUrl": "https://huggingface.co/datasets/x/y/tree/refs%2Fconvert%2Fparquet",
+        "encodingFormat": "git+https",
+        "sha256": "https://github.com/mlcommons/croissant/issues/80",
+    }
+    files = {"@type": "cr:FileSet", "containedIn": {"@id": "repo"}, "includes": "data/*.parquet"}
+    write(tmp_path, repo, files)
+    assert not FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestError, match="it has no file that lies beside it"):
+        validate(tmp_path, format="croissant")
+
+
+def test_two_addresses_that_end_alike(tmp_path) -> None:
+    urls = [f"https://example.org/{part}/a.csv" for part in "xy"]
+    (tmp_path / "b.csv").write_bytes(DATA)
+    write(tmp_path, *(file_object(contentUrl=url) for url in urls), file_object(contentUrl="b.csv"))
+    assert [file.name for file in FORMAT.read_manifest(str(tmp_path)).files] == ["b.csv"]
+
+
+def test_a_file_in_two_entries(tmp_path) -> None:
+    write(tmp_path, file_object(), file_object(**{"@id": "b", "contentUrl": "./a.csv"}))
+    assert validate(tmp_path, level="valid").n_files == 1
+    write(tmp_path, file_object(), file_object(contentSize="9 B"))
+    with pytest.raises(ManifestError, match="it is listed twice"):
+        validate(tmp_path)
+
+
+def test_a_folder(tmp_path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    write(tmp_path, file_object(), file_object(contentUrl="images"))
+    assert validate(tmp_path, level="complete").ok
+    write(tmp_path, file_object(contentUrl="loop"))
+    assert not validate(tmp_path, level="complete").ok
+
+
+@pytest.mark.parametrize("name", ["\0", "x" * 5000, "..", "a\nb", "?", ""])
+def test_addresses_that_end_in_no_name(tmp_path, name: str) -> None:
+    write(tmp_path, file_object(), file_object(contentUrl=f"https://example.org/{name}"))
+    assert validate(tmp_path).n_files == 1
+
+
+@pytest.mark.parametrize("kind", ["sc:FileObject", "FileObject", "http://x/FileObject"])
+def test_one_entry_alone(tmp_path, kind: str) -> None:
+    write(tmp_path)
+    text = json.loads((tmp_path / "croissant.json").read_text())
+    text["distribution"] = file_object(**{"@type": kind})
+    (tmp_path / "croissant.json").write_text(json.dumps(text))
+    assert validate(tmp_path, level="valid").n_proven == 1

@@ -1,11 +1,14 @@
 """DVC: what its files state, and what lies in its cache."""
 
+import contextlib
 import hashlib
 import json
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardproof import ManifestError, validate
 
@@ -23,11 +26,16 @@ def write_file(path: Path, *, is_new: bool = True) -> Path:
     return path
 
 
-def write_folder(path: Path, *, links: bool = False, cache: str = ".dvc/cache") -> Path:
-    files = {"x.bin": b"x" * 5, "sub/y.bin": b"y" * 7, "empty": b""}
+FILES = {"x.bin": b"x" * 5, "sub/y.bin": b"y" * 7, "empty": b""}
+
+
+def write_folder(
+    path: Path, *, links: bool = False, cache: str = ".dvc/cache", is_new: bool = True
+) -> Path:
+    files = FILES
     listing = json.dumps([{"md5": md5(data), "relpath": name} for name, data in files.items()])
     folder = md5(listing.encode())
-    store = path / cache / "files/md5"
+    store = path / cache / ("files/md5" if is_new else "")
     (path / ".dvc").mkdir(parents=True, exist_ok=True)
     for name, data in {f"{folder[2:]}.dir": listing.encode()}.items():
         (store / folder[:2]).mkdir(parents=True, exist_ok=True)
@@ -41,7 +49,8 @@ def write_folder(path: Path, *, links: bool = False, cache: str = ".dvc/cache") 
             target.symlink_to(os.path.relpath(blob, target.parent))
         else:
             target.write_bytes(data)
-    text = f"outs:\n- md5: {folder}.dir\n  size: 12\n  nfiles: 3\n  hash: md5\n  path: data\n"
+    hash_line = "  hash: md5\n" if is_new else ""
+    text = f"outs:\n- md5: {folder}.dir\n  size: 12\n  nfiles: 3\n{hash_line}  path: data\n"
     (path / "data.dvc").write_text(text)
     return path
 
@@ -127,9 +136,143 @@ def test_what_can_not_be_read_is_refused(tmp_path, text: str) -> None:
         validate(tmp_path)
 
 
-def test_a_hostile_list_of_a_folder(tmp_path) -> None:
-    write_folder(tmp_path)
-    [listing] = (tmp_path / ".dvc/cache").rglob("*.dir")
-    listing.write_text('[{"md5": "00", "relpath": "../../../etc/passwd"}]')
+def rewrite_list(path: Path, text: str) -> None:
+    """Put another list in the place of a folder's, under the name that its digest makes."""
+    [before] = (path / ".dvc/cache").rglob("*.dir")
+    folder, name = before.parent.name + before.stem, md5(text.encode())
+    after = before.parent.parent / name[:2] / f"{name[2:]}.dir"
+    after.parent.mkdir(exist_ok=True)
+    before.rename(after)
+    after.write_text(text)
+    file = path / "data.dvc"
+    file.write_text(file.read_text().replace(folder, name))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"md5": "00", "relpath": "../../../etc/passwd"}]',
+        '[{"relpath": "a/../b"}]',
+        '[{"relpath": "/etc/passwd"}]',
+        '[{"relpath": ""}]',
+        '[{"relpath": "A"}, {"relpath": "a"}]',
+        '[{"relpath": 1}]',
+        '[{"relpath": "a", "md5": "00"}]',
+        "{}",
+        "[",
+    ],
+)
+def test_a_hostile_list_of_a_folder(tmp_path, text: str) -> None:
+    rewrite_list(write_folder(tmp_path), text)
     with pytest.raises(ManifestError):
         validate(tmp_path)
+
+
+def test_a_list_that_is_not_the_one_by_its_name(tmp_path) -> None:
+    [listing] = (write_folder(tmp_path) / ".dvc/cache").rglob("*.dir")
+    listing.write_text(listing.read_text().replace("x.bin", "z.bin"))
+    report = validate(tmp_path)
+    assert [(each.kind.value, each.path.name) for each in report.findings] == [
+        ("structure", "data")
+    ]
+    assert report.findings[0].found.startswith("another text")
+
+
+def test_a_file_of_a_folder_that_was_cut(tmp_path) -> None:
+    """A folder's list has no sizes."""
+    (write_folder(tmp_path) / "data/sub/y.bin").write_bytes(b"y")
+    assert found_in(tmp_path) == []
+    assert found_in(tmp_path, "valid") == [("digest", "y.bin")]
+
+
+def test_a_folder_of_version_2(tmp_path) -> None:
+    report = validate(write_folder(tmp_path, links=True, is_new=False), level="valid")
+    assert (report.ok, report.n_files, len(report.unproven)) == (True, 3, 3)
+    (tmp_path / "data/x.bin").unlink()
+    assert found_in(tmp_path) == [("missing", "x.bin")]
+
+
+def test_a_folder_whose_files_stand_in_the_file_itself(tmp_path) -> None:
+    """Of a cloud that keeps versions: ``version_aware`` remotes."""
+    write_folder(tmp_path)
+    files = "".join(
+        f"  - relpath: {name}\n    md5: {md5(data)}\n    size: {len(data)}\n"
+        "    cloud:\n      s3:\n        etag: x\n"
+        for name, data in FILES.items()
+    )
+    (tmp_path / "data.dvc").write_text(f"outs:\n- hash: md5\n  path: data\n  files:\n{files}")
+    assert validate(tmp_path, level="valid").n_proven == 3
+    (tmp_path / "data/x.bin").write_bytes(b"x")
+    assert found_in(tmp_path) == [("size", "x.bin")]
+
+
+@pytest.mark.parametrize("name", ["yes", "no", "12:30", "2001-99-99", "1_000", "null"])
+def test_names_that_yaml_11_takes_for_something_else(tmp_path, name: str) -> None:
+    """DVC writes YAML 1.2, in which these are texts."""
+    (tmp_path / name).write_bytes(b"a")
+    text = f"outs:\n- md5: {md5(b'a')}\n  size: 1\n  hash: md5\n  path: {name}\n"
+    (tmp_path / "x.dvc").write_text(text)
+    assert validate(tmp_path, level="valid").n_proven == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "- path: s3://bucket/x\n  etag: a",
+        "- path: remote://x/y\n  md5: a",
+        "- path: /mnt/data\n  md5: a",
+        "- path: never-downloaded\n  hash: md5",
+    ],
+)
+def test_what_is_not_here_is_not_promised(tmp_path, other: str) -> None:
+    path = write_file(tmp_path) / "a.bin.dvc"
+    path.write_text(f"{path.read_text()}{other}\nmeta: {{1: x}}\n")
+    assert validate(tmp_path, level="valid").n_proven == 1
+    path.write_text(f"outs:\n{other}\n")
+    with pytest.raises(ManifestError, match="it tracks no file in this directory"):
+        validate(tmp_path)
+
+
+def test_a_path_relative_to_another_folder(tmp_path) -> None:
+    path = write_file(tmp_path) / "a.bin.dvc"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.bin").rename(tmp_path / "sub/a.bin")
+    path.write_text(f"wdir: sub\n{path.read_text()}")
+    assert validate(tmp_path, level="valid").n_proven == 1
+    path.write_text(path.read_text().replace("wdir: sub", "wdir: .."))
+    with pytest.raises(ManifestError, match=r"'\.\./a\.bin'"):
+        validate(tmp_path)
+
+
+def test_a_cache_that_is_everything_is_followed_nowhere(tmp_path) -> None:
+    root = tmp_path / "project"
+    write_folder(root, cache="../files-of-cache")
+    (tmp_path / "files").symlink_to("files-of-cache/files")  # where that cache would have its own
+    secret = tmp_path / "secret"
+    secret.write_bytes(FILES["x.bin"])
+    (root / "data/x.bin").unlink()
+    (root / "data/x.bin").symlink_to(secret)
+    (root / ".dvc/config").write_text("[cache]\n    dir = ../..\n")
+    assert found_in(root, "valid") == [("not-regular", "x.bin")]
+
+
+@pytest.mark.parametrize("where", ["config", "config.local", "user"])
+def test_where_the_cache_is_configured(tmp_path, monkeypatch, where: str) -> None:
+    root = tmp_path / "project"
+    write_folder(root, links=True, cache="../shared")
+    user = tmp_path / "user"
+    user.mkdir()
+    monkeypatch.setenv("DVC_GLOBAL_CONFIG_DIR", str(user))
+    assert found_in(root)[0] == ("structure", "data")
+    path = user / "config" if where == "user" else root / ".dvc" / where
+    path.write_text(f'[cache]\n    dir = "{tmp_path}/shared"\n')
+    assert found_in(root, "valid") == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text("outs:-[]{}&*md5 path size\n\"'1/.~", max_size=60))
+def test_any_text_has_an_answer(tmp_path_factory, text: str) -> None:
+    path = tmp_path_factory.mktemp("x")
+    (path / "a.dvc").write_text(f"outs:{text}")
+    with contextlib.suppress(ManifestError):
+        validate(path, level="valid")

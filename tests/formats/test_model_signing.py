@@ -3,13 +3,19 @@
 import base64
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from shardproof import ManifestError, validate
+from shardproof import ManifestError, seal, validate
 from shardproof.formats.lists.model_signing import FORMAT
+from shardproof.testing import Layout
+from shardproof.testing.contracts import FormatContract
+from shardproof.testing.contracts.strategies import hostile_json
 
 FILES = {"model.bin": b"weights" * 100, "sub/config.json": b"{}", "empty": b""}
 
@@ -61,11 +67,128 @@ def test_a_file_that_was_not_signed(tmp_path) -> None:
     assert found_in(tmp_path) == [("structure", "stray")]
 
 
-def test_a_file_that_was_signed_in_parts(tmp_path) -> None:
-    parts = [resource("model.bin:0:400", b""), resource("model.bin:400:700", b"")]
-    write(tmp_path, [*parts, resource("sub/config.json", b"{}"), resource("empty", b"")])
+def parts(n_bytes: int = 300, algorithm: str = "sha256") -> list[dict[str, str]]:
+    """What ``use_shard_serialization`` lists: no empty file, and its own name of the algorithm."""
+    listed = []
+    for name, data in FILES.items():
+        for begin in range(0, len(data), n_bytes):
+            piece = data[begin : begin + n_bytes]
+            about = resource(f"{name}:{begin}:{begin + len(piece)}", piece, algorithm)
+            listed.append(about | {"algorithm": f"{algorithm}-sharded-{n_bytes}"})
+    return listed
+
+
+IN_PARTS = {"method": "shards", "shard_size": 300, "ignore_paths": ["model.sig"]}
+
+
+class TestInParts:
+    @pytest.mark.parametrize("algorithm", ["sha256", "blake2b"])
+    def test_whole_ones(self, tmp_path, algorithm: str) -> None:
+        write(tmp_path, parts(algorithm=algorithm), serialization=IN_PARTS)
+        report = validate(tmp_path, level="valid")
+        assert (report.ok, report.n_proven, report.unproven) == (True, 2, ())
+
+    def test_changed_bytes(self, tmp_path) -> None:
+        write(tmp_path, parts(), serialization=IN_PARTS)
+        (tmp_path / "model.bin").write_bytes(b"weights" * 99 + b"Weights")
+        assert found_in(tmp_path) == []
+        [finding] = validate(tmp_path, level="valid").findings
+        assert finding.kind.value == "digest"
+        assert finding.expected.endswith(" from byte 600 to byte 700")
+
+    @pytest.mark.parametrize("size", [699, 701, 300])
+    def test_another_size(self, tmp_path, size: int) -> None:
+        write(tmp_path, parts(), serialization=IN_PARTS)
+        (tmp_path / "model.bin").write_bytes((b"weights" * 101)[:size])
+        assert found_in(tmp_path) == [("size", "model.bin")]
+
+    def test_parts_of_an_algorithm_that_nobody_has(self, tmp_path) -> None:
+        listed = [each | {"algorithm": "x-sharded-300"} for each in parts()]
+        report = validate(write(tmp_path, listed, serialization=IN_PARTS), level="valid")
+        assert (report.ok, len(report.unproven)) == (True, 2)
+
+    @pytest.mark.parametrize(
+        "names",
+        [
+            ["model.bin"],
+            ["model.bin:0"],
+            ["model.bin:-1:4"],
+            ["model.bin:1:4"],
+            ["model.bin:0:0"],
+            ["model.bin:0:4", "model.bin:5:9"],
+            ["model.bin:0:4", "model.bin:3:9"],
+            ["model.bin:0:4", "model.bin:0:4"],
+            ["../x:0:4"],
+        ],
+    )
+    def test_parts_that_are_none(self, tmp_path, names: list[str]) -> None:
+        listed = [resource(name, b"") for name in names]
+        with pytest.raises(ManifestError, match=r"model\.sig"):
+            validate(write(tmp_path, listed, serialization=IN_PARTS))
+
+    def test_a_digest_that_is_none(self, tmp_path) -> None:
+        listed = [each | {"digest": "00"} for each in parts()]
+        with pytest.raises(ManifestError, match="expected 64 hexadecimal digits"):
+            validate(write(tmp_path, listed, serialization=IN_PARTS))
+
+    def test_a_name_like_a_part_is_a_name(self, tmp_path) -> None:
+        (tmp_path / "model:0:1").write_bytes(b"a")
+        write(tmp_path, [*map(resource, FILES, FILES.values()), resource("model:0:1", b"a")])
+        assert validate(tmp_path, level="valid").n_proven == 4
+
+
+def test_files_that_others_keep_beside_a_model(tmp_path) -> None:
+    write(tmp_path)
+    for name in (".cache/x", ".git/HEAD", ".DS_Store"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "nowhere").symlink_to("gone")
+    (tmp_path / "folder").symlink_to("sub")
+    assert found_in(tmp_path) == []
+    seal(tmp_path)
+    assert found_in(tmp_path, "valid") == []
+
+
+def test_a_signature_of_before_version_1(tmp_path) -> None:
+    write(tmp_path)
+    subjects = [
+        {"name": name, "digest": {"sha256": hashlib.sha256(data).hexdigest()}}
+        for name, data in FILES.items()
+    ]
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "predicateType": "https://model_signing/Digests/v0.1",
+        "subject": subjects,
+        "predicate": {"unused": "Unused, just passed due to API requirements"},
+    }
+    write_payload(tmp_path, base64.b64encode(json.dumps(statement).encode()).decode())
+    assert validate(tmp_path, level="valid").n_proven == 3
+    (tmp_path / "model.bin").write_bytes(b"x")
+    assert found_in(tmp_path, "valid") == [("digest", "model.bin")]
+
+
+@pytest.mark.parametrize("is_true", [True, False])
+def test_a_list_that_is_not_the_one_that_was_signed(tmp_path, is_true: bool) -> None:
+    write(tmp_path)
+    bundle = json.loads((tmp_path / "model.sig").read_text())
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    digests = [bytes.fromhex(each["digest"]) for each in statement["predicate"]["resources"]]
+    total = hashlib.sha256(b"".join(digests if is_true else digests[1:])).hexdigest()
+    statement["subject"] = [{"name": "model", "digest": {"sha256": total}}]
+    write_payload(tmp_path, base64.b64encode(json.dumps(statement).encode()).decode())
+    assert found_in(tmp_path) == ([] if is_true else [("structure", "model.sig")])
+
+
+def test_without_blake3_its_digests_prove_nothing(tmp_path, monkeypatch) -> None:
+    import blake3
+
+    about = resource("model.bin", FILES["model.bin"])
+    about |= {"algorithm": "blake3", "digest": blake3.blake3(FILES["model.bin"]).hexdigest()}
+    write(tmp_path, [about, *map(resource, [*FILES][1:], [*FILES.values()][1:])])
+    assert validate(tmp_path, level="valid").n_proven == 3
+    monkeypatch.setitem(sys.modules, "blake3", None)
     report = validate(tmp_path, level="valid")
-    assert (report.n_files, [path.name for path in report.unproven]) == (3, ["model.bin"])
+    assert [path.name for path in report.unproven] == ["model.bin"]
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", ""])
@@ -90,3 +213,56 @@ def test_an_empty_list_is_refused(tmp_path) -> None:
 def test_another_signature_is_not_claimed(tmp_path) -> None:
     (tmp_path / "model.sig").write_bytes(b"-----BEGIN PGP SIGNATURE-----")
     assert not FORMAT.recognizes(str(tmp_path))
+
+
+class TestFormat(FormatContract):
+    manifest_name = "model.sig"
+
+    @pytest.fixture
+    def form(self):
+        return FORMAT
+
+    def write_dir(self, value: Layout, base: Path) -> Path:
+        base.mkdir()
+        for number in range(value.n_shards):
+            (base / f"{number}.bin").write_bytes(b"weights" * (number + 1))
+        write_statement(base, [f"{number}.bin" for number in range(value.n_shards)])
+        return base
+
+    def shard_files(self, path: Path) -> list[Path]:
+        return sorted(path.glob("*.bin"))
+
+    def _renamed(self, root: Path):
+        names = [shard.name for shard in self.shard_files(root)]
+        text = (root / "model.sig").read_text()
+        payload = json.loads(text)["dsseEnvelope"]["payload"]
+        statement = base64.b64decode(payload).decode()
+
+        def renamed(others) -> str:
+            told = statement
+            for name, other in zip(names, others, strict=False):
+                told = told.replace(json.dumps(name)[:-1] + ":", json.dumps(other)[:-1] + ":")
+            return text.replace(payload, base64.b64encode(told.encode()).decode())
+
+        return renamed
+
+
+def write_statement(path: Path, names: list[str]) -> None:
+    """Of files in one part each, so that their sizes are known."""
+    listed = []
+    for name in names:
+        data = (path / name).read_bytes()
+        listed.append(resource(f"{name}:0:{len(data)}", data))
+    statement = {"predicate": {"serialization": IN_PARTS, "resources": listed}}
+    write_payload(path, base64.b64encode(json.dumps(statement).encode()).decode())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_hostile_statements_are_refused(tmp_path_factory, data) -> None:
+    path = tmp_path_factory.mktemp("x")
+    document = {"predicate": {"resources": [resource("a", b"a")], "n": 1}}
+    text = data.draw(hostile_json(document))
+    write_payload(path, base64.b64encode(text).decode())
+    with pytest.raises(ManifestError, match=r"model\.sig"):
+        FORMAT.read_manifest(str(path))

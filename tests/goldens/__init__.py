@@ -8,7 +8,7 @@ from typing import NamedTuple
 __all__ = ["GOLDENS", "Golden", "goldens"]
 
 HERE = Path(__file__).parent
-_INSIDE = {"hf-cache": "models--org--tiny"}
+_INSIDE = {"hf-cache": "models--org--tiny", "hf-cache-dataset": "datasets--org--rows"}
 
 
 class Golden(NamedTuple):

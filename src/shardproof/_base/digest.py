@@ -5,6 +5,7 @@ import functools
 import hashlib
 import hmac
 import os
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -24,7 +25,10 @@ __all__ = [
     "same",
 ]
 
-ALGORITHMS = ("blake2b", "md5", "sha1", "sha224", "sha256", "sha384", "sha512")
+ALGORITHMS = (
+    *("blake2b", "blake2s", "md5", "sha1", "sha224", "sha256", "sha3-224", "sha3-256", "sha3-384"),
+    *("sha3-512", "sha384", "sha512"),
+)
 """What `parse` accepts: what hashlib has on every platform and manifests in use state.
 
 It accepts ``git-sha1`` too, by which git names a file: the SHA-1 of ``blob <size>``, NUL and the
@@ -32,8 +36,13 @@ bytes (git-hash-object(1)); ``xxh32``, ``xxh64``, ``xxh3-64`` and ``xxh3-128``; 
 (`TreeDigest`); and ``blake3`` where it is installed (``pip install shardproof[blake3]``).
 """
 
+
+def _of_hashlib(algorithm: str) -> Any:
+    return hashlib.new(algorithm.replace("-", "_"), usedforsecurity=False)
+
+
 _N_DIGITS = {
-    **{name: 2 * hashlib.new(name, usedforsecurity=False).digest_size for name in ALGORITHMS},
+    **{name: 2 * _of_hashlib(name).digest_size for name in ALGORITHMS},
     "blake3": 64,
     "git-sha1": 40,
     "sha256-tree": 64,
@@ -43,11 +52,13 @@ _N_DIGITS = {
     "xxh64": 16,
 }
 _BEST = (
-    *("sha256", "blake3", "blake2b", "sha512", "sha384", "sha256-tree", "sha224", "git-sha1"),
-    *("sha1", "md5", "xxh3-128", "xxh3-64", "xxh64", "xxh32"),
+    *("blake3", "sha256", "blake2b", "sha512", "sha384", "sha256-tree", "blake2s", "sha3-256"),
+    *("sha3-384", "sha3-512", "sha3-224", "sha224", "git-sha1", "sha1", "md5"),
+    *("xxh3-128", "xxh3-64", "xxh64", "xxh32"),
 )
 """Those that nobody can forge first, the faster of them before; then those that tell accidents."""
 
+_HEX = re.compile(r"[0-9A-Fa-f]*")
 _PIECE_BYTES = 2**20  # what the cache of a processor holds between reading and hashing
 _MOST_PIECE_BYTES = 2**24
 _LEAF_BYTES = 2**20  # of `TreeDigest`
@@ -76,18 +87,22 @@ def parse(text: str) -> Digest:
         raise ValueError(f"expected one of {', '.join(ALGORITHMS)} and ':', found {quoted(text)}")
     if algorithm == "blake3":
         begin(algorithm, 0)  # which may not be installed
-    if len(value) != n_digits or not set(value) <= set("0123456789abcdefABCDEF"):
+    if len(value) != n_digits or _HEX.fullmatch(value) is None:
         raise ValueError(f"expected {n_digits} hexadecimal digits, found {quoted(text, 160)}")
     return Digest(algorithm, value.lower())
 
 
 def best(texts: Iterable[str]) -> str | None:
     """Return the digest of several, of one file, that proves most; None if none can be proven."""
-    known = {}
+    best_of_all, lowest = None, len(_BEST)
     for text in texts:
-        with contextlib.suppress(ValueError):
-            known[parse(text).algorithm] = text
-    return next((known[algorithm] for algorithm in _BEST if algorithm in known), None)
+        try:
+            rank = _BEST.index(parse(text).algorithm)
+        except ValueError:
+            continue
+        if rank < lowest:
+            best_of_all, lowest = text, rank
+    return best_of_all
 
 
 def is_of_nothing(text: str) -> bool:
@@ -129,7 +144,7 @@ def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
         n_cpus = len(os.sched_getaffinity(0))
         # Else each digest would start threads of its own.
         return blake3(max_threads=threads if threads and threads < n_cpus else blake3.AUTO)
-    return hashlib.new(algorithm, usedforsecurity=False)
+    return _of_hashlib(algorithm)
 
 
 def piece_bytes(algorithm: str, threads: int | None = None) -> int:

@@ -3,7 +3,8 @@ r"""Lists of digests, as ``sha256sum`` and its kin write and check them.
 A line is ``<hex>  <name>``, or ``<hex> *<name>`` of a file read as binary, or in BSD's form
 ``SHA256 (<name>) = <hex>``. A backslash before a line says that ``\n``, ``\r`` and ``\\`` in its
 name are escaped (https://www.gnu.org/software/coreutils/manual/html_node/md5sum-invocation.html).
-Names are relative to the directory of the list.
+Names are relative to the directory of the list. ``x.tar.sha256`` may have the digest of ``x.tar``
+alone.
 """
 
 import os
@@ -12,10 +13,10 @@ from collections.abc import Iterator
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import mode_of
+from shardproof._base.opening import is_directory, mode_of
 from shardproof.errors import ManifestError
 
-__all__ = ["NAMES", "format_line", "is_list", "parse", "read", "seals_in"]
+__all__ = ["NAMES", "format_line", "is_list", "lists_in", "parse", "read", "seals_in"]
 
 NAMES = {
     "sha256": "SHA256SUMS",
@@ -31,33 +32,59 @@ NAMES = {
 """What a list of each algorithm's digests is called."""
 
 _MAX_BYTES = 256 * 2**20
-_OF_NAMES = {
-    "sha256": "sha256",
-    "sha512": "sha512",
-    "sha384": "sha384",
-    "sha1": "sha1",
-    "md5": "md5",
-    "b2": "blake2b",
-    "blake2b": "blake2b",
-    "b3": "blake3",
-    "blake3": "blake3",
-    "xxh128": "xxh3-128",
-    "xxh3": "xxh3-128",
-    "xxh64": "xxh64",
+
+_SHA = {40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
+_XXH = {8: "xxh32", 16: "xxh64", 32: "xxh3-128"}
+_ANY = {32: "md5"} | _SHA
+_FAMILIES = {
+    **{name: {n: name} for n, name in _ANY.items()},
+    **{f"sha3{bits}": {bits // 4: f"sha3-{bits}"} for bits in (224, 256, 384, 512)},
+    **{name: {128: "blake2b"} for name in ("b2", "blake2b")},
+    **{name: {64: "blake3"} for name in ("b3", "blake3")},
+    "blake2s": {64: "blake2s"},
+    "sha": _SHA,
+    "xxh": _XXH,
+    "xxh128": {32: "xxh3-128"},
+    "xxh3": {16: "xxh3-64", 32: "xxh3-128"},
+    "xxh32": {8: "xxh32"},
+    "xxh64": {16: "xxh64"},
 }
+"""By what the name of a list or a line says, and by the number of digits."""
+
+_SHORT = "b2|b3|sha|xxh"
+_LONG = "|".join(sorted(_FAMILIES.keys() - {*_SHORT.split("|")}, reverse=True))
+_SUMS = r"(?:[_-]?(?:check)?sums?)"
 _NAME = re.compile(
-    rf"(?:.*[._-])?(?P<algorithm>{'|'.join(_OF_NAMES)})(?:sums?)?(?:\.txt)?", re.IGNORECASE
+    rf"(?:(?P<stem>.*)[._-])?(?:(?P<long>{_LONG}){_SUMS}?|(?P<short>{_SHORT}){_SUMS}"
+    rf"|(?<=\.)(?P<end>{_SHORT}))(?:\.txt)?",
+    re.IGNORECASE | re.DOTALL,
 )
-_ANY_NAME = re.compile(r"(?:.*[._-])?checksums?(?:\.txt)?", re.IGNORECASE)
-_BY_DIGITS = {32: "md5", 40: "sha1", 64: "sha256", 96: "sha384", 128: "sha512"}
-_PLAIN = re.compile(rb"(\\?)([0-9A-Fa-f]{16,128}) [ *](.+)")
-_TAGGED = re.compile(rb"(\\?)([A-Za-z0-9-]{2,12}) \((.+)\) = ([0-9A-Fa-f]{16,128})")
-_ESCAPES = {b"\\n": b"\n", b"\\r": b"\r", b"\\\\": b"\\"}
+_ANY_NAME = re.compile(r"(?:.*[._-])?checksums?(?:\.txt)?", re.IGNORECASE | re.DOTALL)
+_PLAIN = re.compile(
+    r"[ \t]*(\\?)(?:XXH3_)?([0-9A-Fa-f]{8,128})(?:  | \*|[ \t](?=\S))(.+)", re.DOTALL
+)
+_TAGGED = re.compile(
+    r"[ \t]*(\\?)([A-Za-z0-9-]{2,12}) ?\((.+)\) ?= ?([0-9A-Fa-f]{8,128})", re.DOTALL
+)
+_BARE = re.compile(r"\s*([0-9A-Fa-f]{8,128})\s*")
+_PLAIN_LINES = re.compile(r"^([0-9a-f]{8,128}) [ *](?:\./)?([^\n]+)$", re.MULTILINE)
+_ESCAPED = re.compile(r"\\[nr\\]")
+_ESCAPES = {"\\n": "\n", "\\r": "\r", "\\\\": "\\"}
 
 
 def is_list(name: str) -> bool:
     """Whether a file has the name of such a list: ``SHA256SUMS``, ``sha256sum.txt``, ``x.md5``."""
     return bool(_NAME.fullmatch(name) or _ANY_NAME.fullmatch(name))
+
+
+def lists_in(root: str) -> list[str]:
+    """Return the names of the lists in a directory, sorted.
+
+    Raises:
+        OSError: It could not be looked at.
+    """
+    names = sorted(filter(is_list, os.listdir(root)))
+    return [name for name in names if not is_directory(os.path.join(root, name))]
 
 
 def read(root: str, name: str) -> list[tuple[str, str]]:
@@ -82,35 +109,56 @@ def parse(data: bytes, *, path: str) -> list[tuple[str, str]]:
         ManifestError: A line is no line of a list.
     """
     told = _NAME.fullmatch(os.path.basename(path))
-    algorithm = _OF_NAMES[told["algorithm"].lower()] if told else None
-    entries = []
-    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        text = line.rstrip(b"\r")
-        if not text or text.startswith(b"#"):
-            continue
-        entry = _entry(text, algorithm)
-        if entry is None:
-            problem = f"expected a digest and a name, found {quoted(text)}"
+    family = _FAMILIES[(told["long"] or told["short"] or told["end"]).lower()] if told else _ANY
+    text = data.removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
+    bare = _BARE.fullmatch(text)
+    if bare and told and told["stem"] and len(bare[1]) in family:
+        return [(told["stem"], f"{family[len(bare[1])]}:{bare[1].lower()}")]
+    entries = _all_plain(text, family)
+    if entries:
+        return entries
+    for number, line in enumerate(text.split("\n"), 1):
+        entry = _entry(line.removesuffix("\r"), family)
+        if entry is not None:
+            entries.append(entry)
+        elif line.strip() and not line.startswith("#"):
+            problem = f"expected a digest and a name, found {quoted(line)}"
             raise ManifestError(problem, path=path, line=number)
-        entries.append(entry)
     return entries
 
 
-def _entry(line: bytes, algorithm: str | None) -> tuple[str, str] | None:
+def _all_plain(text: str, family: dict[int, str]) -> list[tuple[str, str]]:
+    """Return names and digests of a text that has nothing but plain lines; else nothing.
+
+    That is nearly every list; one by one the lines of a long one take four times as long.
+    """
+    if "\r" in text or not text.endswith("\n"):
+        return []
+    found = _PLAIN_LINES.findall(text)
+    if len(found) != text.count("\n"):
+        return []
+    algorithm = family.get(len(found[0][0]))
+    if algorithm is None or any(len(digits) != len(found[0][0]) for digits, _ in found):
+        return []
+    return [(name, f"{algorithm}:{digits}") for digits, name in found]
+
+
+def _entry(line: str, family: dict[int, str]) -> tuple[str, str] | None:
     if (plain := _PLAIN.fullmatch(line)) is not None:
         escaped, digits, name = plain.groups()
-        algorithm = algorithm or _BY_DIGITS.get(len(digits))
+        algorithm = family.get(len(digits))
+        if "XXH3_" in line[:8] and len(digits) == 16:
+            algorithm = "xxh3-64"
     elif (tagged := _TAGGED.fullmatch(line)) is not None:
         escaped, tag, name, digits = tagged.groups()
-        algorithm = _OF_NAMES.get(tag.decode().lower().replace("-", ""))
+        algorithm = _FAMILIES.get(tag.lower().replace("-", ""), {}).get(len(digits))
     else:
         return None
     if algorithm is None:
         return None
     if escaped:
-        name = re.sub(rb"\\[nr\\]", lambda found: _ESCAPES[found[0]], name)
-    text = name.removeprefix(b"./").decode(errors="surrogateescape")
-    return text, f"{algorithm}:{digits.decode().lower()}"
+        name = _ESCAPED.sub(lambda found: _ESCAPES[found[0]], name)
+    return name.removeprefix("./"), f"{algorithm}:{digits.lower()}"
 
 
 def format_line(name: str, digest: str) -> bytes:

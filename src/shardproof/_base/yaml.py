@@ -24,7 +24,13 @@ class NotYamlError(Exception):
 
 
 def yaml_field(
-    text: str, field: str, where: str, default: Any = None, *, only: str | None = None
+    text: str,
+    field: str,
+    where: str,
+    default: Any = None,
+    *,
+    only: str | None = None,
+    as_written: bool = False,
 ) -> Any:
     """Return what a field at the top of a YAML text holds; the text is a mapping, or empty.
 
@@ -34,6 +40,8 @@ def yaml_field(
         where: What an error calls the text; it says on which line the problem is.
         default: What to return where the field is not there.
         only: The field of the mappings in it that is wanted, if not all are.
+        as_written: Whether every single value is a text: of what YAML 1.2 takes for one, PyYAML,
+            which reads YAML 1.1, takes some for numbers, dates and truths.
 
     Raises:
         NotYamlError: It can't be read, or is more than what is read.
@@ -43,19 +51,22 @@ def yaml_field(
         >>> yaml_field("a: [1, two]", "a", "README.md")
         [1, 'two']
     """
-    return _YamlReader(where, only).field(text, field, default) if text else default
+    if not text:
+        return default
+    return _YamlReader(where, only, as_written=as_written).field(text, field, default)
 
 
 class _YamlReader:
     """Reads one text, and of the mappings in a field only one field, if one is wanted."""
 
-    def __init__(self, where: str, only: str | None) -> None:
+    def __init__(self, where: str, only: str | None, *, as_written: bool) -> None:
         try:
             import yaml  # type: ignore[import-untyped] # noqa: PLC0415 - huggingface_hub has it
         except ImportError as error:
             problem = "YAML is read by PyYAML: pip install shardproof[hf]"
             raise ImportError(problem) from error
         self._yaml, self._where, self._only = yaml, where, only
+        self._as_written = as_written
         self._depth = self._n_items = 0
 
     def field(self, text: str, field: str, default: Any) -> Any:
@@ -95,7 +106,8 @@ class _YamlReader:
     def _nodes(self, node: Any) -> dict[str, Any]:
         nodes: dict[str, Any] = {}
         for key, value in node.value:
-            if key.tag != _STRING:
+            is_single = self._as_written and isinstance(key, self._yaml.ScalarNode)
+            if key.tag != _STRING and not is_single:
                 self._refuse("expected a text for the name of a field", key.start_mark)
             if key.value in nodes:
                 self._refuse(f"the field {quoted(key.value)} stands twice", key.start_mark)
@@ -111,7 +123,7 @@ class _YamlReader:
             }
         if isinstance(node, self._yaml.SequenceNode):
             return [self._value(value) for value in node.value]
-        if node.tag == _STRING:
+        if self._as_written or node.tag == _STRING:
             return node.value
         if len(node.value) > _MAX_PLAIN:
             self._refuse(f"no value that can be read: {quoted(node.value)}", node.start_mark)

@@ -29,7 +29,10 @@ __all__ = [
     "without_part",
 ]
 
-INCLUDED = ("safetensors", "parquet", "arrow", "npy", "webdataset", "mds", "litdata")
+INCLUDED = (
+    *("safetensors", "parquet", "arrow", "npy", "webdataset", "mds", "litdata"),
+    *("model-signing", "torch-dcp", "tfrecord"),
+)
 """Formats whose files repositories hold: each file is proven here, whatever it belongs to."""
 
 A_PART = Mismatch(

@@ -17,15 +17,35 @@ from shardproof._base.opening import files_below, is_directory, is_there, names_
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.report import is_conclusive
 
 __all__ = ["FORMAT"]
 
 _BAGIT, _INFO, _PAYLOAD = "bagit.txt", "bag-info.txt", "data"
-_LIST = re.compile(r"(?P<tag>tag)?manifest-(?P<algorithm>[a-z0-9]+)\.txt")
+_LIST = re.compile(r"(?P<tag>tag)?manifest-(?P<algorithm>[A-Za-z0-9_-]+)\.txt")
+_VERSION = re.compile(r"^BagIt-Version[ \t]*:[ \t]*(\d{1,4})\.(\d{1,4})[ \t]*\r?$", re.MULTILINE)
+_ENCODING = re.compile(r"^Tag-File-Character-Encoding[ \t]*:[ \t]*(\S{1,40})", re.MULTILINE)
+_ENCODINGS = {
+    **{name: name for name in ("utf-16", "utf-16be", "utf-16le", "iso-8859-1", "windows-1252")},
+    "us-ascii": "utf-8-sig",
+    "utf-8": "utf-8-sig",  # a mark at the beginning is wrong, and common
+}
 _LINE = re.compile(r"(?P<digits>[0-9A-Fa-f]+)[ \t]+\*?(?P<name>.+)")
+_LINE_END = re.compile(r"\r\n|\n|\r")
 _ESCAPED = re.compile(r"%(0[AaDd]|25)")
+_ESCAPED_BEFORE_1 = re.compile(r"%(0[AaDd])")
 _OXUM = re.compile(r"^Payload-Oxum[ \t]*:[ \t]*(\d{1,18})\.(\d{1,18})[ \t]*$", re.MULTILINE)
+_FIRST = (1, 0)  # of RFC 8493
 _MAX_BYTES = 256 * 2**20
+_MAX_TAG_BYTES = 2**20
+
+
+class _BagKind(NamedTuple):
+    """What ``bagit.txt`` declares, or why that can't be known: then as few laws as can be hold."""
+
+    version: tuple[int, int] = (0, 0)
+    encoding: str = "utf-8-sig"
+    problem: Mismatch | None = None
 
 
 class _BagList(NamedTuple):
@@ -44,9 +64,9 @@ def _recognizes(path: str) -> bool:
 
 
 def _read_manifest(path: str) -> Manifest:
-    json.read_bytes(path, _BAGIT, max_bytes=_MAX_BYTES)  # without it, it is no bag
+    kind = _kind_of(path)
     names = [name for name in names_in(path) if _LIST.fullmatch(name)]
-    lists = [_BagList(name, _digests(path, name)) for name in names]
+    lists = [_BagList(name, _digests(path, name, kind)) for name in names]
     payload = [each for each in lists if each.is_of_payload]
     if not payload:
         problem = "expected a list of the payload, such as manifest-sha512.txt, found none"
@@ -60,38 +80,64 @@ def _read_manifest(path: str) -> Manifest:
         path=Path(path, payload[0].name),
         format=FORMAT.name,
         files=[PromisedFile.by_digest(name, digest.best(texts)) for name, texts in stated.items()],
-        contradictions=functools.partial(_contradictions, path, payload, stated),
+        contradictions=functools.partial(_contradictions, path, kind, payload, stated),
     )
 
 
-def _digests(path: str, name: str) -> dict[str, str]:
+def _kind_of(path: str) -> _BagKind:
+    text = json.read_bytes(path, _BAGIT, max_bytes=_MAX_TAG_BYTES).decode("utf-8-sig", "replace")
+    version, encoding = _VERSION.search(text), _ENCODING.search(text)
+    if version is None:
+        expected = "BagIt-Version, and a version"
+        return _BagKind(problem=Mismatch(expected=expected, found=quoted(text)))
+    name = encoding[1].lower() if encoding else "utf-8"
+    if name not in _ENCODINGS:
+        expected = f"an encoding: {', '.join(_ENCODINGS)}"
+        return _BagKind(problem=Mismatch(expected=expected, found=quoted(name)))
+    return _BagKind((int(version[1]), int(version[2])), _ENCODINGS[name])
+
+
+def _digests(path: str, name: str, kind: _BagKind) -> dict[str, str]:
     found = _LIST.fullmatch(name)
-    algorithm = found["algorithm"] if found else ""
-    text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(errors="surrogateescape")
-    digests = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    algorithm = found["algorithm"].lower().replace("_", "-") if found else ""
+    errors = "surrogateescape" if kind.encoding.startswith("utf-8") else "replace"
+    text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(kind.encoding, errors)
+    digests: dict[str, str] = {}
+    for number, line in enumerate(_LINE_END.split(text), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
         entry = _LINE.fullmatch(line)
-        if entry is None and line.strip():
+        if entry is None:
             problem = f"expected a digest and a path, found {quoted(line)}"
             raise ManifestError(problem, path=os.path.join(path, name), line=number)
-        if entry is not None:
-            file = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), entry["name"])
-            digests[file.removeprefix("./")] = f"{algorithm}:{entry['digits'].lower()}"
+        file, stated = _file_name(entry["name"], kind), f"{algorithm}:{entry['digits'].lower()}"
+        if digests.setdefault(file, stated) != stated:
+            problem = f"{quoted(file)} has another digest in a line before"
+            raise ManifestError(problem, path=os.path.join(path, name), line=number)
     return digests
 
 
+def _file_name(text: str, kind: _BagKind) -> str:
+    """Return a name without its escapes; before version 1.0 percent signs were not escaped."""
+    escaped = _ESCAPED if kind.version >= _FIRST else _ESCAPED_BEFORE_1
+    name = escaped.sub(lambda code: chr(int(code[1], 16)), text) if "%" in text else text
+    return name.removeprefix("./")
+
+
 def _contradictions(
-    path: str, payload: list[_BagList], stated: Mapping[str, object]
+    path: str, kind: _BagKind, payload: list[_BagList], stated: Mapping[str, object]
 ) -> Iterator[Contradiction]:
+    if kind.problem is not None:
+        yield Contradiction(_BAGIT, kind.problem)
     folder = os.path.join(path, _PAYLOAD)
     below = files_below(folder, hidden=True) if is_directory(folder) else []
     here = {f"{_PAYLOAD}/{name}" for name in below}
     for name in sorted(here.difference(*[each.digests for each in payload])):
         mismatch = Mismatch(expected="a file that a list has", found="one that none has")
         yield Contradiction(name, mismatch)
-    for name in sorted(name for name in stated if name.startswith(f"{_PAYLOAD}/")):
-        for each in payload:
-            if name not in each.digests:
+    for each in payload if kind.version >= _FIRST else ():
+        for name in stated:
+            if name not in each.digests and name.startswith(f"{_PAYLOAD}/"):
                 expected = f"a line in {each.name}, as in the other lists"
                 yield Contradiction(name, Mismatch(expected=expected, found="none"))
     yield from _another_sum(path, here)
@@ -100,16 +146,26 @@ def _contradictions(
 def _another_sum(path: str, here: set[str]) -> Iterator[Contradiction]:
     """Yield where the payload has other bytes or files than ``Payload-Oxum`` says."""
     try:
-        text = json.read_bytes(path, _INFO, max_bytes=_MAX_BYTES).decode(errors="replace")
+        text = json.read_bytes(path, _INFO, max_bytes=_MAX_TAG_BYTES).decode(errors="replace")
     except ManifestError:  # it may be left out
         return
     oxum = _OXUM.search(text)
     if oxum is not None:
-        n_bytes = sum(os.stat(os.path.join(path, name)).st_size for name in here)
+        n_bytes = sum(_size(os.path.join(path, name)) for name in here)
         if (n_bytes, len(here)) != (int(oxum[1]), int(oxum[2])):
             expected = f"{oxum[1]} bytes in {oxum[2]} files below {_PAYLOAD}"
             mismatch = Mismatch(expected=expected, found=f"{n_bytes} bytes in {len(here)} files")
             yield Contradiction(_INFO, mismatch)
+
+
+def _size(path: str) -> int:
+    """Return the size of a file; 0 of one that is gone, or a link that leads nowhere."""
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        if is_conclusive(error.errno):
+            return 0
+        raise
 
 
 FORMAT = Format(
@@ -122,4 +178,5 @@ FORMAT = Format(
     complete="that every file below `data` is listed, in every list of the payload; bytes and "
     "files as Payload-Oxum says",
     valid="the strongest digest of each file, of the payload and of the tags",
+    blind_spots="tag files that no list has; the sizes in fetch.txt",
 )

@@ -5,19 +5,24 @@ are not here. A digest that is a placeholder proves nothing, and many are
 (https://docs.mlcommons.org/croissant/docs/croissant-spec.html).
 """
 
+import base64
+import binascii
 import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from shardproof._base import digest, json
-from shardproof._base.opening import is_there
+from shardproof._base.names import refusals
+from shardproof._base.opening import is_directory, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
 from shardproof.manifest import Manifest, PromisedFile
+from shardproof.report import is_conclusive
 
 __all__ = ["FORMAT"]
 
@@ -25,6 +30,7 @@ _NAMES = ("croissant.json", "metadata.json")
 _MARK = b"mlcommons.org/croissant"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _EXACT_SIZE = re.compile(r"(\d{1,18})(?: ?B(?:ytes)?)?", re.IGNORECASE)
+_DIGEST_BYTES = {"sha256": 32, "md5": 16}
 
 
 class _FileObject(msgspec.Struct):
@@ -32,18 +38,27 @@ class _FileObject(msgspec.Struct):
 
     kind: Any = msgspec.field(default=None, name="@type")
     address: str | None = msgspec.field(default=None, name="contentUrl")
-    size: str | int | None = msgspec.field(default=None, name="contentSize")
+    size: str | int | float | None = msgspec.field(default=None, name="contentSize")
     sha256: str | None = None
     md5: str | None = None
     within: Any = msgspec.field(default=None, name="containedIn")
 
+    @property
+    def is_one(self) -> bool:
+        return bool(self.address) and not self.within and str(self.kind).endswith("FileObject")
+
 
 class _CroissantMetadata(msgspec.Struct):
-    distribution: list[_FileObject]
+    distribution: list[_FileObject] | _FileObject
 
 
 def _recognizes(path: str) -> bool:
-    return _metadata_in(path) is not None
+    """Whether there are metadata that promise something here: those of most data sets do not."""
+    name = _metadata_in(path)
+    try:
+        return name is not None and bool(_files(path, name))
+    except ManifestError:  # to read it says what is wrong
+        return True
 
 
 def _metadata_in(path: str) -> str | None:
@@ -60,30 +75,69 @@ def _metadata_in(path: str) -> str | None:
 def _read_manifest(path: str) -> Manifest:
     name = _metadata_in(path)
     if name is None:
-        problem = f"there are no metadata of Croissant ({', '.join(_NAMES)})"
-        raise ManifestNotFoundError(problem, path=path)
-    entries = json.read(path, name, _CroissantMetadata).distribution
-    files = list(_promises(entries, path))
-    where = Path(path, name)
+        where = next((each for each in _NAMES if each in names_in(path)), _NAMES[0])
+        json.read(path, where, _CroissantMetadata)  # which may say why
+        problem = f"expected metadata of Croissant ({_MARK.decode()}), found others"
+        raise ManifestNotFoundError(problem, path=os.path.join(path, where))
+    files = _files(path, name)
     if not files:
-        raise ManifestError("it has no file that lies beside it", path=where)
-    return Manifest(root=Path(path), path=where, format=FORMAT.name, files=files)
+        raise ManifestError("it has no file that lies beside it", path=os.path.join(path, name))
+    return Manifest(root=Path(path), path=Path(path, name), format=FORMAT.name, files=files)
 
 
-def _promises(entries: list[_FileObject], path: str) -> Iterator[PromisedFile]:
+def _files(path: str, name: str) -> list[PromisedFile]:
+    entries = json.read(path, name, _CroissantMetadata).distribution
+    entries = entries if isinstance(entries, list) else [entries]
+    # A file may be in several entries, which say the same of it.
+    return list(dict.fromkeys(_promises([each for each in entries if each.is_one], path)))
+
+
+def _promises(entries: Collection[_FileObject], path: str) -> Iterator[PromisedFile]:
+    here, n_called = {*names_in(path)}, Counter(map(_name, entries))
     for entry in entries:
-        if entry.address is None or entry.within or not str(entry.kind).endswith("FileObject"):
+        name = _name(entry)
+        is_elsewhere = _ADDRESS.match(entry.address or "") is not None
+        # Of two that are called the same it can't be told which one a copy is.
+        if is_elsewhere and (name not in here or n_called[name] > 1):
             continue
-        name = entry.address.removeprefix("./")
-        if _ADDRESS.match(name):
-            name = name.rpartition("/")[2]
-            if not name or not is_there(os.path.join(path, name)):
-                continue
-        digests = [f"sha256:{entry.sha256}"] if entry.sha256 else []
-        digests += [f"md5:{entry.md5}"] if entry.md5 else []
+        if not refusals([name]) and _is_folder(os.path.join(path, name)):
+            continue
+        digests = filter(None, (_digest("sha256", entry.sha256), _digest("md5", entry.md5)))
         made = PromisedFile.by_digest(name, digest.best(digests))
         size = _EXACT_SIZE.fullmatch(str(entry.size))
         yield made if size is None else msgspec.structs.replace(made, size=int(size[1]))
+
+
+def _is_folder(path: str) -> bool:
+    """Whether a file object is a folder, as some are: what is in it is not told."""
+    try:
+        return is_directory(path)
+    except OSError as error:
+        if is_conclusive(error.errno):
+            return False
+        raise
+
+
+def _name(entry: _FileObject) -> str:
+    """Return what a file is called here; of one that is elsewhere the end of its address."""
+    address = entry.address or ""
+    if _ADDRESS.match(address):
+        return re.split(r"[?#]", address)[0].rpartition("/")[2]
+    return address.removeprefix("./")
+
+
+def _digest(algorithm: str, text: str | None) -> str | None:
+    """Return a digest that is stated in hexadecimal digits or in base64; None for anything else."""
+    n_bytes = _DIGEST_BYTES[algorithm]
+    if text is None or len(text) > 2 * n_bytes:
+        return None
+    if len(text) == 2 * n_bytes:
+        return f"{algorithm}:{text}"  # which may be no digits: then it proves nothing
+    try:
+        value = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return f"{algorithm}:{value.hex()}" if len(value) == n_bytes else None
 
 
 FORMAT = Format(

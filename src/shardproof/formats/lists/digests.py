@@ -1,22 +1,23 @@
 """A directory with a list of digests, as ``sha256sum`` and its kin write it."""
 
-import os
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shardproof._base import digest, digest_lists
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
 __all__ = ["FORMAT"]
 
 
 def _recognizes(path: str) -> bool:
-    return any(map(digest_lists.is_list, os.listdir(path)))
+    return bool(digest_lists.lists_in(path))
 
 
 def _read_manifest(path: str) -> Manifest:
-    lists = sorted(filter(digest_lists.is_list, os.listdir(path)))
+    lists = digest_lists.lists_in(path)
     if not lists:
         problem = "there is no list of digests, such as SHA256SUMS"
         raise ManifestNotFoundError(problem, path=path)
@@ -32,7 +33,24 @@ def _read_manifest(path: str) -> Manifest:
     ]
     if not files:
         raise ManifestError("expected a digest and a name, found none", path=Path(path, lists[0]))
-    return Manifest(root=Path(path), path=Path(path, lists[0]), format=FORMAT.name, files=files)
+    return Manifest(
+        root=Path(path),
+        path=Path(path, lists[0]),
+        format=FORMAT.name,
+        files=files,
+        contradictions=functools.partial(_disagreements, stated),
+    )
+
+
+def _disagreements(stated: Mapping[str, Sequence[str]]) -> Iterator[Contradiction]:
+    for name, texts in stated.items():
+        first: dict[str, str] = {}
+        for text in texts if len(texts) > 1 else ():
+            algorithm = text.partition(":")[0]
+            known = first.setdefault(algorithm, text)
+            if known != text:
+                expected = f"one digest by {algorithm}"
+                yield Contradiction(name, Mismatch(expected=expected, found=f"{known} and {text}"))
 
 
 FORMAT = Format(
@@ -42,6 +60,6 @@ FORMAT = Format(
     beside=("*sums", "*sum.txt", "*sums.txt", "*.sha256", "*.sha512", "*.md5", "*.b3"),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
-    complete="nothing more: a list states no size",
+    complete="that no two lists state different digests of a file; a list states no size",
     valid="the digest of each file; MD5, SHA-1 and xxHash only tell accidents",
 )

@@ -1,22 +1,23 @@
 """DVC: ``*.dvc`` files that state the MD5 digests of what they stand for.
 
 What is tracked may be links into the cache. A tracked folder is a list in that cache, by whose
-digest it is called: ``.dvc/cache/files/md5/<2>/<30>.dir``
-(https://dvc.org/doc/user-guide/project-structure).
+digest it is called: ``.dvc/cache/files/md5/<2>/<30>.dir``; or, of a cloud that keeps versions, in
+the file itself (https://dvc.org/doc/user-guide/project-structure).
 """
 
 import configparser
 import os
 import posixpath
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from shardproof._base import json
-from shardproof._base.messages import quoted, told
-from shardproof._base.opening import is_there, names_in, real_path
+from shardproof._base import digest, json
+from shardproof._base.messages import told
+from shardproof._base.opening import is_directory, names_in, real_path
 from shardproof._base.yaml import NotYamlError, yaml_field
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
@@ -24,26 +25,54 @@ from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
 __all__ = ["FORMAT"]
 
-_SUFFIX, _FOLDER = ".dvc", ".dir"
+_SUFFIX, _LIST = ".dvc", ".dir"
+_STORE = "files/md5"
 _MAX_BYTES = 2 * 2**20
 _MAX_CONFIG_BYTES = 2**16
+_LIST_NAME = re.compile(r"([0-9a-f]{2})([0-9a-f]{30})\.dir")
+_OLD_NAME = re.compile(r"[0-9a-f]{32}")
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class _DvcEntry(msgspec.Struct):
     """A file of a folder that is tracked."""
 
-    md5: str
     relpath: str
+    md5: str | None = None
+    size: _Count | None = None
 
 
-class _DvcOutput(NamedTuple):
-    """What one entry of ``outs`` states."""
+class _DvcOutput(msgspec.Struct):
+    """One entry of ``outs``: a file, or a folder."""
 
     path: str
-    md5: str | None
-    size: int | None
-    n_files: int | None
-    is_of_bytes: bool
+    md5: str | None = None
+    size: _Count | None = None
+    nfiles: _Count | None = None
+    hash: str | None = None
+    files: list[_DvcEntry] | None = None
+
+    @property
+    def is_folder(self) -> bool:
+        return self.files is not None or (self.md5 or "").endswith(_LIST)
+
+    @property
+    def is_of_bytes(self) -> bool:
+        """Whether its digests are of bytes: before version 3 line ends of texts were changed."""
+        return self.hash == "md5"
+
+
+class _DvcFolder(NamedTuple):
+    """A folder whose list is known."""
+
+    output: _DvcOutput
+    entries: Sequence[_DvcEntry]
+
+    @property
+    def names(self) -> list[str]:
+        folder = "" if self.output.path == "." else f"{self.output.path}/"
+        return [f"{folder}{entry.relpath}" for entry in self.entries]
 
 
 def _recognizes(path: str) -> bool:
@@ -59,103 +88,129 @@ def _read_manifest(path: str) -> Manifest:
     if not names:
         raise ManifestNotFoundError("there is no file of DVC, such as data.dvc", path=path)
     cache = _cache_of(path)
-    files: list[PromisedFile] = []
-    damaged: list[Contradiction] = []
-    for name in names:
-        for output in _outputs(path, name):
-            if (output.md5 or "").endswith(_FOLDER):
-                listed = _listed(cache, output)
-                files += listed or []
-                damaged += [_without_list(output)] if listed is None else []
-            else:
-                files.append(_promise(output.path, output.md5, output))
+    files, folders, damaged = list[PromisedFile](), list[_DvcFolder](), list[Contradiction]()
+    for output in (output for name in names for output in _outputs(path, name)):
+        if not output.is_folder:
+            files.append(_promise(output.path, output.md5, output.size, output))
+            continue
+        folder = _listed(cache, output)
+        if isinstance(folder, Mismatch):
+            damaged.append(Contradiction(output.path, folder))
+        else:
+            folders.append(folder)
+            files += _promises(folder)
+    if not (files or damaged or folders):
+        raise ManifestError("it tracks no file in this directory", path=Path(path, names[0]))
     return Manifest(
         root=Path(path),
         path=Path(path, names[0]),
         format=FORMAT.name,
         files=files,
         damaged=damaged,
-        stores=[cache] if cache else (),
+        stores=_stores(cache, folders),
     )
 
 
-def _promise(name: str, md5: str | None, output: _DvcOutput) -> PromisedFile:
-    # Before version 3 the line ends of texts were changed first: such a digest proves no bytes.
-    text = f"md5:{md5}" if md5 and output.is_of_bytes else None
-    made = PromisedFile.by_digest(name, text)
-    is_file = not (output.md5 or "").endswith(_FOLDER)
-    return msgspec.structs.replace(made, size=output.size) if is_file else made
+def _promises(folder: _DvcFolder) -> Iterator[PromisedFile]:
+    for name, entry in zip(folder.names, folder.entries, strict=True):
+        yield _promise(name, entry.md5, entry.size, folder.output)
+
+
+def _promise(name: str, md5: str | None, size: int | None, output: _DvcOutput) -> PromisedFile:
+    text = f"md5:{md5}" if md5 else None
+    if size is None:
+        size = PromisedFile.by_digest(name, text).size
+    return PromisedFile(name=name, size=size, digest=text if output.is_of_bytes else None)
 
 
 def _outputs(path: str, name: str) -> Iterator[_DvcOutput]:
+    """Yield what a file of DVC tracks that lies here, by its path here, and has a digest.
+
+    What has none was never brought here (``dvc import --no-download``).
+    """
     where = os.path.join(path, name)
     text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(errors="replace")
     try:
-        outputs, folder = (yaml_field(text, field, "it") for field in ("outs", "wdir"))
+        stated = yaml_field(text, "outs", "it", as_written=True)
+        # It costs as much again.
+        folder = yaml_field(text, "wdir", "it", as_written=True) if "wdir" in text else None
+        outputs = msgspec.convert(stated or [], list[_DvcOutput], strict=False)
+        folder = msgspec.convert(folder, str | None)
     except (NotYamlError, ImportError) as error:
         raise ManifestError(told(error), path=where) from None
-    if not isinstance(outputs, list) or not all(isinstance(each, dict) for each in outputs):
-        raise ManifestError("expected 'outs', a list of what is tracked", path=where)
-    for index, output in enumerate(outputs):
-        yield _output(output, folder, where, f"outs[{index}]")
-
-
-def _output(output: dict[str, Any], folder: object, where: str, field: str) -> _DvcOutput:
-    md5, path = output.get("md5"), output.get("path")
-    size, n_files = output.get("size"), output.get("nfiles")
-    if not isinstance(path, str) or not isinstance(md5, str | None):
-        problem = f"expected texts for path and md5, found {quoted(path)} and {quoted(md5)}"
-        raise ManifestError(problem, path=where, field=field)
-    if not all(each is None or type(each) is int for each in (size, n_files)):
-        problem = f"expected numbers for size and nfiles, found {quoted(size)}, {quoted(n_files)}"
-        raise ManifestError(problem, path=where, field=field)
-    joined = posixpath.join(folder, path) if isinstance(folder, str) else path
-    path = posixpath.normpath(joined) if joined else joined
-    return _DvcOutput(path, md5, size, n_files, output.get("hash") == "md5")
+    except msgspec.ValidationError as error:
+        raise ManifestError(told(error), path=where, field="outs") from None
+    for output in outputs:
+        place = posixpath.join(folder or "", output.path)
+        if "://" not in output.path and not place.startswith("/") and (output.md5 or output.files):
+            output.path = posixpath.normpath(place) if place else place
+            yield output
 
 
 def _cache_of(path: str) -> str | None:
     """Return where the project keeps its cache; None where there is no project above."""
     here = path
-    while not is_there(os.path.join(here, ".dvc")):
+    while not is_directory(os.path.join(here, ".dvc")):
         if here == os.path.dirname(here):
             return None
         here = os.path.dirname(here)
-    config = os.path.join(here, ".dvc")
-    folder = _configured(config, "config.local") or _configured(config, "config")
-    return real_path(os.path.join(config, folder or "cache"))
+    project = os.path.join(here, ".dvc")
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    user = os.environ.get("DVC_GLOBAL_CONFIG_DIR") or os.path.join(home, "dvc")
+    for folder, name in ((project, "config.local"), (project, "config"), (user, "config")):
+        if (stated := _configured(real_path(folder), name)) is not None:
+            return real_path(stated)
+    return real_path(os.path.join(project, "cache"))
 
 
-def _configured(path: str, name: str) -> str | None:
+def _configured(folder: str, name: str) -> str | None:
+    """Return the directory of the cache that a configuration states; None if it states none."""
     try:
-        data = json.read_bytes(path, name, max_bytes=_MAX_CONFIG_BYTES)
+        data = json.read_bytes(folder, name, max_bytes=_MAX_CONFIG_BYTES)
         parser = configparser.ConfigParser(interpolation=None, strict=False)
         parser.read_string(data.decode(errors="replace"))
     except (ManifestError, configparser.Error):
         return None
-    return parser.get("cache", "dir", fallback=None)
+    stated = parser.get("cache", "dir", fallback="").strip("\"'").replace("\0", "")
+    return os.path.join(folder, os.path.expanduser(stated)) if stated else None
 
 
-def _listed(cache: str | None, output: _DvcOutput) -> list[PromisedFile] | None:
-    """Return what a folder is to hold; None where the cache does not have its list."""
-    md5 = (output.md5 or "").removesuffix(_FOLDER)
-    if cache is None or not md5.isalnum():
-        return None
-    for folder in ("files/md5/", ""):  # of version 3, and of those before
+def _stores(cache: str | None, folders: Iterable[_DvcFolder]) -> list[str]:
+    """Return the folders of a cache to which files may be links.
+
+    Not the cache itself, which a hostile configuration may call ``/``.
+    """
+    if cache is None:
+        return []
+    old = {
+        entry.md5[:2]
+        for folder in folders
+        for entry in folder.entries
+        if entry.md5 and not folder.output.is_of_bytes and _OLD_NAME.fullmatch(entry.md5)
+    }
+    return [real_path(os.path.join(cache, name)) for name in (_STORE, *sorted(old))]
+
+
+def _listed(cache: str | None, output: _DvcOutput) -> _DvcFolder | Mismatch:
+    """Return a folder with its list, or what is wrong with the list."""
+    if output.files is not None:
+        return _DvcFolder(output, output.files)
+    found = _LIST_NAME.fullmatch(output.md5 or "")
+    stated = "" if output.nfiles is None else f" of {output.nfiles} files"
+    expected = f"the list{stated} by which this folder is known, in the cache"
+    for store in (f"{_STORE}/", "") if cache and found else ():  # of version 3, and before
+        name = f"{store}{found[1]}/{found[2]}{_LIST}" if found else ""
         try:
-            name = f"{folder}{md5[:2]}/{md5[2:]}{_FOLDER}"
-            entries = json.read(cache, name, list[_DvcEntry])
+            data = json.read_bytes(cache or "", name, max_bytes=json.MAX_BYTES)
         except ManifestNotFoundError:
             continue
-        return [_promise(f"{output.path}/{entry.relpath}", entry.md5, output) for entry in entries]
-    return None
-
-
-def _without_list(output: _DvcOutput) -> Contradiction:
-    stated = "" if output.n_files is None else f" of {output.n_files} files"
-    expected = f"the list{stated} by which this folder is known, in the cache"
-    found = "none: run `dvc fetch`"
-    return Contradiction(output.path, Mismatch(expected=expected, found=found))
+        md5 = digest.begin("md5", 0)
+        md5.update(data)
+        if f"{md5.hexdigest()}{_LIST}" != output.md5:
+            return Mismatch(expected=expected, found="another text: remove it, run `dvc fetch`")
+        where = os.path.join(cache or "", name)
+        return _DvcFolder(output, json.decode(data, list[_DvcEntry], path=where))
+    return Mismatch(expected=expected, found="none: run `dvc fetch`")
 
 
 FORMAT = Format(
@@ -165,8 +220,10 @@ FORMAT = Format(
     beside=(".gitignore", ".dvcignore", ".dvc/*"),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
-    complete="the size of each file that is tracked alone; that the list of each folder is there",
+    complete="the size of each file that is tracked alone; that the list of each folder is there, "
+    "and is the one by its name",
     valid="the MD5 of each file, where DVC 3 wrote it",
     blind_spots="files beyond the list of a folder; digests of DVC 2, which changed the line ends "
-    "of texts first; MD5 tells accidents only",
+    "of texts first; what dvc.lock tracks, or files of DVC in folders below; MD5 tells accidents "
+    "only",
 )

@@ -1,33 +1,38 @@
 """Models that were signed by OpenSSF's ``model_signing``: a list of digests, and who made it.
 
 ``model.sig`` is a bundle of Sigstore; its payload is an in-toto statement that lists resources with
-digests. Who signed it is for that package to prove; here it is a list
-(https://github.com/sigstore/model-transparency).
+digests: files, or parts of files, ``<name>:<begin>:<end>``. Who signed it is for that package to
+prove; here it is a list (https://github.com/sigstore/model-transparency).
 """
 
 import base64
 import binascii
+import dataclasses
 import functools
+import hashlib
 import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
-from shardproof._base import json
+from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted
 from shardproof._base.opening import files_below
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.report import is_conclusive
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "SignedParts"]
 
 _BUNDLE = "model.sig"
-_SHARD = re.compile(r"(.+):\d+:\d+")
-_ALGORITHMS = {"sha256": "sha256", "blake2b": "blake2b", "blake3": "blake3"}
+_PARTS = "shards"
+_PART = re.compile(r"(.+):(\d{1,18}):(\d{1,18})", re.DOTALL)
+_BEFORE_1 = "https://model_signing/Digests/v0.1"
 
 
 class _Envelope(msgspec.Struct):
@@ -45,17 +50,32 @@ class _SignedResource(msgspec.Struct):
 
 
 class _Serialization(msgspec.Struct):
-    ignored: list[str] | None = msgspec.field(default=None, name="ignore_paths")
+    method: str = "files"
+    ignored: list[str] = msgspec.field(default_factory=list, name="ignore_paths")
 
 
 class _SignedModel(msgspec.Struct):
-    resources: list[_SignedResource]
-    serialization: _Serialization | None = None
+    resources: list[_SignedResource] = []
+    serialization: _Serialization = msgspec.field(default_factory=_Serialization)
+
+
+class _SignedSubject(msgspec.Struct):
+    digest: dict[str, str]
+    name: str = ""
 
 
 class _InTotoStatement(msgspec.Struct):
     predicate: _SignedModel
-    predicate_type: Any = msgspec.field(default=None, name="predicateType")
+    subject: list[_SignedSubject] = []
+    predicate_type: str = msgspec.field(default="", name="predicateType")
+
+
+class _SignedPart(NamedTuple):
+    """The digest of some of a file's bytes."""
+
+    begin: int
+    end: int
+    digest: str | None
 
 
 def _recognizes(path: str) -> bool:
@@ -67,48 +87,161 @@ def _recognizes(path: str) -> bool:
 
 def _read_manifest(path: str) -> Manifest:
     where = os.path.join(path, _BUNDLE)
+    statement = _statement(path, where)
+    model = statement.predicate
+    resources = _resources(statement)
+    if not resources:
+        raise ManifestError("it lists no file", path=where)
+    if model.serialization.method == _PARTS:
+        parts = _parts(resources, where)
+        files, prove = list(map(_in_parts, parts.items())), SignedParts(parts)
+    else:
+        files = [PromisedFile.by_digest(each.name, _provable(each)) for each in resources]
+        prove = None
+    signed = {file.name for file in files}
+    return Manifest(
+        root=Path(path),
+        path=Path(where),
+        format=FORMAT.name,
+        files=files,
+        prove=prove,
+        contradictions=functools.partial(_contradictions, path, statement, signed),
+    )
+
+
+def _statement(path: str, where: str) -> _InTotoStatement:
     bundle = json.read(path, _BUNDLE, _SigstoreBundle)
     try:
         text = base64.b64decode(bundle.envelope.payload, validate=True)
     except (binascii.Error, ValueError):
         problem = "expected a payload in base64"
         raise ManifestError(problem, path=where, field="$.dsseEnvelope.payload") from None
-    model = json.decode(text, _InTotoStatement, path=where).predicate
-    if not model.resources:
-        raise ManifestError("it lists no file", path=where)
-    files = dict(map(_promise, model.resources))
-    ignored = (model.serialization and model.serialization.ignored) or []
-    return Manifest(
-        root=Path(path),
-        path=Path(where),
-        format=FORMAT.name,
-        files=list(files.values()),
-        contradictions=functools.partial(_unsigned, path, {*files}, tuple(ignored)),
-    )
+    return json.decode(text, _InTotoStatement, path=where)
 
 
-def _promise(resource: _SignedResource) -> tuple[str, PromisedFile]:
-    """Return the promise of a file; of one that was signed in parts, only that it is there."""
-    part = _SHARD.fullmatch(resource.name)
-    algorithm = _ALGORITHMS.get(resource.algorithm)
-    if part is not None or algorithm is None:
-        name = part[1] if part else resource.name
-        return name, PromisedFile(name=name)
-    return resource.name, PromisedFile.by_digest(
-        resource.name, f"{algorithm}:{resource.digest.lower()}"
-    )
+def _resources(statement: _InTotoStatement) -> Sequence[_SignedResource]:
+    """Return what was signed; before version 1.0 each file was a subject of its own."""
+    if statement.predicate_type != _BEFORE_1:
+        return statement.predicate.resources
+    return [
+        _SignedResource(subject.name, subject.digest.get("sha256", ""), "sha256")
+        for subject in statement.subject
+    ]
 
 
-def _unsigned(path: str, signed: set[str], ignored: tuple[str, ...]) -> Iterator[Contradiction]:
-    """Yield files that were not signed, and were not to be left out."""
-    left_out = (_BUNDLE, ".git", ".gitattributes", ".github", ".gitignore", *ignored)
-    for name in files_below(path, hidden=True):
-        is_left_out = any(name == each or name.startswith(f"{each}/") for each in left_out)
-        if name not in signed and not is_left_out:
-            mismatch = Mismatch(
-                expected="a file that was signed", found=f"{quoted(name)}, which was not"
-            )
+def _provable(resource: _SignedResource) -> str | None:
+    """Return the digest of a resource; None if there is nothing here that computes it."""
+    text = f"{resource.algorithm.partition('-sharded-')[0]}:{resource.digest.lower()}"
+    is_ours = text.partition(":")[0] in digest.ALGORITHMS
+    return text if is_ours else digest.best([text])
+
+
+def _parts(resources: Sequence[_SignedResource], where: str) -> Mapping[str, Sequence[_SignedPart]]:
+    """Return the parts of each file, from its begin to its end.
+
+    Raises:
+        ManifestError: They are not all of a file.
+    """
+    parts: dict[str, list[_SignedPart]] = {}
+    for resource in resources:
+        found = _PART.fullmatch(resource.name)
+        if found is None:
+            problem = f"expected a name with its first and last byte, found {quoted(resource.name)}"
+            raise ManifestError(problem, path=where)
+        part = _SignedPart(int(found[2]), int(found[3]), _checked(_provable(resource), where))
+        parts.setdefault(found[1], []).append(part)
+    for name, some in parts.items():
+        some.sort(key=lambda part: part[:2])
+        ends = [0, *(part.end for part in some)]
+        if any(part.begin != end or part.end <= end for part, end in zip(some, ends, strict=False)):
+            problem = f"expected parts of {quoted(name)} one after the other, found others"
+            raise ManifestError(problem, path=where)
+    return parts
+
+
+def _checked(text: str | None, where: str) -> str | None:
+    try:
+        return text and str(digest.parse(text))
+    except ValueError as error:
+        raise ManifestError(str(error), path=where) from None
+
+
+def _in_parts(item: tuple[str, Sequence[_SignedPart]]) -> PromisedFile:
+    name, parts = item
+    return PromisedFile(name=name, size=parts[-1].end)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SignedParts:
+    """Proves files by the digests of their parts.
+
+    Attributes:
+        parts: Those of each file.
+    """
+
+    parts: Mapping[str, Sequence[_SignedPart]]
+
+    def __call__(self, promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+        """Return what is wrong with a file, or whether all of its bytes are proven."""
+        parts = self.parts[promised.name]
+        for begin, end, text in parts:
+            if text is not None:
+                stated = digest.parse(text)
+                found = digest.of_file(fd, stated.algorithm, min(end, size), start=begin, threads=1)
+                if not digest.same(stated, found):
+                    where = f"from byte {begin} to byte {end}"
+                    return Mismatch(expected=f"{stated} {where}", found=str(found))
+        return all(part.digest is not None for part in parts)
+
+
+def _contradictions(
+    path: str, statement: _InTotoStatement, signed: Collection[str]
+) -> Iterator[Contradiction]:
+    yield from _another_sum(statement)
+    yield from _unsigned(path, statement.predicate.serialization, signed)
+
+
+def _another_sum(statement: _InTotoStatement) -> Iterator[Contradiction]:
+    """Yield where the digest of all digests is not the one that the subject has."""
+    stated = statement.subject[0].digest.get("sha256") if len(statement.subject) == 1 else None
+    if stated is None or statement.predicate_type == _BEFORE_1:
+        return
+    try:
+        digests = [bytes.fromhex(each.digest) for each in statement.predicate.resources]
+    except ValueError:  # of an algorithm that nobody knows
+        return
+    found = hashlib.sha256(b"".join(digests)).hexdigest()
+    if found != stated.lower():
+        expected = f"files whose digests together have the digest {quoted(stated)}"
+        yield Contradiction(_BUNDLE, Mismatch(expected=expected, found=quoted(found)))
+
+
+def _unsigned(
+    path: str, serialization: _Serialization, signed: Collection[str]
+) -> Iterator[Contradiction]:
+    """Yield files that were not signed, and were not to be left out.
+
+    Hidden ones are passed over: clients keep theirs beside a model, and so does git.
+    """
+    left_out = (_BUNDLE, *digest_lists.NAMES.values(), *serialization.ignored)
+    for name in files_below(path):
+        if name in signed or any(name == each or name.startswith(f"{each}/") for each in left_out):
+            continue
+        if _would_be_signed(os.path.join(path, name), serialization):
+            mismatch = Mismatch(expected="a file that was signed", found="one that was not")
             yield Contradiction(name, mismatch)
+
+
+def _would_be_signed(path: str, serialization: _Serialization) -> bool:
+    """Whether a signer would take a file: of no link to a folder, nor a file without parts."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        if is_conclusive(error.errno):  # a link that leads nowhere
+            return False
+        raise
+    is_owed = serialization.method != _PARTS or status.st_size > 0
+    return stat.S_ISREG(status.st_mode) and is_owed
 
 
 FORMAT = Format(
@@ -117,8 +250,9 @@ FORMAT = Format(
     manifest_file=_BUNDLE,
     recognizes=_recognizes,
     read_manifest=_read_manifest,
-    complete="that no file is there that was not signed",
-    valid="the digest of each file; of those that were signed in parts none",
-    blind_spots="who signed it: `model_signing verify` proves that",
+    complete="that no file is there that was not signed, and the list is the one that was; sizes, "
+    "where parts of files were signed",
+    valid="the digest of each file, or of all its parts",
+    blind_spots="who signed it: `model_signing verify` proves that; hidden files",
     includes=("safetensors",),
 )

@@ -1,0 +1,41 @@
+"""YAML from outside; what dataset cards need of it is tested with them."""
+
+import contextlib
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof._base.yaml import NotYamlError, yaml_field
+
+
+def test_values_as_they_are_written() -> None:
+    text = "a: [12:30, yes, 007, ~, 'x', 1.5, 2001-99-99, {1: null}]"
+    expected = ["12:30", "yes", "007", "~", "x", "1.5", "2001-99-99", {"1": "null"}]
+    assert yaml_field(text, "a", "it", as_written=True) == expected
+    assert yaml_field("a: 1" + "0" * 5000, "a", "it", as_written=True) == "1" + "0" * 5000
+    assert yaml_field("", "a", "it", 3, as_written=True) == 3
+
+
+@pytest.mark.parametrize("as_written", [True, False])
+@pytest.mark.parametrize("text", ["a: &x [1]\nb: *x", "a: !!int 1", "a: 1\na: 2", "[1]: a", "- a"])
+def test_what_is_never_read(text: str, as_written: bool) -> None:
+    with pytest.raises(NotYamlError):
+        yaml_field(text, "a", "it", as_written=as_written)
+
+
+def test_a_billion_laughs_are_none() -> None:
+    names = [chr(97 + n) for n in range(24)]
+    lines = [
+        f"{name}: &{name} [*{before}, *{before}]" for before, name in itertools.pairwise(names)
+    ]
+    with pytest.raises(NotYamlError, match="an anchor or an alias"):
+        yaml_field("\n".join(["a: &a [x, x]", *lines]), "x", "it")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("a:-[]{}&*!|>'\"\\#%@? \n\t1\x00é", max_size=60), st.booleans())
+def test_any_text_has_an_answer(text: str, as_written: bool) -> None:
+    with contextlib.suppress(NotYamlError):
+        yaml_field(text, "a", "it", as_written=as_written)

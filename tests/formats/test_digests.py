@@ -1,0 +1,156 @@
+"""A directory with lists of digests."""
+
+import contextlib
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardproof import ManifestError, ManifestNotFoundError, validate
+from shardproof.formats.lists.digests import FORMAT
+from shardproof.testing.faults import FileSystemFaults
+
+FILES = {"a.bin": b"a" * 10, "sub/b.bin": b"b", "empty": b""}
+
+
+def write_files(path: Path) -> None:
+    for name, data in FILES.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_bytes(data)
+
+
+def lines(algorithm: str = "sha256", **changes: str) -> str:
+    digests = {name: hashlib.new(algorithm, data).hexdigest() for name, data in FILES.items()}
+    return "".join(f"{digest}  {name}\n" for name, digest in (digests | changes).items())
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_files(tmp_path)
+    (tmp_path / "SHA256SUMS").write_text(lines())
+    return tmp_path
+
+
+def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
+    return [(each.kind.value, each.path.name) for each in validate(path, level=level).findings]
+
+
+def test_whole_ones(root: Path) -> None:
+    report = validate(root, level="valid")
+    assert (report.format, report.ok, report.n_proven, report.unproven) == ("digests", True, 3, ())
+
+
+def test_damage(root: Path) -> None:
+    (root / "a.bin").write_bytes(b"a" * 9 + b"b")
+    (root / "sub/b.bin").unlink()
+    (root / "empty").write_bytes(b"x")
+    assert found_in(root, "present") == [("missing", "b.bin")]
+    assert found_in(root) == [("missing", "b.bin"), ("size", "empty")]
+    assert ("digest", "a.bin") in found_in(root, "valid")
+
+
+def test_an_emptied_file(root: Path) -> None:
+    (root / "a.bin").write_bytes(b"")
+    assert found_in(root, "present") == [("empty", "a.bin")]
+
+
+def test_several_lists_are_joined(root: Path) -> None:
+    (root / "more").write_bytes(b"x")
+    (root / "more.md5").write_text(hashlib.md5(b"x").hexdigest())
+    (root / "MD5SUMS").write_text(lines("md5"))
+    assert validate(root, level="valid").n_proven == 4
+    digests = {file.name: file.digest for file in FORMAT.read_manifest(str(root)).files}
+    assert {text.partition(":")[0] for text in digests.values()} == {"sha256", "md5"}
+    assert digests["a.bin"].startswith("sha256:")
+
+
+def test_lists_that_disagree(root: Path) -> None:
+    (root / "old.sha256").write_text(lines(**{"a.bin": "0" * 64}))
+    assert found_in(root, "present") == []
+    [finding] = validate(root, level="complete").findings
+    assert (finding.path.name, finding.expected) == ("a.bin", "one digest by sha256")
+    (root / "old.sha256").write_text(lines().upper().replace("A.BIN", "a.bin"))
+
+
+def test_lists_that_say_it_twice(root: Path) -> None:
+    (root / "SHA256SUMS").write_text(lines() * 2)
+    (root / "sha256sum.txt").write_text(lines())
+    assert found_in(root, "valid") == []
+
+
+def test_a_list_that_has_itself_and_others(root: Path) -> None:
+    (root / "MD5SUMS").write_text(lines("md5"))
+    own = "".join(f"{'0' * 64}  {name}\n" for name in ("SHA256SUMS", "MD5SUMS"))
+    (root / "SHA256SUMS").write_text(lines() + own)
+    assert found_in(root, "valid") == []
+
+
+def test_a_folder_that_is_called_like_one(tmp_path: Path) -> None:
+    (tmp_path / "md5").mkdir()
+    assert not FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError, match="there is no list of digests"):
+        FORMAT.read_manifest(str(tmp_path))
+
+
+def test_only_the_list_is_left(root: Path) -> None:
+    for name in FILES:
+        (root / name).unlink()
+    assert FORMAT.recognizes(str(root))
+    assert len(found_in(root, "present")) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "hello\n", f"{'0' * 64}  ../a\n", f"{'0' * 64}  /etc/passwd\n"]
+)
+def test_what_promises_nothing_is_refused(root: Path, text: str) -> None:
+    (root / "SHA256SUMS").write_text(text)
+    with pytest.raises(ManifestError, match="SHA256SUMS"):
+        validate(root)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "outside", "loop"])
+def test_what_stands_in_the_place_of_a_list_is_not_opened(root: Path, kind: str) -> None:
+    path = root / "SHA256SUMS"
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/etc/passwd" if kind == "outside" else path.name)
+    with pytest.raises((ManifestError, OSError), match="SHA256SUMS"):
+        FORMAT.read_manifest(str(root))
+
+
+def test_a_look_that_was_not_possible_passes(root: Path) -> None:
+    with FileSystemFaults(root) as fs:
+        fs.fail("open", errno.EIO, match="SHA256SUMS")
+        with pytest.raises(OSError, match="Input/output error"):
+            validate(root)
+
+
+names = st.text("abcé .-_()*#", min_size=1, max_size=10).filter(
+    lambda name: name.strip(".") and not name.startswith((" ", "./")) and name == name.strip()
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(names, st.binary(max_size=20), min_size=1, max_size=5))
+def test_sound_ones_have_no_findings(tmp_path_factory, files: dict[str, bytes]) -> None:
+    path = tmp_path_factory.mktemp("x")
+    for name, data in files.items():
+        (path / name).write_bytes(data)
+    text = "".join(f"{hashlib.sha1(data).hexdigest()}  {name}\n" for name, data in files.items())
+    (path / "SHA1SUMS").write_text(text)
+    assert validate(path, level="valid", format="digests").n_proven == len(files)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_list_has_an_answer(tmp_path_factory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("x")
+    (path / "MD5SUMS").write_bytes(data)
+    with contextlib.suppress(ManifestError):
+        validate(path, level="valid")

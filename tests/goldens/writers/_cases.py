@@ -1,0 +1,96 @@
+"""The cases, each with what has to be there to write it."""
+
+import importlib.metadata
+import importlib.util
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+__all__ = ["CASES", "CHECKOUTS", "Case", "case", "checkout", "imported", "package", "tool"]
+
+
+class Case(NamedTuple):
+    """One of them.
+
+    Attributes:
+        write: Writes it into an empty directory.
+        writer: Tells what does, with its version; None where that is not there.
+    """
+
+    write: Callable[[Path], None]
+    writer: Callable[[], str | None]
+
+
+CASES: dict[str, Case] = {}
+CHECKOUTS: dict[str, Path | None] = {"llm.c": None, "templar": None}
+"""Where code is that is no package, by what it is called."""
+
+
+def case(writer: Callable[[], str | None]) -> Callable[..., Callable[[Path], None]]:
+    """Make a function a case, which is called as the function is."""
+
+    def register(write: Callable[[Path], None]) -> Callable[[Path], None]:
+        CASES[write.__name__.replace("_", "-")] = Case(write, writer)
+        return write
+
+    return register
+
+
+def package(name: str) -> Callable[[], str | None]:
+    """Return what tells the version of a package."""
+
+    def writer() -> str | None:
+        try:
+            return by_python(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    return writer
+
+
+def tool(name: str, command: str) -> Callable[[], str | None]:
+    """Return what tells the version of a program."""
+
+    def writer() -> str | None:
+        if shutil.which(command) is None:
+            return None
+        said = output([command, "--version"])
+        return f"{name} {said.splitlines()[0].split()[-1]}"
+
+    return writer
+
+
+def checkout(name: str) -> Callable[[], str | None]:
+    """Return what tells the commit of code that is no package."""
+
+    def writer() -> str | None:
+        path = CHECKOUTS[name]
+        if path is None:
+            return None
+        commit = output(["git", "-C", str(path), "rev-parse", "--short=12", "HEAD"])
+        return by_python(f"{name} {commit.strip()}")
+
+    return writer
+
+
+def imported(name: str, file: str) -> ModuleType:
+    """Return a module of a checkout."""
+    path = CHECKOUTS[name] or Path()
+    spec = importlib.util.spec_from_file_location("module_of_a_checkout", path / file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def by_python(what: str) -> str:
+    return f"{what}, Python {platform.python_version()}"
+
+
+def output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout

@@ -1,0 +1,85 @@
+"""Downloads by Hugging Face's client, from the kit's own server."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ._cases import case, package
+
+
+def download(files: Mapping[str, bytes], kind: str, fetch: Callable[..., object]) -> None:
+    from shardproof.testing.faults import serve_hub
+
+    repo = f"org/{'tiny' if kind == 'model' else 'rows'}"
+    with serve_hub() as hub:
+        for name, data in files.items():
+            hub.put(name, data, repo=repo, repo_type=kind)
+        fetch(repo, repo_type=kind, endpoint=hub.url)
+
+
+def model() -> dict[str, bytes]:
+    import numpy as np
+    from safetensors.numpy import save
+
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    shards = [save({f"w{n}": np.full((8, 8), n, np.float32)}) for n in range(2)]
+    index = {"metadata": {"total_size": 512}, "weight_map": {"w0": names[0], "w1": names[1]}}
+    return {
+        "config.json": b'{"model_type": "tiny"}',
+        "model.safetensors.index.json": json.dumps(index).encode(),
+        "tokenizer/vocab.txt": b"a\nb\n",
+        **dict(zip(names, shards, strict=True)),
+    }
+
+
+def rows() -> dict[str, bytes]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = {"README.md": b"---\nlicense: cc0-1.0\n---\nRows.\n"}
+    for index in range(2):
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"id": [*range(index, 20)]}), sink)
+        files[f"data/train-{index:05}-of-00002.parquet"] = sink.getvalue().to_pybytes()
+    return files
+
+
+def without_extras(folder: Path) -> None:
+    """Leave away what a checkout does not keep: locks, and marks for other programs."""
+    shutil.rmtree(folder / ".locks", ignore_errors=True)
+    marks = [folder / ".gitignore", folder / "CACHEDIR.TAG"]
+    for path in [*marks, *folder.rglob("*.lock")]:
+        path.unlink(missing_ok=True)
+
+
+@case(package("huggingface_hub"))
+def hf_cache(to: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    download(model(), "model", lambda repo, **how: snapshot_download(repo, cache_dir=to, **how))
+    without_extras(to)
+
+
+@case(package("huggingface_hub"))
+def hf_cache_dataset(to: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    download(rows(), "dataset", lambda repo, **how: snapshot_download(repo, cache_dir=to, **how))
+    without_extras(to)
+
+
+@case(package("huggingface_hub"))
+def hf_local_dir(to: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    download(model(), "model", lambda repo, **how: snapshot_download(repo, local_dir=to, **how))
+    without_extras(to / ".cache/huggingface")
+
+
+@case(package("huggingface_hub"))
+def hf_local_dir_dataset(to: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    download(rows(), "dataset", lambda repo, **how: snapshot_download(repo, local_dir=to, **how))
+    without_extras(to / ".cache/huggingface")

@@ -1,0 +1,124 @@
+"""Lists of digests, whatever the files are."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ._cases import case, package, tool
+
+
+def digest_list(to: Path, name: str, *command: str) -> None:
+    (to / "sub").mkdir()
+    names = ["a.bin", "sub/b c.bin"]
+    for file in names:
+        (to / file).write_bytes(file.encode() * 50)
+    done = subprocess.run([*command, *names], cwd=to, capture_output=True, check=True)
+    (to / name).write_bytes(done.stdout)
+
+
+@case(tool("coreutils", "sha256sum"))
+def digests(to: Path) -> None:
+    digest_list(to, "SHA256SUMS", "sha256sum")
+
+
+@case(tool("coreutils", "sha256sum"))
+def digests_tag(to: Path) -> None:
+    digest_list(to, "SHA256SUMS", "sha256sum", "--tag")
+
+
+@case(tool("coreutils", "md5sum"))
+def digests_md5(to: Path) -> None:
+    digest_list(to, "MD5SUMS", "md5sum", "--binary")
+
+
+@case(tool("coreutils", "b2sum"))
+def digests_b2(to: Path) -> None:
+    digest_list(to, "B2SUMS", "b2sum", "--tag")
+
+
+@case(tool("b3sum", "b3sum"))
+def digests_b3(to: Path) -> None:
+    digest_list(to, "B3SUMS", "b3sum")
+
+
+@case(package("bagit"))
+def bagit(to: Path) -> None:
+    import bagit as library
+
+    (to / "sub").mkdir()
+    (to / "a.bin").write_bytes(b"a" * 300)
+    (to / "sub/b.bin").write_bytes(b"b" * 200)
+    library.make_bag(str(to), {"Bagging-Date": "2026-01-01"}, checksums=["md5", "sha256"])
+
+
+@case(package("mlcroissant"))
+def croissant(to: Path) -> None:
+    import mlcroissant as mlc
+
+    (to / "a.csv").write_text("x\n1\n")
+    digest = hashlib.sha256((to / "a.csv").read_bytes()).hexdigest()
+    file = mlc.FileObject(
+        id="a.csv",
+        name="a.csv",
+        content_url="a.csv",
+        content_size="4 B",
+        encoding_formats=["text/csv"],
+        sha256=digest,
+    )
+    metadata = mlc.Metadata(
+        name="tiny", description="rows", url="https://example.org", distribution=[file]
+    )
+    (to / "croissant.json").write_text(json.dumps(metadata.to_json(), indent=2, default=str))
+
+
+@case(package("model-signing"))
+def model_signing(to: Path) -> None:
+    sign(to)
+
+
+@case(package("model-signing"))
+def model_signing_shards(to: Path) -> None:
+    """Signed in parts: a digest for each 256 bytes of a file."""
+    from model_signing import hashing
+
+    sign(to, hashing.Config().use_shard_serialization(shard_size=256))
+
+
+def sign(to: Path, hashing: object = None) -> None:
+    import model_signing as library
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    (to / "model.bin").write_bytes(b"weights" * 50)
+    (to / "config.json").write_text("{}")
+    key = ec.generate_private_key(ec.SECP256R1())
+    with tempfile.NamedTemporaryFile() as pem:
+        pem.write(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        pem.flush()
+        signing = library.signing.Config().use_elliptic_key_signer(private_key=pem.name)
+        if hashing is not None:
+            signing.set_hashing_config(hashing)
+        signing.sign(str(to), str(to / "model.sig"))
+
+
+@case(package("dvc"))
+def dvc(to: Path) -> None:
+    run = [shutil.which("dvc") or "dvc"]
+    (to / "data").mkdir()
+    (to / "a.bin").write_bytes(b"a" * 100)
+    (to / "data/x.bin").write_bytes(b"x" * 50)
+    (to / "data/y.bin").write_bytes(b"y" * 60)
+    for words in (["init", "--no-scm"], ["add", "a.bin", "data"]):
+        subprocess.run([*run, *words, "-q"], cwd=to, check=True)
+    for name in ("tmp", "config.local", ".gitignore", "cache/runs"):
+        path = to / ".dvc" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

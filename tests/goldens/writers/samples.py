@@ -1,0 +1,252 @@
+"""Samples, and rows of tables."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ._cases import case, package
+
+
+def mds(to: Path, **options: object) -> None:
+    from streaming import MDSWriter
+
+    columns = {"id": "int", "text": "str", "data": "bytes"}
+    with MDSWriter(out=str(to), columns=columns, size_limit=700, **options) as writer:
+        for number in range(24):
+            writer.write({"id": number, "text": f"row {number}", "data": bytes([number]) * number})
+
+
+@case(package("mosaicml-streaming"))
+def mds_raw(to: Path) -> None:
+    mds(to)
+
+
+@case(package("mosaicml-streaming"))
+def mds_hashed(to: Path) -> None:
+    mds(to, hashes=["sha1", "xxh64"])
+
+
+@case(package("mosaicml-streaming"))
+def mds_zstd(to: Path) -> None:
+    mds(to, compression="zstd:3", hashes=["sha256", "xxh3_128"])
+
+
+@case(package("mosaicml-streaming"))
+def mds_jsonl(to: Path) -> None:
+    from streaming import JSONWriter
+
+    columns = {"id": "int", "text": "str"}
+    with JSONWriter(out=str(to), columns=columns, size_limit=400, hashes=["sha1"]) as writer:
+        for number in range(24):
+            writer.write({"id": number, "text": f"row {number}"})
+
+
+@case(package("mosaicml-streaming"))
+def mds_csv(to: Path) -> None:
+    from streaming import CSVWriter
+
+    columns = {"id": "int", "text": "str"}
+    with CSVWriter(out=str(to), columns=columns, size_limit=400) as writer:
+        for number in range(24):
+            writer.write({"id": number, "text": f"row {number}"})
+
+
+@case(package("litdata"))
+def litdata_classic(to: Path) -> None:
+    litdata(to)
+
+
+@case(package("litdata"))
+def litdata_zstd(to: Path) -> None:
+    litdata(to, compression="zstd")
+
+
+def litdata(to: Path, **options: object) -> None:
+    from litdata.streaming.writer import BinaryWriter
+
+    writer = BinaryWriter(str(to), chunk_size=8, **options)
+    for number in range(20):
+        writer[number] = {"id": number, "text": f"row {number}"}
+    writer.done()
+    writer.merge()
+
+
+@case(package("litdata"))
+def litdata_tokens(to: Path) -> None:
+    import torch
+    from litdata.streaming.item_loader import TokensLoader
+    from litdata.streaming.writer import BinaryWriter
+
+    writer = BinaryWriter(str(to), chunk_bytes=400, item_loader=TokensLoader())
+    for number in range(6):
+        writer[number] = torch.arange(32, dtype=torch.int64)
+    writer.done()
+    writer.merge()
+
+
+@case(package("litdata"))
+def litdata_parquet(to: Path) -> None:
+    from litdata import index_parquet_dataset
+
+    parquet(to)
+    index_parquet_dataset(str(to), num_workers=1)
+
+
+@case(package("litdata"))
+def litdata_optimized(to: Path) -> None:
+    run_as_script(OPTIMIZE, to)
+
+
+OPTIMIZE = """
+import litdata, sys
+
+def sample(number):
+    return {"id": number, "text": f"row {number}", "data": bytes([number]) * number}
+
+if __name__ == "__main__":
+    litdata.optimize(sample, [*range(30)], sys.argv[1], num_workers=2, chunk_size=8)
+"""
+
+
+def run_as_script(text: str, *arguments: object) -> None:
+    """Run code by a process of its own, whose workers can import it again."""
+    with tempfile.TemporaryDirectory() as place:
+        script = Path(place, "script.py")
+        script.write_text(text)
+        subprocess.run([sys.executable, script, *map(str, arguments)], check=True)
+
+
+def samples(end: int) -> list[dict[str, object]]:
+    return [{"__key__": f"{n:04}", "txt": f"row {n}", "cls": n} for n in range(end)]
+
+
+@case(package("webdataset"))
+def webdataset_tar(to: Path) -> None:
+    webdataset(to, "tar")
+
+
+@case(package("webdataset"))
+def webdataset_gz(to: Path) -> None:
+    webdataset(to, "tar.gz")
+
+
+def webdataset(to: Path, suffix: str, *, maxcount: int = 5, end: int = 12) -> None:
+    import webdataset as wds
+
+    with wds.ShardWriter(f"{to}/train-%06d.{suffix}", maxcount=maxcount, verbose=0) as writer:
+        for sample in samples(end):
+            writer.write(sample)
+
+
+@case(package("wids"))
+def wids(to: Path) -> None:
+    """By `widsindex`, which copies each archive to one place that all its runs share."""
+    shared = Path("/tmp/shard.tar")
+    if shared.exists():
+        raise SystemExit(f"{shared} is of somebody else")
+    webdataset(to, "tar", maxcount=2, end=5)
+    names = sorted(path.name for path in to.glob("*.tar"))
+    with in_directory(to):
+        index = [sys.executable, "-m", "wids.wids_index"]
+        subprocess.run([*index, "create", *names, "-o", "shardindex.json"], check=True)
+    shared.unlink()
+
+
+@contextlib.contextmanager
+def in_directory(path: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(path)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@case(package("megatron-energon"))
+def energon(to: Path) -> None:
+    webdataset(to, "tar", maxcount=2, end=3)
+    prepare(to, "--split-ratio", "1,1,0")
+
+
+def prepare(to: Path, *options: str) -> None:
+    words = ["--non-interactive", "--no-progress", "--num-workers", "1", *options]
+    kind = ["--sample-type", "CrudeWebdataset"]
+    command = [sys.executable, "-m", "megatron.energon.cli.main", "prepare", *words, *kind, "."]
+    subprocess.run(command, cwd=to, check=True)
+
+
+def table() -> object:
+    import pyarrow as pa
+
+    return pa.table({"id": list(range(40)), "text": [f"row {n}" for n in range(40)]})
+
+
+def parquet(to: Path, **options: object) -> None:
+    import pyarrow.parquet as pq
+
+    for number in range(3):
+        name = f"train-{number:05}-of-00003.parquet"
+        pq.write_table(table(), to / name, row_group_size=15, **options)
+
+
+@case(package("pyarrow"))
+def parquet_plain(to: Path) -> None:
+    parquet(to)
+
+
+@case(package("pyarrow"))
+def parquet_checksums(to: Path) -> None:
+    parquet(to, write_page_checksum=True, compression="zstd", data_page_version="2.0")
+
+
+@case(package("pyarrow"))
+def parquet_indexed(to: Path) -> None:
+    """With what most leave out, which has places of its own in a file."""
+    bloom = {"id": {"ndv": 40}}
+    parquet(to, write_page_index=True, use_dictionary=["text"], bloom_filter_options=bloom)
+
+
+@case(package("datasets"))
+def parquet_datasets(to: Path) -> None:
+    """By a builder of `datasets`, which writes down how many rows a split has."""
+    from datasets import load_dataset_builder
+
+    with tempfile.TemporaryDirectory() as place:
+        for split, n_rows in (("train", 300), ("test", 20)):
+            lines = [f'{{"id": {n}, "text": "row {n}"}}' for n in range(n_rows)]
+            Path(place, f"{split}.jsonl").write_text("\n".join(lines))
+        with in_directory(Path(place)):
+            files = {"train": "train.jsonl", "test": "test.jsonl"}
+            builder = load_dataset_builder(
+                "json", data_files=files, cache_dir="cache", chunksize=2000
+            )
+            builder.download_and_prepare(to, file_format="parquet", max_shard_size="1KB")
+
+
+@case(package("datasets"))
+def arrow(to: Path) -> None:
+    from datasets import Dataset
+
+    Dataset(table()).save_to_disk(str(to), num_shards=3)
+
+
+@case(package("datasets"))
+def arrow_splits(to: Path) -> None:
+    from datasets import Dataset, DatasetDict
+
+    DatasetDict({"train": Dataset(table()), "test": Dataset(table())}).save_to_disk(str(to))
+
+
+@case(package("tfrecord"))
+def tfrecord(to: Path) -> None:
+    from tfrecord.writer import TFRecordWriter
+
+    for number in range(2):
+        writer = TFRecordWriter(str(to / f"train.tfrecord-{number:05}-of-00002"))
+        for n in range(10):
+            writer.write({"id": (n, "int"), "text": (f"row {n}".encode(), "byte")})
+        writer.close()
