@@ -194,6 +194,8 @@ def _layouts(
         _make_possible(states, said)
     if states.count("swapped") == 1:  # with whom?
         states[states.index("swapped")] = next(iter(form.states))
+    if states and not form.can_be(states):
+        states[-1] = next(iter(form.states))
     return Layout.of(states, format=form, **said)
 
 
@@ -211,6 +213,13 @@ def _make_possible(states: list[str], said: dict[str, Any]) -> None:
         said["metadata"] = CheckpointMetadataState.OK
 
 
+_SEEDS = st.integers(0, 3)
+
+
+def _seed_option(_n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({"seed": _SEEDS})
+
+
 def _no_options(_n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
     return st.just({})
 
@@ -225,7 +234,7 @@ def _checkpoint_options(n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
             "metadata": metadata,
             "step": st.sampled_from([1, 0, 10, 999, 2**31, 2**53 + 1]),
             "algorithm": st.sampled_from(["sha256", "sha256-tree"]),
-            "seed": st.integers(0, 3),
+            "seed": _SEEDS,
         }
     )
 
@@ -242,8 +251,12 @@ _OPTIONS: dict[str, Callable[[int], st.SearchStrategy[dict[str, Any]]]] = {
             "labels": st.booleans() if n_shards else st.just(False),
         },
     ),
-    "receipts": lambda _: st.fixed_dictionaries({"seed": st.integers(0, 3)}),
+    "receipts": _seed_option,
     "checkpoint": _checkpoint_options,
+    "mds": lambda _: st.fixed_dictionaries(
+        {"seed": _SEEDS}, optional={"hashes": st.sampled_from([["sha1"], ["md5", "sha256"]])}
+    ),
+    **dict.fromkeys(["webdataset", "parquet", "safetensors", "hf-cache", "digests"], _seed_option),
 }
 """The shapes of a format's directories, by how many shards they have."""
 

@@ -8,6 +8,6 @@ not share the code that they help to judge.
 
 from shardproof._base.imports import attached
 
-__all__ = ["checkpoint", "receipts", "saev"]
+__all__ = ["checkpoint", "foreign", "receipts", "saev"]
 
 __getattr__, __dir__ = attached(__name__, dict.fromkeys(__all__, ""))

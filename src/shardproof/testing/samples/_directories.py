@@ -40,7 +40,7 @@ class MakeShardsDir(Protocol):
 
         Args:
             n_shards: How many shards the manifest lists.
-            format: ``"saev"``, ``"receipts"``, ``"checkpoint"``, or one of your own.
+            format: A name, such as ``"saev"`` or ``"mds"``, or one of your own.
             empty_shards: As ``empty``: indices of shards of 0 bytes; None, as for all of these,
                 means none.
             missing_shards: As ``missing``: indices of shards that are listed and not there.
@@ -69,8 +69,8 @@ def write_layout(layout: Layout, to: str | os.PathLike[str]) -> Path:
     Args:
         layout: What to write.
         to: The directory below which it is made, as ``saev/shards/<hash>`` or
-            ``runs/<run>/datasets/corpus/<plan>``; the files of a checkpoint are made in it. Made
-            itself if need be.
+            ``runs/<run>/datasets/corpus/<plan>``, or as ``mds``; the files of a checkpoint are made
+            in it. Made itself if need be.
 
     Returns:
         The directory, absolute; of a checkpoint the prefix, with which the paths of its files

@@ -13,8 +13,18 @@ from shardproof.testing.samples._states import ShardState
 __all__ = ["FORMATS", "Layout", "SampleFormat", "SampleOptions", "layout_of", "sample_format"]
 
 
-FORMATS = ("saev", "receipts", "checkpoint")
-"""The formats of the kit, by name; each is a module beside this one."""
+FORMATS = {
+    "saev": "saev",
+    "receipts": "receipts",
+    "checkpoint": "checkpoint",
+    "mds": "foreign.mds",
+    "webdataset": "foreign.webdataset",
+    "parquet": "foreign.parquet",
+    "safetensors": "foreign.safetensors",
+    "hf-cache": "foreign.hf_cache",
+    "digests": "foreign.digests",
+}
+"""The formats of the kit, by name, and the module of each, beside this one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,6 +78,9 @@ class SampleOptions:
         raise NotImplementedError
 
 
+_NAMELESS: set[str] = {ShardState.MISSING, ShardState.UNFINISHED}
+
+
 # No lambdas: a format of one's own is pickled with them, when a layout is sent elsewhere.
 def _refuse_nothing(_layout: "Layout") -> None:
     pass
@@ -100,6 +113,8 @@ class SampleFormat:
         refuse: Raises a ValueError for what can't be.
         folder: Returns where below a new directory a sample is written.
         is_prefix: Whether its path is what the paths of its files begin with, and no directory.
+        known_by_shards: Whether only the names of shards that are there tell of a directory, so
+            that there is none in which all are ``missing`` or ``unfinished``.
     """
 
     name: str
@@ -113,9 +128,14 @@ class SampleFormat:
     refuse: Callable[["Layout"], None] = _refuse_nothing
     folder: Callable[["Layout"], str] = _no_folder
     is_prefix: bool = False
+    known_by_shards: bool = False
 
     def __repr__(self) -> str:
         return repr(self.name)
+
+    def can_be(self, states: Iterable[str]) -> bool:
+        """Whether there can be a directory of shards in these states."""
+        return not self.known_by_shards or not _NAMELESS.issuperset(states)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Let those of the kit be pickled by their name: layouts are sent to other processes."""
@@ -136,8 +156,8 @@ def sample_format(name: str | SampleFormat) -> SampleFormat:
     """
     if isinstance(name, SampleFormat):
         return name
-    module = f"shardproof.testing.samples.{one_of('format', name, FORMATS)}"
-    found: SampleFormat = importlib.import_module(module).FORMAT
+    module = FORMATS[one_of("format", name, FORMATS)]
+    found: SampleFormat = importlib.import_module(f"shardproof.testing.samples.{module}").FORMAT
     return found
 
 
@@ -151,7 +171,7 @@ class Layout:
 
     Args:
         n_shards: How many shards the directory lists; of a checkpoint, how many ranks there are.
-        format: ``"saev"``, ``"receipts"``, ``"checkpoint"``, or a `SampleFormat` of your own.
+        format: A name, such as ``"saev"`` or ``"mds"``, or a `SampleFormat` of your own.
         seed: Another seed makes other bytes.
         **keywords: States, such as ``missing=[1]``, and options.
 
@@ -208,6 +228,8 @@ class Layout:
         vars(made).update(format=form, states=found, options=whole)  # frozen, once it is returned
         if len(made.indices("swapped")) == 1:
             raise ValueError("swapped: expected none, or two or more, found one")
+        if not form.can_be(found):
+            raise ValueError("missing: expected one shard or more that is there, found none")
         form.refuse(made)
         return made
 

@@ -18,6 +18,7 @@ __all__ = [
     "expected_files",
     "expected_findings",
     "expected_unproven",
+    "seen_problems",
     "swapped_with",
 ]
 
@@ -91,7 +92,7 @@ def expected_findings(
     """
     one_of("level", level, LEVELS)
     directory = _directory(layout, path)
-    problems = (layout.format.problems or _seen_problems)(layout, level, digests)
+    problems = (layout.format.problems or seen_problems)(layout, level, digests)
     return tuple(ExpectedFinding(kind, directory / name) for kind, name in problems)
 
 
@@ -125,7 +126,7 @@ def expected_unproven(
     if layout.format.unproven is not None:
         names = layout.format.unproven(layout, level, digests)
     elif level == "valid" and not digests:
-        broken = {name for _, name in _seen_problems(layout, level, digests)}
+        broken = {name for _, name in seen_problems(layout, level, digests)}
         names = (name for name in layout.file_names if name not in broken)
     return tuple(directory / name for name in names)
 
@@ -158,7 +159,7 @@ def swapped_with(layout: Layout) -> dict[int, int]:
     return dict(zip(ring, ring[1:] + ring[:1], strict=True))
 
 
-def _seen_problems(layout: Layout, level: str, digests: bool) -> Iterator[tuple[str, str]]:
+def seen_problems(layout: Layout, level: str, digests: bool) -> Iterator[tuple[str, str]]:
     """Yield kind and name of the shards whose `ShardState` shows at a level."""
     others = swapped_with(layout)
     for index, state in enumerate(layout.states):

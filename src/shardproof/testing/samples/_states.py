@@ -51,16 +51,17 @@ class ShardState(enum.StrEnum):
     """Only the half-written temporary file is there, under its temporary name."""
 
 
-def apply_states(paths: Sequence[Path], states: Sequence[str]) -> None:
+def apply_states(paths: Sequence[Path], states: Sequence[str], *, root: Path | None = None) -> None:
     """Bring whole files into their states.
 
     It knows nothing of what is in the files, so it serves every format. Beside the files, a
-    directory ``linked`` holds what linked ones link to, ``<directory>-elsewhere`` what those link
-    to that lead outside, and ``<name>.tmp`` is a temporary file.
+    directory ``linked`` holds what linked ones link to, and ``<name>.tmp`` is a temporary file;
+    beside the directory, ``<directory>-elsewhere`` holds what those link to that lead outside.
 
     Args:
         paths: The shards, whole, in one directory.
         states: The state of each.
+        root: The directory out of which links lead, where the shards are in a folder of it.
 
     Raises:
         ValueError: Another number of states, or one single swapped shard.
@@ -79,7 +80,7 @@ def apply_states(paths: Sequence[Path], states: Sequence[str]) -> None:
             os.rename(following, path)
     for path, state in pairs:
         if state in _REPLACED:
-            _replace(path, state)
+            _replace(path, state, root or path.parent)
         elif state is not ShardState.OK:
             _change(path, state)
 
@@ -95,12 +96,12 @@ _REPLACED = {
 }
 
 
-def _replace(path: Path, state: ShardState) -> None:
+def _replace(path: Path, state: ShardState, root: Path) -> None:
     """Put what is no file, or nothing, in the place of a file."""
     if state in {ShardState.OUTSIDE, ShardState.LINKED}:
         # The directory's own name begins that of the other: a comparison of text takes it for
         # inside.
-        elsewhere = path.parent.with_name(path.parent.name + "-elsewhere")
+        elsewhere = root.with_name(root.name + "-elsewhere")
         target = (elsewhere if state is ShardState.OUTSIDE else path.parent / "linked") / path.name
         target.parent.mkdir(exist_ok=True)
         os.replace(path, target)

@@ -1,0 +1,66 @@
+"""What a right validator sees of a format's shards, as data."""
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+
+from shardproof.testing.samples._layout import Layout
+from shardproof.testing.samples._oracle import KINDS, seen_problems
+from shardproof.testing.samples._states import ShardState
+
+__all__ = ["OTHER_BYTES", "OTHER_ENDS", "OTHER_SIZE", "UNWRITTEN", "Sight"]
+
+UNWRITTEN = {ShardState.SPARSE: "unwritten"}
+"""What ``complete`` sees of any file."""
+
+OTHER_SIZE = UNWRITTEN | dict.fromkeys([ShardState.TRUNCATED, ShardState.EXTENDED], "size")
+"""What ``complete`` sees where sizes are stated."""
+
+OTHER_ENDS = UNWRITTEN | dict.fromkeys([ShardState.TRUNCATED, ShardState.EXTENDED], "structure")
+"""What ``complete`` sees where each file itself tells where it ends."""
+
+OTHER_BYTES = dict.fromkeys([ShardState.FLIPPED, ShardState.SWAPPED], "digest")
+"""What ``valid`` sees where digests are stated."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sight:
+    """What shows of a damaged shard, and of which others nothing is proven.
+
+    Attributes:
+        complete: What ``complete`` sees beyond ``present``, by state.
+        valid: What ``valid`` sees beyond that, or in another way.
+        unlisted: States in which nothing tells that there ought to be a shard.
+        unproven: Levels at which nothing proves a shard of which nothing shows.
+    """
+
+    complete: Mapping[ShardState, str]
+    valid: Mapping[ShardState, str] = dataclasses.field(default_factory=dict)
+    unlisted: Collection[str] = ()
+    unproven: Collection[str] = ()
+
+    def problems(self, layout: Layout, level: str, digests: bool) -> Iterator[tuple[str, str]]:
+        """Yield kind and name of what shows, as `SampleFormat` has it."""
+        if digests:  # of a manifest that states them all formats are alike
+            yield from seen_problems(layout, level, digests)
+            return
+        shown = self._shown(level)
+        for index, state in enumerate(layout.states):
+            if state in shown:
+                yield shown[state], layout.shard_name(index)
+
+    def unproven_names(self, layout: Layout, level: str, digests: bool) -> Iterator[str]:
+        """Yield the names of what is not proven, as `SampleFormat` has it."""
+        if digests or level not in self.unproven:
+            return
+        others = self._shown(level).keys() | {*self.unlisted}
+        for index, state in enumerate(layout.states):
+            if state not in others:
+                yield layout.shard_name(index)
+
+    def _shown(self, level: str) -> dict[str, str]:
+        shown: dict[str, str] = {**KINDS["present"]}
+        if level != "present":
+            shown.update((str(state), kind) for state, kind in self.complete.items())
+        if level == "valid":
+            shown.update((str(state), kind) for state, kind in self.valid.items())
+        return {state: kind for state, kind in shown.items() if state not in self.unlisted}
