@@ -10,6 +10,7 @@ import pytest
 from shardproof import FindingKind, ManifestError, repair, seal, validate
 from shardproof.fetching import Limits
 from shardproof.testing.faults import FileSystemFaults, HubFault, serve_hub
+from tests.goldens import GOLDENS
 
 LIMITS = Limits(attempts=2, max_backoff=0.01)
 
@@ -124,6 +125,25 @@ class TestRepaired:
         with serve_hub(whole) as hub:
             repair(sealed, hub.url, progress=lambda done, n: told.append((done, n)))
         assert told[-1] == (4, 4)
+
+    def test_what_is_said_of_the_whole_is_asked_again(self, tmp_path) -> None:
+        """A bag says how many bytes its payload has, which is right again."""
+        golden = next(golden for golden in GOLDENS if golden.name == "bagit")
+        path = golden.copy(tmp_path)
+        name = next(each for each in contents(path) if each.startswith("data/"))
+        (path / name).unlink()
+        assert len(validate(path, level="valid").findings) == 2
+        done = repair(path, str(golden.path))
+        assert (done.ok, done.repaired) == (True, (name,))
+        report = validate(path, level="valid")
+        assert (done.report.n_proven, done.report.unproven) == (report.n_proven, ())
+
+    def test_what_has_no_digest_is_not_called_proven(self, make_shards_dir, tmp_path) -> None:
+        path = make_shards_dir(3)
+        backup = shutil.copytree(path, tmp_path / "backup")
+        (path / "acts000001.bin").unlink()
+        done = repair(path, str(backup))
+        assert (done.ok, done.report.n_proven, len(done.report.unproven)) == (True, 0, 3)
 
 
 class TestNotRepaired:

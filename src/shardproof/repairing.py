@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from shardproof.fetching import Cancellation, Limits, RemoteFile, Source, fetch_
 from shardproof.fetching.transfer import listed
 from shardproof.manifest import PromisedFile
 from shardproof.promises import Promise, promise_of
-from shardproof.report import Finding, Level, Report
+from shardproof.report import Level, Report
 
 __all__ = ["Repair", "Replacement", "repair"]
 
@@ -256,12 +256,8 @@ class _RepairVisit:
     ) -> Repair:
         """Look again at what was fetched, and remove the wrong files that it is in the place of."""
         again = [file for file in wanted if file.name not in failed]
-        manifest = dataclasses.replace(
-            self._manifest, files=again, damaged=(), contradictions=tuple
-        )
-        left = {
-            os.fspath(found.path): found for found in check(manifest, level=self._level).findings
-        }
+        looked = self._look_at(again)
+        left = {os.fspath(found.path): found for found in looked.findings}
         repaired = []
         for file in again:
             found = left.get(os.path.join(self._root, file.name))
@@ -270,9 +266,12 @@ class _RepairVisit:
                 self._remove_asides(file.name)
             else:
                 failed[file.name] = f"expected {found.expected}, found {found.found}"
-        return Repair(
-            tuple(self.told(wanted)), tuple(repaired), failed, self._left(before, repaired, left)
-        )
+        report = self._report(before, {*repaired}, looked)
+        return Repair(tuple(self.told(wanted)), tuple(repaired), failed, report)
+
+    def _look_at(self, some: Sequence[PromisedFile]) -> Report:
+        manifest = dataclasses.replace(self._manifest, files=some, damaged=(), contradictions=tuple)
+        return check(manifest, level=self._level)
 
     def _remove_asides(self, name: str) -> None:
         """Remove what was moved aside under the name of a file that is whole now."""
@@ -281,13 +280,17 @@ class _RepairVisit:
             if other.startswith(base) and _ASIDE.fullmatch(other, len(base)):
                 files.remove(os.path.join(folder, other))
 
-    def _left(self, before: Report, repaired: Sequence[str], left: Mapping[str, Finding]) -> Report:
-        """Return what the first look would find now."""
-        gone = {os.path.join(self._root, name) for name in repaired}
-        findings = tuple(
-            left.get(os.fspath(found.path), found)
+    def _report(self, before: Report, repaired: Collection[str], looked: Report) -> Report:
+        """Return what the first look would find now; what is about no file is asked again."""
+        about_files = [
+            found
             for found in before.findings
-            if os.fspath(found.path) not in gone
+            if found.index is not None and self._manifest.files[found.index].name not in repaired
+        ]
+        about_the_rest = check(dataclasses.replace(self._manifest, files=()), level=self._level)
+        return dataclasses.replace(
+            before,
+            findings=(*about_files, *about_the_rest.findings),
+            unproven=(*before.unproven, *looked.unproven),
+            n_proven=(before.n_proven or 0) + (looked.n_proven or 0),
         )
-        n_proven = before.n_proven and before.n_proven + len(repaired)
-        return dataclasses.replace(before, findings=findings, n_proven=n_proven)

@@ -1,7 +1,10 @@
 """LitData: chunks as its writer makes them, of each kind that is known."""
 
+import itertools
 import json
+import pickle
 import struct
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from shardproof.testing.contracts import FormatContract
 
 CONFIG: dict[str, Any] = {
     "compression": None,
+    "compression_level": None,
     "chunk_size": None,
     "chunk_bytes": 64_000_000,
     "data_format": ["int"],
@@ -23,6 +27,10 @@ CONFIG: dict[str, Any] = {
     "encryption": None,
     "item_loader": "PyTreeLoader",
 }
+NEW = CONFIG.keys()
+OLD = NEW - {"compression_level"}
+OLDEST = OLD - {"encryption", "item_loader"}
+"""What configs have that writers of before 0.2.74 and of before 0.2.18 left."""
 
 
 def chunk(samples: list[bytes]) -> bytes:
@@ -32,8 +40,36 @@ def chunk(samples: list[bytes]) -> bytes:
     return struct.pack(f"<{len(offsets) + 1}I", len(samples), *offsets) + b"".join(samples)
 
 
-def write_litdata(path: Path, chunks: list[tuple[str, bytes, int, int]], **config: Any) -> Path:
-    """Write chunks: the name, the bytes, how many samples and bytes the index says they have."""
+def framed(samples: list[bytes], version: int = 1, rows: int = 2) -> bytes:
+    """Return a chunk with its samples in frames of so many; nothing is compressed."""
+    ends = [0, *itertools.accumulate(map(len, samples))]
+    firsts = range(0, len(samples), rows)
+    at = 24 + 4 * len(ends) + 24 * len(firsts)
+    table = b""
+    for first in firsts:
+        last = min(len(samples), first + rows)
+        n_bytes = ends[last] - ends[first]
+        table += struct.pack("<IIQII", first, last - first, at, n_bytes, n_bytes)
+        at += n_bytes
+    head = struct.pack("<8sHHIII", b"LDFZ01", version, 0, len(samples), rows, len(firsts))
+    return head + struct.pack(f"<{len(ends)}I", *ends) + table + b"".join(samples)
+
+
+def with_arrow(body: bytes, rows: bytes = b"ipc") -> bytes:
+    return body + rows + struct.pack("<I", len(rows)) + b"LDARW01\0"
+
+
+def write_litdata(
+    path: Path,
+    chunks: list[tuple[str, bytes, int, int]],
+    *,
+    keys: Collection[str] = NEW,
+    **config: Any,
+) -> Path:
+    """Write chunks: the name, the bytes, how many samples and bytes the index says they have.
+
+    ``keys`` are those that the config has.
+    """
     path.mkdir(parents=True, exist_ok=True)
     entries = []
     for name, data, n_samples, n_bytes in chunks:
@@ -41,7 +77,8 @@ def write_litdata(path: Path, chunks: list[tuple[str, bytes, int, int]], **confi
         entries.append(
             {"chunk_bytes": n_bytes, "chunk_size": n_samples, "dim": None, "filename": name}
         )
-    index = {"chunks": entries, "config": CONFIG | config, "updated_at": "1.5"}
+    config = {key: value for key, value in (CONFIG | config).items() if key in keys}
+    index = {"chunks": entries, "config": config, "updated_at": "1.5"}
     (path / "index.json").write_text(json.dumps(index, sort_keys=True))
     return path
 
@@ -49,6 +86,15 @@ def write_litdata(path: Path, chunks: list[tuple[str, bytes, int, int]], **confi
 def classic(n_chunks: int = 3) -> list[tuple[str, bytes, int, int]]:
     made = [chunk([bytes([n]) * 5, b"", b"abc"]) for n in range(n_chunks)]
     return [(f"chunk-0-{n}.bin", data, 3, len(data)) for n, data in enumerate(made)]
+
+
+def by_samples(n_chunks: int = 3) -> list[tuple[str, bytes, int, int]]:
+    """Return chunks as older writers state them: by the bytes of their samples."""
+    return [(name, data, n, len(data) - 4 * (n + 2)) for name, data, n, _ in classic(n_chunks)]
+
+
+def said_of(path: Path) -> list[tuple[str, str]]:
+    return [(each.expected, each.found) for each in validate(path, level="complete").findings]
 
 
 def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
@@ -87,9 +133,81 @@ def test_a_file_that_is_compressed_as_a_whole(tmp_path) -> None:
     assert found_in(tmp_path) == [("structure", name)]
 
 
+class TestOlderWriters:
+    """They state the bytes of the samples, and how new an index is does not always show."""
+
+    @pytest.mark.parametrize("keys", [OLD, OLDEST])
+    @pytest.mark.parametrize("chunks", [classic(), by_samples()])
+    def test_both_ways_to_count_are_sound(self, tmp_path, keys, chunks) -> None:
+        report = validate(write_litdata(tmp_path, chunks, keys=keys), level="complete")
+        assert (report.findings, report.n_files) == ((), 3)
+
+    def test_both_in_an_index_that_was_merged(self, tmp_path) -> None:
+        write_litdata(tmp_path, [*classic(2), *by_samples()[2:]])
+        assert len(found_in(tmp_path)) == 1
+        index = json.loads((tmp_path / "index.json").read_text())
+        del index["updated_at"]
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        assert found_in(tmp_path) == []
+
+    @pytest.mark.parametrize("chunks", [classic(1), by_samples(1)])
+    @pytest.mark.parametrize("size", [7, 19, 27, 29, 400])
+    def test_another_size_shows(self, tmp_path, chunks, size: int) -> None:
+        write_litdata(tmp_path, chunks, keys=OLD)
+        [(name, data, *_)] = chunks
+        (tmp_path / name).write_bytes(data.ljust(size, b"x")[:size])
+        assert found_in(tmp_path) == [("structure", name)]
+
+    def test_a_sound_chunk_in_the_place_of_another_shows(self, tmp_path) -> None:
+        write_litdata(tmp_path, by_samples(1), keys=OLD)
+        (tmp_path / "chunk-0-0.bin").write_bytes(chunk([b"abcde", b"", b"ab"]))
+        assert said_of(tmp_path) == [("8 bytes, or 20 more", "27 bytes")]
+
+    def test_the_probe_goes_to_other_processes(self, tmp_path) -> None:
+        probe = FORMAT.read_manifest(str(write_litdata(tmp_path, by_samples(), keys=OLD))).probe
+        assert pickle.loads(pickle.dumps(probe)) == probe
+
+
+class TestUnpackedByAReader:
+    """LitData unpacks what is compressed as a whole beside it, and since 0.2.70 in its place."""
+
+    PACKED, PLAIN = "chunk-0-0.zstd.bin", "chunk-0-0.bin"
+
+    @pytest.fixture(params=["zstd", "zstd:3"])
+    def path(self, request, tmp_path) -> Path:
+        self.PACKED = f"chunk-0-0.{request.param}.bin"
+        [(_, data, n, n_bytes)] = classic(1)
+        write_litdata(tmp_path, [(self.PACKED, data, n, n_bytes)], compression=request.param)
+        (tmp_path / self.PACKED).write_bytes(b"\x28\xb5\x2f\xfdpacked")
+        (tmp_path / self.PLAIN).write_bytes(data)
+        return tmp_path
+
+    def test_beside_it(self, path) -> None:
+        report = validate(path, level="complete")
+        assert (report.findings, report.n_files) == ((), 2)
+        (path / self.PACKED).write_bytes(b"\0\0\0\0packed")
+        assert said_of(path) == [("bytes of zstd", r"b'\x00\x00\x00\x00'")]
+
+    def test_in_its_place(self, path) -> None:
+        (path / self.PACKED).unlink()
+        assert found_in(path) == []
+        (path / self.PLAIN).write_bytes((path / self.PLAIN).read_bytes()[:-1])
+        assert found_in(path) == [("size", self.PLAIN)]
+
+    def test_neither(self, path) -> None:
+        (path / self.PACKED).unlink()
+        (path / self.PLAIN).unlink()
+        assert found_in(path, "present") == [("missing", self.PACKED)]
+
+
+def test_of_another_compression_nothing_is_said(tmp_path) -> None:
+    write_litdata(tmp_path, [("chunk-0-0.lz4.bin", b"packed", 3, 999)], compression="lz4")
+    assert found_in(tmp_path) == []
+
+
 @pytest.mark.parametrize("level", ["batch", "sample"])
 def test_chunks_that_are_compressed_inside(tmp_path, level: str) -> None:
-    data = b"LDFZ01\0\0" + bytes(40) if level == "batch" else classic(1)[0][1]
+    data = framed([b"abc", b"", b"12345"]) if level == "batch" else classic(1)[0][1]
     chunks = [("chunk-0-0.bin", data, 3, len(data))]
     write_litdata(tmp_path, chunks, compression="zstd", compression_level=level)
     assert found_in(tmp_path) == []
@@ -97,14 +215,39 @@ def test_chunks_that_are_compressed_inside(tmp_path, level: str) -> None:
     assert found_in(tmp_path) == [("size", "chunk-0-0.bin")]
 
 
-@pytest.mark.parametrize("with_body", [True, False])
-def test_rows_of_arrow_at_the_end(tmp_path, with_body: bool) -> None:
-    body = chunk([b"a", b"b"]) if with_body else struct.pack("<4I", 2, 16, 16, 16)
-    data = body + b"ipc" + struct.pack("<I", 3) + b"LDARW01\0"
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda data: put(data, 12, 4), ("3 samples", "4 samples")),
+        (lambda data: put(data, 20, 1), ("frames up to byte 96", "up to byte 91")),
+        (lambda data: put(data, 80, 99), ("frames up to byte 96", "up to byte 190")),
+        (lambda data: put(data, 20, 2**31), ("frames up to byte 96", "up to byte 0")),
+        (lambda data: data[:20], ("24 bytes", "20 bytes")),
+        (lambda data: data[:95], ("frames up to byte 95", "up to byte 96")),
+    ],
+)
+def test_harm_to_frames(tmp_path, harm, said: tuple[str, str]) -> None:
+    data = framed([b"abc", b"", b"12345"])
+    chunks = [("chunk-0-0.bin", harm(data), 3, len(data))]
+    write_litdata(tmp_path, chunks, keys=OLD, compression="zstd")
+    assert said_of(tmp_path) == [said]
+
+
+def test_frames_of_a_later_version_are_not_judged(tmp_path) -> None:
+    data = put(framed([b"abc"], version=2), 12, 7)
+    write_litdata(tmp_path, [("chunk-0-0.bin", data, 1, len(data))], compression_level="batch")
+    assert found_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("body", [chunk([b"a", b"b"]), struct.pack("<4I", 2, 16, 16, 16)])
+def test_rows_of_arrow_at_the_end(tmp_path, body: bytes) -> None:
+    data = with_arrow(body)
     write_litdata(tmp_path, [("chunk-0-0.bin", data, 2, len(data))])
     assert found_in(tmp_path) == []
-    write_litdata(tmp_path, [("chunk-0-0.bin", data[:-1] + b"1", 2, len(data))])
-    assert found_in(tmp_path) == [("structure", "chunk-0-0.bin")]
+    for other in (data[:-1] + b"1", put(data, len(data) - 12, 4), put(data, len(data) - 12, 0)):
+        (tmp_path / "chunk-0-0.bin").write_bytes(other)
+        expected, found = f"samples from byte 16 to {len(data)}", f"from byte 16 to {len(body)}"
+        assert said_of(tmp_path) == [(expected, found)]
 
 
 @pytest.mark.parametrize(("level", "kinds"), [("chunk", []), ("sample", ["structure"])])
@@ -137,20 +280,35 @@ def put(data: bytes, at: int, number: int) -> bytes:
     return data[:at] + number.to_bytes(4, "little") + data[at + 4 :]
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [
-        lambda data: put(data, 0, 2),
+HARM: dict[str, tuple[Callable[[bytes], bytes], str, str]] = {
+    "fewer samples": (lambda data: put(data, 0, 2), "3 samples", "2 samples"),
+    "zeros": (lambda data: bytes(len(data)), "3 samples", "0 samples"),
+    "samples that begin among the offsets": (
         lambda data: put(data, 4, 8),
+        "samples from byte 20 to 28",
+        "from byte 8 to 28",
+    ),
+    "an offset that goes back": (
+        lambda data: put(data, 12, 20),
+        "samples one after the other",
+        "offsets that go back",
+    ),
+    "an end beyond the file": (
         lambda data: put(data, 16, 2**31),
-        lambda data: bytes(len(data)),
-    ],
-)
-def test_harm_that_keeps_the_size(tmp_path, harm) -> None:
-    write_litdata(tmp_path, classic())
-    path = tmp_path / "chunk-0-1.bin"
-    path.write_bytes(harm(path.read_bytes()))
+        "samples from byte 20 to 28",
+        "from byte 20 to 2147483648",
+    ),
+}
+
+
+@pytest.mark.parametrize("keys", [NEW, OLD])
+@pytest.mark.parametrize("harm", HARM)
+def test_harm_that_keeps_the_size(tmp_path, harm: str, keys) -> None:
+    write_litdata(tmp_path, classic(), keys=keys)
+    path, (change, *said) = tmp_path / "chunk-0-1.bin", HARM[harm]
+    path.write_bytes(change(path.read_bytes()))
     assert found_in(tmp_path) == [("structure", path.name)]
+    assert said_of(tmp_path) == [tuple(said)]
 
 
 @settings(max_examples=100, deadline=None)
@@ -160,13 +318,44 @@ def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[list[bytes
     chunks = [(f"chunk-0-{n}.bin", d, len(s), len(d)) for n, (s, d) in enumerate(made)]
     path = write_litdata(tmp_path_factory.mktemp("x"), chunks)
     assert found_in(path) == []
+    stated = [
+        (name, data, n, sum(map(len, s)))
+        for (name, data, n, _), (s, _) in zip(chunks, made, strict=True)
+    ]
+    assert found_in(write_litdata(path, stated, keys=OLD)) == []
+    frames = [
+        (name, (d := framed(s)), n, len(d))
+        for (name, _, n, _), (s, _) in zip(chunks, made, strict=True)
+    ]
+    assert found_in(write_litdata(path, frames)) == []
+    rows = [(name, (d := with_arrow(data)), n, len(d)) for name, data, n, _ in chunks]
+    assert found_in(write_litdata(path, rows)) == []
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_any_bytes_of_a_chunk_have_an_answer(tmp_path_factory, data) -> None:
-    path = write_litdata(tmp_path_factory.mktemp("x"), classic(1))
+    keys = data.draw(st.sampled_from([NEW, OLD]))
+    path = write_litdata(tmp_path_factory.mktemp("x"), classic(1), keys=keys)
     size = (path / "chunk-0-0.bin").stat().st_size
-    (path / "chunk-0-0.bin").write_bytes(data.draw(st.binary(min_size=size, max_size=size)))
+    begin = data.draw(st.sampled_from([b"", b"LDFZ01\0\0\1\0", struct.pack("<I", 3)]))
+    content = begin + data.draw(st.binary(min_size=size, max_size=size))
+    (path / "chunk-0-0.bin").write_bytes(content[:size])
     kinds = {each.kind for each in validate(path, level="complete").findings}
     assert kinds <= {FindingKind.STRUCTURE, FindingKind.IMPOSTOR}
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "x", '{"shards": []}', '{"chunks": ["a"]}', '{"config": {}}']
+)
+def test_another_index_is_not_claimed(tmp_path, text: str) -> None:
+    (tmp_path / "index.json").write_text(text)
+    assert not FORMAT.recognizes(str(tmp_path))
+
+
+def test_an_index_that_was_cut_is_claimed_and_refused(tmp_path) -> None:
+    write_litdata(tmp_path, classic())
+    index = (tmp_path / "index.json").read_text()
+    (tmp_path / "index.json").write_text(index[: len(index) // 2])
+    with pytest.raises(ManifestError, match=r"index\.json.*not JSON"):
+        validate(tmp_path)

@@ -1,8 +1,10 @@
 """MosaicML Streaming: what the index states of each shard, and what the shards say themselves."""
 
+import errno
 import hashlib
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from shardproof import FindingKind, ManifestError, formats, validate
 from shardproof.formats.samples.mds import FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
+from shardproof.testing.faults import FileSystemFaults
 
 CONFIG = b'{"column_encodings":["int"],"column_names":["x"],"column_sizes":[8],"format":"mds"}'
 
@@ -52,6 +55,10 @@ def write_mds(path: Path, n_shards: int = 3, hashes: tuple[str, ...] = (), **cha
         entries.append(entry | changes)
     (path / "index.json").write_text(json.dumps({"shards": entries, "version": 2}))
     return path
+
+
+def said_of(path: Path) -> list[tuple[str, str]]:
+    return [(each.expected, each.found) for each in validate(path, level="complete").findings]
 
 
 def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
@@ -173,23 +180,90 @@ def put(data: bytes, at: int, number: int) -> bytes:
     return data[:at] + number.to_bytes(4, "little") + data[at + 4 :]
 
 
-HARM = {
-    "fewer samples": lambda data: put(data, 0, 2),
-    "a first sample among the offsets": lambda data: put(data, 4, 8),
-    "a first sample beyond the end": lambda data: put(data, 4, 2**31),
-    "an offset that goes back": lambda data: put(data, 8, 0),
-    "an end beyond the file": lambda data: put(data, 16, 2**31),
-    "zeros": lambda data: bytes(len(data)),
-    "text": lambda data: b"x" * len(data),
+BEGIN = 4 * 5 + len(CONFIG)
+HARM: dict[str, tuple[Callable[[bytes], bytes], str, str]] = {
+    "fewer samples": (lambda data: put(data, 0, 2), "3 samples", "2 samples"),
+    "zeros": (lambda data: bytes(len(data)), "3 samples", "0 samples"),
+    "text": (lambda data: b"x" * len(data), "3 samples", f"{0x78787878} samples"),
+    "a first sample among the offsets": (
+        lambda data: put(data, 4, 8),
+        "a first sample from byte 20 on",
+        "one at byte 8",
+    ),
+    "an offset that goes back": (
+        lambda data: put(data, 8, 0),
+        "samples one after the other",
+        "offsets that go back",
+    ),
+    "an end beyond the file": (
+        lambda data: put(data, 16, 2**31),
+        f"samples up to byte {BEGIN + 24}",
+        f"up to byte {2**31}",
+    ),
+    "a description that does not begin": (
+        lambda data: put(data, 20, 0),
+        f"a JSON object from byte 20 to {BEGIN}",
+        r"one from b'\x00' to b'}'",
+    ),
+    "a description that does not end": (
+        lambda data: put(data, BEGIN - 4, 0),
+        f"a JSON object from byte 20 to {BEGIN}",
+        r"one from b'{' to b'\x00'",
+    ),
 }
 
 
 @pytest.mark.parametrize("harm", HARM)
 def test_harm_that_keeps_the_size(tmp_path, harm: str) -> None:
-    write_mds(tmp_path)
-    path = tmp_path / "shard.00001.mds"
-    path.write_bytes(HARM[harm](path.read_bytes()))
+    write_mds(tmp_path, 2)
+    path, (change, expected, found) = tmp_path / "shard.00001.mds", HARM[harm]
+    path.write_bytes(change(path.read_bytes()))
     assert found_in(tmp_path) == [("structure", path.name)]
+    assert said_of(tmp_path) == [(expected, found)]
+
+
+def write_one(path: Path, data: bytes, n_samples: int) -> Path:
+    (path / "shard.00000.mds").write_bytes(data)
+    raw = about("shard.00000.mds", data, ())
+    entry = {"format": "mds", "samples": n_samples, "raw_data": raw, "zip_data": None}
+    (path / "index.json").write_text(json.dumps({"version": 2, "shards": [entry]}))
+    return path
+
+
+@pytest.mark.parametrize("n_samples", [0, 1, 1764, 1790, 2043, 2044, 2045, 2046, 2047, 5000])
+def test_the_offsets_may_end_anywhere(tmp_path, n_samples: int) -> None:
+    """Within the first bytes that are read, just at their end, and beyond it."""
+    whole, end = shard([b"ab"] * n_samples), 4 * (n_samples + 2)
+    assert found_in(write_one(tmp_path, whole, n_samples)) == []
+    size = len(whole)
+    expected = ("samples one after the other", "offsets that go back")
+    if n_samples == 0 or n_samples > 2046:
+        expected = (f"samples up to byte {size}", "up to byte 7")
+    for harmed, said in [
+        (put(whole, end - 4, 7), expected),
+        (whole[:end] + b"!" + whole[end + 1 :], (f"a JSON object from byte {end} to", "")),
+    ]:
+        [(expected_here, found)] = said_of(write_one(tmp_path, harmed, n_samples))
+        assert expected_here.startswith(said[0])
+        assert found.startswith(said[1])
+
+
+def test_a_description_may_be_left_out(tmp_path) -> None:
+    """No reader needs it, and others than Streaming write such shards too."""
+    data = struct.pack("<3I", 1, 12, 15) + b"abc"
+    assert found_in(write_one(tmp_path, data, 1)) == []
+
+
+def test_a_description_may_be_long(tmp_path) -> None:
+    config = b"{" + b" " * 5000 + b"}"
+    begin = 12 + len(config)
+    data = struct.pack("<3I", 1, begin, begin + 3) + config + b"abc"
+    assert found_in(write_one(tmp_path, data, 1)) == []
+    begin += 2**20
+    data = struct.pack("<3I", 1, begin, begin + 3) + config + bytes(2**20) + b"abc"
+    assert said_of(write_one(tmp_path, data, 1)) == [
+        ("a first sample from byte 12 on", f"one at byte {begin}")
+    ]
 
 
 @settings(max_examples=100, deadline=None)
@@ -221,11 +295,71 @@ def test_any_bytes_of_a_shard_have_an_answer(tmp_path_factory, data) -> None:
 def test_another_version_or_shape_is_refused(tmp_path, text: str) -> None:
     (tmp_path / "index.json").write_text(text)
     with pytest.raises(ManifestError, match=r"index\.json"):
+        validate(tmp_path, format="mds")
+
+
+@pytest.mark.parametrize("usual", [True, False])
+@pytest.mark.parametrize("key", ["bytes", "samples", "size_limit", "column_names"])
+def test_a_key_that_stands_twice_is_refused(tmp_path, key: str, usual: bool) -> None:
+    write_mds(tmp_path, 1, **({} if usual else {"of_mine": 1}))
+    index = (tmp_path / "index.json").read_text()
+    (tmp_path / "index.json").write_text(index.replace(f'"{key}"', f'"{key}": 1, "{key}"'))
+    with pytest.raises(ManifestError, match=rf"the key '{key}' stands twice|, found 1"):
         validate(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"shards": []}', '{"chunks": []}', "x"])
+def test_only_what_may_be_compressed_is_looked_for(tmp_path) -> None:
+    """A folder beside, which may not be read, is in nobody's way."""
+    (write_mds(tmp_path / "mds") / "lost+found").mkdir()
+    with FileSystemFaults(tmp_path) as fs:
+        fs.fail("scandir", errno.EACCES, optional=True)
+        assert len(FORMAT.read_manifest(str(tmp_path / "mds")).files) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{}", "[]", '{"shards": []}', '{"chunks": []}', "x", ""),
+        *('{"version": 2, "shards": ["a"]}', '{"version": "1.0", "shards": [{"name": "a"}]}'),
+    ],
+)
 def test_another_index_is_not_claimed(tmp_path, text: str) -> None:
     (tmp_path / "index.json").write_text(text)
     assert not FORMAT.recognizes(str(tmp_path))
     assert "mds" in formats.names()
+
+
+def test_an_index_of_no_shards_is_claimed(tmp_path) -> None:
+    assert FORMAT.recognizes(str(write_mds(tmp_path, 0)))
+    assert validate(tmp_path).n_files == 0
+
+
+def test_an_index_that_is_no_file_is_not_claimed(tmp_path) -> None:
+    (tmp_path / "index.json").mkdir()
+    assert not FORMAT.recognizes(str(tmp_path))
+
+
+def test_an_index_that_was_cut_is_claimed_and_refused(tmp_path) -> None:
+    write_mds(tmp_path)
+    index = (tmp_path / "index.json").read_text()
+    (tmp_path / "index.json").write_text(index[: len(index) // 2])
+    with pytest.raises(ManifestError, match=r"index\.json.*not JSON"):
+        validate(tmp_path)
+
+
+def test_to_recognize_one_takes_a_small_read(tmp_path) -> None:
+    """However many shards it lists."""
+    write_mds(tmp_path, 1)
+    index = json.loads((tmp_path / "index.json").read_text())
+    (tmp_path / "index.json").write_text(json.dumps({**index, "shards": index["shards"] * 999}))
+    with FileSystemFaults(tmp_path) as fs:
+        assert FORMAT.recognizes(str(tmp_path))
+    assert sum(call.operation == "read" for call in fs.calls) <= 2
+
+
+def test_a_look_at_the_index_that_failed_is_no_answer(tmp_path) -> None:
+    write_mds(tmp_path)
+    with FileSystemFaults(tmp_path) as fs:
+        fs.fail("open", errno.EIO, match="index.json")
+        with pytest.raises(OSError, match="Input/output error"):
+            FORMAT.recognizes(str(tmp_path))

@@ -26,8 +26,10 @@ class Golden(NamedTuple):
 
     def copy(self, to: Path) -> Path:
         """Copy it, and return where it is to be validated."""
-        shutil.copytree(HERE / self.name, to / self.name, symlinks=True)
-        return to / self.path.relative_to(HERE)
+        inside = _INSIDE.get(self.name, "")
+        whole = self.path.parent if inside else self.path
+        shutil.copytree(whole, to / self.name, symlinks=True)
+        return to / self.name / inside
 
 
 def goldens(base: Path = HERE) -> list[Golden]:

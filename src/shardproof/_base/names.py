@@ -40,8 +40,9 @@ OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_N
 
 _TOO_LONG = f"its path is over {MAX_PATH_BYTES} bytes"
 _CONTROLS = {"Cc", "Zl", "Zp"}  # categories of Unicode
-_PLAIN_LINES = re.compile(r"[0-9A-Za-z_.\-\n]+")
-_LOWER_LINES = re.compile(r"[0-9a-z_.\-\n]+")
+_PLAIN_LINES = re.compile(r"[0-9A-Za-z_.\-/\n]+")
+_LOWER_LINES = re.compile(r"[0-9a-z_.\-/\n]+")
+_NO_PLAIN_PART = re.compile(r"(?:^|/)(?:\.{0,2})(?:/|$)", re.MULTILINE)
 
 
 class Refusal(NamedTuple):
@@ -75,7 +76,7 @@ def refusals(names: Sequence[str]) -> list[Refusal]:
 
 
 def _all_plain(names: Sequence[str]) -> bool:
-    """Whether all names are harmless ASCII file names, by a few passes at the speed of C."""
+    """Whether all names are harmless paths in ASCII, by a few passes at the speed of C."""
     text = "\n".join(names)
     is_lower = _LOWER_LINES.fullmatch(text)
     if not (is_lower or _PLAIN_LINES.fullmatch(text)) or text.count("\n") != len(names) - 1:
@@ -83,7 +84,7 @@ def _all_plain(names: Sequence[str]) -> bool:
     distinct = set(names if is_lower else text.lower().split("\n"))
     return (
         len(distinct) == len(names)
-        and distinct.isdisjoint({"", ".", ".."})
+        and _NO_PLAIN_PART.search(text) is None
         and max(map(len, names)) <= MAX_NAME_BYTES
     )
 

@@ -40,14 +40,15 @@ def case(writer: Callable[[], str | None]) -> Callable[..., Callable[[Path], Non
     return register
 
 
-def package(name: str) -> Callable[[], str | None]:
-    """Return what tells the version of a package."""
+def package(name: str, *others: str) -> Callable[[], str | None]:
+    """Return what tells the version of a package, if others are there that its case needs."""
 
     def writer() -> str | None:
         try:
-            return by_python(f"{name} {importlib.metadata.version(name)}")
+            version, *_ = map(importlib.metadata.version, (name, *others))
         except importlib.metadata.PackageNotFoundError:
             return None
+        return by_python(f"{name} {version}")
 
     return writer
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ._cases import case, package
 
+CLIENT = package("huggingface_hub", "pyarrow", "safetensors", "shardproof")
+
 
 def download(files: Mapping[str, bytes], kind: str, fetch: Callable[..., object]) -> None:
     from shardproof.testing.faults import serve_hub
@@ -53,7 +55,7 @@ def without_extras(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-@case(package("huggingface_hub"))
+@case(CLIENT)
 def hf_cache(to: Path) -> None:
     from huggingface_hub import snapshot_download
 
@@ -61,7 +63,7 @@ def hf_cache(to: Path) -> None:
     without_extras(to)
 
 
-@case(package("huggingface_hub"))
+@case(CLIENT)
 def hf_cache_dataset(to: Path) -> None:
     from huggingface_hub import snapshot_download
 
@@ -69,7 +71,7 @@ def hf_cache_dataset(to: Path) -> None:
     without_extras(to)
 
 
-@case(package("huggingface_hub"))
+@case(CLIENT)
 def hf_local_dir(to: Path) -> None:
     from huggingface_hub import snapshot_download
 
@@ -77,7 +79,7 @@ def hf_local_dir(to: Path) -> None:
     without_extras(to / ".cache/huggingface")
 
 
-@case(package("huggingface_hub"))
+@case(CLIENT)
 def hf_local_dir_dataset(to: Path) -> None:
     from huggingface_hub import snapshot_download
 

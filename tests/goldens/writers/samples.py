@@ -88,7 +88,7 @@ def litdata_tokens(to: Path) -> None:
     writer.merge()
 
 
-@case(package("litdata"))
+@case(package("litdata", "polars"))
 def litdata_parquet(to: Path) -> None:
     from litdata import index_parquet_dataset
 

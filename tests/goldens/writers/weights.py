@@ -6,7 +6,7 @@ from pathlib import Path
 from ._cases import case, package
 
 
-@case(package("safetensors"))
+@case(package("safetensors", "numpy"))
 def safetensors(to: Path) -> None:
     import numpy as np
     from safetensors.numpy import save_file
@@ -14,7 +14,7 @@ def safetensors(to: Path) -> None:
     save_file({"w": np.ones((8, 8), np.float32), "b": np.arange(8)}, to / "model.safetensors")
 
 
-@case(package("huggingface_hub"))
+@case(package("huggingface_hub", "torch"))
 def safetensors_sharded(to: Path) -> None:
     import torch
     from huggingface_hub import save_torch_state_dict
@@ -23,7 +23,7 @@ def safetensors_sharded(to: Path) -> None:
     save_torch_state_dict(state, str(to), max_shard_size=1500)
 
 
-@case(package("transformers"))
+@case(package("transformers", "torch"))
 def safetensors_model(to: Path) -> None:
     """A whole model, of which two parts share their weights."""
     import torch

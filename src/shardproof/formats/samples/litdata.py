@@ -1,37 +1,50 @@
 """LitData's chunks: ``index.json`` states how many samples and bytes each has.
 
+Old writers (until 0.2.39 at least) state the bytes of the samples, newer ones (from 0.2.44 on)
+those of the file. A chunk that is compressed as a whole is unpacked by its reader, which may leave
+only what it unpacked.
 https://github.com/Lightning-AI/litData/tree/main/src/litdata/streaming
 """
 
+import dataclasses
 import os
+import re
+import struct
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import read_at
+from shardproof._base.opening import names_in, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
+from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
 from shardproof.manifest import Manifest, Mismatch, Probe, PromisedFile
 from shardproof.probes import parquet
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "LitDataProbe"]
 
-_INDEX = "index.json"
+_BEGIN = re.compile(rb'"chunks"\s*:\s*\[')
+_WORD = b'"chunk_bytes"'
+
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _FRAMED, _WITH_ARROW = b"LDFZ01\0\0", b"LDARW01\0"
-_KNOWN_LEVELS = {None, "batch", "chunk", "sample"}
+_FRAMES = struct.Struct("<8sHHIII")
+_FRAME = struct.Struct("<8xQI4x")
+_ARROW_END = struct.Struct("<I8s")
+_PARQUET = "ParquetLoader"
+_KNOWN_LEVELS = {None, "batch", "chunk", "sample", msgspec.UNSET}
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
-class _LitChunk(msgspec.Struct):
+class _LitChunk(msgspec.Struct, gc=False):
     filename: str
     chunk_bytes: _Count
     chunk_size: _Count
-    dim: _Count | None = None
 
 
 class _LitEncryption(msgspec.Struct):
@@ -40,7 +53,7 @@ class _LitEncryption(msgspec.Struct):
 
 class _LitConfig(msgspec.Struct):
     compression: str | None = None
-    compression_level: str | None = None
+    compression_level: str | msgspec.UnsetType | None = msgspec.UNSET
     encryption: _LitEncryption | None = None
     item_loader: str | None = None
 
@@ -48,88 +61,139 @@ class _LitConfig(msgspec.Struct):
 class _LitIndex(msgspec.Struct):
     chunks: list[_LitChunk]
     config: _LitConfig
-
-
-class _AnyChunks(msgspec.Struct):
-    chunks: list[msgspec.Raw] | None = None
+    updated_at: Any = msgspec.UNSET
 
 
 def _recognizes(path: str) -> bool:
-    try:
-        return json.read(path, _INDEX, _AnyChunks).chunks is not None
-    except ManifestError:
-        return _begins_as_one(path)
-
-
-def _begins_as_one(path: str) -> bool:
-    """Whether what can't be read has the words of such an index: to read it says what is wrong."""
-    try:
-        text = json.read_bytes(path, _INDEX, max_bytes=json.MAX_BYTES)
-    except ManifestError:
-        return False
-    return b'"chunk_bytes"' in text or text.startswith(b'{"chunks"')
+    begin = index_begin(path)
+    return _BEGIN.search(begin) is not None and _WORD in begin
 
 
 def _read_manifest(path: str) -> Manifest:
-    index = json.read(path, _INDEX, _LitIndex)
-    config = index.config
-    if config.compression_level not in _KNOWN_LEVELS:
-        where, found = os.path.join(path, _INDEX), quoted(config.compression_level)
-        problem = f"chunks compressed by the level {found} are not known here"
+    index = json.read(path, INDEX, _LitIndex)
+    compression, level = index.config.compression, index.config.compression_level
+    if level not in _KNOWN_LEVELS:
+        problem = f"chunks compressed by the level {quoted(level)} are not known here"
+        where = os.path.join(path, INDEX)
         raise ManifestError(problem, path=where, field="$.config.compression_level")
-    is_parquet = config.item_loader == "ParquetLoader"
-    packed = f".{config.compression}.bin" if config.compression else None
-    files = [
-        PromisedFile(
-            name=chunk.filename,
-            # Of a file that is compressed as a whole, the size before that is stated.
-            size=None if packed and chunk.filename.endswith(packed) else chunk.chunk_bytes,
-            n_items=chunk.chunk_size,
-        )
-        for chunk in index.chunks
-    ]
-    probe: Probe | None = parquet.probe if is_parquet else _probe
-    if config.encryption is not None and config.encryption.level != "sample":
-        probe = None  # its bytes tell nothing
+    here = frozenset(names_in(path) if compression else ())
+    states_size = _states_size(index)
+    files, stated = [], {}
+    for chunk in index.chunks:
+        for name, is_packed in _forms(chunk.filename, compression, here):
+            n_items = None if is_packed else chunk.chunk_size
+            size = chunk.chunk_bytes if states_size and not is_packed else None
+            files.append(PromisedFile(name=name, size=size, n_items=n_items))
+            if not states_size:
+                stated[name] = chunk.chunk_bytes
+    probe = _probe_for(index.config, stated)
     return Manifest(
-        root=Path(path), path=Path(path, _INDEX), format=FORMAT.name, files=files, probe=probe
+        root=Path(path), path=Path(path, INDEX), format=FORMAT.name, files=files, probe=probe
     )
 
 
-def _probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
-    """Look at the offsets of a chunk; of a compressed file at its first bytes.
+def _states_size(index: _LitIndex) -> bool:
+    """Whether the bytes that are stated of a chunk are surely those of its file.
 
-    ``u32 n``, ``u32 offsets[n + 1]`` from the file's begin, the samples; behind or in place of
-    these there may be rows in Arrow's format, with a mark at the end.
+    Only newer writers know levels of compression. An index that was merged has the first data set's
+    config, whoever wrote the others, but no time.
     """
-    head = read_at(fd, 8)
-    if promised.size is None:
-        is_zstd = promised.name.endswith(".bin") and ".zstd" in promised.name
-        if is_zstd and head[:4] != _ZSTD:
-            return Mismatch(expected="bytes of zstd", found=quoted(head[:4]))
+    config = index.config
+    has_levels = config.compression_level is not msgspec.UNSET
+    is_recent = has_levels and index.updated_at is not msgspec.UNSET
+    is_encrypted = config.encryption is not None and config.encryption.level == "chunk"
+    return is_recent or is_encrypted or config.item_loader == _PARQUET
+
+
+def _forms(name: str, compression: str | None, here: frozenset[str]) -> list[tuple[str, bool]]:
+    """Return the names under which a chunk is here, and for each whether it is compressed.
+
+    Where it is under none, that which the index has.
+    """
+    packed = f".{compression}.bin"
+    if not compression or not name.endswith(packed):
+        return [(name, False)]
+    forms = [(name, True), (f"{name.removesuffix(packed)}.bin", False)]
+    return [form for form in forms if form[0] in here] or forms[:1]
+
+
+def _probe_for(config: _LitConfig, stated: Mapping[str, int]) -> Probe | None:
+    if config.encryption is not None and config.encryption.level != "sample":
+        return None  # its bytes tell nothing
+    return parquet.probe if config.item_loader == _PARQUET else LitDataProbe(stated)
+
+
+@dataclasses.dataclass(frozen=True)
+class LitDataProbe:
+    """Looks at the offsets of a chunk; of one that is compressed as a whole at its first bytes.
+
+    Behind the samples, or in place of these, there may be rows in Arrow's format.
+
+    Attributes:
+        stated: The bytes that an index states of chunks, where they may be those of the file, or of
+            its samples alone.
+    """
+
+    stated: Mapping[str, int]
+
+    def __call__(self, promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+        """Look at one chunk."""
+        first, n_samples = read_at(fd, FIRST_BYTES), promised.n_items
+        if n_samples is None:
+            is_zstd = first.startswith(_ZSTD) or ".zstd" not in promised.name
+            return None if is_zstd else Mismatch(expected="bytes of zstd", found=quoted(first[:4]))
+        if first.startswith(_FRAMED):
+            return _look_at_frames(first, fd, size, n_samples)
+        mismatch = _look_at_offsets(first, fd, size, n_samples)
+        stated, n_before = self.stated.get(promised.name, size), 4 * (n_samples + 2)
+        if mismatch or size - stated in {0, n_before}:
+            return mismatch
+        return Mismatch(expected=f"{stated} bytes, or {n_before} more", found=f"{size} bytes")
+
+
+def _look_at_offsets(first: bytes, fd: int, size: int, n_samples: int) -> Mismatch | None:
+    offsets = read_offsets(first, fd, size, n_samples)
+    if isinstance(offsets, Mismatch):
+        return offsets
+    table_end, begin, end, _ = offsets
+    if begin == table_end and (end == size or _has_arrow(fd, size, end)):
         return None
-    if head == _FRAMED:
-        return None
-    n_samples, begin = (int.from_bytes(head[at : at + 4], "little") for at in (0, 4))
-    if n_samples != promised.n_items:
-        expected = f"{promised.n_items} samples"
-        return Mismatch(expected=expected, found=f"{n_samples} samples")
-    end_of_offsets = 4 * (n_samples + 2)
-    end = int.from_bytes(read_at(fd, 4, end_of_offsets - 4), "little")
-    if begin == end_of_offsets and (end == size or (end < size and _has_arrow(fd, size))):
-        return None
-    expected = f"samples from byte {end_of_offsets} to {size}"
+    expected = f"samples from byte {table_end} to {size}"
     return Mismatch(expected=expected, found=f"from byte {begin} to {end}")
 
 
-def _has_arrow(fd: int, size: int) -> bool:
-    return read_at(fd, len(_WITH_ARROW), max(0, size - len(_WITH_ARROW))) == _WITH_ARROW
+def _look_at_frames(first: bytes, fd: int, size: int, n_samples: int) -> Mismatch | None:
+    """Look at a chunk of compressed frames: how many samples it has, where the last frame ends.
+
+    Behind the header lie ``u32 offsets[n + 1]`` of what is unpacked, then where each frame lies.
+    """
+    if len(first) < _FRAMES.size:
+        return Mismatch(expected=f"{_FRAMES.size} bytes", found=f"{size} bytes")
+    _, version, _, found, _, n_frames = _FRAMES.unpack_from(first)
+    if version != 1:
+        return None
+    if found != n_samples:
+        return Mismatch(expected=f"{n_samples} samples", found=f"{found} samples")
+    last = _FRAMES.size + 4 * (n_samples + 1) + _FRAME.size * (n_frames - 1)
+    frame = read_at(fd, _FRAME.size, last)
+    begin, n_bytes = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, 0)
+    if begin + n_bytes == size:
+        return None
+    return Mismatch(expected=f"frames up to byte {size}", found=f"up to byte {begin + n_bytes}")
+
+
+def _has_arrow(fd: int, size: int, end: int) -> bool:
+    """Whether rows in Arrow's format fill a file from a byte on; their length stands behind."""
+    n_bytes = size - _ARROW_END.size - end
+    if not 0 < n_bytes < 2**32:
+        return False
+    return read_at(fd, _ARROW_END.size, end + n_bytes) == _ARROW_END.pack(n_bytes, _WITH_ARROW)
 
 
 FORMAT = Format(
     name="litdata",
     description="chunks of LitData",
-    manifest_file=_INDEX,
+    manifest_file=INDEX,
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each chunk, how many samples it has and where they are; of compressed "

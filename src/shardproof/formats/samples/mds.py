@@ -5,23 +5,27 @@ https://github.com/mosaicml/streaming/tree/main/streaming/base/format
 """
 
 import os
-import struct
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from shardproof._base import digest, json
+from shardproof._base.messages import quoted
 from shardproof._base.opening import files_below, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
+from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 
 __all__ = ["FORMAT"]
 
-_INDEX = "index.json"
-_FIRST_BYTES = 2**13
+_BEGIN = re.compile(rb'"shards"\s*:\s*\[\s*([{\]])')
+_WORDS = {b"{": b'"raw_data"', b"]": b'"version"'}
+"""What an index has besides, where shards are listed, and where none is."""
+
 _MAX_CONFIG_BYTES = 2**20
 _OF_HASHES = {
     "xxh128": "xxh3-128",
@@ -34,21 +38,24 @@ _OF_HASHES = {
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
-class _MdsFile(msgspec.Struct):
+class _MdsFile(msgspec.Struct, omit_defaults=True, gc=False):
     basename: str
     bytes: _Count
     hashes: dict[str, str] = {}
 
 
-class _MdsShard(msgspec.Struct):
+_MaybeFile = _MdsFile | msgspec.UnsetType | None
+
+
+class _MdsShard(msgspec.Struct, omit_defaults=True):
     """What the index says of a shard; only JSON lines and separated values have ``meta``."""
 
     format: str
     samples: _Count
     raw_data: _MdsFile
-    zip_data: _MdsFile | None = None
-    raw_meta: _MdsFile | None = None
-    zip_meta: _MdsFile | None = None
+    zip_data: _MaybeFile = msgspec.UNSET
+    raw_meta: _MaybeFile = msgspec.UNSET
+    zip_meta: _MaybeFile = msgspec.UNSET
 
 
 class _MdsIndex(msgspec.Struct):
@@ -56,45 +63,50 @@ class _MdsIndex(msgspec.Struct):
     shards: list[_MdsShard]
 
 
-class _AnyIndex(msgspec.Struct):
-    shards: list[msgspec.Raw] | None = None
-    version: int | None = None
+class _UsualMdsShard(_MdsShard, omit_defaults=True):
+    """All that Streaming writes of a shard."""
+
+    column_encodings: Any = msgspec.UNSET
+    column_names: Any = msgspec.UNSET
+    column_sizes: Any = msgspec.UNSET
+    columns: Any = msgspec.UNSET
+    compression: Any = msgspec.UNSET
+    hashes: Any = msgspec.UNSET
+    newline: Any = msgspec.UNSET
+    separator: Any = msgspec.UNSET
+    size_limit: Any = msgspec.UNSET
+    version: Any = msgspec.UNSET
+
+
+class _UsualMdsIndex(msgspec.Struct):
+    version: int
+    shards: list[_UsualMdsShard]
 
 
 def _recognizes(path: str) -> bool:
-    try:
-        index = json.read(path, _INDEX, _AnyIndex)
-    except ManifestError:
-        return _begins_as_one(path)
-    return index.shards is not None and index.version is not None
-
-
-def _begins_as_one(path: str) -> bool:
-    """Whether what can't be read has the words of such an index: to read it says what is wrong."""
-    try:
-        text = json.read_bytes(path, _INDEX, max_bytes=json.MAX_BYTES)
-    except ManifestError:
-        return False
-    return b'"shards"' in text[:1000] and b'"raw_data"' in text
+    begin = index_begin(path)
+    found = _BEGIN.search(begin)
+    return found is not None and _WORDS[found[1]] in begin
 
 
 def _read_manifest(path: str) -> Manifest:
-    index = json.read(path, _INDEX, _MdsIndex)
+    index = json.read(path, INDEX, _MdsIndex, usual=_UsualMdsIndex)
     if index.version != 2:
         problem = f"expected version 2, found {index.version}"
-        raise ManifestError(problem, path=os.path.join(path, _INDEX), field="$.version")
-    here = {*files_below(path)}
+        raise ManifestError(problem, path=os.path.join(path, INDEX), field="$.version")
+    is_packed = any(shard.zip_data or shard.zip_meta for shard in index.shards)
+    here = frozenset(files_below(path) if is_packed else ())
     files = [file for shard in index.shards for file in _promises(shard, here)]
     return Manifest(
-        root=Path(path), path=Path(path, _INDEX), format=FORMAT.name, files=files, probe=_probe
+        root=Path(path), path=Path(path, INDEX), format=FORMAT.name, files=files, probe=_probe
     )
 
 
-def _promises(shard: _MdsShard, here: set[str]) -> Iterator[PromisedFile]:
+def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[PromisedFile]:
     for raw, packed in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
-        kept = [file for file in (raw, packed) if file is not None and file.basename in here]
-        wanted = packed or raw  # where neither is here, what the source has
-        for file in kept or ([] if wanted is None else [wanted]):
+        forms = [file for file in (raw, packed) if file]
+        kept = [file for file in forms if file.basename in here]
+        for file in kept or forms[-1:]:  # where neither is here, what the source has
             is_mds = file is shard.raw_data and shard.format == "mds"
             yield PromisedFile(
                 name=file.basename,
@@ -110,43 +122,30 @@ def _best(hashes: Mapping[str, str]) -> str | None:
 
 
 def _probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
-    """Look at the offsets of a shard: how many samples, where they begin, where the last ends.
-
-    ``u32 n``, ``u32 offsets[n + 1]`` from the file's begin, a description in JSON, the samples.
-    """
-    n_samples = promised.n_items
-    if n_samples is None:  # it is compressed, or of another kind
+    """Look at the offsets of a shard, and at the description in JSON that lies behind them."""
+    if promised.n_items is None:  # it is compressed, or of another kind
         return None
-    first = read_at(fd, _FIRST_BYTES)
-    found = int.from_bytes(first[:4], "little")
-    end_of_offsets = 4 * (n_samples + 2)
-    if found != n_samples:
-        return Mismatch(expected=f"{n_samples} samples", found=f"{found} samples")
-    if end_of_offsets > size:
-        return Mismatch(expected=f"{n_samples + 1} offsets", found=f"{size} bytes in all")
-    begin = int.from_bytes(first[4:8], "little")
-    last = first if end_of_offsets <= len(first) else read_at(fd, 4, end_of_offsets - 4)
-    end = int.from_bytes(last[:end_of_offsets][-4:], "little")
+    offsets = read_offsets(read_at(fd, FIRST_BYTES), fd, size, promised.n_items)
+    if isinstance(offsets, Mismatch):
+        return offsets
+    table_end, begin, end, behind = offsets
     if end != size:
         return Mismatch(expected=f"samples up to byte {size}", found=f"up to byte {end}")
-    if not end_of_offsets <= begin <= min(size, end_of_offsets + _MAX_CONFIG_BYTES):
-        expected = f"a first sample from byte {end_of_offsets} on"
+    if not table_end <= begin <= min(size, table_end + _MAX_CONFIG_BYTES):
+        expected = f"a first sample from byte {table_end} on"
         return Mismatch(expected=expected, found=f"one at byte {begin}")
-    return _backwards(first[4 : min(end_of_offsets, len(first))])
-
-
-def _backwards(offsets: bytes) -> Mismatch | None:
-    """Return where a sample ends before it begins, among those that were read."""
-    places = struct.unpack(f"<{len(offsets) // 4}I", offsets[: len(offsets) // 4 * 4])
-    if list(places) == sorted(places):
-        return None
-    return Mismatch(expected="samples one after the other", found="offsets that go back")
+    text, n_bytes = behind[: begin - table_end], begin - table_end
+    # No reader needs it, so that whoever else writes shards may leave it out.
+    if text and (text[:1] != b"{" or (len(text) == n_bytes and text[-1:] != b"}")):
+        found = f"one from {quoted(text[:1])} to {quoted(text[-1:])}"
+        return Mismatch(expected=f"a JSON object from byte {table_end} to {begin}", found=found)
+    return None
 
 
 FORMAT = Format(
     name="mds",
     description="samples of MosaicML Streaming: MDS, JSON lines or separated values",
-    manifest_file=_INDEX,
+    manifest_file=INDEX,
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each file; of MDS how many samples it has, and where they are",

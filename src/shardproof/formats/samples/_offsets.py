@@ -1,0 +1,88 @@
+"""Files that begin with where their samples lie, as Streaming and LitData write them.
+
+``u32 n`` and ``u32 offsets[n + 1]``, little endian, which count from the file's begin; the last is
+where the samples end. What else lies behind the offsets is a matter of the format.
+"""
+
+import os
+import struct
+from typing import NamedTuple
+
+from shardproof._base.names import NotRegularError, open_inside, open_root
+from shardproof._base.opening import read_at
+from shardproof.manifest import Mismatch
+from shardproof.report import is_conclusive
+
+__all__ = ["FIRST_BYTES", "INDEX", "SampleOffsets", "index_begin", "read_offsets"]
+
+INDEX = "index.json"
+
+FIRST_BYTES = 2**13
+"""How many bytes of a file are read at first: those of two thousand offsets."""
+
+_BYTES_BEHIND = 2**10
+_INDEX_BYTES = 2**16
+
+
+class SampleOffsets(NamedTuple):
+    """Where the samples of a file lie.
+
+    Attributes:
+        table_end: Where the offsets end.
+        begin: Where the first sample begins.
+        end: Where the last one ends.
+        behind: The first bytes behind the offsets.
+    """
+
+    table_end: int
+    begin: int
+    end: int
+    behind: bytes
+
+
+def index_begin(path: str) -> bytes:
+    """Return the first bytes of a directory's index; none where it is not there, or no file.
+
+    Raises:
+        OSError: It could not be looked at.
+    """
+    dir_fd = open_root(path)
+    try:
+        fd = open_inside(INDEX, root=path, dir_fd=dir_fd)
+    except NotRegularError:
+        return b""
+    except OSError as error:
+        if is_conclusive(error.errno):
+            return b""
+        raise
+    finally:
+        os.close(dir_fd)
+    try:
+        return read_at(fd, _INDEX_BYTES)
+    finally:
+        os.close(fd)
+
+
+def read_offsets(first: bytes, fd: int, size: int, n_samples: int) -> SampleOffsets | Mismatch:
+    """Return where a file's samples lie, or why that can't be.
+
+    Args:
+        first: The first `FIRST_BYTES` of the file, or all of it.
+        fd: The file.
+        size: Its size in bytes.
+        n_samples: How many samples are promised.
+    """
+    found = int.from_bytes(first[:4], "little")
+    if found != n_samples:
+        return Mismatch(expected=f"{n_samples} samples", found=f"{found} samples")
+    table_end = 4 * (n_samples + 2)
+    if table_end > size or len(first) < 8:  # or it was cut meanwhile
+        return Mismatch(expected=f"{n_samples + 1} offsets", found=f"{size} bytes in all")
+    # Of the offsets in between, those that one read brings: a large table is longer than a page.
+    places = struct.unpack_from(f"<{min(n_samples + 1, len(first) // 4 - 1)}I", first, 4)
+    if list(places) != sorted(places):
+        return Mismatch(expected="samples one after the other", found="offsets that go back")
+    is_in_first = len(first) >= min(size, table_end + _BYTES_BEHIND)
+    last = first if is_in_first else read_at(fd, 4 + _BYTES_BEHIND, table_end - 4)
+    last = last[table_end - 4 :] if is_in_first else last
+    return SampleOffsets(table_end, places[0], int.from_bytes(last[:4], "little"), last[4:])
