@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardproof import FindingKind, ManifestError, repair, seal, validate
-from shardproof.fetching import Limits
+from shardproof.fetching import HubSource, Limits
 from shardproof.testing.faults import FileSystemFaults, HubFault, serve_hub
 from tests.goldens import GOLDENS
 
@@ -72,7 +72,7 @@ class TestRepaired:
         assert repair(sealed, str(backup)).ok
         assert contents(sealed) == whole
 
-    def test_from_the_hub_against_its_listing(self, tmp_path) -> None:
+    def test_from_the_hub_against_its_listing(self, tmp_path, monkeypatch) -> None:
         root = tmp_path / "data"
         root.mkdir()
         with serve_hub() as hub:
@@ -83,18 +83,20 @@ class TestRepaired:
                 (root / name).write_bytes(data)
             flip(root / "train/1.bin")
             (root / "README.md").unlink()
-            os.environ["HF_ENDPOINT"] = hub.url
+            monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+            monkeypatch.setattr("huggingface_hub.hf_api.ENDPOINT", hub.url, raising=False)
             promise = "hf://datasets/org/name"
-            try:
-                report = validate(root, level="valid", against=promise)
-                assert {each.path.name: each.kind for each in report.findings} == {
-                    "1.bin": FindingKind.DIGEST,
-                    "README.md": FindingKind.MISSING,
-                }
-                done = repair(root, promise, against=promise)
-            finally:
-                del os.environ["HF_ENDPOINT"]
-        assert set(done.repaired) == {"train/1.bin", "README.md"}
+            report = validate(root, level="valid", against=promise)
+            assert {each.path.name: each.kind for each in report.findings} == {
+                "1.bin": FindingKind.DIGEST,
+                "README.md": FindingKind.MISSING,
+            }
+            monkeypatch.undo()  # the client's own addresses begin with what was replaced
+            lines = [f"{hashlib.sha256(files[n]).hexdigest()}  {n}\n" for n in files]
+            (tmp_path / "SHA256SUMS").write_text("".join(lines))
+            source = HubSource("org/name", endpoint=hub.url)
+            done = repair(root, source, against=tmp_path / "SHA256SUMS")
+        assert set(done.repaired) == {"train/1.bin", "README.md"}, done.failed
         assert contents(root) == files
 
     def test_a_dry_run_tells_and_changes_nothing(self, sealed, whole) -> None:

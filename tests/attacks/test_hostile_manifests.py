@@ -51,6 +51,8 @@ class Watch:
 
     def _is_elsewhere(self, path: object) -> bool:
         is_told = isinstance(path, str) and os.path.isabs(path)
+        if is_told and path.endswith("/dvc"):  # its settings of this user, and of this machine
+            return False
         return is_told and not path.startswith(self._root) and not path.endswith((".py", ".pyc"))
 
 

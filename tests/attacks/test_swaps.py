@@ -35,6 +35,7 @@ from shardproof import (
 )
 from shardproof._base import beneath, names
 from shardproof._base import json as _json
+from shardproof.checks import _check, _look
 from shardproof.formats import _registry
 from shardproof.manifest import Manifest, PromisedFile
 from tests.attacks.tally import Tally
@@ -243,7 +244,7 @@ HELD_BEFORE = {
 
 @pytest.mark.parametrize("name", sorted(SWAPS.keys() - HELD_BEFORE))
 def test_the_old_way_is_caught_in_some_order(tmp_path, monkeypatch, name: str) -> None:
-    monkeypatch.setattr(checks, "open_inside", old_open_inside)
+    monkeypatch.setattr(_look, "open_inside", old_open_inside)
     tally, swap = Tally("control", is_exhaustive=True), SWAPS[name]
     root = build(tmp_path, swap)
     subject = functools.partial(look, promised(root, swap.asked), ("valid", False), tally)
@@ -263,7 +264,7 @@ def old_quick_look(question, dir_fd, regular, files) -> list[PromisedFile]:
 
 
 def test_the_old_quick_look_is_caught_in_some_order(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(checks, "_not_plainly_kept", old_quick_look)
+    monkeypatch.setattr(_look, "_not_plainly_kept", old_quick_look)
     tally, swap = Tally("control", is_exhaustive=True), SWAPS["nothing"]
     root = build(tmp_path, swap)
     subject = functools.partial(look, promised(root, swap.asked), ("present", True), tally)
@@ -359,7 +360,7 @@ def old_open_root(root: str) -> int:
 
 
 def test_a_root_that_is_opened_as_before_is_caught(checkpoint_root, tmp_path, monkeypatch) -> None:
-    for module in (checks, _registry, validation):
+    for module in (_check, _registry, validation):
         monkeypatch.setattr(module, "open_root", old_open_root)
     monkeypatch.setattr(validation, "_has_moved", lambda *_: False)
     tally = Tally("control", is_exhaustive=True)
@@ -422,7 +423,7 @@ def test_receipts_as_fast_as_it_goes(receipts_root, tmp_path, ask, tally) -> Non
 
 
 def test_the_old_way_is_caught_by_luck_too(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(checks, "open_inside", old_open_inside)
+    monkeypatch.setattr(_look, "open_inside", old_open_inside)
     swap = SWAPS["a folder behind a link"]
     root, tally = build(tmp_path, swap), Tally("control", is_exhaustive=True)
     with swapping(root / swap.place, tmp_path):

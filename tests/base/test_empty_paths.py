@@ -32,6 +32,8 @@ SAVER, LOADER = shardproof.MultiShardSaver(), shardproof.MultiShardLoader()
 
 ENTRANCES = {
     "validate path": lambda: shardproof.validate(""),
+    "seal path": lambda: shardproof.seal(""),
+    "repair path": lambda: shardproof.repair("", "https://example.org"),
     "stage path": lambda: shardproof.stage(""),
     "stage to": lambda: shardproof.stage("/nowhere", ""),
     "ShardInfo.load shards_dir": lambda: shardproof.ShardInfo.load(""),

@@ -278,7 +278,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
         "Missing files",
     ),
     "fifo": (lambda path: (path.unlink(), os.mkfifo(path)), "Not regular files"),
-    "text": (lambda path: path.write_text("<html>not found</html>" * 9), "another structure"),
+    "text": (lambda path: path.write_text("<html>not found</html>" * 9), "something else"),
 }
 
 

@@ -110,7 +110,9 @@ def _look(root: Path, path: Path, level: str, bug: Bug | None) -> str | None:
         return "not-regular"
     if not status.st_size and bug not in {Bug.ANY_SIZE, Bug.BLOCKS}:
         return "empty"
-    return _open(path, bug) or (_size(root, status, level, bug) if level != "present" else None)
+    return _open(path, bug) or (
+        _size(root, path, status, level, bug) if level != "present" else None
+    )
 
 
 def _is_regular(status: os.stat_result, bug: Bug | None) -> bool:
@@ -140,7 +142,9 @@ def _open(path: Path, bug: Bug | None) -> str | None:
     return None
 
 
-def _size(root: Path, status: os.stat_result, level: str, bug: Bug | None) -> str | None:
+def _size(
+    root: Path, path: Path, status: os.stat_result, level: str, bug: Bug | None
+) -> str | None:
     if bug is Bug.COMPLETE_ONLY and level != "complete":
         return None
     metadata = json.loads((root / "metadata.json").read_text())
@@ -152,4 +156,10 @@ def _size(root: Path, status: os.stat_result, level: str, bug: Bug | None) -> st
         Bug.SHORTER_ONLY: status.st_size < expected,
         Bug.LONGER_ONLY: status.st_size > expected,
     }.get(bug, status.st_size != expected)
-    return "size" if wrong else None
+    return "size" if wrong else _unwritten(root, path, status)
+
+
+def _unwritten(root: Path, path: Path, status: os.stat_result) -> str | None:
+    shards = json.loads((root / "shards.json").read_text())
+    n_examples = {shard["name"]: shard["n_examples"] for shard in shards}
+    return "unwritten" if not status.st_blocks and n_examples.get(path.name) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 
 from shardproof import formats as _formats
-from shardproof._base.messages import printable
+from shardproof._base.messages import printable, told
 from shardproof.cli.commands import ShellCommand
 from shardproof.cli.paths import json_option
 
@@ -20,22 +20,22 @@ def formats(*, as_json: bool) -> None:
 
     Of packages that add formats, a broken one is told in its place.
     """
-    told = [dict(_told(name)) for name in _formats.names()]
+    about_all = [dict(_told(name)) for name in _formats.names()]
     if as_json:
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(about_all, indent=2))
         return
-    for about in told:
+    for about in about_all:
         name = about.pop("name")
-        click.echo(f"{name}: {about.pop('description')}")
+        click.echo(printable(f"{name}: {about.pop('description')}"))
         for title, text in about.items():
-            click.echo(f"  {title + ':':13}{text}")
+            click.echo(printable(f"  {title + ':':13}{text}"))
 
 
 def _told(name: str) -> Iterator[tuple[str, str]]:
     try:
         form = _formats.get(name)
     except ValueError as error:
-        yield from (("name", printable(name)), ("description", printable(str(error))))
+        yield from (("name", printable(name)), ("description", told(error)))
         return
     yield "name", form.name
     yield "description", form.description

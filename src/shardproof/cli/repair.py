@@ -86,8 +86,9 @@ def repair(
 def _say(done: Repair, *, dry_run: bool) -> None:
     if dry_run:
         for file in done.wanted:
-            click.echo(f"{shown(file.name)}\t{'?' if file.size is None else file.size}")
-        click.echo(f"{len(done.wanted)} files, {done.n_bytes} bytes")
+            size = "?" if file.size is None else str(file.size)
+            click.echo("\t".join([shown(file.name), size]))
+        click.echo(printable(f"{len(done.wanted)} files, {done.n_bytes} bytes"))
     else:
-        click.echo(f"{len(done.repaired)} of {len(done.wanted)} files fetched")
+        click.echo(printable(f"{len(done.repaired)} of {len(done.wanted)} files fetched"))
         click.echo(printable(str(done.report)))

@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 import shardproof
-from shardproof._base.messages import shown
+from shardproof._base.messages import printable, shown, told
 from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import FINDINGS, end_with, errors_end_it
 from shardproof.cli.paths import (
@@ -66,7 +66,7 @@ def seal(
                 progress=not quiet,
             )
         except shardproof.ShardValidationError as error:
-            end_with(f"It is not sealed, since it is not whole. {error}", FINDINGS)
+            end_with(f"It is not sealed, since it is not whole. {told(error)}", FINDINGS)
     if not quiet:
         _say(sealed, update=update)
 
@@ -74,8 +74,9 @@ def seal(
 def _say(sealed: Seal, *, update: bool) -> None:
     resumed = f", {sealed.n_resumed} of them as an earlier attempt read them"
     added = f"{len(sealed.added)} added" if update else f"{sealed.n_files} files"
-    click.echo(f"'{shown(sealed.list_path)}': {added}{resumed if sealed.n_resumed else ''}")
+    more = resumed if sealed.n_resumed else ""
+    click.echo(printable(f"'{shown(sealed.list_path)}': {added}{more}"))
     for name in sealed.added[:SHOWN] if update else ():
         click.echo(f"  - {shown(name)}")
     if update and len(sealed.added) > SHOWN:
-        click.echo(f"  and {len(sealed.added) - SHOWN} more")
+        click.echo(printable(f"  and {len(sealed.added) - SHOWN} more"))

@@ -143,8 +143,8 @@ def _print_broken(outcomes: Iterable[PathOutcome[Report]], what: str) -> None:
 def _warn_of_unproven(report: Report) -> int:
     if not report.unproven:
         return KEPT
-    first, n_unproven = shown(report.unproven[0]), len(report.unproven)
-    warn(f"{n_unproven} files have no digest, such as '{first}': `shardproof seal` gives them one")
+    lacking = f"{len(report.unproven)} files have no digest, such as '{shown(report.unproven[0])}'"
+    warn(f"{lacking}: `shardproof seal` gives them one")
     return FINDINGS
 
 

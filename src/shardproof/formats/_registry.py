@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from shardproof._base.messages import quoted, told
+from shardproof._base.messages import quoted, told, traced
 from shardproof._base.names import open_root, real_root
 from shardproof._base.opening import is_directory, is_there, permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
@@ -104,7 +104,7 @@ def get(name: str) -> Format:
     try:
         form = others[name].load()
     except Exception as error:  # whatever a package does when it is imported
-        raise ValueError(f"format {quoted(name)} can't be loaded: {told(error)}") from error
+        raise ValueError(f"format {quoted(name)} can't be loaded: {told(error)}") from traced(error)
     if not isinstance(form, Format):
         raise ValueError(f"format {quoted(name)}: expected a Format, found {quoted(repr(form))}")
     return form
@@ -188,9 +188,8 @@ def _of_others(path: str) -> list[Format]:
     try:
         return _recognizing(_others(), path)
     except ValueError as error:  # it may be the one: to say that nobody knows it would be wrong
-        raise ManifestNotFoundError(
-            f"no format of ours recognizes it; {error}", path=path
-        ) from error
+        problem = f"no format of ours recognizes it; {told(error)}"
+        raise ManifestNotFoundError(problem, path=path) from traced(error)
 
 
 def _recognizing(names: Iterable[str], path: str) -> list[Format]:

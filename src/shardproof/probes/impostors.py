@@ -6,10 +6,10 @@ key (https://git-annex.branchable.com/internals/pointer_file/); a download witho
 status leaves what the server had to say.
 """
 
+import os
 import re
 
 from shardproof._base.messages import quoted
-from shardproof._base.opening import read_at
 
 __all__ = ["impostor", "is_text"]
 
@@ -47,7 +47,9 @@ def impostor(fd: int, size: int, *, among_texts: bool = False) -> str | None:
     Raises:
         OSError: It could not be read.
     """
-    return _pointer(fd, size) or (None if among_texts else _answer(fd))
+    os.lseek(fd, 0, os.SEEK_SET)  # not pread(2), which pyfakefs does not fake
+    head = os.read(fd, _HEAD_BYTES)
+    return _pointer(head, size) or (None if among_texts else _answer(head))
 
 
 def is_text(name: str) -> bool:
@@ -55,10 +57,9 @@ def is_text(name: str) -> bool:
     return name.lower().endswith(_TEXTS)
 
 
-def _pointer(fd: int, size: int) -> str | None:
+def _pointer(text: bytes, size: int) -> str | None:
     if size > _HEAD_BYTES:
         return None
-    text = read_at(fd, size)
     if (found := _LFS.fullmatch(text)) is not None:
         return f"Git LFS pointer of {_spaced(found[1])} bytes: run `git lfs pull`"
     if (found := _ANNEX.fullmatch(text)) is not None:
@@ -68,8 +69,7 @@ def _pointer(fd: int, size: int) -> str | None:
     return None
 
 
-def _answer(fd: int) -> str | None:
-    head = read_at(fd, _HEAD_BYTES)
+def _answer(head: bytes) -> str | None:
     if _HTML.match(head):
         return "HTML page: a download got it in place of the file; fetch it again, with a token?"
     if (found := _XML_ERROR.match(head)) is not None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardproof._base import digest, digest_lists, json
-from shardproof._base.messages import quoted
+from shardproof._base.messages import quoted, told
 from shardproof._base.opening import files_below
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
@@ -163,7 +163,7 @@ def _checked(text: str | None, where: str) -> str | None:
     try:
         return text and str(digest.parse(text))
     except ValueError as error:
-        raise ManifestError(str(error), path=where) from None
+        raise ManifestError(told(error), path=where) from None
 
 
 def _in_parts(item: tuple[str, Sequence[_SignedPart]]) -> PromisedFile:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from shardproof._base import json
+from shardproof._base.messages import quoted
 from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof._base.opening import names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
@@ -57,7 +58,7 @@ def _contradictions(path: str, counted: CountedSet) -> Iterator[Contradiction]:
         names = [name for name in counted.names if os.path.basename(name).startswith(f"{split}-")]
         n_rows = _rows_in(path, names)
         if names and n_rows not in {None, n_examples}:
-            expected = f"{n_examples} rows in the split {split!r}, as {_INFO} says"
+            expected = f"{n_examples} rows in the split {quoted(split)}, as {_INFO} says"
             yield Contradiction(names[0], Mismatch(expected=expected, found=f"{n_rows} rows"))
 
 

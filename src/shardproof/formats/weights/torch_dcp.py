@@ -109,7 +109,7 @@ def _read(root: str, name: str, there: Sequence[str]) -> bytes:
         n_shards = sum(_SHARD.fullmatch(each) is not None for each in there)
         problem = f"there is no such file, beside {n_shards} '.distcp' files"
         if name + _UNFINISHED in there:
-            problem += f" and '{name}{_UNFINISHED}'"
+            problem += f" and '{shown(name + _UNFINISHED)}'"
         problem += ": it is written last, so the save was interrupted; use an earlier checkpoint"
         raise ManifestNotFoundError(problem, path=error.path) from error
 
@@ -173,7 +173,8 @@ def _unfinished(names: Sequence[str]) -> list[Contradiction]:
     """Return the leftovers of saves that did not finish: the files may be of those."""
     left = [name for name in names if name.endswith(_METADATA + _UNFINISHED)]
     mismatch = Mismatch(
-        expected=f"a save that finished: '{_METADATA}' alone", found="one that was interrupted"
+        expected=f"a save that finished: '{shown(_METADATA)}' alone",
+        found="one that was interrupted",
     )
     return [
         Contradiction(name, mismatch)
