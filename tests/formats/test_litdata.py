@@ -158,6 +158,14 @@ class TestOlderWriters:
         (tmp_path / name).write_bytes(data.ljust(size, b"x")[:size])
         assert found_in(tmp_path) == [("structure", name)]
 
+    @pytest.mark.parametrize(
+        "config",
+        [{"encryption": {"level": "chunk"}}, {"item_loader": "ParquetLoader"}],
+    )
+    def test_where_they_state_the_size_it_is_promised(self, tmp_path, config) -> None:
+        write_litdata(tmp_path, classic(), keys=OLD, **config)
+        assert [file.size for file in FORMAT.read_manifest(str(tmp_path)).files] == [28] * 3
+
     def test_a_sound_chunk_in_the_place_of_another_shows(self, tmp_path) -> None:
         write_litdata(tmp_path, by_samples(1), keys=OLD)
         (tmp_path / "chunk-0-0.bin").write_bytes(chunk([b"abcde", b"", b"ab"]))
@@ -274,6 +282,14 @@ def test_a_kind_that_is_newer_is_refused_by_its_name(tmp_path) -> None:
     write_litdata(tmp_path, classic(), compression="zstd", compression_level="quantum")
     with pytest.raises(ManifestError, match="'quantum' are not known here"):
         validate(tmp_path)
+
+
+def test_a_chunk_that_is_longer_than_any_rows_of_arrow(tmp_path) -> None:
+    write_litdata(tmp_path, classic(1), keys=OLD)
+    with (tmp_path / "chunk-0-0.bin").open("r+b") as file:
+        file.truncate(2**32 + 100)
+    expected, found = f"samples from byte 20 to {2**32 + 100}", "from byte 20 to 28"
+    assert said_of(tmp_path) == [(expected, found)]
 
 
 def put(data: bytes, at: int, number: int) -> bytes:

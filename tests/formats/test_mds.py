@@ -248,6 +248,21 @@ def test_the_offsets_may_end_anywhere(tmp_path, n_samples: int) -> None:
         assert found.startswith(said[1])
 
 
+def test_offsets_that_the_file_has_no_room_for(tmp_path) -> None:
+    data = struct.pack("<3I", 500, 8, 8)
+    assert said_of(write_one(tmp_path, data, 500)) == [("501 offsets", "12 bytes in all")]
+
+
+def test_a_shard_that_is_cut_while_it_is_looked_at(tmp_path) -> None:
+    manifest = FORMAT.read_manifest(str(write_one(tmp_path, struct.pack("<I", 1), 1)))
+    with (tmp_path / "shard.00000.mds").open("rb") as file:
+        [promised], probe = manifest.files, manifest.probe
+        assert probe is not None
+        mismatch = probe(promised, file.fileno(), 1000)
+    assert mismatch is not None
+    assert mismatch.expected == "2 offsets"
+
+
 def test_a_description_may_be_left_out(tmp_path) -> None:
     """No reader needs it, and others than Streaming write such shards too."""
     data = struct.pack("<3I", 1, 12, 15) + b"abc"
@@ -306,6 +321,15 @@ def test_a_key_that_stands_twice_is_refused(tmp_path, key: str, usual: bool) -> 
     (tmp_path / "index.json").write_text(index.replace(f'"{key}"', f'"{key}": 1, "{key}"'))
     with pytest.raises(ManifestError, match=rf"the key '{key}' stands twice|, found 1"):
         validate(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{}, {"compression": "zstd", "size_limit": "64mb"}])
+def test_an_index_that_streaming_writes_is_read_once(tmp_path, monkeypatch, change) -> None:
+    """That no key stands twice in it is seen without a second look, which takes longer."""
+    write_mds(tmp_path, 2, **change)
+    monkeypatch.setattr("shardproof._base.json.json.loads", None)
+    monkeypatch.setattr("shardproof._base.json._is_deep", None)
+    assert len(FORMAT.read_manifest(str(tmp_path)).files) == 2
 
 
 def test_only_what_may_be_compressed_is_looked_for(tmp_path) -> None:

@@ -41,7 +41,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 class _MdsFile(msgspec.Struct, omit_defaults=True, gc=False):
     basename: str
     bytes: _Count
-    hashes: dict[str, str] = {}
+    hashes: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 _MaybeFile = _MdsFile | msgspec.UnsetType | None
@@ -111,7 +111,7 @@ def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[PromisedFile]:
             yield PromisedFile(
                 name=file.basename,
                 size=file.bytes,
-                digest=_best(file.hashes),
+                digest=_best(file.hashes or {}),
                 n_items=shard.samples if is_mds else None,
             )
 
