@@ -94,8 +94,8 @@ class TestRepaired:
             monkeypatch.undo()  # the client's own addresses begin with what was replaced
             lines = [f"{hashlib.sha256(files[n]).hexdigest()}  {n}\n" for n in files]
             (tmp_path / "SHA256SUMS").write_text("".join(lines))
-            source = HubSource("org/name", endpoint=hub.url)
-            done = repair(root, source, against=tmp_path / "SHA256SUMS")
+            with HubSource("org/name", endpoint=hub.url) as source:
+                done = repair(root, source, against=tmp_path / "SHA256SUMS")
         assert set(done.repaired) == {"train/1.bin", "README.md"}, done.failed
         assert contents(root) == files
 
@@ -139,6 +139,27 @@ class TestRepaired:
         assert (done.ok, done.repaired) == (True, (name,))
         report = validate(path, level="valid")
         assert (done.report.n_proven, done.report.unproven) == (report.n_proven, ())
+
+    def test_what_a_fetched_promise_names_is_fetched_too(self, tmp_path) -> None:
+        golden = next(golden for golden in GOLDENS if golden.name == "bagit")
+        path = golden.copy(tmp_path)
+        payload = sorted(name for name in contents(path) if name.startswith("data/"))
+        (path / "manifest-sha256.txt").unlink()
+        (path / payload[0]).unlink()
+        (path / payload[1]).write_bytes(b"")
+        done = repair(path, str(golden.path))
+        assert set(done.repaired) == {"manifest-sha256.txt", *payload[:2]}, done.failed
+        assert done.ok, str(done.report)
+        assert contents(path) == contents(golden.path)
+        assert done.report == validate(path, level="valid")
+
+    def test_the_report_is_what_validate_would_say(self, sealed, whole) -> None:
+        break_some(sealed)
+        del whole["acts000004.bin"]
+        with serve_hub(whole) as hub:
+            done = repair(sealed, hub.url, limits=LIMITS)
+        assert len(done.repaired) == 3
+        assert done.report == validate(sealed, level="valid")
 
     def test_what_has_no_digest_is_not_called_proven(self, make_shards_dir, tmp_path) -> None:
         path = make_shards_dir(3)
@@ -196,6 +217,15 @@ class TestNotRepaired:
             assert not hub.requests
         assert done.wanted == ()
         assert done.report.exit_code == 3
+
+    def test_from_itself(self, sealed, whole, tmp_path) -> None:
+        flip(sealed / "acts000001.bin")
+        before = contents(sealed)
+        (tmp_path / "link").symlink_to(sealed)
+        for source in (sealed, tmp_path / "link"):
+            with pytest.raises(ValueError, match="the directory itself"):
+                repair(sealed, str(source))
+        assert contents(sealed) == before
 
     def test_no_promise(self, sealed, whole, tmp_path) -> None:
         (tmp_path / "empty").mkdir()

@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +19,21 @@ from shardproof._base.progress import bar
 from shardproof._base.work import Deadline, apart, to_waiter
 from shardproof.checks import check
 from shardproof.errors import FetchError
-from shardproof.fetching import Cancellation, Limits, RemoteFile, Source, fetch_file, open_source
+from shardproof.fetching import (
+    Cancellation,
+    FsspecSource,
+    HttpSource,
+    HubSource,
+    Limits,
+    RemoteFile,
+    Source,
+    fetch_file,
+    open_source,
+)
 from shardproof.fetching.transfer import listed
 from shardproof.manifest import PromisedFile
 from shardproof.promises import Promise, promise_of
-from shardproof.report import Level, Report
+from shardproof.report import Finding, Level, Report
 
 __all__ = ["Repair", "Replacement", "repair"]
 
@@ -48,10 +60,12 @@ class Repair:
     """What was broken, what was fetched, and what is left.
 
     Attributes:
-        wanted: What was missing or wrong and can be fetched, in the manifest's order.
+        wanted: What was missing or wrong and can be fetched, in the manifest's order; then what a
+            promise that was fetched itself names.
         repaired: Names of those that are as promised now; none in a dry run.
         failed: Names of those that could not be fetched, or are not as promised even now, and why.
-        report: What is left: the findings of the first look that are not repaired.
+        report: What is left, as `validate` would find it now; a file that was whole at the first
+            look is not looked at again.
     """
 
     wanted: tuple[Replacement, ...]
@@ -136,7 +150,7 @@ def repair(
         >>> repair.ok, repair.repaired
         (True, ('acts000001.bin',))
     """
-    refuse_empty(path=path)
+    refuse_empty(path=path, source=source if isinstance(source, str) else None, against=against)
     if workers is not None:
         count("workers", workers, 1)
     form = None if format is None else formats.get(format)
@@ -145,27 +159,37 @@ def repair(
 
         def work(stop: Any) -> Repair:
             located = formats.locate(path)
-            promise = promise_of(located.path, form=form, against=against, level=level)
+            ask = functools.partial(
+                promise_of, located.path, form=form, against=against, level=level
+            )
+            promise = ask()
             report = check(promise.manifest, level=level)
             report = dataclasses.replace(report, path=Path(located.path))
             with contextlib.ExitStack() as stack:
                 stack.enter_context((cancellation or Cancellation()).register(stop.set))
                 opened = source
                 if isinstance(opened, str):
-                    opened = stack.enter_context(contextlib.closing(_opened(opened)))
+                    opened = _opened(opened, located.root)
+                    stack.enter_context(contextlib.closing(opened))
                 visit = _RepairVisit(promise, opened, level, limits, stop)
-                wanted = visit.wanted(report)
-                if dry_run or not wanted:
-                    return Repair(tuple(visit.told(wanted)), (), {}, report)
-                failed = visit.fetch(wanted, workers or _AT_ONCE, to_waiter(on_progress))
-                return visit.judge(wanted, failed, report)
+                done = Repair((), (), {}, report)
+                while wanted := visit.wanted(done):
+                    if dry_run:
+                        return dataclasses.replace(done, wanted=tuple(visit.told(wanted)))
+                    failed = visit.fetch(wanted, workers or _AT_ONCE, to_waiter(on_progress))
+                    done = visit.judge(done, wanted, failed, promise if against else ask())
+                return done
 
         return apart(work)
 
 
-def _opened(address: str) -> Any:
-    is_path = "://" not in address
-    return open_source(f"file://{os.path.abspath(address)}" if is_path else address)
+def _opened(address: str, root: str) -> HubSource | HttpSource | FsspecSource:
+    if "://" in address:
+        return open_source(address)
+    if real_path(address) == root:
+        problem = "expected a source that is another one, found the directory itself"
+        raise ValueError(f"source: {problem}, '{shown(root)}'")
+    return open_source(f"file://{os.path.abspath(address)}")
 
 
 class _RepairVisit:
@@ -181,9 +205,11 @@ class _RepairVisit:
         there = listed(source, limits, deadline, self._root)
         self._there: Mapping[str, RemoteFile] = {file.name: file for file in there}
 
-    def wanted(self, report: Report) -> list[PromisedFile]:
-        """Return what is to be fetched."""
-        return [self._manifest.files[index] for index in report.broken().indices]
+    def wanted(self, done: Repair) -> list[PromisedFile]:
+        """Return what is to be fetched, and was not tried yet."""
+        tried = {file.name for file in done.wanted}
+        broken = [self._manifest.files[index] for index in done.report.broken().indices]
+        return [file for file in broken if file.name not in tried]
 
     def told(self, wanted: Sequence[PromisedFile]) -> Iterator[Replacement]:
         """Yield what is to be fetched, with its size."""
@@ -252,26 +278,66 @@ class _RepairVisit:
         raise ValueError(f"it is a link that leads out, to '{shown(target)}'")
 
     def judge(
-        self, wanted: Sequence[PromisedFile], failed: dict[str, str], before: Report
+        self,
+        done: Repair,
+        wanted: Sequence[PromisedFile],
+        failed: Mapping[str, str],
+        promise: Promise,
     ) -> Repair:
-        """Look again at what was fetched, and remove the wrong files that it is in the place of."""
-        again = [file for file in wanted if file.name not in failed]
-        looked = self._look_at(again)
-        left = {os.fspath(found.path): found for found in looked.findings}
-        repaired = []
-        for file in again:
-            found = left.get(os.path.join(self._root, file.name))
-            if found is None:
-                repaired.append(file.name)
-                self._remove_asides(file.name)
-            else:
-                failed[file.name] = f"expected {found.expected}, found {found.found}"
-        report = self._report(before, {*repaired}, looked)
-        return Repair(tuple(self.told(wanted)), tuple(repaired), failed, report)
+        """Look again at what was fetched, and remove the wrong files that it is in the place of.
+
+        The promise is the one of now: an index or a list may be among what was fetched.
+        """
+        fetched = [file.name for file in wanted if file.name not in failed]
+        asked, seen = tuple(self.told(wanted)), self._manifest.files
+        self._promise, self._manifest = promise, promise.manifest
+        report = self._look_again(done.report, seen, {file.name for file in wanted})
+        wrong = dict(self._problems(report, fetched))
+        repaired = tuple(name for name in fetched if name not in wrong)
+        for name in repaired:
+            self._remove_asides(name)
+        # Last, because a promise of nothing else counts what was moved aside.
+        rest = check(dataclasses.replace(self._manifest, files=()), level=self._level)
+        report = dataclasses.replace(report, findings=(*report.findings, *rest.findings))
+        failed = {**done.failed, **failed, **wrong}
+        return Repair((*done.wanted, *asked), (*done.repaired, *repaired), failed, report)
+
+    def _look_again(
+        self, before: Report, seen: Sequence[PromisedFile], tried: Collection[str]
+    ) -> Report:
+        """Return what there is to say about files; what was seen and promised so is not asked."""
+        known = {file.name: file for file in seen if file.name not in tried}
+        files = self._manifest.files
+        anew = [file for file in files if known.get(file.name) != file]
+        looked = self._look_at(anew)
+        number_of = {file.name: number for number, file in enumerate(files)}
+        stands = number_of.keys() - {file.name for file in anew}
+        found = [each for each in _named(before, seen) if each[0] in stands]
+        found += _named(looked, anew)
+        findings = [dataclasses.replace(finding, index=number_of[name]) for name, finding in found]
+        paths = {self._manifest.root / name for name in stands} if before.unproven else ()
+        unproven = [*(path for path in before.unproven if path in paths), *looked.unproven]
+        return dataclasses.replace(
+            before,
+            n_files=len(files),
+            findings=tuple(sorted(findings, key=attrgetter("index"))),
+            unproven=tuple(unproven),
+            n_proven=len(files) - len(findings) - len(unproven),
+        )
 
     def _look_at(self, some: Sequence[PromisedFile]) -> Report:
         manifest = dataclasses.replace(self._manifest, files=some, damaged=(), contradictions=tuple)
         return check(manifest, level=self._level)
+
+    def _problems(self, report: Report, fetched: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield which of the fetched files are not as promised, and why."""
+        found = dict(_named(report, self._manifest.files))
+        promised = {file.name for file in self._manifest.files}
+        for name in fetched:
+            if name in found:
+                yield name, f"expected {found[name].expected}, found {found[name].found}"
+            elif name not in promised:
+                yield name, "it was fetched, and is not promised any more"
 
     def _remove_asides(self, name: str) -> None:
         """Remove what was moved aside under the name of a file that is whole now."""
@@ -280,17 +346,9 @@ class _RepairVisit:
             if other.startswith(base) and _ASIDE.fullmatch(other, len(base)):
                 files.remove(os.path.join(folder, other))
 
-    def _report(self, before: Report, repaired: Collection[str], looked: Report) -> Report:
-        """Return what the first look would find now; what is about no file is asked again."""
-        about_files = [
-            found
-            for found in before.findings
-            if found.index is not None and self._manifest.files[found.index].name not in repaired
-        ]
-        about_the_rest = check(dataclasses.replace(self._manifest, files=()), level=self._level)
-        return dataclasses.replace(
-            before,
-            findings=(*about_files, *about_the_rest.findings),
-            unproven=(*before.unproven, *looked.unproven),
-            n_proven=(before.n_proven or 0) + (looked.n_proven or 0),
-        )
+
+def _named(report: Report, files: Sequence[PromisedFile]) -> Iterator[tuple[str, Finding]]:
+    """Yield the findings about promised files, with the names of those."""
+    for finding in report.findings:
+        if finding.index is not None:
+            yield files[finding.index].name, finding

@@ -84,7 +84,7 @@ def validate(
         >>> report.ok, report.n_files
         (True, 3)
     """
-    refuse_empty(path=path)
+    refuse_empty(path=path, against=against)
     if workers is not None:
         count("workers", workers, 1)
         if executor is not None:

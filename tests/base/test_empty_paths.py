@@ -32,8 +32,11 @@ SAVER, LOADER = shardproof.MultiShardSaver(), shardproof.MultiShardLoader()
 
 ENTRANCES = {
     "validate path": lambda: shardproof.validate(""),
+    "validate against": lambda: shardproof.validate("/nowhere", against=""),
     "seal path": lambda: shardproof.seal(""),
     "repair path": lambda: shardproof.repair("", "https://example.org"),
+    "repair source": lambda: shardproof.repair("/nowhere", ""),
+    "repair against": lambda: shardproof.repair("/nowhere", "https://x.org", against=""),
     "stage path": lambda: shardproof.stage(""),
     "stage to": lambda: shardproof.stage("/nowhere", ""),
     "ShardInfo.load shards_dir": lambda: shardproof.ShardInfo.load(""),
@@ -127,6 +130,11 @@ def test_each_public_name_that_takes_a_path_is_in_the_list() -> None:
 COMMANDS = [
     ["validate", ""],
     ["validate", "{here}", ""],
+    ["validate", "{here}", "--against", ""],
+    ["repair", "", "--from", "{here}"],
+    ["repair", "{here}", "--from", ""],
+    ["repair", "{here}", "--from", "/tmp", "--against", ""],
+    ["seal", ""],
     ["stage", ""],
     ["stage", "{here}", "--to", ""],
     ["fetch", "", "{here}"],

@@ -41,9 +41,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 SHOWN = 20
 """How many are shown of a long list."""
 
+
+def given_text(text: str) -> str:
+    """Return a path or an address as it was given, unless it is empty or leads nowhere."""
+    if not text:
+        raise click.BadParameter(EMPTY)
+    if "://" not in text and not os.path.isabs(text):
+        try:
+            os.getcwd()
+        except OSError as error:  # it is gone, as a job's may be
+            problem = f"the current directory can't be told: {told(error)}"
+            end_with(f"Could not look at {quoted(text)}: {problem}", COULD_NOT_LOOK)
+    return text
+
+
 against_option = click.option(
     "--against",
     metavar="PROMISE",
+    type=given_text,
     help="A promise from elsewhere: hf://..., a list of digests or its address, a directory.",
 )
 follow_links_option = click.option(
@@ -82,19 +97,6 @@ def level_option(text: str, *, default: Level) -> Callable[[F], F]:
 def workers_option(text: str) -> Callable[[F], F]:
     """Return the option that says how many threads there are."""
     return click.option("--workers", type=click.IntRange(min=1), metavar="N", help=text)
-
-
-def given_text(text: str) -> str:
-    """Return a path or an address as it was given, unless it is empty or leads nowhere."""
-    if not text:
-        raise click.BadParameter(EMPTY)
-    if "://" not in text and not os.path.isabs(text):
-        try:
-            os.getcwd()
-        except OSError as error:  # it is gone, as a job's may be
-            problem = f"the current directory can't be told: {told(error)}"
-            end_with(f"Could not look at {quoted(text)}: {problem}", COULD_NOT_LOOK)
-    return text
 
 
 class ShellArgument(click.Argument):

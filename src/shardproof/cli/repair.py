@@ -17,6 +17,7 @@ from shardproof.cli.paths import (
     argument,
     format_option,
     given_path,
+    given_text,
     json_option,
     level_option,
     quiet_option,
@@ -30,7 +31,12 @@ __all__ = ["repair"]
 @click.command(cls=ShellCommand)
 @argument("path", "DIR", "What is repaired.", given_path)
 @click.option(
-    "--from", "source", metavar="SOURCE", required=True, help="An address, or a directory."
+    "--from",
+    "source",
+    metavar="SOURCE",
+    type=given_text,
+    required=True,
+    help="An address, or a directory.",
 )
 @level_option("How hard to look for what is wrong.", default="valid")
 @against_option
