@@ -24,7 +24,7 @@ LIST, JOURNAL = "SHA256SUMS", ".SHA256SUMS.journal"
 @pytest.fixture
 def settled(monkeypatch) -> None:
     """No file has changed lately: a change time can't be set back."""
-    monkeypatch.setattr("shardproof._base.proofs._SETTLED", -3600.0)
+    monkeypatch.setattr("shardproof._base.proofs.TICK", -3600.0)
 
 
 class TestSealed:
@@ -72,6 +72,29 @@ class TestSealed:
         subprocess.run(["sha256sum", "-c", "--strict", LIST], cwd=tmp_path, check=True)
         report = validate(tmp_path, level="valid")
         assert (report.format, report.ok, report.n_files) == ("digests", True, 2)
+
+    def test_of_several_lists_the_one_that_proves_most_counts(self, make_shards_dir) -> None:
+        path = make_shards_dir(2)
+        seal(path)
+        seal(path, algorithm="xxh3-128")
+        shard = path / "acts000001.bin"
+        data = shard.read_bytes()
+        (path / "MD5SUMS").write_text(f"{hashlib.md5(data).hexdigest()}  {shard.name}\n")
+        assert validate(path, level="valid").ok
+        line = f"{hashlib.sha256(data[1:]).hexdigest()}  {shard.name}\n"
+        (path / LIST).write_text(line)
+        assert [each.kind for each in validate(path, level="valid").findings] == [
+            FindingKind.DIGEST
+        ]
+
+    def test_lists_that_disagree(self, make_shards_dir) -> None:
+        path = make_shards_dir(2)
+        seal(path)
+        shard = path / "acts000001.bin"
+        with (path / LIST).open("a") as file:
+            file.write(f"{hashlib.sha256(b'x').hexdigest()}  {shard.name}\n")
+        findings = validate(path, level="complete").findings
+        assert [(each.kind, each.path) for each in findings] == [(FindingKind.STRUCTURE, shard)]
 
     def test_an_empty_directory_has_nothing_to_seal(self, tmp_path: Path) -> None:
         with pytest.raises(ManifestNotFoundError, match="there is nothing to seal"):
@@ -252,6 +275,17 @@ class TestKilled:
         monkeypatch.setattr(digest, "of_file", real)
         assert seal(tmp_path).n_resumed == 2
         assert validate(tmp_path, level="valid").n_proven == 4
+
+    @pytest.mark.parametrize("digest", ["sha256:" + "0" * 63, "sha256:a\\nb", "sha256:", "sha256"])
+    def test_a_digest_in_the_journal_that_is_none(self, tmp_path, settled, digest: str) -> None:
+        """Whoever writes there can't make the list one that nobody can read."""
+        (tmp_path / "a").write_bytes(b"a")
+        status = (tmp_path / "a").stat()
+        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        (tmp_path / JOURNAL).write_text(f'["a", "{digest}", {stamp}]\n')
+        sealed = seal(tmp_path)
+        assert sealed.n_resumed == 0
+        assert (tmp_path / LIST).read_text() == f"{hashlib.sha256(b'a').hexdigest()}  a\n"
 
     def test_a_torn_line_of_the_journal(self, tmp_path, settled) -> None:
         for name in "ab":

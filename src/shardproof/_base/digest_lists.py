@@ -9,14 +9,24 @@ alone.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
 from shardproof._base.opening import is_directory, mode_of
 from shardproof.errors import ManifestError
 
-__all__ = ["NAMES", "format_line", "is_list", "lists_in", "parse", "read", "seals_in"]
+__all__ = [
+    "NAMES",
+    "disagreements",
+    "format_line",
+    "is_list",
+    "lists_in",
+    "parse",
+    "read",
+    "seals_in",
+    "stated_by",
+]
 
 NAMES = {
     "sha256": "SHA256SUMS",
@@ -169,13 +179,34 @@ def format_line(name: str, digest: str) -> bytes:
     return mark + digest.partition(":")[2].encode() + b"  " + escaped + b"\n"
 
 
-def seals_in(root: str) -> Iterator[tuple[str, str]]:
-    """Yield names and digests of those lists in a directory that have the names of `NAMES`.
+def seals_in(root: str) -> list[str]:
+    """Return the names of those lists in a directory that are called as in `NAMES`.
 
     Raises:
-        ManifestError: One can't be read.
+        OSError: It could not be looked at.
+    """
+    return [name for name in NAMES.values() if mode_of(os.path.join(root, name))]
+
+
+def stated_by(root: str, names: Iterable[str]) -> dict[str, list[str]]:
+    """Return all digests that lists in a directory state of each file.
+
+    Raises:
+        ManifestError: A list can't be read.
         OSError: The file system failed.
     """
-    for name in NAMES.values():
-        if mode_of(os.path.join(root, name)):
-            yield from read(root, name)
+    stated: dict[str, list[str]] = {}
+    for name in names:
+        for file, text in read(root, name):
+            stated.setdefault(file, []).append(text)
+    return stated
+
+
+def disagreements(stated: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str, str]]:
+    """Yield each file of which two digests by the same algorithm are stated, with both."""
+    for name, texts in stated.items():
+        first: dict[str, str] = {}
+        for text in texts if len(texts) > 1 else ():
+            known = first.setdefault(text.partition(":")[0], text)
+            if known != text:
+                yield name, known, text

@@ -23,6 +23,7 @@ from shardproof._base import threads
 from shardproof._base.threads import Stop
 
 __all__ = [
+    "TICK",
     "Heartbeat",
     "Mark",
     "ObservedSilence",
@@ -48,7 +49,7 @@ Mark = tuple[int, int, int]
 Stamp = tuple[int, ...]
 """What changes when a file does, or its name."""
 
-_TICK = 2.0
+TICK = 2.0
 """Seconds in which a file may change twice and its time once, on the coarsest file system."""
 
 
@@ -233,4 +234,4 @@ def mark_of(status: os.stat_result) -> Mark:
 
 def settled_stamp_of(status: os.stat_result) -> Stamp | None:
     """Return a file's stamp, or None where it changed so lately that it may change and keep it."""
-    return None if time.time() - status.st_mtime < _TICK else stamp_of(status)
+    return None if time.time() - status.st_mtime < TICK else stamp_of(status)

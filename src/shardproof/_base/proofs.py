@@ -15,14 +15,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardproof._base.liveness import Stamp, stamp_of
+from shardproof._base import digest as _digest
+from shardproof._base.liveness import TICK, Stamp, stamp_of
 from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof.errors import SealError
 
 __all__ = ["Journal", "SealedProof", "journal_name", "proofs_of"]
-
-_SETTLED = 2.0
-"""Seconds in which a file may change twice and its times once, on the coarsest file system."""
 
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -51,7 +49,7 @@ class SealedProof(NamedTuple):
 class _ProofLine(msgspec.Struct, array_like=True):
     name: str
     digest: str
-    stamp: tuple[int, int, int, int]
+    stamp: Stamp
 
 
 _decode = msgspec.json.Decoder(_ProofLine).decode
@@ -73,9 +71,9 @@ def proofs_of(root: str, list_name: str) -> Mapping[str, SealedProof]:
     """
     proofs = {}
     for line in _lines(root, journal_name(list_name)):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with contextlib.suppress(ValueError):  # msgspec's is one
             told = _decode(line)
-            proofs[told.name] = SealedProof(told.digest, told.stamp)
+            proofs[told.name] = SealedProof(str(_digest.parse(told.digest)), told.stamp)
     return proofs
 
 
@@ -100,15 +98,18 @@ class Journal:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE
         self.path = os.path.join(root, journal_name(list_name))
         self._fd = os.open(self.path, flags, 0o666)
-        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+        try:
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise SealError("expected a journal, found something else", path=self.path)
+            os.write(self._fd, b"\n")  # the last line may be torn
+        except BaseException:
             os.close(self._fd)
-            raise SealError("expected a journal, found something else", path=self.path)
-        os.write(self._fd, b"\n")  # the last line may be torn
+            raise
 
     def note(self, name: str, digest: str, status: os.stat_result) -> None:
         """Take down a proof, unless the file has changed so lately that it may do so unseen."""
-        if time.time() - max(status.st_mtime, status.st_ctime) >= _SETTLED:
-            os.write(self._fd, _encode(_ProofLine(name, digest, stamp_of(status))) + b"\n")  # type: ignore[arg-type]
+        if time.time() - max(status.st_mtime, status.st_ctime) >= TICK:
+            os.write(self._fd, _encode(_ProofLine(name, digest, stamp_of(status))) + b"\n")
 
     def __enter__(self) -> "Journal":
         return self

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -26,13 +26,16 @@ def read_manifest(form: Format, path: str) -> Manifest:
     """
     manifest = form.read_manifest(path)
     root = os.fspath(manifest.root)
-    sealed = {} if form.name == LISTS else dict(digest_lists.seals_in(root))
+    lists = () if form.name == LISTS else digest_lists.seals_in(root)
+    sealed = digest_lists.stated_by(root, lists)
     if not sealed:
         return manifest
     known = {file.name for file in manifest.files}
-    files = [_with_digest(file, sealed.get(file.name)) for file in manifest.files]
+    files = [_with_digest(file, sealed.get(file.name, ())) for file in manifest.files]
     files += [
-        PromisedFile.by_digest(name, text) for name, text in sealed.items() if name not in known
+        PromisedFile.by_digest(name, digest.best(texts))
+        for name, texts in sealed.items()
+        if name not in known
     ]
 
     def contradictions() -> Iterator[Contradiction]:
@@ -56,20 +59,23 @@ def proofs_in(manifest: Manifest) -> dict[str, SealedProof]:
     return proofs
 
 
-def _with_digest(file: PromisedFile, text: str | None) -> PromisedFile:
-    """Add a digest to a promise, where it has none, or one that is weaker."""
-    if text is None or digest.best([text, file.digest or text]) != text:
+def _with_digest(file: PromisedFile, sealed: Sequence[str]) -> PromisedFile:
+    """Add the digest that proves most to a promise, where it has none, or one that is weaker."""
+    known = [] if file.digest is None or file.digest_from else [file.digest]
+    text = digest.best([*known, *sealed])
+    if not sealed or text is None or text == file.digest:
         return file
     return msgspec.structs.replace(file, digest=text, digest_from=0)
 
 
 def _disagreements(
-    files: Sequence[PromisedFile], sealed: dict[str, str]
+    files: Sequence[PromisedFile], sealed: Mapping[str, Sequence[str]]
 ) -> Iterator[Contradiction]:
-    for file in files:
-        text = sealed.get(file.name)
-        if text is None or file.digest is None or file.digest_from:
-            continue
-        one, other = digest.parse(file.digest), digest.parse(text)
-        if one.algorithm == other.algorithm and not digest.same(one, other):
-            yield Contradiction(file.name, Mismatch(expected=str(one), found=f"{other}, in a list"))
+    own = {
+        file.name: str(digest.parse(file.digest))
+        for file in files
+        if file.digest is not None and not file.digest_from and file.name in sealed
+    }
+    stated = {name: [own[name], *texts] if name in own else texts for name, texts in sealed.items()}
+    for name, known, other in digest_lists.disagreements(stated):
+        yield Contradiction(name, Mismatch(expected=known, found=f"{other}, in a list"))

@@ -144,7 +144,7 @@ def _seal(plan: _SealPlan, workers: int | None, on_progress: OnProgress | None) 
         algorithm=plan.algorithm,
         n_files=len(lines),
         added=tuple(plan.added),
-        n_resumed=reader.n_resumed,
+        n_resumed=len(reader.resumed),
     )
 
 
@@ -179,7 +179,7 @@ class _SealReader:
         self._root, self._algorithm, self._journal = plan.root, plan.algorithm, journal
         self._known = proofs_of(plan.root, plan.list_name)
         self._threads = fanout.threads_each(len(plan.added))
-        self.n_resumed = 0
+        self.resumed: list[str] = []
 
     def all(
         self, names: Sequence[str], workers: int | None, on_progress: OnProgress | None
@@ -207,7 +207,7 @@ class _SealReader:
             before = os.fstat(fd)
             known = self._known.get(name)
             if known is not None and known.stands_for(before, self._algorithm):
-                self.n_resumed += 1
+                self.resumed.append(name)
                 return known.digest
             size, algorithm, threads = before.st_size, self._algorithm, self._threads
             found = digest.of_file(fd, algorithm, size, threads=threads, go_on=go_on)

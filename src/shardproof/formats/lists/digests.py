@@ -21,10 +21,7 @@ def _read_manifest(path: str) -> Manifest:
     if not lists:
         problem = "there is no list of digests, such as SHA256SUMS"
         raise ManifestNotFoundError(problem, path=path)
-    stated: dict[str, list[str]] = {}
-    for name in lists:
-        for file, text in digest_lists.read(path, name):
-            stated.setdefault(file, []).append(text)
+    stated = digest_lists.stated_by(path, lists)
     # A list may name the others, and itself as it was before its last line.
     files = [
         PromisedFile.by_digest(name, digest.best(texts))
@@ -43,14 +40,9 @@ def _read_manifest(path: str) -> Manifest:
 
 
 def _disagreements(stated: Mapping[str, Sequence[str]]) -> Iterator[Contradiction]:
-    for name, texts in stated.items():
-        first: dict[str, str] = {}
-        for text in texts if len(texts) > 1 else ():
-            algorithm = text.partition(":")[0]
-            known = first.setdefault(algorithm, text)
-            if known != text:
-                expected = f"one digest by {algorithm}"
-                yield Contradiction(name, Mismatch(expected=expected, found=f"{known} and {text}"))
+    for name, known, other in digest_lists.disagreements(stated):
+        expected = f"one digest by {known.partition(':')[0]}"
+        yield Contradiction(name, Mismatch(expected=expected, found=f"{known} and {other}"))
 
 
 FORMAT = Format(
