@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import FindingKind, ManifestError, repair, seal, validate
+from shardproof import FetchError, FindingKind, ManifestError, repair, seal, validate
 from shardproof.fetching import HubSource, Limits
 from shardproof.testing.faults import FileSystemFaults, HubFault, serve_hub
 from tests.goldens import GOLDENS
@@ -286,6 +286,20 @@ class TestElsewhere:
         assert [(each.path.name, each.kind) for each in report.findings] == [
             ("a", FindingKind.DIGEST)
         ]
+
+    def test_no_secret_of_an_address_is_told(self, plain) -> None:
+        text = f"{hashlib.sha256(b'x').hexdigest()}  a\n"
+        with serve_hub({"x/SHA256SUMS": text.encode(), "x/MD5SUMS": b"nonsense\n"}) as hub:
+            host = hub.url.replace("://", "://user:hunter2@")
+            report = validate(plain, level="valid", against=f"{host}/x/SHA256SUMS?sig=s3cret")
+            assert [each.path.name for each in report.findings] == ["a"]
+            assert report.format == f"{hub.url}/x/SHA256SUMS"
+            told = [str(report.to_dict())]
+            for address in ("x/MD5SUMS", "x/SHA1SUMS", "x"):
+                with pytest.raises((ManifestError, FetchError)) as caught:
+                    validate(plain, against=f"{host}/{address}?sig=s3cret")
+                told.append(f"{caught.value}{caught.value.__cause__}")
+        assert not [text for text in told if "hunter2" in text or "s3cret" in text]
 
     def test_another_directory(self, plain, tmp_path) -> None:
         other = shutil.copytree(plain, tmp_path / "other")

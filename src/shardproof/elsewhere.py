@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from shardproof._base import digest, digest_lists, fanout
-from shardproof._base.messages import shown
+from shardproof._base.messages import quoted, shown
 from shardproof._base.names import (
     NotRegularError,
     open_inside,
@@ -18,11 +18,11 @@ from shardproof._base.opening import files_below, is_directory
 from shardproof._base.threads import Stop
 from shardproof._base.work import Deadline, go_on
 from shardproof.errors import ManifestError
-from shardproof.fetching import Limits, open_source
+from shardproof.fetching import Limits, open_source, sources
 from shardproof.fetching.transfer import Goal, ask, listed, read_range
 from shardproof.manifest import PromisedFile
 
-__all__ = ["files_promised_at"]
+__all__ = ["files_promised_at", "shown_address"]
 
 _MAX_LIST_BYTES = 256 * 2**20
 
@@ -41,12 +41,17 @@ def files_promised_at(address: str, *, reads: bool) -> list[PromisedFile]:
         OSError: The file system failed.
     """
     if "://" in address:
-        is_list = digest_lists.is_list(address.rpartition("/")[2])
+        is_list = digest_lists.is_list(shown_address(address).rpartition("/")[2])
         return _list_at(address) if is_list else _listing_of(address)
     if is_directory(address):
         return list(_in_directory(real_root(address), reads=reads))
     folder, name = os.path.split(os.path.abspath(address))
     return _files_of(digest_lists.read(real_root(folder), name))
+
+
+def shown_address(address: str) -> str:
+    """Return an address, or a path, as a message may show it: without passwords and tokens."""
+    return sources.bare(address) if "://" in address else shown(address)
 
 
 def _files_of(entries: "Sequence[tuple[str, str]]") -> list[PromisedFile]:
@@ -56,25 +61,26 @@ def _files_of(entries: "Sequence[tuple[str, str]]") -> list[PromisedFile]:
 def _listing_of(address: str) -> list[PromisedFile]:
     with contextlib.closing(open_source(address)) as source:
         limits = Limits()
-        files = listed(source, limits, Deadline(limits.deadline, Stop()), address)
+        files = listed(source, limits, Deadline(limits.deadline, Stop()), source.url)
     if not files:
         problem = "the source lists no files: a web server can't; give a list of digests, or hf://"
-        raise ManifestError(problem, path=shown(address))
+        raise ManifestError(problem, path=source.url)
     return [PromisedFile(name=file.name, size=file.size, digest=file.digest) for file in files]
 
 
 def _list_at(address: str) -> list[PromisedFile]:
-    folder, _, name = address.rpartition("/")
+    folder, name = sources.split_name(address)
     limits = Limits()
     with contextlib.closing(open_source(folder)) as source:
-        goal = Goal(name, address, "memory")
+        where = f"{source.url}/{name}"
+        goal = Goal(quoted(name), where, "memory")
         deadline = Deadline(limits.deadline, Stop())
         size = ask(source, name, goal=goal, limits=limits, deadline=deadline).size
         if size is None or size > _MAX_LIST_BYTES:
             problem = f"expected a list of at most {_MAX_LIST_BYTES} bytes, found {size}"
-            raise ManifestError(problem, path=shown(address))
+            raise ManifestError(problem, path=where)
         data = read_range(source, name, 0, size, limits=limits)
-    return _files_of(digest_lists.parse(data, path=shown(address)))
+    return _files_of(digest_lists.parse(data, path=where))
 
 
 def _in_directory(root: str, *, reads: bool) -> Iterator[PromisedFile]:

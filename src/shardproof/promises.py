@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof import formats
-from shardproof._base.messages import shown
 from shardproof._base.opening import real_path
 from shardproof.errors import ManifestError
 from shardproof.formats import Format
@@ -58,7 +57,7 @@ def promise_of(
         manifest = formats.read_manifest(form, path)
         return Promise(manifest, formats.parts_of(form), form.name_at_source)
     # What fetches takes longer to import than all else here.
-    from shardproof.elsewhere import files_promised_at  # noqa: PLC0415
+    from shardproof.elsewhere import files_promised_at, shown_address  # noqa: PLC0415
     from shardproof.probes import by_name  # noqa: PLC0415
 
     with contextlib.suppress(ManifestError):  # of no format, or of two
@@ -67,7 +66,7 @@ def promise_of(
     manifest = Manifest(
         root=Path(path),
         path=Path(path),
-        format=shown(address),
+        format=shown_address(address),
         files=files_promised_at(address, reads=level == "valid"),
         probe=by_name.probe,
         stores=[real_path(os.path.join(path, form.store))] if form and form.store else (),

@@ -162,13 +162,15 @@ def _look_from_afar(question: Question, files: Sequence[PromisedFile]) -> list[S
 
 
 def _numbered(findings: list[Finding], manifest: Manifest) -> list[Finding]:
-    """Give findings the numbers of the promised files that they are about, in their order."""
-    root, of_file = manifest.root, iter(enumerate(manifest.files))
-    numbered = []
-    for finding in findings:
-        index = next(index for index, file in of_file if root / file.name == finding.path)
-        numbered.append(dataclasses.replace(finding, index=index))
-    return numbered
+    """Give findings the numbers of the promised files that they are about."""
+    if not findings:
+        return []
+    root = os.path.join(manifest.root, "")
+    index_of = {file.name: index for index, file in enumerate(manifest.files)}
+    return [
+        dataclasses.replace(each, index=index_of[os.fspath(each.path).removeprefix(root)])
+        for each in findings
+    ]
 
 
 def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from shardproof.fetching.sources._callable import CallableSource
 from shardproof.fetching.sources._fsspec import FsspecSource
 from shardproof.fetching.sources._http import HttpSource
 from shardproof.fetching.sources._hub import HubSource
-from shardproof.fetching.sources._open import open_source
+from shardproof.fetching.sources._open import open_source, split_name
 from shardproof.fetching.sources._source import (
     Cancellation,
     ReadRequest,
@@ -12,6 +12,7 @@ from shardproof.fetching.sources._source import (
     Response,
     Source,
 )
+from shardproof.fetching.sources._urls import bare
 
 __all__ = [
     "CallableSource",
@@ -23,5 +24,7 @@ __all__ = [
     "RemoteFile",
     "Response",
     "Source",
+    "bare",
     "open_source",
+    "split_name",
 ]
