@@ -11,6 +11,7 @@ from typing import Any
 from shardproof import formats
 from shardproof._base.arguments import checked, count
 from shardproof._base.fanout import Executor
+from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar
@@ -54,7 +55,8 @@ def validate(
         against: A promise from elsewhere, in place of the directory's own: ``hf://`` or another
             address whose files are listed; a list of digests, as ``sha256sum`` writes it, or its
             address; another directory, whose sizes count, and with ``valid`` its bytes.
-        strict: Whether files that nothing promises are findings.
+        strict: Whether files that nothing promises are findings; of a directory, not of a prefix,
+            beside which other checkpoints lie.
         quick: Whether files that are as they were when the directory was sealed, by size, times and
             inode, are passed over at ``"valid"``; the report says how many.
         workers: How many threads look. By default one where the file system answers in
@@ -76,7 +78,7 @@ def validate(
             the directory was replaced meanwhile (ESTALE).
         TypeError: An argument of the wrong type.
         ValueError: An empty path; an unknown level or format; ``workers`` below 1, or together with
-            ``executor``.
+            ``executor``; ``strict`` of a prefix.
 
     Example:
         >>> import shardproof
@@ -90,7 +92,7 @@ def validate(
         if executor is not None:
             raise ValueError("expected workers or executor, found both")
     form = None if format is None else formats.get(format)
-    ask = functools.partial(promise_of, form=form, against=against, level=level)
+    ask = functools.partial(_asked, strict=strict, form=form, against=against, level=level)
     look = functools.partial(_checked, level=level, links=links, strict=strict, quick=quick)
     chosen = bar("shards") if progress is True else contextlib.nullcontext(progress or None)
     with chosen as told:
@@ -106,7 +108,7 @@ def validate(
 
 def _looked(
     path: str | os.PathLike[str],
-    ask: Callable[[str], Promise],
+    ask: Callable[[formats.Located], Promise],
     look: Callable[[Promise], Report],
 ) -> Report:
     located = formats.locate(path)
@@ -114,7 +116,7 @@ def _looked(
     try:
         before = os.fstat(fd)
         try:
-            report = look(ask(located.path))
+            report = look(ask(located))
         except ManifestError:
             _refuse_another(located.root, before)
             raise
@@ -122,6 +124,13 @@ def _looked(
     finally:
         os.close(fd)
     return dataclasses.replace(report, path=Path(located.path))
+
+
+def _asked(located: formats.Located, *, strict: bool, **how: Any) -> Promise:
+    if strict and located.path != located.root:
+        problem = f"expected a directory, found the prefix '{shown(located.path)}'"
+        raise ValueError(f"strict: {problem}: other checkpoints may lie beside it")
+    return promise_of(located.path, **how)
 
 
 def _checked(promise: Promise, *, strict: bool, quick: bool, **how: Any) -> Report:

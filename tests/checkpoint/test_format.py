@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import shardproof
 from shardproof import FindingKind, ManifestError, ManifestNotFoundError, MultiShardSaver, formats
+from shardproof.cli import app
 
 
 def kinds(report: shardproof.Report) -> dict[str, str]:
@@ -130,3 +132,13 @@ def test_a_flipped_bit_is_seen_while_it_is_staged(make_checkpoint, tmp_path: Pat
 def test_the_report_s_json(make_checkpoint) -> None:
     report = shardproof.validate(make_checkpoint(world_size=1).parent)
     assert json.loads(json.dumps(report.to_dict()))["format"] == "checkpoint"
+
+
+def test_strict_is_of_directories(make_checkpoint, tmp_path) -> None:
+    """Beside the files of a prefix lie those of other checkpoints."""
+    prefix = make_checkpoint(world_size=2)
+    assert shardproof.validate(prefix.parent, strict=True).ok
+    with pytest.raises(ValueError, match="strict: expected a directory, found the prefix"):
+        shardproof.validate(prefix, strict=True)
+    result = CliRunner().invoke(app.app, ["validate", "--strict", str(prefix)])
+    assert (result.exit_code, "other checkpoints" in result.stderr) == (2, True)
